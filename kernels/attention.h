@@ -1,0 +1,79 @@
+// Attention over a KV cache of committed chunks plus scratch rows, as a left fold over chunks (design: E1).
+//
+// Committed KV lies in chunks of 256 positions. A chunk of one layer holds, for each kv head, a K part and a V part of
+// 256 * head_dim elements each; how a part is laid out inside is the backend's business (kv_layout in its folder).
+// Rows of nodes that are not committed lie in scratch, addressed by row number, [n_rows, n_kv_heads, head_dim].
+//
+// Order of the reduction, for one query at absolute position p: chunks ascending; each chunk starts from a fresh state
+// (m = -inf, l = 0, o = 0) and takes its 256 slots in four steps of 64, slot = position mod 256; then the chunk's state is
+// folded into the running one. Slots outside (p - window, p] contribute exactly 0; a step or chunk with no slot
+// inside is skipped. A row read from scratch stands in the same slot as it will once committed, so the bits of a
+// result do not depend on where the commit point is, nor on what else the pass carries.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/tensor_view.h"
+#include "kernels/device.h"
+
+namespace slipstream {
+
+inline constexpr std::int64_t kChunkTokens = 256;
+inline constexpr std::int64_t kStepTokens = 64;
+
+/// What every KV op needs to know of a layer's cache.
+struct KvShape {
+    std::int64_t n_kv_heads = 0;
+    std::int64_t head_dim = 0;
+    DType dtype = DType::F16;  // F16, BF16 or F32
+
+    [[nodiscard]] std::size_t part_bytes() const {  // one head's K, or V, of one chunk
+        return row_bytes(dtype, kChunkTokens * head_dim);
+    }
+    [[nodiscard]] std::size_t chunk_bytes() const { return 2 * part_bytes() * static_cast<std::size_t>(n_kv_heads); }
+    [[nodiscard]] std::size_t scratch_row_bytes() const { return row_bytes(dtype, n_kv_heads * head_dim); }
+};
+
+/// Rounds the new rows of a pass to the KV type and stores them in scratch.
+struct KvWriteArgs {
+    KvShape shape;
+    ConstTensorView k;                          // [n_tokens, n_kv_heads * head_dim], F32, rotated
+    ConstTensorView v;                          // [n_tokens, n_kv_heads * head_dim], F32
+    std::byte* scratch_k = nullptr;             // [n_rows, n_kv_heads, head_dim], shape.dtype
+    std::byte* scratch_v = nullptr;             // the same
+    const std::int32_t* scratch_rows = nullptr;  // [n_tokens]: where each token's row goes
+};
+void kv_write(ExecRef exec, const KvWriteArgs& args);
+
+/// Copies scratch rows behind the committed ones: row scratch_rows[i] goes to position first_position + i.
+struct KvCommitArgs {
+    KvShape shape;
+    const std::byte* scratch_k = nullptr;
+    const std::byte* scratch_v = nullptr;
+    const std::int32_t* scratch_rows = nullptr;  // [n_rows]
+    std::int64_t n_rows = 0;
+    std::int64_t first_position = 0;
+    std::byte* const* chunks = nullptr;  // this layer's chunks by number, [(first_position + n_rows - 1) / 256 + 1]
+};
+void kv_commit(ExecRef exec, const KvCommitArgs& args);
+
+struct AttentionArgs {
+    KvShape shape;
+    ConstTensorView q;                          // [n_tokens, n_q_heads * head_dim], F32, rotated
+    TensorView out;                             // [n_tokens, n_q_heads * head_dim], F32
+    std::int64_t n_q_heads = 0;                 // a multiple of n_kv_heads
+    const std::int32_t* positions = nullptr;    // [n_tokens], absolute, >= n_committed
+    const std::byte* const* chunks = nullptr;   // committed chunks of this layer, [ceil(n_committed / 256)]
+    std::int64_t n_committed = 0;               // positions [0, n_committed) are in chunks
+    const std::byte* scratch_k = nullptr;
+    const std::byte* scratch_v = nullptr;
+    // Token t attends, behind the committed positions, to the scratch rows path_rows[path_begin[t] ..]: one for
+    // each position n_committed .. positions[t], its own row last.
+    const std::int32_t* path_begin = nullptr;  // [n_tokens]
+    const std::int32_t* path_rows = nullptr;
+    float scale = 1.0F;       // multiplies q . k
+    std::int64_t window = 0;  // a query sees the last `window` positions, its own included; 0 = all
+};
+void attention(ExecRef exec, const AttentionArgs& args);
+
+}  // namespace slipstream

@@ -1,0 +1,29 @@
+// Element types of weights, KV rows and activations. A quantised type describes its block (elements, bytes);
+// byte arithmetic goes through the helpers here and nowhere else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace slipstream {
+
+/// Block layouts are those of ggml (ggml/src/ggml-common.h); decoding of each stands in kernels/cpu/dequantize.cpp.
+enum class DType : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q3_K, Q4_K, Q5_K, Q6_K };
+
+inline constexpr int kDTypeCount = 12;
+
+struct DTypeInfo {
+    std::string_view name;         // as GGUF tools print it: "F32", "Q4_K"
+    std::int64_t block_elements;   // elements of one block along the last dimension; 1 for plain floats
+    std::size_t block_bytes;       // bytes of one block
+};
+
+[[nodiscard]] const DTypeInfo& dtype_info(DType type);
+[[nodiscard]] inline std::string_view dtype_name(DType type) { return dtype_info(type).name; }
+[[nodiscard]] inline bool is_quantized(DType type) { return dtype_info(type).block_elements > 1; }
+
+/// Bytes of a row of `n_elements` (a multiple of the block; CHECKed).
+[[nodiscard]] std::size_t row_bytes(DType type, std::int64_t n_elements);
+
+}  // namespace slipstream

@@ -1,0 +1,59 @@
+// The two 16-bit float types, and their exact conversions. Storage only: arithmetic happens in float.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace slipstream {
+
+/// IEEE 754 binary16 bits.
+struct Half {
+    std::uint16_t bits = 0;
+};
+
+/// bfloat16 bits: the upper half of a float.
+struct BFloat16 {
+    std::uint16_t bits = 0;
+};
+
+/// Exact.
+[[nodiscard]] constexpr float to_float(BFloat16 value) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+/// Exact, subnormals, infinities and NaN included.
+[[nodiscard]] constexpr float to_float(Half value) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000U) << 16;
+    const std::uint32_t exponent = (value.bits >> 10) & 0x1fU;
+    const std::uint32_t mantissa = value.bits & 0x3ffU;
+    if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000U | (mantissa << 13));
+    if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+    // Subnormal: mantissa * 2^-24, exact in float.
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
+    return sign != 0 ? -magnitude : magnitude;
+}
+
+/// Round to nearest, ties to even; NaN stays NaN (quiet).
+[[nodiscard]] constexpr BFloat16 to_bfloat16(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if ((bits & 0x7fffffffU) > 0x7f800000U) return {static_cast<std::uint16_t>((bits >> 16) | 0x40U)};
+    return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
+}
+
+/// Round to nearest, ties to even; overflow to infinity; NaN stays NaN (quiet). Equal to vcvtps2ph.
+[[nodiscard]] constexpr Half to_half(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    if (magnitude > 0x7f800000U)
+        return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU))};
+    if (magnitude >= 0x477ff000U) return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // >= 65520: infinity
+    if (magnitude < 0x38800000U) {  // below 2^-14: subnormal; the float addition rounds for us
+        const float shifted = std::bit_cast<float>(magnitude) + 0.5F;  // ulp of 0.5 is 2^-24
+        return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U))};
+    }
+    const std::uint32_t rounded = magnitude + 0xfffU + ((magnitude >> 13) & 1U) - 0x38000000U;
+    return {static_cast<std::uint16_t>(sign | (rounded >> 13))};
+}
+
+}  // namespace slipstream

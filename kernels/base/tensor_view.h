@@ -1,0 +1,86 @@
+// Non-owning typed views. Row-major, last dimension fastest. A view never allocates, converts or copies; whoever
+// made the memory keeps it alive. Rows may be padded (row_stride_bytes); elements inside a row are contiguous.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/base/check.h"
+#include "kernels/base/dtype.h"
+
+namespace slipstream {
+
+inline constexpr int kMaxRank = 4;
+
+/// Shape and place shared by both views. `Byte` is std::byte or const std::byte.
+template <typename Byte>
+struct BasicTensorView {
+    Byte* data = nullptr;
+    DType dtype = DType::F32;
+    int rank = 0;
+    std::array<std::int64_t, kMaxRank> shape{};  // e.g. [n_tokens, d_model]
+    std::size_t row_stride_bytes = 0;            // between consecutive rows of the last dimension
+
+    [[nodiscard]] bool empty() const { return data == nullptr; }
+    /// Length of the last dimension.
+    [[nodiscard]] std::int64_t cols() const { return rank == 0 ? 0 : shape[static_cast<std::size_t>(rank - 1)]; }
+    /// Product of all dimensions but the last.
+    [[nodiscard]] std::int64_t rows() const {
+        std::int64_t n = rank == 0 ? 0 : 1;
+        for (int i = 0; i + 1 < rank; ++i) n *= shape[static_cast<std::size_t>(i)];
+        return n;
+    }
+    [[nodiscard]] Byte* row(std::int64_t index) const { return data + static_cast<std::size_t>(index) * row_stride_bytes; }
+    /// Rows lie behind one another without padding.
+    [[nodiscard]] bool packed() const { return row_stride_bytes == row_bytes(dtype, cols()); }
+    /// Rows [begin, begin + count) of a rank-2 view.
+    [[nodiscard]] BasicTensorView slice_rows(std::int64_t begin, std::int64_t count) const {
+        CHECK(rank == 2 && begin >= 0 && count >= 0 && begin + count <= shape[0], "rows [{}, +{}) of {}", begin, count,
+              shape[0]);
+        BasicTensorView part = *this;
+        part.data = row(begin);
+        part.shape[0] = count;
+        return part;
+    }
+    // A view of mutable memory serves wherever a read-only one is asked for.
+    operator BasicTensorView<const std::byte>() const
+        requires(!std::is_const_v<Byte>)
+    {
+        return {data, dtype, rank, shape, row_stride_bytes};
+    }
+};
+
+using TensorView = BasicTensorView<std::byte>;
+using ConstTensorView = BasicTensorView<const std::byte>;
+
+/// Packed view of rank 2, [rows, cols].
+template <typename Byte>
+[[nodiscard]] BasicTensorView<Byte> matrix_view(Byte* data, DType dtype, std::int64_t rows, std::int64_t cols) {
+    return {data, dtype, 2, {rows, cols}, row_bytes(dtype, cols)};
+}
+
+/// Packed view of rank 1, [cols].
+template <typename Byte>
+[[nodiscard]] BasicTensorView<Byte> vector_view(Byte* data, DType dtype, std::int64_t cols) {
+    return {data, dtype, 1, {cols}, row_bytes(dtype, cols)};
+}
+
+/// Packed float matrix [rows, cols].
+[[nodiscard]] inline TensorView matrix_view(float* data, std::int64_t rows, std::int64_t cols) {
+    return matrix_view(reinterpret_cast<std::byte*>(data), DType::F32, rows, cols);
+}
+[[nodiscard]] inline ConstTensorView matrix_view(const float* data, std::int64_t rows, std::int64_t cols) {
+    return matrix_view(reinterpret_cast<const std::byte*>(data), DType::F32, rows, cols);
+}
+
+/// Float pointer to a row of an F32 view (CHECKed type).
+template <typename Byte>
+[[nodiscard]] auto* float_row(const BasicTensorView<Byte>& view, std::int64_t row) {
+    DCHECK(view.dtype == DType::F32);
+    using Float = std::conditional_t<std::is_const_v<Byte>, const float, float>;
+    return reinterpret_cast<Float*>(view.row(row));
+}
+
+}  // namespace slipstream

@@ -1,0 +1,65 @@
+// Threads for microsecond work on a shared desktop. One pool per device; the calling thread works too.
+//
+// A job is a range of small pieces taken dynamically from one atomic counter, so that a thread that loses its core
+// delays one piece, not a fixed share. Workers spin for a few microseconds after a job (the next op follows at once in
+// a forward pass), then park on a futex. Which thread computes a piece never changes a result (E1).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace slipstream {
+
+/// Non-owning reference to a callable `void(int64 begin, int64 end, int thread)`.
+class PieceFn {
+public:
+    template <typename F>
+        requires(!std::is_same_v<std::remove_cvref_t<F>, PieceFn>)
+    PieceFn(F&& fn)  // NOLINT(google-explicit-constructor): passed at call sites as a lambda
+        : object_(const_cast<void*>(static_cast<const void*>(&fn))),
+          call_([](void* object, std::int64_t begin, std::int64_t end, int thread) {
+              (*static_cast<std::remove_reference_t<F>*>(object))(begin, end, thread);
+          }) {}
+    void operator()(std::int64_t begin, std::int64_t end, int thread) const { call_(object_, begin, end, thread); }
+
+private:
+    void* object_;
+    void (*call_)(void*, std::int64_t, std::int64_t, int);
+};
+
+class ThreadPool {
+public:
+    /// `n_threads` >= 1 in all, the caller of run() included; n_threads - 1 workers are started.
+    explicit ThreadPool(int n_threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    [[nodiscard]] int n_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+    /// Calls fn(begin, end, thread) for pieces of at most `piece` items that cover [0, n_items) once; thread is in
+    /// [0, n_threads). Returns when all are done. One caller at a time; fn must not throw and must not call run().
+    void run(std::int64_t n_items, std::int64_t piece, PieceFn fn);
+
+private:
+    void worker_loop(int thread);
+    void take_pieces(int thread);
+
+    struct Job {
+        const PieceFn* fn = nullptr;
+        std::int64_t n_items = 0;
+        std::int64_t piece = 1;
+    };
+    Job job_;
+    alignas(64) std::atomic<std::int64_t> next_{0};
+    alignas(64) std::atomic<std::uint32_t> generation_{0};  // bumped once a job; odd values never skipped
+    alignas(64) std::atomic<int> busy_workers_{0};
+    std::atomic<bool> stop_{false};
+    std::vector<std::thread> workers_;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,49 @@
+// The CPU as a device: a budget, a thread pool, an op table chosen for the machine, asynchronous copy streams.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "kernels/base/thread_pool.h"
+#include "kernels/device.h"
+
+namespace slipstream {
+
+/// Instruction forms of the CPU kernels, weakest first. Results of two forms agree to rounding, not to the bit.
+enum class CpuForm : std::uint8_t { Scalar, Avx2, Avx512 };
+[[nodiscard]] std::string_view cpu_form_name(CpuForm form);
+/// The strongest form that this machine runs (AVX2 means with FMA and F16C; AVX-512 means F, BW, VL, DQ).
+[[nodiscard]] CpuForm best_cpu_form();
+
+struct CpuDeviceOptions {
+    int n_threads = 1;                              // the caller's thread included
+    std::size_t memory_bytes = Budget::kUnlimited;  // budget
+    std::optional<CpuForm> form;                    // forced form, for tests; must be one the machine runs
+};
+
+/// Also the context that CPU kernels get: they reach the pool through here.
+class CpuDevice final : public Device {
+public:
+    explicit CpuDevice(const CpuDeviceOptions& options);
+
+    [[nodiscard]] DeviceKind kind() const override { return DeviceKind::Cpu; }
+    [[nodiscard]] std::string_view name() const override { return "cpu"; }
+    [[nodiscard]] std::string_view instruction_form() const override { return cpu_form_name(form_); }
+    [[nodiscard]] Budget& budget() override { return budget_; }
+    [[nodiscard]] Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) override;
+    [[nodiscard]] std::unique_ptr<Stream> make_stream(StreamKind kind) override;
+    [[nodiscard]] std::unique_ptr<Event> make_event() override;
+    [[nodiscard]] const OpTable& ops() const override { return *ops_; }
+
+    [[nodiscard]] ThreadPool& pool() { return pool_; }
+    [[nodiscard]] CpuForm form() const { return form_; }
+
+private:
+    CpuForm form_;
+    Budget budget_;
+    ThreadPool pool_;
+    const OpTable* ops_;
+};
+
+}  // namespace slipstream

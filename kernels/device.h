@@ -1,0 +1,107 @@
+// Where bytes live and who computes: Device, Buffer, Stream, Event. A CPU device and a CUDA device look alike from
+// above; what a caller may rely on is written here and holds on both.
+//
+// Ordering: work on one stream happens in the order of its calls. Across streams, `record` gives a use number of an
+// event and `wait` names the use it waits for; waiting for a use that has not been recorded is an error (CHECK) on
+// every device, since CUDA would silently wait for the previous one. So the caller enqueues compute, record, then the
+// copy that waits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kernels/base/budget.h"
+
+namespace slipstream {
+
+struct OpTable;
+
+enum class DeviceKind : std::uint8_t { Cpu, Cuda };
+
+/// Owns device memory, counted in the device's budget. Move-only; the device must outlive it. Contents start
+/// undefined. Whoever drops a buffer has made sure that no stream still uses it.
+class Buffer {
+public:
+    using Release = void (*)(std::byte* data, std::size_t bytes) noexcept;
+
+    Buffer() = default;
+    Buffer(std::byte* data, std::size_t bytes, Reservation reservation, Release release)
+        : data_(data), bytes_(bytes), reservation_(std::move(reservation)), release_(release) {}
+    Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(reservation_, other.reservation_);
+        std::swap(release_, other.release_);
+        return *this;
+    }
+    ~Buffer() {
+        if (data_ != nullptr) release_(data_, bytes_);
+    }
+
+    [[nodiscard]] std::byte* data() const { return data_; }
+    [[nodiscard]] std::size_t size_bytes() const { return bytes_; }
+
+private:
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    Reservation reservation_;
+    Release release_ = nullptr;
+};
+
+/// A point in a stream that can be recorded again and again; each record is a new use, numbered from 1.
+class Event {
+public:
+    virtual ~Event() = default;
+    /// Uses recorded so far.
+    [[nodiscard]] virtual std::uint64_t recorded() const = 0;
+    /// Uses whose work is done. Never blocks.
+    [[nodiscard]] virtual std::uint64_t completed() const = 0;
+};
+
+enum class StreamKind : std::uint8_t {
+    Compute,  // ops and small copies; on a CPU device calls run at once on the calling thread
+    Copy,     // asynchronous copies; on a CPU device a thread of its own
+};
+
+class Stream {
+public:
+    virtual ~Stream() = default;
+    /// Copies `bytes` from `src` to `dst` in stream order. Both stay alive until the stream has passed this point.
+    virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
+    /// Records the next use of `event` behind all work enqueued so far; returns its number. Does not block.
+    virtual std::uint64_t record(Event& event) = 0;
+    /// Later work of this stream starts after use `use` of `event`. The use must have been recorded.
+    virtual void wait(const Event& event, std::uint64_t use) = 0;
+    /// Blocks the host until the stream is empty; rethrows what failed in it.
+    virtual void synchronize() = 0;
+};
+
+class Device {
+public:
+    virtual ~Device() = default;
+    [[nodiscard]] virtual DeviceKind kind() const = 0;
+    /// "cpu", "cuda:0".
+    [[nodiscard]] virtual std::string_view name() const = 0;
+    /// The instruction form that decides the bits of a result (E1): "scalar", "avx2", "avx512", "sm_89".
+    [[nodiscard]] virtual std::string_view instruction_form() const = 0;
+    [[nodiscard]] virtual Budget& budget() = 0;
+    /// 64-byte aligned memory; throws OutOfBudget, or IoError where the system has none. `what` names it in errors.
+    [[nodiscard]] virtual Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) = 0;
+    [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(StreamKind kind) = 0;
+    [[nodiscard]] virtual std::unique_ptr<Event> make_event() = 0;
+    /// The kernels of this device's backend.
+    [[nodiscard]] virtual const OpTable& ops() const = 0;
+};
+
+/// Where an op runs: a device and one of its compute streams. Passed down, never owned.
+struct ExecRef {
+    Device& device;
+    Stream& stream;
+};
+
+}  // namespace slipstream

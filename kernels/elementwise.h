@@ -1,0 +1,63 @@
+// The small ops between matmuls: norm, rotation, gate, sum, and the gather of embedding rows. Each element's bits
+// depend on its own row alone (E1).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/tensor_view.h"
+#include "kernels/device.h"
+
+namespace slipstream {
+
+/// y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], a row at a time. In place where y is x.
+struct RmsNormArgs {
+    ConstTensorView x;       // [n_rows, d], F32; for qk-norm the rows are (token, head)
+    ConstTensorView weight;  // [d], F32
+    TensorView y;            // [n_rows, d], F32
+    float eps = 1e-5F;
+};
+void rms_norm(ExecRef exec, const RmsNormArgs& args);
+
+/// Which two elements of a head turn together.
+enum class RopeLayout : std::uint8_t {
+    Interleaved,  // (2i, 2i + 1): GGUF files of the llama family
+    Half,         // (i, i + n_rotated / 2): Hugging Face, and GGUF files of the others
+};
+
+/// Turns each pair of x by the angle of its position, in place. Elements from n_rotated on stay as they are.
+/// The angle is position * inverse_frequency[i], formed in double and reduced there, so that it is exact to float
+/// rounding at any context length; cos and sin are multiplied by `magnitude` (yarn, longrope).
+struct RopeArgs {
+    TensorView x;                               // [n_tokens, n_heads, head_dim], F32
+    const std::int32_t* positions = nullptr;    // [n_tokens], absolute
+    const double* inverse_frequency = nullptr;  // [n_rotated / 2]
+    std::int64_t n_rotated = 0;                 // even, <= head_dim
+    float magnitude = 1.0F;
+    RopeLayout layout = RopeLayout::Half;
+};
+void rope(ExecRef exec, const RopeArgs& args);
+
+/// y = silu(gate) * up, silu(v) = v / (1 + exp(-v)). In place where y is gate or up.
+struct SwigluArgs {
+    ConstTensorView gate;  // [n_tokens, d_ff], F32
+    ConstTensorView up;    // [n_tokens, d_ff], F32
+    TensorView y;          // [n_tokens, d_ff], F32
+};
+void swiglu(ExecRef exec, const SwigluArgs& args);
+
+/// y += x.
+struct AddArgs {
+    ConstTensorView x;  // [n_rows, d], F32
+    TensorView y;       // [n_rows, d], F32
+};
+void add(ExecRef exec, const AddArgs& args);
+
+/// y[t] = float(table[tokens[t]]). The table stays in host memory on every device: its rows are gathered there.
+struct EmbedArgs {
+    ConstTensorView table;                 // [vocab, d_model], any DType
+    const std::int32_t* tokens = nullptr;  // [n_tokens], each in [0, vocab)
+    TensorView y;                          // [n_tokens, d_model], F32
+};
+void embed(ExecRef exec, const EmbedArgs& args);
+
+}  // namespace slipstream

@@ -1,0 +1,30 @@
+// A backend is a table of functions, one an op, all with the checked arguments of the op's header. The CPU has one
+// table per instruction form; a loadable backend hands its own over one extern "C" entry.
+#pragma once
+
+namespace slipstream {
+
+struct ExecRef;
+struct AddArgs;
+struct AttentionArgs;
+struct EmbedArgs;
+struct KvCommitArgs;
+struct KvWriteArgs;
+struct MatmulArgs;
+struct RmsNormArgs;
+struct RopeArgs;
+struct SwigluArgs;
+
+struct OpTable {
+    void (*add)(ExecRef, const AddArgs&);
+    void (*attention)(ExecRef, const AttentionArgs&);
+    void (*embed)(ExecRef, const EmbedArgs&);
+    void (*kv_commit)(ExecRef, const KvCommitArgs&);
+    void (*kv_write)(ExecRef, const KvWriteArgs&);
+    void (*matmul)(ExecRef, const MatmulArgs&);
+    void (*rms_norm)(ExecRef, const RmsNormArgs&);
+    void (*rope)(ExecRef, const RopeArgs&);
+    void (*swiglu)(ExecRef, const SwigluArgs&);
+};
+
+}  // namespace slipstream

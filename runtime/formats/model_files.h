@@ -1,0 +1,77 @@
+// One opened model on disk, whatever its format: configuration, weights as views into mapped memory, and the raw material of
+// the tokenizer. Hugging Face directories and GGUF (whole or in parts) answer to the same interface.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/model_config.h"
+#include "runtime/weights.h"
+
+namespace slipstream {
+
+/// A tensor as it lies in a file; the view points into the mapping.
+struct FileTensor {
+    std::string name;
+    ConstTensorView view;
+    std::size_t bytes = 0;
+};
+
+/// The vocabulary as a GGUF file holds it (tokenizer.ggml.*). Arrays are checked to be of one length.
+struct GgufVocabulary {
+    std::string model;          // "llama", "gpt2", ...
+    std::string pre_tokenizer;  // "default", "qwen2", ... or empty
+    std::vector<std::string> tokens;
+    std::vector<float> scores;        // [n] or empty
+    std::vector<std::int32_t> types;  // [n] or empty: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+    std::vector<std::string> merges;
+    std::optional<std::int64_t> bos_id, eos_id, eot_id, unk_id, pad_id;
+    std::optional<bool> add_bos, add_eos, add_space_prefix;
+};
+
+/// Where a model's tokenizer is to be read from: the GGUF's own arrays, or files of a directory (only those that exist).
+struct TokenizerSource {
+    std::optional<GgufVocabulary> gguf;
+    std::filesystem::path sentencepiece_model;    // tokenizer.model, or empty
+    std::filesystem::path tokenizer_json;         // tokenizer.json, or empty
+    std::filesystem::path vocab_json;             // vocab.json, or empty
+    std::filesystem::path merges_txt;             // merges.txt, or empty
+    std::filesystem::path tokenizer_config_json;  // tokenizer_config.json, or empty
+    // From config.json / tokenizer_config.json of a directory; GGUF keys stand in `gguf`.
+    std::optional<std::int64_t> bos_id;
+    std::optional<bool> add_bos;
+};
+
+class ModelFiles {
+public:
+    virtual ~ModelFiles() = default;
+
+    /// Opens a GGUF file (or the first part of a split one), or a Hugging Face directory (or its config.json). Maps the
+    /// files, reads nothing but headers. Throws IoError, FormatError, Unsupported; each message names the file.
+    [[nodiscard]] static std::unique_ptr<ModelFiles> open(const std::filesystem::path& path);
+
+    [[nodiscard]] virtual std::string_view format() const = 0;  // "GGUF v3", "safetensors"
+    [[nodiscard]] virtual const std::vector<std::filesystem::path>& paths() const = 0;  // the mapped files
+    [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // of those files
+    [[nodiscard]] virtual const ModelConfig& config() const = 0;
+    [[nodiscard]] virtual const GenerationDefaults& generation_defaults() const = 0;
+    [[nodiscard]] virtual const TokenizerSource& tokenizer_source() const = 0;
+    [[nodiscard]] virtual const std::optional<std::string>& chat_template() const = 0;
+    [[nodiscard]] virtual const std::vector<FileTensor>& tensors() const = 0;  // all, in file order
+    /// Metadata to show in `inspect`, key and printable value, in file order (long arrays summarised).
+    [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> metadata() const = 0;
+    /// Weights by role, shapes checked against config(); throws FormatError naming the tensor that is missing or has
+    /// the wrong shape, Unsupported for a type that cannot be computed on. Views live as long as this object.
+    [[nodiscard]] virtual ModelWeights weights() const = 0;
+    /// Asks the system to bring the pages of [begin, begin + bytes) of the mappings in; touches each page. For loading with progress.
+    /// `step` walks [0, total_bytes()).
+    virtual void prefetch(std::size_t begin, std::size_t bytes) const = 0;
+};
+
+}  // namespace slipstream

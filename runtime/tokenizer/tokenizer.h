@@ -1,0 +1,71 @@
+// Text to ids and back. One kind of tokenizer a file; `make_tokenizer` picks by what the model's files hold.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/formats/model_files.h"
+
+namespace slipstream {
+
+enum class SpecialTokens : std::uint8_t {
+    AsText,  // "</s>" in the input is five characters
+    Parse,   // "</s>" in the input is the end token
+};
+
+enum class TokenKind : std::uint8_t { Normal, Unknown, Control, UserDefined, Unused, Byte };
+
+class Tokenizer {
+public:
+    virtual ~Tokenizer() = default;
+
+    /// "SentencePiece BPE", for inspect and messages.
+    [[nodiscard]] virtual std::string_view kind() const = 0;
+    [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
+    [[nodiscard]] virtual std::optional<TokenId> bos_id() const = 0;
+    /// Whether the model expects BOS in front of every text.
+    [[nodiscard]] virtual bool adds_bos() const = 0;
+    [[nodiscard]] virtual TokenKind token_kind(TokenId id) const = 0;
+    /// End tokens that the vocabulary itself names (</s>, <|eot_id|>, ...).
+    [[nodiscard]] virtual std::vector<TokenId> end_tokens() const = 0;
+
+    /// Ids of `text`, BOS not included. Any bytes; invalid UTF-8 goes through byte fallback.
+    [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
+    /// The piece as the vocabulary spells it (for `tokenize`), e.g. "▁the", "<0x0A>".
+    [[nodiscard]] virtual std::string_view piece(TokenId id) const = 0;
+    /// The bytes that the token stands for in running text ("▁the" -> " the", "<0x0A>" -> "\n", control -> "").
+    /// Concatenated over a text they give decode(), but for the one leading space that the encoder added.
+    [[nodiscard]] virtual std::string_view token_bytes(TokenId id) const = 0;
+    /// Whether the encoder put a space in front of a text, which decode() takes away again.
+    [[nodiscard]] virtual bool adds_space_prefix() const = 0;
+    /// Text of `ids`: token bytes joined, without the space that the encoder added at the start of the text.
+    [[nodiscard]] std::string decode(std::span<const TokenId> ids) const;
+};
+
+/// Reads the tokenizer of an opened model. Throws Unsupported (naming the kind) or FormatError.
+[[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source);
+
+/// Turns a stream of ids into text as it comes: holds back bytes that do not complete a UTF-8 character yet, and drops the leading
+/// space of a text that starts after BOS. Bytes that can never become a character come out as U+FFFD.
+class StreamingDetokenizer {
+public:
+    enum class Start : std::uint8_t { OfText, Continued };
+    StreamingDetokenizer(const Tokenizer& tokenizer, Start start);
+    /// Complete characters that `id` finishes; may be empty. Valid until the next call.
+    [[nodiscard]] std::string_view push(TokenId id);
+    /// What is still held back, at the end of the text (U+FFFD for a broken character).
+    [[nodiscard]] std::string_view finish();
+
+private:
+    const Tokenizer& tokenizer_;
+    bool strip_space_;
+    std::string held_;  // bytes of an unfinished character
+    std::string out_;
+};
+
+}  // namespace slipstream
