@@ -5,8 +5,8 @@
 // Rows of nodes that are not committed lie in scratch, addressed by row number, [n_rows, n_kv_heads, head_dim].
 //
 // Order of the reduction, for one query at absolute position p: chunks ascending; each chunk starts from a fresh state
-// (m = -inf, l = 0, o = 0) and takes its 256 slots in four steps of 64, slot = position mod 256; then the chunk's state is
-// folded into the running one. Slots outside (p - window, p] contribute exactly 0; a step or chunk with no slot
+// (m = -inf, l = 0, o = 0) and takes its 256 slots in four steps of 64, slot = position mod 256; then the chunk's state
+// is folded into the running one. Slots outside (p - window, p] contribute exactly 0; a step or chunk with no slot
 // inside is skipped. A row read from scratch stands in the same slot as it will once committed, so the bits of a
 // result do not depend on where the commit point is, nor on what else the pass carries.
 #pragma once
@@ -37,10 +37,10 @@ struct KvShape {
 /// Rounds the new rows of a pass to the KV type and stores them in scratch.
 struct KvWriteArgs {
     KvShape shape;
-    ConstTensorView k;                          // [n_tokens, n_kv_heads * head_dim], F32, rotated
-    ConstTensorView v;                          // [n_tokens, n_kv_heads * head_dim], F32
-    std::byte* scratch_k = nullptr;             // [n_rows, n_kv_heads, head_dim], shape.dtype
-    std::byte* scratch_v = nullptr;             // the same
+    ConstTensorView k;                           // [n_tokens, n_kv_heads * head_dim], F32, rotated
+    ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
+    std::byte* scratch_k = nullptr;              // [n_rows, n_kv_heads, head_dim], shape.dtype
+    std::byte* scratch_v = nullptr;              // the same
     const std::int32_t* scratch_rows = nullptr;  // [n_tokens]: where each token's row goes
 };
 void kv_write(ExecRef exec, const KvWriteArgs& args);
@@ -59,12 +59,12 @@ void kv_commit(ExecRef exec, const KvCommitArgs& args);
 
 struct AttentionArgs {
     KvShape shape;
-    ConstTensorView q;                          // [n_tokens, n_q_heads * head_dim], F32, rotated
-    TensorView out;                             // [n_tokens, n_q_heads * head_dim], F32
-    std::int64_t n_q_heads = 0;                 // a multiple of n_kv_heads
-    const std::int32_t* positions = nullptr;    // [n_tokens], absolute, >= n_committed
-    const std::byte* const* chunks = nullptr;   // committed chunks of this layer, [ceil(n_committed / 256)]
-    std::int64_t n_committed = 0;               // positions [0, n_committed) are in chunks
+    ConstTensorView q;                         // [n_tokens, n_q_heads * head_dim], F32, rotated
+    TensorView out;                            // [n_tokens, n_q_heads * head_dim], F32
+    std::int64_t n_q_heads = 0;                // a multiple of n_kv_heads
+    const std::int32_t* positions = nullptr;   // [n_tokens], absolute, >= n_committed
+    const std::byte* const* chunks = nullptr;  // committed chunks of this layer, [ceil(n_committed / 256)]
+    std::int64_t n_committed = 0;              // positions [0, n_committed) are in chunks
     const std::byte* scratch_k = nullptr;
     const std::byte* scratch_v = nullptr;
     // Token t attends, behind the committed positions, to the scratch rows path_rows[path_begin[t] ..]: one for

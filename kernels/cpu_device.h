@@ -39,11 +39,21 @@ public:
     [[nodiscard]] ThreadPool& pool() { return pool_; }
     [[nodiscard]] CpuForm form() const { return form_; }
 
+    /// Makes sure that every thread of the pool has `bytes` of scratch; called by an op before it uses the pool. Grows
+    /// only, so that steady state allocates nothing; what was in it is lost.
+    void reserve_thread_scratch(std::size_t bytes);
+    /// 64-byte aligned; valid until the next reserve_thread_scratch. `thread` as the pool gives it.
+    [[nodiscard]] std::byte* thread_scratch(int thread) const {
+        return scratch_.data() + static_cast<std::size_t>(thread) * scratch_bytes_;
+    }
+
 private:
     CpuForm form_;
     Budget budget_;
     ThreadPool pool_;
     const OpTable* ops_;
+    std::size_t scratch_bytes_ = 0;  // of each thread
+    Buffer scratch_;
 };
 
 }  // namespace slipstream

@@ -24,15 +24,21 @@ enum class RopeLayout : std::uint8_t {
     Half,         // (i, i + n_rotated / 2): Hugging Face, and GGUF files of the others
 };
 
-/// Turns each pair of x by the angle of its position, in place. Elements from n_rotated on stay as they are.
-/// The angle is position * inverse_frequency[i], formed in double and reduced there, so that it is exact to float
-/// rounding at any context length; cos and sin are multiplied by `magnitude` (yarn, longrope).
-struct RopeArgs {
-    TensorView x;                               // [n_tokens, n_heads, head_dim], F32
+/// cos and sin of each token's angles, once a pass: the angle is position * inverse_frequency[i], formed and reduced in
+/// double, so that it is exact to float rounding at any context length; both are multiplied by `magnitude`.
+struct RopeTableArgs {
     const std::int32_t* positions = nullptr;    // [n_tokens], absolute
     const double* inverse_frequency = nullptr;  // [n_rotated / 2]
-    std::int64_t n_rotated = 0;                 // even, <= head_dim
-    float magnitude = 1.0F;
+    float magnitude = 1.0F;                     // yarn, longrope
+    TensorView cos_sin;                         // [n_tokens, n_rotated], F32: the cosines, then the sines
+};
+void rope_table(ExecRef exec, const RopeTableArgs& args);
+
+/// Turns each pair of x by its token's angles, in place. Elements of a head from n_rotated on stay as they are.
+struct RopeArgs {
+    TensorView x;             // [n_tokens, n_heads * head_dim], F32
+    ConstTensorView cos_sin;  // [n_tokens, n_rotated], F32
+    std::int64_t head_dim = 0;
     RopeLayout layout = RopeLayout::Half;
 };
 void rope(ExecRef exec, const RopeArgs& args);

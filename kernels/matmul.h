@@ -15,7 +15,7 @@ struct MatmulArgs {
     ConstTensorView weights;  // [M, K], any DType; rows may start at any byte
     ConstTensorView x;        // [n_tokens, K], F32
     TensorView y;             // [n_tokens, M], F32; must not overlap x
-    ConstTensorView bias;     // [M], F32, or empty: added to the reduced sum
+    ConstTensorView bias{};   // [M], F32, or empty: added to the reduced sum
     MatmulStore store = MatmulStore::Overwrite;
 };
 

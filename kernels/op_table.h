@@ -13,6 +13,7 @@ struct KvWriteArgs;
 struct MatmulArgs;
 struct RmsNormArgs;
 struct RopeArgs;
+struct RopeTableArgs;
 struct SwigluArgs;
 
 struct OpTable {
@@ -24,6 +25,7 @@ struct OpTable {
     void (*matmul)(ExecRef, const MatmulArgs&);
     void (*rms_norm)(ExecRef, const RmsNormArgs&);
     void (*rope)(ExecRef, const RopeArgs&);
+    void (*rope_table)(ExecRef, const RopeTableArgs&);
     void (*swiglu)(ExecRef, const SwigluArgs&);
 };
 

@@ -14,7 +14,7 @@ namespace slipstream {
 }  // namespace slipstream
 
 /// CHECK(cond) or CHECK(cond, "format {}", value...).
-#define CHECK(condition, ...)                                                                        \
+#define CHECK(condition, ...) \
     ((condition) ? void() : ::slipstream::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)))
 
 #ifdef NDEBUG

@@ -14,14 +14,18 @@ enum class DType : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, 
 inline constexpr int kDTypeCount = 12;
 
 struct DTypeInfo {
-    std::string_view name;         // as GGUF tools print it: "F32", "Q4_K"
-    std::int64_t block_elements;   // elements of one block along the last dimension; 1 for plain floats
-    std::size_t block_bytes;       // bytes of one block
+    std::string_view name;        // as GGUF tools print it: "F32", "Q4_K"
+    std::int64_t block_elements;  // elements of one block along the last dimension; 1 for plain floats
+    std::size_t block_bytes;      // bytes of one block
 };
 
 [[nodiscard]] const DTypeInfo& dtype_info(DType type);
-[[nodiscard]] inline std::string_view dtype_name(DType type) { return dtype_info(type).name; }
-[[nodiscard]] inline bool is_quantized(DType type) { return dtype_info(type).block_elements > 1; }
+[[nodiscard]] inline std::string_view dtype_name(DType type) {
+    return dtype_info(type).name;
+}
+[[nodiscard]] inline bool is_quantized(DType type) {
+    return dtype_info(type).block_elements > 1;
+}
 
 /// Bytes of a row of `n_elements` (a multiple of the block; CHECKed).
 [[nodiscard]] std::size_t row_bytes(DType type, std::int64_t n_elements);

@@ -45,8 +45,7 @@ struct BFloat16 {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
     const std::uint32_t magnitude = bits & 0x7fffffffU;
-    if (magnitude > 0x7f800000U)
-        return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU))};
+    if (magnitude > 0x7f800000U) return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU))};
     if (magnitude >= 0x477ff000U) return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // >= 65520: infinity
     if (magnitude < 0x38800000U) {  // below 2^-14: subnormal; the float addition rounds for us
         const float shifted = std::bit_cast<float>(magnitude) + 0.5F;  // ulp of 0.5 is 2^-24

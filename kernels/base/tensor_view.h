@@ -32,7 +32,9 @@ struct BasicTensorView {
         for (int i = 0; i + 1 < rank; ++i) n *= shape[static_cast<std::size_t>(i)];
         return n;
     }
-    [[nodiscard]] Byte* row(std::int64_t index) const { return data + static_cast<std::size_t>(index) * row_stride_bytes; }
+    [[nodiscard]] Byte* row(std::int64_t index) const {
+        return data + static_cast<std::size_t>(index) * row_stride_bytes;
+    }
     /// Rows lie behind one another without padding.
     [[nodiscard]] bool packed() const { return row_stride_bytes == row_bytes(dtype, cols()); }
     /// Rows [begin, begin + count) of a rank-2 view.
@@ -45,9 +47,7 @@ struct BasicTensorView {
         return part;
     }
     // A view of mutable memory serves wherever a read-only one is asked for.
-    operator BasicTensorView<const std::byte>() const
-        requires(!std::is_const_v<Byte>)
-    {
+    operator BasicTensorView<const std::byte>() const requires(!std::is_const_v<Byte>) {
         return {data, dtype, rank, shape, row_stride_bytes};
     }
 };

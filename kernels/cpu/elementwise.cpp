@@ -1,0 +1,154 @@
+// The small ops on the CPU. A row function is written once in plain float arithmetic, without fused operations, and
+// compiled for each form by a wrapper with target attributes into which it is inlined: the same bits in every form,
+// vectorised by the compiler. Sums go over 16 lanes (element i to lane i mod 16), then a fixed tree.
+#include "kernels/cpu/elementwise.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/exp.h"
+#include "kernels/cpu/target.h"
+#include "kernels/cpu_device.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+ThreadPool& pool_of(ExecRef exec) {
+    return static_cast<CpuDevice&>(exec.device).pool();
+}
+
+// Rows a piece so that a piece is a few microseconds of work: estimated at 8 elements a nanosecond.
+std::int64_t rows_per_piece(std::int64_t cols) {
+    return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, cols));
+}
+
+[[gnu::always_inline]] inline float sum_lanes(const float (&lanes)[16]) {
+    float eight[8];
+    for (int i = 0; i < 8; ++i) eight[i] = lanes[i] + lanes[i + 8];
+    float four[4];
+    for (int i = 0; i < 4; ++i) four[i] = eight[i] + eight[i + 4];
+    return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// x, y: [d]; may be the same row.
+[[gnu::always_inline]] inline void rms_norm_row(const float* x, const float* weight, float* y, std::int64_t d,
+                                                float eps) {
+    float lanes[16] = {};
+    std::int64_t i = 0;
+    for (; i + 16 <= d; i += 16)
+        for (int lane = 0; lane < 16; ++lane) lanes[lane] += x[i + lane] * x[i + lane];
+    for (int lane = 0; i < d; ++i, ++lane) lanes[lane] += x[i] * x[i];
+    const float scale = 1.0F / std::sqrt(sum_lanes(lanes) / static_cast<float>(d) + eps);
+    for (std::int64_t j = 0; j < d; ++j) y[j] = x[j] * scale * weight[j];
+}
+
+[[gnu::always_inline]] inline void rms_norm_rows(const RmsNormArgs& args, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+        rms_norm_row(float_row(args.x, row), float_row(args.weight, 0), float_row(args.y, row), args.x.cols(),
+                     args.eps);
+}
+
+[[gnu::always_inline]] inline void swiglu_rows(const SwigluArgs& args, std::int64_t begin, std::int64_t end) {
+    const std::int64_t d = args.y.cols();
+    for (std::int64_t row = begin; row < end; ++row) {
+        const float* gate = float_row(args.gate, row);
+        const float* up = float_row(args.up, row);
+        float* y = float_row(args.y, row);
+        for (std::int64_t i = 0; i < d; ++i) {
+            const float v = gate[i];
+            // exp(-v) is capped at exp(88), where the quotient is 0 to float's smallest numbers.
+            const float negative = -v > 88.0F ? 88.0F : -v;
+            y[i] = v / (1.0F + exp_float(negative)) * up[i];
+        }
+    }
+}
+
+}  // namespace
+
+void rms_norm_scalar(ExecRef exec, const RmsNormArgs& args) {
+    pool_of(exec).run(args.x.rows(), rows_per_piece(args.x.cols()),
+                      [&](std::int64_t begin, std::int64_t end, int) { rms_norm_rows(args, begin, end); });
+}
+void rms_norm_avx2(ExecRef exec, const RmsNormArgs& args) {
+    pool_of(exec).run(args.x.rows(), rows_per_piece(args.x.cols()),
+                      [&](std::int64_t begin, std::int64_t end, int)
+                          SLIPSTREAM_AVX2 { rms_norm_rows(args, begin, end); });
+}
+void rms_norm_avx512(ExecRef exec, const RmsNormArgs& args) {
+    pool_of(exec).run(args.x.rows(), rows_per_piece(args.x.cols()),
+                      [&](std::int64_t begin, std::int64_t end, int)
+                          SLIPSTREAM_AVX512 { rms_norm_rows(args, begin, end); });
+}
+
+void swiglu_scalar(ExecRef exec, const SwigluArgs& args) {
+    pool_of(exec).run(args.y.rows(), rows_per_piece(args.y.cols()),
+                      [&](std::int64_t begin, std::int64_t end, int) { swiglu_rows(args, begin, end); });
+}
+void swiglu_avx2(ExecRef exec, const SwigluArgs& args) {
+    pool_of(exec).run(args.y.rows(), rows_per_piece(args.y.cols()),
+                      [&](std::int64_t begin, std::int64_t end, int)
+                          SLIPSTREAM_AVX2 { swiglu_rows(args, begin, end); });
+}
+void swiglu_avx512(ExecRef exec, const SwigluArgs& args) {
+    pool_of(exec).run(args.y.rows(), rows_per_piece(args.y.cols()),
+                      [&](std::int64_t begin, std::int64_t end, int)
+                          SLIPSTREAM_AVX512 { swiglu_rows(args, begin, end); });
+}
+
+void rope_table(ExecRef exec, const RopeTableArgs& args) {
+    const std::int64_t half = args.cos_sin.cols() / 2;
+    pool_of(exec).run(args.cos_sin.rows(), rows_per_piece(16 * half), [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t t = begin; t < end; ++t) {
+            float* row = float_row(args.cos_sin, t);
+            for (std::int64_t i = 0; i < half; ++i) {
+                const double angle = static_cast<double>(args.positions[t]) * args.inverse_frequency[i];
+                row[i] = static_cast<float>(std::cos(angle)) * args.magnitude;
+                row[half + i] = static_cast<float>(std::sin(angle)) * args.magnitude;
+            }
+        }
+    });
+}
+
+void rope(ExecRef exec, const RopeArgs& args) {
+    const std::int64_t half = args.cos_sin.cols() / 2;
+    const std::int64_t n_heads = args.x.cols() / args.head_dim;
+    // Distance of a pair's two elements, and of consecutive pairs.
+    const std::int64_t apart = args.layout == RopeLayout::Half ? half : 1;
+    const std::int64_t step = args.layout == RopeLayout::Half ? 1 : 2;
+    pool_of(exec).run(args.x.rows(), rows_per_piece(args.x.cols()), [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t t = begin; t < end; ++t) {
+            const float* cosine = float_row(args.cos_sin, t);
+            const float* sine = cosine + half;
+            for (std::int64_t head = 0; head < n_heads; ++head) {
+                float* x = float_row(args.x, t) + head * args.head_dim;
+                for (std::int64_t i = 0; i < half; ++i) {
+                    const float a = x[i * step];
+                    const float b = x[i * step + apart];
+                    x[i * step] = a * cosine[i] - b * sine[i];
+                    x[i * step + apart] = a * sine[i] + b * cosine[i];
+                }
+            }
+        }
+    });
+}
+
+void add(ExecRef exec, const AddArgs& args) {
+    pool_of(exec).run(args.y.rows(), rows_per_piece(args.y.cols()), [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            const float* x = float_row(args.x, row);
+            float* y = float_row(args.y, row);
+            for (std::int64_t i = 0; i < args.y.cols(); ++i) y[i] += x[i];
+        }
+    });
+}
+
+void embed(ExecRef exec, const EmbedArgs& args) {
+    pool_of(exec).run(args.y.rows(), 4, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t t = begin; t < end; ++t)
+            dequantize_row(args.table.dtype, args.table.row(args.tokens[t]), float_row(args.y, t), args.table.cols());
+    });
+}
+
+}  // namespace slipstream::cpu

@@ -1,0 +1,66 @@
+#include "kernels/cpu/op_table.h"
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/matmul.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+constexpr OpTable kScalar{
+    .add = add,
+    .attention = attention_scalar,
+    .embed = embed,
+    .kv_commit = kv_commit,
+    .kv_write = kv_write_scalar,
+    .matmul = matmul_scalar,
+    .rms_norm = rms_norm_scalar,
+    .rope = rope,
+    .rope_table = rope_table,
+    .swiglu = swiglu_scalar,
+};
+
+#if defined(__x86_64__)
+constexpr OpTable kAvx2{
+    .add = add,
+    .attention = attention_avx2,
+    .embed = embed,
+    .kv_commit = kv_commit,
+    .kv_write = kv_write_avx2,
+    .matmul = matmul_avx2,
+    .rms_norm = rms_norm_avx2,
+    .rope = rope,
+    .rope_table = rope_table,
+    .swiglu = swiglu_avx2,
+};
+constexpr OpTable kAvx512{
+    .add = add,
+    .attention = attention_avx512,
+    .embed = embed,
+    .kv_commit = kv_commit,
+    .kv_write = kv_write_avx2,
+    .matmul = matmul_avx512,
+    .rms_norm = rms_norm_avx512,
+    .rope = rope,
+    .rope_table = rope_table,
+    .swiglu = swiglu_avx512,
+};
+#endif
+
+}  // namespace
+
+const OpTable& op_table(CpuForm form) {
+    switch (form) {
+#if defined(__x86_64__)
+        case CpuForm::Avx2:
+            return kAvx2;
+        case CpuForm::Avx512:
+            return kAvx512;
+#endif
+        default:
+            return kScalar;
+    }
+}
+
+}  // namespace slipstream::cpu

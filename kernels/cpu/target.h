@@ -1,0 +1,11 @@
+// Function attributes of the CPU forms. Per function, not per file: a file compiled with -mavx512f would leave AVX-512
+// copies of inline library functions in the program, and the linker might pick one for every machine.
+#pragma once
+
+#if defined(__x86_64__)
+#define SLIPSTREAM_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define SLIPSTREAM_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+#else
+#define SLIPSTREAM_AVX2
+#define SLIPSTREAM_AVX512
+#endif

@@ -1,0 +1,66 @@
+#include "kernels/matmul.h"
+
+#include <cstdint>
+
+#include "kernels/op_table.h"
+
+namespace slipstream {
+
+namespace {
+
+/// First and one-past-last byte that a rank-2 or rank-1 view covers.
+template <typename Byte>
+bool overlap(const BasicTensorView<Byte>& a, const TensorView& b) {
+    const auto first = [](const auto& view) { return reinterpret_cast<std::uintptr_t>(view.data); };
+    const auto last = [&](const auto& view) {
+        return first(view) + static_cast<std::size_t>(view.rows() - 1) * view.row_stride_bytes +
+               row_bytes(view.dtype, view.cols());
+    };
+    if (a.rows() == 0 || a.cols() == 0 || b.rows() == 0 || b.cols() == 0) return false;
+    return first(a) < last(b) && first(b) < last(a);
+}
+
+template <typename Byte>
+void check_matrix(const BasicTensorView<Byte>& view, std::int64_t rows, std::int64_t cols, const char* what) {
+    CHECK(view.rank == 2 && view.shape[0] == rows && view.shape[1] == cols,
+          "{} has rank {}, shape [{}, {}], not [{}, {}]", what, view.rank, view.shape[0], view.shape[1], rows, cols);
+    CHECK(rows >= 0 && cols >= 0, "{} has shape [{}, {}]", what, rows, cols);
+    if (rows == 0 || cols == 0) return;
+    CHECK(!view.empty(), "{} [{}, {}] without memory", what, rows, cols);
+    CHECK(rows == 1 || view.row_stride_bytes >= row_bytes(view.dtype, cols), "{} rows of {} bytes every {}", what,
+          row_bytes(view.dtype, cols), view.row_stride_bytes);
+}
+
+template <typename Byte>
+void check_floats(const BasicTensorView<Byte>& view, const char* what) {
+    CHECK(view.dtype == DType::F32, "{} is {}, not F32", what, dtype_name(view.dtype));
+    CHECK(reinterpret_cast<std::uintptr_t>(view.data) % alignof(float) == 0 &&
+              (view.rows() <= 1 || view.row_stride_bytes % alignof(float) == 0),
+          "{} is not aligned to float", what);
+}
+
+}  // namespace
+
+void matmul(ExecRef exec, const MatmulArgs& args) {
+    const std::int64_t m = args.weights.shape[0];
+    const std::int64_t k = args.weights.shape[1];
+    const std::int64_t n_tokens = args.x.shape[0];
+    check_matrix(args.weights, m, k, "weights");
+    check_matrix(args.x, n_tokens, k, "x");
+    check_matrix(args.y, n_tokens, m, "y");
+    CHECK(k % dtype_info(args.weights.dtype).block_elements == 0, "K = {} in blocks of {}", k,
+          dtype_name(args.weights.dtype));
+    check_floats(args.x, "x");
+    check_floats(args.y, "y");
+    CHECK(!overlap(args.x, args.y) && !overlap(args.weights, args.y), "y overlaps an input");
+    if (!args.bias.empty()) {
+        CHECK(args.bias.rank == 1 && args.bias.shape[0] == m, "bias has rank {}, length {}, not {}", args.bias.rank,
+              args.bias.cols(), m);
+        check_floats(args.bias, "bias");
+        CHECK(!overlap(args.bias, args.y), "y overlaps the bias");
+    }
+    if (m == 0 || n_tokens == 0) return;
+    exec.device.ops().matmul(exec, args);
+}
+
+}  // namespace slipstream
