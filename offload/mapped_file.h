@@ -9,8 +9,8 @@ namespace slipstream {
 
 class MappedFile {
 public:
-    /// Maps the whole of a regular file. Throws IoError naming the path and the system's reason. An empty file maps to an
-    /// empty span.
+    /// Maps the whole of a regular file. Throws IoError naming the path and the system's reason. An empty file maps to
+    /// an empty span.
     explicit MappedFile(const std::filesystem::path& path);
     MappedFile(MappedFile&& other) noexcept;
     MappedFile& operator=(MappedFile&& other) noexcept;
@@ -20,7 +20,8 @@ public:
     [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
 
     /// Brings the pages of [begin, begin + bytes) into memory and into this process; clipped to the file. Blocks. Where
-    /// the system cannot do it in one call the pages are touched one by one. A file that was cut short meanwhile: IoError.
+    /// the system cannot do it in one call the pages are touched one by one. A file that was cut short meanwhile:
+    /// IoError.
     void populate(std::size_t begin, std::size_t bytes) const;
 
 private:

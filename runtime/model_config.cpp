@@ -8,23 +8,34 @@ namespace slipstream {
 
 std::string_view architecture_name(Architecture architecture) {
     switch (architecture) {
-        case Architecture::Llama: return "llama";
-        case Architecture::Mistral: return "mistral";
-        case Architecture::Qwen2: return "qwen2";
-        case Architecture::Qwen3: return "qwen3";
-        case Architecture::Phi3: return "phi3";
+        case Architecture::Llama:
+            return "llama";
+        case Architecture::Mistral:
+            return "mistral";
+        case Architecture::Qwen2:
+            return "qwen2";
+        case Architecture::Qwen3:
+            return "qwen3";
+        case Architecture::Phi3:
+            return "phi3";
     }
     return "?";
 }
 
 std::string_view rope_scaling_name(RopeScalingKind kind) {
     switch (kind) {
-        case RopeScalingKind::None: return "none";
-        case RopeScalingKind::Linear: return "linear";
-        case RopeScalingKind::Dynamic: return "dynamic";
-        case RopeScalingKind::Llama3: return "llama3";
-        case RopeScalingKind::Yarn: return "yarn";
-        case RopeScalingKind::LongRope: return "longrope";
+        case RopeScalingKind::None:
+            return "none";
+        case RopeScalingKind::Linear:
+            return "linear";
+        case RopeScalingKind::Dynamic:
+            return "dynamic";
+        case RopeScalingKind::Llama3:
+            return "llama3";
+        case RopeScalingKind::Yarn:
+            return "yarn";
+        case RopeScalingKind::LongRope:
+            return "longrope";
     }
     return "?";
 }
@@ -32,7 +43,8 @@ std::string_view rope_scaling_name(RopeScalingKind kind) {
 namespace {
 
 void check_size(const char* field, std::int64_t value, std::int64_t limit) {
-    if (value < 1 || value > limit) throw FormatError(fmt::format("{} is {}; 1 to {} can be served", field, value, limit));
+    if (value < 1 || value > limit)
+        throw FormatError(fmt::format("{} is {}; 1 to {} can be served", field, value, limit));
 }
 
 }  // namespace

@@ -23,11 +23,11 @@ enum class RopeScalingKind : std::uint8_t { None, Linear, Dynamic, Llama3, Yarn,
 struct RopeScaling {
     RopeScalingKind kind = RopeScalingKind::None;
     double factor = 1.0;
-    std::int64_t original_context = 0;  // 0: not given
-    double low_freq_factor = 1.0;       // llama3
-    double high_freq_factor = 4.0;      // llama3
-    double beta_fast = 32.0;            // yarn
-    double beta_slow = 1.0;             // yarn
+    std::int64_t original_context = 0;       // 0: not given
+    double low_freq_factor = 1.0;            // llama3
+    double high_freq_factor = 4.0;           // llama3
+    double beta_fast = 32.0;                 // yarn
+    double beta_slow = 1.0;                  // yarn
     std::optional<double> attention_factor;  // yarn, longrope: overrides the formula
     double mscale = 0.0;                     // yarn: 0 = not given
     double mscale_all_dim = 0.0;

@@ -8,15 +8,15 @@
 namespace slipstream {
 
 struct LayerWeights {
-    ConstTensorView attn_norm;  // [d_model]
-    ConstTensorView q;          // [n_q_heads * head_dim, d_model]
-    ConstTensorView k;          // [n_kv_heads * head_dim, d_model]
-    ConstTensorView v;          // [n_kv_heads * head_dim, d_model]
-    ConstTensorView q_bias;     // [n_q_heads * head_dim] or empty
-    ConstTensorView k_bias;     // [n_kv_heads * head_dim] or empty
-    ConstTensorView v_bias;     // the same
-    ConstTensorView q_norm;     // [head_dim] or empty (Qwen3)
-    ConstTensorView k_norm;     // [head_dim] or empty
+    ConstTensorView attn_norm;      // [d_model]
+    ConstTensorView q;              // [n_q_heads * head_dim, d_model]
+    ConstTensorView k;              // [n_kv_heads * head_dim, d_model]
+    ConstTensorView v;              // [n_kv_heads * head_dim, d_model]
+    ConstTensorView q_bias;         // [n_q_heads * head_dim] or empty
+    ConstTensorView k_bias;         // [n_kv_heads * head_dim] or empty
+    ConstTensorView v_bias;         // the same
+    ConstTensorView q_norm;         // [head_dim] or empty (Qwen3)
+    ConstTensorView k_norm;         // [head_dim] or empty
     ConstTensorView attn_out;       // [d_model, n_q_heads * head_dim]
     ConstTensorView attn_out_bias;  // [d_model] or empty
     ConstTensorView ffn_norm;       // [d_model]

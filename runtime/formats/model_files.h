@@ -1,5 +1,5 @@
-// One opened model on disk, whatever its format: configuration, weights as views into mapped memory, and the raw material of
-// the tokenizer. Hugging Face directories and GGUF (whole or in parts) answer to the same interface.
+// One opened model on disk, whatever its format: configuration, weights as views into mapped memory, and the raw
+// material of the tokenizer. Hugging Face directories and GGUF (whole or in parts) answer to the same interface.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,14 @@
 
 namespace slipstream {
 
-/// A tensor as it lies in a file; the view points into the mapping.
+/// A tensor as it lies in a file; the view points into the mapping. A type that cannot be computed on (or more
+/// dimensions than a view has) leaves view.data null; type_name and shape stand for themselves then.
 struct FileTensor {
     std::string name;
     ConstTensorView view;
     std::size_t bytes = 0;
+    std::string type_name;            // as the file's format spells it: "Q4_K", "IQ2_XS", "F8_E4M3"
+    std::vector<std::int64_t> shape;  // row-major
 };
 
 /// The vocabulary as a GGUF file holds it (tokenizer.ggml.*). Arrays are checked to be of one length.
@@ -35,7 +38,8 @@ struct GgufVocabulary {
     std::optional<bool> add_bos, add_eos, add_space_prefix;
 };
 
-/// Where a model's tokenizer is to be read from: the GGUF's own arrays, or files of a directory (only those that exist).
+/// Where a model's tokenizer is to be read from: the GGUF's own arrays, or files of a directory (only those that
+/// exist).
 struct TokenizerSource {
     std::optional<GgufVocabulary> gguf;
     std::filesystem::path sentencepiece_model;    // tokenizer.model, or empty
@@ -56,7 +60,7 @@ public:
     /// files, reads nothing but headers. Throws IoError, FormatError, Unsupported; each message names the file.
     [[nodiscard]] static std::unique_ptr<ModelFiles> open(const std::filesystem::path& path);
 
-    [[nodiscard]] virtual std::string_view format() const = 0;  // "GGUF v3", "safetensors"
+    [[nodiscard]] virtual std::string_view format() const = 0;                          // "GGUF v3", "safetensors"
     [[nodiscard]] virtual const std::vector<std::filesystem::path>& paths() const = 0;  // the mapped files
     [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // of those files
     [[nodiscard]] virtual const ModelConfig& config() const = 0;
@@ -69,8 +73,8 @@ public:
     /// Weights by role, shapes checked against config(); throws FormatError naming the tensor that is missing or has
     /// the wrong shape, Unsupported for a type that cannot be computed on. Views live as long as this object.
     [[nodiscard]] virtual ModelWeights weights() const = 0;
-    /// Asks the system to bring the pages of [begin, begin + bytes) of the mappings in; touches each page. For loading with progress.
-    /// `step` walks [0, total_bytes()).
+    /// Asks the system to bring the pages of [begin, begin + bytes) of the mappings in; touches each page. For loading
+    /// with progress. `step` walks [0, total_bytes()).
     virtual void prefetch(std::size_t begin, std::size_t bytes) const = 0;
 };
 

@@ -1,9 +1,10 @@
 // From logits to a token: filters with memory, then the drafter-invariant draw (design: E2).
 //
-// Order: repetition penalty over the path's tokens; temperature; top-k; top-p; min-p; then the argmax of
-// log p + gumbel(seed, position, token) over the survivors. Temperature 0 is the argmax of the penalised logits. Ties
-// go to the lowest id, in filters as well. Nothing depends on earlier draws: the same (seed, position, path) always
-// gives the same token, which is what makes speculation invisible.
+// Order: repetition penalty over the path's tokens; temperature; top-k; top-p (of what top-k left, renormalised);
+// min-p; then the argmax of log p + gumbel(seed, position, token) over the survivors (kernels/base/noise.h).
+// Temperature 0 is the argmax of the penalised logits. Ties go to the lowest id, in filters as well. Nothing depends on
+// earlier draws: the same (seed, position, path) always gives the same token, which is what makes speculation
+// invisible.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ struct SamplerOptions {
     std::int64_t top_k = 40;   // 0 = off
     double top_p = 0.95;       // 1 = off
     double min_p = 0.0;        // 0 = off
-    double repeat_penalty = 1.0;  // 1 = off; logits > 0 are divided, others multiplied (CTRL, Keskar et al. 2019, section 4.1)
+    double repeat_penalty =
+        1.0;  // 1 = off; logits > 0 are divided, others multiplied (CTRL, Keskar et al. 2019, section 4.1)
     std::int64_t repeat_window = 64;  // tokens back that the penalty remembers, the prompt's included
     std::uint64_t seed = 0;
 };
@@ -27,30 +29,42 @@ struct SamplerOptions {
 /// A token that survived the filters. Candidates are ordered by falling logit, ties by id.
 struct Candidate {
     TokenId id;
-    float logit;        // penalised, divided by temperature
+    float logit;         // penalised, less the greatest, divided by temperature: 0 for the best, all others below
     double probability;  // after filters, sums to 1
 };
 
 class Sampler {
 public:
-    /// Throws RequestError where an option is out of its range (NaN, negative temperature, ...).
+    /// Throws RequestError where an option is out of its range: temperature and min-p/top-p NaN or negative, a
+    /// probability over 1, a penalty that is not positive and finite, a negative count.
     explicit Sampler(const SamplerOptions& options, std::int64_t vocab);
 
-    /// The token at absolute position `position` given `logits` [vocab] (position of the token that is drawn).
+    /// The token at absolute position `position` (of the token that is drawn) given `logits` [vocab].
     /// `path`: the last tokens before it on its own path, committed ones first (E4); only the last repeat_window count.
-    /// Allocates nothing after the first call. NaN logits never win; all NaN throws Unsupported ("the model's logits are not numbers").
+    /// Allocates nothing. NaN and -inf logits never win; where no logit is above -inf: Unsupported ("the model's logits
+    /// are not numbers").
     [[nodiscard]] TokenId sample(std::span<const float> logits, std::int64_t position, std::span<const TokenId> path);
 
-    /// The filtered distribution that sample() draws from, for tests and for E3. Greedy: one candidate with p = 1. Valid until the next call.
+    /// The filtered distribution that sample() draws from, for tests and for E3. Greedy: one candidate with p = 1.
+    /// Valid until the next call.
     [[nodiscard]] std::span<const Candidate> distribution(std::span<const float> logits, std::span<const TokenId> path);
 
     [[nodiscard]] const SamplerOptions& options() const { return options_; }
 
 private:
+    void penalise(std::span<const float> logits, std::span<const TokenId> path);
+    [[nodiscard]] TokenId best() const;
+    void scale();
+    void keep_top_k();
+    void keep_top_p();
+    void keep_min_p();
+    void filter();
+    [[nodiscard]] TokenId draw(std::int64_t position) const;
+
     SamplerOptions options_;
     std::int64_t vocab_;
-    std::vector<float> penalised_;
-    std::vector<Candidate> candidates_;
+    std::vector<float> penalised_;       // [vocab]; scale() turns them into relative, scaled logits
+    std::vector<Candidate> candidates_;  // capacity vocab
 };
 
 }  // namespace slipstream

@@ -50,8 +50,8 @@ public:
 /// Reads the tokenizer of an opened model. Throws Unsupported (naming the kind) or FormatError.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source);
 
-/// Turns a stream of ids into text as it comes: holds back bytes that do not complete a UTF-8 character yet, and drops the leading
-/// space of a text that starts after BOS. Bytes that can never become a character come out as U+FFFD.
+/// Turns a stream of ids into text as it comes: holds back bytes that do not complete a UTF-8 character yet, and drops
+/// the leading space of a text that starts after BOS. Bytes that can never become a character come out as U+FFFD.
 class StreamingDetokenizer {
 public:
     enum class Start : std::uint8_t { OfText, Continued };

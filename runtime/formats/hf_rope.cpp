@@ -1,0 +1,117 @@
+#include "runtime/formats/hf_rope.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/printable.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr double kDefaultTheta = 10000.0;
+constexpr std::int64_t kPhi3OriginalContext = 4096;  // default of Phi3Config
+
+RopeScalingKind scaling_kind(const JsonFields& scaling, Architecture architecture) {
+    auto type = scaling.string("rope_type");
+    if (!type) type = scaling.string("type");
+    const std::string text = type.value_or("default");
+    if (text == "default") return RopeScalingKind::None;
+    // Phi-3's first files say "su" for longrope, and "yarn" for the same thing (Phi3Config, backward compatibility).
+    if (text == "longrope" || text == "su") return RopeScalingKind::LongRope;
+    if (text == "yarn") return architecture == Architecture::Phi3 ? RopeScalingKind::LongRope : RopeScalingKind::Yarn;
+    if (text == "linear") return RopeScalingKind::Linear;
+    if (text == "dynamic") return RopeScalingKind::Dynamic;
+    if (text == "llama3") return RopeScalingKind::Llama3;
+    throw Unsupported(
+        fmt::format("{}: rope scaling \"{}\" is not served (served: default, linear, dynamic, llama3, yarn, longrope)",
+                    scaling.name(), printable(text)));
+}
+
+double required_number(const JsonFields& scaling, const char* key) {
+    const auto value = scaling.number(key);
+    if (!value) scaling.fail(fmt::format("{} of the rope scaling", key), "is missing");
+    return *value;
+}
+
+void read_scaling(const JsonFields& fields, const JsonFields& scaling, ModelConfig& config) {
+    RopeScaling& rope = config.rope_scaling;
+    rope.kind = scaling_kind(scaling, config.architecture);
+    if (rope.kind == RopeScalingKind::None) return;
+    rope.original_context = scaling.integer("original_max_position_embeddings").value_or(0);
+    if (rope.kind != RopeScalingKind::Linear && rope.kind != RopeScalingKind::Dynamic) {
+        // A field beside the scaling has priority over one within (standardize_rope_params).
+        if (const auto outer = fields.integer("original_max_position_embeddings")) {
+            rope.original_context = *outer;
+        } else if (config.architecture == Architecture::Phi3) {
+            rope.original_context = kPhi3OriginalContext;
+        }
+        if (rope.original_context == 0) rope.original_context = config.context_tokens;
+        if (rope.original_context < 1)
+            fields.fail("original_max_position_embeddings", fmt::format("is {}", rope.original_context));
+    }
+    const double stretch = static_cast<double>(config.context_tokens) /
+                           static_cast<double>(std::max<std::int64_t>(rope.original_context, 1));
+    switch (rope.kind) {
+        case RopeScalingKind::None:
+            break;
+        case RopeScalingKind::Linear:
+        case RopeScalingKind::Dynamic:
+            rope.factor = required_number(scaling, "factor");
+            break;
+        case RopeScalingKind::Llama3:
+            rope.factor = required_number(scaling, "factor");
+            rope.low_freq_factor = required_number(scaling, "low_freq_factor");
+            rope.high_freq_factor = required_number(scaling, "high_freq_factor");
+            break;
+        case RopeScalingKind::Yarn:
+            rope.factor = scaling.number("factor").value_or(stretch);
+            rope.attention_factor = scaling.number("attention_factor");
+            // 0 means the default there too ("or 32").
+            if (const double beta = scaling.number("beta_fast").value_or(0.0); beta != 0.0) rope.beta_fast = beta;
+            if (const double beta = scaling.number("beta_slow").value_or(0.0); beta != 0.0) rope.beta_slow = beta;
+            rope.mscale = scaling.number("mscale").value_or(0.0);
+            rope.mscale_all_dim = scaling.number("mscale_all_dim").value_or(0.0);
+            if (!scaling.boolean("truncate").value_or(true))
+                throw Unsupported(
+                    fmt::format("{}: yarn rope scaling with \"truncate\": false is not served", fields.name()));
+            break;
+        case RopeScalingKind::LongRope:
+            rope.factor = scaling.number("factor").value_or(stretch);
+            rope.attention_factor = scaling.number("attention_factor");
+            // A factor that does not stretch leaves the attention as it is.
+            if (!rope.attention_factor && rope.factor <= 1.0) rope.attention_factor = 1.0;
+            rope.short_factors = scaling.numbers("short_factor").value_or(std::vector<double>{});
+            rope.long_factors = scaling.numbers("long_factor").value_or(std::vector<double>{});
+            break;
+    }
+}
+
+}  // namespace
+
+void read_hf_rope(const JsonFields& fields, ModelConfig& config) {
+    const auto* scaling = fields.object("rope_scaling");
+    // transformers 5 takes rope_scaling where both are given.
+    if (scaling == nullptr || scaling->empty()) scaling = fields.object("rope_parameters");
+    const nlohmann::json none = nlohmann::json::object();
+    const JsonFields inner(scaling == nullptr ? none : *scaling, fields.name());
+    for (const char* key : {"full_attention", "sliding_attention"})
+        if (inner.find(key) != nullptr)
+            throw Unsupported(
+                fmt::format("{}: rope parameters that differ between layer types are not served", fields.name()));
+    const auto either = [&](const char* key, double absent) {
+        if (const auto value = inner.number(key)) return *value;
+        return fields.number(key).value_or(absent);
+    };
+    config.rope_theta = either("rope_theta", kDefaultTheta);
+    const double part = either("partial_rotary_factor", 1.0);
+    if (!(part > 0.0 && part <= 1.0)) fields.fail("partial_rotary_factor", fmt::format("is {}", part));
+    // head_dim is checked after this; the product of a broken one must still fit.
+    const std::int64_t head_dim = std::clamp<std::int64_t>(config.head_dim, 0, 1 << 20);
+    config.n_rotated = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
+    read_scaling(fields, inner, config);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,132 @@
+#include "runtime/formats/model_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/model_contents.h"
+#include "runtime/formats/printable.h"
+
+namespace slipstream {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class OpenedModel final : public ModelFiles {
+public:
+    explicit OpenedModel(ModelContents contents) : contents_(std::move(contents)), index_(contents_.tensors) {
+        for (const MappedFile& file : contents_.files) {
+            paths_.push_back(file.path());
+            total_bytes_ += file.bytes().size();
+        }
+    }
+
+    [[nodiscard]] std::string_view format() const override { return contents_.format; }
+    [[nodiscard]] const std::vector<fs::path>& paths() const override { return paths_; }
+    [[nodiscard]] std::size_t total_bytes() const override { return total_bytes_; }
+    [[nodiscard]] const ModelConfig& config() const override { return contents_.config; }
+    [[nodiscard]] const GenerationDefaults& generation_defaults() const override {
+        return contents_.generation_defaults;
+    }
+    [[nodiscard]] const TokenizerSource& tokenizer_source() const override { return contents_.tokenizer_source; }
+    [[nodiscard]] const std::optional<std::string>& chat_template() const override { return contents_.chat_template; }
+    [[nodiscard]] const std::vector<FileTensor>& tensors() const override { return contents_.tensors; }
+    [[nodiscard]] std::vector<std::pair<std::string, std::string>> metadata() const override {
+        return contents_.metadata;
+    }
+
+    [[nodiscard]] ModelWeights weights() const override {
+        try {
+            return bind_weights(contents_.config, index_, *contents_.names, contents_.rules);
+        } catch (const FormatError& error) {
+            throw FormatError(fmt::format("{}: {}", contents_.label, error.what()));
+        } catch (const Unsupported& error) {
+            throw Unsupported(fmt::format("{}: {}", contents_.label, error.what()));
+        }
+    }
+
+    void prefetch(std::size_t begin, std::size_t bytes) const override {
+        // The files stand behind one another in the order of paths().
+        for (const MappedFile& file : contents_.files) {
+            const std::size_t size = file.bytes().size();
+            if (begin < size) {
+                const std::size_t here = std::min(bytes, size - begin);
+                file.populate(begin, here);
+                bytes -= here;
+                begin = 0;
+            } else {
+                begin -= size;
+            }
+            if (bytes == 0) return;
+        }
+    }
+
+private:
+    ModelContents contents_;
+    TensorIndex index_;  // into contents_.tensors, which never changes
+    std::vector<fs::path> paths_;
+    std::size_t total_bytes_ = 0;
+};
+
+[[noreturn]] void refuse_directory(const fs::path& path) {
+    std::vector<std::string> gguf_files;
+    std::error_code error;
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+        if (at->path().extension() == ".gguf") gguf_files.push_back(at->path().filename().string());
+    if (error) throw IoError(fmt::format("cannot read {}: {}", path.string(), error.message()));
+    std::sort(gguf_files.begin(), gguf_files.end());
+    if (gguf_files.empty())
+        throw FormatError(fmt::format("{}: a directory without a model (no config.json, no GGUF file)", path.string()));
+    throw FormatError(fmt::format("{}: a directory without config.json; name one of its {} GGUF files, e.g. {}",
+                                  path.string(), gguf_files.size(), printable(gguf_files.front())));
+}
+
+ModelContents open_contents(const fs::path& path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (error || !fs::exists(status))
+        throw IoError(
+            fmt::format("cannot open {}: {}", path.string(), error ? error.message() : std::strerror(ENOENT)));
+    if (fs::is_directory(status)) {
+        // status(), not exists(): a directory that may not be searched is unreadable, not without a model.
+        const fs::file_status config = fs::status(path / "config.json", error);
+        if (error && error != std::errc::no_such_file_or_directory)
+            throw IoError(fmt::format("cannot read {}: {}", path.string(), error.message()));
+        if (!fs::exists(config)) refuse_directory(path);
+        return open_hf_directory(path);
+    }
+    if (path.filename() == "config.json") return open_hf_directory(path.has_parent_path() ? path.parent_path() : ".");
+    if (path.extension() == ".safetensors" || path.extension() == ".json")
+        throw FormatError(fmt::format("{}: open the directory that holds it and its config.json", path.string()));
+    return open_gguf(path);
+}
+
+}  // namespace
+
+std::unique_ptr<ModelFiles> ModelFiles::open(const fs::path& path) {
+    return std::make_unique<OpenedModel>(open_contents(path));
+}
+
+FileTensor make_file_tensor(std::string name, std::string_view type_name, std::optional<DType> dtype,
+                            std::vector<std::int64_t> shape, std::span<const std::byte> data) {
+    FileTensor tensor;
+    tensor.name = std::move(name);
+    tensor.type_name = type_name;
+    tensor.bytes = data.size();
+    if (dtype && !shape.empty() && shape.size() <= kMaxRank) {
+        tensor.view.data = data.data();
+        tensor.view.dtype = *dtype;
+        tensor.view.rank = static_cast<int>(shape.size());
+        std::copy(shape.begin(), shape.end(), tensor.view.shape.begin());
+        tensor.view.row_stride_bytes = row_bytes(*dtype, shape.back());
+    }
+    tensor.shape = std::move(shape);
+    return tensor;
+}
+
+}  // namespace slipstream

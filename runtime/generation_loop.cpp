@@ -1,0 +1,134 @@
+#include "runtime/generation_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/verify.h"
+
+namespace slipstream {
+
+namespace {
+
+// Adds the time since the lap before to one sum or another.
+class Laps {
+public:
+    void end_lap(double& sum) {
+        const auto now = std::chrono::steady_clock::now();
+        sum += std::chrono::duration<double>(now - last_).count();
+        last_ = now;
+    }
+
+private:
+    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+ForwardLimits forward_limits_for(std::int64_t budget) {
+    return {.max_tokens = kPrefillPieceTokens + budget, .max_logit_rows = budget};
+}
+
+GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, Sampler& sampler, Guesser& guesser, LoopLimits limits)
+    : forward_(&forward), cache_(&cache), sampler_(&sampler), guesser_(&guesser), limits_(std::move(limits)) {
+    const ForwardLimits needed = forward_limits_for(limits_.budget);
+    CHECK(limits_.budget >= 1 && forward.limits().max_tokens >= needed.max_tokens &&
+              forward.limits().max_logit_rows >= needed.max_logit_rows && cache.max_nodes() >= needed.max_tokens,
+          "budget {}", limits_.budget);
+}
+
+void GenerationLoop::begin(std::vector<TokenId> prompt) {
+    const auto n = static_cast<std::int64_t>(prompt.size());
+    if (n == 0) throw RequestError("an empty prompt, and the model has no beginning-of-text token; give it some text");
+    if (n >= cache_->context_tokens())
+        throw RequestError(
+            fmt::format("the prompt is {} tokens long, the context holds {} with room for at least one "
+                        "more; shorten it or raise --ctx",
+                        n, cache_->context_tokens()));
+    CHECK(cache_->n_committed() < n, "{} positions cached, a prompt of {}", cache_->n_committed(), n);
+    cache_->forget();
+    text_ = std::move(prompt);
+    // Steady state allocates nothing: room for the longest text and pass.
+    text_.reserve(static_cast<std::size_t>(cache_->context_tokens() + 1));
+    guesser_->observe({.text = text_, .n_new = n});
+}
+
+bool GenerationLoop::prefill(const std::function<void(std::int64_t, std::int64_t)>& on_progress,
+                             const std::atomic<bool>* cancel) {
+    const auto total = static_cast<std::int64_t>(text_.size());
+    for (;;) {
+        const std::int64_t border = (cache_->n_committed() / kPrefillPieceTokens + 1) * kPrefillPieceTokens;
+        if (border >= total) return true;
+        if (!feed_piece(border, cancel)) return false;
+        if (on_progress) on_progress(cache_->n_committed(), total);
+    }
+}
+
+// Commits text [n_committed, end) to the cache.
+bool GenerationLoop::feed_piece(std::int64_t end, const std::atomic<bool>* cancel) {
+    const std::int64_t begin = cache_->n_committed();
+    pass_nodes_.clear();
+    NodeId above = kCommittedTip;
+    for (std::int64_t i = begin; i < end; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
+    const std::span<const TokenId> tokens(text_.data() + begin, static_cast<std::size_t>(end - begin));
+    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, cancel));
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+        cache_->forget();
+        return false;
+    }
+    cache_->commit(forward_->exec(), pass_nodes_);
+    return true;
+}
+
+std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel) {
+    const auto n_text = static_cast<std::int64_t>(text_.size());
+    max_new_tokens = std::min(max_new_tokens, room());
+    if (max_new_tokens < 1) return {};
+    if (!prefill({}, cancel)) return {};
+
+    Laps laps;
+    tree_.reset(text_.back());
+    guesser_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1});
+    CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
+    laps.end_lap(seconds_.draft);
+
+    // What the cache lacks of the text, its last token being the tree's root; then the guesses.
+    const std::int64_t n_missing = n_text - cache_->n_committed();
+    pass_tokens_.assign(text_.end() - n_missing, text_.end());
+    pass_nodes_.clear();
+    NodeId above = kCommittedTip;
+    for (std::int64_t i = 0; i < n_missing; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
+    const auto node_of = [&](std::int32_t tree_node) {
+        return pass_nodes_[static_cast<std::size_t>(n_missing - 1 + tree_node)];
+    };
+    for (std::int32_t i = 1; i < tree_.size(); ++i) {
+        CHECK(tree_.depth(i) < max_new_tokens, "a guess at depth {}, {} tokens wanted", tree_.depth(i), max_new_tokens);
+        pass_tokens_.push_back(tree_.token(i));
+        pass_nodes_.push_back(cache_->add_node(node_of(tree_.parent(i))));
+    }
+    logit_tokens_.resize(static_cast<std::size_t>(tree_.size()));
+    std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));
+    const ConstTensorView logits = forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, cancel);
+    if (logits.empty()) {
+        cache_->forget();
+        return {};
+    }
+    laps.end_lap(seconds_.verify);
+    walk_tree(tree_, logits, *sampler_, {.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens}, text_,
+              accepted_);
+    laps.end_lap(seconds_.sample);
+    path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + n_missing);
+    for (std::size_t i = 1; i < accepted_.size(); ++i) path_.push_back(node_of(accepted_[i]));
+    cache_->commit(forward_->exec(), path_);
+    laps.end_lap(seconds_.commit);
+    const auto n_new = static_cast<std::int64_t>(accepted_.size());
+    guesser_->observe({.text = text_, .n_new = n_new, .tree = &tree_, .logits = logits, .accepted = accepted_});
+    laps.end_lap(seconds_.draft);
+    return {text_.data() + n_text, static_cast<std::size_t>(n_new)};
+}
+
+}  // namespace slipstream

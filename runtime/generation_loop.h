@@ -1,0 +1,88 @@
+// The one generation loop, in tokens: propose a tree, run one pass, walk it, commit. Plain decoding is this loop with
+// NoGuesser; nothing else in the program generates.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/forward.h"
+#include "runtime/guesser.h"
+#include "runtime/kv_cache.h"
+#include "runtime/sampling/sampler.h"
+
+namespace slipstream {
+
+/// Prefill borders are multiples of this, at absolute positions, whatever the budget or placement (E1).
+inline constexpr std::int64_t kPrefillPieceTokens = 512;
+
+struct LoopLimits {
+    std::int64_t budget = 1;  // most nodes of a tree, node 0 included
+    std::vector<TokenId> end_tokens;
+};
+
+/// Where the time of passes went, in seconds, summed over step().
+struct LoopSeconds {
+    double draft = 0.0;   // propose() and observe()
+    double verify = 0.0;  // the forward pass
+    double sample = 0.0;  // the walk over the tree
+    double commit = 0.0;
+};
+
+/// What `Forward` must allow for this budget: a piece of prompt and a tree in one pass.
+[[nodiscard]] ForwardLimits forward_limits_for(std::int64_t budget);
+/// Scratch rows of the KV cache for this budget.
+[[nodiscard]] inline std::int64_t scratch_nodes_for(std::int64_t budget) {
+    return forward_limits_for(budget).max_tokens;
+}
+
+class GenerationLoop {
+public:
+    /// All references must outlive the loop; they may be shared by loops that run one after the other.
+    GenerationLoop(Forward& forward, KvCache& cache, Sampler& sampler, Guesser& guesser, LoopLimits limits);
+
+    /// Starts a text with `prompt` (1 to context tokens). What the cache holds must be the beginning of it, and
+    /// shorter: the caller truncates. Throws RequestError where the prompt is empty or leaves no room in the context.
+    void begin(std::vector<TokenId> prompt);
+
+    /// Feeds the prompt but for its last piece. `on_progress(done, total)` in tokens, after each piece. False where
+    /// *cancel turned true; calling again continues.
+    bool prefill(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {},
+                 const std::atomic<bool>* cancel = nullptr);
+
+    /// One pass: feeds what the cache lacks with a tree of guesses below it, commits the accepted path, and returns the
+    /// new tokens, 1 to max_new_tokens of them; an end token can only be the last. Nothing where *cancel turned true
+    /// (no state has changed then) or the context is full. Valid until the next call.
+    [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr);
+
+    [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
+    /// Tokens that the context still has room for.
+    [[nodiscard]] std::int64_t room() const {
+        return cache_->context_tokens() - static_cast<std::int64_t>(text_.size());
+    }
+    /// Nodes of the last pass's tree, node 0 included.
+    [[nodiscard]] std::int64_t last_tree_size() const { return tree_.size(); }
+    [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
+
+private:
+    [[nodiscard]] bool feed_piece(std::int64_t end, const std::atomic<bool>* cancel);
+
+    Forward* forward_;
+    KvCache* cache_;
+    Sampler* sampler_;
+    Guesser* guesser_;
+    LoopLimits limits_;
+    std::vector<TokenId> text_;  // every committed token; the cache holds all but the last
+    TokenTree tree_;
+    LoopSeconds seconds_;
+    std::vector<TokenId> pass_tokens_;        // [n_tokens] of the running pass: what was missing, then the guesses
+    std::vector<NodeId> pass_nodes_;          // [n_tokens]
+    std::vector<std::int32_t> logit_tokens_;  // [tree size]
+    std::vector<std::int32_t> accepted_;      // tree nodes
+    std::vector<NodeId> path_;                // scratch rows to commit
+};
+
+}  // namespace slipstream

@@ -1,0 +1,51 @@
+// A model loaded for one device and one context length: weights ready for the kernels, rope frequencies fixed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "kernels/attention.h"
+#include "kernels/device.h"
+#include "runtime/formats/model_files.h"
+#include "runtime/rope.h"
+
+namespace slipstream {
+
+struct LoadOptions {
+    std::int64_t context_tokens = 0;  // > 0: the context to serve; rope is fixed for it
+    std::optional<DType> kv_dtype;    // F16, BF16, F32; not given: the model's own
+    /// Called with bytes done and bytes in all while the files are brought into memory; may throw to give up.
+    std::function<void(std::size_t, std::size_t)> on_progress;
+};
+
+class Model {
+public:
+    /// Brings the weights of `files` in and prepares them. On a CPU device the big matrices are used where they lie in
+    /// the mapped files; norms and biases are widened to float in memory of the device. `files` and `device` must
+    /// outlive the model. Throws FormatError, Unsupported, OutOfBudget, IoError.
+    Model(const ModelFiles& files, Device& device, const LoadOptions& options);
+
+    [[nodiscard]] const ModelConfig& config() const { return config_; }
+    [[nodiscard]] const ModelWeights& weights() const { return weights_; }
+    [[nodiscard]] const RopeFrequencies& rope() const { return rope_; }
+    [[nodiscard]] Device& device() const { return *device_; }
+    [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
+    [[nodiscard]] KvShape kv_shape() const { return {config_.n_kv_heads, config_.head_dim, kv_dtype_}; }
+
+private:
+    void widen_small_tensors();
+
+    Device* device_;
+    ModelConfig config_;
+    ModelWeights weights_;
+    RopeFrequencies rope_;
+    std::int64_t context_tokens_;
+    DType kv_dtype_;
+    Buffer small_tensors_;  // norms and biases as float
+};
+
+/// Bytes of KV that `context_tokens` of this model take, whole chunks, all layers.
+[[nodiscard]] std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens);
+
+}  // namespace slipstream

@@ -1,0 +1,203 @@
+#include "runtime/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
+#include "kernels/base/noise.h"
+
+namespace slipstream {
+
+namespace {
+
+/// "Better" of two candidates, the order of all filters: higher logit first, then the lower id.
+bool better(const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+void require(bool holds, std::string_view option, double value, std::string_view range) {
+    if (!holds) throw RequestError(fmt::format("{} is {}; it must be {}", option, value, range));
+}
+
+SamplerOptions checked(const SamplerOptions& options) {
+    const auto is_probability = [](double p) { return p >= 0.0 && p <= 1.0; };
+    require(std::isfinite(options.temperature) && options.temperature >= 0.0, "temperature", options.temperature,
+            "0 (greedy) or a positive number");
+    require(options.top_k >= 0, "top-k", static_cast<double>(options.top_k), "0 (off) or a positive count");
+    require(is_probability(options.top_p), "top-p", options.top_p, "between 0 and 1 (off)");
+    require(is_probability(options.min_p), "min-p", options.min_p, "between 0 (off) and 1");
+    require(std::isfinite(options.repeat_penalty) && options.repeat_penalty > 0.0, "repeat-penalty",
+            options.repeat_penalty, "a positive number (1 = off)");
+    require(options.repeat_window >= 0, "repeat-window", static_cast<double>(options.repeat_window),
+            "0 or a positive count");
+    return options;
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab) : options_(checked(options)), vocab_(vocab) {
+    CHECK(vocab > 0, "vocab {}", vocab);
+    penalised_.resize(static_cast<std::size_t>(vocab));
+    candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab) : 1);
+}
+
+void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> path) {
+    CHECK(std::ssize(logits) == vocab_, "{} logits for a vocabulary of {}", logits.size(), vocab_);
+    std::ranges::copy(logits, penalised_.begin());
+    if (options_.repeat_penalty == 1.0) return;
+    const auto n = std::min(path.size(), static_cast<std::size_t>(options_.repeat_window));
+    for (const TokenId id : path.last(n)) {
+        CHECK(id >= 0 && id < vocab_, "token {} on a path over a vocabulary of {}", id, vocab_);
+        // From the logit as it came, so that a token that repeats is penalised once.
+        const double logit = logits[static_cast<std::size_t>(id)];
+        const double penalised = logit > 0.0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+        penalised_[static_cast<std::size_t>(id)] = static_cast<float>(penalised);
+    }
+}
+
+/// The greatest logit, the lowest id of equals. NaN compares false and never wins.
+TokenId Sampler::best() const {
+    TokenId best_id = -1;
+    float best_logit = -std::numeric_limits<float>::infinity();
+    for (std::size_t i = 0; i < penalised_.size(); ++i) {
+        if (!(penalised_[i] > best_logit)) continue;
+        best_logit = penalised_[i];
+        best_id = static_cast<TokenId>(i);
+    }
+    if (best_id < 0)
+        throw Unsupported(
+            fmt::format("the model's logits are not numbers ({} values, none above -inf); is the model file damaged?",
+                        penalised_.size()));
+    return best_id;
+}
+
+/// (logit - greatest) / temperature: 0 for the best, so that nothing overflows at any temperature.
+void Sampler::scale() {
+    const double greatest = penalised_[static_cast<std::size_t>(best())];
+    for (float& logit : penalised_) {
+        const double below = logit == greatest ? 0.0 : logit - greatest;  // inf - inf is no number
+        logit = static_cast<float>(below / options_.temperature);
+    }
+}
+
+/// Fills candidates_ from the scaled logits: all that have a probability, or the best k of them. Few are kept in a heap
+/// with the worst on top, which most of the vocabulary meets with a single comparison.
+void Sampler::keep_top_k() {
+    constexpr std::int64_t max_heap = 1024;
+    constexpr float impossible = -std::numeric_limits<float>::infinity();
+    const bool everything = options_.top_k == 0 || options_.top_k >= vocab_;
+    const bool heap = !everything && options_.top_k <= max_heap;
+    const auto k = static_cast<std::size_t>(everything ? vocab_ : options_.top_k);
+    candidates_.clear();
+    for (std::size_t i = 0; i < penalised_.size(); ++i) {
+        const float logit = penalised_[i];
+        if (!(logit > impossible)) continue;  // NaN as well
+        const bool replaces = heap && candidates_.size() == k;
+        if (replaces) {
+            if (logit <= candidates_.front().logit) continue;  // of equals the earlier, lower id stays
+            std::ranges::pop_heap(candidates_, better);
+            candidates_.pop_back();
+        }
+        candidates_.push_back({static_cast<TokenId>(i), logit, 0.0});
+        if (heap) std::ranges::push_heap(candidates_, better);
+    }
+    if (candidates_.size() <= k) return;
+    std::ranges::nth_element(candidates_, candidates_.begin() + static_cast<std::ptrdiff_t>(k), better);
+    candidates_.resize(k);
+}
+
+/// The smallest set of best candidates that holds top_p of the mass, at least one. A selection by mass: halve around
+/// the median, go on in the half where the mass is reached; linear in the mean, no sort of the vocabulary.
+void Sampler::keep_top_p() {
+    if (options_.top_p >= 1.0) return;
+    double missing = 0.0;
+    for (const Candidate& candidate : candidates_) missing += candidate.probability;
+    missing *= options_.top_p;
+    auto low = candidates_.begin();  // all before it are kept
+    auto high = candidates_.end();   // none from here on is
+    while (high - low > 1) {
+        const auto middle = low + (high - low) / 2;
+        std::nth_element(low, middle, high, better);
+        double mass = 0.0;
+        for (auto it = low; it != middle; ++it) mass += it->probability;
+        if (mass >= missing) {
+            high = middle;
+        } else {
+            missing -= mass;
+            low = middle;
+        }
+    }
+    candidates_.erase(high, candidates_.end());
+}
+
+/// At least min_p times the best one's probability; the best has e^0 = 1.
+void Sampler::keep_min_p() {
+    if (options_.min_p <= 0.0) return;
+    std::erase_if(candidates_, [this](const Candidate& candidate) { return candidate.probability < options_.min_p; });
+}
+
+/// Leaves the survivors in candidates_, in no order, `probability` not normalised.
+void Sampler::filter() {
+    scale();
+    keep_top_k();
+    if (options_.top_p < 1.0 || options_.min_p > 0.0)
+        for (Candidate& candidate : candidates_) candidate.probability = std::exp(static_cast<double>(candidate.logit));
+    keep_top_p();
+    keep_min_p();
+}
+
+/// argmax of logit + gumbel: log p differs from the logit by a constant. Candidates that could not win with the
+/// greatest noise there is are passed over; float addition is monotone, so this changes nothing.
+TokenId Sampler::draw(std::int64_t position) const {
+    TokenId best_id = -1;
+    float best_score = -std::numeric_limits<float>::infinity();
+    std::uint32_t group = std::numeric_limits<std::uint32_t>::max();
+    PhiloxBlock block{};
+    for (const Candidate& candidate : candidates_) {
+        if (candidate.logit + kMaxGumbel < best_score) continue;
+        const auto id = static_cast<std::uint32_t>(candidate.id);
+        if (id / 4 != group) {
+            group = id / 4;
+            block = noise_block(options_.seed, static_cast<std::uint64_t>(position), group, NoiseStream::Sampling);
+        }
+        const std::uint32_t word = block.word[id % 4];
+        if (candidate.logit + gumbel_upper_bound(word) < best_score) continue;
+        const float score = candidate.logit + gumbel_of(word);
+        if (score > best_score || (score == best_score && candidate.id < best_id)) {
+            best_score = score;
+            best_id = candidate.id;
+        }
+    }
+    return best_id;
+}
+
+TokenId Sampler::sample(std::span<const float> logits, std::int64_t position, std::span<const TokenId> path) {
+    CHECK(position >= 0, "position {}", position);
+    penalise(logits, path);
+    if (options_.temperature == 0.0) return best();
+    filter();
+    return draw(position);
+}
+
+std::span<const Candidate> Sampler::distribution(std::span<const float> logits, std::span<const TokenId> path) {
+    penalise(logits, path);
+    if (options_.temperature == 0.0) {
+        candidates_.assign(1, {best(), 0.0F, 1.0});
+        return candidates_;
+    }
+    filter();
+    std::ranges::sort(candidates_, better);
+    double mass = 0.0;
+    for (Candidate& candidate : candidates_) {
+        candidate.probability = std::exp(static_cast<double>(candidate.logit));
+        mass += candidate.probability;
+    }
+    for (Candidate& candidate : candidates_) candidate.probability /= mass;
+    return candidates_;
+}
+
+}  // namespace slipstream

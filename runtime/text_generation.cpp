@@ -1,0 +1,148 @@
+#include "runtime/text_generation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "runtime/sampling/stop_matcher.h"
+
+namespace slipstream {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Text on its way out: characters completed, stop strings held back, bytes counted.
+class TextOutput {
+public:
+    TextOutput(const Tokenizer& tokenizer, StreamingDetokenizer::Start start, const std::vector<std::string>& stops,
+               const std::function<void(std::string_view)>& sink)
+        : detokenizer_(tokenizer, start), matcher_(stops), sink_(sink) {}
+
+    void push(TokenId token) { show(matcher_.push(detokenizer_.push(token))); }
+    [[nodiscard]] bool stopped() const { return matcher_.matched(); }
+    void finish() {
+        if (!matcher_.matched()) show(matcher_.push(detokenizer_.finish()));
+        if (!matcher_.matched()) show(matcher_.finish());
+    }
+    [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+private:
+    void show(std::string_view text) {
+        if (text.empty()) return;
+        bytes_ += static_cast<std::int64_t>(text.size());
+        if (sink_) sink_(text);
+    }
+
+    StreamingDetokenizer detokenizer_;
+    StopMatcher matcher_;
+    const std::function<void(std::string_view)>& sink_;
+    std::int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+std::string_view stop_reason_name(StopReason reason) {
+    switch (reason) {
+        case StopReason::EndToken:
+            return "eos";
+        case StopReason::StopString:
+            return "stop";
+        case StopReason::Length:
+            return "length";
+        case StopReason::Context:
+            return "context";
+        case StopReason::Interrupt:
+            return "interrupt";
+    }
+    return "?";
+}
+
+TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokenizer, StreamingDetokenizer::Start start,
+                                   const LoopLimits& limits, const TextGenerationOptions& options,
+                                   const TextGenerationCallbacks& callbacks) {
+    TextGenerationResult result;
+    result.prompt_tokens = static_cast<std::int64_t>(loop.text().size());
+    const std::int64_t max_tokens =
+        options.max_tokens < 0 ? std::numeric_limits<std::int64_t>::max() : options.max_tokens;
+    const auto cancelled = [&] {
+        return callbacks.cancel != nullptr && callbacks.cancel->load(std::memory_order_relaxed);
+    };
+    TextOutput output(tokenizer, start, options.stops, callbacks.on_text);
+    const auto n_generated = [&] { return static_cast<std::int64_t>(result.tokens.size()); };
+
+    const Clock::time_point began = Clock::now();
+    Clock::time_point first_token = began;
+    std::int64_t first_pass_tokens = 0;
+    LoopSeconds first_pass = loop.seconds();
+    std::int64_t nodes = 0;
+    std::int64_t all_passes = 0;
+    bool running = max_tokens > 0;
+    if (running && !loop.prefill(callbacks.on_prefill, callbacks.cancel)) {
+        result.stop_reason = StopReason::Interrupt;
+        running = false;
+    }
+    while (running) {
+        const std::span<const TokenId> fresh = loop.step(max_tokens - n_generated(), callbacks.cancel);
+        if (fresh.empty()) {
+            result.stop_reason = cancelled() ? StopReason::Interrupt : StopReason::Context;
+            break;
+        }
+        nodes += loop.last_tree_size();
+        ++all_passes;
+        if (all_passes > 1 || loop.last_tree_size() > 1) ++result.passes;
+        for (const TokenId token : fresh) {
+            result.tokens.push_back(token);
+            if (std::find(limits.end_tokens.begin(), limits.end_tokens.end(), token) != limits.end_tokens.end()) {
+                result.stop_reason = StopReason::EndToken;
+                running = false;
+                break;
+            }
+            output.push(token);
+            if (output.stopped()) {
+                result.stop_reason = StopReason::StopString;
+                running = false;
+                break;
+            }
+        }
+        if (all_passes == 1) {
+            first_token = Clock::now();
+            first_pass_tokens = n_generated();
+            first_pass = loop.seconds();
+        }
+        if (callbacks.on_tokens) callbacks.on_tokens(n_generated());
+        if (running && n_generated() >= max_tokens) {
+            result.stop_reason = StopReason::Length;
+            running = false;
+        } else if (running && loop.room() <= 0) {
+            result.stop_reason = StopReason::Context;
+            running = false;
+        } else if (running && cancelled()) {
+            result.stop_reason = StopReason::Interrupt;
+            running = false;
+        }
+    }
+    output.finish();
+    result.text_bytes = output.bytes();
+    result.prefill_seconds =
+        all_passes == 0 ? seconds_since(began) : std::chrono::duration<double>(first_token - began).count();
+    if (all_passes > 0) {
+        result.decode_seconds = seconds_since(first_token);
+        result.budget_mean = static_cast<double>(nodes) / static_cast<double>(all_passes);
+    }
+    const LoopSeconds& all = loop.seconds();
+    result.split = {.draft = all.draft - first_pass.draft,
+                    .verify = all.verify - first_pass.verify,
+                    .sample = all.sample - first_pass.sample,
+                    .commit = all.commit - first_pass.commit};
+    const std::int64_t decoded = n_generated() - first_pass_tokens;
+    if (decoded > 0 && result.decode_seconds > 0.0)
+        result.tokens_per_second = static_cast<double>(decoded) / result.decode_seconds;
+    return result;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,55 @@
+// Ids to text: Tokenizer::decode and StreamingDetokenizer.
+#include <cstddef>
+
+#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/tokenizer/utf8.h"
+
+namespace slipstream {
+
+namespace {
+
+/// The bytes of `id`, less the space that the encoder put in front of the text: it is part of the first token that
+/// prints anything, unless that is a byte (the encoder never writes that space as a byte) or an unknown.
+std::string_view bytes_at_start(const Tokenizer& tokenizer, TokenId id, bool& at_start) {
+    std::string_view bytes = tokenizer.token_bytes(id);
+    if (!at_start || bytes.empty()) return bytes;
+    at_start = false;
+    const TokenKind kind = tokenizer.token_kind(id);
+    if (bytes.front() == ' ' && kind != TokenKind::Byte && kind != TokenKind::Unknown) bytes.remove_prefix(1);
+    return bytes;
+}
+
+}  // namespace
+
+std::string Tokenizer::decode(std::span<const TokenId> ids) const {
+    std::string text;
+    bool at_start = adds_space_prefix();
+    for (const TokenId id : ids) text += bytes_at_start(*this, id, at_start);
+    return text;
+}
+
+StreamingDetokenizer::StreamingDetokenizer(const Tokenizer& tokenizer, Start start)
+    : tokenizer_(tokenizer), strip_space_(start == Start::OfText && tokenizer.adds_space_prefix()) {}
+
+std::string_view StreamingDetokenizer::push(TokenId id) {
+    out_.clear();
+    held_ += bytes_at_start(tokenizer_, id, strip_space_);
+    std::string_view rest = held_;
+    while (!rest.empty()) {
+        const Utf8Step step = next_utf8(rest);
+        if (step.kind == Utf8Kind::Unfinished) break;
+        out_ += step.kind == Utf8Kind::Complete ? rest.substr(0, step.length) : kReplacementCharacter;
+        rest.remove_prefix(step.length);
+    }
+    held_.erase(0, held_.size() - rest.size());
+    return out_;
+}
+
+std::string_view StreamingDetokenizer::finish() {
+    // What is held is the beginning of one character: one maximal subpart.
+    out_ = held_.empty() ? std::string_view() : kReplacementCharacter;
+    held_.clear();
+    return out_;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,50 @@
+// The SentencePiece BPE tokenizer: normalisation, special and user-defined pieces, words, and the merger behind them.
+// What the original does with text that is not UTF-8 is not followed: it puts U+FFFD in, we keep the bytes (byte
+// fallback).
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "runtime/tokenizer/bpe_merger.h"
+#include "runtime/tokenizer/sentencepiece_model.h"
+#include "runtime/tokenizer/spelling_matcher.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+namespace slipstream {
+
+class SentencePieceBpe final : public Tokenizer {
+public:
+    /// `model` has passed validate().
+    explicit SentencePieceBpe(SentencePieceModel model);
+    SentencePieceBpe(const SentencePieceBpe&) = delete;
+    SentencePieceBpe& operator=(const SentencePieceBpe&) = delete;
+
+    [[nodiscard]] std::string_view kind() const override { return "SentencePiece BPE"; }
+    [[nodiscard]] std::int64_t vocab_size() const override { return std::ssize(model_.pieces); }
+    [[nodiscard]] std::optional<TokenId> bos_id() const override { return model_.bos_id; }
+    [[nodiscard]] bool adds_bos() const override { return model_.adds_bos; }
+    [[nodiscard]] TokenKind token_kind(TokenId id) const override;
+    [[nodiscard]] std::vector<TokenId> end_tokens() const override { return model_.end_tokens; }
+    /// SpecialTokens::Parse: each part between special tokens is a text of its own, with its own leading space.
+    /// User-defined pieces are matched in either mode, as their vocabulary wants it. Throws RequestError beyond 512
+    /// MiB.
+    [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override;
+    [[nodiscard]] std::string_view piece(TokenId id) const override;
+    [[nodiscard]] std::string_view token_bytes(TokenId id) const override;
+    [[nodiscard]] bool adds_space_prefix() const override { return model_.add_dummy_prefix; }
+
+private:
+    void encode_text(std::string_view text, std::vector<TokenId>& out) const;
+    void encode_words(std::string_view normalised, BpeMerger::Scratch& scratch, std::vector<TokenId>& out) const;
+    [[nodiscard]] std::string normalise(std::string_view text) const;
+    [[nodiscard]] bool in_range(TokenId id) const { return id >= 0 && id < vocab_size(); }
+
+    const SentencePieceModel model_;
+    const BpeMerger merger_;                // refers to model_
+    std::vector<std::string> token_bytes_;  // by id
+    SpellingMatcher control_;               // in the text as it comes
+    SpellingMatcher user_defined_;          // in normalised text
+};
+
+}  // namespace slipstream
