@@ -41,7 +41,9 @@ TEST_F(MappedFileTest, HoldsTheBytesAndSurvivesAMove) {
     EXPECT_NO_THROW(file.populate(1 << 30, 5));
 }
 
-TEST_F(MappedFileTest, EmptyFileIsAnEmptySpan) { EXPECT_TRUE(MappedFile(write("")).bytes().empty()); }
+TEST_F(MappedFileTest, EmptyFileIsAnEmptySpan) {
+    EXPECT_TRUE(MappedFile(write("")).bytes().empty());
+}
 
 TEST_F(MappedFileTest, RefusesWhatIsNoReadableFile) {
     EXPECT_THROW(MappedFile(folder_ / "absent"), IoError);

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# The include direction of the house: tools -> draft -> runtime -> offload -> kernels, never back; tests may see all, nobody
+# sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda.
+# usage: include_direction.sh ROOT        one line per offence, exit code 1 if there is any
+#        include_direction.sh --self-test builds small wrong trees and demands that each offence is seen
+set -euo pipefail
+
+check() {
+    local root=$1 folders=() folder
+    for folder in kernels offload runtime draft tools tests; do
+        if [ -d "$root/$folder" ]; then folders+=("$folder"); fi
+    done
+    if [ ${#folders[@]} -eq 0 ]; then
+        echo "$root: none of the six folders is here; name the project's root"
+        return 1
+    fi
+    (cd "$root" && find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
+        sort -z | xargs -0 -r awk '
+        BEGIN {
+            rank["kernels"] = 1; rank["offload"] = 2; rank["runtime"] = 3
+            rank["draft"] = 4; rank["tools"] = 5; rank["tests"] = 6
+        }
+        /^[ \t]*#[ \t]*include[ \t]*["<]/ {
+            included = $0
+            sub(/^[ \t]*#[ \t]*include[ \t]*["<]/, "", included)
+            sub(/[">].*$/, "", included)
+            quoted = ($0 ~ /include[ \t]*"/)
+            split(FILENAME, own, "/")
+            n = split(included, part, "/")
+            why = ""
+            if (included ~ /(^|\/)\.\.(\/|$)/) why = "leaves its folder by .."
+            else if (included ~ /^\//) why = "is an absolute path"
+            else if (n > 1 && (part[1] in rank) && rank[part[1]] > rank[own[1]]) why = part[1] " is above " own[1]
+            else if (quoted && n == 1 && own[1] != "tests") why = "wants its path from the root of the project"
+            else if (FILENAME !~ /^(kernels|tests)\/cuda\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
+                why = "CUDA headers live in kernels/cuda only"
+            if (why != "") { printf "%s:%d: %s %s\n", FILENAME, FNR, included, why; bad = 1 }
+        }
+        END { exit bad }')
+}
+
+tree=
+# expect VERDICT FILE INCLUDE: a tree with that one line must be refused, or pass.
+expect() {
+    local verdict=pass
+    tree=$(mktemp -d)
+    mkdir -p "$tree/$(dirname "$2")"
+    printf '// head\n#include %s\n' "$3" >"$tree/$2"
+    check "$tree" >/dev/null || verdict=refused
+    rm -rf "$tree"
+    if [ "$verdict" != "$1" ]; then
+        echo "self-test: $2 with #include $3: wanted $1, found $verdict"
+        exit 1
+    fi
+}
+
+if [ "${1:-}" != --self-test ]; then
+    check "${1:?name the root of the project}"
+    exit
+fi
+expect refused kernels/a.h '"offload/b.h"'
+expect refused kernels/cpu/a.cpp '"runtime/b.h"'
+expect refused offload/a.cpp '"runtime/formats/b.h"'
+expect refused runtime/models/a.cpp '"draft/b.h"'
+expect refused runtime/a.cpp '<draft/b.h>'
+expect refused draft/a.cpp '"tools/b.h"'
+expect refused tools/a.cpp '"tests/support/b.h"'
+expect refused offload/a.cpp '  "../runtime/b.h"'
+expect refused runtime/a.cpp '<cuda_runtime.h>'
+expect refused runtime/a.cpp '"sampler.h"'
+expect refused runtime/a.cpp '"/usr/include/b.h"'
+expect pass runtime/a.cpp '"kernels/device.h"'
+expect pass runtime/a.cpp '"runtime/b.h"'
+expect pass tools/a.cpp '"tools/b.h"'
+expect pass tests/tools/a.cpp '"tools/b.h"'
+expect pass kernels/cuda/a.cu '<cuda_runtime.h>'
+expect pass kernels/a.h '<vector>'
+echo "17 small trees judged as they should be"

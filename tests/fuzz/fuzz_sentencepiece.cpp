@@ -1,0 +1,51 @@
+// Any bytes as a tokenizer.model: refused by one of our errors, or a tokenizer that encodes and decodes without a
+// fault. What it may not do besides: give an id outside of its vocabulary, or more ids than the text has bytes (and one
+// leading space).
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
+#include "runtime/tokenizer/sentencepiece_bpe.h"
+#include "runtime/tokenizer/sentencepiece_model.h"
+
+namespace {
+
+using namespace slipstream;
+
+void exercise(const Tokenizer& tokenizer, std::string_view text, SpecialTokens special) {
+    const std::vector<TokenId> ids = tokenizer.encode(text, special);
+    // Special tokens cut the text into parts with a leading space each; a space is three bytes inside.
+    CHECK(ids.size() <= 8 * text.size() + 3, "{} ids for {} bytes", ids.size(), text.size());
+    StreamingDetokenizer detokenizer(tokenizer, StreamingDetokenizer::Start::OfText);
+    std::size_t shown = 0;
+    for (const TokenId id : ids) {
+        CHECK(id >= 0 && id < tokenizer.vocab_size(), "id {}", id);
+        shown += detokenizer.push(id).size();
+    }
+    shown += detokenizer.finish().size();
+    CHECK(shown <= 3 * tokenizer.decode(ids).size(), "{} bytes shown", shown);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    constexpr std::string_view texts[] = {"", "ab abc  \xc3\xa9 </s> a",
+                                          "\xff\xe2\x96\x81 abababababab\n<s>\xf0\x9f\xa6\x99"};
+    const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+    try {
+        const SentencePieceBpe tokenizer(parse_sentencepiece_model(bytes, "fuzz.model"));
+        for (const std::string_view text : texts) {
+            exercise(tokenizer, text, SpecialTokens::AsText);
+            exercise(tokenizer, text, SpecialTokens::Parse);
+        }
+        // The first bytes of the file as a text: they know the pieces that the fuzzer invented.
+        exercise(tokenizer, bytes.substr(0, 256), SpecialTokens::Parse);
+    } catch (const Error&) {  // refused: an answer, not a fault
+        return 0;
+    }
+    return 0;
+}

@@ -1,0 +1,134 @@
+"""The tiny models of the golden files: one entry a case, as the config.json that is committed and what is run on it.
+
+Sizes are small on purpose and uneven where an architecture allows it (head_dim that is no power of two, d_model that
+is not heads * head_dim). Contexts of rope scalings are tiny too, so that each formula changes the frequencies that 24
+positions can tell apart; make.py checks that it does.
+"""
+
+VOCAB = 64
+TOKENS = 24
+
+
+def _config(architecture, model_type, changes):
+    config = {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "hidden_act": "silu",
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "float32",
+    }
+    config.update(changes)
+    return config
+
+
+def llama(**changes):
+    return _config("LlamaForCausalLM", "llama", changes)
+
+
+def mistral(**changes):
+    return _config("MistralForCausalLM", "mistral", changes)
+
+
+def qwen2(**changes):
+    return _config("Qwen2ForCausalLM", "qwen2", {"rms_norm_eps": 1e-6, "rope_theta": 1000000.0} | changes)
+
+
+def qwen3(**changes):
+    defaults = {"rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "head_dim": 16, "attention_bias": False}
+    return _config("Qwen3ForCausalLM", "qwen3", defaults | changes)
+
+
+def phi3(**changes):
+    # Three query heads of 16 on one key/value head; pad_token_id must lie in the vocabulary.
+    defaults = {"hidden_size": 48, "intermediate_size": 40, "num_attention_heads": 3, "num_key_value_heads": 1,
+                "pad_token_id": 0, "original_max_position_embeddings": 512}
+    return _config("Phi3ForCausalLM", "phi3", defaults | changes)
+
+
+def renamed(config):
+    """The spelling of transformers 5: rope_parameters for rope_theta, rope_scaling and partial_rotary_factor."""
+    config = dict(config)
+    scaling = dict(config.pop("rope_scaling", None) or {})
+    parameters = {"rope_theta": config.pop("rope_theta"),
+                  "rope_type": scaling.pop("rope_type", scaling.pop("type", "default"))}
+    if "partial_rotary_factor" in config:
+        parameters["partial_rotary_factor"] = config.pop("partial_rotary_factor")
+    config["rope_parameters"] = parameters | scaling
+    config["dtype"] = config.pop("torch_dtype")
+    return config
+
+
+# Eight divisors for a head of 16, six for the 12 of 16 that turn in Phi-4-mini's manner.
+SHORT = [1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0]
+LONG = [1.25, 1.5, 2.0, 3.0, 4.5, 6.0, 8.0, 10.0]
+
+# name: (config, what the case shows: the same config without it, which must give other logits)
+# n_tokens and context (the length that frequencies are fixed for) default to TOKENS; rows are the last TOKENS positions.
+CASES = {}
+
+
+def case(name, config, without=None, n_tokens=TOKENS, context=None):
+    CASES[name] = {"config": config, "without": without, "n_tokens": n_tokens, "context": context or n_tokens}
+
+
+case("llama_mha", llama(num_key_value_heads=4))
+case("llama_gqa", llama(num_hidden_layers=3, hidden_size=48, num_attention_heads=6, num_key_value_heads=2))
+case("llama_bias_tied", llama(attention_bias=True, tie_word_embeddings=True), {"attention_bias": False})
+case("llama_rope_llama3",
+     llama(rope_theta=1000.0, tie_word_embeddings=True,
+           rope_scaling={"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                         "original_max_position_embeddings": 64, "rope_type": "llama3"}),
+     {"rope_scaling": None})
+case("llama_rope_linear", llama(rope_scaling={"type": "linear", "factor": 4.0}), {"rope_scaling": None})
+# transformers rescales dynamic frequencies for the length of the text (24, above the 16 of the file); the same number
+# is chosen as the context at load, so both agree.
+case("llama_rope_dynamic", llama(max_position_embeddings=16, rope_scaling={"type": "dynamic", "factor": 4.0}),
+     {"rope_scaling": None})
+case("llama_rope_yarn",
+     renamed(llama(rope_theta=100.0, max_position_embeddings=256,
+                   rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64})),
+     {"rope_parameters": {"rope_theta": 100.0, "rope_type": "default"}})
+case("llama_rope_yarn_mscale",
+     llama(rope_theta=100.0, max_position_embeddings=256,
+           rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 4.0,
+                         "beta_slow": 2.0, "mscale": 1.0, "mscale_all_dim": 0.5}),
+     {"rope_scaling": None})
+case("llama_two_chunks", llama(), n_tokens=300)
+case("mistral_window", mistral(head_dim=12, sliding_window=7), {"sliding_window": None})
+case("mistral_no_window", mistral(head_dim=12, sliding_window=None))
+case("mistral_window_two_chunks", mistral(head_dim=12, sliding_window=40), {"sliding_window": 41}, n_tokens=300)
+case("qwen2_tied", qwen2(tie_word_embeddings=True, use_sliding_window=False, sliding_window=6, max_window_layers=1))
+case("qwen2_upper_windows",
+     qwen2(num_hidden_layers=3, use_sliding_window=True, sliding_window=6, max_window_layers=2),
+     {"use_sliding_window": False})
+case("qwen3", renamed(qwen3(use_sliding_window=False, sliding_window=None, max_window_layers=2)))
+case("qwen3_tied_yarn",
+     qwen3(tie_word_embeddings=True, rope_theta=100.0, max_position_embeddings=64,
+           rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}),
+     {"rope_scaling": None})
+case("phi3_window", phi3(sliding_window=9), {"sliding_window": None})
+case("phi3_partial_rotary",
+     renamed(phi3(partial_rotary_factor=0.75, tie_word_embeddings=True, max_position_embeddings=64,
+                  original_max_position_embeddings=16, sliding_window=512,
+                  rope_scaling={"type": "longrope", "short_factor": SHORT[:6], "long_factor": LONG[:6]})),
+     {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 1.0}})
+# transformers chooses the factors by the length of the text, 24: short below the original 32, long above the 16.
+case("phi3_longrope_short",
+     phi3(max_position_embeddings=128, original_max_position_embeddings=32,
+          rope_scaling={"type": "longrope", "short_factor": SHORT, "long_factor": LONG}),
+     {"rope_scaling": None})
+case("phi3_longrope_long",
+     phi3(max_position_embeddings=64, original_max_position_embeddings=16,
+          rope_scaling={"type": "su", "short_factor": SHORT, "long_factor": LONG}),
+     {"rope_scaling": None})

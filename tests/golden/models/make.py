@@ -1,0 +1,126 @@
+"""Writes the golden models: for each case of cases.py a config.json, case.txt and logits.f32 made with transformers.
+
+    python make.py            # needs numpy, torch, transformers (5.x); seconds on a CPU
+
+case.txt: "context N" (the context length that rope is fixed for), "tokens ..." and one "tensor NAME SHAPE" line for
+each weight that a checkpoint of the model holds. logits.f32: little-endian floats [rows, vocab] of the last rows
+positions. Weights are not stored: value() gives them from name and index, here and in tests/support/golden_model.cpp.
+"""
+
+import json
+import math
+import pathlib
+import tempfile
+
+import numpy as np
+import torch
+import transformers
+
+import cases
+
+HERE = pathlib.Path(__file__).parent
+MASK = (1 << 64) - 1
+
+
+def fnv1a(text):
+    state = 0xCBF29CE484222325
+    for byte in text.encode():
+        state = ((state ^ byte) * 0x100000001B3) & MASK
+    return state
+
+
+def noise(name, count):
+    """Sixteen bits of splitmix64, state fnv1a(name) + index * gamma, as multiples of 2^-15 in [-1, 1)."""
+    with np.errstate(over="ignore"):
+        z = np.uint64(fnv1a(name)) + (np.arange(count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return ((z >> np.uint64(48)).astype(np.float64) - 32768.0) / 32768.0
+
+
+def value(name, shape):
+    """A tensor's values. Every one is exact in float32: the scales are powers of two, so both sides agree to the bit."""
+    u = noise(name, math.prod(shape))
+    if name.endswith("norm.weight"):
+        values = 1.0 + 0.25 * u
+    elif name.endswith(".bias"):
+        values = 0.5 * u
+    elif "embed_tokens" in name:
+        values = u
+    else:
+        # About 1/sqrt(fan-in); queries and keys twice that, so that attention is far from an average.
+        scale = 2.0 ** -((shape[-1].bit_length() - 1) // 2)
+        if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")):
+            scale *= 2.0
+        values = scale * u
+    return values.reshape(shape).astype(np.float32)
+
+
+def load(config):
+    """The model of a config.json as transformers itself reads one, with generated weights, in double."""
+    # "su" is the first name of longrope; transformers 5.23 renames it too late for its own validation.
+    spelled = json.dumps(config).replace('"su"', '"longrope"')
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "config.json").write_text(spelled)
+        parsed = transformers.AutoConfig.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_config(parsed, attn_implementation="eager").eval()
+    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    if config["tie_word_embeddings"]:
+        shapes.pop("lm_head.weight", None)
+    state = {name: torch.from_numpy(value(name, shape)) for name, shape in shapes.items()}
+    model.load_state_dict(state, strict=False)
+    model.tie_weights()
+    return model.double(), shapes
+
+
+def run(config, tokens):
+    model, shapes = load(config)
+    with torch.no_grad():
+        return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy(), shapes
+
+
+def nmse(a, b):
+    return float(((a - b) ** 2).sum() / (b**2).sum())
+
+
+def other_spelling(config):
+    """The same configuration with rope in the other of the two spellings."""
+    if "rope_parameters" not in config:
+        return cases.renamed(config)
+    config = dict(config)
+    scaling = dict(config.pop("rope_parameters"))
+    config["rope_theta"] = scaling.pop("rope_theta")
+    if "partial_rotary_factor" in scaling:
+        config["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
+    if scaling["rope_type"] != "default":
+        config["rope_scaling"] = scaling
+    return config
+
+
+def main():
+    print("transformers", transformers.__version__, "torch", torch.__version__)
+    for name, case in cases.CASES.items():
+        config, n_tokens = case["config"], case["n_tokens"]
+        tokens = [1] + ((noise(name, n_tokens - 1) + 1.0) * (cases.VOCAB / 2)).astype(int).tolist()
+        logits, shapes = run(config, tokens)
+        same = nmse(run(other_spelling(config), tokens)[0], logits)
+        assert same == 0.0, f"{name}: the two spellings of rope differ by {same}"
+        rows = logits[-cases.TOKENS:]
+        effect = ""
+        if case["without"] is not None:
+            moved = nmse(run(config | case["without"], tokens)[0][-cases.TOKENS:], rows)
+            assert moved > 1e-2, f"{name}: what it shows moves the logits by {moved} only"
+            effect = f", without it {moved:.1e}"
+        print(f"{name}: rms {math.sqrt((rows**2).mean()):.2f}{effect}")
+        folder = HERE / name
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        lines = [f"context {case['context']}", "tokens " + " ".join(map(str, tokens))]
+        lines += [f"tensor {tensor} " + " ".join(map(str, shape)) for tensor, shape in shapes.items()]
+        (folder / "case.txt").write_text("\n".join(lines) + "\n")
+        rows.astype("<f4").tofile(folder / "logits.f32")
+
+
+if __name__ == "__main__":
+    main()

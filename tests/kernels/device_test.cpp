@@ -1,0 +1,113 @@
+// The CPU device: budgets to the byte, streams, events, and the pool.
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/cpu_device.h"
+
+namespace slipstream {
+namespace {
+
+TEST(Budget, CountsToTheByteAndGivesBack) {
+    CpuDevice device({.memory_bytes = 1000});
+    Buffer first = device.allocate(600, MemoryTag::Weights, "the first");
+    EXPECT_EQ(device.budget().used_bytes(MemoryTag::Weights), 600U);
+    try {
+        static_cast<void>(device.allocate(401, MemoryTag::Kv, "the second"));
+        FAIL() << "over budget";
+    } catch (const OutOfBudget& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("the second needs 401 bytes (kv), 400 of 1000 are left"));
+    }
+    {
+        const Buffer second = device.allocate(400, MemoryTag::Kv, "the second");
+        EXPECT_EQ(device.budget().used_bytes(), 1000U);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second.data()) % 64, 0U);
+    }
+    EXPECT_EQ(device.budget().used_bytes(), 600U);
+    first = Buffer();
+    EXPECT_EQ(device.budget().used_bytes(), 0U);
+    EXPECT_EQ(device.budget().peak_bytes(), 1000U);
+}
+
+TEST(Budget, AnAbsurdRequestIsRefused) {
+    CpuDevice device({});
+    EXPECT_THROW(static_cast<void>(device.allocate(std::size_t{1} << 60, MemoryTag::Kv, "too much")), OutOfBudget);
+    EXPECT_EQ(device.budget().used_bytes(), 0U);
+}
+
+TEST(CpuStream, CopiesInOrderBehindTheEventsItWaitsFor) {
+    CpuDevice device({});
+    const auto compute = device.make_stream(StreamKind::Compute);
+    const auto copies = device.make_stream(StreamKind::Copy);
+    const auto ready = device.make_event();
+    const auto released = device.make_event();
+    std::vector<int> source(1000), target(1000);
+    for (int round = 1; round <= 200; ++round) {
+        std::iota(source.begin(), source.end(), round);
+        copies->copy(target.data(), source.data(), source.size() * sizeof(int));
+        const std::uint64_t use = copies->record(*ready);
+        EXPECT_EQ(use, static_cast<std::uint64_t>(round));
+        compute->wait(*ready, use);
+        ASSERT_EQ(target, source);
+        copies->wait(*released, compute->record(*released));
+    }
+    copies->synchronize();
+    EXPECT_EQ(ready->completed(), 200U);
+}
+
+TEST(CpuStream, MoreTasksThanTheQueueHolds) {
+    CpuDevice device({});
+    const auto copies = device.make_stream(StreamKind::Copy);
+    std::vector<char> source(5000, 'x'), target(5000, 0);
+    for (std::size_t i = 0; i < source.size(); ++i) copies->copy(&target[i], &source[i], 1);
+    copies->synchronize();
+    EXPECT_EQ(target, source);
+}
+
+TEST(CpuStreamDeathTest, WaitingForAnUnrecordedUseIsAnError) {
+    CpuDevice device({});
+    const auto stream = device.make_stream(StreamKind::Compute);
+    const auto event = device.make_event();
+    EXPECT_DEATH(stream->wait(*event, 1), "wait for use 1 of an event recorded 0 times");
+    stream->record(*event);
+    stream->wait(*event, 1);
+    EXPECT_DEATH(stream->wait(*event, 2), "wait for use 2 of an event recorded 1 times");
+}
+
+TEST(ThreadPool, EachItemOnceOnEveryCountAndPiece) {
+    for (const int n_threads : {1, 2, 3}) {
+        ThreadPool pool(n_threads);
+        EXPECT_EQ(pool.n_threads(), n_threads);
+        for (const std::int64_t n_items : {0, 1, 2, 7, 100, 1001}) {
+            for (const std::int64_t piece : {1, 3, 64, 5000}) {
+                std::vector<std::atomic<int>> seen(static_cast<std::size_t>(n_items));
+                pool.run(n_items, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
+                    EXPECT_LE(end - begin, piece);
+                    EXPECT_GE(thread, 0);
+                    EXPECT_LT(thread, n_threads);
+                    for (std::int64_t i = begin; i < end; ++i) ++seen[static_cast<std::size_t>(i)];
+                });
+                for (const auto& count : seen) ASSERT_EQ(count, 1);
+            }
+        }
+    }
+}
+
+TEST(ThreadPool, ManySmallJobsAndPausesBetweenThem) {
+    ThreadPool pool(3);
+    std::atomic<std::int64_t> sum{0};
+    for (int round = 0; round < 3000; ++round) {
+        pool.run(10, 1, [&](std::int64_t begin, std::int64_t, int) { sum += begin; });
+        if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // workers park
+    }
+    EXPECT_EQ(sum, 3000 * 45);
+}
+
+}  // namespace
+}  // namespace slipstream

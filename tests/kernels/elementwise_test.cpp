@@ -1,0 +1,176 @@
+// The small ops against double-precision definitions; every form bit-equal to the scalar one.
+#include "kernels/elementwise.h"
+
+#include <cmath>
+#include <numbers>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/exp.h"
+#include "kernels/cpu_device.h"
+
+namespace slipstream {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> random_values(std::size_t n, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(n);
+    for (float& value : values) value = normal(random) * (random() % 97 == 0 ? 30.0F : 1.0F);
+    return values;
+}
+
+class ElementwiseTest : public testing::TestWithParam<CpuForm> {
+protected:
+    void SetUp() override {
+        if (GetParam() > best_cpu_form()) GTEST_SKIP() << "this machine has no " << cpu_form_name(GetParam());
+        device_ = std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 2, .form = GetParam()});
+        stream_ = device_->make_stream(StreamKind::Compute);
+    }
+    ExecRef exec() { return {*device_, *stream_}; }
+    std::unique_ptr<CpuDevice> device_;
+    std::unique_ptr<Stream> stream_;
+};
+
+constexpr std::pair<std::int64_t, std::int64_t> kShapes[] = {{0, 8},   {1, 1},    {1, 17},  {3, 64},
+                                                             {7, 100}, {513, 33}, {2, 4096}};
+
+TEST_P(ElementwiseTest, RmsNormEqualsItsDefinition) {
+    for (const auto& [n, d] : kShapes) {
+        const std::vector<float> x = random_values(static_cast<std::size_t>(n * d), 1);
+        const std::vector<float> weight = random_values(static_cast<std::size_t>(d), 2);
+        std::vector<float> y(static_cast<std::size_t>(n * d) + 16, kNan);
+        const ConstTensorView weight_view =
+            vector_view(reinterpret_cast<const std::byte*>(weight.data()), DType::F32, d);
+        rms_norm(
+            exec(),
+            {.x = matrix_view(x.data(), n, d), .weight = weight_view, .y = matrix_view(y.data(), n, d), .eps = 1e-5F});
+        for (std::int64_t row = 0; row < n; ++row) {
+            double sum = 0.0;
+            for (std::int64_t i = 0; i < d; ++i)
+                sum += static_cast<double>(x[static_cast<std::size_t>(row * d + i)]) *
+                       x[static_cast<std::size_t>(row * d + i)];
+            const double scale = 1.0 / std::sqrt(sum / static_cast<double>(d) + 1e-5);
+            for (std::int64_t i = 0; i < d; ++i) {
+                const auto at = static_cast<std::size_t>(row * d + i);
+                const double expected = x[at] * scale * weight[static_cast<std::size_t>(i)];
+                // Half of d / 16 + 6 roundings in the sum (all terms positive), four more behind it.
+                EXPECT_NEAR(y[at], expected, std::abs(expected) * (static_cast<double>(d) / 32 + 8) * 0x1p-24)
+                    << n << "x" << d;
+            }
+        }
+        for (std::size_t i = static_cast<std::size_t>(n * d); i < y.size(); ++i) EXPECT_TRUE(std::isnan(y[i]));
+        std::vector<float> in_place = x;
+        rms_norm(exec(), {.x = matrix_view(static_cast<const float*>(in_place.data()), n, d),
+                          .weight = weight_view,
+                          .y = matrix_view(in_place.data(), n, d),
+                          .eps = 1e-5F});
+        y.resize(in_place.size());
+        EXPECT_EQ(in_place, y);
+    }
+}
+
+TEST_P(ElementwiseTest, SwigluEqualsItsDefinition) {
+    for (const auto& [n, d] : kShapes) {
+        std::vector<float> gate = random_values(static_cast<std::size_t>(n * d), 3);
+        const std::vector<float> up = random_values(static_cast<std::size_t>(n * d), 4);
+        if (gate.size() > 20) gate[3] = 500.0F, gate[4] = -500.0F, gate[5] = 0.0F, gate[6] = -88.5F;
+        std::vector<float> y(gate.size(), kNan);
+        swiglu(exec(), {.gate = matrix_view(static_cast<const float*>(gate.data()), n, d),
+                        .up = matrix_view(up.data(), n, d),
+                        .y = matrix_view(y.data(), n, d)});
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            const double expected = gate[i] / (1.0 + std::exp(-static_cast<double>(gate[i]))) * up[i];
+            EXPECT_NEAR(y[i], expected, std::abs(expected) * 1e-6 + 1e-34) << i << " of " << gate[i];
+        }
+    }
+}
+
+TEST_P(ElementwiseTest, EveryFormGivesTheScalarBits) {
+    CpuDevice scalar({.n_threads = 1, .form = CpuForm::Scalar});
+    const auto stream = scalar.make_stream(StreamKind::Compute);
+    const std::int64_t n = 5, d = 515;
+    const std::vector<float> x = random_values(static_cast<std::size_t>(n * d), 5);
+    const std::vector<float> weight = random_values(static_cast<std::size_t>(d), 6);
+    std::vector<float> plain(x.size()), form(x.size());
+    const auto run = [&](ExecRef where, std::vector<float>& y) {
+        rms_norm(where, {.x = matrix_view(x.data(), n, d),
+                         .weight = vector_view(reinterpret_cast<const std::byte*>(weight.data()), DType::F32, d),
+                         .y = matrix_view(y.data(), n, d),
+                         .eps = 1e-6F});
+        swiglu(where, {.gate = matrix_view(static_cast<const float*>(y.data()), n, d),
+                       .up = matrix_view(x.data(), n, d),
+                       .y = matrix_view(y.data(), n, d)});
+    };
+    run({scalar, *stream}, plain);
+    run(exec(), form);
+    EXPECT_EQ(form, plain);
+}
+
+TEST_P(ElementwiseTest, RopeTurnsPairsByTheirAngle) {
+    const std::int64_t n = 3, heads = 2, d = 10, rotated = 6;
+    const std::vector<std::int32_t> positions{0, 7, 1000000};
+    const std::vector<double> frequency{1.0, 0.1, 1e-4};
+    std::vector<float> table(static_cast<std::size_t>(n * rotated), kNan);
+    rope_table(exec(), {.positions = positions.data(),
+                        .inverse_frequency = frequency.data(),
+                        .magnitude = 1.25F,
+                        .cos_sin = matrix_view(table.data(), n, rotated)});
+    for (const RopeLayout layout : {RopeLayout::Half, RopeLayout::Interleaved}) {
+        const std::vector<float> before = random_values(static_cast<std::size_t>(n * heads * d), 8);
+        std::vector<float> x = before;
+        rope(exec(), {.x = matrix_view(x.data(), n, heads * d),
+                      .cos_sin = matrix_view(static_cast<const float*>(table.data()), n, rotated),
+                      .head_dim = d,
+                      .layout = layout});
+        for (std::int64_t t = 0; t < n; ++t)
+            for (std::int64_t head = 0; head < heads; ++head) {
+                const auto base = static_cast<std::size_t>((t * heads + head) * d);
+                for (std::size_t i = 0; i < 3; ++i) {
+                    const std::size_t a = base + (layout == RopeLayout::Half ? i : 2 * i);
+                    const std::size_t b = base + (layout == RopeLayout::Half ? i + 3 : 2 * i + 1);
+                    const double angle = positions[static_cast<std::size_t>(t)] * frequency[i];
+                    EXPECT_NEAR(x[a], 1.25 * (before[a] * std::cos(angle) - before[b] * std::sin(angle)), 1e-5);
+                    EXPECT_NEAR(x[b], 1.25 * (before[a] * std::sin(angle) + before[b] * std::cos(angle)), 1e-5);
+                }
+                for (std::size_t i = 6; i < 10; ++i) EXPECT_EQ(x[base + i], before[base + i]);
+            }
+    }
+}
+
+TEST_P(ElementwiseTest, AddAndEmbed) {
+    std::vector<float> y{1, 2, 3, 4};
+    const std::vector<float> x{10, 20, 30, 40};
+    add(exec(), {.x = matrix_view(x.data(), 2, 2), .y = matrix_view(y.data(), 2, 2)});
+    EXPECT_EQ(y, (std::vector<float>{11, 22, 33, 44}));
+    const std::vector<std::int32_t> tokens{1, 0, 1};
+    std::vector<float> rows(6, kNan);
+    embed(exec(), {.table = matrix_view(x.data(), 2, 2), .tokens = tokens.data(), .y = matrix_view(rows.data(), 3, 2)});
+    EXPECT_EQ(rows, (std::vector<float>{30, 40, 10, 20, 30, 40}));
+    EXPECT_DEATH(
+        embed(exec(),
+              {.table = matrix_view(x.data(), 1, 2), .tokens = tokens.data(), .y = matrix_view(rows.data(), 3, 2)}),
+        "token 1 of a vocabulary of 1");
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, ElementwiseTest, testing::Values(CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512),
+                         [](const auto& form) { return std::string(cpu_form_name(form.param)); });
+
+TEST(Exp, WithinTwoUlpOfTheTruth) {
+    EXPECT_EQ(cpu::exp_float(0.0F), 1.0F);
+    EXPECT_EQ(cpu::exp_float(-std::numeric_limits<float>::infinity()), 0.0F);
+    EXPECT_TRUE(std::isnan(cpu::exp_float(kNan)));
+    double worst = 0.0;
+    for (float x = -87.0F; x <= 88.0F; x += 0.00137F) {
+        const double truth = std::exp(static_cast<double>(x));
+        worst = std::max(worst, std::abs(cpu::exp_float(x) - truth) / truth);
+    }
+    EXPECT_LT(worst, 2.0 * 0x1p-23);
+}
+
+}  // namespace
+}  // namespace slipstream

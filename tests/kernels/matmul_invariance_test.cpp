@@ -1,0 +1,85 @@
+// E1 for matmul: the bits of an output depend on its row and its token alone, whatever else is computed with them.
+
+#include <bit>
+
+#include "kernels/matmul.h"
+#include "tests/kernels/matmul_cases.h"
+
+namespace slipstream {
+namespace {
+
+using namespace testing_matmul;  // NOLINT: the cases are this test's own
+
+constexpr std::int64_t kRows = 70;     // two panels of 32 rows and a short one
+constexpr std::int64_t kTokens = 513;  // ten blocks of 48 tokens and a short one
+
+class MatmulInvarianceTest : public testing::TestWithParam<FormAndType> {
+protected:
+    CpuForm form() const { return std::get<0>(GetParam()); }
+    DType type() const { return std::get<1>(GetParam()); }
+    /// Two chunks of K and, where the type can, a tail.
+    std::int64_t k() const { return is_quantized(type()) ? 1024 : 1000; }
+
+    /// Outputs [token, token + n) x [row, row + m) computed by themselves equal those of `all`.
+    void expect_same_bits(Runner& run, const Weights& weights, GuardedMatrix& x, GuardedMatrix& all, std::int64_t token,
+                          std::int64_t n, std::int64_t row, std::int64_t m) {
+        GuardedMatrix y(n, m);
+        run({.weights = weights.view().slice_rows(row, m),
+             .x = x.view().slice_rows(token, n),
+             .y = y.view(),
+             .bias = {}});
+        for (std::int64_t t = 0; t < n; ++t)
+            for (std::int64_t r = 0; r < m; ++r)
+                ASSERT_EQ(std::bit_cast<std::uint32_t>(y.at(t, r)),
+                          std::bit_cast<std::uint32_t>(all.at(token + t, row + r)))
+                    << "tokens [" << token << ", +" << n << ") rows [" << row << ", +" << m << "): token " << token + t
+                    << " row " << row + r;
+    }
+};
+
+TEST_P(MatmulInvarianceTest, BitsDoNotDependOnCompanyThreadsOrPlace) {
+    SCOPED_TRACE(fmt::format("seed {}", kSeed));
+    const Weights weights = random_weights(type(), kRows, k());
+    GuardedMatrix x(kTokens, k());
+    x.randomise(kSeed);
+    GuardedMatrix all(kTokens, kRows);
+    Runner one(form(), 1);
+    one({.weights = weights.view(), .x = x.view(), .y = all.view(), .bias = {}});
+    for (const int n_threads : {1, 2}) {
+        SCOPED_TRACE(fmt::format("{} threads", n_threads));
+        Runner run(form(), n_threads);
+        for (const std::int64_t n : {1, 2, 3, 4, 7, 8, 49, 64})
+            expect_same_bits(run, weights, x, all, 3 * n % 100, n, 0, kRows);
+        expect_same_bits(run, weights, x, all, 0, kTokens, 0, kRows);
+        for (const std::int64_t n : {1, 5})
+            for (const std::int64_t row : {1, 31, 69}) expect_same_bits(run, weights, x, all, 40, n, row, kRows - row);
+        expect_same_bits(run, weights, x, all, 500, 1, 17, 1);
+    }
+}
+
+TEST_P(MatmulInvarianceTest, ANeighbourThatIsNotANumberStaysAlone) {
+    const Weights weights = random_weights(type(), 9, k());
+    GuardedMatrix x(7, k());
+    x.randomise(kSeed);
+    GuardedMatrix clean(7, 9);
+    GuardedMatrix y(7, 9);
+    Runner run(form());
+    run({.weights = weights.view(), .x = x.view(), .y = clean.view(), .bias = {}});
+    for (std::int64_t i = 0; i < k(); ++i) x.at(3, i) = std::numeric_limits<float>::quiet_NaN();
+    run({.weights = weights.view(), .x = x.view(), .y = y.view(), .bias = {}});
+    for (std::int64_t token = 0; token < 7; ++token)
+        for (std::int64_t row = 0; row < 9; ++row) {
+            if (token == 3) {
+                EXPECT_TRUE(std::isnan(y.at(token, row)));
+            } else {
+                EXPECT_EQ(std::bit_cast<std::uint32_t>(y.at(token, row)),
+                          std::bit_cast<std::uint32_t>(clean.at(token, row)));
+            }
+        }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, MatmulInvarianceTest,
+                         testing::Combine(testing::ValuesIn(forms()), testing::ValuesIn(kAllTypes)), case_name);
+
+}  // namespace
+}  // namespace slipstream

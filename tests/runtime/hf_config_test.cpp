@@ -1,0 +1,256 @@
+// config.json and generation_config.json: fields, defaults and spellings of each architecture.
+#include "runtime/formats/hf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "tests/support/error_text.h"
+
+namespace slipstream {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// A config.json of the five sizes that must be there, and `more` fields (", "-joined, may be empty).
+std::string config(const std::string& class_name, const std::string& more = "") {
+    return fmt::format(R"({{"architectures":["{}"],"hidden_size":64,"intermediate_size":96,"num_hidden_layers":4,)"
+                       R"("num_attention_heads":4,"vocab_size":100{}{}}})",
+                       class_name, more.empty() ? "" : ",", more);
+}
+
+HfConfig parse(const std::string& json) {
+    return parse_hf_config(json, "config.json");
+}
+
+ModelConfig llama(const std::string& more) {
+    return parse(config("LlamaForCausalLM", more)).model;
+}
+
+std::string message(const std::string& json) {
+    return error_text([&] { static_cast<void>(parse(json)); });
+}
+
+TEST(HfConfig, TakesTheDefaultsOfEachArchitecture) {
+    const ModelConfig a = llama("");
+    EXPECT_EQ(a.architecture, Architecture::Llama);
+    EXPECT_EQ(a.n_kv_heads, 4);
+    EXPECT_EQ(a.head_dim, 16);
+    EXPECT_EQ(a.n_rotated, 16);
+    EXPECT_EQ(a.context_tokens, 2048);
+    EXPECT_EQ(a.rms_eps, 1e-6F);
+    EXPECT_EQ(a.rope_theta, 10000.0);
+    EXPECT_EQ(a.rope_layout, RopeLayout::Half);
+    EXPECT_FALSE(a.tied_embeddings);
+    const ModelConfig mistral =
+        parse(R"({"model_type":"mistral","hidden_size":64,"intermediate_size":96,"vocab_size":100,
+        "num_hidden_layers":4,"num_attention_heads":16})")
+            .model;
+    EXPECT_EQ(mistral.architecture, Architecture::Mistral);
+    EXPECT_EQ(mistral.n_kv_heads, 8);
+    EXPECT_EQ(mistral.context_tokens, 131072);
+    EXPECT_THAT(mistral.layer_window, ElementsAre(4096, 4096, 4096, 4096));
+    const ModelConfig phi = parse(config("Phi3ForCausalLM")).model;
+    EXPECT_EQ(phi.context_tokens, 4096);
+    EXPECT_EQ(phi.rms_eps, 1e-5F);
+    EXPECT_THAT(phi.layer_window, IsEmpty());
+    const ModelConfig qwen3 = parse(config("Qwen3ForCausalLM", R"("num_key_value_heads":2)")).model;
+    EXPECT_EQ(qwen3.head_dim, 128);
+    EXPECT_EQ(qwen3.context_tokens, 32768);
+    const ModelConfig qwen2 = parse(config("Qwen2ForCausalLM", R"("num_key_value_heads":null)")).model;
+    EXPECT_EQ(qwen2.n_kv_heads, 4);
+    EXPECT_EQ(qwen2.head_dim, 16);
+}
+
+TEST(HfConfig, ReadsItsFields) {
+    const HfConfig read = parse(config(
+        "LlamaForCausalLM",
+        R"("num_key_value_heads":2,"head_dim":32,"max_position_embeddings":512,"rms_norm_eps":0.001,"rope_theta":500000.0,
+           "tie_word_embeddings":true,"torch_dtype":"bfloat16","bos_token_id":7,"eos_token_id":[8,9],"_name_or_path":"a\nb")"));
+    EXPECT_EQ(read.model.n_kv_heads, 2);
+    EXPECT_EQ(read.model.head_dim, 32);
+    EXPECT_EQ(read.model.context_tokens, 512);
+    EXPECT_EQ(read.model.rms_eps, 0.001F);
+    EXPECT_EQ(read.model.rope_theta, 500000.0);
+    EXPECT_TRUE(read.model.tied_embeddings);
+    EXPECT_EQ(read.dtype, DType::BF16);
+    EXPECT_EQ(read.model.kv_dtype, DType::BF16);
+    EXPECT_EQ(read.bos_id, 7);
+    EXPECT_THAT(read.end_tokens, ElementsAre(8, 9));
+    EXPECT_EQ(read.model.name, "a\\x0Ab");
+    EXPECT_EQ(parse(config("LlamaForCausalLM", R"("dtype":"float16","torch_dtype":"bfloat16")")).dtype, DType::F16);
+    EXPECT_EQ(parse(config("LlamaForCausalLM", R"("dtype":"float64")")).dtype, std::nullopt);
+    EXPECT_THAT(parse(config("LlamaForCausalLM", R"("eos_token_id":null)")).end_tokens, IsEmpty());
+}
+
+TEST(HfConfig, KnowsWhichProjectionsHaveABias) {
+    const auto bias = [](const char* name, const char* more) { return parse(config(name, more)).attention_bias; };
+    const char* kv = R"("num_key_value_heads":4,"attention_bias":true)";
+    EXPECT_EQ(bias("LlamaForCausalLM", ""), AttentionBias::None);
+    EXPECT_EQ(bias("LlamaForCausalLM", kv), AttentionBias::QkvAndOut);
+    EXPECT_EQ(bias("Qwen2ForCausalLM", R"("num_key_value_heads":4)"), AttentionBias::Qkv);
+    EXPECT_EQ(bias("Qwen3ForCausalLM", R"("num_key_value_heads":4)"), AttentionBias::None);
+    EXPECT_EQ(bias("Qwen3ForCausalLM", kv), AttentionBias::QkvAndOut);
+    EXPECT_EQ(bias("Phi3ForCausalLM", kv), AttentionBias::None);
+}
+
+TEST(HfConfig, RefusesByName) {
+    EXPECT_THAT(message(config("GemmaForCausalLM")),
+                HasSubstr("architecture \"GemmaForCausalLM\" is not served (served: Llama"));
+    EXPECT_THAT(message(R"({"model_type":"gpt2"})"), HasSubstr("architecture \"gpt2\""));
+    EXPECT_THAT(message("{}"), HasSubstr("architectures is missing"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("hidden_act":"gelu")")), HasSubstr("activation \"gelu\""));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("mlp_bias":true)")), HasSubstr("mlp_bias"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("quantization_config":{"quant_method":"awq"})")),
+                HasSubstr("\"awq\""));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_scaling":{"rope_type":"spiral"})")),
+                HasSubstr("\"spiral\""));
+    EXPECT_THROW(static_cast<void>(parse(config("GemmaForCausalLM"))), Unsupported);
+}
+
+TEST(HfConfig, NamesTheFieldThatIsWrong) {
+    for (const char* key :
+         {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}) {
+        std::string json = config("LlamaForCausalLM");
+        json.replace(json.find(key), 1, "X");
+        EXPECT_EQ(message(json), fmt::format("config.json: field {} is missing", key));
+    }
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("head_dim":"x")")), HasSubstr("field head_dim is no integer"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("num_key_value_heads":3)")), HasSubstr("no multiple"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("max_position_embeddings":99999999999999999999)")),
+                HasSubstr("max_position_embeddings is no integer"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("head_dim":9223372036854775807)")), HasSubstr("head_dim"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_theta":null,"partial_rotary_factor":-1)")),
+                HasSubstr("partial_rotary_factor is -1"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_scaling":7)")), HasSubstr("rope_scaling is no object"));
+    EXPECT_THAT(message("[1]"), HasSubstr("no object"));
+    EXPECT_THAT(message("{\"a\":1"), HasSubstr("not JSON at byte"));
+    EXPECT_THAT(message("{\"a\":1,\"a\":2}"), HasSubstr("stands twice"));
+}
+
+TEST(HfConfig, ReadsRopeScalingInBothSpellings) {
+    for (const char* type : {"type", "rope_type"}) {
+        const RopeScaling linear =
+            llama(fmt::format(R"("rope_scaling":{{"{}":"linear","factor":2}})", type)).rope_scaling;
+        EXPECT_EQ(linear.kind, RopeScalingKind::Linear);
+        EXPECT_EQ(linear.factor, 2.0);
+        const RopeScaling dynamic =
+            llama(fmt::format(R"("rope_scaling":{{"{}":"dynamic","factor":3.5}})", type)).rope_scaling;
+        EXPECT_EQ(dynamic.kind, RopeScalingKind::Dynamic);
+        EXPECT_EQ(dynamic.factor, 3.5);
+        EXPECT_EQ(dynamic.original_context, 0);
+    }
+    EXPECT_EQ(llama(R"("rope_scaling":null)").rope_scaling.kind, RopeScalingKind::None);
+    EXPECT_EQ(llama(R"("rope_scaling":{"rope_type":"default"})").rope_scaling.kind, RopeScalingKind::None);
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_scaling":{"type":"linear"})")),
+                HasSubstr("factor of the rope scaling"));
+    const RopeScaling llama3 =
+        llama(R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
+                 "original_max_position_embeddings":8192})")
+            .rope_scaling;
+    EXPECT_EQ(llama3.kind, RopeScalingKind::Llama3);
+    EXPECT_EQ(llama3.factor, 8.0);
+    EXPECT_EQ(llama3.high_freq_factor, 4.0);
+    EXPECT_EQ(llama3.original_context, 8192);
+}
+
+TEST(HfConfig, ReadsYarn) {
+    const RopeScaling yarn = llama(R"("max_position_embeddings":128,"rope_scaling":{"type":"yarn","factor":4.0,
+        "original_max_position_embeddings":32,"beta_fast":16,"mscale":0.7,"mscale_all_dim":0.5})")
+                                 .rope_scaling;
+    EXPECT_EQ(yarn.kind, RopeScalingKind::Yarn);
+    EXPECT_EQ(yarn.original_context, 32);
+    EXPECT_EQ(yarn.beta_fast, 16.0);
+    EXPECT_EQ(yarn.beta_slow, 1.0);
+    EXPECT_EQ(yarn.mscale, 0.7);
+    EXPECT_EQ(yarn.attention_factor, std::nullopt);
+    const RopeScaling derived =
+        llama(R"("max_position_embeddings":128,"rope_scaling":{"type":"yarn","factor":null,"attention_factor":1.5,
+                 "original_max_position_embeddings":32})")
+            .rope_scaling;
+    EXPECT_EQ(derived.factor, 4.0);
+    EXPECT_EQ(derived.attention_factor, 1.5);
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_scaling":{"type":"yarn","factor":4,"truncate":false})")),
+                HasSubstr("truncate"));
+}
+
+TEST(HfConfig, ReadsLongRope) {
+    const auto phi = [](const std::string& more) { return parse(config("Phi3ForCausalLM", more)).model; };
+    const std::string factors = R"("short_factor":[1,1,1,1,1,1,1,1],"long_factor":[2,2,2,2,2,2,2,2])";
+    for (const char* type : {"longrope", "su", "yarn"}) {
+        const ModelConfig read =
+            phi(fmt::format(R"("max_position_embeddings":131072,"original_max_position_embeddings":4096,
+            "rope_scaling":{{"type":"{}",{}}})",
+                            type, factors));
+        EXPECT_EQ(read.rope_scaling.kind, RopeScalingKind::LongRope) << type;
+        EXPECT_EQ(read.rope_scaling.factor, 32.0);
+        EXPECT_EQ(read.rope_scaling.original_context, 4096);
+        EXPECT_EQ(read.rope_scaling.long_factors.size(), 8U);
+    }
+    EXPECT_EQ(phi(fmt::format(R"("max_position_embeddings":8192,"rope_scaling":{{"type":"su",{}}})", factors))
+                  .rope_scaling.original_context,
+              4096);
+    EXPECT_EQ(phi(fmt::format(R"("partial_rotary_factor":0.75,"rope_scaling":null)")).n_rotated, 12);
+    EXPECT_THAT(
+        message(config("Phi3ForCausalLM", R"("rope_scaling":{"type":"su","short_factor":[1],"long_factor":[1]})")),
+        HasSubstr("1 rope factors for 8"));
+    EXPECT_THAT(message(config("Phi3ForCausalLM", R"("rope_scaling":{"type":"su"})")), HasSubstr("longrope"));
+}
+
+TEST(HfConfig, ReadsRopeParametersOfTransformers5) {
+    const ModelConfig read = llama(R"("rope_parameters":{"rope_type":"llama3","rope_theta":500000.0,"factor":8.0,
+        "low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64,"partial_rotary_factor":0.5})");
+    EXPECT_EQ(read.rope_theta, 500000.0);
+    EXPECT_EQ(read.n_rotated, 8);
+    EXPECT_EQ(read.rope_scaling.kind, RopeScalingKind::Llama3);
+    EXPECT_EQ(llama(R"("rope_parameters":{"rope_type":"default","rope_theta":7000.0})").rope_theta, 7000.0);
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_parameters":{"full_attention":{"rope_theta":1.0}})")),
+                HasSubstr("differ between layer types"));
+}
+
+TEST(HfConfig, ReadsSlidingWindows) {
+    const auto windows = [](const char* name, const std::string& more) {
+        return parse(config(name, R"("num_key_value_heads":4,)" + more)).model.layer_window;
+    };
+    EXPECT_THAT(windows("MistralForCausalLM", R"("sliding_window":6)"), ElementsAre(6, 6, 6, 6));
+    EXPECT_THAT(windows("MistralForCausalLM", R"("sliding_window":null)"), IsEmpty());
+    EXPECT_THAT(windows("Phi3ForCausalLM", R"("sliding_window":2047)"), ElementsAre(2047, 2047, 2047, 2047));
+    EXPECT_THAT(windows("LlamaForCausalLM", R"("sliding_window":6)"), IsEmpty());
+    EXPECT_THAT(windows("Qwen2ForCausalLM", R"("sliding_window":6,"use_sliding_window":false)"), IsEmpty());
+    EXPECT_THAT(windows("Qwen2ForCausalLM", R"("sliding_window":6)"), IsEmpty());
+    EXPECT_THAT(windows("Qwen2ForCausalLM", R"("sliding_window":6,"use_sliding_window":true,"max_window_layers":1)"),
+                ElementsAre(0, 6, 6, 6));
+    EXPECT_THAT(windows("Qwen2ForCausalLM", R"("sliding_window":6,"use_sliding_window":true)"), IsEmpty());
+    EXPECT_THAT(windows("Qwen3ForCausalLM", R"("sliding_window":6,"use_sliding_window":true,"layer_types":
+        ["full_attention","sliding_attention","full_attention","sliding_attention"])"),
+                ElementsAre(0, 6, 0, 6));
+    EXPECT_THAT(
+        message(config("Qwen3ForCausalLM", R"("num_key_value_heads":4,"sliding_window":6,"use_sliding_window":true,
+        "layer_types":["full_attention"])")),
+        HasSubstr("no list of 4 layers"));
+    EXPECT_THAT(message(config("MistralForCausalLM", R"("num_key_value_heads":4,"sliding_window":-1)")),
+                HasSubstr("sliding_window is -1"));
+}
+
+TEST(HfConfig, ReadsGenerationDefaults) {
+    const GenerationDefaults read = parse_generation_config(
+        R"({"eos_token_id":[3,4],"temperature":0.6,"top_k":20,"top_p":0.9,"min_p":0.05,"repetition_penalty":1.1,
+            "do_sample":true,"transformers_version":"4.37.0"})",
+        "generation_config.json");
+    EXPECT_THAT(read.end_tokens, ElementsAre(3, 4));
+    EXPECT_EQ(read.temperature, 0.6);
+    EXPECT_EQ(read.top_k, 20);
+    EXPECT_EQ(read.top_p, 0.9);
+    EXPECT_EQ(read.min_p, 0.05);
+    EXPECT_EQ(read.repeat_penalty, 1.1);
+    EXPECT_EQ(read.do_sample, true);
+    EXPECT_THAT(parse_generation_config(R"({"eos_token_id":5})", "g").end_tokens, ElementsAre(5));
+    EXPECT_THAT(error_text([] { static_cast<void>(parse_generation_config(R"({"top_k":"x"})", "g.json")); }),
+                HasSubstr("g.json: field top_k is no integer"));
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,219 @@
+// make_tokenizer(): which files give which tokenizer, what is refused by name, and the vectors that another engine
+// published for GGUF vocabularies.
+#include "runtime/tokenizer/tokenizer.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/gguf_vocabulary.h"
+
+namespace slipstream {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const fs::path kFairy = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target/tokenizer.model";
+const fs::path kShared = SLIPSTREAM_SOURCE_DIR "/../shared/data";
+
+class TokenizerFiles : public testing::Test {
+protected:
+    void SetUp() override {
+        const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+        folder_ = fs::temp_directory_path() / fmt::format("slipstream_tokenizer_{}_{}", test->name(), ::getpid());
+        fs::create_directories(folder_);
+    }
+    void TearDown() override { fs::remove_all(folder_); }
+    [[nodiscard]] fs::path write(const std::string& name, const std::string& content) const {
+        std::ofstream(folder_ / name, std::ios::binary) << content;
+        return folder_ / name;
+    }
+    fs::path folder_;
+};
+
+TokenizerSource fairy_source() {
+    TokenizerSource source;
+    source.sentencepiece_model = kFairy;
+    return source;
+}
+
+std::string refusal(const TokenizerSource& source) {
+    try {
+        (void)make_tokenizer(source);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+GgufVocabulary small_gguf() {
+    GgufVocabulary vocabulary;
+    vocabulary.model = "llama";
+    vocabulary.tokens = {"<unk>", "<s>", "</s>", "\u2581", "a", "\u2581a", "<|eot_id|>", "x y"};
+    vocabulary.scores = {0, 0, 0, -1, -2, -3, 0, 0};
+    vocabulary.types = {2, 3, 3, 1, 1, 1, 3, 4};
+    vocabulary.bos_id = 1;
+    vocabulary.eos_id = 2;
+    return vocabulary;
+}
+
+TokenizerSource gguf_source(GgufVocabulary vocabulary) {
+    TokenizerSource source;
+    source.gguf = std::move(vocabulary);
+    return source;
+}
+
+TEST(Tokenizer, ReadsASentencePieceModel) {
+    const auto tokenizer = make_tokenizer(fairy_source());
+    EXPECT_EQ(tokenizer->vocab_size(), 4096);
+    EXPECT_TRUE(tokenizer->adds_bos());
+    const std::string text = "Once upon a time, in a dark forest.\n  Two spaces — and 🧚.";
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, SpecialTokens::AsText)), text);
+}
+
+TEST(Tokenizer, TheConfigurationOverrulesTheModelsBos) {
+    TokenizerSource source = fairy_source();
+    source.add_bos = false;
+    EXPECT_FALSE(make_tokenizer(source)->adds_bos());
+    source.bos_id = 2;
+    EXPECT_EQ(make_tokenizer(source)->bos_id(), 2);
+    source.bos_id = 4096;
+    EXPECT_THAT(refusal(source), HasSubstr("BOS id 4096"));
+}
+
+TEST(Tokenizer, ReadsAGgufVocabulary) {
+    const auto tokenizer = make_tokenizer(gguf_source(small_gguf()));
+    EXPECT_EQ(tokenizer->kind(), "SentencePiece BPE");
+    EXPECT_TRUE(tokenizer->adds_bos());  // the default of this kind
+    EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(2, 6));
+    EXPECT_THAT(tokenizer->encode("a ab", SpecialTokens::AsText), ElementsAre(5, 5, 0));
+    EXPECT_THAT(tokenizer->encode("a<|eot_id|>a", SpecialTokens::Parse), ElementsAre(5, 6, 5));
+    EXPECT_THAT(tokenizer->encode("ax y", SpecialTokens::AsText),
+                ElementsAre(5, 7));  // user-defined, spelt with a space
+    GgufVocabulary changed = small_gguf();
+    changed.add_bos = false;
+    changed.add_space_prefix = false;
+    changed.eot_id = 4;
+    const auto other = make_tokenizer(gguf_source(changed));
+    EXPECT_FALSE(other->adds_bos());
+    EXPECT_FALSE(other->adds_space_prefix());
+    EXPECT_THAT(other->encode("a a", SpecialTokens::AsText), ElementsAre(4, 5));
+    EXPECT_THAT(other->end_tokens(), ElementsAre(2, 4, 6));
+}
+
+TEST(Tokenizer, RefusesABrokenGgufVocabulary) {
+    const auto message = [](auto change) {
+        GgufVocabulary vocabulary = small_gguf();
+        change(vocabulary);
+        return refusal(gguf_source(vocabulary));
+    };
+    EXPECT_THAT(message([](GgufVocabulary& v) { v.scores.pop_back(); }), HasSubstr("8 tokens, 7 scores"));
+    EXPECT_THAT(message([](GgufVocabulary& v) { v.types.pop_back(); }), HasSubstr("7 types"));
+    EXPECT_THAT(message([](GgufVocabulary& v) { v.types[4] = 9; }), HasSubstr("type 9"));
+    EXPECT_THAT(message([](GgufVocabulary& v) { v.bos_id = 8; }), HasSubstr("BOS id 8"));
+    EXPECT_THAT(message([](GgufVocabulary& v) { v.types[0] = 1; }), HasSubstr("some texts have no ids"));
+    EXPECT_THAT(message([](GgufVocabulary& v) { v.types[4] = 6; }), HasSubstr("byte token"));
+    EXPECT_THAT(message([](GgufVocabulary& v) { v.tokens[4].clear(); }), HasSubstr("empty"));
+}
+
+TEST(Tokenizer, RefusesOtherKindsByName) {
+    const std::pair<std::string, std::string> kinds[] = {
+        {"gpt2", "byte-level BPE"}, {"t5", "unigram"}, {"bert", "WordPiece"}, {"plamo", "plamo"}};
+    for (const auto& [model, name] : kinds) {
+        GgufVocabulary vocabulary = small_gguf();
+        vocabulary.model = model;
+        EXPECT_THAT(refusal(gguf_source(vocabulary)), HasSubstr(name));
+        EXPECT_THROW((void)make_tokenizer(gguf_source(vocabulary)), Unsupported);
+    }
+    TokenizerSource source;
+    source.vocab_json = "dir/vocab.json";
+    EXPECT_THAT(refusal(source), HasSubstr("byte-level BPE"));
+    source.vocab_json.clear();
+    source.tokenizer_json = "dir/tokenizer.json";
+    EXPECT_THAT(refusal(source), HasSubstr("dir/tokenizer.json"));
+    EXPECT_THAT(refusal({}), HasSubstr("without a tokenizer"));
+}
+
+TEST_F(TokenizerFiles, RefusesTiktokenRanksByName) {
+    TokenizerSource source;
+    source.sentencepiece_model = write("tokenizer.model", "IQ== 0\nIg== 1\nIw== 2\n");
+    EXPECT_THAT(refusal(source), HasSubstr("tiktoken"));
+    source.sentencepiece_model = write("other.model", "not a model at all\n");
+    EXPECT_THAT(refusal(source), HasSubstr("other.model"));
+    source.sentencepiece_model = folder_ / "absent.model";
+    EXPECT_THROW((void)make_tokenizer(source), IoError);
+}
+
+TEST_F(TokenizerFiles, AppendsTheTokensThatTheConfigurationAdds) {
+    TokenizerSource source = fairy_source();
+    source.tokenizer_config_json = write("tokenizer_config.json", R"({"added_tokens_decoder": {
+        "1": {"content": "<s>", "special": true},
+        "4099": {"content": "<|end|>", "special": true},
+        "4097": {"content": "magic word", "special": false}}})");
+    const auto tokenizer = make_tokenizer(source);
+    EXPECT_EQ(tokenizer->vocab_size(), 4100);
+    EXPECT_EQ(tokenizer->token_kind(4096), TokenKind::Unused);
+    EXPECT_EQ(tokenizer->token_kind(4097), TokenKind::UserDefined);
+    EXPECT_EQ(tokenizer->token_kind(4099), TokenKind::Control);
+    EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(2, 4099));
+    EXPECT_EQ(tokenizer->encode("the<|end|>", SpecialTokens::Parse).back(), 4099);
+    EXPECT_EQ(tokenizer->encode("the magic word", SpecialTokens::AsText).back(), 4097);
+    EXPECT_EQ(tokenizer->token_bytes(4097), "magic word");
+}
+
+TEST_F(TokenizerFiles, RefusesABrokenConfigurationOfAddedTokens) {
+    TokenizerSource source = fairy_source();
+    const auto message = [&](const std::string& json) {
+        source.tokenizer_config_json = write("tokenizer_config.json", json);
+        return refusal(source);
+    };
+    EXPECT_EQ(message("{}"), "accepted");
+    EXPECT_THAT(message("{"), HasSubstr("tokenizer_config.json"));
+    EXPECT_THAT(message("[]"), HasSubstr("tokenizer_config.json"));
+    EXPECT_THAT(message(R"({"added_tokens_decoder": 3})"), HasSubstr("not an object"));
+    EXPECT_THAT(message(R"({"added_tokens_decoder": {"x": {"content": "a"}}})"), HasSubstr("'x'"));
+    EXPECT_THAT(message(R"({"added_tokens_decoder": {"999999999999": {"content": "a"}}})"), HasSubstr("999999999999"));
+    EXPECT_THAT(message(R"({"added_tokens_decoder": {"4096": {"special": true}}})"), HasSubstr("content"));
+    EXPECT_THAT(message(R"({"added_tokens_decoder": {"4096": {"content": ""}}})"), HasSubstr("empty"));
+}
+
+TEST(Tokenizer, GivesThePublishedIdsOfGgufVocabularies) {
+    for (const std::string name : {"llama-spm", "phi-3"}) {
+        const fs::path gguf = kShared / "tokenizers" / ("ggml-vocab-" + name + ".gguf");
+        if (!fs::exists(gguf)) GTEST_SKIP() << gguf << " is not there";
+        const auto tokenizer = make_tokenizer(gguf_source(read_gguf_vocabulary(gguf)));
+        EXPECT_TRUE(tokenizer->adds_bos());
+        std::ifstream input(gguf.string() + ".inp", std::ios::binary);
+        const std::string texts{std::istreambuf_iterator<char>(input), {}};
+        std::ifstream output(gguf.string() + ".out");
+        const std::string separator = "\n__ggml_vocab_test__\n";
+        int n_texts = 0;
+        for (std::size_t begin = 0; begin < texts.size(); ++n_texts) {
+            const std::size_t end = std::min(texts.find(separator, begin), texts.size());
+            const std::string text = texts.substr(begin, end - begin);
+            begin = end + separator.size();
+            std::string line;
+            ASSERT_TRUE(std::getline(output, line)) << name;
+            std::istringstream ids(line);
+            const std::vector<TokenId> expected{std::istream_iterator<TokenId>(ids), {}};
+            EXPECT_EQ(tokenizer->encode(text, SpecialTokens::AsText), expected) << name << ": " << text;
+        }
+        EXPECT_EQ(n_texts, 46) << name;
+        if (name == "phi-3") {
+            EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(32000, 32007));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,225 @@
+// The GGUF form of a golden model: keys, names and row order as llama.cpp's convert_hf_to_gguf.py writes them.
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <stdexcept>
+#include <utility>
+
+#include "tests/support/gguf_writer.h"
+#include "tests/support/golden_model.h"
+
+namespace slipstream {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// Rope parameters in one spelling: rope_theta and rope_scaling's fields, from either of the two that files have.
+Json rope_parameters(const Json& config) {
+    Json rope = Json::object();
+    for (const char* key : {"rope_scaling", "rope_parameters"})
+        if (config.contains(key) && config[key].is_object()) rope.update(config[key]);
+    for (const char* key : {"rope_theta", "partial_rotary_factor", "original_max_position_embeddings"})
+        if (config.contains(key)) rope[key] = config[key];
+    if (!rope.contains("rope_type")) rope["rope_type"] = rope.value("type", "default");
+    return rope;
+}
+
+std::int64_t head_dim_of(const Json& config) {
+    if (config.contains("head_dim")) return config["head_dim"];
+    return config["hidden_size"].get<std::int64_t>() / config["num_attention_heads"].get<std::int64_t>();
+}
+
+// The converter writes counts as u32 and numbers as f32.
+void put_count(GgufWriter& file, const std::string& key, std::int64_t value) {
+    file.set(key, static_cast<std::uint32_t>(value));
+}
+void put_number(GgufWriter& file, const std::string& key, double value) {
+    file.set(key, static_cast<float>(value));
+}
+void put_text(GgufWriter& file, const std::string& key, const std::string& value) {
+    file.set(key, gguf_string(value));
+}
+
+void put_floats(GgufWriter& file, const std::string& name, const std::vector<std::int64_t>& shape,
+                const std::vector<float>& values) {
+    constexpr std::uint32_t kF32 = 0;
+    file.tensor(name, kF32, shape,
+                std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+}
+
+struct Renaming {
+    std::string from, to;
+};
+
+std::string gguf_name(const std::string& name) {
+    static const std::array<Renaming, 3> kWhole = {{{"model.embed_tokens.weight", "token_embd.weight"},
+                                                    {"model.norm.weight", "output_norm.weight"},
+                                                    {"lm_head.weight", "output.weight"}}};
+    static const std::array<Renaming, 13> kParts = {{{"self_attn.q_proj", "attn_q"},
+                                                     {"self_attn.k_proj", "attn_k"},
+                                                     {"self_attn.v_proj", "attn_v"},
+                                                     {"self_attn.qkv_proj", "attn_qkv"},
+                                                     {"self_attn.o_proj", "attn_output"},
+                                                     {"self_attn.q_norm", "attn_q_norm"},
+                                                     {"self_attn.k_norm", "attn_k_norm"},
+                                                     {"mlp.gate_up_proj", "ffn_up"},
+                                                     {"mlp.gate_proj", "ffn_gate"},
+                                                     {"mlp.up_proj", "ffn_up"},
+                                                     {"mlp.down_proj", "ffn_down"},
+                                                     {"input_layernorm", "attn_norm"},
+                                                     {"post_attention_layernorm", "ffn_norm"}}};
+    for (const Renaming& whole : kWhole)
+        if (name == whole.from) return whole.to;
+    // model.layers.N.PART.weight -> blk.N.PART.weight
+    const std::string prefix = "model.layers.";
+    const std::size_t part_begin = name.find('.', prefix.size()) + 1;
+    const std::size_t part_end = name.rfind('.');
+    const std::string part = name.substr(part_begin, part_end - part_begin);
+    for (const Renaming& known : kParts)
+        if (part == known.from)
+            return "blk." + name.substr(prefix.size(), part_begin - prefix.size()) + known.to + name.substr(part_end);
+    throw std::runtime_error(fmt::format("golden tensor {} has no GGUF name", name));
+}
+
+/// Rows of a head from halves (0, d/2, 1, d/2 + 1, ...) to neighbours: rotation pairs (i, i + d/2) become (2i, 2i + 1).
+std::vector<float> interleave_heads(const GoldenTensor& tensor, const std::vector<float>& values,
+                                    std::int64_t head_dim) {
+    const std::int64_t cols = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
+    std::vector<float> result(values.size());
+    for (std::int64_t row = 0; row < tensor.shape[0]; ++row) {
+        const std::int64_t in_head = row % head_dim;
+        const std::int64_t from = row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);
+        std::copy_n(values.begin() + from * cols, cols, result.begin() + row * cols);
+    }
+    return result;
+}
+
+/// llama3 scaling as the converter writes it: what each frequency is to be divided by.
+std::vector<float> llama3_divisors(const Json& rope, std::int64_t n_rotated) {
+    const double factor = rope["factor"];
+    const double low = rope["low_freq_factor"];
+    const double high = rope["high_freq_factor"];
+    const double original = rope["original_max_position_embeddings"];
+    std::vector<float> divisors;
+    for (std::int64_t i = 0; i < n_rotated; i += 2) {
+        const double wavelength =
+            2 * std::numbers::pi *
+            std::pow(rope["rope_theta"].get<double>(), static_cast<double>(i) / static_cast<double>(n_rotated));
+        if (wavelength < original / high) {
+            divisors.push_back(1.0F);
+        } else if (wavelength > original / low) {
+            divisors.push_back(static_cast<float>(factor));
+        } else {
+            const double smooth = (original / wavelength - low) / (high - low);
+            divisors.push_back(static_cast<float>(1 / ((1 - smooth) / factor + smooth)));
+        }
+    }
+    return divisors;
+}
+
+void write_rope(GgufWriter& file, const Json& config, const std::string& arch, std::int64_t head_dim) {
+    const Json rope = rope_parameters(config);
+    const auto n_rotated =
+        static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.value("partial_rotary_factor", 1.0));
+    const std::string type = rope["rope_type"];
+    put_number(file, arch + ".rope.freq_base", rope["rope_theta"].get<double>());
+    if (arch == "llama" || arch == "phi3") put_count(file, arch + ".rope.dimension_count", n_rotated);
+    if (type == "linear" || type == "yarn") {
+        put_text(file, arch + ".rope.scaling.type", type);
+        put_number(file, arch + ".rope.scaling.factor", rope["factor"].get<double>());
+    }
+    if (type == "yarn")
+        put_count(file, arch + ".rope.scaling.original_context_length",
+                  rope["original_max_position_embeddings"].get<std::int64_t>());
+    if (type == "llama3") {
+        const std::vector<float> divisors = llama3_divisors(rope, n_rotated);
+        put_floats(file, "rope_freqs.weight", {static_cast<std::int64_t>(divisors.size())}, divisors);
+    }
+    if (arch == "phi3")
+        put_count(file, arch + ".rope.scaling.original_context_length",
+                  rope["original_max_position_embeddings"].get<std::int64_t>());
+    if (type == "longrope" || type == "su") {
+        const double original = rope["original_max_position_embeddings"];
+        const double stretch = config["max_position_embeddings"].get<double>() / original;
+        put_number(file, arch + ".rope.scaling.attn_factor",
+                   stretch > 1 ? std::sqrt(1 + std::log(stretch) / std::log(original)) : 1.0);
+        for (const char* which : {"long", "short"})
+            put_floats(file, fmt::format("rope_factors_{}.weight", which), {n_rotated / 2},
+                       rope[fmt::format("{}_factor", which)].get<std::vector<float>>());
+    }
+}
+
+/// The least that a reader wants: byte-fallback-free pieces, one for each id.
+void write_vocabulary(GgufWriter& file, const GoldenModel& model) {
+    std::vector<GgufBytes> tokens, scores, types;
+    for (std::int64_t id = 0; id < model.vocab; ++id) {
+        const bool control = id == 1 || id == 2;
+        tokens.push_back(gguf_string(id == 0 ? "<unk>" : id == 1 ? "<s>" : id == 2 ? "</s>" : fmt::format("t{}", id)));
+        scores.push_back(gguf_scalar(0.0F));
+        types.push_back(gguf_scalar(std::int32_t{id == 0 ? 2 : control ? 3 : 1}));
+    }
+    put_text(file, "tokenizer.ggml.model", "llama");
+    file.set("tokenizer.ggml.tokens", gguf_array(tokens));
+    file.set("tokenizer.ggml.scores", gguf_array(scores));
+    file.set("tokenizer.ggml.token_type", gguf_array(types));
+    put_count(file, "tokenizer.ggml.bos_token_id", 1);
+    put_count(file, "tokenizer.ggml.eos_token_id", 2);
+}
+
+}  // namespace
+
+bool has_gguf_form(const GoldenModel& model) {
+    const Json config = Json::parse(model.config_json);
+    const Json rope = rope_parameters(config);
+    if (rope["rope_type"] == "dynamic" || rope.contains("mscale")) return false;
+    if (config["model_type"] == "mistral") return config["sliding_window"].is_null();
+    return !config.value("use_sliding_window", false);
+}
+
+void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path) {
+    const Json config = Json::parse(model.config_json);
+    std::string arch = config["model_type"];
+    if (arch == "mistral") arch = "llama";
+    const std::int64_t head_dim = head_dim_of(config);
+    GgufWriter file;
+    put_text(file, "general.architecture", arch);
+    put_text(file, "general.name", model.name);
+    put_count(file, "general.file_type", 0);
+    const std::array<std::pair<const char*, const char*>, 6> sizes = {
+        {{"context_length", "max_position_embeddings"},
+         {"embedding_length", "hidden_size"},
+         {"block_count", "num_hidden_layers"},
+         {"feed_forward_length", "intermediate_size"},
+         {"attention.head_count", "num_attention_heads"},
+         {"attention.head_count_kv", "num_key_value_heads"}}};
+    for (const auto& [gguf, json] : sizes) put_count(file, arch + "." + gguf, config[json].get<std::int64_t>());
+    put_number(file, arch + ".attention.layer_norm_rms_epsilon", config["rms_norm_eps"].get<double>());
+    if (config.contains("head_dim")) {
+        put_count(file, arch + ".attention.key_length", head_dim);
+        put_count(file, arch + ".attention.value_length", head_dim);
+    }
+    if (arch == "llama") put_count(file, arch + ".vocab_size", model.vocab);
+    if (arch == "phi3" && config.contains("sliding_window"))
+        put_count(file, arch + ".attention.sliding_window", config["sliding_window"].get<std::int64_t>());
+    write_rope(file, config, arch, head_dim);
+    write_vocabulary(file, model);
+    for (const GoldenTensor& tensor : model.tensors) {
+        std::vector<float> values = golden_values(tensor);
+        const bool rotates =
+            tensor.name.find("q_proj") != std::string::npos || tensor.name.find("k_proj") != std::string::npos;
+        if (arch == "llama" && rotates) values = interleave_heads(tensor, values, head_dim);
+        put_floats(file, gguf_name(tensor.name), tensor.shape, values);
+    }
+    std::ofstream stream(path, std::ios::binary);
+    const std::string bytes = file.bytes();
+    stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    stream.flush();
+    if (!stream) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
+}
+
+}  // namespace slipstream

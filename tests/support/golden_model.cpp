@@ -1,0 +1,140 @@
+#include "tests/support/golden_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "tests/support/safetensors_writer.h"
+
+namespace slipstream {
+
+namespace {
+
+std::filesystem::path golden_folder() {
+    return std::filesystem::path(SLIPSTREAM_GOLDEN_DIR) / "models";
+}
+
+std::string read_all(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (!file || text.empty())
+        throw std::runtime_error(fmt::format("golden file {} is absent or empty", path.string()));
+    return text;
+}
+
+void write_all(const std::filesystem::path& path, const std::string& bytes) {
+    std::ofstream file(path, std::ios::binary);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    file.flush();
+    if (!file) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
+}
+
+std::uint64_t fnv1a(std::string_view text) {
+    std::uint64_t state = 0xCBF29CE484222325U;
+    for (const char c : text) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
+    return state;
+}
+
+/// Element `index` of the stream of `seed`: splitmix64 (Steele, Lea, Flood 2014, figure 16), random access.
+std::uint64_t splitmix64(std::uint64_t seed, std::uint64_t index) {
+    std::uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15U;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31);
+}
+
+std::int64_t elements(const GoldenTensor& tensor) {
+    std::int64_t count = 1;
+    for (const std::int64_t size : tensor.shape) count *= size;
+    return count;
+}
+
+}  // namespace
+
+std::vector<std::string> golden_model_names() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(golden_folder()))
+        if (std::filesystem::exists(entry.path() / "case.txt")) names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+    return names;
+}
+
+GoldenModel load_golden_model(const std::string& name) {
+    const std::filesystem::path folder = golden_folder() / name;
+    GoldenModel model;
+    model.name = name;
+    model.config_json = read_all(folder / "config.json");
+    std::istringstream lines(read_all(folder / "case.txt"));
+    for (std::string text; std::getline(lines, text);) {
+        std::istringstream line(text);
+        std::string key;
+        line >> key;
+        if (key == "context") {
+            line >> model.context_tokens;
+        } else if (key == "tokens") {
+            for (TokenId token = 0; line >> token;) model.tokens.push_back(token);
+        } else if (key == "tensor") {
+            GoldenTensor& tensor = model.tensors.emplace_back();
+            line >> tensor.name;
+            for (std::int64_t size = 0; line >> size;) tensor.shape.push_back(size);
+            if (tensor.name == "model.embed_tokens.weight") model.vocab = tensor.shape.at(0);
+        } else {
+            throw std::runtime_error(fmt::format("{}/case.txt: unknown line '{}'", name, text));
+        }
+    }
+    const std::string logits = read_all(folder / "logits.f32");
+    static_assert(std::endian::native == std::endian::little);
+    model.logits.resize(logits.size() / sizeof(float));
+    std::memcpy(model.logits.data(), logits.data(), model.logits.size() * sizeof(float));
+    const auto n_tokens = static_cast<std::int64_t>(model.tokens.size());
+    if (model.vocab < 1 || model.context_tokens < n_tokens ||
+        model.logits.size() % static_cast<std::size_t>(model.vocab) != 0 || model.n_rows() < 1 ||
+        model.n_rows() > n_tokens)
+        throw std::runtime_error(fmt::format("golden model {} contradicts itself", name));
+    return model;
+}
+
+std::vector<float> golden_values(const GoldenTensor& tensor) {
+    float offset = 0.0F;
+    float scale = 1.0F;
+    if (tensor.name.ends_with("norm.weight")) {
+        offset = 1.0F;
+        scale = 0.25F;
+    } else if (tensor.name.ends_with(".bias")) {
+        scale = 0.5F;
+    } else if (tensor.name.find("embed_tokens") == std::string::npos) {
+        const auto fan_in = static_cast<std::uint64_t>(tensor.shape.back());
+        scale = std::ldexp(1.0F, -((std::bit_width(fan_in) - 1) / 2));
+        for (const char* part : {"q_proj", "k_proj", "qkv_proj"})
+            if (tensor.name.find(part) != std::string::npos) {
+                scale *= 2.0F;
+                break;
+            }
+    }
+    const std::uint64_t seed = fnv1a(tensor.name);
+    std::vector<float> values(static_cast<std::size_t>(elements(tensor)));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto bits = static_cast<float>(splitmix64(seed, i) >> 48);
+        values[i] = offset + scale * ((bits - 32768.0F) / 32768.0F);
+    }
+    return values;
+}
+
+void write_hugging_face(const GoldenModel& model, const std::filesystem::path& folder) {
+    SafetensorsWriter writer;
+    for (const GoldenTensor& tensor : model.tensors) {
+        const std::vector<float> values = golden_values(tensor);
+        writer.tensor(tensor.name, "F32", tensor.shape,
+                      std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+    }
+    write_all(folder / "config.json", model.config_json);
+    write_all(folder / "model.safetensors", writer.bytes());
+}
+
+}  // namespace slipstream

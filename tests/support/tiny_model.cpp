@@ -1,0 +1,111 @@
+#include "tests/support/tiny_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <random>
+
+#include "kernels/base/float16.h"
+
+namespace slipstream {
+
+namespace {
+
+class TinyModel final : public ModelFiles {
+public:
+    explicit TinyModel(const TinyModelOptions& options) : type_(options.weight_type), random_(options.seed) {
+        config_.name = "tiny";
+        config_.d_model = options.d_model;
+        config_.d_ff = options.d_ff;
+        config_.n_layers = options.n_layers;
+        config_.n_q_heads = options.n_q_heads;
+        config_.n_kv_heads = options.n_kv_heads;
+        config_.head_dim = config_.n_rotated = options.head_dim;
+        config_.vocab = options.vocab;
+        config_.context_tokens = options.context_tokens;
+        config_.kv_dtype = options.kv_dtype;
+        if (options.window > 0) {
+            config_.layer_window.assign(static_cast<std::size_t>(options.n_layers), options.window);
+            config_.layer_window[0] = 0;
+        }
+        validate(config_);
+        const std::int64_t d = options.d_model;
+        const std::int64_t q = options.n_q_heads * options.head_dim;
+        const std::int64_t kv = options.n_kv_heads * options.head_dim;
+        weights_.token_embedding = matrix(options.vocab, d, 1.0F);
+        for (std::int64_t i = 0; i < options.n_layers; ++i)
+            weights_.layers.push_back({.attn_norm = norm(d),
+                                       .q = matrix(q, d),
+                                       .k = matrix(kv, d),
+                                       .v = matrix(kv, d),
+                                       .attn_out = matrix(d, q),
+                                       .ffn_norm = norm(d),
+                                       .gate = matrix(options.d_ff, d),
+                                       .up = matrix(options.d_ff, d),
+                                       .down = matrix(d, options.d_ff)});
+        weights_.output_norm = norm(d);
+        weights_.lm_head = matrix(options.vocab, d, 2.0F);
+    }
+
+    std::string_view format() const override { return "memory"; }
+    const std::vector<std::filesystem::path>& paths() const override { return paths_; }
+    std::size_t total_bytes() const override { return 0; }
+    const ModelConfig& config() const override { return config_; }
+    const GenerationDefaults& generation_defaults() const override { return defaults_; }
+    const TokenizerSource& tokenizer_source() const override { return tokenizer_; }
+    const std::optional<std::string>& chat_template() const override { return chat_template_; }
+    const std::vector<FileTensor>& tensors() const override { return tensors_; }
+    std::vector<std::pair<std::string, std::string>> metadata() const override { return {}; }
+    ModelWeights weights() const override { return weights_; }
+    void prefetch(std::size_t, std::size_t) const override {}
+
+private:
+    std::byte* take(std::size_t bytes) { return storage_.emplace_back(bytes).data(); }
+
+    ConstTensorView norm(std::int64_t d) {
+        std::byte* data = take(row_bytes(DType::F32, d));
+        std::uniform_real_distribution<float> near_one(0.8F, 1.2F);
+        for (std::int64_t i = 0; i < d; ++i) reinterpret_cast<float*>(data)[i] = near_one(random_);
+        return vector_view(static_cast<const std::byte*>(data), DType::F32, d);
+    }
+
+    // Normal values of deviation gain / sqrt(cols), stored in the weight type.
+    ConstTensorView matrix(std::int64_t rows, std::int64_t cols, float gain = 1.0F) {
+        std::byte* data = take(row_bytes(type_, rows * cols));
+        std::normal_distribution<float> normal(0.0F, gain / std::sqrt(static_cast<float>(cols)));
+        for (std::int64_t i = 0; i < rows * cols; ++i) {
+            const float value = normal(random_);
+            if (type_ == DType::F32) reinterpret_cast<float*>(data)[i] = value;
+            if (type_ == DType::F16) reinterpret_cast<Half*>(data)[i] = to_half(value);
+            if (type_ == DType::BF16) reinterpret_cast<BFloat16*>(data)[i] = to_bfloat16(value);
+            if (type_ == DType::Q8_0) {  // one scale for all blocks: 4 deviations in 127 steps
+                const Half scale = to_half(4.0F * gain / std::sqrt(static_cast<float>(cols)) / 127.0F);
+                std::byte* block = data + i / 32 * 34;
+                std::memcpy(block, &scale, 2);
+                const float code = std::round(value / to_float(scale));
+                block[2 + i % 32] = static_cast<std::byte>(static_cast<std::int8_t>(std::clamp(code, -127.0F, 127.0F)));
+            }
+        }
+        return matrix_view(static_cast<const std::byte*>(data), type_, rows, cols);
+    }
+
+    DType type_;
+    std::mt19937 random_;
+    ModelConfig config_;
+    ModelWeights weights_;
+    GenerationDefaults defaults_;
+    TokenizerSource tokenizer_;
+    std::optional<std::string> chat_template_;
+    std::vector<std::filesystem::path> paths_;
+    std::vector<FileTensor> tensors_;
+    std::deque<std::vector<std::byte>> storage_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelFiles> make_tiny_model(const TinyModelOptions& options) {
+    return std::make_unique<TinyModel>(options);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,28 @@
+// A seeded random model in memory, for tests that need a forward pass and no files.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/formats/model_files.h"
+
+namespace slipstream {
+
+struct TinyModelOptions {
+    std::int64_t d_model = 64;
+    std::int64_t d_ff = 96;
+    std::int64_t n_layers = 2;
+    std::int64_t n_q_heads = 4;
+    std::int64_t n_kv_heads = 2;
+    std::int64_t head_dim = 16;
+    std::int64_t vocab = 97;
+    std::int64_t context_tokens = 2048;
+    std::int64_t window = 0;         // of every layer but the first
+    DType weight_type = DType::F32;  // F32, F16, BF16 or Q8_0 (sizes then multiples of 32)
+    DType kv_dtype = DType::F16;
+    std::uint32_t seed = 1;
+};
+
+[[nodiscard]] std::unique_ptr<ModelFiles> make_tiny_model(const TinyModelOptions& options);
+
+}  // namespace slipstream

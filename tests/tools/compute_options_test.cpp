@@ -1,0 +1,61 @@
+#include "tools/compute_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+// 8 kv heads of 128, 32 layers: 128 KiB a token in f16.
+ModelConfig llama_8b() {
+    ModelConfig config;
+    config.n_layers = 32;
+    config.n_kv_heads = 8;
+    config.head_dim = 128;
+    config.context_tokens = 131072;  // 16 GiB of KV
+    return config;
+}
+
+TEST(ChooseContext, IsTheModelsOwnWhereItFits) {
+    const ContextChoice choice = choose_context(llama_8b(), DType::F16, {}, 5 * kGiB, {64 * kGiB, 60 * kGiB});
+    EXPECT_EQ(choice.tokens, 131072);
+    EXPECT_FALSE(choice.reduced);
+}
+
+TEST(ChooseContext, IsWhatFitsOtherwise) {
+    const ContextChoice choice =
+        choose_context(llama_8b(), DType::F16, {}, 5 * kGiB, {16 * kGiB, 9 * kGiB + (100U << 20)});
+    EXPECT_EQ(choice.tokens, 32768);  // 4 GiB are left for KV
+    EXPECT_TRUE(choice.reduced);
+}
+
+TEST(ChooseContext, AnAskedOneIsServedOrRefused) {
+    EXPECT_EQ(choose_context(llama_8b(), DType::F16, 8192, 5 * kGiB, {16 * kGiB, 9 * kGiB}).tokens, 8192);
+    try {
+        static_cast<void>(
+            choose_context(llama_8b(), DType::F16, 65536, 5 * kGiB, {16 * kGiB, 9 * kGiB + (100U << 20)}));
+        FAIL() << "8 GiB of KV in 4 GiB";
+    } catch (const OutOfBudget& error) {
+        EXPECT_THAT(error.what(), HasSubstr("--ctx 32768"));
+    }
+}
+
+TEST(ChooseContext, AModelLargerThanMemoryIsRefused) {
+    EXPECT_THROW(static_cast<void>(choose_context(llama_8b(), DType::F16, 512, 20 * kGiB, {16 * kGiB, 15 * kGiB})),
+                 OutOfBudget);
+    EXPECT_THROW(static_cast<void>(choose_context(llama_8b(), DType::F16, {}, 15 * kGiB, {16 * kGiB, 15 * kGiB})),
+                 OutOfBudget);
+}
+
+TEST(ChooseContext, UnknownMemoryIsNotChecked) {
+    EXPECT_EQ(choose_context(llama_8b(), DType::F16, {}, 500 * kGiB, {}).tokens, 131072);
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,88 @@
+#include "tools/file_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::ptrdiff_t n_files(const fs::path& folder) {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+}
+
+TEST(WholeFile, AppearsOnlyWhenComplete) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.write("out", "old");
+    {
+        WholeFile file(path);
+        file.write("half");
+        EXPECT_EQ(read_bytes(path), "old");
+    }
+    EXPECT_EQ(read_bytes(path), "old");
+    EXPECT_EQ(n_files(folder.path()), 1);
+    WholeFile file(path);
+    file.write("new");
+    file.complete();
+    EXPECT_EQ(read_bytes(path), "new");
+    EXPECT_EQ(n_files(folder.path()), 1);
+}
+
+TEST(WholeFile, ReplacesWhatALinkLeadsTo) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.write("real", "old");
+    fs::create_symlink(path, folder.path() / "link");
+    WholeFile file(folder.path() / "link");
+    file.write("new");
+    file.complete();
+    EXPECT_TRUE(fs::is_symlink(folder.path() / "link"));
+    EXPECT_EQ(read_bytes(path), "new");
+}
+
+TEST(WholeFile, LeavesDevicesInTheirPlace) {
+    WholeFile file("/dev/full");
+    EXPECT_THROW(file.write("x"), IoError);
+    EXPECT_TRUE(fs::is_character_file("/dev/full"));
+    WholeFile nothing("/dev/null");
+    nothing.write("x");
+    nothing.complete();
+    EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST(WholeFile, SaysWhereItCannotBe) {
+    EXPECT_THROW(WholeFile("/nonexistent-folder/out"), IoError);
+}
+
+TEST(TextOutput, KeepsAFileUntilItBegins) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.write("out", "a longer old text");
+    TextOutput output(path);
+    EXPECT_EQ(read_bytes(path), "a longer old text");
+    output.begin();
+    output.write("new");
+    EXPECT_EQ(read_bytes(path), "new");  // handed over at once
+    EXPECT_EQ(output.bytes(), 3U);
+    EXPECT_EQ(output.last_byte(), 'w');
+}
+
+TEST(TextOutput, AFullDiskIsAnError) {
+    TextOutput output("/dev/full");
+    output.begin();
+    EXPECT_THROW(output.write("x"), IoError);
+    EXPECT_THROW(TextOutput("/nonexistent-folder/out"), IoError);
+}
+
+TEST(ReadBytes, TakesAnyBytes) {
+    const TemporaryFolder folder;
+    const std::string bytes("a\0\xff\r\n", 5);
+    EXPECT_EQ(read_bytes(folder.write("f", bytes)), bytes);
+    EXPECT_THROW(static_cast<void>(read_bytes(folder.path() / "none")), IoError);
+    EXPECT_THROW(static_cast<void>(read_bytes(folder.path())), IoError);
+}
+
+}  // namespace
+}  // namespace slipstream::tools

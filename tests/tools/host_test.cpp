@@ -1,0 +1,43 @@
+#include "tools/host.h"
+
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+namespace {
+
+void add_cpu(const TemporaryFolder& folder, int cpu, int package, int core) {
+    folder.write(fmt::format("cpu{}/topology/physical_package_id", cpu), fmt::format("{}\n", package));
+    folder.write(fmt::format("cpu{}/topology/core_id", cpu), fmt::format("{}\n", core));
+}
+
+TEST(Host, ThreadsOfOneCoreCountOnce) {
+    const TemporaryFolder folder;
+    for (int cpu = 0; cpu < 4; ++cpu) add_cpu(folder, cpu, 0, cpu % 2);
+    add_cpu(folder, 4, 1, 0);
+    EXPECT_EQ(physical_cores(folder.path(), {0, 1, 2, 3}), 2);
+    EXPECT_EQ(physical_cores(folder.path(), {0, 2}), 1);
+    EXPECT_EQ(physical_cores(folder.path(), {0, 4}), 2);  // the same number in two packages
+}
+
+TEST(Host, WhereNothingIsSaidEachCpuIsACore) {
+    const TemporaryFolder folder;
+    EXPECT_EQ(physical_cores(folder.path(), {0, 1, 5}), 3);
+    EXPECT_EQ(physical_cores(folder.path(), {}), 1);
+}
+
+TEST(Host, KnowsThisMachine) {
+    EXPECT_GE(physical_cores(), 1);
+    const HostMemory memory = host_memory();
+    EXPECT_GT(memory.total_bytes, 0U);
+    EXPECT_LE(memory.available_bytes, memory.total_bytes);
+    EXPECT_GT(peak_resident_bytes(), 0U);
+    EXPECT_TRUE(std::filesystem::is_directory(program_folder()));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,185 @@
+// The commands that only answer: inspect, models, tokenize, perplexity, version; and the text on a terminal.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+ProgramResult run_with_input(const std::vector<std::string>& arguments, const std::string& input) {
+    ProgramRun run;
+    run.arguments = arguments;
+    run.input = input;
+    return run_program(run);
+}
+
+TEST(Inspect, TellsWhatTheBundledModelIs) {
+    const ProgramResult text = run_program({"inspect", "--ctx", "512", "--kv-type", "f32"});
+    EXPECT_EQ(text.code, 0);
+    EXPECT_THAT(text.out, HasSubstr("6 layers, d_model 256, d_ff 768, vocab 4096, tied embeddings"));
+    EXPECT_THAT(text.out, HasSubstr("SentencePiece BPE, 4096 tokens"));
+    EXPECT_THAT(text.out, HasSubstr("F32, 6.0 KiB a token, 3.0 MiB at 512 tokens"));
+    EXPECT_THAT(run_program({"inspect", "-v"}).out, HasSubstr("model.layers.5.mlp.down_proj.weight"));
+    const nlohmann::json json = nlohmann::json::parse(run_program({"inspect", "--json", "--ctx", "512"}).out);
+    EXPECT_EQ(json["architecture"], "llama");
+    EXPECT_EQ(json["parameters"], 5770496);
+    EXPECT_EQ(json["shape"]["n_kv_heads"], 2);
+    EXPECT_EQ(json["types"]["BF16"]["parameters"], 5770496);
+    EXPECT_EQ(json["kv"]["bytes"], 512 * json["kv"]["bytes_per_token"].get<int>());
+    EXPECT_EQ(json["rope"]["scaling"], "none");
+}
+
+TEST(Models, ListsTheBundledOne) {
+    const nlohmann::json json = nlohmann::json::parse(run_program({"models", "--json"}).out);
+    ASSERT_EQ(json["models"].size(), 1U);
+    EXPECT_EQ(json["models"][0]["format"], "safetensors");
+    EXPECT_THAT(json["models"][0]["path"].get<std::string>(), EndsWith("tools/demo_model/target"));
+    // The name that is listed is one that -m takes.
+    EXPECT_EQ(run_program({"inspect", "-m", json["models"][0]["name"]}).code, 0);
+}
+
+TEST(Version, SaysWhatWasBuilt) {
+    const nlohmann::json json = nlohmann::json::parse(run_program({"version", "--json"}).out);
+    EXPECT_THAT(json["version"].get<std::string>(), testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+    EXPECT_THAT(json["commit"].get<std::string>(), testing::MatchesRegex("unknown|[0-9a-f]+(-dirty)?"));
+    EXPECT_EQ(json["backends"][0]["name"], "cpu");
+    EXPECT_FALSE(json["backends"][1]["reason"].get<std::string>().empty());
+    EXPECT_THAT(run_program({"version"}).out, StartsWith("slipstream " + json["version"].get<std::string>()));
+}
+
+TEST(Tokenize, ComesBackAsItWent) {
+    const std::string text = " Once  upon\ta time,\r\n\xc3\xa9 \xe2\x82\xac \xff!";
+    const ProgramResult ids = run_with_input({"tokenize", "--ids"}, text);
+    EXPECT_THAT(ids.out, StartsWith("1 "));
+    EXPECT_THAT(ids.out, EndsWith("\n"));
+    EXPECT_EQ(run_with_input({"tokenize", "--detokenize"}, ids.out).out, text);
+    EXPECT_EQ("1 " + run_with_input({"tokenize", "--ids", "--no-bos"}, text).out, ids.out);
+}
+
+TEST(Tokenize, ListsIdsAndPieces) {
+    EXPECT_EQ(run_with_input({"tokenize"}, "Once upon").out, "1\t<s>\n2384\t\xe2\x96\x81Once\n697\t\xe2\x96\x81upon\n");
+    EXPECT_EQ(run_with_input({"tokenize", "--ids", "--no-bos", "--special"}, "</s>").out, "2\n");
+    EXPECT_NE(run_with_input({"tokenize", "--ids", "--no-bos"}, "</s>").out, "2\n");
+}
+
+TEST(Tokenize, WorksWithAVocabularyAlone) {
+    const std::string file = data_path("tokenizers/ggml-vocab-llama-spm.gguf");
+    if (!fs::exists(file)) GTEST_SKIP() << "not there: " << file;
+    EXPECT_EQ(run_with_input({"tokenize", "-m", file, "--ids"}, "Hello world").out, "1 15043 3186\n");
+    EXPECT_EQ(run_with_input({"tokenize", "-m", data_path("tokenizers/ggml-vocab-gpt-2.gguf")}, "x").code, 1);
+}
+
+TEST(Perplexity, LogitsDoNotDependOnThePass) {
+    const TemporaryFolder folder;
+    const std::string ids = folder.write("ids", "1 2384 697 261 538 95 300 17 4000 5 6 7 8").string();
+    std::string first;
+    for (const char* pass : {"1", "2", "5", "64"}) {
+        const std::string file = (folder.path() / "logits.f32").string();
+        const ProgramResult result = run_program({"perplexity", "--tokens", ids, "--logits", file, "--pass", pass});
+        ASSERT_EQ(result.code, 0) << result.err;
+        EXPECT_EQ(result.out, "");
+        const std::string bytes = file_text(file);
+        EXPECT_EQ(bytes.size(), 13U * 4096U * sizeof(float));
+        if (first.empty()) first = bytes;
+        EXPECT_EQ(bytes, first) << pass;
+    }
+}
+
+TEST(Perplexity, IsTheMeanSurpriseOfItsLogits) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("text", "Once upon a time there was a king who had three sons.").string();
+    const ProgramResult said = run_program({"perplexity", "--file", text, "-q"});
+    ASSERT_EQ(said.code, 0) << said.err;
+    // The same from the logits of the same tokens behind BOS, in plain double.
+    const std::string ids = run_program({"tokenize", "--ids", "--file", text}).out;
+    const std::string file = (folder.path() / "logits.f32").string();
+    ASSERT_EQ(run_program({"perplexity", "--tokens", folder.write("ids", ids).string(), "--logits", file}).code, 0);
+    const std::string bytes = file_text(file);
+    std::vector<float> logits(bytes.size() / sizeof(float));
+    std::memcpy(logits.data(), bytes.data(), bytes.size());
+    std::vector<std::size_t> tokens;
+    std::istringstream words(ids);
+    for (std::size_t id = 0; words >> id;) tokens.push_back(id);
+    double nats = 0.0;
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+        double sum = 0.0;
+        for (std::size_t j = 0; j < 4096; ++j) sum += std::exp(static_cast<double>(logits[i * 4096 + j]));
+        nats += std::log(sum) - logits[i * 4096 + tokens[i + 1]];
+    }
+    nats /= static_cast<double>(tokens.size() - 1);
+    EXPECT_THAT(said.out, StartsWith(fmt::format("perplexity {:.3f}", std::exp(nats))));
+    EXPECT_THAT(said.out, HasSubstr(fmt::format("nats per token {:.5f}", nats)));
+    EXPECT_THAT(said.out, HasSubstr(fmt::format("tokens {}\n", tokens.size() - 1)));
+    EXPECT_LT(nats, 3.0);  // a fairy tale is what this model knows
+}
+
+TEST(Perplexity, WindowsCoverEveryToken) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("text", "Once upon a time there was a king who had three sons.").string();
+    const std::string ids = run_program({"tokenize", "--ids", "--no-bos", "--file", text}).out;
+    const auto n = std::count(ids.begin(), ids.end(), ' ') + 1;
+    for (const char* window : {"2", "5", "64"}) {
+        const ProgramResult result = run_program({"perplexity", "--file", text, "--window", window});
+        EXPECT_THAT(result.out, HasSubstr(fmt::format("tokens {}\n", n))) << window;
+    }
+}
+
+// Runs `generate` on a terminal of 80 columns; what it shows.
+std::string on_terminal(const char* color_variable) {
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    EXPECT_GE(terminal, 0);
+    EXPECT_EQ(grantpt(terminal), 0);
+    EXPECT_EQ(unlockpt(terminal), 0);
+    const std::string name = ptsname(terminal);
+    const pid_t child = fork();
+    if (child == 0) {
+        const int end = open(name.c_str(), O_RDWR);
+        dup2(end, STDIN_FILENO);
+        dup2(end, STDOUT_FILENO);
+        dup2(end, STDERR_FILENO);
+        const char* environment[] = {"PATH=/usr/bin:/bin", "HOME=/nonexistent", color_variable, nullptr};
+        execle(SLIPSTREAM_PROGRAM, "slipstream", "generate", "--prompt", "Once", "--max-tokens", "9", "--temperature",
+               "0", static_cast<char*>(nullptr), environment);
+        _exit(127);
+    }
+    std::string shown;
+    char piece[4096];
+    for (ssize_t n = 0; (n = read(terminal, piece, sizeof(piece))) > 0;)
+        shown.append(piece, static_cast<std::size_t>(n));
+    close(terminal);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    return shown;
+}
+
+TEST(Terminal, GetsAFinalNewlineAndColours) {
+    const std::string text =
+        run_program({"generate", "--prompt", "Once", "--max-tokens", "9", "--temperature", "0", "-q"}).out;
+    ASSERT_THAT(text, testing::Not(EndsWith("\n")));
+    const std::string shown = on_terminal("TERM=xterm");
+    EXPECT_THAT(shown, HasSubstr("\x1b[2mslipstream: "));
+    const std::string plain = on_terminal("NO_COLOR=1");
+    EXPECT_THAT(plain, testing::Not(HasSubstr("\x1b[2mslipstream: ")));
+    EXPECT_THAT(plain, HasSubstr("\r\nslipstream: 2 prompt tokens"));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,166 @@
+#include "tests/tools/run_program.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <system_error>
+
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(120);
+
+// {read end, write end}
+std::array<int, 2> make_pipe() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+    return ends;
+}
+
+const std::string& empty_home() {
+    static const TemporaryFolder folder;
+    static const std::string path = folder.path().string();
+    return path;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+    std::vector<char*> result;
+    for (std::string& text : texts) result.push_back(text.data());
+    result.push_back(nullptr);
+    return result;
+}
+
+void close_end(int& descriptor) {
+    if (descriptor >= 0) close(descriptor);
+    descriptor = -1;
+}
+
+}  // namespace
+
+RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
+    signal(SIGPIPE, SIG_IGN);  // the program may leave its stdin unread
+    const auto in = make_pipe();
+    const auto out = make_pipe();
+    const auto err = make_pipe();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    if (run.stdout_path.empty()) {
+        posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    } else {
+        posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, run.stdout_path.c_str(), O_WRONLY, 0);
+    }
+    posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t defaults;
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+
+    std::vector<std::string> arguments{SLIPSTREAM_PROGRAM};
+    arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
+    std::vector<std::string> variables{"PATH=/usr/bin:/bin"};
+    if (!run.environment.contains("HOME")) variables.push_back("HOME=" + empty_home());
+    for (const auto& [name, value] : run.environment) variables.push_back(name + "=" + value);
+    const int error = posix_spawn(&process_, SLIPSTREAM_PROGRAM, &actions, &attributes, pointers(arguments).data(),
+                                  pointers(variables).data());
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    for (const int end : {in[0], out[1], err[1]}) close(end);
+    in_ = in[1];
+    out_ = out[0];
+    err_ = err[0];
+    if (error != 0) throw std::system_error(error, std::generic_category(), SLIPSTREAM_PROGRAM);
+    // Inputs of tests fit into a pipe.
+    if (!unsent_.empty() && write(in_, unsent_.data(), unsent_.size()) != static_cast<ssize_t>(unsent_.size()))
+        throw std::runtime_error("stdin of the program takes nothing");
+    close_end(in_);
+}
+
+RunningProgram::~RunningProgram() {
+    if (process_ > 0) {
+        kill(process_, SIGKILL);
+        waitpid(process_, nullptr, 0);
+    }
+    for (int* end : {&in_, &out_, &err_}) close_end(*end);
+}
+
+void RunningProgram::read_some(int& descriptor, std::string& text, std::chrono::milliseconds patience) {
+    pollfd waiting{descriptor, POLLIN, 0};
+    if (poll(&waiting, 1, static_cast<int>(patience.count())) <= 0) return;
+    std::array<char, 65536> piece;
+    const ssize_t n = read(descriptor, piece.data(), piece.size());
+    if (n > 0) {
+        text.append(piece.data(), static_cast<std::size_t>(n));
+    } else {
+        close_end(descriptor);
+    }
+}
+
+void RunningProgram::wait_for_output(std::size_t bytes) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (result_.out.size() < bytes) {
+        if (out_ < 0 || std::chrono::steady_clock::now() > end) throw std::runtime_error("no output came");
+        read_some(out_, result_.out, std::chrono::milliseconds(100));
+    }
+}
+
+void RunningProgram::send(int signal) const {
+    kill(process_, signal);
+}
+
+void RunningProgram::close_output() {
+    close_end(out_);
+}
+
+ProgramResult RunningProgram::finish() {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (out_ >= 0 || err_ >= 0) {
+        if (std::chrono::steady_clock::now() > end) kill(process_, SIGKILL);
+        if (out_ >= 0) read_some(out_, result_.out, std::chrono::milliseconds(err_ >= 0 ? 5 : 100));
+        if (err_ >= 0) read_some(err_, result_.err, std::chrono::milliseconds(out_ >= 0 ? 5 : 100));
+    }
+    int status = 0;
+    waitpid(process_, &status, 0);
+    process_ = -1;
+    result_.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
+    return std::move(result_);
+}
+
+ProgramResult run_program(const ProgramRun& run) {
+    return RunningProgram(run).finish();
+}
+
+ProgramResult run_program(const std::vector<std::string>& arguments) {
+    ProgramRun run;
+    run.arguments = arguments;
+    return run_program(run);
+}
+
+std::string source_path(const std::string& name) {
+    return std::string(SLIPSTREAM_SOURCE_DIR "/") + name;
+}
+
+std::string data_path(const std::string& name) {
+    return std::string(SLIPSTREAM_SOURCE_DIR "/../shared/data/") + name;
+}
+
+std::string file_text(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,63 @@
+// Runs the built program as a user would: own environment, given stdin, everything it says kept.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace slipstream::tools {
+
+struct ProgramResult {
+    int code = -1;  // exit code; -1 - N where signal N killed it
+    std::string out;
+    std::string err;
+};
+
+struct ProgramRun {
+    std::vector<std::string> arguments;
+    std::string input;                               // stdin
+    std::map<std::string, std::string> environment;  // all there is, besides PATH and an empty HOME
+    std::string stdout_path;                         // where stdout goes instead of into the result
+};
+
+/// Runs to the end. A run of more than two minutes is killed.
+[[nodiscard]] ProgramResult run_program(const ProgramRun& run);
+[[nodiscard]] ProgramResult run_program(const std::vector<std::string>& arguments);
+
+/// The program with stdout on a pipe, still running.
+class RunningProgram {
+public:
+    explicit RunningProgram(const ProgramRun& run);
+    ~RunningProgram();  // kills what still runs
+    RunningProgram(const RunningProgram&) = delete;
+    RunningProgram& operator=(const RunningProgram&) = delete;
+
+    /// Waits for so many bytes of stdout.
+    void wait_for_output(std::size_t bytes);
+    void send(int signal) const;
+    /// Nobody reads stdout any more.
+    void close_output();
+    [[nodiscard]] ProgramResult finish();
+
+private:
+    friend ProgramResult run_program(const ProgramRun& run);
+    void read_some(int& descriptor, std::string& text, std::chrono::milliseconds patience);
+
+    pid_t process_ = -1;
+    int out_ = -1;
+    int err_ = -1;
+    int in_ = -1;
+    std::string unsent_;
+    ProgramResult result_;
+};
+
+/// The path of a file of the source tree.
+[[nodiscard]] std::string source_path(const std::string& name);
+/// The path of a file of the data folder beside the checkout, which need not be there.
+[[nodiscard]] std::string data_path(const std::string& name);
+[[nodiscard]] std::string file_text(const std::string& path);
+
+}  // namespace slipstream::tools
