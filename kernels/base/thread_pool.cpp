@@ -12,8 +12,8 @@ namespace slipstream {
 
 namespace {
 
-// About 20 us at 3 GHz: longer than the gap between two ops of a pass, shorter than a scheduler tick, so that a
-// neighbour process gets the core while we wait for anything slow. Estimated; tuned by the kernels' bench.
+// About 20 us on the machines we know (a pause is 40-140 cycles): longer than the gap between two ops of a pass,
+// shorter than a scheduler tick, so that a neighbour gets the core while we wait for anything slow. Estimated.
 constexpr int kSpins = 600;
 
 void relax() {
@@ -34,8 +34,8 @@ ThreadPool::ThreadPool(int n_threads) {
 
 ThreadPool::~ThreadPool() {
     stop_.store(true, std::memory_order_release);
-    generation_.fetch_add(1, std::memory_order_release);
-    generation_.notify_all();
+    state_.fetch_add(kNextJob, std::memory_order_release);
+    state_.notify_all();
     for (std::thread& worker : workers_) worker.join();
 }
 
@@ -57,38 +57,40 @@ void ThreadPool::run(std::int64_t n_items, std::int64_t piece, PieceFn fn) {
     }
     job_ = {&fn, n_items, piece};
     next_.store(0, std::memory_order_relaxed);
-    busy_workers_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-    generation_.fetch_add(1, std::memory_order_release);  // publishes job_, next_, busy_workers_
-    generation_.notify_all();
+    // Closed and empty since the last job; opening it publishes job_ and next_.
+    const std::uint32_t previous = state_.load(std::memory_order_relaxed);
+    state_.store(((previous & ~(kOpen | kInside)) + kNextJob) | kOpen, std::memory_order_release);
+    state_.notify_all();
     take_pieces(0);
-    // A worker that has not woken yet still reads job_: wait for every one of them.
-    for (int spins = 0;; ++spins) {
-        const int busy = busy_workers_.load(std::memory_order_acquire);
-        if (busy == 0) return;
+    std::uint32_t state = state_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
+    for (int spins = 0; (state & kInside) != 0; ++spins) {
         if (spins < kSpins) {
             relax();
         } else {
-            busy_workers_.wait(busy, std::memory_order_acquire);
+            state_.wait(state, std::memory_order_acquire);
         }
+        state = state_.load(std::memory_order_acquire);
     }
 }
 
 void ThreadPool::worker_loop(int thread) {
-    std::uint32_t seen = 0;
-    for (;;) {
-        std::uint32_t now = generation_.load(std::memory_order_acquire);
-        for (int spins = 0; now == seen; ++spins) {
-            if (spins < kSpins) {
+    std::uint32_t seen = 0;  // the job this worker was in last
+    for (int spins = 0;;) {
+        std::uint32_t state = state_.load(std::memory_order_acquire);
+        if (stop_.load(std::memory_order_acquire)) return;
+        if ((state & kOpen) == 0 || state / kNextJob == seen) {
+            if (spins++ < kSpins) {
                 relax();
             } else {
-                generation_.wait(seen, std::memory_order_acquire);
+                state_.wait(state, std::memory_order_acquire);
             }
-            now = generation_.load(std::memory_order_acquire);
+            continue;
         }
-        if (stop_.load(std::memory_order_acquire)) return;
-        seen = now;
+        if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) continue;
+        seen = state / kNextJob;
         take_pieces(thread);
-        if (busy_workers_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_workers_.notify_one();
+        if ((state_.fetch_sub(1, std::memory_order_acq_rel) & (kOpen | kInside)) == 1) state_.notify_all();
+        spins = 0;
     }
 }
 

@@ -1,8 +1,10 @@
 // Threads for microsecond work on a shared desktop. One pool per device; the calling thread works too.
 //
 // A job is a range of small pieces taken dynamically from one atomic counter, so that a thread that loses its core
-// delays one piece, not a fixed share. Workers spin for a few microseconds after a job (the next op follows at once in
-// a forward pass), then park on a futex. Which thread computes a piece never changes a result (E1).
+// delays one piece, not a fixed share. A worker enters a job only while it is open; the caller closes it when no piece
+// is left and waits for those inside, never for one that has not woken: on a core with a busy neighbour that would cost
+// a scheduler slice a job. Workers spin for a few microseconds after a job (the next op follows at once in a forward
+// pass), then park on a futex. Which thread computes a piece never changes a result (E1).
 #pragma once
 
 #include <atomic>
@@ -54,10 +56,15 @@ private:
         std::int64_t n_items = 0;
         std::int64_t piece = 1;
     };
-    Job job_;
+    // One word, so that entering and closing cannot miss each other: number of the job << 16 | open << 15 | workers
+    // inside.
+    static constexpr std::uint32_t kOpen = 1U << 15;
+    static constexpr std::uint32_t kInside = kOpen - 1;
+    static constexpr std::uint32_t kNextJob = 1U << 16;
+
+    Job job_;  // written while no worker is inside
     alignas(64) std::atomic<std::int64_t> next_{0};
-    alignas(64) std::atomic<std::uint32_t> generation_{0};  // bumped once a job; odd values never skipped
-    alignas(64) std::atomic<int> busy_workers_{0};
+    alignas(64) std::atomic<std::uint32_t> state_{0};
     std::atomic<bool> stop_{false};
     std::vector<std::thread> workers_;
 };
