@@ -79,8 +79,8 @@ private:
     FileHandle file_;
 };
 
-/// All bytes of a file, or of stdin where the path is empty or "-". Throws IoError; Interrupted where a signal came while it
-/// waited.
+/// All bytes of a file, or of stdin where the path is empty or "-". Throws IoError; Interrupted where a signal came
+/// while it waited.
 [[nodiscard]] std::string read_bytes(const std::filesystem::path& path);
 
 }  // namespace slipstream::tools

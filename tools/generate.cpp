@@ -71,6 +71,7 @@ Request read_request(CommandContext& context) {
     request.text.stops = settings.texts("stop");
     request.text.max_tokens =
         settings.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(-1);
+    context.console.detail(settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
     request.output = settings.text("output");
     request.token_ids = settings.text("token-ids");
     request.stats = settings.text("stats");

@@ -111,7 +111,6 @@ std::vector<std::string> cpu_features() {
     };
     add(__builtin_cpu_supports("sse4.2"), "sse4.2");
     add(__builtin_cpu_supports("avx"), "avx");
-    add(__builtin_cpu_supports("f16c"), "f16c");
     add(__builtin_cpu_supports("fma"), "fma");
     add(__builtin_cpu_supports("avx2"), "avx2");
     add(__builtin_cpu_supports("avx512f"), "avx512f");
