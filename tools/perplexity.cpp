@@ -220,7 +220,7 @@ CommandSpec perplexity_command() {
                     context_option(),
                     kv_type_option()},
         .run = run_perplexity};
-    for (OptionSpec& option : device_options()) command.options.push_back(std::move(option));
+    for (const OptionSpec& option : device_options()) command.options.push_back(option);
     return command;
 }
 
