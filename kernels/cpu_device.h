@@ -47,6 +47,10 @@ public:
         return scratch_.data() + static_cast<std::size_t>(thread) * scratch_bytes_;
     }
 
+    /// The same for one region that an op's pieces share. Not to be used by two ops at once.
+    void reserve_shared_scratch(std::size_t bytes);
+    [[nodiscard]] std::byte* shared_scratch() const { return shared_scratch_.data(); }
+
 private:
     CpuForm form_;
     Budget budget_;
@@ -54,6 +58,7 @@ private:
     const OpTable* ops_;
     std::size_t scratch_bytes_ = 0;  // of each thread
     Buffer scratch_;
+    Buffer shared_scratch_;
 };
 
 }  // namespace slipstream
