@@ -46,7 +46,7 @@ void GenerationLoop::begin(std::vector<TokenId> prompt) {
     if (n == 0) throw RequestError("an empty prompt, and the model has no beginning-of-text token; give it some text");
     if (n >= cache_->context_tokens())
         throw RequestError(
-            fmt::format("the prompt is {} tokens long and needs a context of at least {}, which holds {}; shorten "
+            fmt::format("the prompt is {} tokens long and needs a context of {} at least; it is {}: shorten "
                         "the prompt or raise --ctx",
                         n, n + 1, cache_->context_tokens()));
     CHECK(cache_->n_committed() < n, "{} positions cached, a prompt of {}", cache_->n_committed(), n);

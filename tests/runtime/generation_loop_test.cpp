@@ -140,7 +140,8 @@ TEST(GenerationLoop, TheContextIsFilledToItsLastTokenAndNotBeyond) {
         generate(prompt_of(300), 1, {}, none, 1, {}, 300);
         FAIL() << "no room";
     } catch (const RequestError& error) {
-        EXPECT_THAT(error.what(), testing::HasSubstr("the prompt is 300 tokens long, the context holds 300"));
+        EXPECT_THAT(error.what(),
+                    testing::HasSubstr("the prompt is 300 tokens long and needs a context of 301 at least; it is 300"));
     }
     EXPECT_THROW(generate({}, 1, {}, none, 1), RequestError);
 }
