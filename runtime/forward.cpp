@@ -39,6 +39,7 @@ Forward::Forward(const Model& model, const ForwardLimits& limits)
     logits_ = floats(device, limits.max_logit_rows, config.vocab, "logits");
     positions_.reserve(static_cast<std::size_t>(n));
     path_begin_.reserve(static_cast<std::size_t>(n));
+    path_rows_.reserve(static_cast<std::size_t>(n * (n + 1) / 2));  // a chain of n: each token's path one row longer
 }
 
 TensorView Forward::activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const {

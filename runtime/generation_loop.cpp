@@ -39,6 +39,15 @@ GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, Sampler& sample
     CHECK(limits_.budget >= 1 && forward.limits().max_tokens >= needed.max_tokens &&
               forward.limits().max_logit_rows >= needed.max_logit_rows && cache.max_nodes() >= needed.max_tokens,
           "budget {}", limits_.budget);
+    // Steady state allocates nothing: room for the largest pass.
+    const auto max_tokens = static_cast<std::size_t>(needed.max_tokens);
+    const auto max_nodes = static_cast<std::size_t>(limits_.budget);
+    tree_.reserve(max_nodes);
+    pass_tokens_.reserve(max_tokens);
+    pass_nodes_.reserve(max_tokens);
+    path_.reserve(max_tokens);
+    logit_tokens_.reserve(max_nodes);
+    accepted_.reserve(max_nodes);
 }
 
 void GenerationLoop::begin(std::vector<TokenId> prompt) {
@@ -52,7 +61,7 @@ void GenerationLoop::begin(std::vector<TokenId> prompt) {
     CHECK(cache_->n_committed() < n, "{} positions cached, a prompt of {}", cache_->n_committed(), n);
     cache_->forget();
     text_ = std::move(prompt);
-    // Steady state allocates nothing: room for the longest text and pass.
+    // Room for the longest text, for the same reason.
     text_.reserve(static_cast<std::size_t>(cache_->context_tokens() + 1));
     guesser_->observe({.text = text_, .n_new = n});
 }
@@ -140,6 +149,15 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     guesser_->observe({.text = text_, .n_new = n_new, .tree = &tree_, .logits = logits, .accepted = accepted_});
     laps.end_lap(seconds_.draft);
     return {text_.data() + n_text, static_cast<std::size_t>(n_new)};
+}
+
+void GenerationLoop::truncate(std::int64_t n_tokens) {
+    const auto n_text = static_cast<std::int64_t>(text_.size());
+    CHECK(n_tokens >= 1 && n_tokens <= n_text, "{} of {} tokens", n_tokens, n_text);
+    if (n_tokens == n_text) return;
+    text_.resize(static_cast<std::size_t>(n_tokens));
+    cache_->truncate(std::min(cache_->n_committed(), n_tokens - 1));
+    guesser_->observe({.text = text_, .n_new = 0});
 }
 
 }  // namespace slipstream

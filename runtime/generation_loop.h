@@ -61,6 +61,11 @@ public:
     [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
                                                 const PromptProgress& on_progress = {});
 
+    /// Takes the text back to its first `n_tokens` (1 to as many as it has), and the cache with it: what a pass
+    /// committed behind a stop rule. Generation may go on from there, with the tokens of a loop that never went further.
+    /// The guesser hears of it as an observation of no new tokens.
+    void truncate(std::int64_t n_tokens);
+
     [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
     /// Tokens that the context still has room for.
     [[nodiscard]] std::int64_t room() const {

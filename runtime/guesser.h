@@ -12,8 +12,9 @@ namespace slipstream {
 /// What a pass taught, handed to the guesser after each commit.
 struct Observation {
     std::span<const TokenId> text{};  // all tokens so far, prompt included, those of this pass last
-    std::int64_t n_new = 0;           // how many of them this pass added (prefill: the whole prompt)
-    const TokenTree* tree = nullptr;  // the tree that was verified; null after prefill
+    std::int64_t n_new = 0;           // how many of them this pass added (prefill: the whole prompt); 0: the text was
+                                      // cut back to `text`
+    const TokenTree* tree = nullptr;  // the tree that was verified; null after prefill and cuts
     ConstTensorView logits{};         // [tree->size(), vocab], F32: of every node, accepted or not; empty after prefill
     std::span<const std::int32_t> accepted{};  // accepted nodes of the tree, node 0 first
 };

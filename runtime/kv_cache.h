@@ -27,6 +27,7 @@ public:
             std::int64_t max_nodes);
 
     [[nodiscard]] const KvShape& shape() const { return shape_; }
+    [[nodiscard]] std::int64_t n_layers() const { return n_layers_; }
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
     [[nodiscard]] std::int64_t n_committed() const { return n_committed_; }
     [[nodiscard]] std::int64_t n_nodes() const { return static_cast<std::int64_t>(parents_.size()); }

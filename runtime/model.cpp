@@ -29,9 +29,13 @@ std::vector<ConstTensorView*> small_tensors(ModelWeights& weights) {
 }  // namespace
 
 std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens) {
-    const KvShape shape{config.n_kv_heads, config.head_dim, kv_dtype};
-    return static_cast<std::size_t>(ceil_div(context_tokens, kChunkTokens)) * shape.chunk_bytes() *
-           static_cast<std::size_t>(config.n_layers);
+    CHECK(context_tokens >= 0 && config.n_layers >= 0 && config.n_kv_heads >= 0 && config.head_dim >= 0,
+          "KV of {} tokens", context_tokens);
+    const std::int64_t n_chunks = context_tokens / kChunkTokens + (context_tokens % kChunkTokens > 0 ? 1 : 0);
+    std::optional<std::size_t> bytes = 2 * row_bytes(kv_dtype, kChunkTokens);  // K and V of one element a token
+    for (const std::int64_t factor : {n_chunks, config.n_layers, config.n_kv_heads, config.head_dim})
+        if (bytes) bytes = checked_mul(*bytes, static_cast<std::size_t>(factor));
+    return std::min(bytes.value_or(kMaxKvBytes), kMaxKvBytes);
 }
 
 Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options)

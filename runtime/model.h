@@ -45,7 +45,9 @@ private:
     Buffer small_tensors_;  // norms and biases as float
 };
 
-/// Bytes of KV that `context_tokens` of this model take, whole chunks, all layers.
+/// What kv_bytes() says at most, for what is larger: still far from overflow when file sizes are added to it.
+inline constexpr std::size_t kMaxKvBytes = std::size_t{1} << 62;
+/// Bytes of KV that `context_tokens` of this model take, whole chunks, all layers; kMaxKvBytes where that is less.
 [[nodiscard]] std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens);
 
 }  // namespace slipstream

@@ -47,6 +47,18 @@ void check_size(const char* field, std::int64_t value, std::int64_t limit) {
         throw FormatError(fmt::format("{} is {}; 1 to {} can be served", field, value, limit));
 }
 
+// Sizes that are each possible may still be absurd together. After these, with the single ones checked before them:
+// KV of the longest context <= 2^28 elements * 2^28 positions * 4 bytes = 2^58, weights <= 2^50 * 4 bytes = 2^52.
+void check_products(const ModelConfig& config) {
+    const std::int64_t q_cols = config.n_q_heads * config.head_dim;
+    const std::int64_t kv_cols = config.n_kv_heads * config.head_dim;
+    check_size("n_q_heads * head_dim", q_cols, 1 << 20);
+    check_size("elements of KV cache a token (2 * n_layers * n_kv_heads * head_dim)", 2 * config.n_layers * kv_cols,
+               1 << 28);
+    const std::int64_t layer = config.d_model * (2 * q_cols + 2 * kv_cols + 3 * config.d_ff);
+    check_size("number of weights", config.n_layers * layer + 2 * config.vocab * config.d_model, std::int64_t{1} << 50);
+}
+
 }  // namespace
 
 void validate(const ModelConfig& config) {
@@ -61,6 +73,7 @@ void validate(const ModelConfig& config) {
     if (config.n_q_heads % config.n_kv_heads != 0)
         throw FormatError(fmt::format("{} attention heads are no multiple of {} key/value heads", config.n_q_heads,
                                       config.n_kv_heads));
+    check_products(config);
     if (config.n_rotated < 2 || config.n_rotated % 2 != 0 || config.n_rotated > config.head_dim)
         throw FormatError(fmt::format("rope turns {} elements of a head of {}; an even number from 2 to {} is needed",
                                       config.n_rotated, config.head_dim, config.head_dim));

@@ -63,8 +63,9 @@ struct ModelConfig {
     }
 };
 
-/// Throws FormatError naming the field where a size is absent, absurd (non-positive, or beyond 2^31), or does not fit
-/// the others (query heads no multiple of kv heads, odd n_rotated, ...). Every product below is then overflow-free.
+/// Throws FormatError naming the field where a size is absent, absurd (non-positive or too large, alone or together
+/// with others), or does not fit the others (query heads no multiple of kv heads, odd n_rotated, ...). Every number of
+/// elements or bytes that follows from the sizes is then below 2^60: weights, and KV of up to 2^28 positions.
 void validate(const ModelConfig& config);
 
 /// Defaults that the model's files give for generation (generation_config.json, GGUF end tokens).

@@ -74,6 +74,8 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
     };
     TextOutput output(tokenizer, start, options.stops, callbacks.on_text);
     const auto n_generated = [&] { return static_cast<std::int64_t>(result.tokens.size()); };
+    // Once, so that no later step allocates.
+    result.tokens.reserve(static_cast<std::size_t>(std::clamp<std::int64_t>(loop.room(), 0, max_tokens)));
 
     const Clock::time_point began = Clock::now();
     Clock::time_point first_token = began;
@@ -87,7 +89,8 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
         running = false;
     }
     while (running) {
-        const std::span<const TokenId> fresh = loop.step(max_tokens - n_generated(), callbacks.cancel);
+        const std::span<const TokenId> fresh =
+            loop.step(max_tokens - n_generated(), callbacks.cancel, callbacks.on_prefill);
         if (fresh.empty()) {
             result.stop_reason = cancelled() ? StopReason::Interrupt : StopReason::Context;
             break;
@@ -126,6 +129,8 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
             running = false;
         }
     }
+    // A pass does not know of stop strings and may have committed tokens behind the one that ended the text.
+    loop.truncate(result.prompt_tokens + n_generated());
     output.finish();
     result.text_bytes = output.bytes();
     result.prefill_seconds =

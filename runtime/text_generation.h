@@ -44,7 +44,9 @@ struct TextGenerationResult {
 };
 
 /// Continues loop.text(), begun by the caller. `start` says whether the text begins here (after BOS alone) or continues
-/// a prompt, which decides about the leading space. Callbacks may throw (a full disk): generation ends with that error.
+/// a prompt, which decides about the leading space. Afterwards loop.text() is what it was before and result.tokens
+/// behind it: what the last pass committed behind a stop is taken back, so that a later call continues from the stop.
+/// Callbacks may throw (a full disk): generation ends with that error, and loop.text() then holds whole passes.
 [[nodiscard]] TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokenizer,
                                                  StreamingDetokenizer::Start start, const LoopLimits& limits,
                                                  const TextGenerationOptions& options,

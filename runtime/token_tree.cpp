@@ -4,6 +4,11 @@
 
 namespace slipstream {
 
+void TokenTree::reserve(std::size_t n_nodes) {
+    tokens_.reserve(n_nodes);
+    for (auto* links : {&parents_, &depths_, &first_child_, &next_sibling_}) links->reserve(n_nodes);
+}
+
 void TokenTree::reset(TokenId root) {
     tokens_.assign(1, root);
     parents_.assign(1, -1);

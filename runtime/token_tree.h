@@ -13,6 +13,8 @@ namespace slipstream {
 
 class TokenTree {
 public:
+    /// Room for `n_nodes` without further allocation.
+    void reserve(std::size_t n_nodes);
     /// Empties the tree and makes `root` node 0. Keeps its memory.
     void reset(TokenId root);
     /// Node of `token` below `parent` (an existing index, CHECKed): the one that is there already, or a new one.

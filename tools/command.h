@@ -2,6 +2,7 @@
 // the data only (options.cpp); environment and configuration file use the same names (settings.h).
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -11,12 +12,19 @@ namespace slipstream::tools {
 class Console;
 class Settings;
 
+enum class OptionRole : std::uint8_t {
+    Value,
+    OutputFile,          // a file to be written; "-" is a mistake
+    OutputFileOrStdout,  // the same, and "-" is stdout
+};
+
 /// One option of a subcommand.
 struct OptionSpec {
     std::string_view name;   // the long name without dashes; also its key in the configuration file
     std::string_view flags;  // all spellings, "-n,--max-tokens,--predict"; one without dashes is positional
     std::string_view value;  // what stands for its value in the help, "N"; empty: a flag
     std::string_view help;
+    OptionRole role = OptionRole::Value;
 };
 
 /// What a subcommand gets to work with.
@@ -34,6 +42,7 @@ struct CommandSpec {
     int (*run)(CommandContext& context);  // returns the exit code
 };
 
+[[nodiscard]] CommandSpec bench_command();
 [[nodiscard]] CommandSpec generate_command();
 [[nodiscard]] CommandSpec inspect_command();
 [[nodiscard]] CommandSpec models_command();

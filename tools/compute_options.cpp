@@ -9,6 +9,7 @@
 #include "kernels/attention.h"
 #include "kernels/base/error.h"
 #include "runtime/model.h"
+#include "runtime/rope.h"
 #include "tools/console.h"
 #include "tools/model_lookup.h"
 #include "tools/usage_error.h"
@@ -39,21 +40,22 @@ OptionSpec kv_type_option() {
 
 std::vector<OptionSpec> device_options() {
     return {{"devices", "--devices", "LIST", "Devices that compute: auto, cpu [auto]"},
-            {"threads", "-t,--threads", "N", "CPU threads [physical cores]"}};
+            {"threads", "-t,--threads", "N", "CPU threads [physical cores, or what the control group allows]"}};
 }
 
-std::filesystem::path choose_model(const CommandContext& context) {
-    const auto model = context.settings.text("model");
-    const std::filesystem::path bundled = bundled_model(program_folder());
-    std::filesystem::path path = bundled;
-    if (model) {
-        const auto stores = [&] { return find_models(context.settings.environment(), bundled); };
-        path = resolve_model(*model, stores);
-    } else if (bundled.empty()) {
+std::filesystem::path model_path(const Settings& settings) {
+    const auto model = settings.path("model");
+    std::filesystem::path bundled = bundled_model(program_folder());
+    if (model) return resolve_model(*model, [&] { return find_models(settings.environment(), bundled); });
+    if (bundled.empty())
         throw RequestError(
             fmt::format("no -m was given, and the bundled model is not where it belongs beside {}; name a model",
                         program_folder().string()));
-    }
+    return bundled;
+}
+
+std::filesystem::path choose_model(const CommandContext& context) {
+    std::filesystem::path path = model_path(context.settings);
     context.console.detail(context.settings.describe("model", path.string(), "the bundled model"));
     return path;
 }
@@ -76,7 +78,7 @@ std::optional<DType> kv_type_setting(const Settings& settings) {
 }
 
 int thread_setting(const Settings& settings) {
-    return static_cast<int>(settings.integer("threads", {1, 1024}).value_or(physical_cores()));
+    return static_cast<int>(settings.integer("threads", {1, 1024}).value_or(default_threads()));
 }
 
 void check_devices(const Settings& settings) {
@@ -116,10 +118,23 @@ ContextChoice choose_context(const ModelConfig& config, DType kv_dtype, std::opt
     const std::size_t chunk_bytes = kv_bytes(config, kv_dtype, kChunkTokens);
     const std::int64_t most = static_cast<std::int64_t>(room / chunk_bytes) * kChunkTokens;
     if (asked || most == 0)
-        throw OutOfBudget(fmt::format("a context of {} tokens takes {} of KV cache, {} are free beside the model{}",
-                                      wanted, size_text(kv_bytes(config, kv_dtype, wanted)), size_text(room),
+        throw OutOfBudget(fmt::format("a context of {} takes {} of KV cache, {} are free beside the model{}",
+                                      counted(wanted, "token"), size_text(kv_bytes(config, kv_dtype, wanted)),
+                                      size_text(room),
                                       most > 0 ? fmt::format("; use --ctx {} or less", most) : "; free some memory"));
     return {most, true};
+}
+
+std::string reduction_note(const ModelConfig& config, std::int64_t tokens) {
+    const RopeFrequencies own = rope_frequencies(config, config.context_tokens);
+    const RopeFrequencies reduced = rope_frequencies(config, tokens);
+    const bool changes = own.inverse_frequency != reduced.inverse_frequency || own.magnitude != reduced.magnitude;
+    return fmt::format("the model's context is {}; memory holds {}, which is what it gets{}",
+                       counted(config.context_tokens, "token"), tokens,
+                       changes ? fmt::format(", and its {} rope scaling is fixed for that length, which changes the "
+                                             "text; give --ctx to make it reproducible",
+                                             rope_scaling_name(config.rope_scaling.kind))
+                               : " (--ctx)");
 }
 
 }  // namespace slipstream::tools

@@ -21,14 +21,17 @@ namespace slipstream::tools {
 /// --devices and --threads.
 [[nodiscard]] std::vector<OptionSpec> device_options();
 
-/// -m resolved to a path; the bundled model where it is not given. Throws as resolve_model() does.
+/// -m resolved to a path; the bundled model where it is not given. UsageError where it is empty; else throws as
+/// resolve_model() does.
+[[nodiscard]] std::filesystem::path model_path(const Settings& settings);
+/// The same, told under -v.
 [[nodiscard]] std::filesystem::path choose_model(const CommandContext& context);
 
 /// --ctx; nothing where it is not given.
 [[nodiscard]] std::optional<std::int64_t> context_setting(const Settings& settings);
 /// --kv-type; nothing means the model's own. UsageError for a type that is not served.
 [[nodiscard]] std::optional<DType> kv_type_setting(const Settings& settings);
-/// --threads, else the machine's physical cores.
+/// --threads, else default_threads().
 [[nodiscard]] int thread_setting(const Settings& settings);
 /// Checks --devices: UsageError where it is malformed, RequestError where it names what this build cannot serve.
 void check_devices(const Settings& settings);
@@ -42,5 +45,9 @@ struct ContextChoice {
 /// context, or any context at all does not fit.
 [[nodiscard]] ContextChoice choose_context(const ModelConfig& config, DType kv_dtype, std::optional<std::int64_t> asked,
                                            std::size_t file_bytes, const HostMemory& memory);
+
+/// What is said where `tokens` of context were chosen for want of memory, less than the model's own. Where rope is
+/// fixed by the context in such a way that the text changes with it (dynamic and longrope scaling), it says so.
+[[nodiscard]] std::string reduction_note(const ModelConfig& config, std::int64_t tokens);
 
 }  // namespace slipstream::tools

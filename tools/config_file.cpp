@@ -39,7 +39,7 @@ ConfigFile read_config_file(const OptionValues& command_line, const EnvironmentR
     constexpr std::array<std::string_view, 2> kOptions{"config", "no-config"};
     const std::string_view chosen = settings.strongest_of(kOptions);
     if (chosen == "no-config" && settings.flag("no-config")) return {};
-    const auto name = chosen == "config" ? settings.text("config") : users_file(environment);
+    const auto name = chosen == "config" ? settings.path("config") : users_file(environment);
     if (!name) return {};
     try {
         return {*name, parse_toml(read_bytes(*name), *name)};

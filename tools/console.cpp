@@ -1,6 +1,8 @@
 #include "tools/console.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/printable.h"
+#include "tools/file_output.h"
 
 namespace slipstream::tools {
 
@@ -26,21 +29,15 @@ constexpr std::string_view kDim = "\x1b[2m";
 constexpr std::string_view kRed = "\x1b[31m";
 constexpr std::string_view kPlain = "\x1b[0m";
 constexpr std::string_view kEraseLine = "\r\x1b[K";
+constexpr std::string_view kRateGap = "   ";
 constexpr std::size_t kMessageBytes = 4096;
+constexpr mode_t kFileMode = 0666;  // the umask takes its part
 
-// Column of the cursor after `text`, from `column`, on a terminal of `columns`. Characters count one column, those
-// beyond ASCII two, which at most places the rate too early.
-int column_after(std::string_view text, int column, int columns) {
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '\n' || c == '\r') {
-            column = 0;
-        } else if (byte >= 0xc0 || (byte >= 0x20 && byte < 0x80) || c == '\t') {
-            const int width = c == '\t' ? 8 - column % 8 : byte >= 0xc0 ? 2 : 1;
-            column = column + width > columns ? width : column + width;
-        }
-    }
-    return column;
+bool is_same_terminal(int one, int other) {
+    struct stat first {};
+    struct stat second {};
+    return isatty(one) == 1 && isatty(other) == 1 && fstat(one, &first) == 0 && fstat(other, &second) == 0 &&
+           first.st_rdev == second.st_rdev;
 }
 
 }  // namespace
@@ -49,11 +46,14 @@ Console::Console(Verbosity verbosity, ColorUse colors, const std::optional<std::
     : verbosity_(verbosity),
       stderr_is_terminal_(isatty(STDERR_FILENO) == 1),
       stdout_is_terminal_(isatty(STDOUT_FILENO) == 1),
+      shares_terminal_(is_same_terminal(STDOUT_FILENO, STDERR_FILENO)),
       colored_(stderr_is_terminal_ && colors == ColorUse::Allowed) {
     if (!log_file) return;
-    log_file_ = std::fopen(log_file->c_str(), "ae");
+    FileHandle file = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kFileMode);
+    if (file.get() >= 0) log_file_ = fdopen(file.get(), "a");
     if (log_file_ == nullptr)
         throw IoError(fmt::format("--log-file {}: cannot be opened: {}", log_file->string(), std::strerror(errno)));
+    file.release();  // belongs to the stream now
 }
 
 Console::~Console() {
@@ -124,9 +124,10 @@ void ProgressBar::update(double done, double total, std::string_view figures) {
     const int room = console_.columns() - static_cast<int>(label_.size() + figures.size()) - 12;
     const int width = std::clamp(room, 0, 40);
     const int full = static_cast<int>(share * width);
+    const std::string percent = fmt::format("{:3.0f} %", 100.0 * share);
+    if (width < 5 && static_cast<int>(label_.size() + percent.size()) + 1 >= console_.columns()) return;
     std::string bar;
     for (int i = 0; i < width; ++i) bar += i < full ? "█" : "░";
-    const std::string percent = fmt::format("{:3.0f} %", 100.0 * share);
     console_.draw(width < 5 ? fmt::format("{}{} {}", kEraseLine, label_, percent)
                             : fmt::format("{}{} {} {} {}", kEraseLine, label_, bar, percent, figures));
     drawn_ = true;
@@ -145,8 +146,7 @@ void LiveRate::before_text() {
 }
 
 void LiveRate::after_text(std::string_view text) {
-    if (place_ == RatePlace::BesideText && console_.shows_progress())
-        column_ = column_after(text, column_, console_.columns());
+    if (place_ == RatePlace::BesideText && console_.shows_progress()) cursor_.advance(text, console_.columns());
 }
 
 void LiveRate::show(std::int64_t n_tokens) {
@@ -161,22 +161,27 @@ void LiveRate::show(std::int64_t n_tokens) {
     next_ = now + (place_ == RatePlace::BesideText ? kRedrawBesideText : kRedraw);
     const double seconds = std::chrono::duration<double>(now - began_).count();
     if (seconds < 0.2) return;
-    const std::string rate =
-        fmt::format("{} tokens, {:.1f} tokens/s", n_tokens, static_cast<double>(n_tokens - first_tokens_) / seconds);
+    const std::string rate = fmt::format("{}, {:.1f} tokens/s", counted(n_tokens, "token"),
+                                         static_cast<double>(n_tokens - first_tokens_) / seconds);
+    const int columns = console_.columns();
     if (place_ == RatePlace::OwnLine) {
+        if (static_cast<int>(rate.size()) >= columns) return;
         console_.draw(fmt::format("{}{}", kEraseLine, rate));
     } else {
-        const int length = static_cast<int>(rate.size()) + 4;
-        if (column_ + length >= console_.columns()) return;
+        cursor_.advance("", columns);  // the window may have another size by now
+        const auto column = cursor_.column();
+        const int length = static_cast<int>(rate.size() + kRateGap.size());
+        if (!column || *column + length >= columns) return;
         // The cursor goes back to where the text ends; what stands there is erased before the next piece of text.
-        console_.draw(fmt::format("   {}{}{}\x1b[{}D", kDim, rate, kPlain, length - 1));
+        clear();
+        console_.draw(fmt::format("{}{}\x1b[{}D", kRateGap, console_.dim(rate), length));
     }
     shown_ = true;
 }
 
 std::string size_text(std::size_t bytes) {
     constexpr std::array<std::string_view, 4> units{"KiB", "MiB", "GiB", "TiB"};
-    if (bytes < 1024) return fmt::format("{} bytes", bytes);
+    if (bytes < 1024) return counted(static_cast<std::int64_t>(bytes), "byte");
     double size = static_cast<double>(bytes) / 1024.0;
     std::size_t unit = 0;
     while (size >= 999.95 && unit + 1 < units.size()) {
@@ -184,6 +189,10 @@ std::string size_text(std::size_t bytes) {
         ++unit;
     }
     return fmt::format("{:.{}f} {}", size, size < 99.95 ? 1 : 0, units[unit]);
+}
+
+std::string counted(std::int64_t n, std::string_view noun) {
+    return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 
 }  // namespace slipstream::tools

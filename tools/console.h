@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "tools/cursor_column.h"
+
 namespace slipstream::tools {
 
 enum class Verbosity : std::uint8_t { Quiet, Normal, Verbose };
@@ -18,7 +20,8 @@ enum class ColorUse : std::uint8_t { Allowed, Never };
 
 class Console {
 public:
-    /// Messages of every level are appended to `log_file` too, where given. Throws IoError where it cannot be opened.
+    /// Messages of every level are appended to `log_file` too, where given. Throws IoError where it cannot be opened,
+    /// Interrupted after a signal while that waits.
     Console(Verbosity verbosity, ColorUse colors, const std::optional<std::filesystem::path>& log_file);
     ~Console();
     Console(const Console&) = delete;
@@ -33,6 +36,8 @@ public:
 
     [[nodiscard]] bool stderr_is_terminal() const { return stderr_is_terminal_; }
     [[nodiscard]] bool stdout_is_terminal() const { return stdout_is_terminal_; }
+    /// Whether stdout and stderr are one terminal.
+    [[nodiscard]] bool shares_terminal() const { return shares_terminal_; }
     /// A terminal to draw on, and no -q.
     [[nodiscard]] bool shows_progress() const { return stderr_is_terminal_ && verbosity_ != Verbosity::Quiet; }
     [[nodiscard]] bool verbose() const { return verbosity_ == Verbosity::Verbose; }
@@ -40,14 +45,16 @@ public:
     [[nodiscard]] int columns() const;
     /// Writes to stderr as it stands; for drawing.
     void draw(std::string_view text);
+    /// `text` in a weaker colour where there are colours.
+    [[nodiscard]] std::string dim(std::string_view text) const;
 
 private:
     void log(std::string_view message);
-    [[nodiscard]] std::string dim(std::string_view text) const;
 
     Verbosity verbosity_;
     bool stderr_is_terminal_;
     bool stdout_is_terminal_;
+    bool shares_terminal_;
     bool colored_;
     std::FILE* log_file_ = nullptr;
 };
@@ -74,7 +81,7 @@ private:
 
 /// Where the live rate stands.
 enum class RatePlace : std::uint8_t {
-    BesideText,  // text goes to the same terminal: dimmed behind it, on the same line, while there is room
+    BesideText,  // text goes to the same terminal: dimmed behind it, where there is room and the cursor is known
     OwnLine,     // text goes elsewhere
 };
 
@@ -97,7 +104,7 @@ public:
 private:
     Console& console_;
     RatePlace place_;
-    int column_ = 0;  // of the cursor, beside text
+    CursorColumn cursor_;  // beside text
     bool shown_ = false;
     std::chrono::steady_clock::time_point began_;
     std::chrono::steady_clock::time_point next_;
@@ -106,5 +113,8 @@ private:
 
 /// "1.4 GiB", "312 KiB", "17 bytes".
 [[nodiscard]] std::string size_text(std::size_t bytes);
+
+/// "1 token", "12 tokens".
+[[nodiscard]] std::string counted(std::int64_t n, std::string_view noun);
 
 }  // namespace slipstream::tools

@@ -14,7 +14,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/signals.h"
 
 namespace slipstream::tools {
 
@@ -48,9 +47,25 @@ FileHandle::~FileHandle() {
     if (descriptor_ >= 0) close(descriptor_);
 }
 
+FileHandle open_file(const std::filesystem::path& path, int flags, mode_t mode) {
+    for (;;) {
+        FileHandle file(open(path.c_str(), flags | O_CLOEXEC, mode));
+        if (file.get() >= 0 || errno != EINTR) return file;
+        throw_if_interrupted();
+    }
+}
+
+void open_standard_descriptors() {
+    for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
+        // The lowest free number is taken, which is this one.
+        static_cast<void>(open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+    }
+}
+
 TextOutput::TextOutput(const std::optional<std::filesystem::path>& file) : name_(file ? file->string() : "stdout") {
     if (!file) return;
-    file_ = FileHandle(open(file->c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, kFileMode));
+    file_ = open_file(*file, O_WRONLY | O_CREAT, kFileMode);
     if (file_.get() < 0) throw IoError(fmt::format("--output {}: cannot be opened: {}", name_, std::strerror(errno)));
 }
 
@@ -82,17 +97,20 @@ WholeFile::WholeFile(std::filesystem::path path) : path_(std::move(path)) {
     }
     const std::filesystem::file_status status = std::filesystem::status(path_, ignored);
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-        file_ = FileHandle(open(path_.c_str(), O_WRONLY | O_CLOEXEC));
-    } else {
-        temporary_ = path_;
-        temporary_ += fmt::format(".{}.part", getpid());
-        file_ = FileHandle(open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kFileMode));
+        if (!std::filesystem::is_fifo(status)) open_in_place();
+        return;
     }
-    if (file_.get() < 0) {
-        const int error = errno;
-        temporary_.clear();
-        fail(error);
-    }
+    std::filesystem::path temporary = path_;
+    temporary += fmt::format(".{}.part", getpid());
+    file_ = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, kFileMode);
+    if (file_.get() < 0) fail(errno);
+    temporary_ = std::move(temporary);
+    removal_.emplace(temporary_);
+}
+
+void WholeFile::open_in_place() {
+    file_ = open_file(path_, O_WRONLY);
+    if (file_.get() < 0) fail(errno);
 }
 
 WholeFile::~WholeFile() {
@@ -104,15 +122,17 @@ void WholeFile::fail(int error) const {
 }
 
 void WholeFile::write(std::span<const std::byte> bytes) {
+    if (file_.get() < 0) open_in_place();
     std::uint64_t written = 0;
     const int error = write_all(file_.get(), reinterpret_cast<const char*>(bytes.data()), bytes.size(), written);
     if (error != 0) fail(error);
 }
 
 void WholeFile::complete() {
-    if (close(file_.release()) != 0) fail(errno);
+    if (file_.get() >= 0 && close(file_.release()) != 0) fail(errno);
     if (temporary_.empty()) return;
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
+    removal_.reset();
     temporary_.clear();
 }
 
@@ -120,8 +140,9 @@ std::string read_bytes(const std::filesystem::path& path) {
     const bool is_stdin = path.empty() || path == "-";
     const std::string name = is_stdin ? "stdin" : path.string();
     FileHandle file;
+    throw_if_interrupted();
     if (!is_stdin) {
-        file = FileHandle(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        file = open_file(path, O_RDONLY);
         if (file.get() < 0) throw IoError(fmt::format("{}: cannot be opened: {}", name, std::strerror(errno)));
     }
     const int descriptor = is_stdin ? STDIN_FILENO : file.get();

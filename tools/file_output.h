@@ -10,6 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include <sys/types.h>
+
+#include "tools/signals.h"
+
 namespace slipstream::tools {
 
 /// A file descriptor that is closed with its owner. Move-only.
@@ -30,6 +34,15 @@ public:
 private:
     int descriptor_ = -1;
 };
+
+/// open(2), closed on exec. A signal while it waits (for the other end of a named pipe) throws Interrupted; otherwise
+/// no handle means that the system refused, and errno says why.
+[[nodiscard]] FileHandle open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
+
+/// Makes sure that descriptors 0 to 2 are taken, so that no file of ours ends up as stdout: /dev/null stands in for one
+/// that was closed, the wrong way round, so that reading stdin and writing stdout fail as they did. First thing in
+/// main.
+void open_standard_descriptors();
 
 /// Where generated text goes: stdout, or the file of --output. Each write is handed to the system at once, so what was
 /// written stays, whatever comes after.
@@ -57,12 +70,13 @@ private:
 };
 
 /// A file that takes its name only when it is complete: written beside it under another name, then renamed. Where the
-/// path is no regular file (a device, a pipe) it is written in place.
+/// path is no regular file (a device, a pipe) it is written in place; a named pipe is opened by the first write, since
+/// that waits for its reader.
 class WholeFile {
 public:
-    /// Throws IoError.
+    /// Throws IoError where the place cannot be written.
     explicit WholeFile(std::filesystem::path path);
-    ~WholeFile();  // removes what is not complete
+    ~WholeFile();  // removes what is not complete, as a second signal does
     WholeFile(const WholeFile&) = delete;
     WholeFile& operator=(const WholeFile&) = delete;
 
@@ -72,10 +86,12 @@ public:
     void complete();
 
 private:
+    void open_in_place();
     [[noreturn]] void fail(int error) const;
 
     std::filesystem::path path_;
     std::filesystem::path temporary_;  // empty: written in place
+    std::optional<RemovedAtOnce> removal_;
     FileHandle file_;
 };
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,10 +32,7 @@ struct Request {
     ComputeOptions compute;
     SamplingSettings sampling;
     TextGenerationOptions text;
-    std::string prompt;
     std::optional<std::filesystem::path> output;
-    std::optional<std::filesystem::path> token_ids;
-    std::optional<std::string> stats;
     bool echo = false;
 };
 
@@ -57,7 +55,7 @@ std::string read_prompt(const Settings& settings) {
     constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file"};
     const std::string_view source = settings.strongest_of(kPromptOptions);
     if (source == "prompt") return *settings.text("prompt");
-    if (source == "prompt-file") return read_bytes(*settings.text("prompt-file"));
+    if (source == "prompt-file") return read_bytes(*settings.path("prompt-file"));
     if (isatty(STDIN_FILENO) == 1) throw UsageError("no prompt; give --prompt TEXT, --prompt-file F, or text on stdin");
     return read_bytes({});
 }
@@ -69,15 +67,16 @@ Request read_request(CommandContext& context) {
     request.sampling = sampling_settings(settings);
     check_draft(settings, context.console);
     request.text.stops = settings.texts("stop");
+    for (const std::string& stop : request.text.stops)
+        if (stop.empty())
+            throw UsageError(fmt::format("{}: an empty text comes up at once; give one to stop before, or leave it out",
+                                         settings.find("stop")->where));
     request.text.max_tokens =
         settings.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(-1);
     context.console.detail(settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
-    request.output = settings.text("output");
-    request.token_ids = settings.text("token-ids");
-    request.stats = settings.text("stats");
+    if (const auto output = settings.path("output"); output && *output != "-") request.output = *output;
     request.echo = settings.flag("echo");
     static_cast<void>(settings.flag("no-template"));  // malformed values are found before the work
-    request.prompt = read_prompt(settings);
     return request;
 }
 
@@ -103,7 +102,8 @@ public:
     TextStream(TextOutput& output, Console& console)
         : output_(output),
           on_terminal_(output.is_stdout() && console.stdout_is_terminal()),
-          rate_(console, on_terminal_ ? RatePlace::BesideText : RatePlace::OwnLine),
+          beside_text_(output.is_stdout() && console.shares_terminal()),
+          rate_(console, beside_text_ ? RatePlace::BesideText : RatePlace::OwnLine),
           prefill_(console, "reading the prompt") {}
 
     void write(std::string_view text) {
@@ -114,6 +114,7 @@ public:
         if (output_.closed()) cancel_flag().store(true);
     }
     void on_prefill(std::int64_t done, std::int64_t total) {
+        if (beside_text_ && output_.last_byte() != '\n') return;  // a bar takes the whole line, where the prompt stands
         prefill_.update(static_cast<double>(done), static_cast<double>(total),
                         fmt::format("{} of {} tokens", done, total));
     }
@@ -130,38 +131,47 @@ public:
 private:
     TextOutput& output_;
     bool on_terminal_;
+    bool beside_text_;
     LiveRate rate_;
     ProgressBar prefill_;
 };
 
-void write_token_ids(const std::filesystem::path& path, const std::vector<TokenId>& tokens) {
-    WholeFile file(path);
-    std::string text;
-    for (const TokenId id : tokens) text += fmt::format("{}\n", id);
-    file.write(text);
-    file.complete();
-}
+// The files that are complete only when the run is: made before it, so that it is not for nothing where one of them
+// cannot be written.
+class RunRecords {
+public:
+    explicit RunRecords(const Settings& settings) : stats_(settings.text("stats")) {
+        if (const auto path = settings.text("token-ids")) token_ids_.emplace(*path);
+    }
 
-void write_statistics(const std::string& where, const JsonObject& json, TextOutput& output) {
-    if (where != "-") {
-        WholeFile file(where);
-        file.write(json.to_text(JsonLayout::Indented));
-        file.complete();
-        return;
+    /// One that fails does not keep the other from being written; its error comes after.
+    void write(const TextGenerationResult& result, const JsonObject& statistics, TextOutput& output) {
+        std::exception_ptr failure;
+        try {
+            if (token_ids_) {
+                std::string text;
+                for (const TokenId id : result.tokens) text += fmt::format("{}\n", id);
+                token_ids_->write(text);
+                token_ids_->complete();
+            }
+        } catch (const IoError&) {
+            failure = std::current_exception();
+        }
+        stats_.write(statistics, output);
+        if (failure) std::rethrow_exception(failure);
     }
-    // On a line of its own behind the text.
-    const std::string text = json.to_text(JsonLayout::OneLine);
-    if (output.is_stdout()) {
-        output.write((output.last_byte() == '\n' ? "" : "\n") + text);
-    } else {
-        TextOutput(std::nullopt).write(text);
-    }
-}
+
+private:
+    StatisticsOutput stats_;
+    std::optional<WholeFile> token_ids_;
+};
 
 int run_generate(CommandContext& context) {
     const Clock::time_point began = Clock::now();
     Console& console = context.console;
     const Request request = read_request(context);
+    RunRecords records(context.settings);
+    const std::string prompt_text = read_prompt(context.settings);
     ServedModel served = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
     const SamplerOptions sampling =
@@ -170,7 +180,7 @@ int run_generate(CommandContext& context) {
         console.note(
             "the model has a chat template, which this version does not apply: the prompt is continued as raw text "
             "(--no-template)");
-    Prompt prompt = encode_prompt(request.prompt, *tokenizer, served.files->config());
+    Prompt prompt = encode_prompt(prompt_text, *tokenizer, served.files->config());
     TextOutput output(request.output);
     load_model(served, request.compute, context);
 
@@ -186,7 +196,7 @@ int run_generate(CommandContext& context) {
 
     output.begin();
     TextStream stream(output, console);
-    if (request.echo) stream.write(request.prompt);
+    if (request.echo) stream.write(prompt_text);
     RunFigures figures{.seed = sampling.seed};
     const auto on_tokens = [&](std::int64_t n) {
         if (figures.first_token_seconds == 0.0)
@@ -201,8 +211,7 @@ int run_generate(CommandContext& context) {
                        .cancel = &cancel_flag()});
     stream.finish();
 
-    if (request.token_ids) write_token_ids(*request.token_ids, result.tokens);
-    if (request.stats) write_statistics(*request.stats, statistics_json(served, result, figures), output);
+    records.write(result, statistics_json(served, result, figures), output);
     if (!output.closed()) console.note(summary_line(result, sampling));
     return signal_exit_code();
 }
@@ -235,9 +244,10 @@ CommandSpec generate_command() {
          {"no-template", "--no-template", "",
           "Continue the prompt as raw text, and say nothing about the chat template"},
          {"echo", "--echo", "", "Print the prompt before the text"},
-         {"output", "-o,--output", "F", "Write the text to this file instead of stdout"},
-         {"token-ids", "--token-ids", "F", "Write the generated ids to this file, one a line"},
-         {"stats", "--stats", "F", "Write statistics as JSON ('-': to stdout, after the text)"}});
+         {"output", "-o,--output", "F", "Write the text to this file ('-': stdout) [stdout]",
+          OptionRole::OutputFileOrStdout},
+         {"token-ids", "--token-ids", "F", "Write the generated ids to this file, one a line", OptionRole::OutputFile},
+         statistics_option()});
     return command;
 }
 

@@ -4,9 +4,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -35,6 +39,22 @@ std::size_t meminfo_bytes(std::string_view key) {
         std::getline(file, unit);
     }
     return 0;
+}
+
+// Microseconds of time, then of the period: "150000 100000" -> 1.5; nothing for "max 100000" and "-1 100000".
+std::optional<double> cpu_share(std::istream& numbers) {
+    std::int64_t quota = 0;
+    std::int64_t period = 0;
+    if (numbers >> quota >> period && quota > 0 && period > 0)
+        return static_cast<double>(quota) / static_cast<double>(period);
+    return std::nullopt;
+}
+
+std::optional<double> cpu_share(const std::filesystem::path& group) {
+    if (std::ifstream version_2(group / "cpu.max"); version_2) return cpu_share(version_2);
+    std::stringstream version_1;
+    for (const char* name : {"cpu.cfs_quota_us", "cpu.cfs_period_us"}) version_1 << std::ifstream(group / name).rdbuf();
+    return cpu_share(version_1);
 }
 
 // CPUs of the affinity mask.
@@ -68,6 +88,34 @@ int physical_cores(const std::filesystem::path& cpu_tree, const std::vector<int>
 
 int physical_cores() {
     return physical_cores("/sys/devices/system/cpu", allowed_cpus());
+}
+
+std::optional<int> cpu_limit(const std::filesystem::path& group_tree, std::string_view own_groups) {
+    std::optional<double> least;
+    const auto lower = [&](const std::filesystem::path& group) {
+        if (const auto share = cpu_share(group)) least = std::min(least.value_or(*share), *share);
+    };
+    std::istringstream lines{std::string(own_groups)};
+    for (std::string line; std::getline(lines, line);) {  // "0::/user.slice/shell", "4:cpu,cpuacct:/docker/1234"
+        const std::size_t first = line.find(':');
+        const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+        if (second == std::string::npos) continue;
+        const std::string controllers = line.substr(first + 1, second - first - 1);
+        const std::filesystem::path tree = controllers.empty() ? group_tree : group_tree / controllers;
+        // Inside a container the path may be the host's, and only the tree's top is there.
+        std::filesystem::path group = std::filesystem::path(line.substr(second + 1)).relative_path();
+        for (; !group.empty(); group = group.parent_path()) lower(tree / group);
+        lower(tree);
+        if (controllers == "cpu,cpuacct" || controllers == "cpuacct,cpu") lower(group_tree / "cpu");
+    }
+    if (!least) return std::nullopt;
+    return static_cast<int>(std::clamp(std::ceil(*least), 1.0, 1e6));
+}
+
+int default_threads() {
+    std::ifstream file("/proc/self/cgroup");
+    const std::string own_groups{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    return std::min(physical_cores(), cpu_limit("/sys/fs/cgroup", own_groups).value_or(physical_cores()));
 }
 
 HostMemory host_memory() {

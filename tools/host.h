@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace slipstream::tools {
@@ -12,6 +14,14 @@ namespace slipstream::tools {
 [[nodiscard]] int physical_cores();
 /// The same from a tree like /sys/devices/system/cpu, for the given CPUs.
 [[nodiscard]] int physical_cores(const std::filesystem::path& cpu_tree, const std::vector<int>& cpus);
+
+/// CPUs' worth of time that control groups leave to the process, rounded up and at least 1; nothing where there is no
+/// limit. `group_tree` is like /sys/fs/cgroup, of version 2 or 1, and `own_groups` like /proc/self/cgroup; the limits
+/// of a group and of all above it hold together.
+[[nodiscard]] std::optional<int> cpu_limit(const std::filesystem::path& group_tree, std::string_view own_groups);
+
+/// Threads to compute with where nobody says: physical cores, or fewer where a control group allows fewer.
+[[nodiscard]] int default_threads();
 
 struct HostMemory {
     std::size_t total_bytes = 0;

@@ -48,13 +48,17 @@ std::int64_t n_elements(const FileTensor& tensor) {
     return n;
 }
 
+// A damaged tokenizer is an error as damaged weights are; one of another kind, or none, leaves ids that can be served.
 std::string describe_tokenizer(const TokenizerSource& source) {
+    const bool any = source.gguf || !source.sentencepiece_model.empty() || !source.tokenizer_json.empty() ||
+                     !source.vocab_json.empty();
+    if (!any) return "none (token ids are served, text is not)";
     try {
         const auto tokenizer = make_tokenizer(source);
         return fmt::format("{}, {} tokens, {}", tokenizer->kind(), tokenizer->vocab_size(),
                            tokenizer->adds_bos() ? fmt::format("BOS {} in front", tokenizer->bos_id().value_or(-1))
                                                  : "no BOS in front");
-    } catch (const Error& error) {
+    } catch (const Unsupported& error) {
         return fmt::format("not served: {}", error.what());
     }
 }
@@ -70,6 +74,9 @@ Findings find(const ModelFiles& files, const Settings& settings) {
         found.parameters += n_elements(tensor);
     }
     found.context = context_setting(settings).value_or(config.context_tokens);
+    // Whatever keeps the model from being loaded is said here too.
+    static_cast<void>(files.weights());
+    static_cast<void>(rope_frequencies(config, found.context));
     found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
     found.kv_bytes_per_token = KvShape{config.n_kv_heads, config.head_dim, found.kv_dtype}.chunk_bytes() /
                                static_cast<std::size_t>(kChunkTokens) * static_cast<std::size_t>(config.n_layers);
@@ -122,8 +129,8 @@ std::string text_report(const Findings& found, const Console& console) {
     const ModelConfig& config = files.config();
     Lines out;
     out.add("model", config.name.empty() ? files.paths().front().string() : config.name);
-    out.add("format", fmt::format("{}, {} file{}, {}", files.format(), files.paths().size(),
-                                  files.paths().size() == 1 ? "" : "s", size_text(files.total_bytes())));
+    out.add("format", fmt::format("{}, {}, {}", files.format(), counted(std::ssize(files.paths()), "file"),
+                                  size_text(files.total_bytes())));
     for (const auto& path : files.paths()) out.add("", path.string());
     out.add("architecture", architecture_name(config.architecture));
     out.add("parameters", count_text(found.parameters));
@@ -138,8 +145,9 @@ std::string text_report(const Findings& found, const Console& console) {
                             count_text(share.parameters), size_text(share.bytes)));
     out.add("tokenizer", found.tokenizer);
     const auto& chat_template = files.chat_template();
-    out.add("chat template", chat_template ? fmt::format("yes, {} bytes", chat_template->size()) : "none");
-    out.add("context", fmt::format("{} tokens{}", found.context,
+    out.add("chat template",
+            chat_template ? fmt::format("yes, {}", counted(std::ssize(*chat_template), "byte")) : "none");
+    out.add("context", fmt::format("{}{}", counted(found.context, "token"),
                                    found.context == config.context_tokens
                                        ? ""
                                        : fmt::format(" (the model's own: {})", config.context_tokens)));
@@ -243,7 +251,8 @@ CommandSpec inspect_command() {
     model.flags = "path,-m,--model";
     return {.name = "inspect",
             .summary = "What a model file holds, and what it takes to serve it",
-            .details = "Reads headers only. With -v all metadata and tensors.",
+            .details =
+                "Reads headers only, and fails where the model could not be loaded. With -v all metadata and tensors.",
             .example = "slipstream inspect --ctx 4096",
             .options = {model, context_option(), kv_type_option(), {"json", "--json", "", "Print JSON"}},
             .run = run_inspect};

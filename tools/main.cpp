@@ -17,6 +17,7 @@
 #include "tools/environment.h"
 #include "tools/file_output.h"
 #include "tools/options.h"
+#include "tools/output_files.h"
 #include "tools/settings.h"
 #include "tools/signals.h"
 #include "tools/usage_error.h"
@@ -44,15 +45,17 @@ int run_command(const std::vector<CommandSpec>& commands, const ParsedCommandLin
                 const EnvironmentReader& environment, std::optional<Console>& console) {
     const ConfigFile config = read_config_file(parsed.values, environment);
     Settings settings(*parsed.command, commands, parsed.values, environment, config.entries, config.name);
-    console.emplace(verbosity(settings), color_use(environment), settings.text("log-file"));
+    check_output_files(settings);
+    console.emplace(verbosity(settings), color_use(environment), settings.path("log-file"));
     if (!config.name.empty()) console->detail(fmt::format("configuration: {}", config.name));
     CommandContext context{settings, *console};
     return parsed.command->run(context);
 }
 
 int run(const std::vector<std::string>& arguments) {
-    const std::vector<CommandSpec> commands{generate_command(),   inspect_command(),  models_command(),
-                                            perplexity_command(), tokenize_command(), version_command()};
+    const std::vector<CommandSpec> commands{generate_command(), bench_command(),      inspect_command(),
+                                            models_command(),   perplexity_command(), tokenize_command(),
+                                            version_command()};
     const EnvironmentReader environment = process_environment();
     std::optional<Console> console;
     ParsedCommandLine parsed;
@@ -88,6 +91,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace slipstream::tools
 
 int main(int argc, char** argv) {
+    slipstream::tools::open_standard_descriptors();
     slipstream::tools::watch_signals();
     return slipstream::tools::run({argv + (argc > 0 ? 1 : 0), argv + argc});
 }

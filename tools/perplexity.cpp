@@ -1,11 +1,12 @@
-// slipstream perplexity: teacher-forced runs. Over a text: how well the model foretells it. Over given ids: the logits
+// slipstream perplexity: teacher-forced runs. Over a text: how well the model predicts it. Over given ids: the logits
 // after each of them, as a file.
 //
 // A text is cut into consecutive windows that do not overlap; each starts afresh behind BOS and every token of it is
-// foretold from what stands before it in its window. (Without a BOS in the vocabulary a window's first token is only
+// predicted from what stands before it in its window. (Without a BOS in the vocabulary a window's first token is only
 // read.) Nothing here depends on how many tokens a pass carries.
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "tools/file_output.h"
 #include "tools/served_model.h"
 #include "tools/signals.h"
+#include "tools/statistics.h"
 #include "tools/token_ids.h"
 #include "tools/usage_error.h"
 
@@ -73,6 +75,21 @@ private:
     std::vector<std::int32_t> rows_;
 };
 
+[[noreturn]] void refuse_logits(std::string_view after) {
+    throw Unsupported(fmt::format("the model's logits are not numbers (after {}); is the model file damaged?", after));
+}
+
+// -inf may stand for a token that never comes; NaN and inf are no logits, and one of all must be possible.
+bool are_numbers(std::span<const float> logits) {
+    bool any = false;
+    bool all = true;
+    for (const float logit : logits) {
+        any |= std::isfinite(logit);
+        all &= logit < std::numeric_limits<float>::infinity();  // not so for NaN
+    }
+    return any && all;
+}
+
 // -log softmax(logits)[token], in double.
 double surprise(std::span<const float> logits, TokenId token) {
     float highest = logits[0];
@@ -84,7 +101,7 @@ double surprise(std::span<const float> logits, TokenId token) {
 
 struct TextScore {
     double nats = 0.0;
-    std::int64_t tokens = 0;  // foretold
+    std::int64_t tokens = 0;  // predicted
     std::int64_t windows = 0;
 };
 
@@ -104,7 +121,9 @@ TextScore score_text(ServedModel& served, const std::vector<TokenId>& text, std:
         runner.restart();
         // The last token is a target only.
         runner.run(std::span(window).first(window.size() - 1), [&](std::size_t i, std::span<const float> logits) {
-            score.nats += surprise(logits, window[i + 1]);
+            const double nats = surprise(logits, window[i + 1]);
+            if (!std::isfinite(nats)) refuse_logits(fmt::format("token {} of window {}", i + 1, score.windows + 1));
+            score.nats += nats;
             ++score.tokens;
         });
         ++score.windows;
@@ -118,7 +137,8 @@ TextScore score_text(ServedModel& served, const std::vector<TokenId>& text, std:
 int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     const Settings& settings = context.settings;
     const auto asked_window = settings.integer("window", {2, std::int64_t{1} << 30});
-    const std::string file = *settings.text("file");
+    const std::string file = *settings.path("file");
+    StatisticsOutput statistics(settings.text("stats"));
     const std::string text = read_bytes(file);
     ServedModel served = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
@@ -126,8 +146,8 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     check_tokens(tokens, served.files->config());
     const std::optional<TokenId> bos = tokenizer->adds_bos() ? tokenizer->bos_id() : std::nullopt;
     if (tokens.size() < (bos ? 1U : 2U))
-        throw RequestError(
-            fmt::format("--file {}: {} tokens of text, nothing to foretell; give a longer one", file, tokens.size()));
+        throw RequestError(fmt::format("--file {}: {} of text, nothing to predict; give a longer one", file,
+                                       counted(static_cast<std::int64_t>(tokens.size()), "token")));
     load_model(served, compute, context);
     const std::int64_t window = asked_window.value_or(std::min(served.model->context_tokens(), kWindowTokens));
     if (window > served.model->context_tokens() || window < 2)
@@ -140,37 +160,48 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     const TextScore score = score_text(served, tokens, bos, window, context.console);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const double mean = score.nats / static_cast<double>(score.tokens);
-    TextOutput(std::nullopt)
-        .write(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\ntokens {}\nwindows {} of {}\n", std::exp(mean),
-                           mean, score.tokens, score.windows, window));
-    context.console.note(fmt::format("{} tokens in {:.2f} s ({:.1f} tokens/s)", score.tokens, seconds,
+    TextOutput output(std::nullopt);
+    output.write(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\ntokens {}\nwindows {} of {}\n", std::exp(mean),
+                             mean, score.tokens, score.windows, window));
+    statistics.write(
+        statistics_json(served,
+                        TeacherForcedFigures{
+                            .tokens = score.tokens, .seconds = seconds, .nats = score.nats, .windows = score.windows}),
+        output);
+    context.console.note(fmt::format("{} in {:.2f} s ({:.1f} tokens/s)", counted(score.tokens, "token"), seconds,
                                      static_cast<double>(score.tokens) / seconds));
     return 0;
 }
 
 int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
     const Settings& settings = context.settings;
-    const std::string ids_file = *settings.text("tokens");
+    const std::string ids_file = *settings.path("tokens");
     const std::int64_t pass = settings.integer("pass", {1, kMaxPassTokens}).value_or(1);
+    StatisticsOutput statistics(settings.text("stats"));
+    WholeFile file(*settings.text("logits"));
     ServedModel served = open_model(choose_model(context));
     const std::vector<TokenId> tokens = parse_token_ids(read_bytes(ids_file), ids_file, served.files->config().vocab);
     if (tokens.empty()) throw RequestError(fmt::format("--tokens {}: it holds no ids", ids_file));
     const auto n_tokens = static_cast<std::int64_t>(tokens.size());
     load_model(served, compute, context);
     if (n_tokens > served.model->context_tokens())
-        throw RequestError(fmt::format("--tokens {}: {} ids, and the context holds {}; shorten them or raise --ctx",
-                                       ids_file, n_tokens, served.model->context_tokens()));
-    WholeFile file(*settings.text("logits"));
+        throw RequestError(fmt::format("--tokens {}: {}, and the context holds {}; shorten them or raise --ctx",
+                                       ids_file, counted(n_tokens, "id"), served.model->context_tokens()));
     ChainRunner runner(served, std::min(pass, n_tokens));
+    const auto began = std::chrono::steady_clock::now();
     {
         ProgressBar bar(context.console, "logits");
         runner.run(tokens, [&](std::size_t i, std::span<const float> logits) {
+            if (!are_numbers(logits)) refuse_logits(fmt::format("token {}, id {}", i + 1, tokens[i]));
             file.write(std::as_bytes(logits));
             bar.update(static_cast<double>(i + 1), static_cast<double>(n_tokens),
                        fmt::format("{} of {} tokens", i + 1, n_tokens));
         });
     }
     file.complete();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    TextOutput output(std::nullopt);
+    statistics.write(statistics_json(served, TeacherForcedFigures{.tokens = n_tokens, .seconds = seconds}), output);
     context.console.note(
         fmt::format("logits [{}, {}] written to {}", n_tokens, served.files->config().vocab, *settings.text("logits")));
     return 0;
@@ -205,17 +236,18 @@ int run_perplexity(CommandContext& context) {
 CommandSpec perplexity_command() {
     CommandSpec command{
         .name = "perplexity",
-        .summary = "How well a model foretells a text; or its logits after given tokens",
+        .summary = "How well a model predicts a text; or its logits after given tokens",
         .details =
             "A text is cut into windows that do not overlap, each behind BOS; every token counts.\n"
             "With --tokens the ids are fed as they stand, no BOS added; --logits gets [n_tokens, vocab] float32,\n"
             "little-endian, whose bytes do not depend on --pass.",
         .example = "slipstream perplexity --file README.md --window 256",
-        .options = {{"file", "-f,--file", "F", "Text to foretell ('-': stdin)"},
+        .options = {{"file", "-f,--file", "F", "Text to predict ('-': stdin)"},
                     {"window", "--window", "N", "Tokens of a window, BOS included [512, or the context if shorter]"},
                     {"tokens", "--tokens", "F", "Ids to feed, separated by white space ('-': stdin)"},
-                    {"logits", "--logits", "F", "File for the logits after each id"},
+                    {"logits", "--logits", "F", "File for the logits after each id", OptionRole::OutputFile},
                     {"pass", "--pass", "N", "Ids a pass [1]"},
+                    statistics_option(),
                     model_option(),
                     context_option(),
                     kv_type_option()},

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/base/error.h"
 #include "tools/console.h"
 
 namespace slipstream::tools {
@@ -13,11 +14,33 @@ namespace {
 
 constexpr std::string_view kModelSource = "the model's generation_config";
 
+// What each value may be, wherever it comes from.
+constexpr Range<double> kTemperature{0.0, 1000.0};
+constexpr Range<std::int64_t> kTopK{0, std::numeric_limits<std::int64_t>::max()};
+constexpr Range<double> kShare{0.0, 1.0};
+constexpr Range<double> kRepeatPenalty{0.01, 100.0};
+
+// One option: its name here, its name in generation_config.json, and its value on each level.
 template <typename T>
-T resolve(std::string_view name, std::optional<T> chosen, std::optional<T> models_own, T built_in,
-          const Settings& settings, Console& console) {
-    const T value = chosen.value_or(models_own.value_or(built_in));
-    console.detail(settings.describe(name, fmt::format("{}", value), models_own ? kModelSource : "built in"));
+struct Levels {
+    std::string_view name;
+    std::string_view key;
+    Range<T> range;
+    std::optional<T> chosen;
+    std::optional<T> models_own;
+    T built_in;
+};
+
+template <typename T>
+T resolve(const Levels<T>& option, const Settings& settings, Console& console) {
+    const T value = option.chosen.value_or(option.models_own.value_or(option.built_in));
+    // Settings are checked where they are read; what is left is the model's.
+    if (!(value >= option.range.lowest && value <= option.range.highest))
+        throw FormatError(
+            fmt::format("the model's generation_config.json: {} is {}; a value {} is served, override it by --{}",
+                        option.key, value, limits_text(option.range), option.name));
+    console.detail(
+        settings.describe(option.name, fmt::format("{}", value), option.models_own ? kModelSource : "built in"));
     return value;
 }
 
@@ -37,12 +60,11 @@ std::vector<OptionSpec> sampling_option_specs() {
 }
 
 SamplingSettings sampling_settings(const Settings& settings) {
-    constexpr Range<double> share{0.0, 1.0};
-    return {.temperature = settings.real("temperature", {0.0, 1000.0}),
-            .top_k = settings.integer("top-k", {0, std::numeric_limits<std::int64_t>::max()}),
-            .top_p = settings.real("top-p", share),
-            .min_p = settings.real("min-p", share),
-            .repeat_penalty = settings.real("repeat-penalty", {0.01, 100.0}),
+    return {.temperature = settings.real("temperature", kTemperature),
+            .top_k = settings.integer("top-k", kTopK),
+            .top_p = settings.real("top-p", kShare),
+            .min_p = settings.real("min-p", kShare),
+            .repeat_penalty = settings.real("repeat-penalty", kRepeatPenalty),
             .seed = settings.unsigned_integer("seed")};
 }
 
@@ -51,16 +73,17 @@ SamplerOptions resolve_sampling(const SamplingSettings& chosen, const Generation
     const SamplerOptions built_in;
     // "do_sample": false is how files say greedy.
     const std::optional<double> models_temperature = model.do_sample == false ? 0.0 : model.temperature;
+    const std::optional<std::int64_t> models_top_k = model.top_k == -1 ? 0 : model.top_k;
     SamplerOptions options;
-    const auto choose = [&](std::string_view name, auto mine, auto models_own, auto otherwise) {
-        return resolve<decltype(otherwise)>(name, mine, models_own, otherwise, settings, console);
-    };
-    options.temperature = choose("temperature", chosen.temperature, models_temperature, built_in.temperature);
-    options.top_k = choose("top-k", chosen.top_k, model.top_k, built_in.top_k);
-    options.top_p = choose("top-p", chosen.top_p, model.top_p, built_in.top_p);
-    options.min_p = choose("min-p", chosen.min_p, model.min_p, built_in.min_p);
+    const auto choose = [&]<typename T>(const Levels<T>& levels) { return resolve(levels, settings, console); };
+    options.temperature = choose(Levels<double>{"temperature", "temperature", kTemperature, chosen.temperature,
+                                                models_temperature, built_in.temperature});
+    options.top_k = choose(Levels<std::int64_t>{"top-k", "top_k", kTopK, chosen.top_k, models_top_k, built_in.top_k});
+    options.top_p = choose(Levels<double>{"top-p", "top_p", kShare, chosen.top_p, model.top_p, built_in.top_p});
+    options.min_p = choose(Levels<double>{"min-p", "min_p", kShare, chosen.min_p, model.min_p, built_in.min_p});
     options.repeat_penalty =
-        choose("repeat-penalty", chosen.repeat_penalty, model.repeat_penalty, built_in.repeat_penalty);
+        choose(Levels<double>{"repeat-penalty", "repetition_penalty", kRepeatPenalty, chosen.repeat_penalty,
+                              model.repeat_penalty, built_in.repeat_penalty});
     // 32 random bits: short enough to be typed again.
     options.seed = chosen.seed ? *chosen.seed : std::random_device()();
     console.detail(settings.describe("seed", fmt::format("{}", options.seed), "random"));

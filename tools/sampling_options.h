@@ -27,9 +27,10 @@ struct SamplingSettings {
 };
 [[nodiscard]] SamplingSettings sampling_settings(const Settings& settings);
 
-/// Fills in what the model's files say, then the built-in values; a seed is drawn where none is given (the line at
-/// the end of a run prints it). -v prints where
-/// each value comes from.
+/// Fills in what the model's files say, then the built-in values; a seed is drawn where none is given (the line at the
+/// end of a run prints it). -v prints where each value comes from. A model's "top_k": -1 means off, as 0 does: files
+/// written for vLLM spell it so. FormatError where a value of the model's is out of range and nobody overrides it; the
+/// message names generation_config.json and the option that does.
 [[nodiscard]] SamplerOptions resolve_sampling(const SamplingSettings& chosen, const GenerationDefaults& model,
                                               const Settings& settings, Console& console);
 

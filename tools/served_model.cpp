@@ -29,21 +29,18 @@ void load_model(ServedModel& served, const ComputeOptions& options, CommandConte
     const DType kv_dtype = options.kv_dtype.value_or(config.kv_dtype);
     const ContextChoice choice =
         choose_context(config, kv_dtype, options.context_tokens, served.files->total_bytes(), host_memory());
-    if (choice.reduced)
-        context.console.note(
-            fmt::format("the model's context is {} tokens; memory holds {}, which is what it gets (--ctx)",
-                        config.context_tokens, choice.tokens));
+    if (choice.reduced) context.console.note(reduction_note(config, choice.tokens));
     if (choice.tokens > config.context_tokens)
-        context.console.note(
-            fmt::format("the model was made for {} tokens; with --ctx {} it may lose its way beyond them",
-                        config.context_tokens, choice.tokens));
+        context.console.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
+                                         counted(config.context_tokens, "token"), choice.tokens));
 
     CpuDeviceOptions device_options;
     device_options.n_threads = options.n_threads;
     served.device = std::make_unique<CpuDevice>(device_options);
     const Settings& settings = context.settings;
     context.console.detail(settings.describe("devices", "cpu", "built in"));
-    context.console.detail(settings.describe("threads", fmt::format("{}", options.n_threads), "physical cores"));
+    context.console.detail(settings.describe("threads", fmt::format("{}", options.n_threads),
+                                             "physical cores, or what the control group allows"));
     context.console.detail(settings.describe("ctx", fmt::format("{}", choice.tokens),
                                              choice.reduced ? "what fits into memory" : "the model's own"));
     context.console.detail(settings.describe("kv-type", dtype_name(kv_dtype), "the model's own"));

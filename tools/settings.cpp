@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -66,12 +67,12 @@ std::optional<T> parse_number(const std::string& text) {
     return value;
 }
 
+// "" where everything is allowed, else " of at least 1", " from 0 to 1".
 template <typename T>
-std::string limits_text(Range<T> range) {
+std::string words_of(Range<T> range) {
     constexpr Range<T> all;
-    if (range.highest == all.highest && range.lowest == all.lowest) return "";
-    if (range.highest == all.highest) return fmt::format(" of at least {}", range.lowest);
-    return fmt::format(" from {} to {}", range.lowest, range.highest);
+    const bool anything = range.highest == all.highest && range.lowest == all.lowest;
+    return anything ? "" : " " + limits_text(range);
 }
 
 }  // namespace
@@ -102,11 +103,31 @@ Settings::Settings(const CommandSpec& command, std::span<const CommandSpec> comm
     for (const OptionSpec& option : common_options()) resolve(option);
 }
 
+Settings Settings::with(std::string_view name, std::string value, std::string where) const {
+    Settings changed = *this;
+    const auto at = &named(name) - settings_.data();
+    changed.settings_[static_cast<std::size_t>(at)].setting =
+        Setting{{std::move(value)}, Origin::CommandLine, std::move(where)};
+    return changed;
+}
+
 const Settings::Named& Settings::named(std::string_view name) const {
     const auto found = std::find_if(settings_.begin(), settings_.end(),
                                     [&](const Named& entry) { return entry.option->name == name; });
     CHECK(found != settings_.end(), "option {} is not declared", name);
     return *found;
+}
+
+bool Settings::has(std::string_view name) const {
+    return std::any_of(settings_.begin(), settings_.end(),
+                       [&](const Named& entry) { return entry.option->name == name; });
+}
+
+std::vector<Settings::Given> Settings::given() const {
+    std::vector<Given> result;
+    for (const Named& entry : settings_)
+        if (entry.setting) result.push_back({entry.option, &*entry.setting});
+    return result;
 }
 
 const Setting* Settings::find(std::string_view name) const {
@@ -145,6 +166,15 @@ std::optional<std::string> Settings::text(std::string_view name) const {
     return setting->values.back();
 }
 
+std::optional<std::string> Settings::path(std::string_view name) const {
+    const Setting* setting = find(name);
+    if (setting == nullptr) return std::nullopt;
+    if (setting->values.back().empty())
+        throw UsageError(fmt::format("{}: a name expected, found an empty one; leave the option out for its default",
+                                     setting->where));
+    return setting->values.back();
+}
+
 std::vector<std::string> Settings::texts(std::string_view name) const {
     const Setting* setting = find(name);
     return setting == nullptr ? std::vector<std::string>{} : setting->values;
@@ -155,7 +185,7 @@ std::optional<std::int64_t> Settings::integer(std::string_view name, Range<std::
     if (setting == nullptr) return std::nullopt;
     const auto value = parse_number<std::int64_t>(setting->values.back());
     if (!value || *value < range.lowest || *value > range.highest)
-        throw UsageError(fmt::format("{}: a whole number{} expected, found '{}'", setting->where, limits_text(range),
+        throw UsageError(fmt::format("{}: a whole number{} expected, found '{}'", setting->where, words_of(range),
                                      setting->values.back()));
     return value;
 }
@@ -175,7 +205,7 @@ std::optional<double> Settings::real(std::string_view name, Range<double> range)
     if (setting == nullptr) return std::nullopt;
     const auto value = parse_number<double>(setting->values.back());
     if (!value || !std::isfinite(*value) || *value < range.lowest || *value > range.highest)
-        throw UsageError(fmt::format("{}: a number{} expected, found '{}'", setting->where, limits_text(range),
+        throw UsageError(fmt::format("{}: a number{} expected, found '{}'", setting->where, words_of(range),
                                      setting->values.back()));
     return value;
 }

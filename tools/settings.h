@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "tools/command.h"
 #include "tools/environment.h"
 #include "tools/options.h"
@@ -34,6 +36,13 @@ struct Range {
     T highest = std::numeric_limits<T>::max();
 };
 
+/// "from 0 to 1", "of at least 1" where nothing is too high.
+template <typename T>
+[[nodiscard]] std::string limits_text(Range<T> range) {
+    return range.highest == Range<T>().highest ? fmt::format("of at least {}", range.lowest)
+                                               : fmt::format("from {} to {}", range.lowest, range.highest);
+}
+
 class Settings {
 public:
     /// `commands`: all there are, since a configuration file serves them all. `config` are entries of the file
@@ -41,6 +50,18 @@ public:
     Settings(const CommandSpec& command, std::span<const CommandSpec> commands, const OptionValues& command_line,
              const EnvironmentReader& environment, std::span<const TomlEntry> config, std::string_view config_name);
 
+    /// These settings with one option (CHECKed to exist) given anew, as if on the command line; `where` is for
+    /// messages.
+    [[nodiscard]] Settings with(std::string_view name, std::string value, std::string where) const;
+
+    /// Whether the command has this option.
+    [[nodiscard]] bool has(std::string_view name) const;
+    struct Given {
+        const OptionSpec* option;
+        const Setting* setting;
+    };
+    /// Every option of this command that somebody gave, with its strongest setting.
+    [[nodiscard]] std::vector<Given> given() const;
     /// The strongest setting of an option of this command, or null. CHECKs that the command has the option.
     [[nodiscard]] const Setting* find(std::string_view name) const;
     /// Of several options that exclude one another: the one to use, or null. Throws UsageError where the strongest
@@ -50,6 +71,8 @@ public:
     // The value where one is given. They throw UsageError where it is malformed or out of range.
     [[nodiscard]] bool flag(std::string_view name) const;
     [[nodiscard]] std::optional<std::string> text(std::string_view name) const;
+    /// The name of a file or model: text that is not empty.
+    [[nodiscard]] std::optional<std::string> path(std::string_view name) const;
     [[nodiscard]] std::vector<std::string> texts(std::string_view name) const;
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, Range<std::int64_t> range) const;
     [[nodiscard]] std::optional<std::uint64_t> unsigned_integer(std::string_view name) const;

@@ -1,8 +1,10 @@
-// SIGINT and SIGTERM as a flag that the work looks at; a second one ends the program at once. SIGPIPE is ignored: a
-// closed pipe is an answer of write().
+// Signals: SIGINT and SIGTERM as a flag that the work looks at, a second one ends the program at once; SIGBUS, a model
+// file cut short under its mapping, as one line and exit code 1. SIGPIPE and SIGXFSZ are ignored: a closed pipe and a
+// file that may not grow are answers of write().
 #pragma once
 
 #include <atomic>
+#include <filesystem>
 
 namespace slipstream::tools {
 
@@ -17,5 +19,18 @@ void watch_signals();
 
 /// Throws Interrupted after a signal: for work with nothing to keep.
 void throw_if_interrupted();
+
+/// A file that goes where the program ends at once, in a handler, without destructors. The destructor leaves it alone.
+/// A few at a time are kept in mind, with paths of up to 4095 bytes; others stay.
+class RemovedAtOnce {
+public:
+    explicit RemovedAtOnce(const std::filesystem::path& path);
+    ~RemovedAtOnce();
+    RemovedAtOnce(const RemovedAtOnce&) = delete;
+    RemovedAtOnce& operator=(const RemovedAtOnce&) = delete;
+
+private:
+    int slot_ = -1;  // none free
+};
 
 }  // namespace slipstream::tools

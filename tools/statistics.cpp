@@ -1,7 +1,10 @@
 #include "tools/statistics.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
+#include "tools/console.h"
 #include "tools/host.h"
 #include "tools/served_model.h"
 
@@ -19,6 +22,14 @@ JsonObject plan_json(const ServedModel& served) {
         .unsigned_integer("weights_bytes", served.files->total_bytes())
         .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_shape().dtype, model.context_tokens()));
     return plan;
+}
+
+JsonObject peak_json(const ServedModel& served) {
+    JsonObject peak;
+    peak.integers("device_bytes", {static_cast<std::int64_t>(served.device->budget().peak_bytes())})
+        .integer("pinned_bytes", 0)
+        .unsigned_integer("rss_bytes", peak_resident_bytes());
+    return peak;
 }
 
 std::string_view stop_text(StopReason reason) {
@@ -70,10 +81,6 @@ JsonObject statistics_json(const ServedModel& served, const TextGenerationResult
         .real("commit_seconds", result.split.commit)
         .real("sample_seconds", result.split.sample)
         .real("wait_seconds", 0.0);
-    JsonObject peak;
-    peak.integers("device_bytes", {static_cast<std::int64_t>(served.device->budget().peak_bytes())})
-        .integer("pinned_bytes", 0)
-        .unsigned_integer("rss_bytes", peak_resident_bytes());
     json.real("budget_mean", result.budget_mean)
         .null("exact")
         .object("sources", JsonObject())
@@ -81,14 +88,53 @@ JsonObject statistics_json(const ServedModel& served, const TextGenerationResult
         .object("streamed", streamed)
         .object("split", split)
         .null("drafting_hidden_fraction")
-        .object("peak", peak);
+        .object("peak", peak_json(served));
     return json;
+}
+
+JsonObject statistics_json(const ServedModel& served, const TeacherForcedFigures& figures) {
+    const auto n = static_cast<double>(figures.tokens);
+    JsonObject json;
+    json.text("model", served.path.string())
+        .texts("devices", {std::string(served.device->name())})
+        .object("plan", plan_json(served))
+        .integer("tokens", figures.tokens);
+    if (figures.nats) json.real("perplexity", std::exp(*figures.nats / n)).real("nats_per_token", *figures.nats / n);
+    if (figures.windows) json.integer("windows", *figures.windows);
+    json.real("seconds", figures.seconds)
+        .real("tokens_per_second", figures.seconds > 0.0 ? n / figures.seconds : 0.0)
+        .object("peak", peak_json(served));
+    return json;
+}
+
+OptionSpec statistics_option() {
+    return {"stats", "--stats", "F", "Write statistics as JSON ('-': to stdout, after the text)",
+            OptionRole::OutputFileOrStdout};
+}
+
+StatisticsOutput::StatisticsOutput(const std::optional<std::string>& where) : on_stdout_(where == "-") {
+    if (where && !on_stdout_) file_.emplace(*where);
+}
+
+void StatisticsOutput::write(const JsonObject& json, TextOutput& output) {
+    if (file_) {
+        file_->write(json.to_text(JsonLayout::Indented));
+        file_->complete();
+    } else if (on_stdout_) {
+        const std::string text = json.to_text(JsonLayout::OneLine);
+        if (output.is_stdout()) {
+            output.write((output.last_byte() == '\n' ? "" : "\n") + text);
+        } else {
+            TextOutput(std::nullopt).write(text);
+        }
+    }
 }
 
 std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling) {
     const std::string seed = sampling.temperature > 0.0 ? fmt::format("seed {}; ", sampling.seed) : "";
-    return fmt::format("{} prompt tokens in {:.2f} s, {} tokens in {:.2f} s ({:.1f} tokens/s); {}{}",
-                       result.prompt_tokens, result.prefill_seconds, result.tokens.size(), result.decode_seconds,
+    return fmt::format("{} in {:.2f} s, {} in {:.2f} s ({:.1f} tokens/s); {}{}",
+                       counted(result.prompt_tokens, "prompt token"), result.prefill_seconds,
+                       counted(static_cast<std::int64_t>(result.tokens.size()), "token"), result.decode_seconds,
                        result.tokens_per_second, seed, stop_text(result.stop_reason));
 }
 

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <optional>
 #include <string>
 
-#include "kernels/base/budget.h"
 #include "runtime/text_generation.h"
+#include "tools/command.h"
+#include "tools/file_output.h"
 #include "tools/json_object.h"
 
 namespace slipstream::tools {
@@ -21,6 +22,36 @@ struct RunFigures {
 /// One object; times in seconds, sizes in bytes. Link figures are those of a run that streams nothing.
 [[nodiscard]] JsonObject statistics_json(const ServedModel& served, const TextGenerationResult& result,
                                          const RunFigures& figures);
+
+/// What a teacher-forced run came to.
+struct TeacherForcedFigures {
+    std::int64_t tokens = 0;  // predicted, or fed
+    double seconds = 0.0;
+    std::optional<double> nats;           // summed over the tokens; only of a text
+    std::optional<std::int64_t> windows;  // the same
+};
+
+/// One object of the same form, with the keys that apply: model, devices, plan, tokens, seconds, tokens_per_second,
+/// peak; of a text perplexity, nats_per_token and windows too.
+[[nodiscard]] JsonObject statistics_json(const ServedModel& served, const TeacherForcedFigures& figures);
+
+/// --stats.
+[[nodiscard]] OptionSpec statistics_option();
+
+/// Where statistics go. A file is made at the start, beside its place, so that a place that cannot be written is found
+/// before the work and not after it.
+class StatisticsOutput {
+public:
+    /// `where` as --stats gives it: a file, "-" for stdout, or nothing. Throws IoError.
+    explicit StatisticsOutput(const std::optional<std::string>& where);
+
+    /// To the file; or to stdout, on a line of its own behind what `output` has written. Throws IoError.
+    void write(const JsonObject& json, TextOutput& output);
+
+private:
+    bool on_stdout_;
+    std::optional<WholeFile> file_;
+};
 
 /// The line at the end: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s); seed 7; ...". The seed
 /// stands there where tokens were drawn.

@@ -25,6 +25,7 @@ namespace slipstream::tools {
 namespace {
 
 bool is_gguf(const std::filesystem::path& path) {
+    if (!std::filesystem::is_regular_file(path)) return false;  // a pipe would be waited for
     std::ifstream file(path, std::ios::binary);
     std::array<char, 4> magic{};
     return file.read(magic.data(), magic.size()) && std::string_view(magic.data(), magic.size()) == "GGUF";
@@ -46,7 +47,7 @@ TokenizerSource tokenizer_source(const std::filesystem::path& path) {
 }
 
 std::string read_input(const Settings& settings) {
-    const auto file = settings.text("file");
+    const auto file = settings.path("file");
     if (file) return read_bytes(*file);
     if (isatty(STDIN_FILENO) == 1) throw UsageError("nothing to read; give --file F, or text on stdin");
     return read_bytes({});

@@ -46,11 +46,11 @@ public:
           group_(args.n_q_heads / args.shape.n_kv_heads),
           tokens_per_unit_(std::max<std::int64_t>(1, kQueriesPerUnit / group_)),
           n_units_(args.shape.n_kv_heads * ceil_div(args.q.rows(), tokens_per_unit_)),
-          unit_states_bytes_(
-              round_up(states_bytes(std::min(tokens_per_unit_, args.q.rows()) * group_, d_), std::size_t{64})) {}
+          unit_states_bytes_(unit_states_bytes(std::min(tokens_per_unit_, args.q.rows()))) {}
 
     void run() {
-        device_.reserve_thread_scratch(2 * attention_tile_bytes(args_.shape) + 2 * unit_states_bytes_);
+        const int n_threads = device_.pool().n_threads();
+        reserve_scratch(n_threads);
         std::int64_t first_chunk = std::numeric_limits<std::int64_t>::max();
         std::int64_t last_chunk = 0;
         for (std::int64_t i = 0; i < n_units_; i += args_.shape.n_kv_heads) {
@@ -58,7 +58,6 @@ public:
             first_chunk = std::min(first_chunk, unit.first_chunk());
             last_chunk = std::max(last_chunk, unit.last_chunk());
         }
-        const int n_threads = device_.pool().n_threads();
         if (n_threads > 1 && n_units_ < kUnitsPerThread * n_threads && last_chunk > first_chunk) {
             run_by_chunk(first_chunk, last_chunk);
         } else {
@@ -67,6 +66,20 @@ public:
     }
 
 private:
+    [[nodiscard]] std::size_t unit_states_bytes(std::int64_t n_tokens) const {
+        return round_up(states_bytes(n_tokens * group_, d_), std::size_t{64});
+    }
+
+    // What the largest pass over the longest text takes, so that a later one never allocates: run_by_chunk has fewer
+    // units than kUnitsPerThread a thread, and kWaveBytes or one chunk of states behind the totals.
+    void reserve_scratch(int n_threads) {
+        const std::size_t whole_unit = unit_states_bytes(tokens_per_unit_);
+        device_.reserve_thread_scratch(2 * attention_tile_bytes(args_.shape) + 2 * whole_unit);
+        if (n_threads == 1) return;
+        const std::size_t most_chunk = static_cast<std::size_t>(kUnitsPerThread * n_threads) * whole_unit;
+        device_.reserve_shared_scratch(std::max(kWaveBytes, most_chunk) + most_chunk);
+    }
+
     [[nodiscard]] AttentionUnit unit_at(std::int64_t index, int thread) const {
         const std::int64_t first = index / args_.shape.n_kv_heads * tokens_per_unit_;
         return {args_,
@@ -111,7 +124,6 @@ private:
         const std::int64_t n_chunks = last_chunk - first_chunk + 1;
         const std::size_t chunk_bytes = static_cast<std::size_t>(n_units_) * unit_states_bytes_;
         const auto wave = std::clamp<std::int64_t>(static_cast<std::int64_t>(kWaveBytes / chunk_bytes), 1, n_chunks);
-        device_.reserve_shared_scratch(static_cast<std::size_t>(wave + 1) * chunk_bytes);
         std::byte* totals = device_.shared_scratch();  // [n_units], then the wave's partials [wave, n_units]
         const auto states_of = [&](std::int64_t slice, std::int64_t index) {
             return totals + static_cast<std::size_t>(slice * n_units_ + index) * unit_states_bytes_;

@@ -162,19 +162,23 @@ RopeScaling read_rope_scaling(const Keys& keys, const TensorIndex& tensors) {
     return scaling;
 }
 
-// Which layers see a window: no pattern = all; an array = its true layers; a number n = all but every n-th.
+// Which layers see a window: no pattern = all; an array = its true layers; a number n = all but every n-th. A window as
+// long as the context is kept: a longer context than the file's own may be asked for.
 std::vector<std::int64_t> read_windows(const Keys& keys, const ModelConfig& config) {
     const std::int64_t window = keys.integer("attention.sliding_window").value_or(0);
-    if (window <= 0 || window >= config.context_tokens) return {};
+    if (window <= 0) return {};
     const auto n_layers = static_cast<std::size_t>(config.n_layers);
     const GgufValue* pattern = keys.find("attention.sliding_window_pattern");
     std::vector<std::int64_t> windows(n_layers, window);
     if (pattern == nullptr) {
-        // Qwen's layers below max_window_layers have none; without the pattern nobody can tell which those are.
-        if (config.architecture == Architecture::Qwen2 || config.architecture == Architecture::Qwen3)
+        // Qwen's layers below max_window_layers have none; without the pattern nobody can tell which those are. One
+        // that covers the context is how files say that there is none.
+        if (config.architecture == Architecture::Qwen2 || config.architecture == Architecture::Qwen3) {
+            if (window >= config.context_tokens) return {};
             throw Unsupported(fmt::format("{}: {} = {} without a pattern of layers is not served for {}",
                                           keys.file().name(), keys.key("attention.sliding_window"), window,
                                           architecture_name(config.architecture)));
+        }
         return windows;
     }
     if (const auto step = pattern->integer()) {

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/file_presence.h"
 #include "runtime/formats/gguf_config.h"
 #include "runtime/formats/gguf_file.h"
 #include "runtime/formats/gguf_vocabulary.h"
@@ -56,8 +57,7 @@ void add_tensors(ModelContents& model, const GgufFile& part) {
 }
 
 void add_part(ModelContents& model, const std::filesystem::path& path, std::int64_t index, std::int64_t count) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored))
+    if (!is_there(path))
         throw IoError(fmt::format("{}: part {} of {} of the model is missing", path.string(), index + 1, count));
     model.files.emplace_back(path);
     const GgufFile part = GgufFile::parse(model.files.back().bytes(), path.string());

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/file_presence.h"
 #include "runtime/formats/hf_config.h"
 #include "runtime/formats/json_bounded.h"
 #include "runtime/formats/json_fields.h"
@@ -20,11 +21,6 @@ namespace slipstream {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-    std::error_code ignored;
-    return fs::exists(path, ignored);
-}
 
 std::string_view text_of(const MappedFile& file) {
     return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/file_presence.h"
 #include "runtime/formats/model_contents.h"
 #include "runtime/formats/printable.h"
 
@@ -93,11 +94,7 @@ ModelContents open_contents(const fs::path& path) {
         throw IoError(
             fmt::format("cannot open {}: {}", path.string(), error ? error.message() : std::strerror(ENOENT)));
     if (fs::is_directory(status)) {
-        // status(), not exists(): a directory that may not be searched is unreadable, not without a model.
-        const fs::file_status config = fs::status(path / "config.json", error);
-        if (error && error != std::errc::no_such_file_or_directory)
-            throw IoError(fmt::format("cannot read {}: {}", path.string(), error.message()));
-        if (!fs::exists(config)) refuse_directory(path);
+        if (!is_there(path / "config.json")) refuse_directory(path);
         return open_hf_directory(path);
     }
     if (path.filename() == "config.json") return open_hf_directory(path.has_parent_path() ? path.parent_path() : ".");

@@ -146,20 +146,28 @@ private:
                              fmt::join(tensor.shape, " x "), tensor.type_name, tensor.bytes));
     }
 
+    // As the safetensors crate checks (Metadata::validate and SafeTensors::read_metadata): the tensors cover the data,
+    // one behind the other, without holes and to the end of the file.
     void check_places() {
         auto& tensors = file_.tensors;
-        std::stable_sort(tensors.begin(), tensors.end(),
-                         [](const auto& a, const auto& b) { return a.offset < b.offset; });
-        std::size_t end = 0;
-        const SafetensorsTensor* last = nullptr;
+        std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+            return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
+        });
+        std::size_t end = data_begin_;
+        std::string last = "the header";
         for (const SafetensorsTensor& tensor : tensors) {
-            if (tensor.bytes == 0) continue;
+            const std::string tensor_name = fmt::format("tensor {}", printable(tensor.name));
             if (tensor.offset < end)
-                fail(fmt::format("tensors {} and {} overlap at byte {}", printable(last->name), printable(tensor.name),
-                                 tensor.offset));
+                fail(fmt::format("{} and {} overlap at byte {}", last, tensor_name, tensor.offset));
+            if (tensor.offset > end)
+                fail(fmt::format("{} bytes between {} and {} belong to no tensor, which the format forbids",
+                                 tensor.offset - end, last, tensor_name));
             end = tensor.offset + tensor.bytes;
-            last = &tensor;
+            last = tensor_name;
         }
+        if (end != bytes_.size())
+            fail(fmt::format("{} bytes behind {} belong to no tensor, which the format forbids; is the file damaged?",
+                             bytes_.size() - end, last));
     }
 
     std::span<const std::byte> bytes_;

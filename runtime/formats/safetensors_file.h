@@ -1,8 +1,8 @@
 // One safetensors file, the header alone: names, types, shapes and places of tensors over bytes that somebody else
 // keeps. Format: huggingface/safetensors README, "Format": u64 header length, JSON header, then the data. Types that
 // are not served are kept by name, for a file may hold tensors that the model does not need. Sharding is
-// hf_directory.cpp's business. Invariant after parse(): every tensor lies inside the bytes, has the size of its shape,
-// and overlaps no other.
+// hf_directory.cpp's business. Invariant after parse(): every tensor has the size of its shape, and together they cover
+// the data without overlap or hole. Where a tensor begins is not aligned to anything.
 #pragma once
 
 #include <cstddef>

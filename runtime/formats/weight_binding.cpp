@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdint>
 
 #include "kernels/base/error.h"
 #include "runtime/formats/gguf_types.h"
@@ -66,11 +65,6 @@ constexpr WeightNames kGguf{
     .foreign_outside = kGgufForeignOutside,
 };
 
-// What a kernel may assume of an address: whole floats; the half-precision scales of blocks; bytes otherwise.
-std::size_t alignment_of(DType type) {
-    return type == DType::F32 ? 4 : 2;
-}
-
 // Elements [begin, begin + count) of a vector.
 ConstTensorView slice_vector(ConstTensorView vector, std::int64_t begin, std::int64_t count) {
     return vector_view(vector.data + row_bytes(vector.dtype, begin), vector.dtype, count);
@@ -104,9 +98,6 @@ private:
         if (tensor->view.empty())
             throw Unsupported(fmt::format("tensor {} has type {}, which is not served (served: {})", name,
                                           tensor->type_name, served_type_names()));
-        if (reinterpret_cast<std::uintptr_t>(tensor->view.data) % alignment_of(tensor->view.dtype) != 0)
-            throw FormatError(fmt::format("tensor {} of {} begins at an odd place of the file, no multiple of {} bytes",
-                                          name, tensor->type_name, alignment_of(tensor->view.dtype)));
         return *tensor;
     }
 

@@ -1,6 +1,6 @@
 // From tensors by name to weights by role: both formats' names, shapes checked against the configuration, fused
-// projections cut. Invariant of the result: every view is of the shape that weights.h states, of a served type, and
-// aligned for its elements.
+// projections cut. Invariant of the result: every view is of the shape that weights.h states and of a served type.
+// Where it begins is the file's affair, any byte (safetensors does not align): the kernels read weights unaligned.
 #pragma once
 
 #include <cstdint>

@@ -46,6 +46,19 @@ std::string surface(const SentencePiece& piece, const std::string& unk_surface) 
     return "";
 }
 
+/// The pieces of `kind`, as they stand in the text where they are looked for.
+std::vector<SpellingMatcher::Entry> spellings_of(const SentencePieceModel& model, TokenKind kind) {
+    // Some writers spell the spaces of user-defined pieces as spaces, some as marks; normalised text has one kind.
+    const bool marks = kind == TokenKind::UserDefined && model.escape_whitespaces;
+    std::vector<SpellingMatcher::Entry> entries;
+    for (std::size_t i = 0; i < model.pieces.size(); ++i) {
+        const SentencePiece& piece = model.pieces[i];
+        if (piece.kind == kind)
+            entries.push_back({marks ? replaced(piece.text, " ", kSpaceMark) : piece.text, static_cast<TokenId>(i)});
+    }
+    return entries;
+}
+
 /// End of the word that begins at `begin`: the next space mark that follows another character.
 std::size_t word_end(std::string_view text, std::size_t begin) {
     while (text.substr(begin).starts_with(kSpaceMark)) begin += kSpaceMark.size();
@@ -64,17 +77,13 @@ std::string without_extra_spaces(std::string_view text) {
 
 }  // namespace
 
-SentencePieceBpe::SentencePieceBpe(SentencePieceModel model) : model_(std::move(model)), merger_(model_) {
+SentencePieceBpe::SentencePieceBpe(SentencePieceModel model)
+    : model_(std::move(model)),
+      merger_(model_),
+      control_(spellings_of(model_, TokenKind::Control)),
+      user_defined_(spellings_of(model_, TokenKind::UserDefined)) {
     token_bytes_.reserve(model_.pieces.size());
-    for (std::size_t i = 0; i < model_.pieces.size(); ++i) {
-        const SentencePiece& piece = model_.pieces[i];
-        const auto id = static_cast<TokenId>(i);
-        token_bytes_.push_back(surface(piece, model_.unk_surface));
-        if (piece.kind == TokenKind::Control) control_.add(piece.text, id);
-        // Some writers spell the spaces of user-defined pieces as spaces, some as marks; normalised text has one kind.
-        if (piece.kind == TokenKind::UserDefined)
-            user_defined_.add(model_.escape_whitespaces ? replaced(piece.text, " ", kSpaceMark) : piece.text, id);
-    }
+    for (const SentencePiece& piece : model_.pieces) token_bytes_.push_back(surface(piece, model_.unk_surface));
 }
 
 TokenKind SentencePieceBpe::token_kind(TokenId id) const {

@@ -5,23 +5,45 @@
 
 namespace slipstream {
 
-void SpellingMatcher::add(std::string spelling, TokenId id) {
-    if (spelling.empty()) return;
-    auto& entries = by_first_byte_[static_cast<unsigned char>(spelling.front())];
-    // Behind those that are as long: of equal spellings the earlier one is met first.
-    const auto place =
-        std::ranges::find_if(entries, [&](const Entry& entry) { return entry.spelling.size() < spelling.size(); });
-    entries.insert(place, {std::move(spelling), id});
-    empty_ = false;
+namespace {
+
+unsigned char byte_at(const SpellingMatcher::Entry& entry, std::size_t index) {
+    return static_cast<unsigned char>(entry.spelling[index]);
+}
+
+}  // namespace
+
+SpellingMatcher::SpellingMatcher(std::vector<Entry> entries) : entries_(std::move(entries)) {
+    std::erase_if(entries_, [](const Entry& entry) { return entry.spelling.empty(); });
+    std::ranges::stable_sort(entries_, {}, &Entry::spelling);  // bytes compare as unsigned
+    const auto repeated = std::ranges::unique(entries_, {}, &Entry::spelling);
+    entries_.erase(repeated.begin(), repeated.end());
+    for (const Entry& entry : entries_) ++first_byte_[byte_at(entry, 0) + 1U];
+    for (std::size_t b = 0; b < 256; ++b) first_byte_[b + 1] += first_byte_[b];
+}
+
+const SpellingMatcher::Entry* SpellingMatcher::longest(std::string_view text) const {
+    const auto first = static_cast<unsigned char>(text.front());
+    const Entry* low = entries_.data() + first_byte_[first];
+    const Entry* high = entries_.data() + first_byte_[first + 1U];
+    const Entry* match = nullptr;
+    // All of [low, high) begin with the first `depth` bytes of the text.
+    for (std::size_t depth = 1; low != high; ++depth) {
+        if (low->spelling.size() == depth) match = low++;
+        if (depth == text.size()) break;
+        const auto next = static_cast<unsigned char>(text[depth]);
+        const auto byte = [depth](const Entry& entry) { return byte_at(entry, depth); };
+        const auto run = std::ranges::equal_range(low, high, next, {}, byte);
+        low = run.begin();
+        high = run.end();
+    }
+    return match;
 }
 
 std::optional<SpellingMatcher::Match> SpellingMatcher::find(std::string_view text, std::size_t from) const {
-    if (empty_) return std::nullopt;
-    for (std::size_t begin = from; begin < text.size(); ++begin) {
-        const std::string_view rest = text.substr(begin);
-        for (const Entry& entry : by_first_byte_[static_cast<unsigned char>(rest.front())])
-            if (rest.starts_with(entry.spelling)) return Match{begin, entry.spelling.size(), entry.id};
-    }
+    if (empty()) return std::nullopt;
+    for (std::size_t begin = from; begin < text.size(); ++begin)
+        if (const Entry* entry = longest(text.substr(begin))) return Match{begin, entry->spelling.size(), entry->id};
     return std::nullopt;
 }
 

@@ -2,51 +2,17 @@
 #include "runtime/generation_loop.h"
 
 #include <algorithm>
-#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
+#include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
 namespace {
-
-// Proposes random trees, seeded with what plain decoding said (right with probability `hit`).
-class ScriptedGuesser final : public Guesser {
-public:
-    ScriptedGuesser(std::vector<TokenId> future, double hit, std::uint32_t seed)
-        : future_(std::move(future)), hit_(hit), random_(seed) {}
-    void propose(TokenTree& tree, const ProposalLimits& limits) override {
-        std::uniform_real_distribution<double> uniform;
-        for (int attempt = 0; attempt < 500 && tree.size() < limits.budget && limits.max_depth > 0; ++attempt) {
-            const auto parent = static_cast<std::int32_t>(random_() % static_cast<std::uint32_t>(tree.size()));
-            if (tree.depth(parent) >= limits.max_depth) continue;
-            const std::size_t at = n_text_ + static_cast<std::size_t>(tree.depth(parent));
-            const bool right = at < future_.size() && uniform(random_) < hit_;
-            tree.add(parent, right ? future_[at] : static_cast<TokenId>(random_() % 97));
-        }
-    }
-    void observe(const Observation& observation) override {
-        n_text_ = observation.text.size();
-        n_observed += observation.n_new;
-        if (observation.tree != nullptr) {
-            EXPECT_EQ(observation.logits.rows(), observation.tree->size());
-            for (std::size_t i = 0; i < observation.accepted.size(); ++i)
-                EXPECT_EQ(observation.text[n_text_ - static_cast<std::size_t>(observation.n_new) - 1 + i],
-                          observation.tree->token(observation.accepted[i]));
-        }
-    }
-    std::int64_t n_observed = 0;
-
-private:
-    std::vector<TokenId> future_;  // prompt and what follows
-    double hit_;
-    std::mt19937 random_;
-    std::size_t n_text_ = 0;
-};
 
 struct Generated {
     std::vector<TokenId> text;
@@ -172,6 +138,39 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
     cancel = false;
     while (loop.text().size() < 1108) ASSERT_FALSE(loop.step(8, &cancel).empty());
     EXPECT_EQ(loop.text(), plain.text);
+}
+
+// At every cut, into the generated part and into the prompt, in the cached pieces and behind them.
+TEST(GenerationLoop, ATruncatedTextGoesOnAsIfItHadNeverBeenLonger) {
+    const SamplerOptions sampling{.temperature = 0.9, .repeat_penalty = 1.2, .seed = 4};
+    NoGuesser none;
+    const Generated plain = generate(prompt_of(520), 30, sampling, none, 1);
+    const auto files = make_tiny_model({});
+    CpuDevice device({.n_threads = 1});
+    const Model model(*files, device, {});
+    for (const std::size_t keep : {std::size_t{1}, std::size_t{511}, std::size_t{513}, std::size_t{520},
+                                   std::size_t{521}, std::size_t{537}, plain.text.size()}) {
+        ScriptedGuesser oracle(plain.text, 0.9, 8);
+        KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(16));
+        Forward forward(model, forward_limits_for(16));
+        Sampler sampler(sampling, model.config().vocab);
+        GenerationLoop loop(forward, cache, sampler, oracle, {.budget = 16});
+        loop.begin(prompt_of(520));
+        const auto fill = [&] {
+            while (loop.text().size() < plain.text.size())
+                ASSERT_FALSE(loop.step(static_cast<std::int64_t>(plain.text.size() - loop.text().size())).empty());
+        };
+        fill();
+        ASSERT_EQ(loop.text(), plain.text);
+        loop.truncate(static_cast<std::int64_t>(keep));
+        EXPECT_EQ(loop.text(),
+                  std::vector<TokenId>(plain.text.begin(), plain.text.begin() + static_cast<std::ptrdiff_t>(keep)));
+        EXPECT_EQ(cache.n_committed(), static_cast<std::int64_t>(keep) - 1);
+        EXPECT_EQ(oracle.n_observed, static_cast<std::int64_t>(keep));
+        if (keep < 520) continue;  // the rest of the prompt would be generated
+        fill();
+        EXPECT_EQ(loop.text(), plain.text) << "cut to " << keep;
+    }
 }
 
 }  // namespace

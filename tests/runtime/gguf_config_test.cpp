@@ -181,7 +181,11 @@ TEST(GgufConfig, ReadsSlidingWindows) {
     EXPECT_THAT(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 0)).layer_window, IsEmpty());
     EXPECT_THAT(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 6)).layer_window,
                 ElementsAre(6, 6));
-    EXPECT_THAT(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 32)).layer_window, IsEmpty());
+    EXPECT_THAT(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 32)).layer_window,
+                ElementsAre(32, 32))
+        << "as long as the file's context: a longer one may be served";
+    EXPECT_THAT(config_of(tiny("qwen2").set<std::uint32_t>("qwen2.attention.sliding_window", 32)).layer_window,
+                IsEmpty());
     writer.set<std::uint32_t>("phi3.attention.sliding_window", 6);
     writer.set<std::uint32_t>("phi3.attention.sliding_window_pattern", 2);
     EXPECT_THAT(config_of(writer).layer_window, ElementsAre(6, 0));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <cstring>
@@ -209,14 +211,6 @@ TEST(ModelFiles, RefusesTypesOnlyWhereTheModelNeedsThem) {
                 HasSubstr("ffn_gate.bias: a model with this part"));
 }
 
-TEST(ModelFiles, RefusesTensorsThatLieCrooked) {
-    // Three booleans in front push the floats behind them off their multiple of 4.
-    SafetensorsWriter weights;
-    weights.tensor("a.mask", "BOOL", {3}, "xyz");
-    weights.floats("model.embed_tokens.weight", {10, 8});
-    EXPECT_THAT(message(weights), HasSubstr("no multiple of 4 bytes"));
-}
-
 TEST(ModelFiles, OpensSplitGguf) {
     const auto part = [](int number, int count) {
         GgufWriter writer;
@@ -309,6 +303,35 @@ TEST(ModelFiles, FindsTokenizerTemplateAndDefaults) {
     EXPECT_EQ(ModelFiles::open(folder.path())->chat_template(), "b");
     folder.write("chat_template.jinja", "c");
     EXPECT_EQ(ModelFiles::open(folder.path())->chat_template(), "c");
+}
+
+// Without its side files a model generates other text; so what cannot be looked at is an error, what is absent is not.
+TEST(ModelFiles, ASideFileThatCannotBeReadIsAnError) {
+    for (const char* name : {"generation_config.json", "tokenizer_config.json", "chat_template.jinja",
+                             "tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt"}) {
+        const TempFolder folder;
+        write_directory(folder, tiny_llama_safetensors());
+        const fs::path path = folder.path() / name;
+        fs::create_symlink("nowhere", path);
+        EXPECT_EQ(message(folder.path()), "nothing thrown") << "nothing is behind the link " << name;
+        fs::remove(path);
+        fs::create_symlink(name, path);  // a loop: refused by the system, for the superuser too
+        EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(ModelFiles::open(folder.path())); }),
+                    HasSubstr("cannot read " + path.string()));
+    }
+}
+
+TEST(ModelFiles, ASideFileWithoutPermissionIsAnError) {
+    if (::geteuid() == 0) GTEST_SKIP() << "the superuser may read everything";
+    const TempFolder folder;
+    write_directory(folder, tiny_llama_safetensors());
+    for (const char* name : {"generation_config.json", "tokenizer_config.json", "chat_template.jinja"}) {
+        const fs::path path = folder.write(name, "{}");
+        fs::permissions(path, fs::perms::none);
+        EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(ModelFiles::open(folder.path())); }),
+                    HasSubstr(path.string()));
+        fs::remove(path);
+    }
 }
 
 TEST(ModelFiles, SaysWhatIsNotAModel) {

@@ -52,7 +52,7 @@ TEST(SafetensorsFile, KeepsTypesThatItDoesNotServeByName) {
     EXPECT_EQ(file.tensors[0].type_name, "F8_E4M3");
     EXPECT_EQ(file.tensors[0].dtype, std::nullopt);
     EXPECT_EQ(parse(one(R"({"dtype":"F4","shape":[128],"data_offsets":[0,64]})")).tensors[0].bytes, 64U);
-    EXPECT_EQ(parse(one(R"({"dtype":"Q\n9","shape":[3],"data_offsets":[0,5]})")).tensors[0].type_name, "Q\\x0A9");
+    EXPECT_EQ(parse(one(R"({"dtype":"Q\n9","shape":[3],"data_offsets":[0,64]})")).tensors[0].type_name, "Q\\x0A9");
 }
 
 TEST(SafetensorsFile, RefusesBrokenHeaders) {
@@ -106,8 +106,28 @@ TEST(SafetensorsFile, RefusesOverlappingTensors) {
                                          std::string(16, '\0')));
     };
     EXPECT_EQ(two("[8,16]"), "nothing thrown");
-    EXPECT_THAT(two("[7,15]"), HasSubstr("tensors a and b overlap"));
+    EXPECT_THAT(two("[7,15]"), HasSubstr("tensor a and tensor b overlap"));
     EXPECT_THAT(two("[0,8]"), HasSubstr("overlap"));
+}
+
+// As the safetensors package does: InvalidOffset, MetadataIncompleteBuffer.
+TEST(SafetensorsFile, RefusesBytesThatBelongToNoTensor) {
+    const auto at = [](const char* offsets, std::size_t data_bytes) {
+        return message(
+            safetensors_bytes(fmt::format(R"({{"a":{{"dtype":"U8","shape":[8],"data_offsets":{}}}}})", offsets),
+                              std::string(data_bytes, '\0')));
+    };
+    EXPECT_EQ(at("[0,8]", 8), "nothing thrown");
+    EXPECT_THAT(at("[2,10]", 10), HasSubstr("2 bytes between the header and tensor a belong to no tensor"));
+    EXPECT_THAT(at("[0,8]", 11), HasSubstr("3 bytes behind tensor a belong to no tensor"));
+    EXPECT_THAT(message(safetensors_bytes("{}", "x")), HasSubstr("1 bytes behind the header"));
+    EXPECT_EQ(message(safetensors_bytes("{}", "")), "nothing thrown");
+    // A tensor of no bytes may stand anywhere between two.
+    EXPECT_EQ(message(safetensors_bytes(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},)"
+                                        R"("b":{"dtype":"U8","shape":[0],"data_offsets":[8,8]},)"
+                                        R"("c":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}})",
+                                        std::string(9, '\0'))),
+              "nothing thrown");
 }
 
 TEST(SafetensorsFile, RefusesEveryTruncation) {

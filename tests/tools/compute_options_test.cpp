@@ -8,7 +8,9 @@
 namespace slipstream::tools {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr std::size_t kGiB = std::size_t{1} << 30;
 
@@ -55,6 +57,26 @@ TEST(ChooseContext, AModelLargerThanMemoryIsRefused) {
 
 TEST(ChooseContext, UnknownMemoryIsNotChecked) {
     EXPECT_EQ(choose_context(llama_8b(), DType::F16, {}, 500 * kGiB, {}).tokens, 131072);
+}
+
+TEST(ReductionNote, SaysWhereTheTextChangesWithTheContext) {
+    ModelConfig config = llama_8b();
+    config.n_rotated = 128;
+    config.rope_theta = 10000.0;
+    EXPECT_THAT(reduction_note(config, 32768), AllOf(HasSubstr("131072"), HasSubstr("32768"), HasSubstr("(--ctx)")));
+    config.rope_scaling.kind = RopeScalingKind::Dynamic;
+    config.rope_scaling.factor = 4.0;
+    config.rope_scaling.original_context = 8192;
+    EXPECT_THAT(reduction_note(config, 32768), AllOf(HasSubstr("dynamic rope scaling"), HasSubstr("give --ctx")));
+    EXPECT_THAT(reduction_note(config, 131072), Not(HasSubstr("rope")));
+    // YaRN's frequencies follow from its factor alone.
+    config.rope_scaling.kind = RopeScalingKind::Yarn;
+    EXPECT_THAT(reduction_note(config, 32768), Not(HasSubstr("rope")));
+    config.rope_scaling.kind = RopeScalingKind::LongRope;
+    config.rope_scaling.short_factors.assign(64, 1.0);
+    config.rope_scaling.long_factors.assign(64, 2.0);
+    EXPECT_THAT(reduction_note(config, 32768), Not(HasSubstr("rope")));  // still the long factors
+    EXPECT_THAT(reduction_note(config, 4096), HasSubstr("longrope rope scaling"));
 }
 
 }  // namespace

@@ -1,5 +1,10 @@
 #include "tools/file_output.h"
 
+#include <sys/stat.h>
+
+#include <string>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +56,20 @@ TEST(WholeFile, LeavesDevicesInTheirPlace) {
     nothing.write("x");
     nothing.complete();
     EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST(WholeFile, WaitsForAPipesReaderOnlyWhenItWrites) {
+    const TemporaryFolder folder;
+    const fs::path pipe = folder.path() / "pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    WholeFile file(pipe);
+    std::string text;
+    std::thread reader([&] { text = read_bytes(pipe); });
+    file.write("through");
+    file.complete();
+    reader.join();
+    EXPECT_EQ(text, "through");
+    EXPECT_EQ(n_files(folder.path()), 1);
 }
 
 TEST(WholeFile, SaysWhereItCannotBe) {

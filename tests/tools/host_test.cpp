@@ -30,7 +30,34 @@ TEST(Host, WhereNothingIsSaidEachCpuIsACore) {
     EXPECT_EQ(physical_cores(folder.path(), {}), 1);
 }
 
+TEST(Host, ControlGroupsOfVersion2LimitTheCpus) {
+    const TemporaryFolder tree;
+    EXPECT_EQ(cpu_limit(tree.path(), "0::/user.slice/shell\n"), std::nullopt);
+    tree.write("user.slice/shell/cpu.max", "max 100000\n");
+    EXPECT_EQ(cpu_limit(tree.path(), "0::/user.slice/shell\n"), std::nullopt);
+    tree.write("user.slice/cpu.max", "250000 100000\n");  // what is above holds too
+    EXPECT_EQ(cpu_limit(tree.path(), "0::/user.slice/shell\n"), 3);
+    tree.write("user.slice/shell/cpu.max", "20000 100000\n");
+    EXPECT_EQ(cpu_limit(tree.path(), "0::/user.slice/shell\n"), 1);
+    EXPECT_EQ(cpu_limit(tree.path(), "0::/elsewhere\n"), std::nullopt);
+    tree.write("cpu.max", "200000 100000\n");  // a container's own group is the top of its tree
+    EXPECT_EQ(cpu_limit(tree.path(), "0::/\n"), 2);
+    EXPECT_EQ(cpu_limit(tree.path(), "0::/../../host/path\n"), 2);
+}
+
+TEST(Host, ControlGroupsOfVersion1LimitTheCpus) {
+    const TemporaryFolder tree;
+    const std::string groups = "5:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n1:name=systemd:/\n";
+    tree.write("cpu,cpuacct/docker/1/cpu.cfs_quota_us", "-1\n");
+    tree.write("cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n");
+    EXPECT_EQ(cpu_limit(tree.path(), groups), std::nullopt);
+    tree.write("cpu,cpuacct/docker/1/cpu.cfs_quota_us", "350000\n");
+    EXPECT_EQ(cpu_limit(tree.path(), groups), 4);
+}
+
 TEST(Host, KnowsThisMachine) {
+    EXPECT_GE(default_threads(), 1);
+    EXPECT_LE(default_threads(), physical_cores());
     EXPECT_GE(physical_cores(), 1);
     const HostMemory memory = host_memory();
     EXPECT_GT(memory.total_bytes, 0U);

@@ -1,4 +1,10 @@
 // What the program says and answers when it cannot do what was asked: one line, and the right exit code.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +16,7 @@ namespace slipstream::tools {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -41,6 +48,13 @@ TEST(Failures, UsageErrorsAreTwo) {
     EXPECT_THAT(answer(2, {"perplexity", "--tokens", "x"}), HasSubstr("--logits"));
     EXPECT_THAT(answer(2, {"perplexity", "--file", "x", "--pass", "2"}), HasSubstr("--pass"));
     EXPECT_THAT(answer(2, {"tokenize", "--detokenize", "--ids"}), HasSubstr("--ids"));
+    EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--stop", ""}), HasSubstr("--stop"));
+    EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "-m", ""}), HasSubstr("--model"));
+    EXPECT_THAT(answer(2, {"inspect", ""}), HasSubstr("--model"));
+    EXPECT_THAT(answer(2, {"generate", "--prompt-file", ""}), HasSubstr("--prompt-file"));
+    EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--token-ids", "-"}), HasSubstr("--token-ids"));
+    EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--output", "/nonexistent/x", "--stats", "/nonexistent/./x"}),
+                HasSubstr("--output and --stats"));
 }
 
 TEST(Failures, WhatCannotBeServedIsOne) {
@@ -72,6 +86,155 @@ TEST(Failures, AFullDiskIsSaid) {
                    .environment = {},
                    .stdout_path = "/dev/full"};
     EXPECT_EQ(run_program(run).code, 1);
+}
+
+// A copy of the bundled model that a test may damage.
+class DamagedModel : public testing::Test {
+protected:
+    DamagedModel() { fs::copy(source_path("tools/demo_model/target"), model()); }
+    [[nodiscard]] fs::path model() const { return folder_.path() / "model"; }
+    /// Every `from` in a file of it becomes `to`, of the same length in binary files.
+    void replace(const std::string& file, const std::string& from, const std::string& to) {
+        std::string bytes = file_text((model() / file).string());
+        ASSERT_NE(bytes.find(from), std::string::npos);
+        for (std::size_t at = 0; (at = bytes.find(from, at)) != std::string::npos; at += to.size())
+            bytes.replace(at, from.size(), to);
+        folder_.write(fs::path("model") / file, bytes);
+    }
+    /// inspect and generate agree that the model is not served.
+    [[nodiscard]] std::string refusal() const {
+        const std::string inspected = answer(1, {"inspect", model().string()});
+        EXPECT_EQ(answer(1, {"generate", "-m", model().string(), "--prompt", "x"}), inspected);
+        return inspected;
+    }
+
+    TemporaryFolder folder_;
+};
+
+TEST_F(DamagedModel, AMissingTensorIsFoundByInspect) {
+    replace("config.json", "\"num_hidden_layers\": 6", "\"num_hidden_layers\": 7");
+    EXPECT_THAT(refusal(), HasSubstr("model.layers.6"));
+}
+
+TEST_F(DamagedModel, AWrongShapeIsFoundByInspect) {
+    replace("config.json", "\"intermediate_size\": 768", "\"intermediate_size\": 512");
+    EXPECT_THAT(refusal(), HasSubstr("shape [768, 256]"));
+}
+
+TEST_F(DamagedModel, ATypeThatIsNotServedIsFoundByInspect) {
+    replace("model.safetensors", "\"BF16\"", "\"I16\" ");
+    EXPECT_THAT(refusal(), HasSubstr("type I16"));
+}
+
+TEST_F(DamagedModel, ACutTokenizerIsFoundByInspect) {
+    fs::resize_file(model() / "tokenizer.model", 30001);
+    EXPECT_THAT(refusal(), HasSubstr("tokenizer.model"));
+}
+
+TEST_F(DamagedModel, ATokenizerOfAnotherKindLeavesTheModelUsable) {
+    fs::remove(model() / "tokenizer.model");
+    EXPECT_THAT(run_program({"inspect", model().string()}).out, HasSubstr("none (token ids are served"));
+    folder_.write("model/tokenizer.json", "{}");
+    EXPECT_THAT(run_program({"inspect", model().string()}).out, HasSubstr("not served: "));
+}
+
+TEST_F(DamagedModel, LogitsThatAreNoNumbersAreAnError) {
+    std::string bytes = file_text((model() / "model.safetensors").string());
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
+    std::fill(bytes.begin() + 8 + static_cast<std::ptrdiff_t>(header_bytes), bytes.end(), '\xff');  // NaN in bf16
+    folder_.write("model/model.safetensors", bytes);
+    const std::string message = "the model's logits are not numbers";
+    EXPECT_THAT(answer(1, {"generate", "-m", model().string(), "--prompt", "x"}), HasSubstr(message));
+    const std::string text = folder_.write("text", "Once upon a time").string();
+    EXPECT_THAT(answer(1, {"perplexity", "-m", model().string(), "--file", text}), HasSubstr(message));
+    const std::string ids = folder_.write("ids", "5 6").string();
+    const std::string logits = (folder_.path() / "logits").string();
+    EXPECT_THAT(answer(1, {"perplexity", "-m", model().string(), "--tokens", ids, "--logits", logits}),
+                AllOf(HasSubstr(message), HasSubstr("after token 1, id 5")));
+    EXPECT_FALSE(fs::exists(logits));
+}
+
+TEST_F(DamagedModel, ItsSamplingDefaultsAreNamedWhereTheyAreWrong) {
+    folder_.write("model/generation_config.json", R"({"top_p": 1.5})");
+    EXPECT_THAT(answer(1, {"generate", "-m", model().string(), "--prompt", "x"}),
+                AllOf(HasSubstr("generation_config.json: top_p"), HasSubstr("--top-p")));
+    EXPECT_EQ(run_program({"generate", "-m", model().string(), "-p", "x", "-n", "1", "--top-p", "0.9"}).code, 0);
+}
+
+TEST_F(DamagedModel, ItsFilesAreNeverWrittenTo) {
+    const std::string before = file_text((model() / "model.safetensors").string());
+    fs::create_hard_link(model() / "model.safetensors", folder_.path() / "innocent");
+    for (const char* option : {"--output", "--token-ids", "--stats", "--log-file"}) {
+        for (const fs::path& file : {model() / "model.safetensors", folder_.path() / "innocent"})
+            EXPECT_THAT(answer(1, {"generate", "-m", model().string(), "--prompt", "x", option, file.string()}),
+                        AllOf(HasSubstr(option), HasSubstr("a file of the model")));
+    }
+    const std::string ids = folder_.write("ids", "5 6").string();
+    EXPECT_THAT(answer(1, {"perplexity", "-m", model().string(), "--tokens", ids, "--logits",
+                           (model() / "tokenizer.model").string()}),
+                HasSubstr("a file of the model"));
+    EXPECT_EQ(file_text((model() / "model.safetensors").string()), before);
+}
+
+TEST(Failures, APipeIsNoModel) {
+    const TemporaryFolder folder;
+    const std::string pipe = (folder.path() / "model.gguf").string();
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_THAT(answer(1, {"tokenize", "-m", pipe}), HasSubstr("not a regular file"));
+    EXPECT_THAT(answer(1, {"inspect", pipe}), HasSubstr("not a regular file"));
+}
+
+TEST(Failures, PlacesThatCannotBeWrittenAreFoundBeforeTheWork) {
+    for (const char* option : {"--stats", "--token-ids"})  // answer() checks that no text came
+        EXPECT_THAT(answer(1, {"generate", "--prompt", "x", "--max-tokens", "1", option, "/nonexistent/f"}),
+                    HasSubstr("/nonexistent/f"));
+    const TemporaryFolder folder;
+    const std::string text = folder.write("text", "Once upon a time").string();
+    EXPECT_THAT(answer(1, {"perplexity", "--file", text, "--stats", "/nonexistent/f"}), HasSubstr("/nonexistent/f"));
+}
+
+TEST(Failures, IdsThatCannotBeWrittenDoNotLoseTheStatistics) {
+    const TemporaryFolder folder;
+    const std::string stats = (folder.path() / "stats").string();
+    const ProgramResult result =
+        run_program({"generate", "-p", "x", "-n", "3", "--token-ids", "/dev/full", "--stats", stats});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr("/dev/full"));
+    EXPECT_THAT(file_text(stats), HasSubstr("\"generated_tokens\": 3"));
+}
+
+TEST(Failures, AFileThatMayNotGrowIsSaid) {
+    const TemporaryFolder folder;
+    ProgramRun run;
+    run.arguments = {"perplexity", "--tokens", folder.write("ids", "1 2 3").string(), "--logits",
+                     (folder.path() / "logits").string()};
+    run.shell = R"(ulimit -f 8; exec "$0" "$@")";
+    const ProgramResult result = run_program(run);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr("File too large"));
+    EXPECT_FALSE(fs::exists(folder.path() / "logits"));
+}
+
+TEST(Failures, ClosedDescriptorsAreNoFilesOfOurs) {
+    const TemporaryFolder folder;
+    const std::string text = (folder.path() / "text").string();
+    ProgramRun run;
+    run.arguments = {"generate", "-p", "Once", "-n", "5", "--temp", "0", "--output", text};
+    run.shell = R"(exec "$0" "$@" <&- >&- 2>&-)";
+    EXPECT_EQ(run_program(run).code, 0);
+    EXPECT_EQ(file_text(text), run_program({"generate", "-p", "Once", "-n", "5", "--temp", "0"}).out);
+    // Text that has no way out is an error, and so is a prompt that has no way in.
+    run.arguments = {"generate", "-p", "Once", "-n", "5"};
+    run.shell = R"(exec "$0" "$@" >&-)";
+    const ProgramResult mute = run_program(run);
+    EXPECT_EQ(mute.code, 1);
+    EXPECT_THAT(mute.err, HasSubstr("stdout"));
+    run.arguments = {"generate", "-n", "5"};
+    run.shell = R"(exec "$0" "$@" <&-)";
+    const ProgramResult deaf = run_program(run);
+    EXPECT_EQ(deaf.code, 1);
+    EXPECT_THAT(deaf.err, HasSubstr("stdin"));
 }
 
 TEST(Failures, ABadNameStaysOneLine) {

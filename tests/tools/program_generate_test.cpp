@@ -197,6 +197,13 @@ TEST(Generate, WritesTheTextToAFileInstead) {
     EXPECT_EQ(file_text(file.string()), text_of(options));
 }
 
+TEST(Generate, ADashIsStdout) {
+    const std::vector<std::string> options{"--prompt", "Once", "--max-tokens", "5", "--temperature", "0"};
+    std::vector<std::string> dashed = options;
+    dashed.insert(dashed.end(), {"--output", "-"});
+    EXPECT_EQ(text_of(dashed), text_of(options));
+}
+
 TEST(Generate, StopsWhereTheContextIsFull) {
     const TemporaryFolder folder;
     const std::string file = (folder.path() / "stats.json").string();

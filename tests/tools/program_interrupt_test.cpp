@@ -1,6 +1,8 @@
 // Signals and closed pipes: what was generated is kept, and the exit code says what happened.
 #include <signal.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -33,6 +35,10 @@ bool comes_true(const std::function<bool()>& condition) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return true;
+}
+
+std::ptrdiff_t n_files(const TemporaryFolder& folder) {
+    return std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator());
 }
 
 TEST(Interrupt, KeepsTheTextAndTheFigures) {
@@ -79,13 +85,72 @@ TEST(Interrupt, LeavesNoHalfFileOfLogits) {
     run.arguments = {"perplexity", "--tokens", folder.write("ids", ids).string(), "--logits",
                      (folder.path() / "logits").string()};
     RunningProgram program(run);
-    const auto n_files = [&] {
-        return std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator());
-    };
-    ASSERT_TRUE(comes_true([&] { return n_files() == 2; }));  // the ids, and the file that is being written
+    ASSERT_TRUE(comes_true([&] { return n_files(folder) == 2; }));  // the ids, and the file that is being written
     program.send(SIGINT);
     EXPECT_EQ(program.finish().code, 130);
-    EXPECT_EQ(n_files(), 1);
+    EXPECT_EQ(n_files(folder), 1);
+}
+
+TEST(Interrupt, EndsTheWaitForTheOtherEndOfAPipe) {
+    const TemporaryFolder folder;
+    const std::string pipe = (folder.path() / "pipe").string();
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    for (const char* option : {"--prompt-file", "--output", "--config", "--log-file"}) {
+        for (const int signal : {SIGINT, SIGTERM}) {
+            ProgramRun run;
+            run.arguments = {"generate", option, pipe};
+            if (option != std::string_view("--prompt-file"))
+                run.arguments.insert(run.arguments.end(), {"--prompt", "x", "--max-tokens", "1"});
+            RunningProgram program(run);
+            program.wait_until_asleep();
+            program.send(signal);
+            const ProgramResult result = program.finish();
+            EXPECT_EQ(result.code, 128 + signal) << option;
+            EXPECT_EQ(result.err, "") << option;
+        }
+    }
+    // Statistics are written at the end, so that is when their reader is waited for.
+    ProgramRun run;
+    run.arguments = {"generate", "--prompt", "x", "--max-tokens", "1", "--stats", pipe};
+    RunningProgram program(run);
+    program.wait_until_asleep();
+    program.send(SIGINT);
+    EXPECT_EQ(program.finish().code, 130);
+}
+
+TEST(Interrupt, ASecondSignalEndsAtOnceAndLeavesNoHalfFiles) {
+    const TemporaryFolder folder;
+    // Nobody reads stdout: the program waits for room in the pipe, where the first signal alone does not reach it.
+    ProgramRun run =
+        endless({"--stats", (folder.path() / "stats").string(), "--token-ids", (folder.path() / "ids").string()});
+    run.output_pipe_bytes = 4096;
+    RunningProgram program(run);
+    program.wait_until_asleep();
+    ASSERT_EQ(n_files(folder), 2);  // in the making
+    program.send(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ASSERT_TRUE(program.is_running());
+    program.send(SIGINT);
+    EXPECT_TRUE(comes_true([&] { return !program.is_running(); }));  // though stdout is as full as before
+    const ProgramResult result = program.finish();
+    EXPECT_EQ(result.code, 130);
+    EXPECT_GE(result.out.size(), 2000U);
+    EXPECT_EQ(n_files(folder), 0);
+}
+
+TEST(Interrupt, AModelFileCutShortMeanwhileIsSaid) {
+    const TemporaryFolder folder;
+    const std::filesystem::path model = folder.path() / "model";
+    std::filesystem::copy(source_path("tools/demo_model/target"), model);
+    RunningProgram program(endless({"-m", model.string(), "--stats", (folder.path() / "stats").string()}));
+    program.wait_for_output(20);
+    std::filesystem::resize_file(model / "model.safetensors", 4096);
+    const ProgramResult result = program.finish();
+    EXPECT_EQ(result.code, 1);
+    EXPECT_GE(result.out.size(), 20U);
+    EXPECT_THAT(result.err, testing::StartsWith("slipstream: a model file was changed or cut short"));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(n_files(folder), 1);  // the model alone
 }
 
 }  // namespace

@@ -1,9 +1,4 @@
-// The commands that only answer: inspect, models, tokenize, perplexity, version; and the text on a terminal.
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+// The commands that only answer: inspect, models, tokenize, perplexity, version.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -145,44 +140,30 @@ TEST(Perplexity, WindowsCoverEveryToken) {
     }
 }
 
-// Runs `generate` on a terminal of 80 columns; what it shows.
-std::string on_terminal(const char* color_variable) {
-    const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    EXPECT_GE(terminal, 0);
-    EXPECT_EQ(grantpt(terminal), 0);
-    EXPECT_EQ(unlockpt(terminal), 0);
-    const std::string name = ptsname(terminal);
-    const pid_t child = fork();
-    if (child == 0) {
-        const int end = open(name.c_str(), O_RDWR);
-        dup2(end, STDIN_FILENO);
-        dup2(end, STDOUT_FILENO);
-        dup2(end, STDERR_FILENO);
-        const char* environment[] = {"PATH=/usr/bin:/bin", "HOME=/nonexistent", color_variable, nullptr};
-        execle(SLIPSTREAM_PROGRAM, "slipstream", "generate", "--prompt", "Once", "--max-tokens", "9", "--temperature",
-               "0", static_cast<char*>(nullptr), environment);
-        _exit(127);
-    }
-    std::string shown;
-    char piece[4096];
-    for (ssize_t n = 0; (n = read(terminal, piece, sizeof(piece))) > 0;)
-        shown.append(piece, static_cast<std::size_t>(n));
-    close(terminal);
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-    return shown;
-}
-
-TEST(Terminal, GetsAFinalNewlineAndColours) {
-    const std::string text =
-        run_program({"generate", "--prompt", "Once", "--max-tokens", "9", "--temperature", "0", "-q"}).out;
-    ASSERT_THAT(text, testing::Not(EndsWith("\n")));
-    const std::string shown = on_terminal("TERM=xterm");
-    EXPECT_THAT(shown, HasSubstr("\x1b[2mslipstream: "));
-    const std::string plain = on_terminal("NO_COLOR=1");
-    EXPECT_THAT(plain, testing::Not(HasSubstr("\x1b[2mslipstream: ")));
-    EXPECT_THAT(plain, HasSubstr("\r\nslipstream: 2 prompt tokens"));
+TEST(Perplexity, HasStatisticsToo) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("text", "Once upon a time there was a king who had three sons.").string();
+    const std::string file = (folder.path() / "stats.json").string();
+    const ProgramResult said = run_program({"perplexity", "--file", text, "-t", "1", "--ctx", "256", "--stats", file});
+    ASSERT_EQ(said.code, 0) << said.err;
+    const nlohmann::json stats = nlohmann::json::parse(file_text(file));
+    EXPECT_EQ(stats["devices"], nlohmann::json({"cpu"}));
+    EXPECT_EQ(stats["plan"]["context_tokens"], 256);
+    EXPECT_EQ(stats["windows"], 1);
+    EXPECT_THAT(said.out, StartsWith(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\ntokens {}\n",
+                                                 stats["perplexity"].get<double>(),
+                                                 stats["nats_per_token"].get<double>(), stats["tokens"].get<int>())));
+    EXPECT_GT(stats["seconds"], 0.0);
+    EXPECT_GT(stats["tokens_per_second"], 0.0);
+    EXPECT_GT(stats["peak"]["rss_bytes"], 0);
+    // Behind the figures, or of ids: what applies.
+    const ProgramResult both = run_program({"perplexity", "--file", text, "--stats", "-"});
+    EXPECT_EQ(nlohmann::json::parse(both.out.substr(both.out.find('{')))["perplexity"], stats["perplexity"]);
+    const ProgramResult ids = run_program({"perplexity", "--tokens", folder.write("ids", "1 2 3").string(), "--logits",
+                                           (folder.path() / "logits").string(), "--stats", "-"});
+    const nlohmann::json of_ids = nlohmann::json::parse(ids.out);
+    EXPECT_EQ(of_ids["tokens"], 3);
+    EXPECT_FALSE(of_ids.contains("perplexity"));
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_F(ProgramSettings, AChatTemplateIsMentioned) {
 TEST_F(ProgramSettings, MessagesGoToTheLogFileToo) {
     const std::string log = (folder_.path() / "log").string();
     const ProgramResult result = run({"--log-file", log});
-    EXPECT_THAT(file_text(log), AllOf(HasSubstr("temperature = "), HasSubstr("1 tokens in")));
+    EXPECT_THAT(file_text(log), AllOf(HasSubstr("temperature = "), HasSubstr("1 token in")));
     EXPECT_EQ(result.code, 0);
 }
 

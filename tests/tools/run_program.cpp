@@ -12,6 +12,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -57,13 +58,17 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     const auto err = make_pipe();
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    if (run.stdout_path.empty()) {
+    if (run.output_pipe_bytes > 0 && fcntl(out[1], F_SETPIPE_SZ, run.output_pipe_bytes) < 0)
+        throw std::system_error(errno, std::generic_category(), "size of a pipe");
+    posix_spawn_file_actions_adddup2(&actions, run.terminal >= 0 ? run.terminal : in[0], STDIN_FILENO);
+    if (run.terminal >= 0) {
+        posix_spawn_file_actions_adddup2(&actions, run.terminal, STDOUT_FILENO);
+    } else if (run.stdout_path.empty()) {
         posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
     } else {
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, run.stdout_path.c_str(), O_WRONLY, 0);
     }
-    posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, run.terminal >= 0 ? run.terminal : err[1], STDERR_FILENO);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t defaults;
@@ -72,13 +77,15 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
 
-    std::vector<std::string> arguments{SLIPSTREAM_PROGRAM};
+    std::vector<std::string> arguments;
+    if (!run.shell.empty()) arguments = {"sh", "-c", run.shell};
+    arguments.emplace_back(SLIPSTREAM_PROGRAM);
     arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
     std::vector<std::string> variables{"PATH=/usr/bin:/bin"};
     if (!run.environment.contains("HOME")) variables.push_back("HOME=" + empty_home());
     for (const auto& [name, value] : run.environment) variables.push_back(fmt::format("{}={}", name, value));
-    const int error = posix_spawn(&process_, SLIPSTREAM_PROGRAM, &actions, &attributes, pointers(arguments).data(),
-                                  pointers(variables).data());
+    const int error = posix_spawn(&process_, run.shell.empty() ? SLIPSTREAM_PROGRAM : "/bin/sh", &actions, &attributes,
+                                  pointers(arguments).data(), pointers(variables).data());
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     for (const int end : {in[0], out[1], err[1]}) close(end);
@@ -118,6 +125,26 @@ void RunningProgram::wait_for_output(std::size_t bytes) {
         if (out_ < 0 || std::chrono::steady_clock::now() > end) throw std::runtime_error("no output came");
         read_some(out_, result_.out, std::chrono::milliseconds(100));
     }
+}
+
+void RunningProgram::wait_until_asleep() const {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const std::string folder = fmt::format("/proc/{}/", process_);
+    for (int times = 0; times < 10;) {
+        if (std::chrono::steady_clock::now() > end) throw std::runtime_error("the program does not come to rest");
+        const std::string status = file_text(folder + "status");
+        const std::size_t caught = status.find("SigCgt:");
+        const bool handles = caught != std::string::npos &&
+                             (std::stoull(status.substr(caught + 7), nullptr, 16) & (1ULL << (SIGINT - 1))) != 0;
+        const bool sleeps = status.find("State:\tS") != std::string::npos;
+        times = handles && sleeps ? times + 1 : 0;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+}
+
+bool RunningProgram::is_running() const {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
 }
 
 void RunningProgram::send(int signal) const {

@@ -21,6 +21,9 @@ struct ProgramRun {
     std::string input;                               // stdin
     std::map<std::string, std::string> environment;  // all there is, besides PATH and an empty HOME
     std::string stdout_path;                         // where stdout goes instead of into the result
+    int terminal = -1;          // descriptor that stdin, stdout and stderr are, instead of pipes; nothing is read then
+    std::string shell;          // commands of sh that end in running "$0" "$@", which is the program; empty: no shell
+    int output_pipe_bytes = 0;  // room in the pipe of stdout; 0: as the system has it
 };
 
 /// Runs to the end. A run of more than two minutes is killed.
@@ -37,7 +40,10 @@ public:
 
     /// Waits for so many bytes of stdout.
     void wait_for_output(std::size_t bytes);
+    /// Waits until the program has its signal handlers and does nothing but wait.
+    void wait_until_asleep() const;
     void send(int signal) const;
+    [[nodiscard]] bool is_running() const;
     /// Nobody reads stdout any more.
     void close_output();
     [[nodiscard]] ProgramResult finish();

@@ -1,0 +1,159 @@
+// Steady-state decoding allocates nothing, on the heap or on the device. Every operator new of this program is counted
+// while a step runs, in all threads; device memory shows in the device's budget.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu_device.h"
+#include "runtime/generation_loop.h"
+#include "tests/support/scripted_guesser.h"
+#include "tests/support/tiny_model.h"
+
+namespace {
+
+std::atomic<std::int64_t> n_allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+    n_allocations.fetch_add(1, std::memory_order_relaxed);
+    const std::size_t rounded = (bytes / alignment + 1) * alignment;
+    void* memory = std::aligned_alloc(alignment, rounded);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+}  // namespace
+
+// The array and nothrow forms of the library call these.
+void* operator new(std::size_t bytes) {
+    return counted(bytes, alignof(std::max_align_t));
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+    return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+    std::free(memory);
+}
+
+namespace slipstream {
+namespace {
+
+struct Setting {
+    std::int64_t n_prompt;
+    std::int64_t budget;  // 1: no guesser
+    int n_threads;
+    SamplerOptions sampling;
+    DType weight_type;
+};
+
+std::vector<TokenId> prompt_of(std::int64_t n) {
+    std::vector<TokenId> prompt(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>((i * 31 + 7) % 97);
+    return prompt;
+}
+
+/// What a call of `work` allocated, as a message; empty where nothing.
+template <typename Work>
+std::string allocated_by(CpuDevice& device, Work&& work) {
+    const std::int64_t n_before = n_allocations.load();
+    const std::size_t used_before = device.budget().used_bytes();
+    const std::size_t peak_before = device.budget().peak_bytes();
+    work();
+    const std::int64_t n = n_allocations.load() - n_before;
+    if (n == 0 && device.budget().used_bytes() == used_before && device.budget().peak_bytes() == peak_before) return "";
+    return fmt::format("{} heap allocations; device memory from {} (peak {}) to {} (peak {})", n, used_before,
+                       peak_before, device.budget().used_bytes(), device.budget().peak_bytes());
+}
+
+/// Steps through 600 tokens behind the prompt, over two borders of chunks; each but the first must allocate nothing.
+void expect_quiet(const Setting& setting, std::vector<TokenId> future = {}) {
+    SCOPED_TRACE(testing::Message() << "prompt " << setting.n_prompt << ", budget " << setting.budget << ", "
+                                    << setting.n_threads << " threads, " << dtype_name(setting.weight_type));
+    const auto files = make_tiny_model({.weight_type = setting.weight_type});
+    CpuDevice device({.n_threads = setting.n_threads});
+    const Model model(*files, device, {});
+    KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(setting.budget));
+    Forward forward(model, forward_limits_for(setting.budget));
+    Sampler sampler(setting.sampling, model.config().vocab);
+    NoGuesser none;
+    ScriptedGuesser scripted(std::move(future), 0.7, 5);
+    GenerationLoop loop(forward, cache, sampler, setting.budget > 1 ? static_cast<Guesser&>(scripted) : none,
+                        {.budget = setting.budget, .end_tokens = {}});
+    loop.begin(prompt_of(setting.n_prompt));
+    ASSERT_FALSE(loop.step(1000).empty());  // the prompt and the first token: scratch of the kernels is taken here
+    const auto end = static_cast<std::size_t>(setting.n_prompt + 600);
+    while (loop.text().size() < end) {
+        bool stepped = false;
+        ASSERT_EQ(allocated_by(device, [&] { stepped = !loop.step(1000).empty(); }), "")
+            << "at position " << loop.text().size();
+        ASSERT_TRUE(stepped);
+    }
+}
+
+TEST(Allocation, IsSeenWhereItHappens) {
+    CpuDevice device({.n_threads = 1});
+    EXPECT_NE(allocated_by(device, [] { std::vector<int>(100).shrink_to_fit(); }), "");
+    EXPECT_NE(allocated_by(device, [&] { const Buffer buffer = device.allocate(64, MemoryTag::Workspace, "a test"); }),
+              "");
+    EXPECT_EQ(allocated_by(device, [] {}), "");
+}
+
+TEST(Allocation, DecodingAllocatesNothing) {
+    const SamplerOptions filtered{.temperature = 0.9, .top_k = 0, .top_p = 0.9, .min_p = 0.01, .repeat_penalty = 1.1};
+    for (const DType type : {DType::F32, DType::Q8_0})
+        for (const int n_threads : {1, 2}) expect_quiet({5, 1, n_threads, {.temperature = 0.0}, type});
+    expect_quiet({700, 1, 2, filtered, DType::BF16});
+    expect_quiet({250, 1, 1, {.temperature = 1.0, .top_k = 50}, DType::F32});
+}
+
+TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
+    // What plain decoding says, so that guesses are accepted and paths are long.
+    const auto files = make_tiny_model({});
+    CpuDevice device({.n_threads = 1});
+    const Model model(*files, device, {});
+    for (const std::int64_t n_prompt : {5, 700}) {
+        KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(1));
+        Forward forward(model, forward_limits_for(1));
+        Sampler sampler({.temperature = 0.0}, model.config().vocab);
+        NoGuesser none;
+        GenerationLoop loop(forward, cache, sampler, none, {.budget = 1, .end_tokens = {}});
+        loop.begin(prompt_of(n_prompt));
+        while (std::ssize(loop.text()) < n_prompt + 700) ASSERT_FALSE(loop.step(1).empty());
+        for (const std::int64_t budget : {4, 32})
+            for (const int n_threads : {1, 2})
+                expect_quiet({n_prompt, budget, n_threads, {.temperature = 0.0}, DType::F32}, loop.text());
+    }
+}
+
+TEST(Allocation, PiecesOfAPromptAllocateNothingAfterTheFirst) {
+    for (const int n_threads : {1, 2}) {
+        const auto files = make_tiny_model({});
+        CpuDevice device({.n_threads = n_threads});
+        const Model model(*files, device, {});
+        KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(1));
+        Forward forward(model, forward_limits_for(1));
+        Sampler sampler({.temperature = 0.0}, model.config().vocab);
+        NoGuesser none;
+        GenerationLoop loop(forward, cache, sampler, none, {.budget = 1, .end_tokens = {}});
+        loop.begin(prompt_of(520));
+        ASSERT_FALSE(loop.step(1).empty());
+        cache.truncate(0);
+        loop.begin(prompt_of(1600));
+        EXPECT_EQ(allocated_by(device, [&] { static_cast<void>(loop.prefill()); }), "");
+        EXPECT_EQ(cache.n_committed(), 1536);
+        EXPECT_EQ(allocated_by(device, [&] { static_cast<void>(loop.step(1)); }), "");
+    }
+}
+
+}  // namespace
+}  // namespace slipstream

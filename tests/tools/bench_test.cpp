@@ -1,0 +1,248 @@
+// The parts of bench that measure nothing: figures counted from shapes, prompts out of files, requests out of options.
+#include <functional>
+#include <map>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "tests/tools/temporary_folder.h"
+#include "tools/bench_figures.h"
+#include "tools/bench_prompts.h"
+#include "tools/bench_report.h"
+#include "tools/bench_request.h"
+#include "tools/console.h"
+#include "tools/usage_error.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <typename Expected>
+std::string error_of(const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const Expected& error) {
+        return error.what();
+    }
+    ADD_FAILURE() << "no error of the expected kind";
+    return "";
+}
+
+TEST(BenchFigures, MedianAndSpread) {
+    const Summary odd = summarize({3.0, 1.0, 2.0});
+    EXPECT_EQ(odd.median, 2.0);
+    EXPECT_EQ(odd.lowest, 1.0);
+    EXPECT_EQ(odd.highest, 3.0);
+    EXPECT_EQ(odd.spread(), 1.0);
+    EXPECT_EQ(summarize({4.0, 1.0, 2.0, 8.0}).median, 3.0);
+    EXPECT_EQ(summarize({5.0}).spread(), 0.0);
+    EXPECT_DEATH(static_cast<void>(summarize({})), "");
+}
+
+TEST(BenchFigures, WeightBytesAreThoseOfAllViews) {
+    std::byte memory{};
+    const auto matrix = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
+        return ConstTensorView(matrix_view<const std::byte>(&memory, dtype, rows, cols));
+    };
+    ModelWeights weights;
+    weights.token_embedding = matrix(DType::BF16, 100, 64);  // gathered, not read
+    LayerWeights layer;
+    layer.q = matrix(DType::BF16, 64, 64);
+    layer.k_bias = vector_view<const std::byte>(&memory, DType::F32, 32);
+    layer.down = matrix(DType::Q8_0, 64, 96);  // 34 bytes for 32 weights
+    weights.layers = {layer, layer};
+    weights.output_norm = vector_view<const std::byte>(&memory, DType::F32, 64);
+    weights.lm_head = matrix(DType::F32, 100, 64);
+    const WeightBytes bytes = weight_bytes(weights);
+    EXPECT_EQ(bytes.layers, 2.0 * (64 * 64 * 2 + 32 * 4 + 64 * 3 * 34));
+    EXPECT_EQ(bytes.head, 64.0 * 4 + 100 * 64 * 4);
+    EXPECT_EQ(bytes.all(), bytes.layers + bytes.head);
+}
+
+TEST(BenchFigures, KvBytesAreThoseThatWindowsShow) {
+    ModelConfig config;
+    config.n_layers = 3;
+    const KvShape shape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F16};
+    constexpr double kRow = 2.0 * 2 * 8 * 2;  // K and V of a position of a layer
+    EXPECT_EQ(kv_read_bytes(config, shape, 0, 1), 3 * kRow);
+    EXPECT_EQ(kv_read_bytes(config, shape, 1000, 8), 3 * 1008 * kRow);
+    config.layer_window = {0, 100, 1};
+    // The first token sees 99 positions before its own, or none.
+    EXPECT_EQ(kv_read_bytes(config, shape, 1000, 8), (1008 + 107 + 8) * kRow);
+    EXPECT_EQ(kv_read_bytes(config, shape, 50, 1), (51 + 51 + 1) * kRow);
+}
+
+TEST(BenchFigures, PhasesAddUp) {
+    const PhaseFigures phase{.name = "decode",
+                             .samples = {{.tokens = 10, .seconds = 2.0, .weight_bytes = 5.0, .kv_bytes = 1.0},
+                                         {.tokens = 30, .seconds = 3.0, .weight_bytes = 7.0, .kv_bytes = 2.0},
+                                         {.tokens = 10, .seconds = 1.0, .weight_bytes = 6.0, .kv_bytes = 3.0}}};
+    const PhaseSample total = phase.total();
+    EXPECT_EQ(total.tokens, 50);
+    EXPECT_EQ(total.seconds, 6.0);
+    EXPECT_EQ(total.weight_bytes, 18.0);
+    EXPECT_EQ(total.kv_bytes, 6.0);
+    EXPECT_EQ(phase.seconds().median, 2.0);
+    EXPECT_EQ(phase.tokens_per_second().median, 10.0);
+    EXPECT_EQ(phase.tokens_per_second().lowest, 5.0);
+}
+
+TEST(BenchPrompts, TakesTheThreeForms) {
+    const std::vector<BenchPrompt> prompts = parse_bench_prompts(
+        "{\"prompt\": \"a\", \"question\": \"no\"}\r\n\n  \n{\"turns\": [\"b\", \"c\"], \"id\": 7}\n{\"question\": "
+        "\"d\"}",
+        "f", 100);
+    ASSERT_EQ(prompts.size(), 3U);
+    EXPECT_THAT(prompts[0].turns, ElementsAre("a"));
+    EXPECT_THAT(prompts[1].turns, ElementsAre("b", "c"));
+    EXPECT_THAT(prompts[2].turns, ElementsAre("d"));
+    EXPECT_EQ(prompts[0].line, 1);
+    EXPECT_EQ(prompts[1].line, 4);
+    EXPECT_EQ(prompts[2].line, 5);
+}
+
+TEST(BenchPrompts, NoMoreLinesThanWanted) {
+    EXPECT_EQ(parse_bench_prompts("{\"prompt\": \"a\"}\nnot JSON", "f", 1).size(), 1U);
+}
+
+TEST(BenchPrompts, NamesTheLineThatIsWrong) {
+    const auto message = [](const std::string& second) {
+        return error_of<FormatError>(
+            [&] { static_cast<void>(parse_bench_prompts("{\"prompt\": \"a\"}\n" + second, "f.jsonl", 9)); });
+    };
+    EXPECT_THAT(message("{\"prompt\": "), HasSubstr("f.jsonl:2: not JSON"));
+    EXPECT_THAT(message("[1]"), HasSubstr("f.jsonl:2: holds JSON, but no object"));
+    EXPECT_THAT(message("{\"text\": 1}"), HasSubstr("f.jsonl:2: no field prompt, turns or question"));
+    EXPECT_THAT(message("{\"prompt\": 1}"), HasSubstr("f.jsonl:2: field prompt is no text"));
+    EXPECT_THAT(message("{\"turns\": \"x\"}"), HasSubstr("f.jsonl:2: field turns is no list"));
+    EXPECT_THAT(message("{\"turns\": []}"), HasSubstr("f.jsonl:2: field turns is an empty list"));
+    EXPECT_THAT(message("{\"turns\": [\"x\", 1]}"), HasSubstr("f.jsonl:2: field turns holds something"));
+    EXPECT_THAT(error_of<RequestError>([] { static_cast<void>(parse_bench_prompts(" \n\n", "f.jsonl", 9)); }),
+                HasSubstr("f.jsonl: holds no prompts"));
+}
+
+class BenchRequests : public testing::Test {
+protected:
+    Settings settings(const OptionValues& command_line) {
+        return Settings(
+            commands_.front(), commands_, command_line, [](const std::string&) { return std::nullopt; }, {}, "");
+    }
+    BenchRequest request(const OptionValues& command_line) {
+        Settings own = settings(command_line);
+        return bench_request({own, console_});
+    }
+    std::string refusal(const OptionValues& command_line) {
+        return error_of<UsageError>([&] { static_cast<void>(request(command_line)); });
+    }
+    std::string sweep_refusal(const std::string& sweep) {
+        return error_of<UsageError>([&] { static_cast<void>(sweep_points(settings({{"sweep", {sweep}}}))); });
+    }
+
+    std::vector<CommandSpec> commands_{bench_command()};
+    Console console_{Verbosity::Quiet, ColorUse::Never, std::nullopt};
+};
+
+TEST_F(BenchRequests, ModesFollowFromOptions) {
+    EXPECT_EQ(request({}).mode, BenchMode::Plain);
+    EXPECT_EQ(request({}).repeat, 5);
+    const BenchRequest passes = request({{"passes", {"1,16,4096"}}, {"depth", {"131072"}}});
+    EXPECT_EQ(passes.mode, BenchMode::Passes);
+    EXPECT_THAT(passes.passes, ElementsAre(1, 16, 4096));
+    EXPECT_EQ(passes.depth, 131072);
+    const TemporaryFolder folder;
+    const std::string file = folder.write("p.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n").string();
+    const BenchRequest prompts = request({{"prompts", {file}}});
+    EXPECT_EQ(prompts.mode, BenchMode::Prompts);
+    EXPECT_EQ(prompts.repeat, 1);
+    EXPECT_EQ(prompts.prompts.size(), 2U);
+    EXPECT_EQ(request({{"prompts", {file}}, {"max-prompts", {"1"}}}).prompts.size(), 1U);
+    EXPECT_EQ(request({{"draft", {"none", "auto"}}}).mode, BenchMode::Plain);
+}
+
+TEST_F(BenchRequests, WhatCannotActIsRefused) {
+    EXPECT_THAT(refusal({{"depth", {"1"}}}), HasSubstr("--depth acts with --passes only"));
+    EXPECT_THAT(refusal({{"max-prompts", {"1"}}}), HasSubstr("--max-prompts acts with --prompts only"));
+    EXPECT_THAT(refusal({{"passes", {"1"}}, {"prompt-tokens", {"1"}}}), HasSubstr("--prompt-tokens acts without"));
+    EXPECT_THAT(refusal({{"passes", {"1"}}, {"max-tokens", {"1"}}}), HasSubstr("--max-tokens acts without --passes"));
+    EXPECT_THAT(refusal({{"passes", {"1"}}, {"prompts", {"x"}}}), HasSubstr("exclude each other"));
+    EXPECT_THAT(refusal({{"draft", {"none", "lookup"}}}), HasSubstr("'lookup' is no source"));
+    EXPECT_THAT(refusal({{"prompt", {""}}}), HasSubstr("--prompt: an empty text"));
+    EXPECT_THAT(refusal({{"repeat", {"0"}}}), HasSubstr("--repeat"));
+    for (const char* list : {"", "0", "-1", "4097", "1,", ",1", "1,,2", "1 2", "x", "99999999999999999999"})
+        EXPECT_THAT(refusal({{"passes", {list}}}), HasSubstr(fmt::format("found '{}'", list)));
+}
+
+TEST_F(BenchRequests, ASweepGivesTheOptionAnew) {
+    const std::vector<SweepPoint> points = sweep_points(settings({{"sweep", {"threads=1;7"}}, {"threads", {"3"}}}));
+    ASSERT_EQ(points.size(), 2U);
+    EXPECT_EQ(points[0].swept->first, "threads");
+    EXPECT_EQ(points[1].swept->second, "7");
+    EXPECT_EQ(thread_setting(points[0].settings), 1);
+    EXPECT_EQ(thread_setting(points[1].settings), 7);
+    const std::vector<SweepPoint> none = sweep_points(settings({{"threads", {"3"}}}));
+    ASSERT_EQ(none.size(), 1U);
+    EXPECT_FALSE(none[0].swept);
+    EXPECT_EQ(thread_setting(none[0].settings), 3);
+    // Values with commas and '='.
+    EXPECT_EQ(*sweep_points(settings({{"sweep", {"passes=1,2;4"}}}))[0].settings.text("passes"), "1,2");
+    EXPECT_EQ(*sweep_points(settings({{"sweep", {"model=a=b"}}}))[0].settings.text("model"), "a=b");
+}
+
+TEST_F(BenchRequests, ASweepThatMeansNothingIsRefused) {
+    EXPECT_THAT(sweep_refusal("threads"), HasSubstr("'OPTION=a;b;c' expected"));
+    EXPECT_THAT(sweep_refusal("=1"), HasSubstr("'OPTION=a;b;c' expected"));
+    EXPECT_THAT(sweep_refusal("threads="), HasSubstr("an empty value"));
+    EXPECT_THAT(sweep_refusal("threads=1;"), HasSubstr("an empty value"));
+    EXPECT_THAT(sweep_refusal("heat=1"), HasSubstr("'heat' is no option"));
+    for (const char* name : {"sweep", "json", "stats", "quiet", "config"})
+        EXPECT_THAT(sweep_refusal(fmt::format("{}=1", name)), HasSubstr("is no option whose values"));
+    Settings own = sweep_points(settings({{"sweep", {"threads=0"}}}))[0].settings;
+    EXPECT_THAT(error_of<UsageError>([&] {
+                    static_cast<void>(bench_request({own, console_}));
+                }),
+                HasSubstr("--sweep threads: a whole number"));
+}
+
+// A result whose figures are easy to follow.
+BenchResult result_of_passes() {
+    BenchResult result;
+    result.mode = BenchMode::Passes;
+    result.machine = {.cpu = "a cpu", .n_threads = 2, .peaks = {.read_gb_per_s = 20.0, .fma_gflop_per_s = 100.0}};
+    result.form = "scalar";
+    result.model = "m.gguf";
+    result.depth = 16;
+    result.repeat = 3;
+    result.passes = {{.tokens = 1, .seconds = {0.002, 0.001, 0.003}, .weight_bytes = 15e6, .kv_bytes = 5e6},
+                     {.tokens = 8, .seconds = {0.005, 0.005, 0.005}, .weight_bytes = 15e6, .kv_bytes = 6e6}};
+    return result;
+}
+
+TEST(BenchReport, ThePassesTable) {
+    const std::string table = bench_table({result_of_passes()});
+    EXPECT_THAT(table, HasSubstr("a cpu, scalar kernels\n"));
+    EXPECT_THAT(table, HasSubstr("2 threads: reads 20.0 GB/s, 100 GFLOP/s of f32\n"));
+    EXPECT_THAT(table,
+                HasSubstr("\n"
+                          "tokens  depth     ms  spread %  ratio  tokens/s  weight MB  KV MB   GB/s  % of read\n"
+                          "     1     16  2.000     100.0  1.000     500.0      15.00  5.000  10.00       50.0\n"
+                          "     8     16  5.000       0.0  2.500      1600      15.00  6.000  4.200       21.0\n"));
+}
+
+TEST(BenchReport, ASweepIsOneTable) {
+    BenchResult first = result_of_passes();
+    first.swept.emplace("threads", "1");
+    BenchResult second = result_of_passes();
+    second.swept.emplace("threads", "16");
+    const std::string table = bench_table({first, second});
+    EXPECT_THAT(table, HasSubstr("\nthreads 16: m.gguf"));
+    EXPECT_THAT(table, HasSubstr("\nthreads  tokens"));
+    EXPECT_THAT(table, HasSubstr("\n      1       8"));
+    EXPECT_THAT(table, HasSubstr("\n     16       1"));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

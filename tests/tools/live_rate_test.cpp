@@ -1,0 +1,113 @@
+// The live rate beside text on a terminal: whatever the text is, none of the rate is left when it is over.
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/terminal.h"
+#include "tools/console.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// stderr is another file while this lives.
+class StderrOn {
+public:
+    explicit StderrOn(int descriptor) : kept_(dup(STDERR_FILENO)) { dup2(descriptor, STDERR_FILENO); }
+    ~StderrOn() {
+        dup2(kept_, STDERR_FILENO);
+        close(kept_);
+    }
+    StderrOn(const StderrOn&) = delete;
+    StderrOn& operator=(const StderrOn&) = delete;
+
+private:
+    int kept_;
+};
+
+struct Shown {
+    std::string bytes;       // with the rate
+    std::string text_bytes;  // without
+};
+
+// Writes `pieces` to a terminal with the rate shown after each, long enough apart for it to be drawn.
+Shown show(const std::vector<std::string>& pieces, int columns, ColorUse colors) {
+    Terminal terminal(columns);
+    const auto write_text = [&](std::string_view text) {
+        EXPECT_EQ(write(terminal.program_end(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+        terminal.take();
+    };
+    {
+        const StderrOn stderr_on(terminal.program_end());
+        Console console(Verbosity::Normal, colors, std::nullopt);
+        LiveRate rate(console, RatePlace::BesideText);
+        rate.show(1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(220));
+        std::int64_t n = 1;
+        for (const std::string& piece : pieces) {
+            rate.before_text();
+            write_text(piece);
+            rate.after_text(piece);
+            rate.show(++n);
+            terminal.take();
+            std::this_thread::sleep_for(std::chrono::milliseconds(11));
+        }
+        rate.clear();
+    }
+    terminal.take_all();
+    Terminal plain(columns);
+    for (const std::string& piece : pieces) {
+        EXPECT_EQ(write(plain.program_end(), piece.data(), piece.size()), static_cast<ssize_t>(piece.size()));
+        plain.take();
+    }
+    plain.take_all();
+    return {terminal.bytes(), plain.bytes()};
+}
+
+void expect_no_trace(const std::vector<std::string>& pieces, int columns) {
+    const Shown shown = show(pieces, columns, ColorUse::Allowed);
+    EXPECT_THAT(shown.bytes, HasSubstr("tokens/s"));
+    for (const QuoteWidth quotes : {QuoteWidth::One, QuoteWidth::Two})
+        EXPECT_EQ(screen_lines(shown.bytes, columns, quotes), screen_lines(shown.text_bytes, columns, quotes));
+}
+
+TEST(LiveRate, LeavesNothingBesideWrappedLines) {
+    std::vector<std::string> pieces;
+    for (int i = 0; i < 60; ++i) pieces.push_back(std::string(1, static_cast<char>('a' + i % 26)) + "bcdefg ");
+    expect_no_trace(pieces, 80);
+    expect_no_trace(pieces, 40);
+}
+
+TEST(LiveRate, LeavesNothingBesideQuotesAndWideCharacters) {
+    std::vector<std::string> pieces;
+    for (int i = 0; i < 8; ++i)
+        for (const char* piece : {"plain words", " \xe2\x80\x9cOh", " no\xe2\x80\x9d", " \xe6\xbc\xa2\xe5\xad\x97",
+                                  " e\xcc\x81", "\tx", " \xf0\x9f\x90\xba", " and on and on\n"})
+            pieces.emplace_back(piece);
+    expect_no_trace(pieces, 80);
+}
+
+TEST(LiveRate, IsNotShownWhereItHasNoRoom) {
+    const std::vector<std::string> pieces(20, "abc ");
+    EXPECT_THAT(show(pieces, 24, ColorUse::Allowed).bytes, Not(HasSubstr("tokens/s")));
+}
+
+TEST(LiveRate, HasNoColourWhereNoneIsWanted) {
+    const std::vector<std::string> pieces(5, "abc ");
+    EXPECT_THAT(show(pieces, 80, ColorUse::Allowed).bytes, HasSubstr("\x1b[2m"));
+    const std::string plain = show(pieces, 80, ColorUse::Never).bytes;
+    EXPECT_THAT(plain, HasSubstr("tokens/s"));
+    EXPECT_THAT(plain, Not(HasSubstr("\x1b[2m")));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,90 @@
+#include "tools/output_files.h"
+
+#include <array>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/temporary_folder.h"
+#include "tools/usage_error.h"
+
+namespace slipstream::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class OutputFiles : public testing::Test {
+protected:
+    [[nodiscard]] std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+
+    // What is said about these options of `generate`: "usage: ...", "request: ...", or nothing.
+    [[nodiscard]] static std::string answer(const OptionValues& values) {
+        static const std::array<CommandSpec, 1> commands{generate_command()};
+        const EnvironmentReader nothing = [](const std::string&) { return std::nullopt; };
+        try {
+            check_output_files(Settings(commands.front(), commands, values, nothing, {}, ""));
+        } catch (const UsageError& error) {
+            return fmt::format("usage: {}", error.what());
+        } catch (const RequestError& error) {
+            return fmt::format("request: {}", error.what());
+        }
+        return "";
+    }
+
+    TemporaryFolder folder_;
+};
+
+TEST_F(OutputFiles, TwoOptionsNeedTwoFiles) {
+    EXPECT_EQ(answer({{"output", {path("a")}}, {"stats", {path("b")}}}), "");
+    EXPECT_THAT(answer({{"output", {path("a")}}, {"stats", {path("x/../a")}}}),
+                AllOf(HasSubstr("usage: "), HasSubstr("--output and --stats name the same file")));
+    folder_.write("a", "");
+    EXPECT_EQ(answer({{"output", {path("a")}}, {"stats", {path("b")}}}), "");
+    fs::create_hard_link(path("a"), path("hard"));
+    fs::create_symlink(path("a"), path("soft"));
+    EXPECT_THAT(answer({{"output", {path("a")}}, {"token-ids", {path("hard")}}}), HasSubstr("usage: "));
+    EXPECT_THAT(answer({{"log-file", {path("soft")}}, {"token-ids", {path("a")}}}), HasSubstr("usage: "));
+}
+
+TEST_F(OutputFiles, DevicesMayBeShared) {
+    EXPECT_EQ(answer({{"output", {"/dev/null"}}, {"stats", {"/dev/null"}}}), "");
+    EXPECT_EQ(answer({{"output", {"-"}}, {"stats", {"-"}}}), "");
+}
+
+TEST_F(OutputFiles, ANameIsNeeded) {
+    EXPECT_THAT(answer({{"token-ids", {"-"}}}), AllOf(HasSubstr("usage: --token-ids"), HasSubstr("stdout")));
+    EXPECT_THAT(answer({{"log-file", {"-"}}}), HasSubstr("usage: --log-file"));
+    EXPECT_THAT(answer({{"output", {""}}}), HasSubstr("usage: --output"));
+}
+
+TEST_F(OutputFiles, ADirectorysOwnFilesAreRefused) {
+    for (const char* name : {"model/config.json", "model/model-00001-of-00002.safetensors", "model/tokenizer.model",
+                             "model/generation_config.json"}) {
+        folder_.write(name, "{}");
+        EXPECT_THAT(answer({{"model", {path("model")}}, {"output", {path(name)}}}),
+                    AllOf(HasSubstr("request: --output"), HasSubstr("a file of the model")))
+            << name;
+    }
+    fs::create_symlink(path("model/config.json"), path("link"));
+    EXPECT_THAT(answer({{"model", {path("model/config.json")}}, {"log-file", {path("link")}}}), HasSubstr("request: "));
+    // Other files may lie beside them.
+    folder_.write("model/stats.json", "{}");
+    EXPECT_EQ(answer({{"model", {path("model")}}, {"stats", {path("model/stats.json")}}}), "");
+}
+
+TEST_F(OutputFiles, EveryPartOfAGgufModelIsRefused) {
+    folder_.write("m-00001-of-00002.gguf", "1");
+    folder_.write("m-00002-of-00002.gguf", "2");
+    folder_.write("other.gguf", "3");
+    for (const char* name : {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"})
+        EXPECT_THAT(answer({{"model", {path("m-00001-of-00002.gguf")}}, {"stats", {path(name)}}}),
+                    HasSubstr("request: --stats"));
+    EXPECT_EQ(answer({{"model", {path("m-00001-of-00002.gguf")}}, {"stats", {path("other.gguf")}}}), "");
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,66 @@
+// generate on a terminal: a final newline, colours, and a live rate of which nothing is left beside the text.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/run_program.h"
+#include "tests/tools/terminal.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kColumns = 80;
+
+// What the terminal got.
+std::string on_terminal(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment) {
+    Terminal terminal(kColumns);
+    ProgramRun run;
+    run.arguments = std::move(arguments);
+    run.environment = environment;
+    run.terminal = terminal.program_end();
+    RunningProgram program(run);
+    terminal.take_all();
+    EXPECT_EQ(program.finish().code, 0);
+    return terminal.bytes();
+}
+
+TEST(Terminal, GetsAFinalNewlineAndColours) {
+    const std::vector<std::string> arguments{"generate", "--prompt", "Once", "--max-tokens", "9", "--temperature", "0"};
+    EXPECT_THAT(run_program(arguments).out, Not(EndsWith("\n")));
+    const std::string shown = on_terminal(arguments, {{"TERM", "xterm"}});
+    EXPECT_THAT(shown, HasSubstr("\x1b[2mslipstream: "));
+    const std::string plain = on_terminal(arguments, {{"NO_COLOR", "1"}});
+    EXPECT_THAT(plain, Not(HasSubstr("\x1b[2m")));
+    EXPECT_THAT(plain, HasSubstr("\r\nslipstream: 2 prompt tokens"));
+}
+
+TEST(Terminal, KeepsNothingOfTheLiveRate) {
+    // A prompt of two pieces, echoed, so that there is a bar to get in its way; and a second of text.
+    std::string prompt = "Once upon a time";
+    for (int i = 0; i < 300; ++i) prompt += " the wolf said";
+    std::vector<std::string> arguments{"generate", "--prompt", prompt, "--echo", "--max-tokens", "700", "--seed", "5"};
+    const std::string shown = on_terminal(arguments, {});
+    EXPECT_THAT(shown, HasSubstr("tokens/s\x1b[0m\x1b["));  // the rate was there
+    arguments.emplace_back("-q");
+    const std::string text = run_program(arguments).out;
+    std::string expected;
+    for (const char c : text) expected += c == '\n' ? std::string("\r\n") : std::string(1, c);
+    for (const QuoteWidth quotes : {QuoteWidth::One, QuoteWidth::Two}) {
+        std::vector<std::string> lines = screen_lines(shown, kColumns, quotes);
+        const std::vector<std::string> text_lines = screen_lines(expected, kColumns, quotes);
+        ASSERT_GE(lines.size(), text_lines.size());
+        // Behind the text stands the summary alone.
+        EXPECT_THAT(lines[text_lines.size()], testing::StartsWith("slipstream: "));
+        lines.resize(text_lines.size());
+        EXPECT_EQ(lines, text_lines);
+    }
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,43 @@
+// A terminal for tests: a pseudo terminal of so many columns, and what its screen shows after the bytes that came.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace slipstream::tools {
+
+class Terminal {
+public:
+    explicit Terminal(int columns);
+    ~Terminal();
+    Terminal(const Terminal&) = delete;
+    Terminal& operator=(const Terminal&) = delete;
+
+    /// The end that a program writes to.
+    [[nodiscard]] int program_end() const { return program_end_; }
+    void close_program_end();
+    /// Takes what has been written so far and does not wait for more.
+    void take();
+    /// Takes everything until nobody holds the program's end any more.
+    void take_all();
+    /// All bytes so far, as the terminal got them: "\n" has become "\r\n".
+    [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+private:
+    bool read_some();
+
+    int our_end_ = -1;
+    int program_end_ = -1;
+    std::string bytes_;
+};
+
+/// What terminals disagree about: columns of a curly quote and its like.
+enum class QuoteWidth : unsigned char { One, Two };
+
+/// Lines of the screen after `bytes`, without the spaces at their ends. Knows line ends, tabs, wide and combining
+/// characters, wrapping (a full line waits for one more character), and the sequences that erase to the end of a line,
+/// move left, and colour; throws for others.
+[[nodiscard]] std::vector<std::string> screen_lines(std::string_view bytes, int columns, QuoteWidth quotes);
+
+}  // namespace slipstream::tools

@@ -1,0 +1,40 @@
+#include "tools/bench_runs.h"
+
+#include "tools/signals.h"
+
+namespace slipstream::tools {
+
+void load_and_measure(BenchResult& result, ServedModel& served, const BenchRequest& request, CommandContext& context) {
+    // Before the weights come in: its memory is free again then.
+    result.machine = measure_machine(request.compute.n_threads);
+    throw_if_interrupted();
+    load_model(served, request.compute, context);
+    const Model& model = *served.model;
+    result.form = served.device->instruction_form();
+    result.model = served.path.string();
+    result.context_tokens = model.context_tokens();
+    result.kv_type = dtype_name(model.kv_shape().dtype);
+    result.load_seconds = served.load_seconds;
+    result.weights = weight_bytes(model.weights());
+}
+
+BenchResult run_bench(const BenchRequest& request, CommandContext& context) {
+    ServedModel served = open_model(choose_model(context));
+    BenchResult result;
+    result.mode = request.mode;
+    result.repeat = request.repeat;
+    switch (request.mode) {
+        case BenchMode::Plain:
+            run_plain(result, request, served, context);
+            break;
+        case BenchMode::Prompts:
+            run_prompts(result, request, served, context);
+            break;
+        case BenchMode::Passes:
+            run_passes(result, request, served, context);
+            break;
+    }
+    return result;
+}
+
+}  // namespace slipstream::tools
