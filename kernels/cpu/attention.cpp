@@ -38,10 +38,10 @@ QueryState* place_states(std::byte* memory, const AttentionUnit& unit, std::int6
 
 class Attention {
 public:
-    Attention(ExecRef exec, const AttentionArgs& args, ReduceStep reduce)
+    Attention(ExecRef exec, const AttentionArgs& args, const AttentionForm& form)
         : device_(static_cast<CpuDevice&>(exec.device)),
           args_(args),
-          reduce_(reduce),
+          form_(form),
           d_(args.shape.head_dim),
           group_(args.n_q_heads / args.shape.n_kv_heads),
           tokens_per_unit_(std::max<std::int64_t>(1, kQueriesPerUnit / group_)),
@@ -74,7 +74,7 @@ private:
     // units than kUnitsPerThread a thread, and kWaveBytes or one chunk of states behind the totals.
     void reserve_scratch(int n_threads) {
         const std::size_t whole_unit = unit_states_bytes(tokens_per_unit_);
-        device_.reserve_thread_scratch(2 * attention_tile_bytes(args_.shape) + 2 * whole_unit);
+        device_.reserve_thread_scratch(attention_tiles_bytes(args_.shape) + 2 * whole_unit);
         if (n_threads == 1) return;
         const std::size_t most_chunk = static_cast<std::size_t>(kUnitsPerThread * n_threads) * whole_unit;
         device_.reserve_shared_scratch(std::max(kWaveBytes, most_chunk) + most_chunk);
@@ -83,7 +83,7 @@ private:
     [[nodiscard]] AttentionUnit unit_at(std::int64_t index, int thread) const {
         const std::int64_t first = index / args_.shape.n_kv_heads * tokens_per_unit_;
         return {args_,
-                reduce_,
+                form_,
                 device_.thread_scratch(thread),
                 index % args_.shape.n_kv_heads,
                 first,
@@ -108,7 +108,7 @@ private:
         device_.pool().run(n_units_, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
             for (std::int64_t index = begin; index < end; ++index) {
                 AttentionUnit unit = unit_at(index, thread);
-                std::byte* states = device_.thread_scratch(thread) + 2 * attention_tile_bytes(args_.shape);
+                std::byte* states = device_.thread_scratch(thread) + attention_tiles_bytes(args_.shape);
                 QueryState* totals = start_totals(states, unit);
                 QueryState* chunk_states = place_states(states + unit_states_bytes_, unit, d_);
                 for (std::int64_t chunk = unit.first_chunk(); chunk <= unit.last_chunk(); ++chunk) {
@@ -153,7 +153,7 @@ private:
 
     CpuDevice& device_;
     const AttentionArgs& args_;
-    ReduceStep reduce_;
+    AttentionForm form_;
     std::int64_t d_;
     std::int64_t group_;
     std::int64_t tokens_per_unit_;
@@ -164,14 +164,14 @@ private:
 }  // namespace
 
 void attention_scalar(ExecRef exec, const AttentionArgs& args) {
-    Attention(exec, args, reduce_step_scalar).run();
+    Attention(exec, args, {reduce_step_scalar, widen_step_scalar}).run();
 }
 #if defined(__x86_64__)
 void attention_avx2(ExecRef exec, const AttentionArgs& args) {
-    Attention(exec, args, reduce_step_avx2).run();
+    Attention(exec, args, {reduce_step_avx2, widen_step_avx2}).run();
 }
 void attention_avx512(ExecRef exec, const AttentionArgs& args) {
-    Attention(exec, args, reduce_step_avx512).run();
+    Attention(exec, args, {reduce_step_avx512, widen_step_avx512}).run();
 }
 #endif
 

@@ -117,7 +117,16 @@ SLIPSTREAM_AVX2 void reduce_any(const AttentionStep& step, QueryState* const* ba
     if (i < n_batch) reduce<kType, 1>(step, batch + i);
 }
 
+template <DType kType>
+SLIPSTREAM_AVX2 void widen(const std::byte* src, float* dst, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += 8) _mm256_storeu_ps(dst + i, load8<kType>(src, i));
+}
+
 }  // namespace
+
+void widen_step_avx2(DType type, const std::byte* src, float* dst, std::int64_t n) {
+    type == DType::F16 ? widen<DType::F16>(src, dst, n) : widen<DType::BF16>(src, dst, n);
+}
 
 void reduce_step_avx2(const AttentionStep& step, QueryState* const* batch, int n_batch) {
     switch (step.dtype) {

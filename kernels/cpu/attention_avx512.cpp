@@ -1,6 +1,8 @@
 // An attention step in AVX-512. Scores: 64 slots in four registers a query, dimensions in ascending order. Values:
 // blocks of 64 dimensions in four registers a query, slots in ascending order. Up to four queries share each load and
 // widening.
+#include <limits>
+
 #include "kernels/cpu/attention_step.h"
 #include "kernels/cpu/target.h"
 
@@ -25,6 +27,56 @@ template <DType kType>
 }
 
 constexpr __mmask16 kAll = 0xffff;
+
+// exp_float (exp.h) of 16 values, the same operations in the same order.
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 exp16(__m512 x) {
+    const __m512 lowest = _mm512_set1_ps(-87.0F);
+    const __mmask16 too_low = _mm512_cmp_ps_mask(x, lowest, _CMP_LT_OQ);
+    const __m512 clamped = _mm512_mask_mov_ps(x, too_low, lowest);
+    const __m512 round = _mm512_set1_ps(kExpRound);
+    const __m512 shifted = _mm512_add_ps(_mm512_mul_ps(clamped, _mm512_set1_ps(kExpLog2e)), round);
+    const __m512 n = _mm512_sub_ps(shifted, round);
+    const __m512 r = _mm512_sub_ps(_mm512_sub_ps(clamped, _mm512_mul_ps(n, _mm512_set1_ps(kExpLn2High))),
+                                   _mm512_mul_ps(n, _mm512_set1_ps(kExpLn2Low)));
+    __m512 p = _mm512_set1_ps(kExpTaylor[0]);
+#pragma GCC unroll 8
+    for (int i = 1; i < kExpTerms; ++i) p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(kExpTaylor[i]));
+    p = _mm512_add_ps(_mm512_add_ps(_mm512_mul_ps(p, _mm512_mul_ps(r, r)), r), _mm512_set1_ps(1.0F));
+    const __m512i scale = _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127)), 23);
+    return _mm512_maskz_mul_ps(static_cast<__mmask16>(~too_low), p, _mm512_castsi512_ps(scale));
+}
+
+// softmax_step (attention_step.h) with the scores in registers: the same bits.
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline float softmax(const __m512 (&raw)[kStepTokens / 16],
+                                                              const AttentionStep& step, QueryState& state,
+                                                              float* weights) {
+    constexpr int kVectors = kStepTokens / 16;
+    const std::uint64_t visible = (~std::uint64_t{0} << step.first_slot) & (~std::uint64_t{0} >> (64 - step.end_slot));
+    const __m512 minus_infinity = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+    const __m512 scale = _mm512_set1_ps(step.scale);
+    __m512 score[kVectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i)
+        score[i] = _mm512_mask_mul_ps(minus_infinity, static_cast<__mmask16>(visible >> (16 * i)), raw[i], scale);
+    const __m512 best = _mm512_max_ps(_mm512_max_ps(score[3], score[2]), _mm512_max_ps(score[1], score[0]));
+    const float highest = _mm512_reduce_max_ps(best);
+    const float m = highest > state.m ? highest : state.m;
+    const __m512 shift = _mm512_set1_ps(m);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) {
+        score[i] = exp16(_mm512_sub_ps(score[i], shift));
+        _mm512_store_ps(weights + 16 * i, score[i]);
+    }
+    const __m512 sum16 = _mm512_add_ps(_mm512_add_ps(score[0], score[1]), _mm512_add_ps(score[2], score[3]));
+    const __m256 sum8 = _mm256_add_ps(_mm512_castps512_ps256(sum16), _mm512_extractf32x8_ps(sum16, 1));
+    const __m128 sum4 = _mm_add_ps(_mm256_castps256_ps128(sum8), _mm256_extractf128_ps(sum8, 1));
+    const __m128 sum2 = _mm_add_ps(sum4, _mm_movehl_ps(sum4, sum4));
+    const float sum = _mm_cvtss_f32(_mm_add_ss(sum2, _mm_movehdup_ps(sum2)));
+    const float keep = exp_float(state.m - m);
+    state.m = m;
+    state.l = state.l * keep + sum;
+    return keep;
+}
 
 // o[d .. d + 16 * kVectors) of each query: scaled by keep, then one slot after the other added.
 template <DType kType, int kBatch, int kVectors>
@@ -62,23 +114,24 @@ SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batc
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_setzero_ps();
+    const float* q[kBatch];
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r) q[r] = batch[r]->q;
     for (std::int64_t d = 0; d < step.head_dim; ++d) {
         __m512 key[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) key[i] = load16<kType>(step.k, d * kStepTokens + 16 * i, kAll);
 #pragma GCC unroll 4
         for (int r = 0; r < kBatch; ++r) {
-            const __m512 q = _mm512_set1_ps(batch[r]->q[d]);
+            const __m512 query = _mm512_set1_ps(q[r][d]);
 #pragma GCC unroll 4
-            for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_fmadd_ps(q, key[i], score[r][i]);
+            for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_fmadd_ps(query, key[i], score[r][i]);
         }
     }
     alignas(64) float weights[kMaxBatch][kStepTokens];
     float keep[kMaxBatch];
-    for (int r = 0; r < kBatch; ++r) {
-        for (int i = 0; i < kVectors; ++i) _mm512_store_ps(weights[r] + 16 * i, score[r][i]);
-        keep[r] = softmax_step(weights[r], step, *batch[r]);
-    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r) keep[r] = softmax(score[r], step, *batch[r], weights[r]);
     std::int64_t d = 0;
     for (; d + 64 <= step.head_dim; d += 64) add_values<kType, kBatch, 4>(step, batch, weights, keep, d, kAll);
     for (; d + 16 <= step.head_dim; d += 16) add_values<kType, kBatch, 1>(step, batch, weights, keep, d, kAll);
@@ -105,7 +158,16 @@ SLIPSTREAM_AVX512 void reduce_any(const AttentionStep& step, QueryState* const* 
     }
 }
 
+template <DType kType>
+SLIPSTREAM_AVX512 void widen(const std::byte* src, float* dst, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += 16) _mm512_storeu_ps(dst + i, load16<kType>(src, i, kAll));
+}
+
 }  // namespace
+
+void widen_step_avx512(DType type, const std::byte* src, float* dst, std::int64_t n) {
+    type == DType::F16 ? widen<DType::F16>(src, dst, n) : widen<DType::BF16>(src, dst, n);
+}
 
 void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int n_batch) {
     switch (step.dtype) {

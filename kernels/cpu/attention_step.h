@@ -38,6 +38,19 @@ void reduce_step_scalar(const AttentionStep& step, QueryState* const* batch, int
 void reduce_step_avx2(const AttentionStep& step, QueryState* const* batch, int n_batch);
 void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
+/// Widens `n` elements (a multiple of 16) of a 16-bit KV type; exact.
+using WidenStep = void (*)(DType type, const std::byte* src, float* dst, std::int64_t n);
+
+void widen_step_scalar(DType type, const std::byte* src, float* dst, std::int64_t n);
+void widen_step_avx2(DType type, const std::byte* src, float* dst, std::int64_t n);
+void widen_step_avx512(DType type, const std::byte* src, float* dst, std::int64_t n);
+
+/// The two primitives of a form.
+struct AttentionForm {
+    ReduceStep reduce;
+    WidenStep widen;
+};
+
 /// Scores (raw q . k) become weights exp(score * scale - m), 0 outside the visible slots; m and l move on. Returns the
 /// factor for what was summed before. Written without fused operations: every form gives the same bits from the same
 /// scores.

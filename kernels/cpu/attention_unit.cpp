@@ -16,16 +16,20 @@ constexpr std::int32_t kNoRow = -1;
 
 }  // namespace
 
-std::size_t attention_tile_bytes(const KvShape& shape) {
-    return round_up(row_bytes(shape.dtype, kStepTokens * shape.head_dim), std::size_t{64});
+std::size_t attention_tiles_bytes(const KvShape& shape) {
+    // head_dim * 64 elements of any type are whole cache lines.
+    return 2 * row_bytes(shape.dtype, kStepTokens * shape.head_dim) +
+           2 * row_bytes(DType::F32, kStepTokens * shape.head_dim);
 }
 
-AttentionUnit::AttentionUnit(const AttentionArgs& args, ReduceStep reduce, std::byte* tiles, std::int64_t head,
+AttentionUnit::AttentionUnit(const AttentionArgs& args, const AttentionForm& form, std::byte* tiles, std::int64_t head,
                              std::int64_t first_token, std::int64_t n_tokens)
     : args_(args),
-      reduce_(reduce),
+      form_(form),
       k_tile_(tiles),
-      v_tile_(tiles + attention_tile_bytes(args.shape)),
+      v_tile_(k_tile_ + row_bytes(args.shape.dtype, kStepTokens * args.shape.head_dim)),
+      k_wide_(reinterpret_cast<float*>(v_tile_ + row_bytes(args.shape.dtype, kStepTokens * args.shape.head_dim))),
+      v_wide_(k_wide_ + kStepTokens * args.shape.head_dim),
       head_(head),
       group_(args.n_q_heads / args.shape.n_kv_heads),
       first_token_(first_token),
@@ -73,12 +77,13 @@ void AttentionUnit::reduce_slots(std::int64_t chunk, std::int64_t step, QuerySta
         const std::byte* data = args_.chunks[chunk];
         view.k = data + k_step_offset(args_.shape, head_, step);
         view.v = data + v_row_offset(args_.shape, head_, step * kStepTokens);
+        if (n_queries() > kMaxBatch && args_.shape.dtype != DType::F32) widen(view);
     }
     bool tile_started = false;
     std::array<QueryState*, kMaxBatch> batch{};
     int n_batch = 0;
     const auto flush = [&] {
-        if (n_batch > 0) reduce_(view, batch.data(), n_batch);
+        if (n_batch > 0) form_.reduce(view, batch.data(), n_batch);
         n_batch = 0;
     };
     for (std::int64_t i = 0; i < n_tokens_; ++i) {
@@ -99,6 +104,16 @@ void AttentionUnit::reduce_slots(std::int64_t chunk, std::int64_t step, QuerySta
         }
     }
     flush();
+}
+
+// Several batches read this step: 16-bit rows are widened once. A tile that a path still changes is not.
+void AttentionUnit::widen(AttentionStep& view) {
+    const std::int64_t n = kStepTokens * args_.shape.head_dim;
+    form_.widen(args_.shape.dtype, view.k, k_wide_, n);
+    form_.widen(args_.shape.dtype, view.v, v_wide_, n);
+    view.k = reinterpret_cast<const std::byte*>(k_wide_);
+    view.v = reinterpret_cast<const std::byte*>(v_wide_);
+    view.dtype = DType::F32;
 }
 
 // The committed slots of a step that is not wholly committed; the others are empty until a path fills them.

@@ -16,13 +16,13 @@
 
 namespace slipstream::cpu {
 
-/// Bytes of one of a unit's two tiles.
-[[nodiscard]] std::size_t attention_tile_bytes(const KvShape& shape);
+/// Bytes of a unit's tiles: gathered rows, and widened rows.
+[[nodiscard]] std::size_t attention_tiles_bytes(const KvShape& shape);
 
 class AttentionUnit {
 public:
-    /// `tiles`: two of attention_tile_bytes, this thread's own. `args` must outlive the unit.
-    AttentionUnit(const AttentionArgs& args, ReduceStep reduce, std::byte* tiles, std::int64_t head,
+    /// `tiles`: attention_tiles_bytes, this thread's own. `args` must outlive the unit.
+    AttentionUnit(const AttentionArgs& args, const AttentionForm& form, std::byte* tiles, std::int64_t head,
                   std::int64_t first_token, std::int64_t n_tokens);
 
     /// Query heads of all tokens: query i is head i mod group of token i / group.
@@ -41,6 +41,7 @@ private:
     [[nodiscard]] std::int64_t position(std::int64_t i) const { return args_.positions[first_token_ + i]; }
     [[nodiscard]] std::int64_t lowest_visible(std::int64_t i) const;
     void reduce_slots(std::int64_t chunk, std::int64_t step, QueryState* states);
+    void widen(AttentionStep& view);
     void start_tile(std::int64_t chunk, std::int64_t step);
     template <typename Flush>
     void follow_path(std::int64_t token, std::int64_t base, int end, const Flush& flush);
@@ -48,9 +49,11 @@ private:
     void gather_row(std::int32_t row, int slot);
 
     const AttentionArgs& args_;
-    ReduceStep reduce_;
+    AttentionForm form_;
     std::byte* k_tile_;  // [head_dim][64]
     std::byte* v_tile_;  // [64][head_dim]
+    float* k_wide_;      // the same, widened
+    float* v_wide_;
     std::int64_t head_;
     std::int64_t group_;
     std::int64_t first_token_;
