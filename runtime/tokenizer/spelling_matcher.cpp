@@ -16,8 +16,8 @@ unsigned char byte_at(const SpellingMatcher::Entry& entry, std::size_t index) {
 SpellingMatcher::SpellingMatcher(std::vector<Entry> entries) : entries_(std::move(entries)) {
     std::erase_if(entries_, [](const Entry& entry) { return entry.spelling.empty(); });
     std::ranges::stable_sort(entries_, {}, &Entry::spelling);  // bytes compare as unsigned
-    const auto repeated = std::ranges::unique(entries_, {}, &Entry::spelling);
-    entries_.erase(repeated.begin(), repeated.end());
+    const auto same = [](const Entry& a, const Entry& b) { return a.spelling == b.spelling; };
+    entries_.erase(std::unique(entries_.begin(), entries_.end(), same), entries_.end());
     for (const Entry& entry : entries_) ++first_byte_[byte_at(entry, 0) + 1U];
     for (std::size_t b = 0; b < 256; ++b) first_byte_[b + 1] += first_byte_[b];
 }
@@ -33,9 +33,8 @@ const SpellingMatcher::Entry* SpellingMatcher::longest(std::string_view text) co
         if (depth == text.size()) break;
         const auto next = static_cast<unsigned char>(text[depth]);
         const auto byte = [depth](const Entry& entry) { return byte_at(entry, depth); };
-        const auto run = std::ranges::equal_range(low, high, next, {}, byte);
-        low = run.begin();
-        high = run.end();
+        low = std::ranges::lower_bound(low, high, next, {}, byte);
+        high = std::ranges::upper_bound(low, high, next, {}, byte);
     }
     return match;
 }

@@ -29,7 +29,7 @@ public:
 
     /// Writes a file of this content under `name` and gives its path.
     std::filesystem::path write(const std::string& name, std::string_view content) const {
-        const std::filesystem::path path = path_ / name;
+        std::filesystem::path path = path_ / name;
         std::ofstream out(path, std::ios::binary | std::ios::trunc);
         out.write(content.data(), static_cast<std::streamsize>(content.size()));
         if (!out) throw std::runtime_error("cannot write " + path.string());
