@@ -1,4 +1,5 @@
-// A model's weights by role: views into the mapped files, fused projections already cut into their parts. Owns nothing.
+// A model's weights by role: views into the mapped files, or into a loaded model's packs; fused projections already cut
+// into their parts. Owns nothing.
 #pragma once
 
 #include <vector>

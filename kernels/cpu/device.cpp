@@ -38,6 +38,8 @@ std::string_view cpu_form_name(CpuForm form) {
             return "avx2";
         case CpuForm::Avx512:
             return "avx512";
+        case CpuForm::Avx512Vnni:
+            return "avx512_vnni";
     }
     return "?";
 }
@@ -47,7 +49,7 @@ CpuForm best_cpu_form() {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        return CpuForm::Avx512;
+        return __builtin_cpu_supports("avx512vnni") ? CpuForm::Avx512Vnni : CpuForm::Avx512;
     if (avx2) return CpuForm::Avx2;
 #endif
     return CpuForm::Scalar;
@@ -87,6 +89,14 @@ void CpuDevice::reserve_thread_scratch(std::size_t bytes) {
     bytes = round_up(bytes, kAlignBytes);
     scratch_ = allocate(bytes * static_cast<std::size_t>(pool_.n_threads()), MemoryTag::Workspace, "kernel scratch");
     scratch_bytes_ = bytes;
+}
+
+std::byte* CpuDevice::shared_scratch(std::size_t bytes) {
+    if (bytes > shared_scratch_.size_bytes()) {
+        shared_scratch_ = Buffer();
+        shared_scratch_ = allocate(round_up(bytes, kAlignBytes), MemoryTag::Workspace, "kernel scratch");
+    }
+    return shared_scratch_.data();
 }
 
 std::unique_ptr<Stream> CpuDevice::make_stream(StreamKind kind) {
