@@ -20,8 +20,8 @@ namespace slipstream {
 class PieceFn {
 public:
     template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, PieceFn>)
-        PieceFn(F&& fn)  // NOLINT(google-explicit-constructor): passed at call sites as a lambda
+    requires(!std::is_same_v<std::remove_cvref_t<F>, PieceFn>) PieceFn(
+        F&& fn)  // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload): constrained above
         : object_(const_cast<void*>(static_cast<const void*>(&fn))),
           call_([](void* object, std::int64_t begin, std::int64_t end, int thread) {
               (*static_cast<std::remove_reference_t<F>*>(object))(begin, end, thread);

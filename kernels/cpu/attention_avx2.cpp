@@ -18,7 +18,7 @@ namespace {
 constexpr int kPair = 2;
 
 template <DType kType>
-SLIPSTREAM_AVX2 [[gnu::always_inline]] inline __m256 load8(const std::byte* base, std::int64_t index) {
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline __m256 load8(const std::byte* base, std::int64_t index) {
     if constexpr (kType == DType::F32) {
         return _mm256_loadu_ps(reinterpret_cast<const float*>(base) + index);
     } else {

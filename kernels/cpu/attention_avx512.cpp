@@ -13,7 +13,7 @@ namespace {
 
 // Elements [index, index + 16) of `base`, those past the mask as 0.
 template <DType kType>
-SLIPSTREAM_AVX512 [[gnu::always_inline]] inline __m512 load16(const std::byte* base, std::int64_t index,
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 load16(const std::byte* base, std::int64_t index,
                                                               __mmask16 mask) {
     if constexpr (kType == DType::F32) {
         return _mm512_maskz_loadu_ps(mask, reinterpret_cast<const float*>(base) + index);

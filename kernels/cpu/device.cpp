@@ -46,7 +46,8 @@ std::string_view cpu_form_name(CpuForm form) {
 
 CpuForm best_cpu_form() {
 #if defined(__x86_64__)
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    // Every CPU with AVX2 has F16C; clang 14 cannot ask for it.
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         return __builtin_cpu_supports("avx512vnni") ? CpuForm::Avx512Vnni : CpuForm::Avx512;

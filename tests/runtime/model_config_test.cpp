@@ -23,7 +23,9 @@ ModelConfig small() {
     return config;
 }
 
-TEST(ModelConfig, AcceptsAPlainModel) { EXPECT_NO_THROW(validate(small())); }
+TEST(ModelConfig, AcceptsAPlainModel) {
+    EXPECT_NO_THROW(validate(small()));
+}
 
 TEST(ModelConfig, NamesTheFieldThatIsWrong) {
     const auto message = [](auto change) {
@@ -45,7 +47,8 @@ TEST(ModelConfig, NamesTheFieldThatIsWrong) {
     EXPECT_THAT(message([](ModelConfig& c) { c.rms_eps = 0; }), HasSubstr("epsilon"));
     EXPECT_THAT(message([](ModelConfig& c) { c.rope_scaling.factor = 0; }), HasSubstr("factor"));
     EXPECT_THAT(message([](ModelConfig& c) { c.rope_scaling.frequency_divisors = {1.0}; }), HasSubstr("rope factors"));
-    EXPECT_THAT(message([](ModelConfig& c) { c.rope_scaling.kind = RopeScalingKind::LongRope; }), HasSubstr("longrope"));
+    EXPECT_THAT(message([](ModelConfig& c) { c.rope_scaling.kind = RopeScalingKind::LongRope; }),
+                HasSubstr("longrope"));
     EXPECT_THAT(message([](ModelConfig& c) { c.layer_window = {1}; }), HasSubstr("windows"));
 }
 

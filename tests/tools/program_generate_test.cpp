@@ -100,7 +100,7 @@ TEST(Generate, TheSeedDecidesAndThreadsDoNot) {
     const ProgramResult random = run_program(generate({"--prompt", "Once", "--max-tokens", "60"}));
     const std::size_t at = random.err.find("seed ");
     ASSERT_NE(at, std::string::npos) << random.err;
-    const std::string seed = random.err.substr(at + 5, random.err.find('\n', at) - at - 5);
+    const std::string seed = random.err.substr(at + 5, random.err.find(';', at) - at - 5);
     EXPECT_EQ(with(seed.c_str(), "2"), random.out);
 }
 

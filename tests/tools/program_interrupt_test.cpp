@@ -1,6 +1,10 @@
 // Signals and closed pipes: what was generated is kept, and the exit code says what happened.
 #include <signal.h>
 
+#include <chrono>
+#include <functional>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,12 +17,22 @@ namespace {
 
 using testing::HasSubstr;
 
-// Never ends by itself within a test: the stop tokens are rare and the context is long.
+// Fills a context of 8192 tokens: seconds.
 ProgramRun endless(std::vector<std::string> more) {
     ProgramRun run;
-    run.arguments = {"generate", "--prompt", "Once upon a time", "--seed", "3", "--ctx", "100000"};
+    run.arguments = {"generate", "--prompt", "Once upon a time", "--seed", "3"};
     run.arguments.insert(run.arguments.end(), more.begin(), more.end());
     return run;
+}
+
+// Looks again and again, for a minute at most.
+bool comes_true(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
 }
 
 TEST(Interrupt, KeepsTheTextAndTheFigures) {
@@ -42,7 +56,7 @@ TEST(Interrupt, KeepsTheFileOfOutput) {
     const TemporaryFolder folder;
     const std::string text = (folder.path() / "text").string();
     RunningProgram program(endless({"--output", text}));
-    while (file_text(text).size() < 20) usleep(1000);
+    ASSERT_TRUE(comes_true([&] { return file_text(text).size() >= 20; }));
     program.send(SIGINT);
     EXPECT_EQ(program.finish().code, 130);
     EXPECT_GE(file_text(text).size(), 20U);
@@ -68,7 +82,7 @@ TEST(Interrupt, LeavesNoHalfFileOfLogits) {
     const auto n_files = [&] {
         return std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator());
     };
-    while (n_files() < 2) usleep(1000);  // the ids, and the file that is being written
+    ASSERT_TRUE(comes_true([&] { return n_files() == 2; }));  // the ids, and the file that is being written
     program.send(SIGINT);
     EXPECT_EQ(program.finish().code, 130);
     EXPECT_EQ(n_files(), 1);

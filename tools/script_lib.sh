@@ -1,0 +1,76 @@
+# shellcheck shell=bash disable=SC2034  # the package lists are read by the scripts that source this file
+# Shared by tools/quickstart and tools/test (sourced, not run): where the checkout is, which packages are missing and how
+# they get there, and how a build folder is configured. Both scripts configure a folder in the same way, so that running
+# one after the other compiles nothing twice.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+SELF=tools/$(basename "$0")
+JOBS=$(nproc 2>/dev/null || echo 2)
+LOG_DIR=$ROOT/build/log
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "$SELF: $*"; exit 1; }
+
+# quietly NAME COMMAND...: runs the command with its output in build/log/NAME.log; one line tells of a failure.
+quietly() {
+    local name=$1 log=$LOG_DIR/$1.log why
+    shift
+    { mkdir -p "$LOG_DIR" && : >>"$log"; } 2>/dev/null ||
+        die "cannot write to $ROOT/build; give this user the right to, or remove that folder"
+    "$@" >"$log" 2>&1 && return
+    why=$(grep -m 1 -iE 'error|^E: |unable|not found' "$log" || tail -n 1 "$log")
+    die "$name failed: ${why:0:300} (all of it: $log)"
+}
+
+is_installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q ' installed$'; }
+
+# need_packages PACKAGE...: installs what is missing; touches neither apt nor sudo where nothing is.
+need_packages() {
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        say "no apt here: taking these (or their like) for granted: $*"
+        return
+    fi
+    local missing=() package sudo=()
+    for package in "$@"; do is_installed "$package" || missing+=("$package"); done
+    if [ ${#missing[@]} -eq 0 ]; then return; fi
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || die "packages are missing and there is no sudo; as root: apt-get install ${missing[*]}"
+        sudo=(sudo)
+        sudo -v || die "packages are missing and sudo was refused; as root: apt-get install ${missing[*]}"
+    fi
+    say "installing: ${missing[*]}"
+    # A stale or partly unreachable source list need not keep the packages from being found: only the install decides.
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 update >/dev/null 2>&1 || true
+    quietly apt-install "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qy -o DPkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}"
+}
+
+# configure PRESET [CMAKE OPTION...]: a fresh folder gets ccache where it is installed; an existing one keeps its own
+# choice, since changing it would compile everything again.
+configure() {
+    local preset=$1 launcher=()
+    shift
+    if [ ! -e "$ROOT/build/$preset/CMakeCache.txt" ] && command -v ccache >/dev/null; then
+        launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    fi
+    quietly "configure-$preset" cmake -S "$ROOT" --preset "$preset" "${launcher[@]}" "$@"
+}
+
+# build PRESET [TARGET...]: progress on a terminal, a log file otherwise.
+build() {
+    local preset=$1 targets=()
+    shift
+    if [ $# -gt 0 ]; then targets=(--target "$@"); fi
+    if [ -t 2 ]; then
+        cmake --build "$ROOT/build/$preset" -j "$JOBS" "${targets[@]}" >&2 ||
+            die "the $preset build failed; the compiler's words are above"
+    else
+        quietly "build-$preset" cmake --build "$ROOT/build/$preset" -j "$JOBS" "${targets[@]}"
+    fi
+}
+
+PACKAGES_BUILD=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev)
+PACKAGES_TEST=(libgtest-dev libgmock-dev)
+# Version 14 of the two is what the checked-in style is written against; Debian 12 and Ubuntu 24.04 both have it.
+PACKAGES_STYLE=(clang-format-14 clang-tidy-14)
+PACKAGES_FUZZ=(clang libclang-rt-dev)

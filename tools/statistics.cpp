@@ -1,0 +1,95 @@
+#include "tools/statistics.h"
+
+#include <fmt/format.h>
+
+#include "tools/host.h"
+#include "tools/served_model.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+JsonObject plan_json(const ServedModel& served) {
+    const Model& model = *served.model;
+    JsonObject plan;
+    plan.integer("context_tokens", model.context_tokens())
+        .text("kv_type", dtype_name(model.kv_shape().dtype))
+        .integer("threads", served.device->pool().n_threads())
+        .text("instruction_form", served.device->instruction_form())
+        .unsigned_integer("weights_bytes", served.files->total_bytes())
+        .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_shape().dtype, model.context_tokens()));
+    return plan;
+}
+
+std::string_view stop_text(StopReason reason) {
+    switch (reason) {
+        case StopReason::EndToken:
+            return "the model ended the text";
+        case StopReason::StopString:
+            return "a stop text came up";
+        case StopReason::Length:
+            return "--max-tokens is reached";
+        case StopReason::Context:
+            return "the context is full";
+        case StopReason::Interrupt:
+            return "interrupted";
+    }
+    return "?";
+}
+
+}  // namespace
+
+JsonObject statistics_json(const ServedModel& served, const TextGenerationResult& result, const RunFigures& figures) {
+    const auto generated = static_cast<std::int64_t>(result.tokens.size());
+    JsonObject json;
+    json.text("model", served.path.string())
+        .texts("devices", {std::string(served.device->name())})
+        .text("regime", "resident")
+        .object("plan", plan_json(served))
+        .unsigned_integer("seed", figures.seed)
+        .integer("prompt_tokens", result.prompt_tokens)
+        .integer("generated_tokens", generated)
+        .integer("text_bytes", result.text_bytes)
+        .text("stop_reason", stop_reason_name(result.stop_reason))
+        .real("load_seconds", served.load_seconds)
+        .real("first_token_seconds", figures.first_token_seconds)
+        .real("prefill_seconds", result.prefill_seconds)
+        .real("decode_seconds", result.decode_seconds)
+        .real("tokens_per_second", result.tokens_per_second)
+        .integer("passes", result.passes);
+    if (result.passes > 0) {
+        json.real("mean_accepted_tokens", static_cast<double>(generated) / static_cast<double>(result.passes));
+    } else {
+        json.null("mean_accepted_tokens");
+    }
+    JsonObject streamed;
+    streamed.integer("weights_bytes", 0).integer("kv_bytes", 0).reals("link_busy_fraction", {}).reals("link_gib_s", {});
+    JsonObject split;
+    split.real("draft_seconds", result.split.draft)
+        .real("verify_seconds", result.split.verify)
+        .real("commit_seconds", result.split.commit)
+        .real("sample_seconds", result.split.sample)
+        .real("wait_seconds", 0.0);
+    JsonObject peak;
+    peak.integers("device_bytes", {static_cast<std::int64_t>(served.device->budget().peak_bytes())})
+        .integer("pinned_bytes", 0)
+        .unsigned_integer("rss_bytes", peak_resident_bytes());
+    json.real("budget_mean", result.budget_mean)
+        .null("exact")
+        .object("sources", JsonObject())
+        .objects("rungs", {})
+        .object("streamed", streamed)
+        .object("split", split)
+        .null("drafting_hidden_fraction")
+        .object("peak", peak);
+    return json;
+}
+
+std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling) {
+    const std::string seed = sampling.temperature > 0.0 ? fmt::format("seed {}; ", sampling.seed) : "";
+    return fmt::format("{} prompt tokens in {:.2f} s, {} tokens in {:.2f} s ({:.1f} tokens/s); {}{}",
+                       result.prompt_tokens, result.prefill_seconds, result.tokens.size(), result.decode_seconds,
+                       result.tokens_per_second, seed, stop_text(result.stop_reason));
+}
+
+}  // namespace slipstream::tools
