@@ -15,6 +15,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/unpack_codes.h"
 
@@ -44,23 +45,23 @@ SLIPSTREAM_PORTABLE_INLINE void quantize_token(const float* x, std::int64_t k, i
         float d = std::bit_cast<float>(largest) / 127.0F;
         if (d < 0x1p-126F) d = 0.0F;  // its inverse would overflow
         const float inverse = d == 0.0F ? 0.0F : 1.0F / d;
-        std::uint32_t q[32];
-        for (int i = 0; i < 32; ++i)  // adding 1.5 * 2^23 rounds to an integer in the low bits
-            q[i] = std::bit_cast<std::uint32_t>(x[i] * inverse + 0x1.8p23F) - std::bit_cast<std::uint32_t>(0x1.8p23F);
-        std::uint32_t sums[2] = {0, 0};
-        for (int i = 0; i < 16; ++i) {
-            sums[0] += q[i];
-            sums[1] += q[i + 16];
+        std::int32_t q[32];
+        std::int8_t bytes[32];
+        std::int32_t sums[2] = {0, 0};
+        for (int i = 0; i < 32; ++i) {  // adding 1.5 * 2^23 rounds to an integer in the low bits
+            const std::uint32_t bits = std::bit_cast<std::uint32_t>(x[i] * inverse + 0x1.8p23F);
+            q[i] = static_cast<std::int8_t>(bits);
+            bytes[i] = static_cast<std::int8_t>(bits);
         }
+        for (int i = 0; i < 16; ++i) sums[0] += q[i];
+        for (int i = 16; i < 32; ++i) sums[1] += q[i];
         auto* words = reinterpret_cast<std::uint32_t*>(tile) + t;
-        for (int g = 0; g < 8; ++g)
-            words[g * n_tile] = (q[4 * g] & 0xffU) | (q[4 * g + 1] & 0xffU) << 8 | (q[4 * g + 2] & 0xffU) << 16 |
-                                (q[4 * g + 3] & 0xffU) << 24;
-        const auto minus_offset = static_cast<std::uint32_t>(-traits.code_offset);
+        for (int g = 0; g < 8; ++g) std::memcpy(words + g * n_tile, bytes + 4 * g, 4);
+        const int minus_offset = -traits.code_offset;
         const bool halves = traits.scale_run == 16;
-        words[8 * n_tile] = minus_offset * (halves ? sums[0] : sums[0] + sums[1]);
-        words[9 * n_tile] = halves ? minus_offset * sums[1] : 0;
-        const float sum = static_cast<float>(static_cast<std::int32_t>(sums[0] + sums[1]));
+        words[8 * n_tile] = static_cast<std::uint32_t>(minus_offset * (halves ? sums[0] : sums[0] + sums[1]));
+        words[9 * n_tile] = static_cast<std::uint32_t>(halves ? minus_offset * sums[1] : 0);
+        const auto sum = static_cast<float>(sums[0] + sums[1]);
         words[10 * n_tile] = std::bit_cast<std::uint32_t>(d);
         words[11 * n_tile] = std::bit_cast<std::uint32_t>(d * sum);
     }

@@ -77,8 +77,10 @@ SLIPSTREAM_AVX2 void multiply_floats(const FloatTile& tile) {
         const float* x = tile.x;
         for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
             if (half == 0)
-                for (int line = 0; line < kPairBytes<type>; line += 64)
-                    _mm_prefetch(weights + tile.prefetch_bytes + line, _MM_HINT_T0);
+                for (int line = 0; line < kPairBytes<type>; line += 64) {
+                    _mm_prefetch(weights + tile.l2_prefetch_bytes + line, _MM_HINT_T1);
+                    _mm_prefetch(weights + tile.l1_prefetch_bytes + line, _MM_HINT_T0);
+                }
             const Pair w = load_pair<type>(weights, half);
 #pragma GCC unroll 8
             for (int t = 0; t < T; ++t) {
@@ -152,8 +154,10 @@ SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int half) {
     const std::byte* prefetch = tile.prefetch;
     for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes, prefetch += tile.prefetch_bytes) {
         if (half == 0)
-            for (std::int64_t line = 0; line < tile.prefetch_bytes; line += 64)
-                _mm_prefetch(prefetch + line, _MM_HINT_T0);
+            for (std::int64_t line = 0; line < tile.prefetch_bytes; line += 64) {
+                _mm_prefetch(prefetch + kL2PrefetchBytes + line, _MM_HINT_T1);
+                _mm_prefetch(prefetch + kL1PrefetchBytes + line, _MM_HINT_T0);
+            }
         __m256i dots[T];
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + At::kStart0 + 4 * t);
@@ -200,13 +204,14 @@ SLIPSTREAM_AVX2 void multiply_codes(const CodeTile& tile) {
     multiply_half<type, T>(tile, 1);
 }
 
-SLIPSTREAM_AVX2 void quantize(const float* x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
-                              std::byte* tile) {
+SLIPSTREAM_AVX2 void quantize(const float* __restrict x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
+                              std::byte* __restrict tile) {
     quantize_token(x, k, t, n_tile, traits, tile);
 }
 
 template <DType type>
-SLIPSTREAM_AVX2 void unpack(const std::byte* src, std::size_t block_bytes, int n_sub, UnpackedChunk& out) {
+SLIPSTREAM_AVX2 void unpack(const std::byte* __restrict src, std::size_t block_bytes, int n_sub,
+                            UnpackedChunk& __restrict out) {
     unpack_chunk<type>(src, block_bytes, n_sub, out);
 }
 

@@ -63,8 +63,10 @@ SLIPSTREAM_AVX512 void multiply_floats(const FloatTile& tile) {
     const float* x = tile.x;
 #pragma GCC unroll 2
     for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
-        for (int line = 0; line < kPairBytes<type>; line += 64)
-            _mm_prefetch(weights + tile.prefetch_bytes + line, _MM_HINT_T0);
+        for (int line = 0; line < kPairBytes<type>; line += 64) {
+            _mm_prefetch(weights + tile.l2_prefetch_bytes + line, _MM_HINT_T1);
+            _mm_prefetch(weights + tile.l1_prefetch_bytes + line, _MM_HINT_T0);
+        }
         const Pair w = load_pair<type>(weights);
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) even[t] = _mm512_fmadd_ps(w.even, _mm512_set1_ps(x[t]), even[t]);
@@ -83,13 +85,14 @@ SLIPSTREAM_AVX512 void multiply_floats(const FloatTile& tile) {
     }
 }
 
-SLIPSTREAM_AVX512_LOOPS void quantize(const float* x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
-                                      std::byte* tile) {
+SLIPSTREAM_AVX512_LOOPS void quantize(const float* __restrict x, std::int64_t k, int t, int n_tile,
+                                      const CodeTraits& traits, std::byte* __restrict tile) {
     quantize_token(x, k, t, n_tile, traits, tile);
 }
 
 template <DType type>
-SLIPSTREAM_AVX512_LOOPS void unpack(const std::byte* src, std::size_t block_bytes, int n_sub, UnpackedChunk& out) {
+SLIPSTREAM_AVX512_LOOPS void unpack(const std::byte* __restrict src, std::size_t block_bytes, int n_sub,
+                                    UnpackedChunk& __restrict out) {
     unpack_chunk<type>(src, block_bytes, n_sub, out);
 }
 

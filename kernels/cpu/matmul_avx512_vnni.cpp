@@ -44,7 +44,10 @@ SLIPSTREAM_AVX512_VNNI void multiply_codes(const CodeTile& tile) {
     const std::byte* x = tile.x;
     const std::byte* prefetch = tile.prefetch;
     for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes, prefetch += tile.prefetch_bytes) {
-        for (std::int64_t line = 0; line < tile.prefetch_bytes; line += 64) _mm_prefetch(prefetch + line, _MM_HINT_T0);
+        for (std::int64_t line = 0; line < tile.prefetch_bytes; line += 64) {
+            _mm_prefetch(prefetch + kL2PrefetchBytes + line, _MM_HINT_T1);
+            _mm_prefetch(prefetch + kL1PrefetchBytes + line, _MM_HINT_T0);
+        }
         __m512i dots[T];
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + At::kStart0 + 4 * t);

@@ -24,7 +24,6 @@ constexpr std::int64_t kGroupsAtOnce = 4;          // 4 unpacked chunks: 24 KB o
 constexpr std::int64_t kPassTokens = 512;          // tokens whose sums are kept at once: 4 x 512 x 128 bytes of L2
 constexpr std::int64_t kPieceBytes = 64 << 10;     // of weights, taken at once by a thread
 constexpr std::int64_t kPiecesPerThread = 4;       // at least: a late thread delays a quarter of its share
-constexpr std::int64_t kPrefetchBytes = 8 << 10;   // ahead of the weights that are being multiplied
 constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
 
 /// What every thread needs to know of one call.
@@ -159,7 +158,7 @@ private:
                         .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
                         .n_sub = n_sub,
                         .sums = sums + g * floats + (begin - origin) * kLanes,
-                        .prefetch = src + g * group_bytes_ + kPrefetchBytes,
+                        .prefetch = src + g * group_bytes_,
                         .prefetch_bytes = i == tile ? chunk_bytes / n_sub : 0});
         }
     }
@@ -180,7 +179,8 @@ private:
                         .x = x + k * width,
                         .k = std::min<std::int64_t>(kChunkElements, k_ - k),
                         .sums = sums + g * floats + (begin - origin) * kFloatChains * kLanes,
-                        .prefetch_bytes = i == tile ? kPrefetchBytes : 0});
+                        .l2_prefetch_bytes = i == tile ? kL2PrefetchBytes : 0,
+                        .l1_prefetch_bytes = i == tile ? kL1PrefetchBytes : 0});
         }
     }
 

@@ -14,6 +14,11 @@
 namespace slipstream::cpu {
 
 inline constexpr int kMaxTileTokens = 8;
+/// Weights are fetched into L2 this far ahead of the kernel, and into L1 a little ahead. One step into L1 alone holds
+/// one of its few fill buffers for the whole way from memory (numbers: kernels/README.md).
+inline constexpr std::int64_t kL2PrefetchBytes = 16 << 10;
+inline constexpr std::int64_t kL1PrefetchBytes = 1 << 10;
+
 inline constexpr int kFloatTypes = 3;   // F32, F16, BF16: the first of DType
 inline constexpr int kFloatChains = 2;  // sums of an output over even and odd k
 
@@ -22,16 +27,17 @@ struct FloatTile {
     const std::byte* weights;  // packed, `k` elements
     const float* x;            // [k, T]
     std::int64_t k;
-    float* sums;                  // [kFloatChains, T, 16]
-    std::int64_t prefetch_bytes;  // so far ahead of each read weights are fetched; 0: not
+    float* sums;                     // [kFloatChains, T, 16]
+    std::int64_t l2_prefetch_bytes;  // so far ahead of each read weights are fetched into L2; 0: not
+    std::int64_t l1_prefetch_bytes;  // and from there into L1
 };
 struct CodeTile {
     const UnpackedChunk* weights;
     const std::byte* x;  // [n_sub] blocks of T tokens (activations.h)
     int n_sub;
-    float* sums;                // [T, 16]
-    const std::byte* prefetch;  // fetched while computing: `prefetch_bytes` from here for each sub-block
-    std::int64_t prefetch_bytes;
+    float* sums;                  // [T, 16]
+    const std::byte* prefetch;    // the packed chunk: from kL2PrefetchBytes and kL1PrefetchBytes behind here on,
+    std::int64_t prefetch_bytes;  // so many bytes are fetched while each sub-block is computed; 0: none
 };
 
 struct InterleavedForm {

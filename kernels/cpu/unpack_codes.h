@@ -1,7 +1,8 @@
 // Packed weights (interleaved.h) to what the integer kernels multiply: unsigned 8-bit codes, four k of a row in a
 // 32-bit lane, with their scales as float. Plain loops over words, which each form compiles for itself
 // (always_inline into a function with its target attributes): bit operations and exact conversions, so the same bits
-// everywhere.
+// everywhere. Loops over the 16 rows are kept from being unrolled: GCC 12 vectorises them as loops, not as unrolled
+// code.
 #pragma once
 
 #include <bit>
@@ -64,6 +65,7 @@ SLIPSTREAM_PORTABLE_INLINE Words words_at(const std::byte* src) {
 /// 16 binary16 to float, exactly, by selects instead of branches. A subnormal is 2^-14 (1 + m) - 2^-14.
 SLIPSTREAM_PORTABLE_INLINE void halves_to_float(const std::byte* src, float (&out)[16]) {
     const auto* halves = reinterpret_cast<const std::uint16_t*>(src);
+#pragma GCC unroll 1
     for (int r = 0; r < 16; ++r) {
         const std::uint32_t bits = halves[r];
         const std::uint32_t exponent = bits & 0x7c00U;
@@ -79,6 +81,7 @@ SLIPSTREAM_PORTABLE_INLINE void halves_to_float(const std::byte* src, float (&ou
 SLIPSTREAM_PORTABLE_INLINE void scale_bytes(const float (&factor)[16], const std::uint32_t (&words)[16], int bias,
                                             float (*out)[16]) {
     for (int i = 0; i < 4; ++i)
+#pragma GCC unroll 1
         for (int r = 0; r < 16; ++r)
             out[i][r] = factor[r] * static_cast<float>(static_cast<int>((words[r] >> (8 * i)) & 0xffU) - bias);
 }
@@ -86,6 +89,7 @@ SLIPSTREAM_PORTABLE_INLINE void scale_bytes(const float (&factor)[16], const std
 /// Codes of words [0, 4) of 16 rows: low nibbles are k 0-15, high ones k 16-31.
 SLIPSTREAM_PORTABLE_INLINE void nibble_words(Words from, std::uint32_t (&codes)[8][16]) {
     for (int w = 0; w < 4; ++w)
+#pragma GCC unroll 1
         for (int r = 0; r < 16; ++r) {
             codes[w][r] = from[w][r] & 0x0f0f0f0fU;
             codes[w + 4][r] = (from[w][r] >> 4) & 0x0f0f0f0fU;
@@ -101,6 +105,7 @@ SLIPSTREAM_PORTABLE_INLINE void scales_and_mins(const std::byte* src, UnpackedCh
     const Words packed = words_at(src + 64);
     std::uint32_t scales[2][16];
     std::uint32_t mins[2][16];
+#pragma GCC unroll 1
     for (int r = 0; r < 16; ++r) {
         minus_dmin[r] = -minus_dmin[r];
         const std::uint32_t a = packed[0][r];
@@ -126,10 +131,12 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block(const std::byte* src, int s, Unpack
     Words words = words_at(src + (kTwoHalves ? 64 : 32));
     if constexpr (type == DType::Q8_0) {
         for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
             for (int r = 0; r < 16; ++r) out.codes[s][w][r] = words[w][r];
     } else if constexpr (type == DType::Q5_0 || type == DType::Q5_1) {
         nibble_words(words + 1, out.codes[s]);
         for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
             for (int r = 0; r < 16; ++r) out.codes[s][w][r] |= ((words[0][r] >> w) & 0x01010101U) << 4;
     } else {
         nibble_words(words, out.codes[s]);
@@ -142,6 +149,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q4_K>(const std::byte* src, 
     const Words words = words_at(src + 64 + 3 * 64);
     for (int pair = 0; pair < 4; ++pair)
         for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
             for (int r = 0; r < 16; ++r) {
                 out.codes[2 * pair][w][r] = words[8 * pair + w][r] & 0x0f0f0f0fU;
                 out.codes[2 * pair + 1][w][r] = (words[8 * pair + w][r] >> 4) & 0x0f0f0f0fU;
@@ -155,6 +163,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q5_K>(const std::byte* src, 
     const Words words = high + 8;
     for (int pair = 0; pair < 4; ++pair)
         for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
             for (int r = 0; r < 16; ++r) {
                 const std::uint32_t h = high[w][r] >> (2 * pair);
                 const std::uint32_t q = words[8 * pair + w][r];
@@ -172,6 +181,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q6_K>(const std::byte* src, 
     const Words scales = high + 16;
     for (int i = 0; i < 4; ++i) {
         std::uint32_t unsigned_scales[16];
+#pragma GCC unroll 1
         for (int r = 0; r < 16; ++r) unsigned_scales[r] = scales[i][r] ^ 0x80808080U;
         scale_bytes(d, unsigned_scales, 128, out.scale + 4 * i);
     }
@@ -179,6 +189,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q6_K>(const std::byte* src, 
         const int half = g / 4;
         const int part = g % 4;
         for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
             for (int r = 0; r < 16; ++r)
                 out.codes[g][w][r] = ((low[16 * half + 8 * (part % 2) + w][r] >> (4 * (part / 2))) & 0x0f0f0f0fU) |
                                      (((high[8 * half + w][r] >> (2 * part)) & 0x03030303U) << 4);
@@ -194,6 +205,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q3_K>(const std::byte* src, 
     const Words packed = low + 16;
     for (int i = 0; i < 4; ++i) {  // unpack_q3_scales (block_fields.h)
         std::uint32_t scales[16];
+#pragma GCC unroll 1
         for (int r = 0; r < 16; ++r)
             scales[r] =
                 ((packed[i % 2][r] >> (4 * (i / 2))) & 0x0f0f0f0fU) | (((packed[2][r] >> (2 * i)) & 0x03030303U) << 4);
@@ -201,6 +213,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q3_K>(const std::byte* src, 
     }
     for (int g = 0; g < 8; ++g)
         for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
             for (int r = 0; r < 16; ++r)
                 out.codes[g][w][r] = ((low[8 * (g / 4) + w][r] >> (2 * (g % 4))) & 0x03030303U) |
                                      (((high[w][r] >> g) & 0x01010101U) << 2);
