@@ -49,8 +49,9 @@ public:
         return scratch_.data() + static_cast<std::size_t>(thread) * scratch_bytes_;
     }
 
-    /// At least `bytes`, 64-byte aligned, for what the threads of one op share; as reserve_thread_scratch otherwise.
-    [[nodiscard]] std::byte* shared_scratch(std::size_t bytes);
+    /// The same for one region that an op's pieces share. Not to be used by two ops at once.
+    void reserve_shared_scratch(std::size_t bytes);
+    [[nodiscard]] std::byte* shared_scratch() const { return shared_scratch_.data(); }
 
 private:
     CpuForm form_;

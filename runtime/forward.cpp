@@ -46,7 +46,7 @@ TensorView Forward::activation(const Buffer& buffer, std::int64_t n_rows, std::i
 }
 
 ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                             std::span<const std::int32_t> logit_tokens, const std::atomic<bool>* cancel) {
+                             std::span<const std::int32_t> logit_tokens, const PassWatch& watch) {
     const ModelConfig& config = model_->config();
     const auto n = static_cast<std::int64_t>(tokens.size());
     const auto n_rows = static_cast<std::int64_t>(logit_tokens.size());
@@ -61,7 +61,8 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
                         .magnitude = model_->rope().magnitude,
                         .cos_sin = activation(cos_sin_, n, config.n_rotated)});
     for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
-        if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return {};
+        if (watch.cancel != nullptr && watch.cancel->load(std::memory_order_relaxed)) return {};
+        if (layer > 0 && watch.on_layers_done) watch.on_layers_done(layer);
         attention_block(cache, layer, nodes);
         feed_forward_block(layer, n);
     }

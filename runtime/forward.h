@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -14,6 +15,12 @@
 #include "runtime/model.h"
 
 namespace slipstream {
+
+/// What a caller hears of a running pass, between two layers.
+struct PassWatch {
+    const std::atomic<bool>* cancel = nullptr;           // turns true: the pass is given up
+    std::function<void(std::int64_t)> on_layers_done{};  // layers done, before each but the first
+};
 
 struct ForwardLimits {
     std::int64_t max_tokens = 512;  // of one pass
@@ -26,14 +33,15 @@ public:
     Forward(const Model& model, const ForwardLimits& limits);
 
     [[nodiscard]] const ForwardLimits& limits() const { return limits_; }
+    [[nodiscard]] std::int64_t n_layers() const { return model_->config().n_layers; }
 
     /// Runs tokens[i] at scratch node nodes[i] of `cache` (made by add_node, parents before children in this or an
     /// earlier pass). Their KV rows are in scratch afterwards. Returns the logits [logit_tokens.size(), vocab] of the
     /// tokens with the indices `logit_tokens`, valid until the next call. Each token in [0, vocab). E1: a token's
-    /// logits depend on its path alone, bit for bit. Where *cancel turns true between two layers the pass is given up
-    /// and an empty view returned; its rows are then undefined, and the caller drops the nodes.
+    /// logits depend on its path alone, bit for bit. Where *watch.cancel turns true between two layers the pass is
+    /// given up and an empty view returned; its rows are then undefined, and the caller drops the nodes.
     ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                        std::span<const std::int32_t> logit_tokens, const std::atomic<bool>* cancel = nullptr);
+                        std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {});
 
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
 

@@ -46,9 +46,9 @@ void GenerationLoop::begin(std::vector<TokenId> prompt) {
     if (n == 0) throw RequestError("an empty prompt, and the model has no beginning-of-text token; give it some text");
     if (n >= cache_->context_tokens())
         throw RequestError(
-            fmt::format("the prompt is {} tokens long, the context holds {} with room for at least one "
-                        "more; shorten it or raise --ctx",
-                        n, cache_->context_tokens()));
+            fmt::format("the prompt is {} tokens long and needs a context of {} at least; it is {}: shorten "
+                        "the prompt or raise --ctx",
+                        n, n + 1, cache_->context_tokens()));
     CHECK(cache_->n_committed() < n, "{} positions cached, a prompt of {}", cache_->n_committed(), n);
     cache_->forget();
     text_ = std::move(prompt);
@@ -57,25 +57,34 @@ void GenerationLoop::begin(std::vector<TokenId> prompt) {
     guesser_->observe({.text = text_, .n_new = n});
 }
 
-bool GenerationLoop::prefill(const std::function<void(std::int64_t, std::int64_t)>& on_progress,
-                             const std::atomic<bool>* cancel) {
+// Layers of a pass over `n_tokens` of prompt as prompt tokens; a pass over one token says nothing.
+PassWatch GenerationLoop::watch_of(std::int64_t n_tokens, const PromptProgress& on_progress,
+                                   const std::atomic<bool>* cancel) const {
+    if (!on_progress || n_tokens < 2) return {.cancel = cancel};
+    return {.cancel = cancel, .on_layers_done = [this, n_tokens, &on_progress](std::int64_t layers) {
+                on_progress(cache_->n_committed() + n_tokens * layers / forward_->n_layers(),
+                            static_cast<std::int64_t>(text_.size()));
+            }};
+}
+
+bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
     const auto total = static_cast<std::int64_t>(text_.size());
     for (;;) {
         const std::int64_t border = (cache_->n_committed() / kPrefillPieceTokens + 1) * kPrefillPieceTokens;
         if (border >= total) return true;
-        if (!feed_piece(border, cancel)) return false;
+        if (!feed_piece(border, on_progress, cancel)) return false;
         if (on_progress) on_progress(cache_->n_committed(), total);
     }
 }
 
 // Commits text [n_committed, end) to the cache.
-bool GenerationLoop::feed_piece(std::int64_t end, const std::atomic<bool>* cancel) {
+bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
     const std::int64_t begin = cache_->n_committed();
     pass_nodes_.clear();
     NodeId above = kCommittedTip;
     for (std::int64_t i = begin; i < end; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
     const std::span<const TokenId> tokens(text_.data() + begin, static_cast<std::size_t>(end - begin));
-    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, cancel));
+    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(end - begin, on_progress, cancel)));
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
         cache_->forget();
         return false;
@@ -84,11 +93,12 @@ bool GenerationLoop::feed_piece(std::int64_t end, const std::atomic<bool>* cance
     return true;
 }
 
-std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel) {
+std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel,
+                                              const PromptProgress& on_progress) {
     const auto n_text = static_cast<std::int64_t>(text_.size());
     max_new_tokens = std::min(max_new_tokens, room());
     if (max_new_tokens < 1) return {};
-    if (!prefill({}, cancel)) return {};
+    if (!prefill(on_progress, cancel)) return {};
 
     Laps laps;
     tree_.reset(text_.back());
@@ -112,7 +122,8 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     }
     logit_tokens_.resize(static_cast<std::size_t>(tree_.size()));
     std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));
-    const ConstTensorView logits = forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, cancel);
+    const ConstTensorView logits =
+        forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, watch_of(n_missing, on_progress, cancel));
     if (logits.empty()) {
         cache_->forget();
         return {};

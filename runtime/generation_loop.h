@@ -39,6 +39,9 @@ struct LoopSeconds {
     return forward_limits_for(budget).max_tokens;
 }
 
+/// Hears of prompt tokens done and in all, after each layer and piece; tokens inside a piece count by its layers done.
+using PromptProgress = std::function<void(std::int64_t, std::int64_t)>;
+
 class GenerationLoop {
 public:
     /// All references must outlive the loop; they may be shared by loops that run one after the other.
@@ -48,15 +51,15 @@ public:
     /// shorter: the caller truncates. Throws RequestError where the prompt is empty or leaves no room in the context.
     void begin(std::vector<TokenId> prompt);
 
-    /// Feeds the prompt but for its last piece. `on_progress(done, total)` in tokens, after each piece. False where
-    /// *cancel turned true; calling again continues.
-    bool prefill(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {},
-                 const std::atomic<bool>* cancel = nullptr);
+    /// Feeds the prompt but for its last piece. False where *cancel turned true; calling again continues.
+    bool prefill(const PromptProgress& on_progress = {}, const std::atomic<bool>* cancel = nullptr);
 
     /// One pass: feeds what the cache lacks with a tree of guesses below it, commits the accepted path, and returns the
     /// new tokens, 1 to max_new_tokens of them; an end token can only be the last. Nothing where *cancel turned true
     /// (no state has changed then) or the context is full. Valid until the next call.
-    [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr);
+    /// The first step feeds the rest of the prompt: `on_progress` hears of that.
+    [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
+                                                const PromptProgress& on_progress = {});
 
     [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
     /// Tokens that the context still has room for.
@@ -68,7 +71,9 @@ public:
     [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
 
 private:
-    [[nodiscard]] bool feed_piece(std::int64_t end, const std::atomic<bool>* cancel);
+    [[nodiscard]] bool feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] PassWatch watch_of(std::int64_t n_tokens, const PromptProgress& on_progress,
+                                     const std::atomic<bool>* cancel) const;
 
     Forward* forward_;
     KvCache* cache_;

@@ -227,8 +227,8 @@ CommandSpec generate_command() {
                     context_option(),
                     kv_type_option()},
         .run = run_generate};
-    for (OptionSpec& option : device_options()) command.options.push_back(std::move(option));
-    for (OptionSpec& option : sampling_option_specs()) command.options.push_back(std::move(option));
+    for (const OptionSpec& option : device_options()) command.options.push_back(option);
+    for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(option);
     command.options.insert(
         command.options.end(),
         {{"draft", "--draft", "LIST", "Sources that guess: none, auto (this version has none) [none]"},

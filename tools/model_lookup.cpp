@@ -80,7 +80,7 @@ fs::path inside_directory(const fs::path& directory) {
 
 fs::path resolve_model(std::string_view model, const std::function<ModelStores()>& find_stores) {
     std::error_code error;
-    const fs::path path(model);
+    fs::path path(model);
     const fs::file_status status = fs::status(path, error);
     if (fs::is_directory(status)) return inside_directory(path);
     if (fs::exists(status)) return path;
@@ -117,7 +117,7 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
 fs::path bundled_model(const fs::path& program_folder) {
     for (const char* way : {"../../tools/demo_model/target", "../share/slipstream/demo_model/target"}) {
         std::error_code error;
-        const fs::path folder = (program_folder / way).lexically_normal();
+        fs::path folder = (program_folder / way).lexically_normal();
         if (fs::exists(folder / "config.json", error)) return folder;
     }
     return {};

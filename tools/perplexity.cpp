@@ -56,7 +56,7 @@ public:
                 nodes_.push_back(above = cache_.add_node(above));
                 rows_.push_back(static_cast<std::int32_t>(i));
             }
-            const ConstTensorView logits = forward_.run(cache_, part, nodes_, rows_, &cancel_flag());
+            const ConstTensorView logits = forward_.run(cache_, part, nodes_, rows_, {.cancel = &cancel_flag()});
             throw_if_interrupted();
             for (std::size_t i = 0; i < part.size(); ++i)
                 on_logits(begin + i, std::span(float_row(logits, static_cast<std::int64_t>(i)),
@@ -220,7 +220,7 @@ CommandSpec perplexity_command() {
                     context_option(),
                     kv_type_option()},
         .run = run_perplexity};
-    for (OptionSpec& option : device_options()) command.options.push_back(std::move(option));
+    for (const OptionSpec& option : device_options()) command.options.push_back(option);
     return command;
 }
 

@@ -1,8 +1,10 @@
 #include "kernels/base/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "kernels/base/check.h"
+#include "kernels/base/error.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -29,10 +31,21 @@ void relax() {
 ThreadPool::ThreadPool(int n_threads) {
     CHECK(n_threads >= 1 && n_threads <= 1024, "n_threads {}", n_threads);
     workers_.reserve(static_cast<std::size_t>(n_threads - 1));
-    for (int i = 1; i < n_threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
+    try {
+        for (int i = 1; i < n_threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
+    } catch (const std::system_error& error) {
+        const std::size_t started = workers_.size() + 1;
+        stop();
+        throw OutOfBudget(fmt::format("the system starts {} of {} threads ({}); ask for fewer (--threads)", started,
+                                      n_threads, error.what()));
+    }
 }
 
 ThreadPool::~ThreadPool() {
+    stop();
+}
+
+void ThreadPool::stop() {
     stop_.store(true, std::memory_order_release);
     state_.fetch_add(kNextJob, std::memory_order_release);
     state_.notify_all();

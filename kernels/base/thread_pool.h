@@ -35,7 +35,8 @@ private:
 
 class ThreadPool {
 public:
-    /// `n_threads` >= 1 in all, the caller of run() included; n_threads - 1 workers are started.
+    /// `n_threads` >= 1 in all, the caller of run() included; n_threads - 1 workers are started. Throws OutOfBudget
+    /// where the system does not start that many.
     explicit ThreadPool(int n_threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
@@ -48,6 +49,7 @@ public:
     void run(std::int64_t n_items, std::int64_t piece, PieceFn fn);
 
 private:
+    void stop();  // ends and joins the workers that run
     void worker_loop(int thread);
     void take_pieces(int thread);
 

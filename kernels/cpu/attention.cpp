@@ -1,20 +1,15 @@
-// The driver of attention on the CPU: which slots a query sees, where their rows lie, and the fold over chunks.
+// The driver of attention on the CPU: units of work, and the fold over their chunks.
 //
-// A unit of work is one kv head and a run of tokens whose query heads share it. For each step of 64 slots the rows come
-// straight from the chunk where all of them are committed; otherwise they are gathered by position into a tile, which
-// the next token of the unit inherits: only the slots where its path differs are copied again. Queries that see the
-// same slots of the same tile are reduced four at a time. Nothing of this touches the arithmetic of a query.
+// Many units: a thread takes whole units and folds each chunk as soon as it is reduced. Few units (one token, few kv
+// heads, many threads): (unit, chunk) pairs are reduced in parallel into partial states, a wave of chunks at a time,
+// which are then folded in the same order. Both ways do the same arithmetic, so the choice changes no bit.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <limits>
-#include <span>
 
 #include "kernels/base/checked_math.h"
-#include "kernels/cpu/attention_step.h"
-#include "kernels/cpu/kv_layout.h"
+#include "kernels/cpu/attention_unit.h"
 #include "kernels/cpu_device.h"
 
 namespace slipstream::cpu {
@@ -22,222 +17,149 @@ namespace slipstream::cpu {
 namespace {
 
 constexpr std::int64_t kQueriesPerUnit = 64;
+constexpr std::int64_t kUnitsPerThread = 2;               // fewer units than this: chunks are dealt out as well
+constexpr std::size_t kWaveBytes = std::size_t{1} << 20;  // of partial states
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Where one thread keeps its unit: tiles of a step, and per query two states (chunk, total) with their sums.
-struct Scratch {
-    std::byte* k_tile;  // [head_dim][64]
-    std::byte* v_tile;  // [64][head_dim]
-    QueryState* chunk;  // [n_queries]
-    QueryState* total;  // [n_queries]
-    float* sums;        // [2 * n_queries][head_dim]
+// States of a unit's queries with the sums behind them.
+std::size_t states_bytes(std::int64_t n_queries, std::int64_t head_dim) {
+    return static_cast<std::size_t>(n_queries) *
+           (sizeof(QueryState) + round_up<std::size_t>(static_cast<std::size_t>(head_dim) * sizeof(float), 64));
+}
 
-    static std::size_t tile_bytes(const KvShape& shape) {
-        return round_up(row_bytes(shape.dtype, kStepTokens * shape.head_dim), std::size_t{64});
-    }
-    static std::size_t bytes(const KvShape& shape, std::int64_t n_queries) {
-        const auto n = static_cast<std::size_t>(n_queries);
-        return 2 * tile_bytes(shape) + round_up(2 * n * sizeof(QueryState), std::size_t{64}) +
-               2 * n * static_cast<std::size_t>(shape.head_dim) * sizeof(float);
-    }
-    Scratch(std::byte* memory, const KvShape& shape, std::int64_t n_queries)
-        : k_tile(memory),
-          v_tile(memory + tile_bytes(shape)),
-          chunk(reinterpret_cast<QueryState*>(memory + 2 * tile_bytes(shape))),
-          total(chunk + n_queries),
-          sums(reinterpret_cast<float*>(
-              memory + 2 * tile_bytes(shape) +
-              round_up(2 * static_cast<std::size_t>(n_queries) * sizeof(QueryState), std::size_t{64}))) {}
-};
+QueryState* place_states(std::byte* memory, const AttentionUnit& unit, std::int64_t head_dim) {
+    auto* states = reinterpret_cast<QueryState*>(memory);
+    auto* sums = reinterpret_cast<float*>(memory + static_cast<std::size_t>(unit.n_queries()) * sizeof(QueryState));
+    const std::int64_t stride = round_up<std::int64_t>(head_dim, 16);
+    for (std::int64_t i = 0; i < unit.n_queries(); ++i)
+        states[i] = {unit.q(i), sums + i * stride, kMinusInfinity, 0.0F};
+    return states;
+}
 
-class Unit {
+class Attention {
 public:
-    Unit(const AttentionArgs& args, ReduceStep reduce, const Scratch& scratch, std::int64_t head,
-         std::int64_t first_token, std::int64_t n_tokens)
-        : args_(args),
+    Attention(ExecRef exec, const AttentionArgs& args, ReduceStep reduce)
+        : device_(static_cast<CpuDevice&>(exec.device)),
+          args_(args),
           reduce_(reduce),
-          scratch_(scratch),
-          head_(head),
+          d_(args.shape.head_dim),
           group_(args.n_q_heads / args.shape.n_kv_heads),
-          first_token_(first_token),
-          n_tokens_(n_tokens) {}
+          tokens_per_unit_(std::max<std::int64_t>(1, kQueriesPerUnit / group_)),
+          n_units_(args.shape.n_kv_heads * ceil_div(args.q.rows(), tokens_per_unit_)),
+          unit_states_bytes_(
+              round_up(states_bytes(std::min(tokens_per_unit_, args.q.rows()) * group_, d_), std::size_t{64})) {}
 
     void run() {
-        const std::int64_t d = args_.shape.head_dim;
+        device_.reserve_thread_scratch(2 * attention_tile_bytes(args_.shape) + 2 * unit_states_bytes_);
         std::int64_t first_chunk = std::numeric_limits<std::int64_t>::max();
         std::int64_t last_chunk = 0;
-        for (std::int64_t i = 0; i < n_tokens_; ++i) {
-            first_chunk = std::min(first_chunk, lowest_visible(i) / kChunkTokens);
-            last_chunk = std::max(last_chunk, position(i) / kChunkTokens);
+        for (std::int64_t i = 0; i < n_units_; i += args_.shape.n_kv_heads) {
+            const AttentionUnit unit = unit_at(i, 0);
+            first_chunk = std::min(first_chunk, unit.first_chunk());
+            last_chunk = std::max(last_chunk, unit.last_chunk());
         }
-        for (std::int64_t i = 0; i < n_queries(); ++i) {
-            const float* q = float_row(args_.q, first_token_ + i / group_) + (head_ * group_ + i % group_) * d;
-            scratch_.total[i] = {q, scratch_.sums + i * d, kMinusInfinity, 0.0F};
-            scratch_.chunk[i] = {q, scratch_.sums + (n_queries() + i) * d, kMinusInfinity, 0.0F};
-            std::fill_n(scratch_.total[i].o, d, 0.0F);
-        }
-        for (std::int64_t chunk = first_chunk; chunk <= last_chunk; ++chunk) run_chunk(chunk);
-        for (std::int64_t i = 0; i < n_queries(); ++i) {
-            float* out = float_row(args_.out, first_token_ + i / group_) + (head_ * group_ + i % group_) * d;
-            for (std::int64_t e = 0; e < d; ++e) out[e] = scratch_.total[i].o[e] / scratch_.total[i].l;
+        const int n_threads = device_.pool().n_threads();
+        if (n_threads > 1 && n_units_ < kUnitsPerThread * n_threads && last_chunk > first_chunk) {
+            run_by_chunk(first_chunk, last_chunk);
+        } else {
+            run_by_unit();
         }
     }
 
 private:
-    [[nodiscard]] std::int64_t n_queries() const { return n_tokens_ * group_; }
-    [[nodiscard]] std::int64_t position(std::int64_t i) const { return args_.positions[first_token_ + i]; }
-    [[nodiscard]] std::int64_t lowest_visible(std::int64_t i) const {
-        return args_.window == 0 ? 0 : std::max<std::int64_t>(0, position(i) - args_.window + 1);
+    [[nodiscard]] AttentionUnit unit_at(std::int64_t index, int thread) const {
+        const std::int64_t first = index / args_.shape.n_kv_heads * tokens_per_unit_;
+        return {args_,
+                reduce_,
+                device_.thread_scratch(thread),
+                index % args_.shape.n_kv_heads,
+                first,
+                std::min(tokens_per_unit_, args_.q.rows() - first)};
     }
 
-    void run_chunk(std::int64_t chunk) {
-        const std::int64_t d = args_.shape.head_dim;
-        for (std::int64_t i = 0; i < n_queries(); ++i) {
-            QueryState& state = scratch_.chunk[i];
-            state.m = kMinusInfinity;
-            state.l = 0.0F;
-            std::fill_n(state.o, d, 0.0F);
-        }
-        for (std::int64_t step = 0; step < kStepsPerChunk; ++step) run_step(chunk, step);
-        for (std::int64_t i = 0; i < n_queries(); ++i)
-            if (scratch_.chunk[i].m != kMinusInfinity) fold(scratch_.total[i], scratch_.chunk[i], d);
+    // Fresh totals of a unit.
+    QueryState* start_totals(std::byte* memory, const AttentionUnit& unit) const {
+        QueryState* totals = place_states(memory, unit, d_);
+        for (std::int64_t i = 0; i < unit.n_queries(); ++i) std::fill_n(totals[i].o, d_, 0.0F);
+        return totals;
+    }
+    void fold(QueryState* totals, const QueryState* chunk, std::int64_t n_queries) const {
+        for (std::int64_t i = 0; i < n_queries; ++i) fold_chunk(totals[i], chunk[i], d_);
+    }
+    void write_out(const AttentionUnit& unit, const QueryState* totals) const {
+        for (std::int64_t i = 0; i < unit.n_queries(); ++i)
+            for (std::int64_t e = 0; e < d_; ++e) unit.out(i)[e] = totals[i].o[e] / totals[i].l;
     }
 
-    // total <- total and chunk, both weighed against the larger maximum.
-    static void fold(QueryState& total, const QueryState& chunk, std::int64_t d) {
-        const float m = std::max(total.m, chunk.m);
-        const float keep = exp_float(total.m - m);
-        const float take = exp_float(chunk.m - m);
-        total.m = m;
-        total.l = total.l * keep + chunk.l * take;
-        for (std::int64_t e = 0; e < d; ++e) total.o[e] = total.o[e] * keep + chunk.o[e] * take;
+    void run_by_unit() {
+        device_.pool().run(n_units_, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+            for (std::int64_t index = begin; index < end; ++index) {
+                AttentionUnit unit = unit_at(index, thread);
+                std::byte* states = device_.thread_scratch(thread) + 2 * attention_tile_bytes(args_.shape);
+                QueryState* totals = start_totals(states, unit);
+                QueryState* chunk_states = place_states(states + unit_states_bytes_, unit, d_);
+                for (std::int64_t chunk = unit.first_chunk(); chunk <= unit.last_chunk(); ++chunk) {
+                    unit.reduce_chunk(chunk, chunk_states);
+                    fold(totals, chunk_states, unit.n_queries());
+                }
+                write_out(unit, totals);
+            }
+        });
     }
 
-    void run_step(std::int64_t chunk, std::int64_t step) {
-        const std::int64_t base = chunk * kChunkTokens + step * kStepTokens;
-        const bool all_committed = base + kStepTokens <= args_.n_committed;
-        AttentionStep view{.k = scratch_.k_tile,
-                           .v = scratch_.v_tile,
-                           .dtype = args_.shape.dtype,
-                           .head_dim = args_.shape.head_dim,
-                           .first_slot = 0,
-                           .end_slot = 0,
-                           .scale = args_.scale};
-        if (all_committed) {
-            const std::byte* data = args_.chunks[chunk];
-            view.k = data + k_step_offset(args_.shape, head_, step);
-            view.v = data + v_row_offset(args_.shape, head_, step * kStepTokens);
-        }
-        bool tile_started = false;
-        std::array<QueryState*, kMaxBatch> batch{};
-        int n_batch = 0;
-        const auto flush = [&] {
-            if (n_batch > 0) reduce_(view, batch.data(), n_batch);
-            n_batch = 0;
+    void run_by_chunk(std::int64_t first_chunk, std::int64_t last_chunk) {
+        const std::int64_t n_chunks = last_chunk - first_chunk + 1;
+        const std::size_t chunk_bytes = static_cast<std::size_t>(n_units_) * unit_states_bytes_;
+        const auto wave = std::clamp<std::int64_t>(static_cast<std::int64_t>(kWaveBytes / chunk_bytes), 1, n_chunks);
+        device_.reserve_shared_scratch(static_cast<std::size_t>(wave + 1) * chunk_bytes);
+        std::byte* totals = device_.shared_scratch();  // [n_units], then the wave's partials [wave, n_units]
+        const auto states_of = [&](std::int64_t slice, std::int64_t index) {
+            return totals + static_cast<std::size_t>(slice * n_units_ + index) * unit_states_bytes_;
         };
-        for (std::int64_t i = 0; i < n_tokens_; ++i) {
-            const auto first = static_cast<int>(std::clamp<std::int64_t>(lowest_visible(i) - base, 0, kStepTokens));
-            const auto end = static_cast<int>(std::clamp<std::int64_t>(position(i) + 1 - base, 0, kStepTokens));
-            if (first >= end) continue;
-            if (first != view.first_slot || end != view.end_slot) flush();
-            if (!all_committed) {
-                if (!tile_started) start_tile(chunk, step);
-                tile_started = true;
-                follow_path(first_token_ + i, base, end, flush);
-            }
-            view.first_slot = first;
-            view.end_slot = end;
-            for (std::int64_t g = 0; g < group_; ++g) {
-                batch[static_cast<std::size_t>(n_batch++)] = &scratch_.chunk[i * group_ + g];
-                if (n_batch == kMaxBatch) flush();
-            }
-        }
-        flush();
-    }
-
-    // The committed slots of a step that is not wholly committed; the others are empty until a path fills them.
-    void start_tile(std::int64_t chunk, std::int64_t step) {
-        const KvShape& shape = args_.shape;
-        const std::int64_t base = chunk * kChunkTokens + step * kStepTokens;
-        const std::size_t tile = row_bytes(shape.dtype, kStepTokens * shape.head_dim);
-        const std::int64_t n_present = std::max<std::int64_t>(0, args_.n_committed - base);
-        if (n_present > 0) {
-            const std::byte* data = args_.chunks[chunk];
-            std::memcpy(scratch_.k_tile, data + k_step_offset(shape, head_, step), tile);
-            std::memcpy(scratch_.v_tile, data + v_row_offset(shape, head_, step * kStepTokens),
-                        row_bytes(shape.dtype, n_present * shape.head_dim));
-        } else {
-            std::memset(scratch_.k_tile, 0, tile);
-        }
-        tile_rows_.fill(kNoRow);
-    }
-
-    // Puts the scratch rows of the token's path into their slots, below `end`. Calls `flush` before the first change.
-    template <typename Flush>
-    void follow_path(std::int64_t token, std::int64_t base, int end, const Flush& flush) {
-        const auto first_slot = static_cast<int>(std::max<std::int64_t>(0, args_.n_committed - base));
-        const std::int32_t* path = args_.path_rows + args_.path_begin[token] + (base - args_.n_committed);
-        for (int slot = first_slot; slot < end; ++slot) {
-            const std::int32_t row = path[slot];
-            if (tile_rows_[static_cast<std::size_t>(slot)] == row) continue;
-            flush();
-            tile_rows_[static_cast<std::size_t>(slot)] = row;
-            args_.shape.dtype == DType::F32 ? gather_row<std::uint32_t>(row, slot)
-                                            : gather_row<std::uint16_t>(row, slot);
+        for (std::int64_t begin_chunk = first_chunk; begin_chunk <= last_chunk; begin_chunk += wave) {
+            const std::int64_t n = std::min(wave, last_chunk - begin_chunk + 1);
+            device_.pool().run(n * n_units_, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+                for (std::int64_t item = begin; item < end; ++item) {
+                    AttentionUnit unit = unit_at(item % n_units_, thread);
+                    const std::int64_t chunk = item / n_units_;
+                    unit.reduce_chunk(begin_chunk + chunk,
+                                      place_states(states_of(1 + chunk, item % n_units_), unit, d_));
+                }
+            });
+            device_.pool().run(n_units_, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+                for (std::int64_t index = begin; index < end; ++index) {
+                    const AttentionUnit unit = unit_at(index, thread);
+                    auto* total = reinterpret_cast<QueryState*>(states_of(0, index));
+                    if (begin_chunk == first_chunk) start_totals(states_of(0, index), unit);
+                    for (std::int64_t chunk = 0; chunk < n; ++chunk)
+                        fold(total, reinterpret_cast<const QueryState*>(states_of(1 + chunk, index)), unit.n_queries());
+                    if (begin_chunk + n > last_chunk) write_out(unit, total);
+                }
+            });
         }
     }
 
-    template <typename Element>
-    void gather_row(std::int32_t row, int slot) {
-        const std::int64_t d = args_.shape.head_dim;
-        const std::size_t from =
-            static_cast<std::size_t>(row) * args_.shape.scratch_row_bytes() + row_bytes(args_.shape.dtype, head_ * d);
-        put_key_column(reinterpret_cast<Element*>(scratch_.k_tile),
-                       reinterpret_cast<const Element*>(args_.scratch_k + from), d, slot);
-        std::memcpy(reinterpret_cast<Element*>(scratch_.v_tile) + slot * d, args_.scratch_v + from,
-                    static_cast<std::size_t>(d) * sizeof(Element));
-    }
-
-    static constexpr std::int32_t kNoRow = -1;
-
+    CpuDevice& device_;
     const AttentionArgs& args_;
     ReduceStep reduce_;
-    Scratch scratch_;
-    std::int64_t head_;
+    std::int64_t d_;
     std::int64_t group_;
-    std::int64_t first_token_;
-    std::int64_t n_tokens_;
-    std::array<std::int32_t, kStepTokens> tile_rows_{};  // scratch row in each slot of the tile
+    std::int64_t tokens_per_unit_;
+    std::int64_t n_units_;
+    std::size_t unit_states_bytes_;
 };
-
-void attention(ExecRef exec, const AttentionArgs& args, ReduceStep reduce) {
-    auto& device = static_cast<CpuDevice&>(exec.device);
-    const std::int64_t group = args.n_q_heads / args.shape.n_kv_heads;
-    const std::int64_t tokens_per_unit = std::max<std::int64_t>(1, kQueriesPerUnit / group);
-    const std::int64_t n_runs = ceil_div(args.q.rows(), tokens_per_unit);
-    const std::int64_t max_queries = tokens_per_unit * group;
-    device.reserve_thread_scratch(Scratch::bytes(args.shape, max_queries));
-    device.pool().run(args.shape.n_kv_heads * n_runs, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-        for (std::int64_t unit = begin; unit < end; ++unit) {
-            const std::int64_t first = unit / args.shape.n_kv_heads * tokens_per_unit;
-            const std::int64_t n_tokens = std::min(tokens_per_unit, args.q.rows() - first);
-            const Scratch scratch(device.thread_scratch(thread), args.shape, max_queries);
-            Unit(args, reduce, scratch, unit % args.shape.n_kv_heads, first, n_tokens).run();
-        }
-    });
-}
 
 }  // namespace
 
 void attention_scalar(ExecRef exec, const AttentionArgs& args) {
-    attention(exec, args, reduce_step_scalar);
+    Attention(exec, args, reduce_step_scalar).run();
 }
 #if defined(__x86_64__)
 void attention_avx2(ExecRef exec, const AttentionArgs& args) {
-    attention(exec, args, reduce_step_avx2);
+    Attention(exec, args, reduce_step_avx2).run();
 }
 void attention_avx512(ExecRef exec, const AttentionArgs& args) {
-    attention(exec, args, reduce_step_avx512);
+    Attention(exec, args, reduce_step_avx512).run();
 }
 #endif
 

@@ -92,12 +92,10 @@ void CpuDevice::reserve_thread_scratch(std::size_t bytes) {
     scratch_bytes_ = bytes;
 }
 
-std::byte* CpuDevice::shared_scratch(std::size_t bytes) {
-    if (bytes > shared_scratch_.size_bytes()) {
-        shared_scratch_ = Buffer();
-        shared_scratch_ = allocate(round_up(bytes, kAlignBytes), MemoryTag::Workspace, "kernel scratch");
-    }
-    return shared_scratch_.data();
+void CpuDevice::reserve_shared_scratch(std::size_t bytes) {
+    if (bytes <= shared_scratch_.size_bytes()) return;
+    shared_scratch_ = Buffer();
+    shared_scratch_ = allocate(bytes, MemoryTag::Workspace, "kernel scratch");
 }
 
 std::unique_ptr<Stream> CpuDevice::make_stream(StreamKind kind) {

@@ -83,7 +83,8 @@ private:
             x_ = args_.x.data;
             return;
         }
-        std::byte* tiles = device_.shared_scratch(static_cast<std::size_t>(n_ * token_bytes_));
+        device_.reserve_shared_scratch(static_cast<std::size_t>(n_ * token_bytes_));
+        std::byte* tiles = device_.shared_scratch();
         x_ = tiles;
         const std::int64_t tiles_a_piece = ceil_div<std::int64_t>(kTokensPerLayoutPiece, tile_tokens());
         device_.pool().run(n_tiles_, tiles_a_piece, [&](std::int64_t begin, std::int64_t end, int) {

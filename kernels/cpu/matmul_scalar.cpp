@@ -37,7 +37,8 @@ void matmul_scalar(ExecRef exec, const MatmulArgs& args) {
     const std::size_t decoded_offset = round_up<std::size_t>(bytes, 64);
     device.reserve_thread_scratch(decoded_offset + static_cast<std::size_t>(k) * sizeof(float));
     const auto floats = static_cast<std::size_t>(n_tokens * k);
-    auto* rounded = reinterpret_cast<float*>(device.shared_scratch(floats * sizeof(float) + kBlockBytesPerToken));
+    device.reserve_shared_scratch(floats * sizeof(float) + kBlockBytesPerToken);
+    auto* rounded = reinterpret_cast<float*>(device.shared_scratch());
     for (std::int64_t t = 0; t < n_tokens; ++t) {
         const float* x = float_row(args.x, t);
         if (is_quantized(weights.dtype)) {

@@ -273,6 +273,31 @@ TEST_P(AttentionTest, BitsDoNotDependOnThePassTheTreeOrTheThreads) {
     }
 }
 
+TEST_P(AttentionTest, ChunksDealtOutToThreadsGiveTheBitsOfOneThread) {
+    CpuDevice one = device(1);
+    CpuDevice three = device(3);
+    struct Case {
+        Shape shape;
+        int n_committed, n_tokens;
+        std::int64_t window;
+    };
+    // The last one's partial states are so large that they take two waves.
+    for (const Case& which : {Case{{4, 2, 64}, 1000, 1, 0}, Case{{4, 2, 64}, 700, 2, 300}, Case{{3, 1, 16}, 511, 3, 0},
+                              Case{{64, 1, 512}, 600, 3, 0}}) {
+        Cache alone(one, {which.shape.n_kv_heads, which.shape.head_dim, dtype()}, which.shape.n_q_heads, 5);
+        Cache shared(three, {which.shape.n_kv_heads, which.shape.head_dim, dtype()}, which.shape.n_q_heads, 5);
+        std::vector<int> tokens;
+        for (int i = 0; i < which.n_committed + which.n_tokens; ++i) {
+            alone.add_token(i - 1);
+            shared.add_token(i - 1);
+            if (i >= which.n_committed) tokens.push_back(i);
+        }
+        EXPECT_EQ(shared.run(tokens, which.n_committed, which.window, 0),
+                  alone.run(tokens, which.n_committed, which.window, 0))
+            << which.n_tokens << " tokens behind " << which.n_committed;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionTest,
                          testing::Combine(testing::Values(CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512),
                                           testing::Values(DType::F32, DType::F16, DType::BF16)),

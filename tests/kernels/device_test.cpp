@@ -1,5 +1,9 @@
 // The CPU device: budgets to the byte, streams, events, and the pool.
+#include <sys/resource.h>
+
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -107,6 +111,24 @@ TEST(ThreadPool, ManySmallJobsAndPausesBetweenThem) {
         if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // workers park
     }
     EXPECT_EQ(sum, 3000 * 45);
+}
+
+TEST(ThreadPoolDeathTest, ThreadsThatTheSystemRefusesAreAnErrorThatNamesTheRemedy) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "sanitizers need the address space that this test takes away";
+#endif
+    const auto starve = [] {
+        const rlimit little{.rlim_cur = std::size_t{400} << 20, .rlim_max = std::size_t{400} << 20};
+        if (setrlimit(RLIMIT_AS, &little) != 0) std::exit(1);
+        try {
+            const ThreadPool pool(1000);  // 8 MiB of stack each
+        } catch (const OutOfBudget& error) {
+            std::fprintf(stderr, "%s", error.what());
+            std::exit(3);
+        }
+        std::exit(2);
+    };
+    EXPECT_EXIT(starve(), testing::ExitedWithCode(3), "of 1000 threads .*--threads");
 }
 
 }  // namespace

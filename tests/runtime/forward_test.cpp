@@ -190,7 +190,7 @@ TEST(Forward, CancelledPassReturnsNothingAndTheNextOneIsWhole) {
     const NodeId node = engine.cache.add_node(kCommittedTip);
     const TokenId token = 5;
     const std::int32_t row = 0;
-    EXPECT_TRUE(engine.forward.run(engine.cache, {&token, 1}, {&node, 1}, {&row, 1}, &cancel).empty());
+    EXPECT_TRUE(engine.forward.run(engine.cache, {&token, 1}, {&node, 1}, {&row, 1}, {.cancel = &cancel}).empty());
     engine.cache.forget();
     Engine fresh(which, 1);
     EXPECT_TRUE(engine.feed({5, 6}, 1) == fresh.feed({5, 6}, 1));

@@ -140,7 +140,8 @@ TEST(GenerationLoop, TheContextIsFilledToItsLastTokenAndNotBeyond) {
         generate(prompt_of(300), 1, {}, none, 1, {}, 300);
         FAIL() << "no room";
     } catch (const RequestError& error) {
-        EXPECT_THAT(error.what(), testing::HasSubstr("the prompt is 300 tokens long, the context holds 300"));
+        EXPECT_THAT(error.what(),
+                    testing::HasSubstr("the prompt is 300 tokens long and needs a context of 301 at least; it is 300"));
     }
     EXPECT_THROW(generate({}, 1, {}, none, 1), RequestError);
 }
@@ -165,7 +166,7 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
         progress.push_back(done);
         EXPECT_EQ(total, 1100);
     }));
-    EXPECT_EQ(progress, (std::vector<std::int64_t>{512, 1024}));
+    EXPECT_EQ(progress, (std::vector<std::int64_t>{256, 512, 768, 1024})) << "after each of two layers";
     cancel = true;
     EXPECT_TRUE(loop.step(8, &cancel).empty());
     cancel = false;

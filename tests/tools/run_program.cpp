@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include <fmt/format.h>
+
 #include "tests/tools/temporary_folder.h"
 
 namespace slipstream::tools {
@@ -74,7 +76,7 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
     std::vector<std::string> variables{"PATH=/usr/bin:/bin"};
     if (!run.environment.contains("HOME")) variables.push_back("HOME=" + empty_home());
-    for (const auto& [name, value] : run.environment) variables.push_back(name + "=" + value);
+    for (const auto& [name, value] : run.environment) variables.push_back(fmt::format("{}={}", name, value));
     const int error = posix_spawn(&process_, SLIPSTREAM_PROGRAM, &actions, &attributes, pointers(arguments).data(),
                                   pointers(variables).data());
     posix_spawn_file_actions_destroy(&actions);

@@ -29,7 +29,7 @@ public:
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     /// A file below the folder, with its folders; returns its path.
     std::filesystem::path write(const std::filesystem::path& name, std::string_view text) const {
-        const std::filesystem::path path = path_ / name;
+        std::filesystem::path path = path_ / name;
         std::filesystem::create_directories(path.parent_path());
         std::ofstream(path, std::ios::binary) << text;
         return path;
