@@ -11,9 +11,11 @@
 namespace slipstream {
 
 /// Instruction forms of the CPU kernels, weakest first. Results of two forms agree to rounding, not to the bit.
-enum class CpuForm : std::uint8_t { Scalar, Avx2, Avx512 };
+enum class CpuForm : std::uint8_t { Scalar, Avx2, Avx512, Avx512Vnni };
+inline constexpr CpuForm kCpuForms[] = {CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512, CpuForm::Avx512Vnni};
 [[nodiscard]] std::string_view cpu_form_name(CpuForm form);
-/// The strongest form that this machine runs (AVX2 means with FMA and F16C; AVX-512 means F, BW, VL, DQ).
+/// The strongest form that this machine runs (AVX2 means with FMA and F16C; AVX-512 means F, BW, VL, DQ;
+/// Avx512Vnni adds VNNI).
 [[nodiscard]] CpuForm best_cpu_form();
 
 struct CpuDeviceOptions {

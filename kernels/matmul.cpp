@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/checked_math.h"
 #include "kernels/op_table.h"
 
 namespace slipstream {
@@ -13,7 +14,9 @@ template <typename Byte>
 bool overlap(const BasicTensorView<Byte>& a, const TensorView& b) {
     const auto first = [](const auto& view) { return reinterpret_cast<std::uintptr_t>(view.data); };
     const auto last = [&](const auto& view) {
-        return first(view) + static_cast<std::size_t>(view.rows() - 1) * view.row_stride_bytes +
+        const std::int64_t rows =
+            view.layout == Layout::RowMajor ? view.rows() : round_up(view.rows(), kInterleavedRows);
+        return first(view) + static_cast<std::size_t>(rows - 1) * view.row_stride_bytes +
                row_bytes(view.dtype, view.cols());
     };
     if (a.rows() == 0 || a.cols() == 0 || b.rows() == 0 || b.cols() == 0) return false;
@@ -50,6 +53,9 @@ void matmul(ExecRef exec, const MatmulArgs& args) {
     check_matrix(args.y, n_tokens, m, "y");
     CHECK(k % dtype_info(args.weights.dtype).block_elements == 0, "K = {} in blocks of {}", k,
           dtype_name(args.weights.dtype));
+    CHECK(args.x.layout == Layout::RowMajor && args.y.layout == Layout::RowMajor, "only weights are interleaved");
+    CHECK(args.weights.layout == Layout::RowMajor || args.weights.packed(), "packed rows of {} bytes every {}",
+          row_bytes(args.weights.dtype, k), args.weights.row_stride_bytes);
     check_floats(args.x, "x");
     check_floats(args.y, "y");
     CHECK(!overlap(args.x, args.y) && !overlap(args.weights, args.y), "y overlaps an input");

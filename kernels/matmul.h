@@ -1,4 +1,6 @@
-// y = x W^T (+ bias) (+ y): the one matmul of the runtime, weights in any DType, activations in float.
+// y = x W^T (+ bias) (+ y): the one matmul of the runtime, weights in any DType, activations in float. Where weights
+// are quantised, activations are rounded to 8 bits in blocks of 32, as the formats' own reference does. Packed weights
+// (kernels/pack_weights.h) are what it is made for; row-major ones give the same bits, slower.
 #pragma once
 
 #include "kernels/base/tensor_view.h"
@@ -12,7 +14,7 @@ enum class MatmulStore : std::uint8_t {
 };
 
 struct MatmulArgs {
-    ConstTensorView weights;  // [M, K], any DType; rows may start at any byte
+    ConstTensorView weights;  // [M, K], any DType and layout; row-major rows may start at any byte
     ConstTensorView x;        // [n_tokens, K], F32
     TensorView y;             // [n_tokens, M], F32; must not overlap x
     ConstTensorView bias{};   // [M], F32, or empty: added to the reduced sum

@@ -11,6 +11,7 @@ struct EmbedArgs;
 struct KvCommitArgs;
 struct KvWriteArgs;
 struct MatmulArgs;
+struct PackWeightsArgs;
 struct RmsNormArgs;
 struct RopeArgs;
 struct RopeTableArgs;
@@ -23,6 +24,7 @@ struct OpTable {
     void (*kv_commit)(ExecRef, const KvCommitArgs&);
     void (*kv_write)(ExecRef, const KvWriteArgs&);
     void (*matmul)(ExecRef, const MatmulArgs&);
+    void (*pack_weights)(ExecRef, const PackWeightsArgs&);
     void (*rms_norm)(ExecRef, const RmsNormArgs&);
     void (*rope)(ExecRef, const RopeArgs&);
     void (*rope_table)(ExecRef, const RopeTableArgs&);

@@ -77,4 +77,13 @@ void MappedFile::populate(std::size_t begin, std::size_t bytes) const {
     }
 }
 
+void MappedFile::release(std::size_t begin, std::size_t bytes) const {
+    begin = std::min(begin, size_);
+    const bool to_the_end = bytes >= size_ - begin;  // then its last page, too
+    const std::size_t end = to_the_end ? size_ : (begin + bytes) / kPageBytes * kPageBytes;
+    begin = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
+    // Advice; where it fails, the pages stay until memory is short.
+    if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
 }  // namespace slipstream

@@ -24,6 +24,10 @@ public:
     /// IoError.
     void populate(std::size_t begin, std::size_t bytes) const;
 
+    /// Gives up this process's hold on the pages that lie wholly in [begin, begin + bytes): their memory no longer
+    /// counts as this process's. Contents stay; touching a page brings it back, from the system's cache or the file.
+    void release(std::size_t begin, std::size_t bytes) const;
+
 private:
     std::filesystem::path path_;
     const std::byte* data_ = nullptr;

@@ -1,6 +1,8 @@
 #include "runtime/model.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -8,12 +10,14 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu/dequantize.h"
+#include "kernels/pack_weights.h"
 
 namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kPrefetchBytes = 64U << 20;  // between two reports of progress
+constexpr std::size_t kStepBytes = 32U << 20;  // packed between two reports of progress; their file pages held at once
+constexpr std::size_t kPackAlignBytes = 64;
 
 // Every small tensor of the model, by reference, so that it can be replaced by its widened copy.
 std::vector<ConstTensorView*> small_tensors(ModelWeights& weights) {
@@ -25,6 +29,63 @@ std::vector<ConstTensorView*> small_tensors(ModelWeights& weights) {
     std::erase_if(small, [](const ConstTensorView* view) { return view->empty(); });
     return small;
 }
+
+// The matrices of a layer, by reference, in the order in which a pass reads them.
+std::array<ConstTensorView*, 7> matrices(LayerWeights& layer) {
+    return {&layer.q, &layer.k, &layer.v, &layer.attn_out, &layer.gate, &layer.up, &layer.down};
+}
+
+std::size_t pack_bytes(const ConstTensorView& matrix) {
+    return round_up(packed_bytes(matrix.dtype, matrix.shape[0], matrix.shape[1]), kPackAlignBytes);
+}
+
+std::size_t file_bytes(const ConstTensorView& matrix) {
+    return static_cast<std::size_t>(matrix.shape[0]) * matrix.row_stride_bytes;
+}
+
+// Packs matrices one after the other, a step of rows at a time, and drops the file's pages behind it.
+class Packer {
+public:
+    Packer(const ModelFiles& files, Device& device, const LoadOptions& options, std::size_t total_bytes)
+        : files_(files),
+          options_(options),
+          stream_(device.make_stream(StreamKind::Compute)),
+          exec_{device, *stream_},
+          total_bytes_(total_bytes) {
+        report();
+    }
+
+    // The matrix to pack_bytes() bytes at `data`; `matrix` becomes the view of them.
+    void pack(ConstTensorView& matrix, std::byte* data) {
+        const TensorView packed = packed_view(data, matrix.dtype, matrix.shape[0], matrix.shape[1]);
+        const auto fitting = static_cast<std::int64_t>(kStepBytes / std::max<std::size_t>(matrix.row_stride_bytes, 1));
+        const std::int64_t step = std::max(fitting / kInterleavedRows * kInterleavedRows, kInterleavedRows);
+        for (std::int64_t row = 0; row < matrix.shape[0]; row += step) {
+            const std::int64_t count = std::min(step, matrix.shape[0] - row);
+            const ConstTensorView rows = matrix.slice_rows(row, count);
+            const std::span<const std::byte> bytes(rows.data, file_bytes(rows));
+            files_.prefetch(bytes);
+            pack_weights(exec_, {.weights = rows, .packed = packed.slice_rows(row, count)});
+            stream_->synchronize();
+            files_.release(bytes);
+            done_bytes_ += bytes.size();
+            report();
+        }
+        matrix = packed;
+    }
+
+private:
+    void report() const {
+        if (options_.on_progress) options_.on_progress(done_bytes_, total_bytes_);
+    }
+
+    const ModelFiles& files_;
+    const LoadOptions& options_;
+    std::unique_ptr<Stream> stream_;
+    ExecRef exec_;
+    std::size_t total_bytes_;
+    std::size_t done_bytes_ = 0;
+};
 
 }  // namespace
 
@@ -49,14 +110,29 @@ Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options
         throw Unsupported(fmt::format("{}: weights are served on the CPU only", device.name()));
     rope_ = rope_frequencies(config_, context_tokens_);
     widen_small_tensors();
-    const std::size_t total = files.total_bytes();
-    for (std::size_t done = 0; done < total;) {
-        if (options.on_progress) options.on_progress(done, total);
-        const std::size_t bytes = std::min(kPrefetchBytes, total - done);
-        files.prefetch(done, bytes);
-        done += bytes;
+    make_packs(files, options);
+}
+
+void Model::make_packs(const ModelFiles& files, const LoadOptions& options) {
+    std::size_t total = file_bytes(weights_.lm_head);
+    for (LayerWeights& layer : weights_.layers)
+        for (const ConstTensorView* matrix : matrices(layer)) total += file_bytes(*matrix);
+    Packer packer(files, *device_, options, total);
+    for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
+        std::size_t bytes = 0;
+        for (const ConstTensorView* matrix : matrices(weights_.layers[i])) bytes += pack_bytes(*matrix);
+        Buffer& pack = packs_.emplace_back(
+            device_->allocate(bytes, MemoryTag::Weights, fmt::format("the weights of layer {}", i)));
+        std::byte* at = pack.data();
+        for (ConstTensorView* matrix : matrices(weights_.layers[i])) {
+            const std::size_t here = pack_bytes(*matrix);
+            packer.pack(*matrix, at);
+            at += here;
+        }
     }
-    if (options.on_progress) options.on_progress(total, total);
+    Buffer& pack =
+        packs_.emplace_back(device_->allocate(pack_bytes(weights_.lm_head), MemoryTag::Weights, "the LM head"));
+    packer.pack(weights_.lm_head, pack.data());
 }
 
 void Model::widen_small_tensors() {

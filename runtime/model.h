@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/device.h"
@@ -15,15 +16,16 @@ namespace slipstream {
 struct LoadOptions {
     std::int64_t context_tokens = 0;  // > 0: the context to serve; rope is fixed for it
     std::optional<DType> kv_dtype;    // F16, BF16, F32; not given: the model's own
-    /// Called with bytes done and bytes in all while the files are brought into memory; may throw to give up.
+    /// Called with bytes done and bytes in all while the weights are brought into memory; may throw to give up.
     std::function<void(std::size_t, std::size_t)> on_progress;
 };
 
 class Model {
 public:
-    /// Brings the weights of `files` in and prepares them. On a CPU device the big matrices are used where they lie in
-    /// the mapped files; norms and biases are widened to float in memory of the device. `files` and `device` must
-    /// outlive the model. Throws FormatError, Unsupported, OutOfBudget, IoError.
+    /// Brings the weights of `files` into memory of the device: a pack to each layer and one for the LM head, matrices
+    /// in the layout of its matmul (kernels/pack_weights.h), norms and biases widened to float. Pages of the files are
+    /// given up behind it; only the embedding table is used where it lies in them. `files` and `device` must outlive
+    /// the model. Throws FormatError, Unsupported, OutOfBudget, IoError.
     Model(const ModelFiles& files, Device& device, const LoadOptions& options);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
@@ -35,6 +37,7 @@ public:
 
 private:
     void widen_small_tensors();
+    void make_packs(const ModelFiles& files, const LoadOptions& options);
 
     Device* device_;
     ModelConfig config_;
@@ -42,7 +45,8 @@ private:
     RopeFrequencies rope_;
     std::int64_t context_tokens_;
     DType kv_dtype_;
-    Buffer small_tensors_;  // norms and biases as float
+    Buffer small_tensors_;       // norms and biases as float
+    std::vector<Buffer> packs_;  // of the layers, then of the LM head
 };
 
 /// What kv_bytes() says at most, for what is larger: still far from overflow when file sizes are added to it.

@@ -1,5 +1,5 @@
-// A model's weights by role: views into the mapped files, fused projections already cut into their parts. Owns nothing.
-// A view may begin at any byte: files align as they like.
+// A model's weights by role: views into the mapped files, or into a loaded model's packs; fused projections already cut
+// into their parts. Owns nothing. A view into a file may begin at any byte: files align as they like.
 #pragma once
 
 #include <vector>

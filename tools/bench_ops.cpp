@@ -1,11 +1,12 @@
 // bench_ops: matmul of every weight type and CPU form over real shapes, beside what the machine itself can do, measured
 // in the same run: read bandwidth (one pass over the weights) and the peak of f32 fused multiply-adds.
 //
-//   bench_ops [--threads N] [--json] [--form scalar|avx2|avx512] [--type Q8_0] [--rows M] [--cols K] [--tokens n,n,...]
+//   bench_ops [--threads N] [--json] [--form scalar|avx2|avx512|avx512_vnni] [--type Q8_0] [--rows M] [--cols K]
+//             [--tokens n,n,...] [--row-major]
 //
-// Weights lie in several matrices that are larger than the caches together and are used in turn, so that each call
-// reads them from memory. Times are medians of kRuns runs, a run being one pass over all matrices; spread is (slowest
-// - fastest) / median.
+// Weights are packed, unless --row-major is given. They lie in several matrices that are larger than the caches
+// together and are used in turn, so that each call reads them from memory. Times are medians of kRuns runs, a run being
+// one pass over all matrices; spread is (slowest - fastest) / median.
 
 #include <algorithm>
 #include <chrono>
@@ -21,6 +22,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/matmul.h"
+#include "kernels/pack_weights.h"
 #include "tools/machine_peaks.h"
 
 namespace slipstream {
@@ -34,6 +36,7 @@ constexpr std::int64_t kScalarTokens = 8;         // the reference is not measur
 struct Options {
     int n_threads = 1;
     bool json = false;
+    Layout layout = Layout::Interleaved16;
     std::optional<CpuForm> form;
     std::optional<DType> type;
     std::int64_t rows = 4096;
@@ -51,14 +54,14 @@ std::int64_t parse_number(std::string_view text, std::string_view option) {
 }
 
 CpuForm parse_form(std::string_view text) {
-    for (const CpuForm form : {CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512}) {
+    for (const CpuForm form : kCpuForms) {
         if (cpu_form_name(form) != text) continue;
         if (form > best_cpu_form())
             throw RequestError(
                 fmt::format("--form {}: this machine has {}; ask for that", text, cpu_form_name(best_cpu_form())));
         return form;
     }
-    throw RequestError(fmt::format("--form {}: unknown; give scalar, avx2 or avx512", text));
+    throw RequestError(fmt::format("--form {}: unknown; give scalar, avx2, avx512 or avx512_vnni", text));
 }
 
 DType parse_type(std::string_view text) {
@@ -73,6 +76,10 @@ Options parse_options(int argc, char** argv) {
         const std::string_view option = argv[i];
         if (option == "--json") {
             options.json = true;
+            continue;
+        }
+        if (option == "--row-major") {
+            options.layout = Layout::RowMajor;
             continue;
         }
         if (i + 1 == argc)
@@ -145,7 +152,7 @@ public:
     void run(CpuForm form, DType type) {
         CpuDevice device({.n_threads = options_.n_threads, .form = form});
         const auto stream = device.make_stream(StreamKind::Compute);
-        const std::size_t matrix_bytes = row_bytes(type, options_.cols) * static_cast<std::size_t>(options_.rows);
+        const std::size_t matrix_bytes = packed_bytes(type, options_.rows, options_.cols);
         if (matrix_bytes > weights_.size_bytes())
             throw RequestError(fmt::format("--rows {} --cols {}: a matrix of {} bytes, at most {}", options_.rows,
                                            options_.cols, matrix_bytes, weights_.size_bytes()));
@@ -162,18 +169,24 @@ public:
             for (std::size_t i = 0; i < x_floats; ++i) x_data[i] = static_cast<float>(i % 17) - 8.0F;
             const Timing timing = time_runs([&] {
                 for (std::size_t i = 0; i < n_matrices; ++i)
-                    matmul({device, *stream},
-                           {.weights = matrix_view<const std::byte>(weights_.data() + i * matrix_bytes, type,
-                                                                    options_.rows, options_.cols),
-                            .x = matrix_view(x_data, n, options_.cols),
-                            .y = matrix_view(y.data(), DType::F32, n, options_.rows),
-                            .bias = {}});
+                    matmul({device, *stream}, {.weights = matrix(i, matrix_bytes, type),
+                                               .x = matrix_view(x_data, n, options_.cols),
+                                               .y = matrix_view(y.data(), DType::F32, n, options_.rows),
+                                               .bias = {}});
             });
             print(form, type, n, timing, matrix_bytes, n_matrices);
         }
     }
 
 private:
+    /// The bytes of the weights serve for either layout.
+    [[nodiscard]] ConstTensorView matrix(std::size_t i, std::size_t matrix_bytes, DType type) const {
+        ConstTensorView view =
+            matrix_view<const std::byte>(weights_.data() + i * matrix_bytes, type, options_.rows, options_.cols);
+        view.layout = options_.layout;
+        return view;
+    }
+
     void print(CpuForm form, DType type, std::int64_t n, const Timing& timing, std::size_t matrix_bytes,
                std::size_t n_matrices) const {
         const double seconds = timing.median_s / static_cast<double>(n_matrices);
@@ -192,7 +205,7 @@ private:
                 peaks_.fma_gflop_per_s);
         } else {
             fmt::print(
-                "{:7} {:5} n={:<4} {:9.3f} ms (best {:9.3f}) +-{:3.0f}%  {:7.2f} GB/s ({:3.0f}%)  {:7.1f} GFLOP/s "
+                "{:11} {:5} n={:<4} {:9.3f} ms (best {:9.3f}) +-{:3.0f}%  {:7.2f} GB/s ({:3.0f}%)  {:7.1f} GFLOP/s "
                 "({:3.0f}%)\n",
                 cpu_form_name(form), dtype_name(type), n, seconds * 1e3, best_ms, 50 * timing.spread, gb_per_s, of_read,
                 gflop_per_s, of_fma);
@@ -214,7 +227,7 @@ void run(const Options& options) {
         fmt::print("{} threads: read {:.1f} GB/s, f32 fma {:.0f} GFLOP/s; matmul [{}, {}], percent of these\n",
                    options.n_threads, peaks.read_gb_per_s, peaks.fma_gflop_per_s, options.rows, options.cols);
     Bench bench(options, peaks, weights);
-    for (const CpuForm form : {CpuForm::Avx512, CpuForm::Avx2, CpuForm::Scalar}) {
+    for (const CpuForm form : {CpuForm::Avx512Vnni, CpuForm::Avx512, CpuForm::Avx2, CpuForm::Scalar}) {
         if (form > best_cpu_form() || (options.form && *options.form != form)) continue;
         for (int i = 0; i < kDTypeCount; ++i)
             if (!options.type || *options.type == static_cast<DType>(i)) bench.run(form, static_cast<DType>(i));

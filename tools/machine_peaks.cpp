@@ -100,7 +100,7 @@ struct Loops {
 
 Loops widest_loops() {
 #if defined(__x86_64__)
-    if (best_cpu_form() == CpuForm::Avx512) return {read_avx2, fma_avx512, 16};
+    if (best_cpu_form() >= CpuForm::Avx512) return {read_avx2, fma_avx512, 16};
     if (best_cpu_form() == CpuForm::Avx2) return {read_avx2, fma_avx2, 8};
 #endif
     return {};

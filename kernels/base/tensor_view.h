@@ -1,5 +1,6 @@
 // Non-owning typed views. Row-major, last dimension fastest. A view never allocates, converts or copies; whoever
-// made the memory keeps it alive. Rows may be padded (row_stride_bytes); elements inside a row are contiguous.
+// made the memory keeps it alive. Rows may be padded (row_stride_bytes); elements inside a row are contiguous. Packed
+// weights (Layout) are the exception: opaque to all but the ops that read them.
 #pragma once
 
 #include <array>
@@ -14,6 +15,13 @@ namespace slipstream {
 
 inline constexpr int kMaxRank = 4;
 
+/// How the rows of a matrix lie in memory.
+enum class Layout : std::uint8_t {
+    RowMajor,
+    Interleaved16,  // packs of a CPU device: groups of 16 rows, one 32-bit lane a row (kernels/cpu/interleaved.h)
+};
+inline constexpr std::int64_t kInterleavedRows = 16;
+
 /// Shape and place shared by both views. `Byte` is std::byte or const std::byte.
 template <typename Byte>
 struct BasicTensorView {
@@ -22,6 +30,7 @@ struct BasicTensorView {
     int rank = 0;
     std::array<std::int64_t, kMaxRank> shape{};  // e.g. [n_tokens, d_model]
     std::size_t row_stride_bytes = 0;            // between consecutive rows of the last dimension
+    Layout layout = Layout::RowMajor;            // interleaved: rank 2, groups 16 * row_stride_bytes apart
 
     [[nodiscard]] bool empty() const { return data == nullptr; }
     /// Length of the last dimension.
@@ -33,22 +42,24 @@ struct BasicTensorView {
         return n;
     }
     [[nodiscard]] Byte* row(std::int64_t index) const {
+        DCHECK(layout == Layout::RowMajor);
         return data + static_cast<std::size_t>(index) * row_stride_bytes;
     }
     /// Rows lie behind one another without padding.
     [[nodiscard]] bool packed() const { return row_stride_bytes == row_bytes(dtype, cols()); }
-    /// Rows [begin, begin + count) of a rank-2 view.
+    /// Rows [begin, begin + count) of a rank-2 view; interleaved rows are cut between groups.
     [[nodiscard]] BasicTensorView slice_rows(std::int64_t begin, std::int64_t count) const {
         CHECK(rank == 2 && begin >= 0 && count >= 0 && begin + count <= shape[0], "rows [{}, +{}) of {}", begin, count,
               shape[0]);
+        CHECK(layout == Layout::RowMajor || begin % kInterleavedRows == 0, "interleaved rows from {}", begin);
         BasicTensorView part = *this;
-        part.data = row(begin);
+        part.data = data + static_cast<std::size_t>(begin) * row_stride_bytes;
         part.shape[0] = count;
         return part;
     }
     // A view of mutable memory serves wherever a read-only one is asked for.
     operator BasicTensorView<const std::byte>() const requires(!std::is_const_v<Byte>) {
-        return {data, dtype, rank, shape, row_stride_bytes};
+        return {data, dtype, rank, shape, row_stride_bytes, layout};
     }
 };
 
@@ -58,13 +69,13 @@ using ConstTensorView = BasicTensorView<const std::byte>;
 /// Packed view of rank 2, [rows, cols].
 template <typename Byte>
 [[nodiscard]] BasicTensorView<Byte> matrix_view(Byte* data, DType dtype, std::int64_t rows, std::int64_t cols) {
-    return {data, dtype, 2, {rows, cols}, row_bytes(dtype, cols)};
+    return {data, dtype, 2, {rows, cols}, row_bytes(dtype, cols), Layout::RowMajor};
 }
 
 /// Packed view of rank 1, [cols].
 template <typename Byte>
 [[nodiscard]] BasicTensorView<Byte> vector_view(Byte* data, DType dtype, std::int64_t cols) {
-    return {data, dtype, 1, {cols}, row_bytes(dtype, cols)};
+    return {data, dtype, 1, {cols}, row_bytes(dtype, cols), Layout::RowMajor};
 }
 
 /// Packed float matrix [rows, cols].

@@ -38,6 +38,8 @@ std::string_view cpu_form_name(CpuForm form) {
             return "avx2";
         case CpuForm::Avx512:
             return "avx512";
+        case CpuForm::Avx512Vnni:
+            return "avx512_vnni";
     }
     return "?";
 }
@@ -48,7 +50,7 @@ CpuForm best_cpu_form() {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        return CpuForm::Avx512;
+        return __builtin_cpu_supports("avx512vnni") ? CpuForm::Avx512Vnni : CpuForm::Avx512;
     if (avx2) return CpuForm::Avx2;
 #endif
     return CpuForm::Scalar;

@@ -1,9 +1,16 @@
 // The CPU forms of matmul (kernels/matmul.h), for the op tables. Arguments are checked by the caller (matmul()).
 //
-// The vector forms define an output's bits the same way, so that E1 holds by construction and AVX2 and AVX-512 agree
-// to the bit: 32 partial sums, sum j being one chain of fused multiply-adds over k = j, j + 32, j + 64, ... (missing
-// elements of the last step are zero times zero), then halving: 32 sums to 16 by adding j and j + 16, to 8, 4, 2, 1.
-// The scalar form is the readable reference: one sum in double.
+// What an output is, in every form:
+//   float weights: the sum of w[k] x[k].
+//   quantised weights: the sum of w[k] d[k / 32] q[k], activations rounded to 8 bits in blocks of 32 (activations.h).
+// The scalar form adds in double. The vector forms agree with each other to the bit, for either layout of the weights,
+// and E1 holds by construction, since an output has one order of operations:
+//   float weights: two chains of fused multiply-adds from 0, over even and over odd k, ascending; then even + odd.
+//   quantised: one chain from 0 over the blocks of 32, ascending. With i = the sum of (code - code_offset) q, exact in
+//   integers, the step is
+//     a scale to each 32 weights:  f = fma(float(i), scale * d, f), and where there are offsets f = fma(offset, s, f)
+//                                  with s = d * float(sum of q)
+//     a scale to each 16 weights:  f = fma(fma(scale1, float(i1), scale0 * float(i0)), d, f), i0 and i1 of the halves
 #pragma once
 
 #include "kernels/matmul.h"
@@ -13,6 +20,7 @@ namespace slipstream::cpu {
 void matmul_scalar(ExecRef exec, const MatmulArgs& args);
 void matmul_avx2(ExecRef exec, const MatmulArgs& args);
 void matmul_avx512(ExecRef exec, const MatmulArgs& args);
+void matmul_avx512_vnni(ExecRef exec, const MatmulArgs& args);
 
 /// What happens behind the reduction, in this order in every form: + bias, then y + that.
 [[nodiscard]] inline float finish_output(const MatmulArgs& args, float sum, std::int64_t row, float y_before) {

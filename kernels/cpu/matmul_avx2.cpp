@@ -1,253 +1,259 @@
-// Inner kernels of matmul for AVX2 with FMA and F16C: an output's 32 partial sums are four registers. The same chains
-// and the same halving as in matmul_avx512.cpp, so the same bits.
+// Inner kernels of matmul for AVX2 with FMA and F16C: a register is 8 of a group's 16 rows, so a group goes by in two
+// halves. Codes by vpmaddubsw, whose 16-bit sums of two products saturate: it adds up as many steps as the codes' bits
+// leave room for (activations are -128 to 127), and codes of 8 bits are multiplied as two nibbles.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include <cstring>
-
-#include "kernels/cpu/decode_codes.h"
-#include "kernels/cpu/matmul_tiled.h"
+#include "kernels/cpu/activations.h"
+#include "kernels/cpu/matmul_interleaved.h"
+#include "kernels/cpu/target.h"
 
 namespace slipstream::cpu {
 
 namespace {
 
-constexpr int kParts = kLanes / 8;  // registers of a group
+#define SLIPSTREAM_INLINE_AVX2 SLIPSTREAM_AVX2 __attribute__((always_inline)) static inline
 
-/// 32 consecutive weights.
-struct Group {
-    __m256 part[kParts];
+constexpr int kHalfRows = 8;
+
+struct Pair {
+    __m256 even;
+    __m256 odd;
 };
 
+SLIPSTREAM_INLINE_AVX2 __m256i load_32(const void* src) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
+}
 SLIPSTREAM_INLINE_AVX2 __m128i load_16(const std::byte* src) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(src));
 }
-
-/// Decoder<type>: kUnit weights of kUnitBytes share what open() reads; group(unit, g) decodes 32 of them.
-template <DType type>
-struct Decoder {
-    using Codec = BlockCodec<type>;
-    using Unit = typename Codec::Unit;
-    SLIPSTREAM_INLINE_AVX2 Unit open(const std::byte* block) { return Codec::open(block); }
-    SLIPSTREAM_INLINE_AVX2 Group group(const Unit& unit, int g) {
-        const __m256i codes = Codec::codes(unit, g);
-        const __m128i halves[2] = {_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1)};
-        Group w;
-#pragma GCC unroll 4
-        for (int i = 0; i < kParts; ++i) {
-            const __m128i eight = i % 2 == 0 ? halves[i / 2] : _mm_unpackhi_epi64(halves[i / 2], halves[i / 2]);
-            const __m256 code = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight));
-            const __m256 scale = _mm256_set1_ps(unit.scale[Codec::kScaleRun == 16 ? 2 * g + i / 2 : g]);
-            if constexpr (Codec::kHasOffset) {
-                w.part[i] = _mm256_fmadd_ps(scale, code, _mm256_set1_ps(unit.offset[g]));
-            } else {
-                w.part[i] = _mm256_mul_ps(scale, code);
-            }
-        }
-        return w;
-    }
-};
-
-struct PlainUnit {
-    const std::byte* data;
-};
-
-template <>
-struct Decoder<DType::F32> {
-    using Unit = PlainUnit;
-    SLIPSTREAM_INLINE_AVX2 Unit open(const std::byte* data) { return {data}; }
-    SLIPSTREAM_INLINE_AVX2 Group group(const Unit& unit, int) {
-        Group w;
-#pragma GCC unroll 4
-        for (int i = 0; i < kParts; ++i) w.part[i] = _mm256_castsi256_ps(load_32(unit.data + 32 * i));
-        return w;
-    }
-};
-
-template <>
-struct Decoder<DType::F16> {
-    using Unit = PlainUnit;
-    SLIPSTREAM_INLINE_AVX2 Unit open(const std::byte* data) { return {data}; }
-    SLIPSTREAM_INLINE_AVX2 Group group(const Unit& unit, int) {
-        Group w;
-#pragma GCC unroll 4
-        for (int i = 0; i < kParts; ++i) w.part[i] = _mm256_cvtph_ps(load_16(unit.data + 16 * i));
-        return w;
-    }
-};
-
-template <>
-struct Decoder<DType::BF16> {
-    using Unit = PlainUnit;
-    SLIPSTREAM_INLINE_AVX2 Unit open(const std::byte* data) { return {data}; }
-    SLIPSTREAM_INLINE_AVX2 Group group(const Unit& unit, int) {
-        Group w;
-#pragma GCC unroll 4
-        for (int i = 0; i < kParts; ++i) {
-            const __m256i wide = _mm256_cvtepu16_epi32(load_16(unit.data + 16 * i));
-            w.part[i] = _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-        }
-        return w;
-    }
-};
-
-SLIPSTREAM_INLINE_AVX2 void accumulate(const Group& w, const float* x, __m256 (&sums)[kParts]) {
-#pragma GCC unroll 4
-    for (int i = 0; i < kParts; ++i) sums[i] = _mm256_fmadd_ps(w.part[i], _mm256_loadu_ps(x + 8 * i), sums[i]);
-}
-
-SLIPSTREAM_INLINE_AVX2 float halve(const __m256 (&sums)[kParts]) {
-    const __m256 v8 = _mm256_add_ps(_mm256_add_ps(sums[0], sums[2]), _mm256_add_ps(sums[1], sums[3]));
-    const __m128 v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
-    const __m128 v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
-    return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
-}
-
-/// Elements behind the last whole step, as one step with zeros behind.
-template <DType type>
-SLIPSTREAM_INLINE_AVX2 Group decode_tail(const std::byte* src, std::int64_t count) {
-    alignas(32) std::byte padded[kUnitBytes<type>] = {};
-    std::memcpy(padded, src, static_cast<std::size_t>(count * kUnitBytes<type> / kLanes));
-    return Decoder<type>::group(Decoder<type>::open(padded), 0);
-}
-
-/// One token: its sums for R rows of the tile from `first` on, 4 R registers.
-template <DType type, int R>
-SLIPSTREAM_AVX2 void fused_rows(const FusedTile& tile, int first) {
-    using D = Decoder<type>;
-    constexpr int kGroups = static_cast<int>(kUnit<type>) / kLanes;
-    const std::int64_t n_units = tile.k / kUnit<type>;
-    __m256 sums[R][kParts];
-#pragma GCC unroll 4
-    for (auto& row : sums) {
-#pragma GCC unroll 4
-        for (__m256& part : row) part = _mm256_setzero_ps();
-    }
-    const float* x = tile.x;
-    for (std::int64_t u = 0; u < n_units; ++u, x += kUnit<type>) {
-        typename D::Unit units[R];
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) {
-            const std::byte* at = tile.rows[static_cast<std::size_t>(first + r)] + u * kUnitBytes<type>;
-            units[r] = D::open(at);
-            for (std::int64_t line = 0; line < kUnitBytes<type>; line += 64)
-                _mm_prefetch(at + tile.prefetch_bytes + line, _MM_HINT_T0);
-        }
-#pragma GCC unroll 8
-        for (int g = 0; g < kGroups; ++g) {
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) accumulate(D::group(units[r], g), x + g * kLanes, sums[r]);
-        }
-    }
-    const std::int64_t count = tile.k % kUnit<type>;
-    if (kIsPlain<type> && count != 0) {
-        alignas(32) float x_tail[kLanes] = {};
-        std::memcpy(x_tail, x, static_cast<std::size_t>(count) * sizeof(float));
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) {
-            const std::byte* at = tile.rows[static_cast<std::size_t>(first + r)] + n_units * kUnitBytes<type>;
-            accumulate(decode_tail<type>(at, count), x_tail, sums[r]);
-        }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) tile.sums[first + r] = halve(sums[r]);
+SLIPSTREAM_INLINE_AVX2 __m256 load_floats(const std::byte* src) {
+    return _mm256_castsi256_ps(load_32(src));
 }
 
 template <DType type>
-SLIPSTREAM_AVX2 void fused(const FusedTile& tile) {
-    for (int first = 0; first < kTileRows; first += 2) fused_rows<type, 2>(tile, first);
-}
+constexpr int kPairBytes = type == DType::F32 ? 128 : 64;  // of 16 rows
 
+/// Elements k and k + 1 of the rows of half `half` of a group.
 template <DType type>
-SLIPSTREAM_AVX2 void decode_row(const std::byte* row, float* dst, std::int64_t k) {
-    using D = Decoder<type>;
-    std::int64_t i = 0;
-    for (; i + kUnit<type> <= k; i += kUnit<type>, row += kUnitBytes<type>) {
-        for (std::int64_t line = 0; line < kUnitBytes<type>; line += 64)
-            _mm_prefetch(row + kDecodePrefetchBytes + line, _MM_HINT_T0);
-        const typename D::Unit unit = D::open(row);
-#pragma GCC unroll 8
-        for (int g = 0; g < static_cast<int>(kUnit<type>) / kLanes; ++g) {
-            const Group w = D::group(unit, g);
-#pragma GCC unroll 4
-            for (int part = 0; part < kParts; ++part) _mm256_storeu_ps(dst + i + g * kLanes + 8 * part, w.part[part]);
-        }
-    }
-    if (kIsPlain<type> && i < k) {
-        const Group w = decode_tail<type>(row, k - i);
-#pragma GCC unroll 4
-        for (int part = 0; part < kParts; ++part) _mm256_storeu_ps(dst + i + 8 * part, w.part[part]);
+SLIPSTREAM_INLINE_AVX2 Pair load_pair(const std::byte* src, int half) {
+    if constexpr (type == DType::F32) {
+        return {load_floats(src + 32 * half), load_floats(src + 64 + 32 * half)};
+    } else if constexpr (type == DType::F16) {
+        return {_mm256_cvtph_ps(load_16(src + 16 * half)), _mm256_cvtph_ps(load_16(src + 32 + 16 * half))};
+    } else {
+        const __m256i words = load_32(src + 32 * half);
+        return {_mm256_castsi256_ps(_mm256_slli_epi32(words, 16)),
+                _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000U))))};
     }
 }
 
-/// Four passes over the chunk, one for each quarter of the partial sums: 4 x T sums, T activations and a weight in
-/// registers (T = 3 fills the sixteen).
-template <int T>
-SLIPSTREAM_AVX2 void panel(const PanelTile& tile) {
-    for (int part = 0; part < kParts; ++part) {
-        float* lanes = tile.lanes + 8 * part;
-        __m256 sums[T][kTileRows];
+/// The last element of an odd K.
+template <DType type>
+SLIPSTREAM_INLINE_AVX2 __m256 load_last(const std::byte* src, int half) {
+    if constexpr (type == DType::F32) {
+        return load_floats(src + 32 * half);
+    } else if constexpr (type == DType::F16) {
+        return _mm256_cvtph_ps(load_16(src + 16 * half));
+    } else {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(src + 16 * half)), 16));
+    }
+}
+
+template <DType type, int T>
+SLIPSTREAM_AVX2 void multiply_floats(const FloatTile& tile) {
+    for (int half = 0; half < 2; ++half) {
+        float* even_sums = tile.sums + kHalfRows * half;
+        float* odd_sums = even_sums + T * 16;
+        __m256 even[T];
+        __m256 odd[T];
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
-#pragma GCC unroll 4
-            for (int r = 0; r < kTileRows; ++r) sums[t][r] = _mm256_loadu_ps(lanes + (t * kTileRows + r) * kLanes);
+            even[t] = _mm256_loadu_ps(even_sums + t * 16);
+            odd[t] = _mm256_loadu_ps(odd_sums + t * 16);
         }
-        const float* w = tile.weights + 8 * part;
-        const float* x = tile.x + 8 * part;
-        for (std::int64_t step = 0; step < tile.n_steps; ++step, w += kLanes, x += kLanes) {
-            __m256 activations[T];
+        const std::byte* weights = tile.weights;
+        const float* x = tile.x;
+        for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
+            if (half == 0)
+                for (int line = 0; line < kPairBytes<type>; line += 64) {
+                    _mm_prefetch(weights + tile.l2_prefetch_bytes + line, _MM_HINT_T1);
+                    _mm_prefetch(weights + tile.l1_prefetch_bytes + line, _MM_HINT_T0);
+                }
+            const Pair w = load_pair<type>(weights, half);
 #pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) activations[t] = _mm256_loadu_ps(x + t * tile.x_stride);
-#pragma GCC unroll 4
-            for (int r = 0; r < kTileRows; ++r) {
-                const __m256 weights = _mm256_loadu_ps(w + r * tile.weights_stride);
+            for (int t = 0; t < T; ++t) {
+                even[t] = _mm256_fmadd_ps(w.even, _mm256_broadcast_ss(x + t), even[t]);
+                odd[t] = _mm256_fmadd_ps(w.odd, _mm256_broadcast_ss(x + T + t), odd[t]);
+            }
+        }
+        if (tile.k % 2 != 0) {
+            const __m256 w = load_last<type>(weights, half);
 #pragma GCC unroll 8
-                for (int t = 0; t < T; ++t) sums[t][r] = _mm256_fmadd_ps(weights, activations[t], sums[t][r]);
+            for (int t = 0; t < T; ++t) even[t] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(x + t), even[t]);
+        }
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) {
+            _mm256_storeu_ps(even_sums + t * 16, even[t]);
+            _mm256_storeu_ps(odd_sums + t * 16, odd[t]);
+        }
+    }
+}
+
+SLIPSTREAM_INLINE_AVX2 __m256i broadcast_word(const std::byte* src) {
+    return _mm256_set1_epi32(*reinterpret_cast<const int*>(src));
+}
+
+/// dots[t] += codes [first, first + count) of a sub-block times the activations of token t, for half a group. `codes`
+/// points at the half's first row.
+template <int kCodeBits, int T>
+SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int half, const std::byte* x, int first,
+                                         int count, __m256i (&dots)[T]) {
+    // 2 products of at most (2^bits - 1) * 128 a step; int16 holds so many steps.
+    constexpr int kSteps = kCodeBits <= 4 || kCodeBits == 8 ? 8 : kCodeBits == 5 ? 4 : 2;
+    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i low_bits = _mm256_set1_epi8(15);
+    for (int begin = first; begin < first + count; begin += kSteps) {
+        __m256i low[T];
+        __m256i high[T];
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_si256();
+        const int end = begin + kSteps < first + count ? begin + kSteps : first + count;
+#pragma GCC unroll 8
+        for (int g = begin; g < end; ++g) {
+            const __m256i w = load_32(codes[g] + kHalfRows * half);
+            const __m256i w_low = kCodeBits == 8 ? _mm256_and_si256(w, low_bits) : w;
+            const __m256i w_high = _mm256_and_si256(_mm256_srli_epi16(w, 4), low_bits);
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t) {
+                const __m256i q = broadcast_word(x + 4 * (g * T + t));
+                low[t] = _mm256_add_epi16(low[t], _mm256_maddubs_epi16(w_low, q));
+                if constexpr (kCodeBits == 8) high[t] = _mm256_add_epi16(high[t], _mm256_maddubs_epi16(w_high, q));
             }
         }
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
-#pragma GCC unroll 4
-            for (int r = 0; r < kTileRows; ++r) _mm256_storeu_ps(lanes + (t * kTileRows + r) * kLanes, sums[t][r]);
+            dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(low[t], ones));
+            if constexpr (kCodeBits == 8)
+                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(high[t], _mm256_set1_epi16(16)));
         }
     }
 }
 
-SLIPSTREAM_AVX2 void reduce(const float* lanes, float* sums, std::int64_t n_outputs) {
-    for (std::int64_t i = 0; i < n_outputs; ++i) {
-        const float* four = lanes + i * kLanes;
-        const __m256 parts[kParts] = {_mm256_loadu_ps(four), _mm256_loadu_ps(four + 8), _mm256_loadu_ps(four + 16),
-                                      _mm256_loadu_ps(four + 24)};
-        sums[i] = halve(parts);
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int half) {
+    using At = BlockOffsets<T>;
+    constexpr CodeTraits kTraits = code_traits(type);
+    const UnpackedChunk& weights = *tile.weights;
+    const int row = kHalfRows * half;
+    __m256 sums[T];
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) sums[t] = _mm256_loadu_ps(tile.sums + 16 * t + row);
+    const std::byte* x = tile.x;
+    const std::byte* prefetch = tile.prefetch;
+    for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes, prefetch += tile.prefetch_bytes) {
+        if (half == 0)
+            for (std::int64_t line = 0; line < tile.prefetch_bytes; line += 64) {
+                _mm_prefetch(prefetch + kL2PrefetchBytes + line, _MM_HINT_T1);
+                _mm_prefetch(prefetch + kL1PrefetchBytes + line, _MM_HINT_T0);
+            }
+        __m256i dots[T];
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + At::kStart0 + 4 * t);
+        if constexpr (kTraits.scale_run == 32) {
+            add_products<kTraits.code_bits, T>(weights.codes[s], half, x, 0, 8, dots);
+            const __m256 scale = _mm256_loadu_ps(weights.scale[s] + row);
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t) {
+                const __m256 both = _mm256_mul_ps(scale, _mm256_castsi256_ps(broadcast_word(x + At::kD + 4 * t)));
+                sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), both, sums[t]);
+            }
+            if constexpr (kTraits.has_offset) {
+                const __m256 offset = _mm256_loadu_ps(weights.offset[s] + row);
+#pragma GCC unroll 8
+                for (int t = 0; t < T; ++t)
+                    sums[t] =
+                        _mm256_fmadd_ps(offset, _mm256_castsi256_ps(broadcast_word(x + At::kSum + 4 * t)), sums[t]);
+            }
+        } else {
+            add_products<kTraits.code_bits, T>(weights.codes[s], half, x, 0, 4, dots);
+            const __m256 scale0 = _mm256_loadu_ps(weights.scale[2 * s] + row);
+            const __m256 scale1 = _mm256_loadu_ps(weights.scale[2 * s + 1] + row);
+            __m256 first[T];
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t) {
+                first[t] = _mm256_mul_ps(scale0, _mm256_cvtepi32_ps(dots[t]));
+                dots[t] = broadcast_word(x + At::kStart1 + 4 * t);
+            }
+            add_products<kTraits.code_bits, T>(weights.codes[s], half, x, 4, 4, dots);
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t) {
+                const __m256 both = _mm256_fmadd_ps(scale1, _mm256_cvtepi32_ps(dots[t]), first[t]);
+                sums[t] = _mm256_fmadd_ps(both, _mm256_castsi256_ps(broadcast_word(x + At::kD + 4 * t)), sums[t]);
+            }
+        }
     }
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) _mm256_storeu_ps(tile.sums + 16 * t + row, sums[t]);
+}
+
+template <DType type, int T>
+SLIPSTREAM_AVX2 void multiply_codes(const CodeTile& tile) {
+    multiply_half<type, T>(tile, 0);
+    multiply_half<type, T>(tile, 1);
+}
+
+SLIPSTREAM_AVX2 void quantize(const float* __restrict x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
+                              std::byte* __restrict tile) {
+    quantize_token(x, k, t, n_tile, traits, tile);
 }
 
 template <DType type>
-constexpr std::array<TiledForm::FusedFn, kMaxFusedTokens> kFused{fused<type>, nullptr, nullptr};
+SLIPSTREAM_AVX2 void unpack(const std::byte* __restrict src, std::size_t block_bytes, int n_sub,
+                            UnpackedChunk& __restrict out) {
+    unpack_chunk<type>(src, block_bytes, n_sub, out);
+}
+
+template <DType type>
+constexpr std::array<InterleavedForm::FloatFn, kMaxTileTokens> kMultiplyFloats{
+    multiply_floats<type, 1>, multiply_floats<type, 2>, multiply_floats<type, 3>,
+    multiply_floats<type, 4>, multiply_floats<type, 5>, multiply_floats<type, 6>};
+template <DType type>
+constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
+    multiply_codes<type, 1>, multiply_codes<type, 2>, multiply_codes<type, 3>, multiply_codes<type, 4>};
 
 // In the order of DType.
-constexpr TiledForm kForm{
-    .max_fused_tokens = 1,
-    .max_panel_tokens = 3,
-    .fused = {kFused<DType::F32>, kFused<DType::F16>, kFused<DType::BF16>, kFused<DType::Q8_0>, kFused<DType::Q4_0>,
-              kFused<DType::Q4_1>, kFused<DType::Q5_0>, kFused<DType::Q5_1>, kFused<DType::Q3_K>, kFused<DType::Q4_K>,
-              kFused<DType::Q5_K>, kFused<DType::Q6_K>},
-    .panel = {panel<1>, panel<2>, panel<3>, nullptr, nullptr, nullptr},
-    .decode_row = {decode_row<DType::F32>, decode_row<DType::F16>, decode_row<DType::BF16>, decode_row<DType::Q8_0>,
-                   decode_row<DType::Q4_0>, decode_row<DType::Q4_1>, decode_row<DType::Q5_0>, decode_row<DType::Q5_1>,
-                   decode_row<DType::Q3_K>, decode_row<DType::Q4_K>, decode_row<DType::Q5_K>, decode_row<DType::Q6_K>},
-    .reduce = reduce,
+constexpr InterleavedForm kForm{
+    .float_tile_tokens = 6,
+    .code_tile_tokens = 4,
+    .multiply_floats = {kMultiplyFloats<DType::F32>, kMultiplyFloats<DType::F16>, kMultiplyFloats<DType::BF16>},
+    .multiply_codes = {{{},
+                        {},
+                        {},
+                        kMultiplyCodes<DType::Q8_0>,
+                        kMultiplyCodes<DType::Q4_0>,
+                        kMultiplyCodes<DType::Q4_1>,
+                        kMultiplyCodes<DType::Q5_0>,
+                        kMultiplyCodes<DType::Q5_1>,
+                        kMultiplyCodes<DType::Q3_K>,
+                        kMultiplyCodes<DType::Q4_K>,
+                        kMultiplyCodes<DType::Q5_K>,
+                        kMultiplyCodes<DType::Q6_K>}},
+    .unpack = {nullptr, nullptr, nullptr, unpack<DType::Q8_0>, unpack<DType::Q4_0>, unpack<DType::Q4_1>,
+               unpack<DType::Q5_0>, unpack<DType::Q5_1>, unpack<DType::Q3_K>, unpack<DType::Q4_K>, unpack<DType::Q5_K>,
+               unpack<DType::Q6_K>},
+    .quantize = quantize,
 };
 
 }  // namespace
 
-const TiledForm& tiled_form_avx2() {
+const InterleavedForm& interleaved_form_avx2() {
     return kForm;
 }
 
 void matmul_avx2(ExecRef exec, const MatmulArgs& args) {
-    matmul_tiled(exec, args, kForm);
+    matmul_interleaved(exec, args, kForm);
 }
 
 }  // namespace slipstream::cpu

@@ -1,10 +1,12 @@
-// The plain reference of matmul: a block of weights decoded at a time, one sum an output, in double (so that its own
-// rounding does not blur what it judges).
+// The plain reference of matmul: a row of weights decoded at a time, one sum an output, in double (so that its own
+// rounding does not blur what it judges); activations rounded to 8 bits where the weights are quantised.
 
 #include <algorithm>
-#include <array>
 
+#include "kernels/base/checked_math.h"
+#include "kernels/cpu/activations.h"
 #include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/interleaved.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu_device.h"
 
@@ -12,42 +14,61 @@ namespace slipstream::cpu {
 
 namespace {
 
-constexpr std::int64_t kChunk = 256;  // a multiple of every block
-constexpr std::int64_t kTokens = 16;  // tokens that share a decoded chunk
+constexpr std::int64_t kPieceRows = 16;
 
-void multiply_row(const MatmulArgs& args, std::int64_t row) {
-    const std::int64_t k = args.x.cols();
-    const std::int64_t n_tokens = args.x.shape[0];
-    const std::byte* weights = args.weights.row(row);
-    std::array<float, kChunk> decoded;
-    for (std::int64_t token = 0; token < n_tokens; token += kTokens) {
-        const std::int64_t n = std::min(kTokens, n_tokens - token);
-        std::array<double, kTokens> sums{};
-        for (std::int64_t begin = 0; begin < k; begin += kChunk) {
-            const std::int64_t count = std::min(kChunk, k - begin);
-            dequantize_row(args.weights.dtype, weights + row_bytes(args.weights.dtype, begin), decoded.data(), count);
-            for (std::int64_t t = 0; t < n; ++t) {
-                const float* x = float_row(args.x, token + t) + begin;
-                double& sum = sums[static_cast<std::size_t>(t)];
-                for (std::int64_t i = 0; i < count; ++i)
-                    sum += static_cast<double>(decoded[static_cast<std::size_t>(i)]) * static_cast<double>(x[i]);
-            }
-        }
-        for (std::int64_t t = 0; t < n; ++t) {
-            float& y = float_row(args.y, token + t)[row];
-            y = finish_output(args, static_cast<float>(sums[static_cast<std::size_t>(t)]), row, y);
-        }
+/// Activations as the kernel sees them, back in float.
+void rounded_activations(const float* x, std::int64_t k, float* out, std::byte* block) {
+    for (std::int64_t i = 0; i < k; i += 32) {
+        quantize_token(x + i, 32, 0, 1, {}, block);
+        const auto d = *reinterpret_cast<const float*>(block + BlockOffsets<1>::kD);
+        for (int j = 0; j < 32; ++j) out[i + j] = d * static_cast<float>(static_cast<std::int8_t>(block[j]));
     }
 }
 
 }  // namespace
 
 void matmul_scalar(ExecRef exec, const MatmulArgs& args) {
-    static_cast<CpuDevice&>(exec.device)
-        .pool()
-        .run(args.weights.shape[0], 16, [&](std::int64_t begin, std::int64_t end, int) {
-            for (std::int64_t row = begin; row < end; ++row) multiply_row(args, row);
-        });
+    auto& device = static_cast<CpuDevice&>(exec.device);
+    const ConstTensorView& weights = args.weights;
+    const std::int64_t m = weights.shape[0];
+    const std::int64_t k = weights.shape[1];
+    const std::int64_t n_tokens = args.x.shape[0];
+    const std::size_t bytes = row_bytes(weights.dtype, k);
+    const std::size_t decoded_offset = round_up<std::size_t>(bytes, 64);
+    device.reserve_thread_scratch(decoded_offset + static_cast<std::size_t>(k) * sizeof(float));
+    const auto floats = static_cast<std::size_t>(n_tokens * k);
+    device.reserve_shared_scratch(floats * sizeof(float) + kBlockBytesPerToken);
+    auto* rounded = reinterpret_cast<float*>(device.shared_scratch());
+    for (std::int64_t t = 0; t < n_tokens; ++t) {
+        const float* x = float_row(args.x, t);
+        if (is_quantized(weights.dtype)) {
+            rounded_activations(x, k, rounded + t * k, reinterpret_cast<std::byte*>(rounded + floats));
+        } else {
+            std::copy(x, x + k, rounded + t * k);
+        }
+    }
+    device.pool().run(m, kPieceRows, [&](std::int64_t begin, std::int64_t end, int thread) {
+        std::byte* scratch = device.thread_scratch(thread);
+        auto* decoded = reinterpret_cast<float*>(scratch + decoded_offset);
+        for (std::int64_t row = begin; row < end; ++row) {
+            const std::byte* encoded = scratch;
+            if (weights.layout == Layout::RowMajor) {
+                encoded = weights.row(row);
+            } else {
+                const auto group = static_cast<std::size_t>(row / kInterleavedRows * kInterleavedRows);
+                deinterleave_row(weights.dtype, weights.data + group * bytes, static_cast<int>(row % kInterleavedRows),
+                                 k, scratch);
+            }
+            dequantize_row(weights.dtype, encoded, decoded, k);
+            for (std::int64_t t = 0; t < n_tokens; ++t) {
+                double sum = 0;
+                for (std::int64_t i = 0; i < k; ++i)
+                    sum += static_cast<double>(decoded[i]) * static_cast<double>(rounded[t * k + i]);
+                float& y = float_row(args.y, t)[row];
+                y = finish_output(args, static_cast<float>(sum), row, y);
+            }
+        }
+    });
 }
 
 }  // namespace slipstream::cpu

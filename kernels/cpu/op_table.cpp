@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/interleaved.h"
 #include "kernels/cpu/matmul.h"
 
 namespace slipstream::cpu {
@@ -15,6 +16,7 @@ constexpr OpTable kScalar{
     .kv_commit = kv_commit,
     .kv_write = kv_write_scalar,
     .matmul = matmul_scalar,
+    .pack_weights = pack_weights,
     .rms_norm = rms_norm_scalar,
     .rope = rope,
     .rope_table = rope_table,
@@ -29,6 +31,7 @@ constexpr OpTable kAvx2{
     .kv_commit = kv_commit,
     .kv_write = kv_write_avx2,
     .matmul = matmul_avx2,
+    .pack_weights = pack_weights,
     .rms_norm = rms_norm_avx2,
     .rope = rope,
     .rope_table = rope_table,
@@ -41,6 +44,20 @@ constexpr OpTable kAvx512{
     .kv_commit = kv_commit,
     .kv_write = kv_write_avx2,
     .matmul = matmul_avx512,
+    .pack_weights = pack_weights,
+    .rms_norm = rms_norm_avx512,
+    .rope = rope,
+    .rope_table = rope_table,
+    .swiglu = swiglu_avx512,
+};
+constexpr OpTable kAvx512Vnni{
+    .add = add,
+    .attention = attention_avx512,
+    .embed = embed,
+    .kv_commit = kv_commit,
+    .kv_write = kv_write_avx2,
+    .matmul = matmul_avx512_vnni,
+    .pack_weights = pack_weights,
     .rms_norm = rms_norm_avx512,
     .rope = rope,
     .rope_table = rope_table,
@@ -57,6 +74,8 @@ const OpTable& op_table(CpuForm form) {
             return kAvx2;
         case CpuForm::Avx512:
             return kAvx512;
+        case CpuForm::Avx512Vnni:
+            return kAvx512Vnni;
 #endif
         default:
             return kScalar;

@@ -5,7 +5,13 @@
 #if defined(__x86_64__)
 #define SLIPSTREAM_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define SLIPSTREAM_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+#define SLIPSTREAM_AVX512_VNNI __attribute__((target("avx512vnni,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+// The same, with loops vectorised by the compiler in full registers.
+#define SLIPSTREAM_AVX512_LOOPS \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,prefer-vector-width=512")))
 #else
 #define SLIPSTREAM_AVX2
 #define SLIPSTREAM_AVX512
+#define SLIPSTREAM_AVX512_VNNI
+#define SLIPSTREAM_AVX512_LOOPS
 #endif

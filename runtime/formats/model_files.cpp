@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <system_error>
 
 #include "kernels/base/error.h"
@@ -51,23 +52,26 @@ public:
         }
     }
 
-    void prefetch(std::size_t begin, std::size_t bytes) const override {
-        // The files stand behind one another in the order of paths().
-        for (const MappedFile& file : contents_.files) {
-            const std::size_t size = file.bytes().size();
-            if (begin < size) {
-                const std::size_t here = std::min(bytes, size - begin);
-                file.populate(begin, here);
-                bytes -= here;
-                begin = 0;
-            } else {
-                begin -= size;
-            }
-            if (bytes == 0) return;
-        }
+    void prefetch(std::span<const std::byte> part) const override {
+        with_file(part, [&](const MappedFile& file, std::size_t begin) { file.populate(begin, part.size()); });
+    }
+    void release(std::span<const std::byte> part) const override {
+        with_file(part, [&](const MappedFile& file, std::size_t begin) { file.release(begin, part.size()); });
     }
 
 private:
+    /// The file that `part` lies in, and where.
+    template <typename Use>
+    void with_file(std::span<const std::byte> part, const Use& use) const {
+        for (const MappedFile& file : contents_.files) {
+            const std::span<const std::byte> bytes = file.bytes();
+            if (std::less_equal<>()(bytes.data(), part.data()) &&
+                std::less_equal<>()(part.data() + part.size(), bytes.data() + bytes.size()))
+                return use(file, static_cast<std::size_t>(part.data() - bytes.data()));
+        }
+        CHECK(part.empty(), "{} bytes that no file of {} holds", part.size(), contents_.label);
+    }
+
     ModelContents contents_;
     TensorIndex index_;  // into contents_.tensors, which never changes
     std::vector<fs::path> paths_;

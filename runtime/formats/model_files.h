@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,9 +74,11 @@ public:
     /// Weights by role, shapes checked against config(); throws FormatError naming the tensor that is missing or has
     /// the wrong shape, Unsupported for a type that cannot be computed on. Views live as long as this object.
     [[nodiscard]] virtual ModelWeights weights() const = 0;
-    /// Asks the system to bring the pages of [begin, begin + bytes) of the mappings in; touches each page. For loading
-    /// with progress. `step` walks [0, total_bytes()).
-    virtual void prefetch(std::size_t begin, std::size_t bytes) const = 0;
+    /// Brings the pages of `part` (of a tensor's view) into memory and into this process. Blocks.
+    virtual void prefetch(std::span<const std::byte> part) const = 0;
+    /// Gives them up again, for what has been copied elsewhere: they no longer count as this process's memory. The
+    /// part stays readable, and comes back when it is touched.
+    virtual void release(std::span<const std::byte> part) const = 0;
 };
 
 }  // namespace slipstream

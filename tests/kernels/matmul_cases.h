@@ -18,6 +18,7 @@
 #include "kernels/cpu/dequantize.h"
 #include "kernels/cpu_device.h"
 #include "kernels/matmul.h"
+#include "kernels/pack_weights.h"
 
 namespace slipstream::testing_matmul {
 
@@ -29,7 +30,7 @@ inline constexpr DType kAllTypes[] = {DType::F32,  DType::F16,  DType::BF16, DTy
 /// The forms that this machine runs.
 inline std::vector<CpuForm> forms() {
     std::vector<CpuForm> all;
-    for (const CpuForm form : {CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512})
+    for (const CpuForm form : kCpuForms)
         if (form <= best_cpu_form()) all.push_back(form);
     return all;
 }
@@ -164,11 +165,28 @@ public:
     explicit Runner(CpuForm form, int n_threads = 1)
         : device_({.n_threads = n_threads, .form = form}), stream_(device_.make_stream(StreamKind::Compute)) {}
     void operator()(const MatmulArgs& args) { matmul({device_, *stream_}, args); }
+    /// The weights packed; the view lives until the next call.
+    ConstTensorView pack(const ConstTensorView& weights) {
+        const std::int64_t m = weights.shape[0];
+        const std::int64_t k = weights.shape[1];
+        const std::size_t bytes = packed_bytes(weights.dtype, m, k);
+        packed_ = device_.allocate(bytes, MemoryTag::Weights, "packed weights");
+        std::memset(packed_.data(), 0xff, bytes);
+        const TensorView view = packed_view(packed_.data(), weights.dtype, m, k);
+        pack_weights({device_, *stream_}, {.weights = weights, .packed = view});
+        return view;
+    }
+    ConstTensorView in_layout(Layout layout, const ConstTensorView& weights) {
+        return layout == Layout::RowMajor ? weights : pack(weights);
+    }
 
 private:
     CpuDevice device_;
     std::unique_ptr<Stream> stream_;
+    Buffer packed_;
 };
+
+inline constexpr Layout kLayouts[] = {Layout::RowMajor, Layout::Interleaved16};
 
 /// Instance of a parameterised test: a form and a type, named "avx2_Q4_K".
 using FormAndType = std::tuple<CpuForm, DType>;

@@ -10,24 +10,21 @@ namespace {
 
 using namespace testing_matmul;  // NOLINT: the cases are this test's own
 
-constexpr std::int64_t kRows = 70;     // two panels of 32 rows and a short one
-constexpr std::int64_t kTokens = 513;  // ten blocks of 48 tokens and a short one
+constexpr std::int64_t kRows = 70;     // four groups of 16 rows and a short one
+constexpr std::int64_t kTokens = 513;  // one past what goes over the weights together
 
 class MatmulInvarianceTest : public testing::TestWithParam<FormAndType> {
 protected:
     CpuForm form() const { return std::get<0>(GetParam()); }
     DType type() const { return std::get<1>(GetParam()); }
-    /// Two chunks of K and, where the type can, a tail.
-    std::int64_t k() const { return is_quantized(type()) ? 1024 : 1000; }
+    /// Four chunks of K and, where the type can, a tail.
+    std::int64_t k() const { return is_quantized(type()) ? 1024 : 1001; }
 
     /// Outputs [token, token + n) x [row, row + m) computed by themselves equal those of `all`.
-    void expect_same_bits(Runner& run, const Weights& weights, GuardedMatrix& x, GuardedMatrix& all, std::int64_t token,
-                          std::int64_t n, std::int64_t row, std::int64_t m) {
+    void expect_same_bits(Runner& run, const ConstTensorView& weights, GuardedMatrix& x, GuardedMatrix& all,
+                          std::int64_t token, std::int64_t n, std::int64_t row, std::int64_t m) {
         GuardedMatrix y(n, m);
-        run({.weights = weights.view().slice_rows(row, m),
-             .x = x.view().slice_rows(token, n),
-             .y = y.view(),
-             .bias = {}});
+        run({.weights = weights.slice_rows(row, m), .x = x.view().slice_rows(token, n), .y = y.view(), .bias = {}});
         for (std::int64_t t = 0; t < n; ++t)
             for (std::int64_t r = 0; r < m; ++r)
                 ASSERT_EQ(std::bit_cast<std::uint32_t>(y.at(t, r)),
@@ -37,23 +34,50 @@ protected:
     }
 };
 
-TEST_P(MatmulInvarianceTest, BitsDoNotDependOnCompanyThreadsOrPlace) {
+TEST_P(MatmulInvarianceTest, BitsDoNotDependOnCompanyThreadsLayoutOrPlace) {
     SCOPED_TRACE(fmt::format("seed {}", kSeed));
     const Weights weights = random_weights(type(), kRows, k());
     GuardedMatrix x(kTokens, k());
     x.randomise(kSeed);
     GuardedMatrix all(kTokens, kRows);
     Runner one(form(), 1);
-    one({.weights = weights.view(), .x = x.view(), .y = all.view(), .bias = {}});
+    one({.weights = one.pack(weights.view()), .x = x.view(), .y = all.view(), .bias = {}});
     for (const int n_threads : {1, 2}) {
-        SCOPED_TRACE(fmt::format("{} threads", n_threads));
-        Runner run(form(), n_threads);
-        for (const std::int64_t n : {1, 2, 3, 4, 7, 8, 49, 64})
-            expect_same_bits(run, weights, x, all, 3 * n % 100, n, 0, kRows);
-        expect_same_bits(run, weights, x, all, 0, kTokens, 0, kRows);
-        for (const std::int64_t n : {1, 5})
-            for (const std::int64_t row : {1, 31, 69}) expect_same_bits(run, weights, x, all, 40, n, row, kRows - row);
-        expect_same_bits(run, weights, x, all, 500, 1, 17, 1);
+        for (const Layout layout : kLayouts) {
+            SCOPED_TRACE(fmt::format("{} threads, layout {}", n_threads, static_cast<int>(layout)));
+            Runner run(form(), n_threads);
+            const ConstTensorView view = run.in_layout(layout, weights.view());
+            for (const std::int64_t n : {1, 2, 3, 4, 7, 8, 9, 16, 33, 64})
+                expect_same_bits(run, view, x, all, 3 * n % 100, n, 0, kRows);
+            expect_same_bits(run, view, x, all, 0, kTokens, 0, kRows);
+            for (const std::int64_t n : {1, 5})
+                for (const std::int64_t row : {16, 48, 64})
+                    expect_same_bits(run, view, x, all, 40, n, row, kRows - row);
+            expect_same_bits(run, view, x, all, 500, 1, 16, 1);
+            if (layout == Layout::Interleaved16) continue;
+            for (const std::int64_t row : {1, 31, 69}) expect_same_bits(run, view, x, all, 40, 5, row, kRows - row);
+        }
+    }
+}
+
+TEST(MatmulForms, VectorFormsAgreeToTheBit) {
+    for (const DType type : kAllTypes) {
+        const Weights weights = random_weights(type, 40, 512);
+        GuardedMatrix x(19, 512);
+        x.randomise(kSeed);
+        std::vector<GuardedMatrix> outputs;
+        for (const CpuForm form : vector_forms()) {
+            Runner run(form);
+            run({.weights = run.pack(weights.view()),
+                 .x = x.view(),
+                 .y = outputs.emplace_back(19, 40).view(),
+                 .bias = {}});
+            for (std::int64_t token = 0; token < 19; ++token)
+                for (std::int64_t row = 0; row < 40; ++row)
+                    ASSERT_EQ(std::bit_cast<std::uint32_t>(outputs.front().at(token, row)),
+                              std::bit_cast<std::uint32_t>(outputs.back().at(token, row)))
+                        << dtype_name(type) << " " << cpu_form_name(form) << " token " << token << " row " << row;
+        }
     }
 }
 
@@ -64,9 +88,10 @@ TEST_P(MatmulInvarianceTest, ANeighbourThatIsNotANumberStaysAlone) {
     GuardedMatrix clean(7, 9);
     GuardedMatrix y(7, 9);
     Runner run(form());
-    run({.weights = weights.view(), .x = x.view(), .y = clean.view(), .bias = {}});
+    const ConstTensorView packed = run.pack(weights.view());
+    run({.weights = packed, .x = x.view(), .y = clean.view(), .bias = {}});
     for (std::int64_t i = 0; i < k(); ++i) x.at(3, i) = std::numeric_limits<float>::quiet_NaN();
-    run({.weights = weights.view(), .x = x.view(), .y = y.view(), .bias = {}});
+    run({.weights = packed, .x = x.view(), .y = y.view(), .bias = {}});
     for (std::int64_t token = 0; token < 7; ++token)
         for (std::int64_t row = 0; row < 9; ++row) {
             if (token == 3) {

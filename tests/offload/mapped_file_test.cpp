@@ -41,6 +41,33 @@ TEST_F(MappedFileTest, HoldsTheBytesAndSurvivesAMove) {
     EXPECT_NO_THROW(file.populate(1 << 30, 5));
 }
 
+// Pages of this process that hold part of the file now.
+std::size_t resident_pages(const MappedFile& file) {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    bool here = false;
+    while (std::getline(maps, line)) {
+        if (line.find(" /") != std::string::npos) here = line.ends_with(file.path().string());
+        if (here && line.starts_with("Rss:")) return std::stoul(line.substr(4)) / 4;
+    }
+    return 0;
+}
+
+TEST_F(MappedFileTest, ReleasedPagesAreNoLongerHeldAndComeBackUnchanged) {
+    std::string content(64 * 4096 + 100, 'x');
+    content[40 * 4096] = 'y';
+    const MappedFile file(write(content));
+    file.populate(0, content.size());
+    EXPECT_EQ(resident_pages(file), 65U);
+    file.release(100, 10 * 4096);  // nine whole pages lie in it
+    EXPECT_LE(resident_pages(file), 56U);
+    file.release(8192, 1U << 30);
+    EXPECT_LE(resident_pages(file), 2U);
+    EXPECT_NO_THROW(file.release(1U << 30, 5));
+    EXPECT_EQ(file.bytes()[40 * 4096], std::byte{'y'});
+    EXPECT_EQ(file.bytes().back(), std::byte{'x'});
+}
+
 TEST_F(MappedFileTest, EmptyFileIsAnEmptySpan) {
     EXPECT_TRUE(MappedFile(write("")).bytes().empty());
 }

@@ -79,7 +79,7 @@ void expect_golden(const ModelFiles& files, const GoldenModel& golden, CpuForm f
 
 void expect_golden_in_all_forms(const std::filesystem::path& path, const GoldenModel& golden) {
     const std::unique_ptr<ModelFiles> files = ModelFiles::open(path);
-    for (const CpuForm form : {CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512})
+    for (const CpuForm form : kCpuForms)
         if (form <= best_cpu_form()) expect_golden(*files, golden, form);
 }
 

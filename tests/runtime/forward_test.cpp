@@ -179,7 +179,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ForwardTest,
                                          Case{"avx2_odd_bf16_window", kOdd, CpuForm::Avx2},
                                          Case{"avx512_odd_bf16_window", kOdd, CpuForm::Avx512},
                                          Case{"avx2_q8_0", kQuantized, CpuForm::Avx2},
-                                         Case{"avx512_q8_0", kQuantized, CpuForm::Avx512}),
+                                         Case{"avx512_q8_0", kQuantized, CpuForm::Avx512},
+                                         Case{"avx512_vnni_q8_0", kQuantized, CpuForm::Avx512Vnni}),
                          [](const auto& which) { return std::string(which.param.name); });
 
 TEST(Forward, CancelledPassReturnsNothingAndTheNextOneIsWhole) {

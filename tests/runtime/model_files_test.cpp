@@ -97,8 +97,13 @@ TEST(ModelFiles, BothFormatsGiveTheSameWeights) {
     EXPECT_EQ(floats(a.layers[0].gate)[9], 59.5F);
     EXPECT_TRUE(a.layers[0].q_bias.empty());
     EXPECT_TRUE(a.layers[0].q_norm.empty());
-    EXPECT_NO_THROW(gguf->prefetch(0, gguf->total_bytes()));
-    EXPECT_NO_THROW(gguf->prefetch(gguf->total_bytes() + 5, 100));
+    for (const FileTensor& tensor : gguf->tensors()) {
+        const std::span<const std::byte> bytes(tensor.view.data, tensor.bytes);
+        const std::vector<std::byte> before(bytes.begin(), bytes.end());
+        EXPECT_NO_THROW(gguf->prefetch(bytes));
+        EXPECT_NO_THROW(gguf->release(bytes));
+        EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), before.begin())) << tensor.name;
+    }
 }
 
 TEST(ModelFiles, OpensAConfigJsonAsItsDirectory) {
@@ -234,7 +239,7 @@ TEST(ModelFiles, OpensSplitGguf) {
     EXPECT_EQ(model->paths().size(), 3U);
     const auto whole = ModelFiles::open(folder.write("whole.gguf", tiny_llama_gguf().bytes()));
     expect_same_but_qk(model->weights(), whole->weights());
-    EXPECT_NO_THROW(model->prefetch(10, model->total_bytes()));
+    EXPECT_NO_THROW(model->prefetch({model->tensors().back().view.data, model->tensors().back().bytes}));
 
     EXPECT_THAT(message(folder.path() / "m-00002-of-00003.gguf"), HasSubstr("open the first, m-00001-of-00003.gguf"));
     EXPECT_THAT(message(folder.write("other.gguf", first.bytes())),

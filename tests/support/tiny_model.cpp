@@ -58,7 +58,8 @@ public:
     const std::vector<FileTensor>& tensors() const override { return tensors_; }
     std::vector<std::pair<std::string, std::string>> metadata() const override { return {}; }
     ModelWeights weights() const override { return weights_; }
-    void prefetch(std::size_t, std::size_t) const override {}
+    void prefetch(std::span<const std::byte>) const override {}
+    void release(std::span<const std::byte>) const override {}
 
 private:
     std::byte* take(std::size_t bytes) { return storage_.emplace_back(bytes).data(); }

@@ -1,0 +1,227 @@
+// The walk. Activations are laid out in tiles of tokens first, quantised where the weights are. Then pieces of row
+// groups go to the threads. A group's K goes by in chunks: a chunk of quantised weights is unpacked once into L1 and
+// multiplied with every tile of tokens, so that unpacking costs little from a few tokens on. With few tokens a piece is
+// one stream through memory, group after group, read far ahead; with many, kGroupsAtOnce groups go over K together, so
+// that activations, which then come from L2 or L3, are read once for all of them.
+
+#include "kernels/cpu/matmul_interleaved.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/base/checked_math.h"
+#include "kernels/cpu/activations.h"
+#include "kernels/cpu/interleaved.h"
+#include "kernels/cpu_device.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+constexpr int kLanes = static_cast<int>(kInterleavedRows);
+constexpr std::int64_t kStreamTokens = 32;         // up to here a piece is one stream
+constexpr std::int64_t kGroupsAtOnce = 4;          // 4 unpacked chunks: 24 KB of L1
+constexpr std::int64_t kPassTokens = 512;          // tokens whose sums are kept at once: 4 x 512 x 128 bytes of L2
+constexpr std::int64_t kPieceBytes = 64 << 10;     // of weights, taken at once by a thread
+constexpr std::int64_t kPiecesPerThread = 4;       // at least: a late thread delays a quarter of its share
+constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
+
+/// What every thread needs to know of one call.
+class Call {
+public:
+    Call(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form)
+        : device_(static_cast<CpuDevice&>(exec.device)),
+          args_(args),
+          form_(form),
+          type_(args.weights.dtype),
+          quantized_(is_quantized(type_)),
+          m_(args.weights.shape[0]),
+          k_(args.weights.shape[1]),
+          n_(args.x.shape[0]),
+          n_tiles_(ceil_div<std::int64_t>(n_, tile_tokens())),
+          n_groups_(ceil_div(m_, kInterleavedRows)),
+          group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
+          chains_(quantized_ ? 1 : kFloatChains),
+          token_bytes_(quantized_ ? k_ / 32 * kBlockBytesPerToken : k_ * static_cast<std::int64_t>(sizeof(float))) {}
+
+    void run() {
+        const bool stream = n_ <= kStreamTokens;
+        const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
+        const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
+        groups_at_once_ = stream ? 1 : std::min(kGroupsAtOnce, fair);
+        reserve_scratch();
+        lay_out_activations();
+        device_.pool().run(n_groups_, stream ? std::min(in_bytes, fair) : groups_at_once_,
+                           [&](std::int64_t begin, std::int64_t end, int thread) {
+                               for (std::int64_t group = begin; group < end; group += groups_at_once_)
+                                   multiply(group, std::min(groups_at_once_, end - group), thread);
+                           });
+    }
+
+private:
+    [[nodiscard]] int tile_tokens() const { return quantized_ ? form_.code_tile_tokens : form_.float_tile_tokens; }
+    // Tiles are of nearly equal width.
+    [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const { return tile * n_ / n_tiles_; }
+    [[nodiscard]] bool packed() const { return args_.weights.layout == Layout::Interleaved16; }
+    [[nodiscard]] bool x_in_place() const { return !quantized_ && n_ == 1; }
+    [[nodiscard]] std::int64_t sum_floats() const {  // of a group
+        return std::min(n_, kPassTokens + tile_tokens()) * chains_ * kLanes;
+    }
+
+    /// A thread's scratch: unpacked chunks, then rows interleaved here, then sums.
+    void reserve_scratch() {
+        rows_offset_ = quantized_ ? static_cast<std::size_t>(groups_at_once_) * sizeof(UnpackedChunk) : 0;
+        sums_offset_ =
+            rows_offset_ +
+            (packed() ? 0 : round_up<std::size_t>(static_cast<std::size_t>(groups_at_once_ * group_bytes_), 64));
+        device_.reserve_thread_scratch(sums_offset_ +
+                                       static_cast<std::size_t>(groups_at_once_ * sum_floats()) * sizeof(float));
+    }
+
+    void lay_out_activations() {
+        if (x_in_place()) {
+            x_ = args_.x.data;
+            return;
+        }
+        device_.reserve_shared_scratch(static_cast<std::size_t>(n_ * token_bytes_));
+        std::byte* tiles = device_.shared_scratch();
+        x_ = tiles;
+        const std::int64_t tiles_a_piece = ceil_div<std::int64_t>(kTokensPerLayoutPiece, tile_tokens());
+        device_.pool().run(n_tiles_, tiles_a_piece, [&](std::int64_t begin, std::int64_t end, int) {
+            for (std::int64_t tile = begin; tile < end; ++tile) lay_out(tile, tiles + tile_begin(tile) * token_bytes_);
+        });
+    }
+
+    void lay_out(std::int64_t tile, std::byte* dst) const {
+        const std::int64_t first = tile_begin(tile);
+        const auto width = static_cast<int>(tile_begin(tile + 1) - first);
+        for (int t = 0; t < width; ++t) {
+            const float* x = float_row(args_.x, first + t);
+            if (quantized_) {
+                form_.quantize(x, k_, t, width, code_traits(type_), dst);
+            } else {
+                auto* out = reinterpret_cast<float*>(dst) + t;
+                for (std::int64_t i = 0; i < k_; ++i) out[i * width] = x[i];
+            }
+        }
+    }
+
+    /// Groups [first, first + count) against all tokens.
+    void multiply(std::int64_t first, std::int64_t count, int thread) {
+        std::byte* scratch = device_.thread_scratch(thread);
+        const std::byte* weights = args_.weights.data + first * group_bytes_;
+        if (!packed()) {
+            weights = scratch + rows_offset_;
+            for (std::int64_t g = 0; g < count; ++g) {
+                const std::int64_t row = (first + g) * kLanes;
+                interleave_rows(type_, args_.weights.row(row), args_.weights.row_stride_bytes,
+                                static_cast<int>(std::min<std::int64_t>(kLanes, m_ - row)), k_,
+                                scratch + rows_offset_ + g * group_bytes_);
+            }
+        }
+        auto* sums = reinterpret_cast<float*>(scratch + sums_offset_);
+        const std::int64_t pass_tiles = kPassTokens / tile_tokens();
+        for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
+            const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
+            const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * chains_ * kLanes;  // of a group
+            std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
+            for (std::int64_t k = 0; k < k_; k += kChunkElements) {
+                if (quantized_) {
+                    chunk_of_codes(weights, count, k, tile, end, reinterpret_cast<UnpackedChunk*>(scratch), sums);
+                } else {
+                    chunk_of_floats(weights, count, k, tile, end, sums);
+                }
+            }
+            for (std::int64_t g = 0; g < count; ++g)
+                for (std::int64_t i = tile; i < end; ++i)
+                    finish(first + g, i, sums + g * floats + (tile_begin(i) - tile_begin(tile)) * chains_ * kLanes);
+        }
+    }
+
+    void chunk_of_codes(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t tile,
+                        std::int64_t end, UnpackedChunk* chunks, float* sums) const {
+        const std::int64_t elements = std::min<std::int64_t>(kChunkElements, k_ - k);
+        const auto n_sub = static_cast<int>(elements / 32);
+        const auto chunk_bytes = static_cast<std::int64_t>(kLanes * row_bytes(type_, elements));
+        const std::byte* src = weights + static_cast<std::int64_t>(kLanes * row_bytes(type_, k));
+        const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
+        for (std::int64_t g = 0; g < count; ++g)
+            form_.unpack[static_cast<std::size_t>(type_)](src + g * group_bytes_, block_bytes, n_sub, chunks[g]);
+        const std::int64_t origin = tile_begin(tile);
+        const std::int64_t floats = (tile_begin(end) - origin) * kLanes;
+        for (std::int64_t i = tile; i < end; ++i) {
+            const std::int64_t begin = tile_begin(i);
+            const std::int64_t width = tile_begin(i + 1) - begin;
+            const auto kernel =
+                form_.multiply_codes[static_cast<std::size_t>(type_)][static_cast<std::size_t>(width - 1)];
+            for (std::int64_t g = 0; g < count; ++g)
+                kernel({.weights = &chunks[g],
+                        .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
+                        .n_sub = n_sub,
+                        .sums = sums + g * floats + (begin - origin) * kLanes,
+                        .prefetch = src + g * group_bytes_,
+                        .prefetch_bytes = i == tile ? chunk_bytes / n_sub : 0});
+        }
+    }
+
+    void chunk_of_floats(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t tile,
+                         std::int64_t end, float* sums) const {
+        const std::byte* src = weights + static_cast<std::int64_t>(kLanes * row_bytes(type_, k));
+        const std::int64_t origin = tile_begin(tile);
+        const std::int64_t floats = (tile_begin(end) - origin) * kFloatChains * kLanes;
+        for (std::int64_t i = tile; i < end; ++i) {
+            const std::int64_t begin = tile_begin(i);
+            const std::int64_t width = tile_begin(i + 1) - begin;
+            const auto kernel =
+                form_.multiply_floats[static_cast<std::size_t>(type_)][static_cast<std::size_t>(width - 1)];
+            const auto* x = reinterpret_cast<const float*>(x_ + begin * token_bytes_);
+            for (std::int64_t g = 0; g < count; ++g)
+                kernel({.weights = src + g * group_bytes_,
+                        .x = x + k * width,
+                        .k = std::min<std::int64_t>(kChunkElements, k_ - k),
+                        .sums = sums + g * floats + (begin - origin) * kFloatChains * kLanes,
+                        .l2_prefetch_bytes = i == tile ? kL2PrefetchBytes : 0,
+                        .l1_prefetch_bytes = i == tile ? kL1PrefetchBytes : 0});
+        }
+    }
+
+    /// sums: [chains_, width, kLanes] of one tile.
+    void finish(std::int64_t group, std::int64_t tile, const float* sums) const {
+        const std::int64_t row = group * kLanes;
+        const std::int64_t begin = tile_begin(tile);
+        const std::int64_t width = tile_begin(tile + 1) - begin;
+        const std::int64_t rows = std::min<std::int64_t>(kLanes, m_ - row);
+        for (std::int64_t t = 0; t < width; ++t, sums += kLanes) {
+            float* y = float_row(args_.y, begin + t) + row;
+            const float* odd = sums + width * kLanes;
+            for (std::int64_t r = 0; r < rows; ++r)
+                y[r] = finish_output(args_, chains_ == 1 ? sums[r] : sums[r] + odd[r], row + r, y[r]);
+        }
+    }
+
+    CpuDevice& device_;
+    const MatmulArgs& args_;
+    const InterleavedForm& form_;
+    DType type_;
+    bool quantized_;
+    std::int64_t m_;
+    std::int64_t k_;
+    std::int64_t n_;
+    std::int64_t n_tiles_;
+    std::int64_t n_groups_;
+    std::int64_t group_bytes_;
+    std::int64_t chains_;
+    std::int64_t token_bytes_;  // of a token's activations, laid out
+    std::int64_t groups_at_once_ = 1;
+    std::size_t rows_offset_ = 0;
+    std::size_t sums_offset_ = 0;
+    const std::byte* x_ = nullptr;  // tiles behind one another: that of token t begins at t * token_bytes_
+};
+
+}  // namespace
+
+void matmul_interleaved(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form) {
+    Call(exec, args, form).run();
+}
+
+}  // namespace slipstream::cpu

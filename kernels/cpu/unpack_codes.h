@@ -1,0 +1,230 @@
+// Packed weights (interleaved.h) to what the integer kernels multiply: unsigned 8-bit codes, four k of a row in a
+// 32-bit lane, with their scales as float. Plain loops over words, which each form compiles for itself
+// (always_inline into a function with its target attributes): bit operations and exact conversions, so the same bits
+// everywhere. Loops over the 16 rows are kept from being unrolled: GCC 12 vectorises them as loops, not as unrolled
+// code.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+
+#define SLIPSTREAM_PORTABLE_INLINE [[gnu::always_inline]] inline
+
+namespace slipstream::cpu {
+
+/// Elements of a chunk: one block of the K formats, up to eight of the others.
+inline constexpr int kChunkElements = 256;
+inline constexpr int kSubBlocks = kChunkElements / 32;
+
+/// 16 rows x up to 256 k:  weight = scale * (code - code_offset) + offset.
+struct UnpackedChunk {
+    alignas(64) std::uint32_t codes[kSubBlocks][8][16];  // [sub-block of 32][k / 4][row]
+    alignas(64) float scale[2 * kSubBlocks][16];         // [run][row]: a run is a sub-block, or half of one (kScaleRun)
+    alignas(64) float offset[kSubBlocks][16];            // [sub-block][row], where the type has one
+};
+
+/// What a kernel must know of a type.
+struct CodeTraits {
+    int code_offset;  // subtracted from each code, by way of the activations' sums
+    int code_bits;    // codes are below 2^code_bits
+    int scale_run;    // weights that share a scale
+    bool has_offset;  // an offset to each sub-block
+};
+constexpr CodeTraits code_traits(DType type) {
+    switch (type) {
+        case DType::Q8_0:
+            return {128, 8, 32, false};
+        case DType::Q4_0:
+            return {8, 4, 32, false};
+        case DType::Q5_0:
+            return {16, 5, 32, false};
+        case DType::Q4_1:
+        case DType::Q4_K:
+            return {0, 4, 32, true};
+        case DType::Q5_1:
+        case DType::Q5_K:
+            return {0, 5, 32, true};
+        case DType::Q3_K:
+            return {4, 3, 16, false};
+        case DType::Q6_K:
+            return {32, 6, 16, false};
+        default:
+            return {};
+    }
+}
+
+using Words = const std::uint32_t (*)[16];  // [word][row]
+
+SLIPSTREAM_PORTABLE_INLINE Words words_at(const std::byte* src) {
+    return reinterpret_cast<Words>(src);
+}
+
+/// 16 binary16 to float, exactly, by selects instead of branches. A subnormal is 2^-14 (1 + m) - 2^-14.
+SLIPSTREAM_PORTABLE_INLINE void halves_to_float(const std::byte* src, float (&out)[16]) {
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(src);
+#pragma GCC unroll 1
+    for (int r = 0; r < 16; ++r) {
+        const std::uint32_t bits = halves[r];
+        const std::uint32_t exponent = bits & 0x7c00U;
+        const std::uint32_t shifted = (bits & 0x7fffU) << 13;
+        const std::uint32_t normal = shifted + (exponent == 0x7c00U ? 224U << 23 : 112U << 23);
+        const float subnormal = std::bit_cast<float>(shifted | (113U << 23)) - 0x1p-14F;
+        const std::uint32_t magnitude = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
+        out[r] = std::bit_cast<float>(magnitude | (bits & 0x8000U) << 16);
+    }
+}
+
+/// out[i][r] = factor[r] * byte `i` of words[r], for i < 4; bytes unsigned, `bias` subtracted from each.
+SLIPSTREAM_PORTABLE_INLINE void scale_bytes(const float (&factor)[16], const std::uint32_t (&words)[16], int bias,
+                                            float (*out)[16]) {
+    for (int i = 0; i < 4; ++i)
+#pragma GCC unroll 1
+        for (int r = 0; r < 16; ++r)
+            out[i][r] = factor[r] * static_cast<float>(static_cast<int>((words[r] >> (8 * i)) & 0xffU) - bias);
+}
+
+/// Codes of words [0, 4) of 16 rows: low nibbles are k 0-15, high ones k 16-31.
+SLIPSTREAM_PORTABLE_INLINE void nibble_words(Words from, std::uint32_t (&codes)[8][16]) {
+    for (int w = 0; w < 4; ++w)
+#pragma GCC unroll 1
+        for (int r = 0; r < 16; ++r) {
+            codes[w][r] = from[w][r] & 0x0f0f0f0fU;
+            codes[w + 4][r] = (from[w][r] >> 4) & 0x0f0f0f0fU;
+        }
+}
+
+/// The 6-bit scales and minimums of Q4_K and Q5_K: unpack_scales_and_mins (block_fields.h), 16 rows at a time.
+SLIPSTREAM_PORTABLE_INLINE void scales_and_mins(const std::byte* src, UnpackedChunk& out) {
+    float d[16];
+    float minus_dmin[16];
+    halves_to_float(src, d);
+    halves_to_float(src + 32, minus_dmin);
+    const Words packed = words_at(src + 64);
+    std::uint32_t scales[2][16];
+    std::uint32_t mins[2][16];
+#pragma GCC unroll 1
+    for (int r = 0; r < 16; ++r) {
+        minus_dmin[r] = -minus_dmin[r];
+        const std::uint32_t a = packed[0][r];
+        const std::uint32_t b = packed[1][r];
+        const std::uint32_t c = packed[2][r];
+        scales[0][r] = a & 0x3f3f3f3fU;
+        scales[1][r] = (c & 0x0f0f0f0fU) | ((a >> 2) & 0x30303030U);
+        mins[0][r] = b & 0x3f3f3f3fU;
+        mins[1][r] = ((c >> 4) & 0x0f0f0f0fU) | ((b >> 2) & 0x30303030U);
+    }
+    for (int half = 0; half < 2; ++half) {
+        scale_bytes(d, scales[half], 0, out.scale + 4 * half);
+        scale_bytes(minus_dmin, mins[half], 0, out.offset + 4 * half);
+    }
+}
+
+/// unpack_block<type>: the packed block at `src` to sub-block `s` of `out` (to all eight, for the K formats).
+template <DType type>
+SLIPSTREAM_PORTABLE_INLINE void unpack_block(const std::byte* src, int s, UnpackedChunk& out) {
+    constexpr bool kTwoHalves = type == DType::Q4_1 || type == DType::Q5_1;
+    halves_to_float(src, out.scale[s]);
+    if constexpr (kTwoHalves) halves_to_float(src + 32, out.offset[s]);
+    Words words = words_at(src + (kTwoHalves ? 64 : 32));
+    if constexpr (type == DType::Q8_0) {
+        for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
+            for (int r = 0; r < 16; ++r) out.codes[s][w][r] = words[w][r];
+    } else if constexpr (type == DType::Q5_0 || type == DType::Q5_1) {
+        nibble_words(words + 1, out.codes[s]);
+        for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
+            for (int r = 0; r < 16; ++r) out.codes[s][w][r] |= ((words[0][r] >> w) & 0x01010101U) << 4;
+    } else {
+        nibble_words(words, out.codes[s]);
+    }
+}
+
+template <>
+SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q4_K>(const std::byte* src, int, UnpackedChunk& out) {
+    scales_and_mins(src, out);
+    const Words words = words_at(src + 64 + 3 * 64);
+    for (int pair = 0; pair < 4; ++pair)
+        for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
+            for (int r = 0; r < 16; ++r) {
+                out.codes[2 * pair][w][r] = words[8 * pair + w][r] & 0x0f0f0f0fU;
+                out.codes[2 * pair + 1][w][r] = (words[8 * pair + w][r] >> 4) & 0x0f0f0f0fU;
+            }
+}
+
+template <>
+SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q5_K>(const std::byte* src, int, UnpackedChunk& out) {
+    scales_and_mins(src, out);
+    const Words high = words_at(src + 64 + 3 * 64);
+    const Words words = high + 8;
+    for (int pair = 0; pair < 4; ++pair)
+        for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
+            for (int r = 0; r < 16; ++r) {
+                const std::uint32_t h = high[w][r] >> (2 * pair);
+                const std::uint32_t q = words[8 * pair + w][r];
+                out.codes[2 * pair][w][r] = (q & 0x0f0f0f0fU) | ((h & 0x01010101U) << 4);
+                out.codes[2 * pair + 1][w][r] = ((q >> 4) & 0x0f0f0f0fU) | (((h >> 1) & 0x01010101U) << 4);
+            }
+}
+
+template <>
+SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q6_K>(const std::byte* src, int, UnpackedChunk& out) {
+    float d[16];
+    halves_to_float(src, d);
+    const Words low = words_at(src + 32);
+    const Words high = low + 32;
+    const Words scales = high + 16;
+    for (int i = 0; i < 4; ++i) {
+        std::uint32_t unsigned_scales[16];
+#pragma GCC unroll 1
+        for (int r = 0; r < 16; ++r) unsigned_scales[r] = scales[i][r] ^ 0x80808080U;
+        scale_bytes(d, unsigned_scales, 128, out.scale + 4 * i);
+    }
+    for (int g = 0; g < 8; ++g) {
+        const int half = g / 4;
+        const int part = g % 4;
+        for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
+            for (int r = 0; r < 16; ++r)
+                out.codes[g][w][r] = ((low[16 * half + 8 * (part % 2) + w][r] >> (4 * (part / 2))) & 0x0f0f0f0fU) |
+                                     (((high[8 * half + w][r] >> (2 * part)) & 0x03030303U) << 4);
+    }
+}
+
+template <>
+SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q3_K>(const std::byte* src, int, UnpackedChunk& out) {
+    float d[16];
+    halves_to_float(src, d);
+    const Words high = words_at(src + 32);
+    const Words low = high + 8;
+    const Words packed = low + 16;
+    for (int i = 0; i < 4; ++i) {  // unpack_q3_scales (block_fields.h)
+        std::uint32_t scales[16];
+#pragma GCC unroll 1
+        for (int r = 0; r < 16; ++r)
+            scales[r] =
+                ((packed[i % 2][r] >> (4 * (i / 2))) & 0x0f0f0f0fU) | (((packed[2][r] >> (2 * i)) & 0x03030303U) << 4);
+        scale_bytes(d, scales, 32, out.scale + 4 * i);
+    }
+    for (int g = 0; g < 8; ++g)
+        for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
+            for (int r = 0; r < 16; ++r)
+                out.codes[g][w][r] = ((low[8 * (g / 4) + w][r] >> (2 * (g % 4))) & 0x03030303U) |
+                                     (((high[w][r] >> g) & 0x01010101U) << 2);
+}
+
+/// `n_sub` sub-blocks of packed weights at `src`; `block_bytes` of 16 rows' blocks.
+template <DType type>
+SLIPSTREAM_PORTABLE_INLINE void unpack_chunk(const std::byte* src, std::size_t block_bytes, int n_sub,
+                                             UnpackedChunk& out) {
+    const int n_blocks = type >= DType::Q3_K ? 1 : n_sub;
+    for (int i = 0; i < n_blocks; ++i) unpack_block<type>(src + static_cast<std::size_t>(i) * block_bytes, i, out);
+}
+
+}  // namespace slipstream::cpu
