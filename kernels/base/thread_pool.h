@@ -19,9 +19,10 @@ namespace slipstream {
 /// Non-owning reference to a callable `void(int64 begin, int64 end, int thread)`.
 class PieceFn {
 public:
+    // Constrained, so that it hides no copy; implicit, since it is passed at call sites as a lambda.
     template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, PieceFn>) PieceFn(
-        F&& fn)  // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload): constrained above
+    // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
+    requires(!std::is_same_v<std::remove_cvref_t<F>, PieceFn>) PieceFn(F&& fn)
         : object_(const_cast<void*>(static_cast<const void*>(&fn))),
           call_([](void* object, std::int64_t begin, std::int64_t end, int thread) {
               (*static_cast<std::remove_reference_t<F>*>(object))(begin, end, thread);
