@@ -62,8 +62,8 @@ public:
                                                 const PromptProgress& on_progress = {});
 
     /// Takes the text back to its first `n_tokens` (1 to as many as it has), and the cache with it: what a pass
-    /// committed behind a stop rule. Generation may go on from there, with the tokens of a loop that never went further.
-    /// The guesser hears of it as an observation of no new tokens.
+    /// committed behind a stop rule. Generation may go on from there, with the tokens of a loop that never went
+    /// further. The guesser hears of it as an observation of no new tokens.
     void truncate(std::int64_t n_tokens);
 
     [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
