@@ -58,7 +58,8 @@ private:
     Budget budget_;
     ThreadPool pool_;
     const OpTable* ops_;
-    std::size_t scratch_bytes_ = 0;  // of each thread
+    bool huge_pages_come_quickly_ = true;  // until an allocation of weights finds otherwise
+    std::size_t scratch_bytes_ = 0;        // of each thread
     Buffer scratch_;
     Buffer shared_scratch_;
 };
