@@ -59,7 +59,8 @@ SLIPSTREAM_AVX2 std::uint64_t read_avx2(const std::byte* data, std::int64_t byte
         }
     }
     const __m256i sum = _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
-    return static_cast<std::uint64_t>(_mm256_extract_epi64(sum, 0) + _mm256_extract_epi64(sum, 3));
+    return static_cast<std::uint64_t>(_mm256_extract_epi64(sum, 0)) +
+           static_cast<std::uint64_t>(_mm256_extract_epi64(sum, 3));
 }
 
 SLIPSTREAM_AVX2 float fma_avx2() {
