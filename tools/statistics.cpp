@@ -55,7 +55,7 @@ JsonObject statistics_json(const ServedModel& served, const TextGenerationResult
     JsonObject json;
     json.text("model", served.path.string())
         .texts("devices", {std::string(served.device->name())})
-        .text("regime", "resident")
+        .text("regime", "all fits")
         .object("plan", plan_json(served))
         .unsigned_integer("seed", figures.seed)
         .integer("prompt_tokens", result.prompt_tokens)

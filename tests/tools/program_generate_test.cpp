@@ -153,7 +153,7 @@ TEST(Generate, StatisticsHoldEveryKey) {
                             "peak"})
         EXPECT_TRUE(stats.contains(key)) << key;
     EXPECT_EQ(stats["devices"], nlohmann::json({"cpu"}));
-    EXPECT_EQ(stats["regime"], "resident");
+    EXPECT_EQ(stats["regime"], "all fits");
     EXPECT_EQ(stats["plan"]["context_tokens"], 256);
     EXPECT_EQ(stats["plan"]["threads"], 1);
     EXPECT_EQ(stats["seed"], 5);
