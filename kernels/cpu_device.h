@@ -40,6 +40,9 @@ public:
 
     [[nodiscard]] ThreadPool& pool() { return pool_; }
     [[nodiscard]] CpuForm form() const { return form_; }
+    /// False where the system hands huge pages out so slowly that weights went to small ones; decoding is a little
+    /// slower.
+    [[nodiscard]] bool huge_pages_come_quickly() const { return huge_pages_come_quickly_; }
 
     /// Makes sure that every thread of the pool has `bytes` of scratch; called by an op before it uses the pool. Grows
     /// only, so that steady state allocates nothing; what was in it is lost.

@@ -56,6 +56,8 @@ void load_model(ServedModel& served, const ComputeOptions& options, CommandConte
             LoadOptions{.context_tokens = choice.tokens, .kv_dtype = kv_dtype, .on_progress = on_progress});
     }
     served.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    if (!served.device->huge_pages_come_quickly())
+        context.console.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
     context.console.detail(fmt::format(
         "{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", served.path.string(), served.files->format(),
         architecture_name(config.architecture), size_text(served.files->total_bytes()),
