@@ -111,7 +111,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
 
     Laps laps;
     tree_.reset(text_.back());
-    guesser_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1});
+    guesser_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1, .text = text_});
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
     laps.end_lap(seconds_.draft);
 

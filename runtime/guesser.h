@@ -17,12 +17,14 @@ struct Observation {
     const TokenTree* tree = nullptr;  // the tree that was verified; null after prefill and cuts
     ConstTensorView logits{};         // [tree->size(), vocab], F32: of every node, accepted or not; empty after prefill
     std::span<const std::int32_t> accepted{};  // accepted nodes of the tree, node 0 first
+    double pass_seconds = 0.0;                 // what the target's pass over the tree took; 0: not measured
 };
 
 /// What one proposal may not exceed.
 struct ProposalLimits {
     std::int64_t budget = 1;     // nodes in all, node 0 included
     std::int64_t max_depth = 0;  // of a node below node 0: what the context and the length asked for still hold
+    std::span<const TokenId> text{};  // all committed tokens, the tree's root last; valid during the call
 };
 
 class Guesser {

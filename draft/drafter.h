@@ -1,0 +1,98 @@
+// The guesser of the generation loop: all sources that were asked for, and the shape of their tree. Alone, a source
+// grows its own paper's tree; together they are merged by the tree builder under one budget (design section 6).
+//
+// Invariant: nothing here can change the output, only how many tokens a pass commits.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "draft/sources/cacheback_options.h"
+#include "runtime/guesser.h"
+#include "runtime/model.h"
+#include "runtime/sampling/sampler.h"
+
+namespace slipstream::draft {
+
+enum class SourceKind : std::uint8_t {
+    Context,
+    Suffix,
+    Lookup,
+    Cacheback,
+    Recycling,
+    Bigram,
+    Unigram,
+    Corpus,
+    Lookahead,
+    Model,
+};
+/// As --draft spells it.
+[[nodiscard]] std::string_view source_name(SourceKind kind);
+[[nodiscard]] std::optional<SourceKind> find_source(std::string_view name);
+[[nodiscard]] std::span<const SourceKind> all_sources();
+
+enum class TreeShape : std::uint8_t { Merged, Cacheback, Recycling, NGrammys, Chain };
+/// As --tree spells it.
+[[nodiscard]] std::optional<TreeShape> find_tree_shape(std::string_view name);
+
+/// Whether guesses are ranked by probability and the noise that is known, or by probability alone.
+enum class NoiseRanking : std::uint8_t { Aware, Blind };
+
+struct DraftOptions {
+    std::vector<SourceKind> sources;    // in the order asked for; none: guesses nothing
+    std::optional<TreeShape> shape;     // nothing: a lone source's own, else Merged
+    std::int64_t max_budget = 64;       // most nodes of a tree, node 0 included
+    bool adapt_budget = true;           // fewer nodes where more would not pay (--budget auto)
+    std::int64_t lookup_ngram = 3;      // longest n-gram of prompt lookup
+    std::optional<std::int64_t> gamma;  // length of chains; nothing: adaptive
+    CachebackOptions cacheback;
+    std::optional<std::filesystem::path> frozen_table;  // of Cacheback
+    std::optional<std::filesystem::path> corpus;
+    std::optional<std::filesystem::path> tables;  // folder in which learnt tables persist; nothing: memory only
+    NoiseRanking noise_ranking = NoiseRanking::Aware;
+};
+
+/// What the guesses are for. Pointers outlive the drafter; those that are null rule out the sources that need them.
+struct DraftTarget {
+    std::int64_t vocab = 0;
+    std::int64_t context_tokens = 0;
+    SamplerOptions sampling;  // of the target; its seed is the noise's
+    std::vector<TokenId> end_tokens;
+    const ModelFiles* files = nullptr;   // of the target: what tables on disk are keyed by
+    const Model* model = nullptr;        // the target: bigram and unigram are made out of it
+    const Model* draft_model = nullptr;  // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
+    /// What is going on that takes time (building a table): what, done, in all. May throw to give up.
+    std::function<void(std::string_view, double, double)> on_progress;
+    /// What a user should know, one line: a damaged table was set aside.
+    std::function<void(std::string_view)> on_note;
+};
+
+struct SourceFigures {
+    std::string_view name;
+    std::int64_t offered = 0;  // nodes whose parent was accepted; a merged node counts for all its proposers
+    std::int64_t accepted = 0;
+    double seconds = 0.0;
+};
+
+class Drafter : public Guesser {
+public:
+    [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
+    /// Forgets everything learnt, as a new text's first pass finds it without tables of earlier runs.
+    virtual void reset() = 0;
+    /// Writes what was learnt to options.tables; does nothing where there is none. Throws IoError.
+    virtual void save() const = 0;
+    /// Bytes of all tables, as far as they grow.
+    [[nodiscard]] virtual std::size_t memory_bytes() const = 0;
+};
+
+/// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named.
+[[nodiscard]] std::unique_ptr<Drafter> make_drafter(const DraftOptions& options, const DraftTarget& target);
+
+}  // namespace slipstream::draft

@@ -1,0 +1,96 @@
+// Files of learnt and built tables: a small container of named sections, checked as a whole, replaced atomically.
+//
+// Layout, little-endian: magic "SLPTABLE", u32 version, u32 number of sections, then for each section u32 name length,
+// name, u64 payload bytes, u64 checksum of name and payload, and the payload, padded to 64 bytes from the file's start,
+// so that large arrays can be used where they are mapped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace slipstream::draft {
+
+/// Fields of one section as they are written; also what a reader takes apart again.
+class TableWriter {
+public:
+    void u32(std::uint32_t value);
+    void u64(std::uint64_t value);
+    void f32(float value);
+    void text(std::string_view value);
+    /// Count, padding to 64 bytes from the section's start, then the elements.
+    void u32s(std::span<const std::uint32_t> values);
+    void i32s(std::span<const std::int32_t> values);
+    void f32s(std::span<const float> values);
+
+    [[nodiscard]] bool empty() const { return bytes_.empty(); }
+    [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+
+private:
+    void append(const void* data, std::size_t n_bytes);
+    void pad();
+    std::vector<std::byte> bytes_;
+};
+
+/// Reads a section's fields in the order in which they were written; every count is checked against what is there.
+/// FormatError, naming file and section, where a field does not fit.
+class TableReader {
+public:
+    /// `where`: file and section, for messages. `bytes` outlives the reader and what it returns.
+    TableReader(std::span<const std::byte> bytes, std::string where);
+
+    [[nodiscard]] std::uint32_t u32();
+    [[nodiscard]] std::uint64_t u64();
+    [[nodiscard]] float f32();
+    [[nodiscard]] std::string_view text();
+    [[nodiscard]] std::span<const std::uint32_t> u32s();
+    [[nodiscard]] std::span<const std::int32_t> i32s();
+    [[nodiscard]] std::span<const float> f32s();
+    /// FormatError where fields are left over.
+    void finish() const;
+    /// Throws FormatError with `what` behind the place.
+    [[noreturn]] void fail(std::string_view what) const;
+
+private:
+    std::span<const std::byte> take(std::size_t n_bytes);
+    void skip_padding();
+    std::span<const std::byte> bytes_;
+    std::size_t offset_ = 0;
+    std::string where_;
+};
+
+struct TableSection {
+    std::string name;
+    TableWriter fields;
+};
+
+/// Writes a file of sections beside `path` and renames it into place (fsync first): a reader sees the old file or the
+/// whole new one. Makes missing folders. Throws IoError.
+void write_table_file(const std::filesystem::path& path, std::span<const TableSection> sections);
+
+/// A table file, mapped read-only.
+class TableFile {
+public:
+    /// Throws IoError where it cannot be read, FormatError where it is damaged, of another version or no table file.
+    explicit TableFile(const std::filesystem::path& path);
+    ~TableFile();
+    TableFile(TableFile&&) noexcept;
+    TableFile& operator=(TableFile&&) noexcept;
+
+    [[nodiscard]] const std::filesystem::path& path() const;
+    [[nodiscard]] std::vector<std::string> section_names() const;
+    /// The named section, or nothing.
+    [[nodiscard]] std::optional<TableReader> section(std::string_view name) const;
+
+private:
+    struct Contents;
+    std::unique_ptr<Contents> contents_;
+};
+
+}  // namespace slipstream::draft
