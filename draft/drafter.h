@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "draft/pass_times.h"
+#include "draft/rejection.h"
 #include "draft/sources/cacheback_options.h"
 #include "runtime/guesser.h"
 #include "runtime/model.h"
@@ -45,6 +47,10 @@ enum class TreeShape : std::uint8_t { Merged, Cacheback, Recycling, NGrammys, Ch
 /// Whether guesses are ranked by probability and the noise that is known, or by probability alone.
 enum class NoiseRanking : std::uint8_t { Aware, Blind };
 
+/// Whether a draft model's children are picked, best first, or drawn from its distribution as classical speculative
+/// sampling wants them (E3, rejection.h). Drawing is for `model` alone: chains of gamma, and trees of a fixed shape.
+enum class ChildRule : std::uint8_t { Pick, Draw };
+
 struct DraftOptions {
     std::vector<SourceKind> sources;    // in the order asked for; none: guesses nothing
     std::optional<TreeShape> shape;     // nothing: a lone source's own, else Merged
@@ -57,6 +63,7 @@ struct DraftOptions {
     std::optional<std::filesystem::path> corpus;
     std::optional<std::filesystem::path> tables;  // folder in which learnt tables persist; nothing: memory only
     NoiseRanking noise_ranking = NoiseRanking::Aware;
+    ChildRule child_rule = ChildRule::Pick;
 };
 
 /// What the guesses are for. Pointers outlive the drafter; those that are null rule out the sources that need them.
@@ -65,8 +72,9 @@ struct DraftTarget {
     std::int64_t context_tokens = 0;
     SamplerOptions sampling;  // of the target; its seed is the noise's
     std::vector<TokenId> end_tokens;
-    const ModelFiles* files = nullptr;   // of the target: what tables on disk are keyed by
-    const Model* model = nullptr;        // the target: bigram and unigram are made out of it
+    const ModelFiles* files = nullptr;        // of the target: what tables on disk are keyed by
+    std::uint64_t tokenizer_fingerprint = 0;  // what stores that are built from texts are checked against
+    const Model* model = nullptr;             // the target: bigram and unigram are made out of it
     const Model* draft_model = nullptr;  // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
     /// What is going on that takes time (building a table): what, done, in all. May throw to give up.
     std::function<void(std::string_view, double, double)> on_progress;
@@ -83,6 +91,10 @@ struct SourceFigures {
 
 class Drafter : public Guesser {
 public:
+    /// What passes of the target take; measured ones may be put in before the first text.
+    [[nodiscard]] virtual PassTimes& pass_times() = 0;
+    /// What children were drawn from under ChildRule::Draw; null where all are point masses.
+    [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
     /// Forgets everything learnt, as a new text's first pass finds it without tables of earlier runs.
     virtual void reset() = 0;

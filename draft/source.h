@@ -53,10 +53,11 @@ public:
     /// Kinds of guesses that calibration tells apart, at least 1.
     [[nodiscard]] virtual std::uint16_t n_cells() const { return 1; }
 
-    /// Learns. The first observation after construction, reset() or a cut (n_new == 0) may find any text; otherwise
-    /// observation.text is the text before with n_new tokens behind it. After a cut what was learnt from the tokens
-    /// that are gone may stay learnt; positions kept by the source must not point behind the text. `logits` may be
-    /// empty although there is a tree (a replay knows no logits).
+    /// Learns. An observation of a whole text (n_new == text.size()) begins a new one: what was learnt from texts
+    /// before may serve on. Otherwise observation.text is the text before with n_new tokens behind it, or, after a cut
+    /// (n_new == 0), a beginning of it: what was learnt from the tokens that are gone may stay learnt, but positions
+    /// kept by the source must not point behind the text. The first observation after construction or reset() may find
+    /// any text. `logits` may be empty although there is a tree (a replay knows no logits).
     virtual void observe(const Observation& observation) = 0;
     /// Forgets everything learnt, as after construction; fixed tables (frozen, corpus, model n-grams) stay.
     virtual void reset() = 0;

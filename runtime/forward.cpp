@@ -64,7 +64,7 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
     for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
         if (watch.cancel != nullptr && watch.cancel->load(std::memory_order_relaxed)) return {};
         if (layer > 0 && watch.on_layers_done) watch.on_layers_done(layer);
-        attention_block(cache, layer, nodes);
+        attention_block(cache, layer, nodes, watch);
         feed_forward_block(layer, n);
     }
     const TensorView selected = activation(selected_, n_rows, config.d_model);
@@ -95,7 +95,8 @@ void Forward::trace_paths(const KvCache& cache, std::span<const NodeId> nodes) {
     }
 }
 
-void Forward::attention_block(KvCache& cache, std::int64_t layer, std::span<const NodeId> nodes) {
+void Forward::attention_block(KvCache& cache, std::int64_t layer, std::span<const NodeId> nodes,
+                              const PassWatch& watch) {
     const ModelConfig& config = model_->config();
     const LayerWeights& weights = model_->weights().layers[static_cast<std::size_t>(layer)];
     const auto n = static_cast<std::int64_t>(nodes.size());
@@ -118,6 +119,7 @@ void Forward::attention_block(KvCache& cache, std::int64_t layer, std::span<cons
         rms_norm(exec(), {.x = q_heads, .weight = weights.q_norm, .y = q_heads, .eps = config.rms_eps});
         rms_norm(exec(), {.x = k_heads, .weight = weights.k_norm, .y = k_heads, .eps = config.rms_eps});
     }
+    if (watch.on_kv_rows) watch.on_kv_rows(layer, k, v);
     rope(exec(), {.x = q, .cos_sin = cos_sin, .head_dim = d, .layout = config.rope_layout});
     rope(exec(), {.x = k, .cos_sin = cos_sin, .head_dim = d, .layout = config.rope_layout});
     kv_write(exec(), {.shape = cache.shape(),

@@ -20,6 +20,9 @@ namespace slipstream {
 struct PassWatch {
     const std::atomic<bool>* cancel = nullptr;           // turns true: the pass is given up
     std::function<void(std::int64_t)> on_layers_done{};  // layers done, before each but the first
+    /// What each layer makes for the cache, [n_tokens, n_kv_heads * head_dim] both, F32: keys before rope, and values.
+    /// The views hold for work that is enqueued on the stream of exec() during the call.
+    std::function<void(std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v)> on_kv_rows{};
 };
 
 struct ForwardLimits {
@@ -47,7 +50,7 @@ public:
 
 private:
     void trace_paths(const KvCache& cache, std::span<const NodeId> nodes);
-    void attention_block(KvCache& cache, std::int64_t layer, std::span<const NodeId> nodes);
+    void attention_block(KvCache& cache, std::int64_t layer, std::span<const NodeId> nodes, const PassWatch& watch);
     void feed_forward_block(std::int64_t layer, std::int64_t n_tokens);
     [[nodiscard]] TensorView activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const;
 

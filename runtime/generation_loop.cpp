@@ -8,19 +8,21 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/verify.h"
+#include "runtime/self_check.h"
 
 namespace slipstream {
 
 namespace {
 
-// Adds the time since the lap before to one sum or another.
+// Adds the time since the lap before to one sum or another, and returns it.
 class Laps {
 public:
-    void end_lap(double& sum) {
+    double end_lap(double& sum) {
         const auto now = std::chrono::steady_clock::now();
-        sum += std::chrono::duration<double>(now - last_).count();
+        const double seconds = std::chrono::duration<double>(now - last_).count();
+        sum += seconds;
         last_ = now;
+        return seconds;
     }
 
 private:
@@ -33,8 +35,8 @@ ForwardLimits forward_limits_for(std::int64_t budget) {
     return {.max_tokens = kPrefillPieceTokens + budget, .max_logit_rows = budget};
 }
 
-GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, Sampler& sampler, Guesser& guesser, LoopLimits limits)
-    : forward_(&forward), cache_(&cache), sampler_(&sampler), guesser_(&guesser), limits_(std::move(limits)) {
+GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, TreeWalk& walk, Guesser& guesser, LoopLimits limits)
+    : forward_(&forward), cache_(&cache), walk_(&walk), guesser_(&guesser), limits_(std::move(limits)) {
     const ForwardLimits needed = forward_limits_for(limits_.budget);
     CHECK(limits_.budget >= 1 && forward.limits().max_tokens >= needed.max_tokens &&
               forward.limits().max_logit_rows >= needed.max_logit_rows && cache.max_nodes() >= needed.max_tokens,
@@ -48,6 +50,12 @@ GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, Sampler& sample
     path_.reserve(max_tokens);
     logit_tokens_.reserve(max_nodes);
     accepted_.reserve(max_nodes);
+}
+
+void GenerationLoop::check_with(SelfCheck& self_check) {
+    CHECK(cache_->max_nodes() >= SelfCheck::scratch_nodes_for(limits_.budget), "{} scratch rows, budget {}",
+          cache_->max_nodes(), limits_.budget);
+    self_check_ = &self_check;
 }
 
 void GenerationLoop::begin(std::vector<TokenId> prompt) {
@@ -115,40 +123,79 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
     laps.end_lap(seconds_.draft);
 
-    // What the cache lacks of the text, its last token being the tree's root; then the guesses.
     const std::int64_t n_missing = n_text - cache_->n_committed();
-    pass_tokens_.assign(text_.end() - n_missing, text_.end());
-    pass_nodes_.clear();
-    NodeId above = kCommittedTip;
-    for (std::int64_t i = 0; i < n_missing; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
-    const auto node_of = [&](std::int32_t tree_node) {
-        return pass_nodes_[static_cast<std::size_t>(n_missing - 1 + tree_node)];
-    };
-    for (std::int32_t i = 1; i < tree_.size(); ++i) {
-        CHECK(tree_.depth(i) < max_new_tokens, "a guess at depth {}, {} tokens wanted", tree_.depth(i), max_new_tokens);
-        pass_tokens_.push_back(tree_.token(i));
-        pass_nodes_.push_back(cache_->add_node(node_of(tree_.parent(i))));
-    }
-    logit_tokens_.resize(static_cast<std::size_t>(tree_.size()));
-    std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));
+    assemble_pass(n_missing, max_new_tokens);
     const ConstTensorView logits =
         forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, watch_of(n_missing, on_progress, cancel));
     if (logits.empty()) {
         cache_->forget();
         return {};
     }
-    laps.end_lap(seconds_.verify);
-    walk_tree(tree_, logits, *sampler_, {.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens}, text_,
-              accepted_);
-    laps.end_lap(seconds_.sample);
-    path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + n_missing);
-    for (std::size_t i = 1; i < accepted_.size(); ++i) path_.push_back(node_of(accepted_[i]));
+    const double pass_seconds = laps.end_lap(seconds_.verify);
+    const WalkLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
+    if (!accept(logits, limits, cancel)) return {};
+    laps = {};
     cache_->commit(forward_->exec(), path_);
     laps.end_lap(seconds_.commit);
     const auto n_new = static_cast<std::int64_t>(accepted_.size());
-    guesser_->observe({.text = text_, .n_new = n_new, .tree = &tree_, .logits = logits, .accepted = accepted_});
+    guesser_->observe({.text = text_,
+                       .n_new = n_new,
+                       .tree = &tree_,
+                       .logits = logits,
+                       .accepted = accepted_,
+                       .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds});
     laps.end_lap(seconds_.draft);
     return {text_.data() + n_text, static_cast<std::size_t>(n_new)};
+}
+
+// Tokens and scratch rows of the pass: what the cache lacks of the text, its last token being the tree's root; then the
+// guesses. Logits are wanted of all nodes.
+void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens) {
+    pass_tokens_.assign(text_.end() - n_missing, text_.end());
+    pass_nodes_.clear();
+    NodeId above = kCommittedTip;
+    for (std::int64_t i = 0; i < n_missing; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
+    for (std::int32_t i = 1; i < tree_.size(); ++i) {
+        CHECK(tree_.depth(i) < max_new_tokens, "a guess at depth {}, {} tokens wanted", tree_.depth(i), max_new_tokens);
+        pass_tokens_.push_back(tree_.token(i));
+        pass_nodes_.push_back(cache_->add_node(pass_nodes_[static_cast<std::size_t>(n_missing - 1 + tree_.parent(i))]));
+    }
+    logit_tokens_.resize(static_cast<std::size_t>(tree_.size()));
+    std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));
+}
+
+// Walks the tree: the text gains the new tokens, accepted_ and path_ say what to commit. Checks that where it was asked
+// for. False where *cancel turned true meanwhile; then, and where something is thrown, text and cache are as before the
+// pass.
+bool GenerationLoop::accept(const ConstTensorView& logits, const WalkLimits& limits, const std::atomic<bool>* cancel) {
+    const std::size_t n_text = text_.size();
+    Laps laps;
+    try {
+        walk_->walk(tree_, logits, limits, text_, accepted_);
+        const std::size_t n_missing = n_text - static_cast<std::size_t>(cache_->n_committed());
+        path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + static_cast<std::ptrdiff_t>(n_missing));
+        for (std::size_t i = 1; i < accepted_.size(); ++i)
+            path_.push_back(pass_nodes_[n_missing - 1 + static_cast<std::size_t>(accepted_[i])]);
+        laps.end_lap(seconds_.sample);
+        if (self_check_ == nullptr) return true;
+        const CheckedPass pass{.text = std::span<const TokenId>(text_).first(n_text),
+                               .tree = &tree_,
+                               .logits = logits,
+                               .accepted = accepted_,
+                               .path = path_};
+        const bool checked = self_check_->check(*cache_, pass, cancel);
+        laps.end_lap(seconds_.check);
+        if (!checked) drop_pass(n_text);
+        return checked;
+    } catch (...) {
+        drop_pass(n_text);
+        throw;
+    }
+}
+
+void GenerationLoop::drop_pass(std::size_t n_text) {
+    text_.resize(n_text);
+    cache_->forget();
 }
 
 void GenerationLoop::truncate(std::int64_t n_tokens) {

@@ -12,7 +12,7 @@
 #include "runtime/forward.h"
 #include "runtime/guesser.h"
 #include "runtime/kv_cache.h"
-#include "runtime/sampling/sampler.h"
+#include "runtime/verify.h"
 
 namespace slipstream {
 
@@ -29,6 +29,7 @@ struct LoopSeconds {
     double draft = 0.0;   // propose() and observe()
     double verify = 0.0;  // the forward pass
     double sample = 0.0;  // the walk over the tree
+    double check = 0.0;   // the self-check, where there is one
     double commit = 0.0;
 };
 
@@ -42,10 +43,17 @@ struct LoopSeconds {
 /// Hears of prompt tokens done and in all, after each layer and piece; tokens inside a piece count by its layers done.
 using PromptProgress = std::function<void(std::int64_t, std::int64_t)>;
 
+class SelfCheck;
+
 class GenerationLoop {
 public:
     /// All references must outlive the loop; they may be shared by loops that run one after the other.
-    GenerationLoop(Forward& forward, KvCache& cache, Sampler& sampler, Guesser& guesser, LoopLimits limits);
+    GenerationLoop(Forward& forward, KvCache& cache, TreeWalk& walk, Guesser& guesser, LoopLimits limits);
+
+    /// From now on the accepted path of each pass is computed again, as plain decoding would, before it is committed;
+    /// step() throws SelfCheckFailure where a bit differs. The cache must have SelfCheck::scratch_nodes_for(budget)
+    /// scratch rows (CHECKed). `self_check` outlives the loop.
+    void check_with(SelfCheck& self_check);
 
     /// Starts a text with `prompt` (1 to context tokens). What the cache holds must be the beginning of it, and
     /// shorter: the caller truncates. Throws RequestError where the prompt is empty or leaves no room in the context.
@@ -57,7 +65,8 @@ public:
     /// One pass: feeds what the cache lacks with a tree of guesses below it, commits the accepted path, and returns the
     /// new tokens, 1 to max_new_tokens of them; an end token can only be the last. Nothing where *cancel turned true
     /// (no state has changed then) or the context is full. Valid until the next call.
-    /// The first step feeds the rest of the prompt: `on_progress` hears of that.
+    /// The first step feeds the rest of the prompt: `on_progress` hears of that. Where the walk or the self-check
+    /// throws, the text is as it was before.
     [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
                                                 const PromptProgress& on_progress = {});
 
@@ -77,13 +86,17 @@ public:
 
 private:
     [[nodiscard]] bool feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    void assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens);
+    [[nodiscard]] bool accept(const ConstTensorView& logits, const WalkLimits& limits, const std::atomic<bool>* cancel);
+    void drop_pass(std::size_t n_text);
     [[nodiscard]] PassWatch watch_of(std::int64_t n_tokens, const PromptProgress& on_progress,
                                      const std::atomic<bool>* cancel) const;
 
     Forward* forward_;
     KvCache* cache_;
-    Sampler* sampler_;
+    TreeWalk* walk_;
     Guesser* guesser_;
+    SelfCheck* self_check_ = nullptr;
     LoopLimits limits_;
     std::vector<TokenId> text_;  // every committed token; the cache holds all but the last
     TokenTree tree_;

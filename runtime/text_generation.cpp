@@ -143,6 +143,7 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
     result.split = {.draft = all.draft - first_pass.draft,
                     .verify = all.verify - first_pass.verify,
                     .sample = all.sample - first_pass.sample,
+                    .check = all.check - first_pass.check,
                     .commit = all.commit - first_pass.commit};
     const std::int64_t decoded = n_generated() - first_pass_tokens;
     if (decoded > 0 && result.decode_seconds > 0.0)

@@ -11,8 +11,10 @@
 #include "tools/command.h"
 #include "tools/compute_options.h"
 #include "tools/console.h"
+#include "tools/draft_options.h"
 #include "tools/file_output.h"
 #include "tools/output_files.h"
+#include "tools/sampling_options.h"
 #include "tools/statistics.h"
 #include "tools/usage_error.h"
 
@@ -51,6 +53,15 @@ int run_bench_command(CommandContext& context) {
     return 0;
 }
 
+// Where the defaults of a bench are its own.
+OptionSpec bench_form(OptionSpec option) {
+    if (option.name == "draft")
+        option.help = "Sources that guess (listed below), beside plain decoding; repeated, a column each [none]";
+    if (option.name == "temperature") option.help = "0 takes the likeliest token, ties to the lowest id [0]";
+    if (option.name == "seed") option.help = "The same seed gives the same text [1]";
+    return option;
+}
+
 }  // namespace
 
 CommandSpec bench_command() {
@@ -62,11 +73,14 @@ CommandSpec bench_command() {
             "a\n"
             "file of prompts, as raw text, to their end tokens. --passes: single passes of so many tokens at one "
             "depth.\n"
+            "--draft: the same texts plain and with guesses, in turn; ratios are medians of pairs. Sources: context,\n"
+            "suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model.\n"
             "Bytes are those of the ideal pass, GB/s what they come to; % of read is beside the measured bandwidth.",
         .example = "slipstream bench --passes 1,2,4,8,16 --depth 1024 --sweep 'threads=1;2'",
         .options = {{"passes", "--passes", "LIST", "Time passes of so many tokens: 1,2,4,8,16,32,64"},
                     {"depth", "--depth", "N", "Committed positions before a pass, filled with seeded rows [0]"},
-                    {"prompts", "--prompts", "F", "Prompts, a JSON object a line: prompt, turns or question"},
+                    {"prompts", "--prompts", "F", "Prompts, a JSON object a line: prompt, turns or question",
+                     OptionRole::InputFile},
                     {"max-prompts", "--max-prompts", "N", "Take the first N of them [all]"},
                     {"prompt", "-p,--prompt", "TEXT", "Text to read, repeated to its length [built in]"},
                     {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill [512, less in a short context]"},
@@ -79,8 +93,10 @@ CommandSpec bench_command() {
                     kv_type_option()},
         .run = run_bench_command};
     for (const OptionSpec& option : device_options()) command.options.push_back(option);
-    command.options.push_back(
-        {"draft", "--draft", "LIST", "Sources that guess: none, auto (this version has none) [none]"});
+    for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(bench_form(option));
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
+        command.options.push_back(bench_form(option));
+    command.options.push_back({"hot", "--hot", "", "Keep what guessing has learnt from prompt to prompt [forget it]"});
     command.options.push_back({"json", "--json", "", "Print JSON"});
     command.options.push_back(statistics_option());
     return command;

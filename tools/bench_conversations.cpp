@@ -1,11 +1,11 @@
-// Plain decoding over the prompts of a file, each with all its turns.
+// Decoding over the prompts of a file, each with all its turns.
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/bench_loop.h"
+#include "tools/bench_columns.h"
 #include "tools/bench_runs.h"
 #include "tools/bench_tokens.h"
 #include "tools/console.h"
@@ -78,8 +78,9 @@ void run_prompts(BenchResult& result, const BenchRequest& request, ServedModel& 
     static_cast<void>(longest_text(request, conversations, max_tokens,
                                    request.compute.context_tokens.value_or(config.context_tokens)));
     load_and_measure(result, served, request, context);
-    BenchLoop loop(served, longest_text(request, conversations, max_tokens, served.model->context_tokens()),
-                   end_tokens_of(served, *tokenizer));
+    BenchColumns columns(request, served,
+                         longest_text(request, conversations, max_tokens, served.model->context_tokens()),
+                         end_tokens_of(served, *tokenizer), context);
 
     if (served.files->chat_template())
         context.console.note(
@@ -88,34 +89,16 @@ void run_prompts(BenchResult& result, const BenchRequest& request, ServedModel& 
     result.n_prompts = static_cast<std::int64_t>(conversations.size());
     for (const Conversation& conversation : conversations)
         result.n_turns += static_cast<std::int64_t>(conversation.turns.size());
-    PhaseFigures prefill{.name = "prefill", .samples = {}};
-    PhaseFigures decode{.name = "decode", .samples = {}};
     ProgressBar bar(context.console, "bench");
-    const auto converse = [&](const Conversation& conversation, const auto& on_run) {
-        loop.restart();
-        std::vector<TokenId> text;
-        for (const std::vector<TokenId>& turn : conversation.turns) {
-            text.insert(text.end(), turn.begin(), turn.end());
-            on_run(loop.run(text, max_tokens - 1));
-            text = loop.text();
-        }
-    };
-    converse(conversations.front(), [](const BenchLoop::Run&) {});  // warm-up
+    columns.converse(conversations.front().turns, max_tokens - 1, BenchSample::WarmUp);
     const std::int64_t n_all = request.repeat * result.n_prompts;
-    std::int64_t n_done = 0;
-    for (std::int64_t i = 0; i < request.repeat; ++i) {
-        for (const Conversation& conversation : conversations) {
-            converse(conversation, [&](const BenchLoop::Run& run) {
-                prefill.samples.push_back(run.prefill);
-                if (run.decode.tokens > 0) decode.samples.push_back(run.decode);
-            });
-            bar.update(static_cast<double>(++n_done), static_cast<double>(n_all),
-                       fmt::format("{} of {} prompts", n_done, n_all));
-        }
+    for (std::int64_t i = 0; i < n_all; ++i) {
+        const Conversation& conversation = conversations[static_cast<std::size_t>(i % result.n_prompts)];
+        columns.converse(conversation.turns, max_tokens - 1, BenchSample::Measured);
+        bar.update(static_cast<double>(i + 1), static_cast<double>(n_all),
+                   fmt::format("{} of {} prompts", i + 1, n_all));
     }
-    result.phases.push_back(std::move(prefill));
-    // None where each text was one token.
-    if (!decode.samples.empty()) result.phases.push_back(std::move(decode));
+    columns.put_figures(result);
 }
 
 }  // namespace slipstream::tools

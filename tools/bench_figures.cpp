@@ -73,6 +73,44 @@ Summary PhaseFigures::tokens_per_second() const {
                       [](const PhaseSample& sample) { return static_cast<double>(sample.tokens) / sample.seconds; });
 }
 
+std::int64_t DraftFigures::tokens() const {
+    std::int64_t n = 0;
+    for (const PhaseSample& sample : decode) n += sample.tokens;
+    return n;
+}
+
+double DraftFigures::seconds() const {
+    double sum = 0.0;
+    for (const PhaseSample& sample : decode) sum += sample.seconds;
+    return sum;
+}
+
+double DraftFigures::tokens_per_second() const {
+    return seconds() > 0.0 ? static_cast<double>(tokens()) / seconds() : 0.0;
+}
+
+double DraftFigures::tokens_per_pass() const {
+    return passes > 0 ? static_cast<double>(tokens()) / static_cast<double>(passes) : 0.0;
+}
+
+double DraftFigures::nodes_per_pass() const {
+    return passes > 0 ? static_cast<double>(nodes) / static_cast<double>(passes) : 0.0;
+}
+
+std::optional<Summary> paired_ratio(const DraftFigures& column, const DraftFigures& other) {
+    CHECK(column.decode.size() == other.decode.size(), "{} and {} samples", column.decode.size(), other.decode.size());
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < column.decode.size(); ++i) {
+        const PhaseSample& own = column.decode[i];
+        const PhaseSample& base = other.decode[i];
+        if (own.tokens > 0 && base.tokens > 0)
+            ratios.push_back(static_cast<double>(own.tokens) / own.seconds * base.seconds /
+                             static_cast<double>(base.tokens));
+    }
+    if (ratios.empty()) return std::nullopt;
+    return summarize(std::move(ratios));
+}
+
 std::string_view bench_mode_name(BenchMode mode) {
     switch (mode) {
         case BenchMode::Plain:

@@ -16,6 +16,7 @@
 #include "runtime/model_config.h"
 #include "runtime/weights.h"
 #include "tools/bench_machine.h"
+#include "tools/source_totals.h"
 
 namespace slipstream::tools {
 
@@ -60,6 +61,30 @@ struct PhaseFigures {
     [[nodiscard]] Summary tokens_per_second() const;
 };
 
+/// One column of a comparison: plain decoding, or decoding with guesses. Samples of all columns are pairs: sample i of
+/// each is the same turn of the same text, measured one after the other.
+struct DraftFigures {
+    std::string list;         // as --draft spells it
+    std::int64_t budget = 1;  // most nodes of a pass
+    std::vector<PhaseSample> prefill{};
+    std::vector<PhaseSample> decode{};  // bytes are those of plain decoding
+    std::int64_t passes = 0;            // of decode
+    std::int64_t nodes = 0;             // of them, node 0 included
+    double draft_seconds = 0.0;         // of decode
+    SourceTotals sources{};
+    std::int64_t texts = 0;        // conversations that were compared with plain decoding's
+    std::int64_t texts_equal = 0;  // of them, those that are the same, token for token
+
+    [[nodiscard]] std::int64_t tokens() const;
+    [[nodiscard]] double seconds() const;
+    /// Of all samples together; 0 without any.
+    [[nodiscard]] double tokens_per_second() const;
+    [[nodiscard]] double tokens_per_pass() const;
+    [[nodiscard]] double nodes_per_pass() const;
+};
+/// Tokens a second of one column over another's, pair by pair; nothing where no pair has decoded tokens.
+[[nodiscard]] std::optional<Summary> paired_ratio(const DraftFigures& column, const DraftFigures& other);
+
 /// Passes of one number of tokens.
 struct PassFigures {
     std::int64_t tokens = 0;
@@ -86,7 +111,9 @@ struct BenchResult {
     std::int64_t n_prompts = 0;  // Prompts: lines, and texts in them
     std::int64_t n_turns = 0;
     std::int64_t depth = 0;            // Passes: committed positions
-    std::vector<PhaseFigures> phases;  // Plain and Prompts
+    std::string sampling;              // Plain and Prompts: "greedy", "temperature 0.8, ..."
+    std::vector<PhaseFigures> phases;  // Plain and Prompts: of plain decoding
+    std::vector<DraftFigures> drafts;  // the same with each --draft, plain decoding first; empty where none was given
     std::vector<PassFigures> passes;   // Passes
 };
 

@@ -19,20 +19,30 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-BenchLoop::BenchLoop(const ServedModel& served, std::int64_t text_tokens, std::vector<TokenId> end_tokens)
+BenchLoop::BenchLoop(const ServedModel& served, ServedDrafter& drafter, BenchLoopOptions options)
     : config_(&served.model->config()),
       weights_(weight_bytes(served.model->weights())),
-      end_tokens_(std::move(end_tokens)),
-      cache_(*served.device, served.model->kv_shape(), config_->n_layers, text_tokens, scratch_nodes_for(1)),
-      forward_(*served.model, forward_limits_for(1)),
-      sampler_({.temperature = 0.0}, config_->vocab),
-      loop_(forward_, cache_, sampler_, guesser_, {.budget = 1, .end_tokens = end_tokens_}) {}
+      guesser_(&drafter.guesser()),
+      limits_{drafter.budget(), std::move(options.end_tokens)},
+      cache_(std::make_unique<KvCache>(*served.device, served.model->kv_shape(), config_->n_layers, options.text_tokens,
+                                       scratch_nodes_for(limits_.budget))),
+      forward_(std::make_unique<Forward>(*served.model, forward_limits_for(limits_.budget))),
+      sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
+      walk_(make_walk(options.verify, *sampler_, config_->vocab, drafter)) {
+    drafter.time_passes(*forward_, *cache_);
+}
+
+void BenchLoop::restart() {
+    cache_->truncate(0);
+    text_.clear();
+}
 
 // One pass; whether the text has ended.
-bool BenchLoop::step(std::int64_t max_new_tokens) {
-    const std::span<const TokenId> fresh = loop_.step(max_new_tokens, &cancel_flag());
+bool BenchLoop::step(GenerationLoop& loop, std::int64_t max_new_tokens) const {
+    const std::span<const TokenId> fresh = loop.step(max_new_tokens, &cancel_flag());
     throw_if_interrupted();
-    return fresh.empty() || std::find(end_tokens_.begin(), end_tokens_.end(), fresh.back()) != end_tokens_.end();
+    return fresh.empty() ||
+           std::find(limits_.end_tokens.begin(), limits_.end_tokens.end(), fresh.back()) != limits_.end_tokens.end();
 }
 
 // What is read for positions [begin, end), fed in passes that end at multiples of `pass_tokens`; the last one of them
@@ -42,7 +52,7 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
     for (std::int64_t at = begin; at < end;) {
         const std::int64_t border = std::min(round_up(at + 1, pass_tokens), end);
         sample.weight_bytes += weights_.layers;
-        sample.kv_bytes += kv_read_bytes(*config_, cache_.shape(), at, border - at);
+        sample.kv_bytes += kv_read_bytes(*config_, cache_->shape(), at, border - at);
         at = border;
     }
     if (begin < end) sample.weight_bytes += weights_.head;
@@ -50,23 +60,34 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
 }
 
 BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
-    const std::int64_t n_cached = cache_.n_committed();
+    const std::int64_t n_cached = cache_->n_committed();
     const auto n_prompt = static_cast<std::int64_t>(prompt.size());
-    const auto n_decoded = [&] { return static_cast<std::int64_t>(loop_.text().size()) - n_prompt - 1; };
+    // The prompt comes to the guesser as a whole, and may begin with a text that it knows.
+    guesser_->observe({.text = text_, .n_new = 0});
+    GenerationLoop loop(*forward_, *cache_, *walk_, *guesser_, limits_);
+    const auto n_decoded = [&] { return static_cast<std::int64_t>(loop.text().size()) - n_prompt - 1; };
 
     Clock::time_point began = Clock::now();
-    loop_.begin(std::move(prompt));
-    bool ended = step(1);
+    loop.begin(std::move(prompt));
+    bool ended = step(loop, 1);
     const double prefill_seconds = seconds_since(began);
+    const double draft_before = loop.seconds().draft;
+    Run run;
     began = Clock::now();
-    while (!ended && n_decoded() < decode_tokens) ended = step(decode_tokens - n_decoded());
+    while (!ended && n_decoded() < decode_tokens) {
+        ended = step(loop, decode_tokens - n_decoded());
+        ++run.passes;
+        run.nodes += loop.last_tree_size();
+    }
     const double decode_seconds = seconds_since(began);
 
-    Run run{.prefill = reads(n_cached, n_prompt, kPrefillPieceTokens),
-            .decode = reads(n_prompt, n_prompt + n_decoded(), 1)};
+    run.prefill = reads(n_cached, n_prompt, kPrefillPieceTokens);
+    run.decode = reads(n_prompt, n_prompt + n_decoded(), 1);
     run.prefill.seconds = prefill_seconds;
     run.decode.seconds = decode_seconds;
     run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weights_.all();  // each has logits
+    run.draft_seconds = loop.seconds().draft - draft_before;
+    text_ = loop.text();
     return run;
 }
 

@@ -1,45 +1,57 @@
-// The plain loop with a clock: prefill to the first token, then decoding, and what both have to read.
+// The generation loop with a clock: prefill to the first token, then decoding, and what plain decoding has to read.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "runtime/generation_loop.h"
 #include "tools/bench_figures.h"
+#include "tools/served_drafter.h"
 #include "tools/served_model.h"
 
 namespace slipstream::tools {
 
+struct BenchLoopOptions {
+    std::int64_t text_tokens = 0;       // of the longest text
+    std::vector<TokenId> end_tokens{};  // any of them ends a text
+    SamplerOptions sampling{.temperature = 0.0};
+    VerifyRule verify = VerifyRule::Exact;
+};
+
 class BenchLoop {
 public:
-    /// The generation loop without guesses, greedy, for texts of at most `text_tokens`; `end_tokens` end one. `served`
-    /// is loaded and outlives this.
-    BenchLoop(const ServedModel& served, std::int64_t text_tokens, std::vector<TokenId> end_tokens);
+    /// `served` is loaded and outlives this, and so does the drafter that is to guess.
+    BenchLoop(const ServedModel& served, ServedDrafter& drafter, BenchLoopOptions options);
 
     struct Run {
         PhaseSample prefill;  // of the prompt's tokens that were not in the cache, to the first token that is generated
-        PhaseSample decode;   // the tokens after it
+        PhaseSample decode;   // the tokens after it; bytes are those of plain decoding
+        std::int64_t passes = 0;     // of decode
+        std::int64_t nodes = 0;      // of them all, node 0 included
+        double draft_seconds = 0.0;  // of decode, spent on guessing
     };
-    /// Generates 1 + `decode_tokens` tokens, fewer at an end token. `prompt` begins with the text so far, whose KV is
-    /// kept; restart() empties that. Throws Interrupted after a signal.
+    /// Generates 1 + `decode_tokens` tokens, fewer at an end token. `prompt` begins with
+    /// the text so far, whose KV is kept; restart() empties that. Throws Interrupted after a signal.
     [[nodiscard]] Run run(std::vector<TokenId> prompt, std::int64_t decode_tokens);
-    void restart() { cache_.truncate(0); }
+    void restart();
     /// Prompt and what was generated.
-    [[nodiscard]] const std::vector<TokenId>& text() const { return loop_.text(); }
+    [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
 
 private:
-    [[nodiscard]] bool step(std::int64_t max_new_tokens);
+    [[nodiscard]] bool step(GenerationLoop& loop, std::int64_t max_new_tokens) const;
     [[nodiscard]] PhaseSample reads(std::int64_t begin, std::int64_t end, std::int64_t pass_tokens) const;
 
     const ModelConfig* config_;
     WeightBytes weights_;
-    std::vector<TokenId> end_tokens_;
-    KvCache cache_;
-    Forward forward_;
-    Sampler sampler_;
-    NoGuesser guesser_;
-    GenerationLoop loop_;
+    Guesser* guesser_;
+    LoopLimits limits_;
+    std::unique_ptr<KvCache> cache_;
+    std::unique_ptr<Forward> forward_;
+    std::unique_ptr<Sampler> sampler_;
+    std::unique_ptr<TreeWalk> walk_;
+    std::vector<TokenId> text_;
 };
 
 }  // namespace slipstream::tools

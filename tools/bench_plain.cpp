@@ -1,4 +1,4 @@
-// Plain decoding of one prompt, again and again.
+// Decoding behind one prompt, again and again.
 #include <algorithm>
 #include <memory>
 #include <string_view>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/bench_loop.h"
+#include "tools/bench_columns.h"
 #include "tools/bench_runs.h"
 #include "tools/bench_tokens.h"
 #include "tools/console.h"
@@ -80,20 +80,14 @@ void run_plain(BenchResult& result, const BenchRequest& request, ServedModel& se
     const PlainLengths lengths = plain_lengths(request, served.model->context_tokens());
     const std::vector<TokenId> prompt = plain_prompt(request, tokenizer.get(), config, lengths.prompt);
 
-    BenchLoop loop(served, lengths.prompt + 1 + lengths.decode, {});
-    PhaseFigures prefill{.name = "prefill", .samples = {}};
-    PhaseFigures decode{.name = "decode", .samples = {}};
+    BenchColumns columns(request, served, lengths.prompt + 1 + lengths.decode, {}, context);
     ProgressBar bar(context.console, "bench");
     for (std::int64_t i = 0; i <= request.repeat; ++i) {
-        loop.restart();
-        const BenchLoop::Run run = loop.run(prompt, lengths.decode);
+        columns.converse({&prompt, 1}, lengths.decode, i == 0 ? BenchSample::WarmUp : BenchSample::Measured);
         bar.update(static_cast<double>(i + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} runs", i + 1, request.repeat + 1));
-        if (i == 0) continue;  // warm-up
-        prefill.samples.push_back(run.prefill);
-        decode.samples.push_back(run.decode);
     }
-    result.phases = {std::move(prefill), std::move(decode)};
+    columns.put_figures(result);
 }
 
 }  // namespace slipstream::tools

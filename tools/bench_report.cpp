@@ -5,49 +5,14 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "tools/bench_drafts.h"
 #include "tools/console.h"
+#include "tools/text_table.h"
 #include "tools/version.h"
 
 namespace slipstream::tools {
 
 namespace {
-
-// Columns as wide as their widest cell, right-aligned.
-class Table {
-public:
-    explicit Table(std::vector<std::string> headers) : rows_{std::move(headers)} {}
-
-    void add(std::vector<std::string> cells) {
-        CHECK(cells.size() == rows_.front().size(), "{} cells in {} columns", cells.size(), rows_.front().size());
-        rows_.push_back(std::move(cells));
-    }
-    [[nodiscard]] std::string text() const {
-        std::vector<std::size_t> widths(rows_.front().size());
-        for (const auto& row : rows_)
-            for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-        std::string text;
-        for (const auto& row : rows_) {
-            for (std::size_t i = 0; i < row.size(); ++i)
-                text += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", row[i], widths[i]);
-            text += "\n";
-        }
-        return text;
-    }
-
-private:
-    std::vector<std::vector<std::string>> rows_;
-};
-
-// Four significant digits, never as a power of ten; small ones with up to six decimals.
-std::string number(double value) {
-    for (const auto& [limit, decimals] : {std::pair(1000.0, 0), {100.0, 1}, {10.0, 2}, {1.0, 3}, {0.1, 4}, {0.01, 5}})
-        if (value >= limit) return fmt::format("{:.{}f}", value, decimals);
-    return fmt::format("{:.6f}", value);
-}
-
-std::string percent(double fraction) {
-    return fmt::format("{:.1f}", 100.0 * fraction);
-}
 
 // GB/s, and its share of what the machine reads.
 struct Rate {
@@ -121,43 +86,43 @@ std::vector<std::string> headers(const BenchResult& first) {
     return names;
 }
 
-void add_phases(Table& table, const BenchResult& result) {
+void add_phases(TextTable& table, const BenchResult& result) {
     for (const PhaseFigures& phase : result.phases) {
         const PhaseRow row = row_of(result, phase);
         std::vector<std::string> cells;
         if (result.swept) cells.push_back(result.swept->second);
         for (std::string& cell :
-             std::vector{std::string(phase.name), fmt::format("{}", row.tokens), number(row.seconds)})
+             std::vector{std::string(phase.name), fmt::format("{}", row.tokens), number_text(row.seconds)})
             cells.push_back(std::move(cell));
         if (result.mode == BenchMode::Plain) {
-            cells.push_back(percent(phase.seconds().spread()));
-            cells.push_back(number(row.tokens_per_second));
+            cells.push_back(percent_text(phase.seconds().spread()));
+            cells.push_back(number_text(row.tokens_per_second));
         } else {
             const Summary speed = phase.tokens_per_second();
-            cells.push_back(number(row.tokens_per_second));
-            cells.push_back(number(speed.median));
-            cells.push_back(percent(speed.spread()));
+            cells.push_back(number_text(row.tokens_per_second));
+            cells.push_back(number_text(speed.median));
+            cells.push_back(percent_text(speed.spread()));
         }
         for (std::string& cell :
-             std::vector{number(row.weight_bytes_per_token * 1e-6), number(row.kv_bytes_per_token * 1e-6),
-                         number(row.rate.gb_per_s), percent(row.rate.share)})
+             std::vector{number_text(row.weight_bytes_per_token * 1e-6), number_text(row.kv_bytes_per_token * 1e-6),
+                         number_text(row.rate.gb_per_s), percent_text(row.rate.share)})
             cells.push_back(std::move(cell));
         table.add(std::move(cells));
     }
 }
 
-void add_passes(Table& table, const BenchResult& result) {
+void add_passes(TextTable& table, const BenchResult& result) {
     const double first_s = summarize(result.passes.front().seconds).median;
     for (const PassFigures& pass : result.passes) {
         const Summary seconds = summarize(pass.seconds);
         const Rate rate = rate_of(result, pass.weight_bytes + pass.kv_bytes, seconds.median);
         std::vector<std::string> cells;
         if (result.swept) cells.push_back(result.swept->second);
-        for (std::string& cell :
-             std::vector{fmt::format("{}", pass.tokens), fmt::format("{}", result.depth), number(seconds.median * 1e3),
-                         percent(seconds.spread()), fmt::format("{:.3f}", seconds.median / first_s),
-                         number(static_cast<double>(pass.tokens) / seconds.median), number(pass.weight_bytes * 1e-6),
-                         number(pass.kv_bytes * 1e-6), number(rate.gb_per_s), percent(rate.share)})
+        for (std::string& cell : std::vector{
+                 fmt::format("{}", pass.tokens), fmt::format("{}", result.depth), number_text(seconds.median * 1e3),
+                 percent_text(seconds.spread()), fmt::format("{:.3f}", seconds.median / first_s),
+                 number_text(static_cast<double>(pass.tokens) / seconds.median), number_text(pass.weight_bytes * 1e-6),
+                 number_text(pass.kv_bytes * 1e-6), number_text(rate.gb_per_s), percent_text(rate.share)})
             cells.push_back(std::move(cell));
         table.add(std::move(cells));
     }
@@ -226,7 +191,7 @@ JsonObject run_json(const BenchResult& result) {
         .text("kv_type", result.kv_type)
         .real("weight_bytes", result.weights.all())
         .real("load_seconds", result.load_seconds)
-        .text("draft", "none")
+        .text("draft", "none")  // of the phases
         .text("mode", bench_mode_name(result.mode))
         .integer("repeat", result.repeat)
         .text("tokens_from", result.token_source);
@@ -244,6 +209,7 @@ JsonObject run_json(const BenchResult& result) {
     } else {
         for (const PhaseFigures& phase : result.phases) rows.push_back(phase_json(result, phase));
         json.objects("phases", rows);
+        json.text("sampling", result.sampling).objects("drafts", drafts_json(result.drafts));
     }
     return json;
 }
@@ -256,7 +222,7 @@ std::string bench_table(const std::vector<BenchResult>& results) {
     std::string text = fmt::format("slipstream {} ({}), {}, {} kernels\n", build_version(), build_commit(),
                                    first.machine.cpu, first.form);
     for (const BenchResult& result : results) text += machine_line(result);
-    Table table(headers(first));
+    TextTable table(headers(first));
     for (const BenchResult& result : results) {
         if (result.mode == BenchMode::Passes) {
             add_passes(table, result);
@@ -264,7 +230,8 @@ std::string bench_table(const std::vector<BenchResult>& results) {
             add_phases(table, result);
         }
     }
-    return fmt::format("{}{}\n\n{}", text, title(first), table.text());
+    text += fmt::format("{}\n\n{}", title(first), table.text());
+    return first.drafts.empty() ? text : fmt::format("{}\n{}", text, drafts_table(results));
 }
 
 JsonObject bench_json(const std::vector<BenchResult>& results) {

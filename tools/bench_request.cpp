@@ -9,12 +9,14 @@
 #include <fmt/format.h>
 
 #include "tools/file_output.h"
+#include "tools/sampling_options.h"
 #include "tools/usage_error.h"
 
 namespace slipstream::tools {
 
 namespace {
 
+constexpr std::uint64_t kBenchSeed = 1;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
 
 // Options of other modes, which cannot act in this one.
@@ -24,6 +26,7 @@ struct BoundOption {
     std::string_view wanted;
 };
 constexpr std::array kBound{BoundOption{"depth", BenchMode::Passes, "with --passes"},
+                            BoundOption{"hot", BenchMode::Prompts, "with --prompts"},
                             BoundOption{"max-prompts", BenchMode::Prompts, "with --prompts"},
                             BoundOption{"prompt", BenchMode::Plain, "without --passes and --prompts"},
                             BoundOption{"prompt-tokens", BenchMode::Plain, "without --passes and --prompts"}};
@@ -36,16 +39,34 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
     for (const BoundOption& bound : kBound)
         if (const Setting* setting = given(bound.name); setting != nullptr && bound.mode != mode)
             throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
-    if (const Setting* setting = given("max-tokens"); setting != nullptr && mode == BenchMode::Passes)
-        throw UsageError(fmt::format("{} acts without --passes only; leave it out", setting->where));
+    if (mode != BenchMode::Passes) return;
+    std::vector<std::string_view> names{"max-tokens"};
+    for (const OptionSpec& option : sampling_option_specs()) names.push_back(option.name);
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) names.push_back(option.name);
+    for (const std::string_view name : names)
+        if (const Setting* setting = given(name))
+            throw UsageError(fmt::format("{} acts without --passes only; leave it out", setting->where));
 }
 
-void check_draft(const Settings& settings) {
-    for (const std::string& value : settings.texts("draft"))
-        if (value != "none" && value != "auto")
-            throw UsageError(
-                fmt::format("{}: '{}' is no source that this version has (drafting comes later); use --draft none",
-                            settings.find("draft")->where, value));
+// Greedy where no temperature is given, whatever the model's files say: figures are to be compared. The seed is fixed
+// for the same reason.
+SamplerOptions bench_sampling(const Settings& settings) {
+    const SamplingSettings chosen = sampling_settings(settings);
+    const SamplerOptions built_in;
+    return {.temperature = chosen.temperature.value_or(0.0),
+            .top_k = chosen.top_k.value_or(built_in.top_k),
+            .top_p = chosen.top_p.value_or(built_in.top_p),
+            .min_p = chosen.min_p.value_or(built_in.min_p),
+            .repeat_penalty = chosen.repeat_penalty.value_or(built_in.repeat_penalty),
+            .repeat_window = built_in.repeat_window,
+            .seed = chosen.seed.value_or(kBenchSeed)};
+}
+
+// Plain decoding is a column of its own.
+std::vector<DraftSettings> bench_drafts(const Settings& settings) {
+    std::vector<DraftSettings> drafts = draft_settings(settings, DraftPlace::OnModel, DraftLists::Every, "none");
+    std::erase_if(drafts, [](const DraftSettings& draft) { return draft.options.sources.empty(); });
+    return drafts;
 }
 
 BenchMode mode_of(const Settings& settings) {
@@ -86,7 +107,11 @@ BenchRequest bench_request(const CommandContext& context) {
     request.compute = compute_options(context);
     request.mode = mode_of(settings);
     refuse_what_cannot_act(settings, request.mode);
-    check_draft(settings);
+    if (request.mode != BenchMode::Passes) {
+        request.sampling = bench_sampling(settings);
+        request.drafts = bench_drafts(settings);
+        request.keeps_tables = settings.flag("hot");
+    }
     request.repeat = settings.integer("repeat", {1, kMaxCount}).value_or(request.mode == BenchMode::Prompts ? 1 : 5);
     request.max_tokens = settings.integer("max-tokens", {1, kMaxCount});
     request.prompt_tokens = settings.integer("prompt-tokens", {1, kMaxCount});
@@ -117,7 +142,7 @@ std::vector<SweepPoint> sweep_points(const Settings& settings) {
     if (!settings.has(name) || !can_be_swept(name))
         throw UsageError(
             fmt::format("{}: '{}' is no option whose values can be compared; try threads, ctx, kv-type, "
-                        "model or depth",
+                        "model, depth, budget or temperature",
                         sweep->where, name));
     std::vector<SweepPoint> points;
     for (std::size_t begin = equals + 1; begin <= text.size();) {

@@ -10,6 +10,7 @@
 #include "tools/bench_figures.h"
 #include "tools/bench_prompts.h"
 #include "tools/command.h"
+#include "tools/draft_options.h"
 #include "tools/served_model.h"
 #include "tools/settings.h"
 
@@ -23,13 +24,16 @@ struct BenchRequest {
     ComputeOptions compute;
     BenchMode mode = BenchMode::Plain;
     std::int64_t repeat = 5;
-    std::optional<std::int64_t> max_tokens;     // Plain, Prompts
-    std::optional<std::int64_t> prompt_tokens;  // Plain
-    std::optional<std::string> prompt;          // Plain: text that is given
-    std::vector<std::int64_t> passes;           // Passes
-    std::int64_t depth = 0;                     // Passes
-    std::string prompts_file;                   // Prompts
-    std::vector<BenchPrompt> prompts;           // Prompts
+    std::optional<std::int64_t> max_tokens;       // Plain, Prompts
+    std::optional<std::int64_t> prompt_tokens;    // Plain
+    std::optional<std::string> prompt;            // Plain: text that is given
+    std::vector<std::int64_t> passes;             // Passes
+    std::int64_t depth = 0;                       // Passes
+    SamplerOptions sampling{.temperature = 0.0};  // Plain, Prompts
+    std::vector<DraftSettings> drafts;            // Plain, Prompts: a column each beside plain decoding
+    bool keeps_tables = false;                    // Prompts: what was learnt stays from text to text
+    std::string prompts_file;                     // Prompts
+    std::vector<BenchPrompt> prompts;             // Prompts
 };
 
 /// Throws UsageError where an option is malformed or cannot act, IoError and FormatError of the prompts' file.

@@ -1,8 +1,22 @@
 #include "tools/bench_runs.h"
 
+#include <fmt/format.h>
+
 #include "tools/signals.h"
 
 namespace slipstream::tools {
+
+namespace {
+
+std::string describe_sampling(const SamplerOptions& sampling) {
+    const std::string penalty =
+        sampling.repeat_penalty != 1.0 ? fmt::format(", repeat penalty {}", sampling.repeat_penalty) : "";
+    if (sampling.temperature == 0.0) return fmt::format("greedy{}", penalty);
+    return fmt::format("temperature {}, top-k {}, top-p {}, min-p {}{}, seed {}", sampling.temperature, sampling.top_k,
+                       sampling.top_p, sampling.min_p, penalty, sampling.seed);
+}
+
+}  // namespace
 
 void load_and_measure(BenchResult& result, ServedModel& served, const BenchRequest& request, CommandContext& context) {
     // Before the weights come in: its memory is free again then.
@@ -23,6 +37,7 @@ BenchResult run_bench(const BenchRequest& request, CommandContext& context) {
     BenchResult result;
     result.mode = request.mode;
     result.repeat = request.repeat;
+    result.sampling = describe_sampling(request.sampling);
     switch (request.mode) {
         case BenchMode::Plain:
             run_plain(result, request, served, context);

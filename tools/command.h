@@ -14,6 +14,7 @@ class Settings;
 
 enum class OptionRole : std::uint8_t {
     Value,
+    InputFile,           // a file that is read: no output may be the same
     OutputFile,          // a file to be written; "-" is a mistake
     OutputFileOrStdout,  // the same, and "-" is stdout
 };
@@ -22,7 +23,7 @@ enum class OptionRole : std::uint8_t {
 struct OptionSpec {
     std::string_view name;   // the long name without dashes; also its key in the configuration file
     std::string_view flags;  // all spellings, "-n,--max-tokens,--predict"; one without dashes is positional
-    std::string_view value;  // what stands for its value in the help, "N"; empty: a flag
+    std::string_view value;  // what stands for its value in the help, "N"; empty: a flag; a positional "F...": several
     std::string_view help;
     OptionRole role = OptionRole::Value;
 };
@@ -47,6 +48,8 @@ struct CommandSpec {
 [[nodiscard]] CommandSpec inspect_command();
 [[nodiscard]] CommandSpec models_command();
 [[nodiscard]] CommandSpec perplexity_command();
+[[nodiscard]] CommandSpec replay_command();
+[[nodiscard]] CommandSpec tables_command();
 [[nodiscard]] CommandSpec tokenize_command();
 [[nodiscard]] CommandSpec version_command();
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,12 +11,15 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/self_check.h"
 #include "runtime/text_generation.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tools/command.h"
 #include "tools/console.h"
+#include "tools/draft_options.h"
 #include "tools/file_output.h"
 #include "tools/sampling_options.h"
+#include "tools/served_drafter.h"
 #include "tools/served_model.h"
 #include "tools/signals.h"
 #include "tools/statistics.h"
@@ -31,6 +35,8 @@ using Clock = std::chrono::steady_clock;
 struct Request {
     ComputeOptions compute;
     SamplingSettings sampling;
+    DraftSettings draft;
+    bool self_check = false;
     TextGenerationOptions text;
     std::optional<std::filesystem::path> output;
     bool echo = false;
@@ -40,16 +46,6 @@ struct Prompt {
     std::vector<TokenId> tokens;
     StreamingDetokenizer::Start start;
 };
-
-void check_draft(const Settings& settings, Console& console) {
-    const Setting* draft = settings.find("draft");
-    const std::string value = draft == nullptr ? "none" : draft->values.back();
-    if (value != "none" && value != "auto")
-        throw UsageError(
-            fmt::format("{}: '{}' is no source that this version has (drafting comes later); use --draft none",
-                        draft->where, value));
-    console.detail(settings.describe("draft", "none", "built in"));
-}
 
 std::string read_prompt(const Settings& settings) {
     constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file"};
@@ -65,7 +61,8 @@ Request read_request(CommandContext& context) {
     Request request;
     request.compute = compute_options(context);
     request.sampling = sampling_settings(settings);
-    check_draft(settings, context.console);
+    request.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
+    request.self_check = settings.flag("self-check");
     request.text.stops = settings.texts("stop");
     for (const std::string& stop : request.text.stops)
         if (stop.empty())
@@ -166,6 +163,47 @@ private:
     std::optional<WholeFile> token_ids_;
 };
 
+// The generation loop with all that it works with, in the order in which they depend on one another.
+class Generator {
+public:
+    Generator(const Request& request, ServedModel& served, const SamplerOptions& sampling, LoopLimits limits,
+              CommandContext& context)
+        : draft_model_(serve_draft_model(request.draft, served, context)),
+          drafter_(request.draft, served, draft_model_ ? &*draft_model_ : nullptr, sampling, limits.end_tokens,
+                   context),
+          limits_{drafter_.budget(), std::move(limits.end_tokens)},
+          cache_(*served.device, served.model->kv_shape(), served.model->config().n_layers,
+                 served.model->context_tokens(),
+                 request.self_check ? SelfCheck::scratch_nodes_for(limits_.budget) : scratch_nodes_for(limits_.budget)),
+          forward_(*served.model, forward_limits_for(limits_.budget)),
+          sampler_(sampling, served.model->config().vocab),
+          walk_(make_walk(request.draft.verify, sampler_, served.model->config().vocab, drafter_)),
+          loop_(forward_, cache_, *walk_, drafter_.guesser(), limits_) {
+        drafter_.time_passes(forward_, cache_);
+        if (request.self_check) loop_.check_with(self_check_.emplace(*served.model));
+    }
+
+    GenerationLoop& loop() { return loop_; }
+    [[nodiscard]] const LoopLimits& limits() const { return limits_; }
+    /// The run is over: what was learnt is kept, and its figures told.
+    void complete(RunFigures& figures, Console& console) const {
+        drafter_.save(console);
+        figures.sources = SourceTotals(drafter_.figures());
+        if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
+    }
+
+private:
+    std::optional<ServedDraftModel> draft_model_;
+    ServedDrafter drafter_;
+    LoopLimits limits_;
+    KvCache cache_;
+    Forward forward_;
+    Sampler sampler_;
+    std::unique_ptr<TreeWalk> walk_;
+    std::optional<SelfCheck> self_check_;
+    GenerationLoop loop_;
+};
+
 int run_generate(CommandContext& context) {
     const Clock::time_point began = Clock::now();
     Console& console = context.console;
@@ -184,14 +222,9 @@ int run_generate(CommandContext& context) {
     TextOutput output(request.output);
     load_model(served, request.compute, context);
 
-    const Model& model = *served.model;
-    LoopLimits limits = loop_limits(served.files->generation_defaults(), *tokenizer);
-    KvCache cache(*served.device, model.kv_shape(), model.config().n_layers, model.context_tokens(),
-                  scratch_nodes_for(limits.budget));
-    Forward forward(model, forward_limits_for(limits.budget));
-    Sampler sampler(sampling, model.config().vocab);
-    NoGuesser guesser;
-    GenerationLoop loop(forward, cache, sampler, guesser, limits);
+    Generator generator(request, served, sampling, loop_limits(served.files->generation_defaults(), *tokenizer),
+                        context);
+    GenerationLoop& loop = generator.loop();
     loop.begin(std::move(prompt.tokens));
 
     output.begin();
@@ -204,12 +237,13 @@ int run_generate(CommandContext& context) {
         stream.on_tokens(n);
     };
     const TextGenerationResult result =
-        generate_text(loop, *tokenizer, prompt.start, limits, request.text,
+        generate_text(loop, *tokenizer, prompt.start, generator.limits(), request.text,
                       {.on_prefill = [&](std::int64_t done, std::int64_t total) { stream.on_prefill(done, total); },
                        .on_text = [&](std::string_view text) { stream.write(text); },
                        .on_tokens = on_tokens,
                        .cancel = &cancel_flag()});
     stream.finish();
+    generator.complete(figures, console);
 
     records.write(result, statistics_json(served, result, figures), output);
     if (!output.closed()) console.note(summary_line(result, sampling));
@@ -225,7 +259,9 @@ CommandSpec generate_command() {
         .details =
             "The prompt comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty prompt. Numbers of "
             "the\n"
-            "run go to stderr and, as JSON, to --stats.",
+            "run go to stderr and, as JSON, to --stats. Guessing (--draft) makes it faster and never changes the "
+            "text.\n"
+            "Sources: context, suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model.",
         .example = "slipstream generate --prompt \"The wolf said\" --max-tokens 60 --seed 7",
         .options = {{"prompt", "-p,--prompt", "TEXT", "Text to continue"},
                     {"prompt-file", "-f,--prompt-file,--file", "F", "File with the text to continue ('-': stdin)"},
@@ -238,9 +274,10 @@ CommandSpec generate_command() {
         .run = run_generate};
     for (const OptionSpec& option : device_options()) command.options.push_back(option);
     for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(option);
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) command.options.push_back(option);
     command.options.insert(
         command.options.end(),
-        {{"draft", "--draft", "LIST", "Sources that guess: none, auto (this version has none) [none]"},
+        {{"self-check", "--self-check", "", "Compute each pass again without guesses, and compare bit for bit"},
          {"no-template", "--no-template", "",
           "Continue the prompt as raw text, and say nothing about the chat template"},
          {"echo", "--echo", "", "Print the prompt before the text"},

@@ -50,7 +50,7 @@ bool looks_like_path(std::string_view model) {
            model.ends_with(".safetensors") || model.ends_with("/");
 }
 
-[[noreturn]] void refuse_unknown(std::string_view model, const ModelStores& stores) {
+[[noreturn]] void refuse_unknown(std::string_view model, const ModelStores& stores, std::string_view option) {
     std::string searched;
     for (const SearchedPlace& place : stores.places)
         searched += fmt::format("{}{}{}", searched.empty() ? "" : ", ", place.what,
@@ -59,9 +59,9 @@ bool looks_like_path(std::string_view model) {
     const std::string download = name.find('/') == std::string::npos ? fmt::format("ollama pull {}", model)
                                                                      : fmt::format("hf download {}", name);
     throw RequestError(
-        fmt::format("-m {}: no such path, and no model of that name in {}; `slipstream models` lists what is "
+        fmt::format("{} {}: no such path, and no model of that name in {}; `slipstream models` lists what is "
                     "there; to get it: {}",
-                    model, searched, download));
+                    option, model, searched, download));
 }
 
 // The one to open in a directory: the directory itself, or its only GGUF model.
@@ -76,9 +76,20 @@ fs::path inside_directory(const fs::path& directory) {
     return files.size() == 1 ? files.front() : directory;  // the opener says what is wrong with it
 }
 
+// A directory of the demo models, empty where it is not there.
+fs::path bundled_part(const fs::path& program_folder, std::string_view part) {
+    for (const char* way : {"../../tools/demo_model", "../share/slipstream/demo_model"}) {
+        std::error_code error;
+        fs::path folder = (program_folder / way / part).lexically_normal();
+        if (fs::exists(folder / "config.json", error)) return folder;
+    }
+    return {};
+}
+
 }  // namespace
 
-fs::path resolve_model(std::string_view model, const std::function<ModelStores()>& find_stores) {
+fs::path resolve_model(std::string_view model, const std::function<ModelStores()>& find_stores,
+                       std::string_view option) {
     std::error_code error;
     fs::path path(model);
     const fs::file_status status = fs::status(path, error);
@@ -87,7 +98,7 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
     if (looks_like_path(model) ||
         (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory))
         throw IoError(
-            fmt::format("-m {}: cannot be opened: {}", model, error ? error.message() : std::strerror(ENOENT)));
+            fmt::format("{} {}: cannot be opened: {}", option, model, error ? error.message() : std::strerror(ENOENT)));
 
     const std::size_t colon = model.rfind(':');
     const std::string name = lowered(model.substr(0, colon));
@@ -100,7 +111,7 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
         if (!matches.empty() && matches.front()->store != found.store) break;
         matches.push_back(&found);
     }
-    if (matches.empty()) refuse_unknown(model, stores);
+    if (matches.empty()) refuse_unknown(model, stores, option);
     // A name given whole goes before one that only ends like it.
     const auto whole = [&](const FoundModel* found) { return lowered(found->name) == name; };
     if (std::any_of(matches.begin(), matches.end(), whole))
@@ -110,17 +121,16 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
     for (const FoundModel* found : matches)
         choices += fmt::format("{}{}", choices.empty() ? "" : ", ",
                                found->variant.empty() ? fmt::format("{} (safetensors)", found->name) : found->variant);
-    throw RequestError(fmt::format("-m {}: {} models answer to it: {}; add :QUANT, e.g. :Q4_K_M, or name the path",
-                                   model, matches.size(), choices));
+    throw RequestError(fmt::format("{} {}: {} models answer to it: {}; add :QUANT, e.g. :Q4_K_M, or name the path",
+                                   option, model, matches.size(), choices));
 }
 
 fs::path bundled_model(const fs::path& program_folder) {
-    for (const char* way : {"../../tools/demo_model/target", "../share/slipstream/demo_model/target"}) {
-        std::error_code error;
-        fs::path folder = (program_folder / way).lexically_normal();
-        if (fs::exists(folder / "config.json", error)) return folder;
-    }
-    return {};
+    return bundled_part(program_folder, "target");
+}
+
+fs::path bundled_draft_model(const fs::path& program_folder) {
+    return bundled_part(program_folder, "draft");
 }
 
 }  // namespace slipstream::tools

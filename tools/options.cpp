@@ -19,7 +19,8 @@ struct Renamed {
     std::string_view theirs, ours;
 };
 // llama.cpp's names of one dash and several letters, which the argument library would take for several options.
-constexpr std::array kRenamed{Renamed{"-dev", "--devices"}, Renamed{"-ctk", "--kv-type"}};
+constexpr std::array kRenamed{Renamed{"-dev", "--devices"}, Renamed{"-ctk", "--kv-type"},
+                              Renamed{"-md", "--draft-model"}};
 
 struct Answered {
     std::string_view theirs, answer;
@@ -33,8 +34,6 @@ constexpr std::array kAnswered{
     Answered{"--tensor-split", "several cards share a model by --devices and --split, which come later; leave it out"},
     Answered{"-fa", "there is one attention here and it needs no switch; leave it out"},
     Answered{"--flash-attn", "there is one attention here and it needs no switch; leave it out"},
-    Answered{"-md", "a draft model is --draft-model here, which comes with drafting; leave it out"},
-    Answered{"--model-draft", "a draft model is --draft-model here, which comes with drafting; leave it out"},
     Answered{"-sys", "a system prompt is --system here, which comes with chat templates; put it into the prompt"},
 };
 
@@ -87,7 +86,8 @@ CLI::Option* declare(CLI::App& app, const OptionSpec& spec) {
     CLI::Option* option = app.add_option(
         std::string(spec.flags), [](const CLI::results_t&) { return true; }, help);
     option->type_name(std::string(spec.value));
-    if (!spec.flags.starts_with("-")) return option;
+    if (!spec.flags.starts_with("-"))
+        return spec.value.ends_with("...") ? option->expected(1, 1 << 28)->allow_extra_args() : option;
     // Any number of times, one value each, taken as it stands.
     return option->expected(1, 1 << 28)->allow_extra_args(false);
 }

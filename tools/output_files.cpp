@@ -13,6 +13,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/compute_options.h"
+#include "tools/model_lookup.h"
 #include "tools/model_stores.h"
 #include "tools/usage_error.h"
 
@@ -48,7 +49,7 @@ bool is_same_file(const fs::path& one, const fs::path& other) {
 std::vector<Output> outputs_of(const Settings& settings) {
     std::vector<Output> outputs;
     for (const auto& [option, setting] : settings.given()) {
-        if (option->role == OptionRole::Value) continue;
+        if (option->role == OptionRole::Value || option->role == OptionRole::InputFile) continue;
         const auto name = settings.path(option->name);
         if (name != "-") {
             outputs.push_back({setting, *name});
@@ -59,14 +60,34 @@ std::vector<Output> outputs_of(const Settings& settings) {
     return outputs;
 }
 
-// Whatever is wrong with the model is said where it is opened.
-std::optional<fs::path> model_of(const Settings& settings) {
-    if (!settings.has("model")) return std::nullopt;
-    try {
-        return model_path(settings);
-    } catch (const Error&) {
-        return std::nullopt;
+// The models that are read: the target and the one of --draft-model. Whatever is wrong with one is said where it is
+// opened.
+std::vector<fs::path> models_of(const Settings& settings) {
+    std::vector<fs::path> models;
+    const auto add = [&](const auto& path_of) {
+        try {
+            models.push_back(path_of());
+        } catch (const Error&) {
+            return;
+        }
+    };
+    if (settings.has("model")) add([&] { return model_path(settings); });
+    if (settings.has("draft-model") && settings.find("draft-model") != nullptr) {
+        const auto stores = [&] { return find_models(settings.environment(), {}); };
+        add([&] { return resolve_model(*settings.path("draft-model"), stores); });
     }
+    return models;
+}
+
+// No output may be a file that is read.
+void check_inputs(const Settings& settings, const std::vector<Output>& outputs) {
+    for (const auto& [option, setting] : settings.given())
+        if (option->role == OptionRole::InputFile)
+            for (const Output& output : outputs)
+                if (std::ranges::any_of(setting->values,
+                                        [&](const auto& name) { return is_same_file(name, output.path); }))
+                    throw UsageError(fmt::format("{} and {} name the same file, {}; give each its own", setting->where,
+                                                 output.setting->where, output.path.string()));
 }
 
 bool is_part_of_model(const fs::path& path) {
@@ -114,17 +135,17 @@ void check_output_files(const Settings& settings) {
                 throw UsageError(fmt::format("{} and {} name the same file, {}; give each its own",
                                              outputs[j].setting->where, outputs[i].setting->where,
                                              outputs[i].path.string()));
+    check_inputs(settings, outputs);
     std::vector<std::pair<FileId, const Output*>> there;
     for (const Output& output : outputs)
         if (const auto id = file_id(output.path)) there.emplace_back(*id, &output);
     if (there.empty()) return;
-    const auto model = model_of(settings);
-    if (!model) return;
-    for (const fs::path& file : model_file_paths(*model))
-        for (const auto& [id, output] : there)
-            if (file_id(file) == id)
-                throw RequestError(fmt::format("{} {}: this is a file of the model; name another",
-                                               output->setting->where, output->path.string()));
+    for (const fs::path& model : models_of(settings))
+        for (const fs::path& file : model_file_paths(model))
+            for (const auto& [id, output] : there)
+                if (file_id(file) == id)
+                    throw RequestError(fmt::format("{} {}: this is a file of the model; name another",
+                                                   output->setting->where, output->path.string()));
 }
 
 }  // namespace slipstream::tools

@@ -81,9 +81,14 @@ JsonObject statistics_json(const ServedModel& served, const TextGenerationResult
         .real("commit_seconds", result.split.commit)
         .real("sample_seconds", result.split.sample)
         .real("wait_seconds", 0.0);
-    json.real("budget_mean", result.budget_mean)
-        .null("exact")
-        .object("sources", JsonObject())
+    json.real("budget_mean", result.budget_mean);
+    if (figures.checked_tokens) {
+        json.boolean("exact", true).integer("checked_tokens", *figures.checked_tokens);
+        split.real("check_seconds", result.split.check);
+    } else {
+        json.null("exact");
+    }
+    json.object("sources", figures.sources.json())
         .objects("rungs", {})
         .object("streamed", streamed)
         .object("split", split)
@@ -132,10 +137,14 @@ void StatisticsOutput::write(const JsonObject& json, TextOutput& output) {
 
 std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling) {
     const std::string seed = sampling.temperature > 0.0 ? fmt::format("seed {}; ", sampling.seed) : "";
-    return fmt::format("{} in {:.2f} s, {} in {:.2f} s ({:.1f} tokens/s); {}{}",
+    const std::string per_pass = result.passes > 0 && result.budget_mean > 1.0
+                                     ? fmt::format(", {:.2f} a pass", static_cast<double>(result.tokens.size()) /
+                                                                          static_cast<double>(result.passes))
+                                     : "";
+    return fmt::format("{} in {:.2f} s, {} in {:.2f} s ({:.1f} tokens/s{}); {}{}",
                        counted(result.prompt_tokens, "prompt token"), result.prefill_seconds,
                        counted(static_cast<std::int64_t>(result.tokens.size()), "token"), result.decode_seconds,
-                       result.tokens_per_second, seed, stop_text(result.stop_reason));
+                       result.tokens_per_second, per_pass, seed, stop_text(result.stop_reason));
 }
 
 }  // namespace slipstream::tools

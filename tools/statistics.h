@@ -9,6 +9,7 @@
 #include "tools/command.h"
 #include "tools/file_output.h"
 #include "tools/json_object.h"
+#include "tools/source_totals.h"
 
 namespace slipstream::tools {
 
@@ -17,6 +18,8 @@ struct ServedModel;
 struct RunFigures {
     std::uint64_t seed = 0;
     double first_token_seconds = 0.0;  // from the start of the program; 0 where none came
+    SourceTotals sources{};
+    std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
 };
 
 /// One object; times in seconds, sizes in bytes. Link figures are those of a run that streams nothing.
@@ -53,8 +56,8 @@ private:
     std::optional<WholeFile> file_;
 };
 
-/// The line at the end: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s); seed 7; ...". The seed
-/// stands there where tokens were drawn.
+/// The line at the end: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s, 2.31 a pass); seed 7; ...".
+/// Tokens a pass stand there where something was guessed, the seed where tokens were drawn.
 [[nodiscard]] std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling);
 
 }  // namespace slipstream::tools

@@ -1,15 +1,11 @@
 // slipstream tokenize: text to ids and pieces, and back. Works with files that hold a vocabulary and no weights too.
 #include <unistd.h>
 
-#include <array>
-#include <fstream>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/gguf_vocabulary.h"
-#include "runtime/formats/model_files.h"
 #include "runtime/formats/printable.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tools/command.h"
@@ -18,33 +14,12 @@
 #include "tools/file_output.h"
 #include "tools/settings.h"
 #include "tools/token_ids.h"
+#include "tools/tokenizer_files.h"
 #include "tools/usage_error.h"
 
 namespace slipstream::tools {
 
 namespace {
-
-bool is_gguf(const std::filesystem::path& path) {
-    if (!std::filesystem::is_regular_file(path)) return false;  // a pipe would be waited for
-    std::ifstream file(path, std::ios::binary);
-    std::array<char, 4> magic{};
-    return file.read(magic.data(), magic.size()) && std::string_view(magic.data(), magic.size()) == "GGUF";
-}
-
-// Only the vocabulary is wanted, so a file without tensors, or a lone tokenizer.model, will do.
-TokenizerSource tokenizer_source(const std::filesystem::path& path) {
-    TokenizerSource source;
-    if (std::filesystem::is_directory(path)) {
-        if (std::filesystem::exists(path / "config.json")) return ModelFiles::open(path)->tokenizer_source();
-        if (std::filesystem::exists(path / "tokenizer.model")) source.sentencepiece_model = path / "tokenizer.model";
-    } else if (path.filename() == "tokenizer.model") {
-        source.sentencepiece_model = path;
-    } else if (is_gguf(path)) {
-        source.gguf = read_gguf_vocabulary(path);
-    }
-    const bool found = source.gguf || !source.sentencepiece_model.empty();
-    return found ? source : ModelFiles::open(path)->tokenizer_source();
-}
 
 std::string read_input(const Settings& settings) {
     const auto file = settings.path("file");
@@ -72,7 +47,7 @@ int run_tokenize(CommandContext& context) {
         if (settings.flag(name) && back && settings.find(name)->origin == Origin::CommandLine)
             throw UsageError(fmt::format("--{} has no meaning with --detokenize; leave it out", name));
     const std::string input = read_input(settings);
-    const auto tokenizer = make_tokenizer(tokenizer_source(choose_model(context)));
+    const auto tokenizer = make_tokenizer(find_tokenizer_source(choose_model(context)));
     if (back) {
         detokenize(*tokenizer, input, context);
         return 0;

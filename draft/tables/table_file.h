@@ -2,12 +2,14 @@
 //
 // Layout, little-endian: magic "SLPTABLE", u32 version, u32 number of sections, then for each section u32 name length,
 // name, u64 payload bytes, u64 checksum of name and payload, and the payload, padded to 64 bytes from the file's start,
-// so that large arrays can be used where they are mapped.
+// so that large arrays can be used where they are mapped. Padding is zero and the file ends with the last payload. The
+// checksum is XXH3-64 of the payload, seeded with XXH3-64 of the name. Memory holds numbers as the file does.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,9 +19,16 @@
 
 namespace slipstream::draft {
 
+/// Where payloads stand in a file, and arrays in a section.
+inline constexpr std::size_t kTableAlignmentBytes = 64;
+
 /// Fields of one section as they are written; also what a reader takes apart again.
 class TableWriter {
 public:
+    TableWriter() = default;
+    /// Goes on behind fields that were written before.
+    explicit TableWriter(std::span<const std::byte> written) : bytes_(written.begin(), written.end()) {}
+
     void u32(std::uint32_t value);
     void u64(std::uint64_t value);
     void f32(float value);
@@ -57,6 +66,9 @@ public:
     /// Throws FormatError with `what` behind the place.
     [[noreturn]] void fail(std::string_view what) const;
 
+    /// The whole section as it stands, to be written again.
+    [[nodiscard]] TableWriter copy() const { return TableWriter(bytes_); }
+
 private:
     std::span<const std::byte> take(std::size_t n_bytes);
     void skip_padding();
@@ -71,25 +83,36 @@ struct TableSection {
 };
 
 /// Writes a file of sections beside `path` and renames it into place (fsync first): a reader sees the old file or the
-/// whole new one. Makes missing folders. Throws IoError.
+/// whole new one. Makes missing folders; what a link leads to is replaced, not the link. Throws IoError; nothing is
+/// left behind then.
 void write_table_file(const std::filesystem::path& path, std::span<const TableSection> sections);
+
+/// Takes the next bytes of a file that is being written.
+using ByteSink = std::function<void(std::span<const std::byte>)>;
+/// The same bytes to a sink, in order, for a file that is kept by other means.
+void write_table_bytes(std::span<const TableSection> sections, const ByteSink& sink);
 
 /// A table file, mapped read-only.
 class TableFile {
 public:
     /// Throws IoError where it cannot be read, FormatError where it is damaged, of another version or no table file.
     explicit TableFile(const std::filesystem::path& path);
+    /// The same of bytes that somebody else keeps, aligned to 8 and outliving the file and its sections; `path` stands
+    /// in messages.
+    [[nodiscard]] static TableFile parse(std::span<const std::byte> bytes, std::filesystem::path path);
     ~TableFile();
     TableFile(TableFile&&) noexcept;
     TableFile& operator=(TableFile&&) noexcept;
 
     [[nodiscard]] const std::filesystem::path& path() const;
     [[nodiscard]] std::vector<std::string> section_names() const;
+    [[nodiscard]] std::size_t total_bytes() const;
     /// The named section, or nothing.
     [[nodiscard]] std::optional<TableReader> section(std::string_view name) const;
 
 private:
     struct Contents;
+    explicit TableFile(std::unique_ptr<Contents> contents);
     std::unique_ptr<Contents> contents_;
 };
 

@@ -100,8 +100,10 @@ private:
         for (std::int64_t i = 0; i < n_queries; ++i) fold_chunk(totals[i], chunk[i], d_);
     }
     void write_out(const AttentionUnit& unit, const QueryState* totals) const {
-        for (std::int64_t i = 0; i < unit.n_queries(); ++i)
-            for (std::int64_t e = 0; e < d_; ++e) unit.out(i)[e] = totals[i].o[e] / totals[i].l;
+        for (std::int64_t i = 0; i < unit.n_queries(); ++i) {
+            float* out = unit.out(i);
+            for (std::int64_t e = 0; e < d_; ++e) out[e] = totals[i].o[e] / totals[i].l;
+        }
     }
 
     void run_by_unit() {
@@ -112,7 +114,8 @@ private:
                 QueryState* totals = start_totals(states, unit);
                 QueryState* chunk_states = place_states(states + unit_states_bytes_, unit, d_);
                 for (std::int64_t chunk = unit.first_chunk(); chunk <= unit.last_chunk(); ++chunk) {
-                    unit.reduce_chunk(chunk, chunk_states);
+                    unit.reduce_chunk(chunk, chunk < unit.last_chunk() ? chunk + 1 : AttentionUnit::kNoChunk,
+                                      chunk_states);
                     fold(totals, chunk_states, unit.n_queries());
                 }
                 write_out(unit, totals);
@@ -134,7 +137,7 @@ private:
                 for (std::int64_t item = begin; item < end; ++item) {
                     AttentionUnit unit = unit_at(item % n_units_, thread);
                     const std::int64_t chunk = item / n_units_;
-                    unit.reduce_chunk(begin_chunk + chunk,
+                    unit.reduce_chunk(begin_chunk + chunk, AttentionUnit::kNoChunk,
                                       place_states(states_of(1 + chunk, item % n_units_), unit, d_));
                 }
             });

@@ -15,6 +15,19 @@ namespace slipstream::cpu {
 
 namespace {
 
+// Lines of what follows into L2, and of what is read a little later into L1: of `count` elements from `index` on.
+// Floats are rows that were widened, in L1.
+template <DType kType, std::int64_t count>
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline void fetch_ahead(const std::byte* now, const std::byte* next,
+                                                               std::int64_t index) {
+    if constexpr (kType == DType::F32) return;
+#pragma GCC unroll 4
+    for (std::int64_t byte = 0; byte < 2 * count; byte += 64) {
+        _mm_prefetch(next + 2 * index + byte, _MM_HINT_T1);
+        _mm_prefetch(now + 2 * index + kStepL1PrefetchBytes + byte, _MM_HINT_T0);
+    }
+}
+
 constexpr int kPair = 2;
 
 template <DType kType>
@@ -47,6 +60,7 @@ SLIPSTREAM_AVX2 void add_values(const AttentionStep& step, QueryState* const* ba
         for (int i = 0; i < kVectors; ++i)
             sum[r][i] = _mm256_mul_ps(_mm256_loadu_ps(batch[r]->o + d + 8 * i), _mm256_set1_ps(keep[r]));
     for (int j = step.first_slot; j < step.end_slot; ++j) {
+        fetch_ahead<kType, 8 * kVectors>(step.v, step.next_v, j * step.head_dim + d);
         __m256 value[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) value[i] = load8<kType>(step.v, j * step.head_dim + d + 8 * i);
@@ -89,6 +103,7 @@ SLIPSTREAM_AVX2 void reduce(const AttentionStep& step, QueryState* const* batch)
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) score[r][i] = _mm256_setzero_ps();
         for (std::int64_t d = 0; d < step.head_dim; ++d) {
+            fetch_ahead<kType, 8 * kVectors>(step.k, step.next_k, d * kStepTokens + half);
             __m256 key[kVectors];
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) key[i] = load8<kType>(step.k, d * kStepTokens + half + 8 * i);
@@ -118,14 +133,17 @@ SLIPSTREAM_AVX2 void reduce_any(const AttentionStep& step, QueryState* const* ba
 }
 
 template <DType kType>
-SLIPSTREAM_AVX2 void widen(const std::byte* src, float* dst, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; i += 8) _mm256_storeu_ps(dst + i, load8<kType>(src, i));
+SLIPSTREAM_AVX2 void widen(const std::byte* src, const std::byte* next, float* dst, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += 8) {
+        fetch_ahead<kType, 8>(src, next, i);
+        _mm256_storeu_ps(dst + i, load8<kType>(src, i));
+    }
 }
 
 }  // namespace
 
-void widen_step_avx2(DType type, const std::byte* src, float* dst, std::int64_t n) {
-    type == DType::F16 ? widen<DType::F16>(src, dst, n) : widen<DType::BF16>(src, dst, n);
+void widen_step_avx2(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n) {
+    type == DType::F16 ? widen<DType::F16>(src, next, dst, n) : widen<DType::BF16>(src, next, dst, n);
 }
 
 void reduce_step_avx2(const AttentionStep& step, QueryState* const* batch, int n_batch) {

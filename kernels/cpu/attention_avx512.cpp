@@ -13,6 +13,19 @@ namespace slipstream::cpu {
 
 namespace {
 
+// Lines of what follows into L2, and of what is read a little later into L1: of `count` elements from `index` on.
+// Floats are rows that were widened, in L1.
+template <DType kType, std::int64_t count>
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void fetch_ahead(const std::byte* now, const std::byte* next,
+                                                                 std::int64_t index) {
+    if constexpr (kType == DType::F32) return;
+#pragma GCC unroll 4
+    for (std::int64_t byte = 0; byte < 2 * count; byte += 64) {
+        _mm_prefetch(next + 2 * index + byte, _MM_HINT_T1);
+        _mm_prefetch(now + 2 * index + kStepL1PrefetchBytes + byte, _MM_HINT_T0);
+    }
+}
+
 // Elements [index, index + 16) of `base`, those past the mask as 0.
 template <DType kType>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 load16(const std::byte* base, std::int64_t index,
@@ -90,6 +103,7 @@ SLIPSTREAM_AVX512 void add_values(const AttentionStep& step, QueryState* const* 
         for (int i = 0; i < kVectors; ++i)
             sum[r][i] = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, batch[r]->o + d + 16 * i), _mm512_set1_ps(keep[r]));
     for (int j = step.first_slot; j < step.end_slot; ++j) {
+        fetch_ahead<kType, 16 * kVectors>(step.v, step.next_v, j * step.head_dim + d);
         __m512 value[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) value[i] = load16<kType>(step.v, j * step.head_dim + d + 16 * i, mask);
@@ -118,6 +132,7 @@ SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batc
 #pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r) q[r] = batch[r]->q;
     for (std::int64_t d = 0; d < step.head_dim; ++d) {
+        fetch_ahead<kType, kStepTokens>(step.k, step.next_k, d * kStepTokens);
         __m512 key[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) key[i] = load16<kType>(step.k, d * kStepTokens + 16 * i, kAll);
@@ -159,14 +174,17 @@ SLIPSTREAM_AVX512 void reduce_any(const AttentionStep& step, QueryState* const* 
 }
 
 template <DType kType>
-SLIPSTREAM_AVX512 void widen(const std::byte* src, float* dst, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; i += 16) _mm512_storeu_ps(dst + i, load16<kType>(src, i, kAll));
+SLIPSTREAM_AVX512 void widen(const std::byte* src, const std::byte* next, float* dst, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += 16) {
+        fetch_ahead<kType, 16>(src, next, i);
+        _mm512_storeu_ps(dst + i, load16<kType>(src, i, kAll));
+    }
 }
 
 }  // namespace
 
-void widen_step_avx512(DType type, const std::byte* src, float* dst, std::int64_t n) {
-    type == DType::F16 ? widen<DType::F16>(src, dst, n) : widen<DType::BF16>(src, dst, n);
+void widen_step_avx512(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n) {
+    type == DType::F16 ? widen<DType::F16>(src, next, dst, n) : widen<DType::BF16>(src, next, dst, n);
 }
 
 void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int n_batch) {

@@ -38,7 +38,7 @@ void reduce(const AttentionStep& step, QueryState& state) {
 
 }  // namespace
 
-void widen_step_scalar(DType type, const std::byte* src, float* dst, std::int64_t n) {
+void widen_step_scalar(DType type, const std::byte* src, const std::byte*, float* dst, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i)
         dst[i] = type == DType::F16 ? to_float(reinterpret_cast<const Half*>(src)[i])
                                     : to_float(reinterpret_cast<const BFloat16*>(src)[i]);

@@ -16,6 +16,9 @@ inline constexpr int kMaxBatch = 4;
 struct AttentionStep {
     const std::byte* k;  // [head_dim][64], transposed
     const std::byte* v;  // [64][head_dim]
+    // What is read after this step: fetched into L2 while it is computed, line by line. Itself where nothing follows.
+    const std::byte* next_k;
+    const std::byte* next_v;
     DType dtype;
     std::int64_t head_dim;
     int first_slot;
@@ -38,12 +41,15 @@ void reduce_step_scalar(const AttentionStep& step, QueryState* const* batch, int
 void reduce_step_avx2(const AttentionStep& step, QueryState* const* batch, int n_batch);
 void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
-/// Widens `n` elements (a multiple of 16) of a 16-bit KV type; exact.
-using WidenStep = void (*)(DType type, const std::byte* src, float* dst, std::int64_t n);
+/// From L2 into L1 rows are fetched this far ahead.
+inline constexpr std::int64_t kStepL1PrefetchBytes = 1 << 10;
 
-void widen_step_scalar(DType type, const std::byte* src, float* dst, std::int64_t n);
-void widen_step_avx2(DType type, const std::byte* src, float* dst, std::int64_t n);
-void widen_step_avx512(DType type, const std::byte* src, float* dst, std::int64_t n);
+/// Widens `n` elements (a multiple of 16) of a 16-bit KV type; exact. `next`: as in AttentionStep.
+using WidenStep = void (*)(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
+
+void widen_step_scalar(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
+void widen_step_avx2(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
+void widen_step_avx512(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
 
 /// The two primitives of a form.
 struct AttentionForm {

@@ -30,6 +30,9 @@ AttentionUnit::AttentionUnit(const AttentionArgs& args, const AttentionForm& for
       v_tile_(k_tile_ + row_bytes(args.shape.dtype, kStepTokens * args.shape.head_dim)),
       k_wide_(reinterpret_cast<float*>(v_tile_ + row_bytes(args.shape.dtype, kStepTokens * args.shape.head_dim))),
       v_wide_(k_wide_ + kStepTokens * args.shape.head_dim),
+      step_bytes_(row_bytes(args.shape.dtype, kStepTokens * args.shape.head_dim)),
+      head_offset_(k_step_offset(args.shape, head, 0)),
+      value_offset_(v_row_offset(args.shape, head, 0) - head_offset_),
       head_(head),
       group_(args.n_q_heads / args.shape.n_kv_heads),
       first_token_(first_token),
@@ -54,31 +57,37 @@ std::int64_t AttentionUnit::lowest_visible(std::int64_t i) const {
     return args_.window == 0 ? 0 : std::max<std::int64_t>(0, position(i) - args_.window + 1);
 }
 
-void AttentionUnit::reduce_chunk(std::int64_t chunk, QueryState* chunk_states) {
+void AttentionUnit::reduce_chunk(std::int64_t chunk, std::int64_t next_chunk, QueryState* chunk_states) {
     for (std::int64_t i = 0; i < n_queries(); ++i) {
         chunk_states[i].m = kMinusInfinity;
         chunk_states[i].l = 0.0F;
         std::fill_n(chunk_states[i].o, args_.shape.head_dim, 0.0F);
     }
-    for (std::int64_t step = 0; step < kStepsPerChunk; ++step) reduce_slots(chunk, step, chunk_states);
+    for (std::int64_t step = 0; step < kStepsPerChunk; ++step) {
+        const Place next = step + 1 < kStepsPerChunk ? Place{chunk, step + 1} : Place{next_chunk, 0};
+        reduce_slots({chunk, step}, next, chunk_states);
+    }
 }
 
-void AttentionUnit::reduce_slots(std::int64_t chunk, std::int64_t step, QueryState* states) {
-    const std::int64_t base = chunk * kChunkTokens + step * kStepTokens;
-    const bool all_committed = base + kStepTokens <= args_.n_committed;
-    AttentionStep view{.k = k_tile_,
-                       .v = v_tile_,
+bool AttentionUnit::committed(Place place) const {
+    return place.chunk != kNoChunk && place.chunk * kChunkTokens + (place.step + 1) * kStepTokens <= args_.n_committed;
+}
+
+void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
+    const std::int64_t base = place.chunk * kChunkTokens + place.step * kStepTokens;
+    const bool all_committed = committed(place);
+    const std::byte* k = all_committed ? keys(place) : k_tile_;
+    const std::byte* v = all_committed ? values(place) : v_tile_;
+    AttentionStep view{.k = k,
+                       .v = v,
+                       .next_k = committed(next) ? keys(next) : k,
+                       .next_v = committed(next) ? values(next) : v,
                        .dtype = args_.shape.dtype,
                        .head_dim = args_.shape.head_dim,
                        .first_slot = 0,
                        .end_slot = 0,
                        .scale = args_.scale};
-    if (all_committed) {
-        const std::byte* data = args_.chunks[chunk];
-        view.k = data + k_step_offset(args_.shape, head_, step);
-        view.v = data + v_row_offset(args_.shape, head_, step * kStepTokens);
-        if (n_queries() > kMaxBatch && args_.shape.dtype != DType::F32) widen(view);
-    }
+    if (all_committed && n_queries() > 2 * kMaxBatch && args_.shape.dtype != DType::F32) widen(view);
     bool tile_started = false;
     std::array<QueryState*, kMaxBatch> batch{};
     int n_batch = 0;
@@ -92,7 +101,7 @@ void AttentionUnit::reduce_slots(std::int64_t chunk, std::int64_t step, QuerySta
         if (first >= end) continue;
         if (first != view.first_slot || end != view.end_slot) flush();
         if (!all_committed) {
-            if (!tile_started) start_tile(chunk, step);
+            if (!tile_started) start_tile(place);
             tile_started = true;
             follow_path(first_token_ + i, base, end, flush);
         }
@@ -109,26 +118,23 @@ void AttentionUnit::reduce_slots(std::int64_t chunk, std::int64_t step, QuerySta
 // Several batches read this step: 16-bit rows are widened once. A tile that a path still changes is not.
 void AttentionUnit::widen(AttentionStep& view) {
     const std::int64_t n = kStepTokens * args_.shape.head_dim;
-    form_.widen(args_.shape.dtype, view.k, k_wide_, n);
-    form_.widen(args_.shape.dtype, view.v, v_wide_, n);
-    view.k = reinterpret_cast<const std::byte*>(k_wide_);
-    view.v = reinterpret_cast<const std::byte*>(v_wide_);
+    form_.widen(args_.shape.dtype, view.k, view.next_k, k_wide_, n);
+    form_.widen(args_.shape.dtype, view.v, view.next_v, v_wide_, n);
+    view.k = view.next_k = reinterpret_cast<const std::byte*>(k_wide_);
+    view.v = view.next_v = reinterpret_cast<const std::byte*>(v_wide_);
     view.dtype = DType::F32;
 }
 
 // The committed slots of a step that is not wholly committed; the others are empty until a path fills them.
-void AttentionUnit::start_tile(std::int64_t chunk, std::int64_t step) {
+void AttentionUnit::start_tile(Place place) {
     const KvShape& shape = args_.shape;
-    const std::int64_t base = chunk * kChunkTokens + step * kStepTokens;
-    const std::size_t tile = row_bytes(shape.dtype, kStepTokens * shape.head_dim);
+    const std::int64_t base = place.chunk * kChunkTokens + place.step * kStepTokens;
     const std::int64_t n_present = std::max<std::int64_t>(0, args_.n_committed - base);
     if (n_present > 0) {
-        const std::byte* data = args_.chunks[chunk];
-        std::memcpy(k_tile_, data + k_step_offset(shape, head_, step), tile);
-        std::memcpy(v_tile_, data + v_row_offset(shape, head_, step * kStepTokens),
-                    row_bytes(shape.dtype, n_present * shape.head_dim));
+        std::memcpy(k_tile_, keys(place), step_bytes_);
+        std::memcpy(v_tile_, values(place), row_bytes(shape.dtype, n_present * shape.head_dim));
     } else {
-        std::memset(k_tile_, 0, tile);
+        std::memset(k_tile_, 0, step_bytes_);
     }
     tile_rows_.fill(kNoRow);
 }

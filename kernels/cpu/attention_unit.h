@@ -34,15 +34,26 @@ public:
     [[nodiscard]] float* out(std::int64_t i) const;
 
     /// Reduces `chunk` from fresh states: chunk_states[n_queries], whose q and o the caller has set. A query that
-    /// sees nothing of the chunk is left with l = 0.
-    void reduce_chunk(std::int64_t chunk, QueryState* chunk_states);
+    /// sees nothing of the chunk is left with l = 0. `next_chunk` is what the caller will ask for next; kNoChunk where
+    /// that is not of this unit.
+    void reduce_chunk(std::int64_t chunk, std::int64_t next_chunk, QueryState* chunk_states);
+    static constexpr std::int64_t kNoChunk = -1;
 
 private:
     [[nodiscard]] std::int64_t position(std::int64_t i) const { return args_.positions[first_token_ + i]; }
     [[nodiscard]] std::int64_t lowest_visible(std::int64_t i) const;
-    void reduce_slots(std::int64_t chunk, std::int64_t step, QueryState* states);
+    struct Place {  // of a step in the cache
+        std::int64_t chunk;
+        std::int64_t step;
+    };
+    void reduce_slots(Place place, Place next, QueryState* states);
     void widen(AttentionStep& view);
-    void start_tile(std::int64_t chunk, std::int64_t step);
+    [[nodiscard]] bool committed(Place place) const;
+    [[nodiscard]] const std::byte* keys(Place place) const {
+        return args_.chunks[place.chunk] + head_offset_ + static_cast<std::size_t>(place.step) * step_bytes_;
+    }
+    [[nodiscard]] const std::byte* values(Place place) const { return keys(place) + value_offset_; }
+    void start_tile(Place place);
     template <typename Flush>
     void follow_path(std::int64_t token, std::int64_t base, int end, const Flush& flush);
     template <typename Element>
@@ -54,6 +65,9 @@ private:
     std::byte* v_tile_;  // [64][head_dim]
     float* k_wide_;      // the same, widened
     float* v_wide_;
+    std::size_t step_bytes_;   // of keys, and of values
+    std::size_t head_offset_;  // of its keys in a chunk; values follow value_offset_ behind
+    std::size_t value_offset_;
     std::int64_t head_;
     std::int64_t group_;
     std::int64_t first_token_;

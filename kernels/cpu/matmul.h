@@ -5,7 +5,7 @@
 //   quantised weights: the sum of w[k] d[k / 32] q[k], activations rounded to 8 bits in blocks of 32 (activations.h).
 // The scalar form adds in double. The vector forms agree with each other to the bit, for either layout of the weights,
 // and E1 holds by construction, since an output has one order of operations:
-//   float weights: two chains of fused multiply-adds from 0, over even and over odd k, ascending; then even + odd.
+//   float weights: one chain of fused multiply-adds from 0 over k, ascending.
 //   quantised: one chain from 0 over the blocks of 32, ascending. With i = the sum of (code - code_offset) q, exact in
 //   integers, the step is
 //     a scale to each 32 weights:  f = fma(float(i), scale * d, f), and where there are offsets f = fma(offset, s, f)

@@ -61,44 +61,73 @@ SLIPSTREAM_INLINE_AVX2 __m256 load_last(const std::byte* src, int half) {
     }
 }
 
-template <DType type, int T>
-SLIPSTREAM_AVX2 void multiply_floats(const FloatTile& tile) {
-    for (int half = 0; half < 2; ++half) {
-        float* even_sums = tile.sums + kHalfRows * half;
-        float* odd_sums = even_sums + T * 16;
-        __m256 even[T];
-        __m256 odd[T];
+/// Both halves of so many groups have their sums in registers, 12 at most: an activation that is loaded serves them
+/// all, and one token has chains enough to hide the latency of each.
+constexpr int groups_of(int t) {
+    return t <= 2 ? 2 : 1;
+}
+
+template <DType type, int T, int kGroups>
+SLIPSTREAM_INLINE_AVX2 void multiply_groups(const FloatTile& tile, int first) {
+    constexpr int kHalves = 2 * kGroups;
+    const std::int64_t group_bytes = tile.group_bytes;
+    const std::byte* weights = tile.weights + first * group_bytes;
+    const std::byte* into_l1 = tile.ahead.into_l1 + first * group_bytes;
+    const std::byte* into_l2 = tile.ahead.into_l2 + first * group_bytes;
+    float* const sums = tile.sums + first * tile.sums_stride;
+    __m256 sum[kHalves][T];
+#pragma GCC unroll 4
+    for (int h = 0; h < kHalves; ++h)
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-            even[t] = _mm256_loadu_ps(even_sums + t * 16);
-            odd[t] = _mm256_loadu_ps(odd_sums + t * 16);
-        }
-        const std::byte* weights = tile.weights;
-        const float* x = tile.x;
-        for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
-            if (half == 0)
-                for (int line = 0; line < kPairBytes<type>; line += 64) {
-                    _mm_prefetch(weights + tile.l2_prefetch_bytes + line, _MM_HINT_T1);
-                    _mm_prefetch(weights + tile.l1_prefetch_bytes + line, _MM_HINT_T0);
-                }
-            const Pair w = load_pair<type>(weights, half);
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                even[t] = _mm256_fmadd_ps(w.even, _mm256_broadcast_ss(x + t), even[t]);
-                odd[t] = _mm256_fmadd_ps(w.odd, _mm256_broadcast_ss(x + T + t), odd[t]);
+        for (int t = 0; t < T; ++t)
+            sum[h][t] = _mm256_loadu_ps(sums + h / 2 * tile.sums_stride + t * 16 + h % 2 * kHalfRows);
+    const float* x = tile.x;
+    for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
+        Pair w[kHalves];
+#pragma GCC unroll 4
+        for (int h = 0; h < kHalves; ++h) w[h] = load_pair<type>(weights + h / 2 * group_bytes, h % 2);
+#pragma GCC unroll 2
+        for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 2
+            for (int line = 0; line < kPairBytes<type>; line += 64) {
+                _mm_prefetch(into_l2 + g * group_bytes + line, _MM_HINT_T1);
+                _mm_prefetch(into_l1 + g * group_bytes + line, _MM_HINT_T0);
             }
-        }
-        if (tile.k % 2 != 0) {
-            const __m256 w = load_last<type>(weights, half);
+        into_l1 += tile.ahead.step_bytes;
+        into_l2 += tile.ahead.step_bytes;
 #pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) even[t] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(x + t), even[t]);
-        }
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+            for (int h = 0; h < kHalves; ++h)
+                sum[h][t] = _mm256_fmadd_ps(w[h].even, _mm256_broadcast_ss(x + t), sum[h][t]);
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-            _mm256_storeu_ps(even_sums + t * 16, even[t]);
-            _mm256_storeu_ps(odd_sums + t * 16, odd[t]);
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+            for (int h = 0; h < kHalves; ++h)
+                sum[h][t] = _mm256_fmadd_ps(w[h].odd, _mm256_broadcast_ss(x + T + t), sum[h][t]);
+    }
+    if (tile.k % 2 != 0) {
+#pragma GCC unroll 4
+        for (int h = 0; h < kHalves; ++h) {
+            const __m256 w = load_last<type>(weights + h / 2 * group_bytes, h % 2);
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t) sum[h][t] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(x + t), sum[h][t]);
         }
     }
+#pragma GCC unroll 4
+    for (int h = 0; h < kHalves; ++h)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+            _mm256_storeu_ps(sums + h / 2 * tile.sums_stride + t * 16 + h % 2 * kHalfRows, sum[h][t]);
+}
+
+template <DType type, int T>
+SLIPSTREAM_AVX2 void multiply_floats(const FloatTile& tile) {
+    constexpr int kGroups = groups_of(T);
+    int g = 0;
+    for (; g + kGroups <= tile.n_groups; g += kGroups) multiply_groups<type, T, kGroups>(tile, g);
+    if constexpr (kGroups > 1)
+        for (; g < tile.n_groups; ++g) multiply_groups<type, T, 1>(tile, g);
 }
 
 SLIPSTREAM_INLINE_AVX2 __m256i broadcast_word(const std::byte* src) {
@@ -142,22 +171,26 @@ SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int h
 }
 
 template <DType type, int T>
-SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int half) {
+SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int group, int half) {
     using At = BlockOffsets<T>;
     constexpr CodeTraits kTraits = code_traits(type);
-    const UnpackedChunk& weights = *tile.weights;
+    const UnpackedChunk& weights = tile.unpacked[group];
     const int row = kHalfRows * half;
+    float* const sums_of_group = tile.sums + group * tile.sums_stride;
     __m256 sums[T];
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) sums[t] = _mm256_loadu_ps(tile.sums + 16 * t + row);
+    for (int t = 0; t < T; ++t) sums[t] = _mm256_loadu_ps(sums_of_group + 16 * t + row);
     const std::byte* x = tile.x;
-    const std::byte* prefetch = tile.prefetch;
-    for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes, prefetch += tile.prefetch_bytes) {
+    const std::byte* into_l1 = tile.ahead.into_l1 + group * tile.group_bytes;
+    const std::byte* into_l2 = tile.ahead.into_l2 + group * tile.group_bytes;
+    for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes) {
         if (half == 0)
-            for (std::int64_t line = 0; line < tile.prefetch_bytes; line += 64) {
-                _mm_prefetch(prefetch + kL2PrefetchBytes + line, _MM_HINT_T1);
-                _mm_prefetch(prefetch + kL1PrefetchBytes + line, _MM_HINT_T0);
+            for (std::int64_t line = 0; line < tile.ahead.step_bytes; line += 64) {
+                _mm_prefetch(into_l2 + line, _MM_HINT_T1);
+                _mm_prefetch(into_l1 + line, _MM_HINT_T0);
             }
+        into_l1 += tile.ahead.step_bytes;
+        into_l2 += tile.ahead.step_bytes;
         __m256i dots[T];
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + At::kStart0 + 4 * t);
@@ -195,13 +228,15 @@ SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int half) {
         }
     }
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) _mm256_storeu_ps(tile.sums + 16 * t + row, sums[t]);
+    for (int t = 0; t < T; ++t) _mm256_storeu_ps(sums_of_group + 16 * t + row, sums[t]);
 }
 
 template <DType type, int T>
 SLIPSTREAM_AVX2 void multiply_codes(const CodeTile& tile) {
-    multiply_half<type, T>(tile, 0);
-    multiply_half<type, T>(tile, 1);
+    for (int g = 0; g < tile.n_groups; ++g) {
+        multiply_half<type, T>(tile, g, 0);
+        multiply_half<type, T>(tile, g, 1);
+    }
 }
 
 SLIPSTREAM_AVX2 void quantize(const float* __restrict x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
@@ -227,6 +262,8 @@ constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
 constexpr InterleavedForm kForm{
     .float_tile_tokens = 6,
     .code_tile_tokens = 4,
+    .float_groups = {groups_of(1), groups_of(2), groups_of(3), groups_of(4), groups_of(5), groups_of(6)},
+    .code_groups = 1,
     .multiply_floats = {kMultiplyFloats<DType::F32>, kMultiplyFloats<DType::F16>, kMultiplyFloats<DType::BF16>},
     .multiply_codes = {{{},
                         {},
@@ -243,6 +280,7 @@ constexpr InterleavedForm kForm{
     .unpack = {nullptr, nullptr, nullptr, unpack<DType::Q8_0>, unpack<DType::Q4_0>, unpack<DType::Q4_1>,
                unpack<DType::Q5_0>, unpack<DType::Q5_1>, unpack<DType::Q3_K>, unpack<DType::Q4_K>, unpack<DType::Q5_K>,
                unpack<DType::Q6_K>},
+    .multiplies_packed = {},
     .quantize = quantize,
 };
 

@@ -1,9 +1,13 @@
 // Inner kernels of matmul for AVX-512 (F, BW, VL, DQ): a register is a group of 16 rows. Float weights only; codes are
-// multiplied by the AVX2 kernels, since without VNNI the wide registers gain little (the machines in question lower
-// their clock for them).
+// multiplied by the AVX2 kernels: vpmaddubsw on two wide ports takes 3/4 of the time of three narrow ones at best, on
+// machines that lower their clock for it, and every AVX-512 machine since 2019 has VNNI.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
 
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/matmul_interleaved.h"
@@ -50,44 +54,105 @@ SLIPSTREAM_INLINE_AVX512 __m512 load_last(const std::byte* src) {
     }
 }
 
-template <DType type, int T>
-SLIPSTREAM_AVX512 void multiply_floats(const FloatTile& tile) {
-    __m512 even[T];
-    __m512 odd[T];
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) {
-        even[t] = _mm512_loadu_ps(tile.sums + t * 16);
-        odd[t] = _mm512_loadu_ps(tile.sums + (T + t) * 16);
-    }
-    const std::byte* weights = tile.weights;
-    const float* x = tile.x;
-#pragma GCC unroll 2
-    for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
-        for (int line = 0; line < kPairBytes<type>; line += 64) {
-            _mm_prefetch(weights + tile.l2_prefetch_bytes + line, _MM_HINT_T1);
-            _mm_prefetch(weights + tile.l1_prefetch_bytes + line, _MM_HINT_T0);
-        }
-        const Pair w = load_pair<type>(weights);
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) even[t] = _mm512_fmadd_ps(w.even, _mm512_set1_ps(x[t]), even[t]);
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) odd[t] = _mm512_fmadd_ps(w.odd, _mm512_set1_ps(x[T + t]), odd[t]);
-    }
-    if (tile.k % 2 != 0) {
-        const __m512 w = load_last<type>(weights);
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) even[t] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[t]), even[t]);
-    }
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) {
-        _mm512_storeu_ps(tile.sums + t * 16, even[t]);
-        _mm512_storeu_ps(tile.sums + (T + t) * 16, odd[t]);
-    }
+/// Groups whose sums stay in registers with T tokens: at most 24, beside weights, a broadcast and a mask. An activation
+/// that is loaded serves all of them.
+constexpr int groups_of(int t) {
+    return t <= 6 ? 4 : t <= 8 ? 3 : t <= 12 ? 2 : 1;
 }
 
-SLIPSTREAM_AVX512_LOOPS void quantize(const float* __restrict x, std::int64_t k, int t, int n_tile,
-                                      const CodeTraits& traits, std::byte* __restrict tile) {
-    quantize_token(x, k, t, n_tile, traits, tile);
+template <DType type, int T, int kGroups>
+SLIPSTREAM_INLINE_AVX512 void multiply_groups(const FloatTile& tile, int first) {
+    const std::byte* weights = tile.weights + first * tile.group_bytes;
+    const std::byte* into_l1 = tile.ahead.into_l1 + first * tile.group_bytes;
+    const std::byte* into_l2 = tile.ahead.into_l2 + first * tile.group_bytes;
+    const std::int64_t group_bytes = tile.group_bytes;
+    float* const sums = tile.sums + first * tile.sums_stride;
+    __m512 sum[kGroups][T];
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) sum[g][t] = _mm512_loadu_ps(sums + g * tile.sums_stride + t * 16);
+    const float* x = tile.x;
+    for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
+        Pair w[kGroups];
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) {
+            w[g] = load_pair<type>(weights + g * group_bytes);
+#pragma GCC unroll 2
+            for (int line = 0; line < kPairBytes<type>; line += 64) {
+                _mm_prefetch(into_l2 + g * group_bytes + line, _MM_HINT_T1);
+                _mm_prefetch(into_l1 + g * group_bytes + line, _MM_HINT_T0);
+            }
+        }
+        into_l1 += tile.ahead.step_bytes;
+        into_l2 += tile.ahead.step_bytes;
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+            for (int g = 0; g < kGroups; ++g) sum[g][t] = _mm512_fmadd_ps(w[g].even, _mm512_set1_ps(x[t]), sum[g][t]);
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+            for (int g = 0; g < kGroups; ++g)
+                sum[g][t] = _mm512_fmadd_ps(w[g].odd, _mm512_set1_ps(x[T + t]), sum[g][t]);
+    }
+    if (tile.k % 2 != 0) {
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) {
+            const __m512 w = load_last<type>(weights + g * group_bytes);
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) sum[g][t] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[t]), sum[g][t]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) _mm512_storeu_ps(sums + g * tile.sums_stride + t * 16, sum[g][t]);
+}
+
+template <DType type, int T>
+SLIPSTREAM_AVX512 void multiply_floats(const FloatTile& tile) {
+    constexpr int kGroups = groups_of(T);
+    int g = 0;
+    for (; g + kGroups <= tile.n_groups; g += kGroups) multiply_groups<type, T, kGroups>(tile, g);
+    if constexpr (kGroups > 1)
+        for (; g < tile.n_groups; ++g) multiply_groups<type, T, 1>(tile, g);
+}
+
+/// quantize_token (activations.h): the same operations on a block in two registers.
+SLIPSTREAM_AVX512 void quantize(const float* x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
+                                std::byte* tile) {
+    const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
+    const __m512 round = _mm512_set1_ps(0x1.8p23F);
+    const bool halves = traits.scale_run == 16;
+    for (std::int64_t block = 0; block < k / 32; ++block, x += 32, tile += kBlockBytesPerToken * n_tile) {
+        const __m512 low = _mm512_loadu_ps(x);
+        const __m512 high = _mm512_loadu_ps(x + 16);
+        const __m512i largest = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), magnitude_bits),
+                                                 _mm512_and_si512(_mm512_castps_si512(high), magnitude_bits));
+        float d = std::bit_cast<float>(_mm512_reduce_max_epu32(largest)) / 127.0F;
+        if (d < 0x1p-126F) d = 0.0F;
+        const __m512 inverse = _mm512_set1_ps(d == 0.0F ? 0.0F : 1.0F / d);
+        const __m128i q_low =
+            _mm512_cvtepi32_epi8(_mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(low, inverse), round)));
+        const __m128i q_high =
+            _mm512_cvtepi32_epi8(_mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(high, inverse), round)));
+        const __m256i q = _mm256_set_m128i(q_high, q_low);
+        __m256i sums = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
+        sums = _mm256_hadd_epi32(sums, sums);
+        sums = _mm256_hadd_epi32(sums, sums);
+        const int sum_low = _mm256_cvtsi256_si32(sums);
+        const int sum_high = _mm256_extract_epi32(sums, 4);
+        alignas(32) std::uint32_t q_words[8];
+        _mm256_store_si256(reinterpret_cast<__m256i*>(q_words), q);
+        auto* words = reinterpret_cast<std::uint32_t*>(tile) + t;
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; ++g) words[g * n_tile] = q_words[g];
+        words[8 * n_tile] = static_cast<std::uint32_t>(-traits.code_offset * (halves ? sum_low : sum_low + sum_high));
+        words[9 * n_tile] = static_cast<std::uint32_t>(halves ? -traits.code_offset * sum_high : 0);
+        words[10 * n_tile] = std::bit_cast<std::uint32_t>(d);
+        words[11 * n_tile] = std::bit_cast<std::uint32_t>(d * static_cast<float>(sum_low + sum_high));
+    }
 }
 
 template <DType type>
@@ -96,14 +161,18 @@ SLIPSTREAM_AVX512_LOOPS void unpack(const std::byte* __restrict src, std::size_t
     unpack_chunk<type>(src, block_bytes, n_sub, out);
 }
 
+template <DType type, std::size_t... i>
+constexpr std::array<InterleavedForm::FloatFn, kMaxTileTokens> all_widths(std::index_sequence<i...>) {
+    return {multiply_floats<type, static_cast<int>(i) + 1>...};
+}
 template <DType type>
-constexpr std::array<InterleavedForm::FloatFn, kMaxTileTokens> kMultiplyFloats{
-    multiply_floats<type, 1>, multiply_floats<type, 2>, multiply_floats<type, 3>, multiply_floats<type, 4>,
-    multiply_floats<type, 5>, multiply_floats<type, 6>, multiply_floats<type, 7>, multiply_floats<type, 8>};
+constexpr auto kMultiplyFloats = all_widths<type>(std::make_index_sequence<kMaxTileTokens>());
 
 InterleavedForm make_form() {
     InterleavedForm form = interleaved_form_avx2();
-    form.float_tile_tokens = 8;
+    form.float_tile_tokens = kMaxTileTokens;
+    for (int t = 1; t <= kMaxTileTokens; ++t)
+        form.float_groups[static_cast<std::size_t>(t - 1)] = std::max(groups_of(t), 2);
     form.multiply_floats = {kMultiplyFloats<DType::F32>, kMultiplyFloats<DType::F16>, kMultiplyFloats<DType::BF16>};
     form.unpack = {nullptr,
                    nullptr,

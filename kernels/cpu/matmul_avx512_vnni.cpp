@@ -21,92 +21,141 @@ SLIPSTREAM_INLINE_VNNI __m512 broadcast_float(const std::byte* src) {
     return _mm512_set1_ps(*reinterpret_cast<const float*>(src));
 }
 
-/// dots[t] += codes [first, first + count) of a sub-block times the activations of token t.
-template <int T>
-SLIPSTREAM_INLINE_VNNI void add_products(const std::uint32_t (*codes)[16], const std::byte* x, int first, int count,
-                                         __m512i (&dots)[T]) {
+constexpr int kGroups = 3;  // groups that share each activation: 8 tokens x 3 dot products in registers
+constexpr std::int64_t kQ8BlockBytes = 16 * (2 + 32);
+
+// What a kernel multiplies, of group `g` of a tile: from unpacked chunks or, for Q8_0, whose codes are packed as they
+// are multiplied, from where they lie.
+
+SLIPSTREAM_INLINE_VNNI const std::byte* q8_block(const CodeTile& tile, int g, int s) {
+    return tile.packed + g * tile.group_bytes + s * kQ8BlockBytes;
+}
+
+template <DType type>
+SLIPSTREAM_INLINE_VNNI __m512i load_codes(const CodeTile& tile, int g, int s, int word) {
+    if constexpr (type == DType::Q8_0) return _mm512_loadu_si512(q8_block(tile, g, s) + 32 + 64 * word);
+    return _mm512_load_si512(tile.unpacked[g].codes[s][word]);
+}
+
+template <DType type>
+SLIPSTREAM_INLINE_VNNI __m512 load_scale(const CodeTile& tile, int g, int run) {
+    if constexpr (type == DType::Q8_0)
+        return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(q8_block(tile, g, run))));
+    return _mm512_load_ps(tile.unpacked[g].scale[run]);
+}
+
+/// dots[g][t] = start + codes [first, first + count) of sub-block `s` times the activations of token t, for the groups
+/// from `group` on.
+template <DType type, int T, int kN>
+SLIPSTREAM_INLINE_VNNI void dot_products(const CodeTile& tile, int group, int s, const std::byte* x, int start,
+                                         int first, int count, __m512i (&dots)[kN][T]) {
 #pragma GCC unroll 8
-    for (int g = first; g < first + count; ++g) {
-        const __m512i w = _mm512_load_si512(codes[g]);
+    for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+        for (int g = 0; g < kN; ++g) dots[g][t] = broadcast_word(x + start + 4 * t);
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) dots[t] = _mm512_dpbusd_epi32(dots[t], w, broadcast_word(x + 4 * (g * T + t)));
+    for (int word = first; word < first + count; ++word) {
+        __m512i codes[kN];
+#pragma GCC unroll 4
+        for (int g = 0; g < kN; ++g) codes[g] = load_codes<type>(tile, group + g, s, word);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g)
+                dots[g][t] = _mm512_dpbusd_epi32(dots[g][t], codes[g], broadcast_word(x + 4 * (word * T + t)));
+    }
+}
+
+/// Sums stay in memory: one load and store to eleven operations, and registers are left for three groups.
+template <DType type, int T, int kN>
+SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& tile, int group) {
+    using At = BlockOffsets<T>;
+    constexpr CodeTraits kTraits = code_traits(type);
+    float* const sums = tile.sums + group * tile.sums_stride;
+    const std::int64_t skipped = group * tile.group_bytes;
+    const std::byte* into_l1 = tile.ahead.into_l1 + skipped;
+    const std::byte* into_l2 = tile.ahead.into_l2 + skipped;
+    const std::byte* x = tile.x;
+    for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes) {
+#pragma GCC unroll 4
+        for (int g = 0; g < kN; ++g)
+            for (std::int64_t line = g * tile.group_bytes; line < g * tile.group_bytes + tile.ahead.step_bytes;
+                 line += 64) {
+                _mm_prefetch(into_l2 + line, _MM_HINT_T1);
+                _mm_prefetch(into_l1 + line, _MM_HINT_T0);
+            }
+        into_l1 += tile.ahead.step_bytes;
+        into_l2 += tile.ahead.step_bytes;
+        __m512i dots[kN][T];
+        __m512 product[kN][T];  // what is multiplied by d
+        if constexpr (kTraits.scale_run == 32) {
+            dot_products<type, T, kN>(tile, group, s, x, At::kStart0, 0, 8, dots);
+        } else {
+            dot_products<type, T, kN>(tile, group, s, x, At::kStart0, 0, 4, dots);
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g) {
+                const __m512 scale0 = load_scale<type>(tile, group + g, 2 * s);
+#pragma GCC unroll 8
+                for (int t = 0; t < T; ++t) product[g][t] = _mm512_mul_ps(scale0, _mm512_cvtepi32_ps(dots[g][t]));
+            }
+            dot_products<type, T, kN>(tile, group, s, x, At::kStart1, 4, 4, dots);
+        }
+#pragma GCC unroll 4
+        for (int g = 0; g < kN; ++g) {
+            const __m512 scale = load_scale<type>(tile, group + g, kTraits.scale_run == 32 ? s : 2 * s + 1);
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t) {
+                float* const place = sums + g * tile.sums_stride + 16 * t;
+                const __m512 d = broadcast_float(x + At::kD + 4 * t);
+                const __m512 dot = _mm512_cvtepi32_ps(dots[g][t]);
+                __m512 sum = _mm512_loadu_ps(place);
+                if constexpr (kTraits.scale_run == 32) {
+                    sum = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, d), sum);
+                } else {
+                    sum = _mm512_fmadd_ps(_mm512_fmadd_ps(scale, dot, product[g][t]), d, sum);
+                }
+                if constexpr (kTraits.has_offset)
+                    sum = _mm512_fmadd_ps(_mm512_load_ps(tile.unpacked[group + g].offset[s]),
+                                          broadcast_float(x + At::kSum + 4 * t), sum);
+                _mm512_storeu_ps(place, sum);
+            }
+        }
     }
 }
 
 template <DType type, int T>
 SLIPSTREAM_AVX512_VNNI void multiply_codes(const CodeTile& tile) {
-    using At = BlockOffsets<T>;
-    constexpr CodeTraits kTraits = code_traits(type);
-    const UnpackedChunk& weights = *tile.weights;
-    __m512 sums[T];
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) sums[t] = _mm512_loadu_ps(tile.sums + 16 * t);
-    const std::byte* x = tile.x;
-    const std::byte* prefetch = tile.prefetch;
-    for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes, prefetch += tile.prefetch_bytes) {
-        for (std::int64_t line = 0; line < tile.prefetch_bytes; line += 64) {
-            _mm_prefetch(prefetch + kL2PrefetchBytes + line, _MM_HINT_T1);
-            _mm_prefetch(prefetch + kL1PrefetchBytes + line, _MM_HINT_T0);
-        }
-        __m512i dots[T];
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + At::kStart0 + 4 * t);
-        if constexpr (kTraits.scale_run == 32) {
-            add_products<T>(weights.codes[s], x, 0, 8, dots);
-            const __m512 scale = _mm512_load_ps(weights.scale[s]);
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                const __m512 both = _mm512_mul_ps(scale, broadcast_float(x + At::kD + 4 * t));
-                sums[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t]), both, sums[t]);
-            }
-            if constexpr (kTraits.has_offset) {
-                const __m512 offset = _mm512_load_ps(weights.offset[s]);
-#pragma GCC unroll 8
-                for (int t = 0; t < T; ++t)
-                    sums[t] = _mm512_fmadd_ps(offset, broadcast_float(x + At::kSum + 4 * t), sums[t]);
-            }
-        } else {
-            add_products<T>(weights.codes[s], x, 0, 4, dots);
-            const __m512 scale0 = _mm512_load_ps(weights.scale[2 * s]);
-            const __m512 scale1 = _mm512_load_ps(weights.scale[2 * s + 1]);
-            __m512 first[T];
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                first[t] = _mm512_mul_ps(scale0, _mm512_cvtepi32_ps(dots[t]));
-                dots[t] = broadcast_word(x + At::kStart1 + 4 * t);
-            }
-            add_products<T>(weights.codes[s], x, 4, 4, dots);
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                const __m512 both = _mm512_fmadd_ps(scale1, _mm512_cvtepi32_ps(dots[t]), first[t]);
-                sums[t] = _mm512_fmadd_ps(both, broadcast_float(x + At::kD + 4 * t), sums[t]);
-            }
-        }
-    }
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) _mm512_storeu_ps(tile.sums + 16 * t, sums[t]);
+    int g = 0;
+    for (; g + kGroups <= tile.n_groups; g += kGroups) multiply_groups<type, T, kGroups>(tile, g);
+    for (; g < tile.n_groups; ++g) multiply_groups<type, T, 1>(tile, g);
 }
 
 template <DType type>
 constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
     multiply_codes<type, 1>, multiply_codes<type, 2>, multiply_codes<type, 3>, multiply_codes<type, 4>,
     multiply_codes<type, 5>, multiply_codes<type, 6>, multiply_codes<type, 7>, multiply_codes<type, 8>};
+// One type stands for those whose scales and offsets lie alike, once they are unpacked.
+constexpr auto& kPlain = kMultiplyCodes<DType::Q4_0>;
+constexpr auto& kWithOffset = kMultiplyCodes<DType::Q4_K>;
+constexpr auto& kScalesTo16 = kMultiplyCodes<DType::Q6_K>;
 
 InterleavedForm make_form() {
     InterleavedForm form = interleaved_form_avx512();
     form.code_tile_tokens = 8;
+    form.code_groups = kGroups;
     form.multiply_codes = {{{},
                             {},
                             {},
                             kMultiplyCodes<DType::Q8_0>,
-                            kMultiplyCodes<DType::Q4_0>,
-                            kMultiplyCodes<DType::Q4_1>,
-                            kMultiplyCodes<DType::Q5_0>,
-                            kMultiplyCodes<DType::Q5_1>,
-                            kMultiplyCodes<DType::Q3_K>,
-                            kMultiplyCodes<DType::Q4_K>,
-                            kMultiplyCodes<DType::Q5_K>,
-                            kMultiplyCodes<DType::Q6_K>}};
+                            kPlain,         // Q4_0
+                            kWithOffset,    // Q4_1
+                            kPlain,         // Q5_0
+                            kWithOffset,    // Q5_1
+                            kScalesTo16,    // Q3_K
+                            kWithOffset,    // Q4_K
+                            kWithOffset,    // Q5_K
+                            kScalesTo16}};  // Q6_K
+    form.multiplies_packed[static_cast<std::size_t>(DType::Q8_0)] = true;
     return form;
 }
 

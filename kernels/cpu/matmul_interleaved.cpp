@@ -1,8 +1,8 @@
 // The walk. Activations are laid out in tiles of tokens first, quantised where the weights are. Then pieces of row
-// groups go to the threads. A group's K goes by in chunks: a chunk of quantised weights is unpacked once into L1 and
-// multiplied with every tile of tokens, so that unpacking costs little from a few tokens on. With few tokens a piece is
-// one stream through memory, group after group, read far ahead; with many, kGroupsAtOnce groups go over K together, so
-// that activations, which then come from L2 or L3, are read once for all of them.
+// groups go to the threads. As many groups as a kernel's registers hold go over K together, so that each activation
+// that is loaded serves all of them; with many tokens, when activations come from L2 or L3, at least kGroupsAtOnce. K
+// goes by in chunks: a chunk of quantised weights is unpacked once into L1 and multiplied with every tile of tokens, so
+// that unpacking costs little from a few tokens on. Meanwhile the chunk behind it is fetched, a share with each tile.
 
 #include "kernels/cpu/matmul_interleaved.h"
 
@@ -19,12 +19,26 @@ namespace slipstream::cpu {
 namespace {
 
 constexpr int kLanes = static_cast<int>(kInterleavedRows);
-constexpr std::int64_t kStreamTokens = 32;         // up to here a piece is one stream
-constexpr std::int64_t kGroupsAtOnce = 4;          // 4 unpacked chunks: 24 KB of L1
+constexpr std::int64_t kStreamTokens = 32;         // up to here memory is what a pass waits for
+constexpr std::int64_t kGroupsAtOnce = 4;          // beyond; 4 unpacked chunks: 24 KB of L1
 constexpr std::int64_t kPassTokens = 512;          // tokens whose sums are kept at once: 4 x 512 x 128 bytes of L2
 constexpr std::int64_t kPieceBytes = 64 << 10;     // of weights, taken at once by a thread
 constexpr std::int64_t kPiecesPerThread = 4;       // at least: a late thread delays a quarter of its share
 constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
+
+/// finish_output (matmul.h) of `rows` outputs of a token; inlined, so that a whole group is vector code.
+[[gnu::always_inline]] inline void finish_rows(const MatmulArgs& args, const float* sums, std::int64_t row, int rows,
+                                               float* y) {
+    float results[kLanes];
+    for (int r = 0; r < rows; ++r) results[r] = sums[r];
+    if (!args.bias.empty()) {
+        const float* bias = float_row(args.bias, 0) + row;
+        for (int r = 0; r < rows; ++r) results[r] += bias[r];
+    }
+    if (args.store == MatmulStore::Add)
+        for (int r = 0; r < rows; ++r) results[r] = y[r] + results[r];
+    std::memcpy(y, results, static_cast<std::size_t>(rows) * sizeof(float));
+}
 
 /// What every thread needs to know of one call.
 class Call {
@@ -41,31 +55,34 @@ public:
           n_tiles_(ceil_div<std::int64_t>(n_, tile_tokens())),
           n_groups_(ceil_div(m_, kInterleavedRows)),
           group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
-          chains_(quantized_ ? 1 : kFloatChains),
+          chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, kChunkElements))),
           token_bytes_(quantized_ ? k_ / 32 * kBlockBytesPerToken : k_ * static_cast<std::int64_t>(sizeof(float))) {}
 
     void run() {
-        const bool stream = n_ <= kStreamTokens;
         const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
+        const std::int64_t in_registers =
+            quantized_ ? form_.code_groups : form_.float_groups[static_cast<std::size_t>(widest_tile() - 1)];
+        const bool stream = n_ <= kStreamTokens;
+        groups_at_once_ = std::min(stream ? in_registers : std::max(in_registers, kGroupsAtOnce), fair);
         const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
-        groups_at_once_ = stream ? 1 : std::min(kGroupsAtOnce, fair);
+        const std::int64_t piece = round_up(stream ? std::min(in_bytes, fair) : 1, groups_at_once_);
         reserve_scratch();
         lay_out_activations();
-        device_.pool().run(n_groups_, stream ? std::min(in_bytes, fair) : groups_at_once_,
-                           [&](std::int64_t begin, std::int64_t end, int thread) {
-                               for (std::int64_t group = begin; group < end; group += groups_at_once_)
-                                   multiply(group, std::min(groups_at_once_, end - group), thread);
-                           });
+        device_.pool().run(n_groups_, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
+            for (std::int64_t group = begin; group < end; group += groups_at_once_)
+                multiply(group, std::min(groups_at_once_, end - group), thread);
+        });
     }
 
 private:
     [[nodiscard]] int tile_tokens() const { return quantized_ ? form_.code_tile_tokens : form_.float_tile_tokens; }
     // Tiles are of nearly equal width.
     [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const { return tile * n_ / n_tiles_; }
+    [[nodiscard]] std::int64_t widest_tile() const { return ceil_div(std::max<std::int64_t>(n_, 1), n_tiles_); }
     [[nodiscard]] bool packed() const { return args_.weights.layout == Layout::Interleaved16; }
     [[nodiscard]] bool x_in_place() const { return !quantized_ && n_ == 1; }
     [[nodiscard]] std::int64_t sum_floats() const {  // of a group
-        return std::min(n_, kPassTokens + tile_tokens()) * chains_ * kLanes;
+        return std::min(n_, kPassTokens + tile_tokens()) * kLanes;
     }
 
     /// A thread's scratch: unpacked chunks, then rows interleaved here, then sums.
@@ -95,14 +112,20 @@ private:
     void lay_out(std::int64_t tile, std::byte* dst) const {
         const std::int64_t first = tile_begin(tile);
         const auto width = static_cast<int>(tile_begin(tile + 1) - first);
-        for (int t = 0; t < width; ++t) {
-            const float* x = float_row(args_.x, first + t);
-            if (quantized_) {
-                form_.quantize(x, k_, t, width, code_traits(type_), dst);
-            } else {
-                auto* out = reinterpret_cast<float*>(dst) + t;
-                for (std::int64_t i = 0; i < k_; ++i) out[i * width] = x[i];
-            }
+        if (quantized_) {
+            for (int t = 0; t < width; ++t)
+                form_.quantize(float_row(args_.x, first + t), k_, t, width, code_traits(type_), dst);
+            return;
+        }
+        // By whole cache lines of each row: rows lie a power of two apart, and would evict each other line by line.
+        auto* out = reinterpret_cast<float*>(dst);
+        for (std::int64_t i = 0; i < k_; i += kLanes) {
+            float lines[kMaxTileTokens][kLanes];
+            const std::int64_t n = std::min<std::int64_t>(kLanes, k_ - i);
+            for (int t = 0; t < width; ++t)
+                std::memcpy(lines[t], float_row(args_.x, first + t) + i, static_cast<std::size_t>(n) * sizeof(float));
+            for (std::int64_t j = 0; j < n; ++j)
+                for (int t = 0; t < width; ++t) *out++ = lines[t][j];
         }
     }
 
@@ -123,7 +146,7 @@ private:
         const std::int64_t pass_tiles = kPassTokens / tile_tokens();
         for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
             const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
-            const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * chains_ * kLanes;  // of a group
+            const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * kLanes;  // of a group
             std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
             for (std::int64_t k = 0; k < k_; k += kChunkElements) {
                 if (quantized_) {
@@ -134,68 +157,78 @@ private:
             }
             for (std::int64_t g = 0; g < count; ++g)
                 for (std::int64_t i = tile; i < end; ++i)
-                    finish(first + g, i, sums + g * floats + (tile_begin(i) - tile_begin(tile)) * chains_ * kLanes);
+                    finish(first + g, i, sums + g * floats + (tile_begin(i) - tile_begin(tile)) * kLanes);
         }
+    }
+
+    /// Tile `index` of `n_tiles` fetches its share of what follows the chunk at `k`: the next one of the same groups,
+    /// or the first one of the groups behind them.
+    [[nodiscard]] WeightsAhead ahead(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t n_steps,
+                                     std::int64_t index, std::int64_t n_tiles) const {
+        const std::int64_t at = k / kChunkElements * chunk_bytes_;
+        const std::int64_t bytes = std::min(chunk_bytes_, group_bytes_ - at);
+        const std::int64_t next = at + bytes < group_bytes_ ? at + bytes : count * group_bytes_;
+        const std::int64_t share = bytes * index / n_tiles;
+        return {.into_l1 = weights + at + share + kL1PrefetchBytes,
+                .into_l2 = weights + next + share,
+                .step_bytes = ceil_div(bytes, n_steps * n_tiles)};
     }
 
     void chunk_of_codes(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t tile,
                         std::int64_t end, UnpackedChunk* chunks, float* sums) const {
-        const std::int64_t elements = std::min<std::int64_t>(kChunkElements, k_ - k);
-        const auto n_sub = static_cast<int>(elements / 32);
-        const auto chunk_bytes = static_cast<std::int64_t>(kLanes * row_bytes(type_, elements));
-        const std::byte* src = weights + static_cast<std::int64_t>(kLanes * row_bytes(type_, k));
+        const auto n_sub = static_cast<int>(std::min<std::int64_t>(kChunkElements, k_ - k) / 32);
+        const std::byte* src = weights + k / kChunkElements * chunk_bytes_;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
-        for (std::int64_t g = 0; g < count; ++g)
-            form_.unpack[static_cast<std::size_t>(type_)](src + g * group_bytes_, block_bytes, n_sub, chunks[g]);
+        if (!form_.multiplies_packed[static_cast<std::size_t>(type_)])
+            for (std::int64_t g = 0; g < count; ++g)
+                form_.unpack[static_cast<std::size_t>(type_)](src + g * group_bytes_, block_bytes, n_sub, chunks[g]);
         const std::int64_t origin = tile_begin(tile);
-        const std::int64_t floats = (tile_begin(end) - origin) * kLanes;
         for (std::int64_t i = tile; i < end; ++i) {
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
-            const auto kernel =
-                form_.multiply_codes[static_cast<std::size_t>(type_)][static_cast<std::size_t>(width - 1)];
-            for (std::int64_t g = 0; g < count; ++g)
-                kernel({.weights = &chunks[g],
-                        .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
-                        .n_sub = n_sub,
-                        .sums = sums + g * floats + (begin - origin) * kLanes,
-                        .prefetch = src + g * group_bytes_,
-                        .prefetch_bytes = i == tile ? chunk_bytes / n_sub : 0});
+            form_.multiply_codes[static_cast<std::size_t>(type_)][static_cast<std::size_t>(width - 1)](
+                {.unpacked = chunks,
+                 .packed = src,
+                 .group_bytes = group_bytes_,
+                 .n_groups = static_cast<int>(count),
+                 .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
+                 .n_sub = n_sub,
+                 .sums = sums + (begin - origin) * kLanes,
+                 .sums_stride = (tile_begin(end) - origin) * kLanes,
+                 .ahead = ahead(weights, count, k, n_sub, i - tile, end - tile)});
         }
     }
 
     void chunk_of_floats(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t tile,
                          std::int64_t end, float* sums) const {
-        const std::byte* src = weights + static_cast<std::int64_t>(kLanes * row_bytes(type_, k));
+        const std::int64_t elements = std::min<std::int64_t>(kChunkElements, k_ - k);
         const std::int64_t origin = tile_begin(tile);
-        const std::int64_t floats = (tile_begin(end) - origin) * kFloatChains * kLanes;
         for (std::int64_t i = tile; i < end; ++i) {
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
-            const auto kernel =
-                form_.multiply_floats[static_cast<std::size_t>(type_)][static_cast<std::size_t>(width - 1)];
-            const auto* x = reinterpret_cast<const float*>(x_ + begin * token_bytes_);
-            for (std::int64_t g = 0; g < count; ++g)
-                kernel({.weights = src + g * group_bytes_,
-                        .x = x + k * width,
-                        .k = std::min<std::int64_t>(kChunkElements, k_ - k),
-                        .sums = sums + g * floats + (begin - origin) * kFloatChains * kLanes,
-                        .l2_prefetch_bytes = i == tile ? kL2PrefetchBytes : 0,
-                        .l1_prefetch_bytes = i == tile ? kL1PrefetchBytes : 0});
+            form_.multiply_floats[static_cast<std::size_t>(type_)][static_cast<std::size_t>(width - 1)](
+                {.weights = weights + k / kChunkElements * chunk_bytes_,
+                 .group_bytes = group_bytes_,
+                 .n_groups = static_cast<int>(count),
+                 .x = reinterpret_cast<const float*>(x_ + begin * token_bytes_) + k * width,
+                 .k = elements,
+                 .sums = sums + (begin - origin) * kLanes,
+                 .sums_stride = (tile_begin(end) - origin) * kLanes,
+                 .ahead = ahead(weights, count, k, ceil_div<std::int64_t>(elements, 2), i - tile, end - tile)});
         }
     }
 
-    /// sums: [chains_, width, kLanes] of one tile.
+    /// sums: [width, kLanes] of one tile.
     void finish(std::int64_t group, std::int64_t tile, const float* sums) const {
         const std::int64_t row = group * kLanes;
-        const std::int64_t begin = tile_begin(tile);
-        const std::int64_t width = tile_begin(tile + 1) - begin;
-        const std::int64_t rows = std::min<std::int64_t>(kLanes, m_ - row);
-        for (std::int64_t t = 0; t < width; ++t, sums += kLanes) {
-            float* y = float_row(args_.y, begin + t) + row;
-            const float* odd = sums + width * kLanes;
-            for (std::int64_t r = 0; r < rows; ++r)
-                y[r] = finish_output(args_, chains_ == 1 ? sums[r] : sums[r] + odd[r], row + r, y[r]);
+        const auto rows = static_cast<int>(std::min<std::int64_t>(kLanes, m_ - row));
+        for (std::int64_t token = tile_begin(tile); token < tile_begin(tile + 1); ++token, sums += kLanes) {
+            float* y = float_row(args_.y, token) + row;
+            if (rows == kLanes) {
+                finish_rows(args_, sums, row, kLanes, y);
+            } else {
+                finish_rows(args_, sums, row, rows, y);
+            }
         }
     }
 
@@ -210,7 +243,7 @@ private:
     std::int64_t n_tiles_;
     std::int64_t n_groups_;
     std::int64_t group_bytes_;
-    std::int64_t chains_;
+    std::int64_t chunk_bytes_;  // of a group, but for its last chunk
     std::int64_t token_bytes_;  // of a token's activations, laid out
     std::int64_t groups_at_once_ = 1;
     std::size_t rows_offset_ = 0;

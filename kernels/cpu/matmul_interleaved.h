@@ -13,31 +13,43 @@
 
 namespace slipstream::cpu {
 
-inline constexpr int kMaxTileTokens = 8;
-/// Weights are fetched into L2 this far ahead of the kernel, and into L1 a little ahead. One step into L1 alone holds
-/// one of its few fill buffers for the whole way from memory (numbers: kernels/README.md).
-inline constexpr std::int64_t kL2PrefetchBytes = 16 << 10;
+inline constexpr int kMaxTileTokens = 16;
+/// Weights are fetched into L2 a chunk ahead of the kernel, and from there into L1 this far ahead. One step into L1
+/// alone holds one of its few fill buffers for the whole way from memory (numbers: kernels/README.md).
 inline constexpr std::int64_t kL1PrefetchBytes = 1 << 10;
 
-inline constexpr int kFloatTypes = 3;   // F32, F16, BF16: the first of DType
-inline constexpr int kFloatChains = 2;  // sums of an output over even and odd k
+inline constexpr int kFloatTypes = 3;  // F32, F16, BF16: the first of DType
 
-/// One group of 16 rows x one chunk of K x one tile of T tokens: adds to `sums`.
+/// What a kernel fetches while it computes: a share of its groups' weights, spread evenly over its steps, so that
+/// memory stays busy while tiles behind the first are computed. For the first group; the others' lie group_bytes
+/// further on.
+struct WeightsAhead {
+    const std::byte* into_l1;
+    const std::byte* into_l2;
+    std::int64_t step_bytes;  // a step: two k of float weights, a sub-block of codes
+};
+
+/// Some groups of 16 rows x one chunk of K x one tile of T tokens: adds to `sums`.
 struct FloatTile {
-    const std::byte* weights;  // packed, `k` elements
-    const float* x;            // [k, T]
+    const std::byte* weights;  // packed, `k` elements, of the first group
+    std::int64_t group_bytes;  // from a group to the next
+    int n_groups;
+    const float* x;  // [k, T]
     std::int64_t k;
-    float* sums;                     // [kFloatChains, T, 16]
-    std::int64_t l2_prefetch_bytes;  // so far ahead of each read weights are fetched into L2; 0: not
-    std::int64_t l1_prefetch_bytes;  // and from there into L1
+    float* sums;               // [T, 16] of the first group
+    std::int64_t sums_stride;  // floats from a group to the next
+    WeightsAhead ahead;
 };
 struct CodeTile {
-    const UnpackedChunk* weights;
+    const UnpackedChunk* unpacked;  // [n_groups]; none where a form multiplies packed codes as they are
+    const std::byte* packed;        // the chunk of the first group
+    std::int64_t group_bytes;
+    int n_groups;
     const std::byte* x;  // [n_sub] blocks of T tokens (activations.h)
     int n_sub;
-    float* sums;                  // [T, 16]
-    const std::byte* prefetch;    // the packed chunk: from kL2PrefetchBytes and kL1PrefetchBytes behind here on,
-    std::int64_t prefetch_bytes;  // so many bytes are fetched while each sub-block is computed; 0: none
+    float* sums;  // as above
+    std::int64_t sums_stride;
+    WeightsAhead ahead;
 };
 
 struct InterleavedForm {
@@ -49,9 +61,12 @@ struct InterleavedForm {
 
     int float_tile_tokens;  // most tokens of a tile: what the registers hold
     int code_tile_tokens;
+    std::array<int, kMaxTileTokens> float_groups;  // [T - 1]: groups that go over K together, with few tokens
+    int code_groups;
     std::array<std::array<FloatFn, kMaxTileTokens>, kFloatTypes> multiply_floats;  // [dtype][T - 1]
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_codes;    // [dtype][T - 1]
     std::array<UnpackFn, kDTypeCount> unpack;                                      // [dtype]
+    std::array<bool, kDTypeCount> multiplies_packed;  // [dtype]: codes are multiplied where they lie
     QuantizeFn quantize;
 };
 

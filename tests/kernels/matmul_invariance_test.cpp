@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing_matmul;  // NOLINT: the cases are this test's own
 
-constexpr std::int64_t kRows = 70;     // four groups of 16 rows and a short one
+constexpr std::int64_t kRows = 118;  // seven groups of 16 rows and a short one: what any tile takes at once, and a rest
 constexpr std::int64_t kTokens = 513;  // one past what goes over the weights together
 
 class MatmulInvarianceTest : public testing::TestWithParam<FormAndType> {
@@ -47,11 +47,11 @@ TEST_P(MatmulInvarianceTest, BitsDoNotDependOnCompanyThreadsLayoutOrPlace) {
             SCOPED_TRACE(fmt::format("{} threads, layout {}", n_threads, static_cast<int>(layout)));
             Runner run(form(), n_threads);
             const ConstTensorView view = run.in_layout(layout, weights.view());
-            for (const std::int64_t n : {1, 2, 3, 4, 7, 8, 9, 16, 33, 64})
+            for (const std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 33, 64})
                 expect_same_bits(run, view, x, all, 3 * n % 100, n, 0, kRows);
             expect_same_bits(run, view, x, all, 0, kTokens, 0, kRows);
             for (const std::int64_t n : {1, 5})
-                for (const std::int64_t row : {16, 48, 64})
+                for (const std::int64_t row : {16, 48, 96})
                     expect_same_bits(run, view, x, all, 40, n, row, kRows - row);
             expect_same_bits(run, view, x, all, 500, 1, 16, 1);
             if (layout == Layout::Interleaved16) continue;

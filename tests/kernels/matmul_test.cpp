@@ -59,8 +59,7 @@ struct Expected {
 };
 
 /// Sum and error of one output, u = 2^-24.
-/// Float weights: the vector forms round each of the ceil(K / 2) steps of a chain, and when they join the two; bias and
-/// Add once more each. The scalar form rounds once. Everything relative to sum |w| |x|.
+/// Float weights: the vector forms round each of the K steps of a chain; bias and Add once more each. The scalar form rounds once. Everything relative to sum |w| |x|.
 /// Quantised: activations are off by at most half a step, d / 2 = largest of 32 / 254 (and by 127 * 4 u d, since x / d
 /// is rounded before), times |w|. The sums then take two steps a block of 32 and four more roundings, relative to
 /// sum (|scale * code| + |offset|) |rounded x|, at most sum (|w| + 2 |offset|) (|x| + d / 2).
@@ -85,7 +84,7 @@ Expected expected_output(const Weights& weights, std::int64_t row, const float* 
         magnitude += (std::abs(double{w[i]}) + 2 * offset) * (std::abs(double{x[i]}) + half_step);
     }
     const auto k = static_cast<double>(w.size());
-    const double roundings = quantized ? 2 * k / 32 + 4 + 2 : std::ceil(k / 2) + 1 + 2;
+    const double roundings = quantized ? 2 * k / 32 + 4 + 2 : k + 2;
     out.bound += roundings * u / (1 - roundings * u) * magnitude;
     return out;
 }
@@ -116,9 +115,9 @@ TEST_P(MatmulTest, EqualsDoubleLoopsWithinTheRoundingBound) {
 
 /// kernels/cpu/matmul.h's definition, literally, for one output.
 float defined_floats(const std::vector<float>& w, const float* x) {
-    float sums[2] = {0, 0};
-    for (std::size_t i = 0; i < w.size(); ++i) sums[i % 2] = std::fma(w[i], x[i], sums[i % 2]);
-    return sums[0] + sums[1];
+    float sum = 0;
+    for (std::size_t i = 0; i < w.size(); ++i) sum = std::fma(w[i], x[i], sum);
+    return sum;
 }
 float defined_codes(const Weights& weights, std::int64_t row, const float* x) {
     const cpu::CodeTraits traits = cpu::code_traits(weights.type);

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/generation_loop.h"
+#include "runtime/self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -54,6 +55,7 @@ struct Setting {
     int n_threads;
     SamplerOptions sampling;
     DType weight_type;
+    bool self_check = false;
 };
 
 std::vector<TokenId> prompt_of(std::int64_t n) {
@@ -82,13 +84,18 @@ void expect_quiet(const Setting& setting, std::vector<TokenId> future = {}) {
     const auto files = make_tiny_model({.weight_type = setting.weight_type});
     CpuDevice device({.n_threads = setting.n_threads});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(setting.budget));
+    KvCache cache(
+        device, model.kv_shape(), model.config().n_layers, 2048,
+        setting.self_check ? SelfCheck::scratch_nodes_for(setting.budget) : scratch_nodes_for(setting.budget));
     Forward forward(model, forward_limits_for(setting.budget));
     Sampler sampler(setting.sampling, model.config().vocab);
     NoGuesser none;
     ScriptedGuesser scripted(std::move(future), 0.7, 5);
-    GenerationLoop loop(forward, cache, sampler, setting.budget > 1 ? static_cast<Guesser&>(scripted) : none,
+    NoiseWalk walk(sampler);
+    GenerationLoop loop(forward, cache, walk, setting.budget > 1 ? static_cast<Guesser&>(scripted) : none,
                         {.budget = setting.budget, .end_tokens = {}});
+    SelfCheck self_check(model);
+    if (setting.self_check) loop.check_with(self_check);
     loop.begin(prompt_of(setting.n_prompt));
     ASSERT_FALSE(loop.step(1000).empty());  // the prompt and the first token: scratch of the kernels is taken here
     const auto end = static_cast<std::size_t>(setting.n_prompt + 600);
@@ -126,12 +133,14 @@ TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
         Forward forward(model, forward_limits_for(1));
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoGuesser none;
-        GenerationLoop loop(forward, cache, sampler, none, {.budget = 1, .end_tokens = {}});
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(forward, cache, walk, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(n_prompt));
         while (std::ssize(loop.text()) < n_prompt + 700) ASSERT_FALSE(loop.step(1).empty());
         for (const std::int64_t budget : {4, 32})
             for (const int n_threads : {1, 2})
                 expect_quiet({n_prompt, budget, n_threads, {.temperature = 0.0}, DType::F32}, loop.text());
+        expect_quiet({n_prompt, 16, 1, {.temperature = 0.0}, DType::F32, true}, loop.text());
     }
 }
 
@@ -144,7 +153,8 @@ TEST(Allocation, PiecesOfAPromptAllocateNothingAfterTheFirst) {
         Forward forward(model, forward_limits_for(1));
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoGuesser none;
-        GenerationLoop loop(forward, cache, sampler, none, {.budget = 1, .end_tokens = {}});
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(forward, cache, walk, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(520));
         ASSERT_FALSE(loop.step(1).empty());
         cache.truncate(0);

@@ -28,7 +28,8 @@ Generated generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens, co
     KvCache cache(device, model.kv_shape(), model.config().n_layers, context, scratch_nodes_for(budget));
     Forward forward(model, forward_limits_for(budget));
     Sampler sampler(sampling, model.config().vocab);
-    GenerationLoop loop(forward, cache, sampler, guesser, {.budget = budget, .end_tokens = std::move(end_tokens)});
+    NoiseWalk walk(sampler);
+    GenerationLoop loop(forward, cache, walk, guesser, {.budget = budget, .end_tokens = std::move(end_tokens)});
     loop.begin(prompt);
     Generated run;
     for (std::int64_t left = n_tokens; left > 0;) {
@@ -76,6 +77,78 @@ TEST(GenerationLoop, AnyGuesserGivesThePlainOutput) {
     }
 }
 
+/// Keeps the pass times that the loop reports.
+class TimedGuesser final : public Guesser {
+public:
+    explicit TimedGuesser(Guesser& guesser) : guesser_(guesser) {}
+    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
+    void observe(const Observation& observation) override {
+        pass_seconds.push_back(observation.pass_seconds);
+        guesser_.observe(observation);
+    }
+
+    std::vector<double> pass_seconds;
+
+private:
+    Guesser& guesser_;
+};
+
+TEST(GenerationLoop, TellsTheGuesserWhatAPassTook) {
+    NoGuesser none;
+    const Generated plain = generate(prompt_of(30), 30, {.temperature = 0.0}, none, 1);
+    ScriptedGuesser scripted(plain.text, 0.8, 3);
+    TimedGuesser timed(scripted);
+    const Generated guessed = generate(prompt_of(30), 30, {.temperature = 0.0}, timed, 8);
+    ASSERT_EQ(std::ssize(timed.pass_seconds), guessed.passes + 1);
+    EXPECT_EQ(timed.pass_seconds[0], 0.0) << "the prompt as such";
+    EXPECT_EQ(timed.pass_seconds[1], 0.0) << "a pass over the prompt and a tree says nothing of trees";
+    for (std::size_t i = 2; i < timed.pass_seconds.size(); ++i) {
+        EXPECT_GT(timed.pass_seconds[i], 0.0);
+        EXPECT_LT(timed.pass_seconds[i], 10.0);
+    }
+}
+
+/// Finds logits that are no numbers somewhere down the path, as NoiseWalk would: after the text has grown.
+class FailingWalk final : public TreeWalk {
+public:
+    explicit FailingWalk(Sampler& sampler) : walk_(sampler) {}
+    void walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
+              std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) override {
+        walk_.walk(tree, logits, limits, text, accepted);
+        if (fails) throw Unsupported("the model's logits are not numbers");
+    }
+
+    bool fails = false;
+
+private:
+    NoiseWalk walk_;
+};
+
+TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
+    NoGuesser none;
+    const Generated plain = generate(prompt_of(12), 30, {.temperature = 0.0}, none, 1);
+    ScriptedGuesser oracle(plain.text, 1.0, 2);
+    const auto files = make_tiny_model({});
+    CpuDevice device({.n_threads = 1});
+    const Model model(*files, device, {});
+    KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(16));
+    Forward forward(model, forward_limits_for(16));
+    Sampler sampler({.temperature = 0.0}, model.config().vocab);
+    FailingWalk walk(sampler);
+    GenerationLoop loop(forward, cache, walk, oracle, {.budget = 16});
+    loop.begin(prompt_of(12));
+    ASSERT_FALSE(loop.step(5).empty());
+    const std::vector<TokenId> before = loop.text();
+    walk.fails = true;
+    EXPECT_THROW(static_cast<void>(loop.step(10)), Unsupported);
+    EXPECT_EQ(loop.text(), before);
+    EXPECT_EQ(cache.n_nodes(), 0);
+    walk.fails = false;
+    while (loop.text().size() < plain.text.size())
+        ASSERT_FALSE(loop.step(static_cast<std::int64_t>(plain.text.size() - loop.text().size())).empty());
+    EXPECT_EQ(loop.text(), plain.text);
+}
+
 TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
     NoGuesser none;
     const Generated plain = generate(prompt_of(5), 40, {.temperature = 0.9, .seed = 1}, none, 1);
@@ -89,7 +162,8 @@ TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
     KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(64));
     Forward forward(model, forward_limits_for(64));
     Sampler sampler({.temperature = 0.9, .seed = 1}, model.config().vocab);
-    GenerationLoop loop(forward, cache, sampler, oracle, {.budget = 64, .end_tokens = {end}});
+    NoiseWalk walk(sampler);
+    GenerationLoop loop(forward, cache, walk, oracle, {.budget = 64, .end_tokens = {end}});
     loop.begin(prompt_of(5));
     while (loop.text().back() != end || loop.text().size() == 5) ASSERT_FALSE(loop.step(100).empty());
     EXPECT_EQ(loop.text(), expected);
@@ -121,7 +195,8 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
     KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(1));
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
-    GenerationLoop loop(forward, cache, sampler, none, {.budget = 1});
+    NoiseWalk walk(sampler);
+    GenerationLoop loop(forward, cache, walk, none, {.budget = 1});
     loop.begin(prompt_of(1100));
     std::atomic<bool> cancel{true};
     EXPECT_FALSE(loop.prefill({}, &cancel));
@@ -154,7 +229,8 @@ TEST(GenerationLoop, ATruncatedTextGoesOnAsIfItHadNeverBeenLonger) {
         KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(16));
         Forward forward(model, forward_limits_for(16));
         Sampler sampler(sampling, model.config().vocab);
-        GenerationLoop loop(forward, cache, sampler, oracle, {.budget = 16});
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(forward, cache, walk, oracle, {.budget = 16});
         loop.begin(prompt_of(520));
         const auto fill = [&] {
             while (loop.text().size() < plain.text.size())

@@ -11,7 +11,9 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/forward.h"
+#include "runtime/self_check.h"
 #include "runtime/text_generation.h"
+#include "tests/support/scripted_guesser.h"
 
 namespace slipstream {
 namespace {
@@ -117,15 +119,47 @@ TEST_P(Stories260K, SaysTheExpectedStoryGreedily) {
     KvCache cache(device, model.kv_shape(), model.config().n_layers, model.context_tokens(), scratch_nodes_for(1));
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
+    NoiseWalk walk(sampler);
     NoGuesser none;
     const LoopLimits limits{.budget = 1, .end_tokens = files->generation_defaults().end_tokens};
-    GenerationLoop loop(forward, cache, sampler, none, limits);
+    GenerationLoop loop(forward, cache, walk, none, limits);
     loop.begin({tokenizer->bos_id().value()});
     std::string text;
     const auto result = generate_text(loop, *tokenizer, StreamingDetokenizer::Start::OfText, limits,
                                       {.max_tokens = 200}, {.on_text = [&](std::string_view part) { text += part; }});
     EXPECT_EQ(text, story);
     EXPECT_EQ(result.text_bytes, static_cast<std::int64_t>(story.size()));
+}
+
+TEST_P(Stories260K, SaysTheSameWithGuessesUnderTheSelfCheck) {
+    const std::filesystem::path folder = kShared / "data" / "stories260K";
+    if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder.string();
+    const auto files = ModelFiles::open(folder / GetParam());
+    CpuDevice device({.n_threads = 1});
+    const Model model(*files, device, {});
+    constexpr std::int64_t n_tokens = 300;
+    const auto generate = [&](Guesser& guesser, std::int64_t budget) {
+        KvCache cache(device, model.kv_shape(), model.config().n_layers, model.context_tokens(),
+                      SelfCheck::scratch_nodes_for(budget));
+        Forward forward(model, forward_limits_for(budget));
+        Sampler sampler({.temperature = 0.8, .top_p = 0.9, .repeat_penalty = 1.1, .seed = 2}, model.config().vocab);
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(forward, cache, walk, guesser, {.budget = budget});
+        SelfCheck self_check(model);
+        loop.check_with(self_check);
+        loop.begin({1});
+        while (std::ssize(loop.text()) <= n_tokens)
+            if (loop.step(n_tokens + 1 - std::ssize(loop.text())).empty()) break;
+        EXPECT_EQ(self_check.figures().tokens, n_tokens);
+        return loop.text();
+    };
+    NoGuesser none;
+    const std::vector<TokenId> plain = generate(none, 1);
+    for (const std::int64_t budget : {3, 40}) {
+        ScriptedGuesser guesser(plain, 0.8, 4, static_cast<std::uint32_t>(model.config().vocab));
+        EXPECT_EQ(generate(guesser, budget), plain) << "budget " << budget;
+        EXPECT_LT(guesser.n_proposed, 2 * n_tokens / 3);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Stories260K, testing::Values("hf", "stories260K-f32.gguf"), [](const auto& which) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <random>
+#include <set>
 #include <stdexcept>
 
 #include <gmock/gmock.h>
@@ -69,9 +71,10 @@ public:
           cache_(device_, model_.kv_shape(), model_.config().n_layers, setting.context,
                  scratch_nodes_for(setting.budget)),
           forward_(model_, forward_limits_for(setting.budget)),
-          sampler_({.temperature = 0.9, .seed = 11}, kVocab),
+          sampler_({.temperature = 0.9, .repeat_penalty = 1.2, .seed = 11}, kVocab),
+          walk_(sampler_),
           guesser_(setting.budget > 1 ? plain_text(setting.n_prompt) : std::vector<TokenId>{}, setting.hit, 3),
-          loop_(forward_, cache_, sampler_, setting.budget > 1 ? static_cast<Guesser&>(guesser_) : none_,
+          loop_(forward_, cache_, walk_, setting.budget > 1 ? static_cast<Guesser&>(guesser_) : none_,
                 {.budget = setting.budget, .end_tokens = setting.end_tokens}) {
         loop_.begin(prompt(setting.n_prompt));
     }
@@ -139,6 +142,7 @@ private:
     KvCache cache_;
     Forward forward_;
     Sampler sampler_;
+    NoiseWalk walk_;
     NoGuesser none_;
     ScriptedGuesser guesser_;
     GenerationLoop loop_;
@@ -239,6 +243,51 @@ TEST(TextGeneration, AStopInTheMiddleOfAPassTakesBackWhatIsBehindIt) {
     EXPECT_EQ(run.result.tokens,
               std::vector<TokenId>(tokens.begin() + shown_tokens, tokens.begin() + shown_tokens + 10));
     EXPECT_TRUE(run.continues_plainly());
+}
+
+// All rules at once, as they come: whichever strikes first, it does so at the same token and byte with every guesser,
+// penalties on each node's own path included (E4).
+TEST(TextGeneration, RandomRulesEndTheTextAtTheSamePlaceForEveryGuesser) {
+    std::mt19937 random(12);
+    const auto pick = [&](std::int64_t below) {
+        return static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(below));
+    };
+    const std::string whole = shown(plain_tokens(kPlainTokens));
+    std::set<StopReason> seen;
+    int n_inside_a_pass = 0;
+    for (int round = 0; round < 60; ++round) {
+        Setting setting{.context = 5 + 30 + pick(80)};
+        const TokenId end = plain_tokens(kPlainTokens)[static_cast<std::size_t>(20 + pick(100))];
+        if (pick(3) == 0) setting.end_tokens = {end};
+        if (pick(4) == 0) setting.more_end_tokens = {end};
+        const std::int64_t max_tokens = pick(2) == 0 ? -1 : 1 + pick(90);
+        std::vector<std::string> stops;
+        for (std::int64_t i = pick(3); i > 0; --i)
+            stops.push_back(
+                part_of_text(static_cast<std::size_t>(40 + pick(150)), static_cast<std::size_t>(2 + pick(9))));
+        Trial plain(setting);
+        plain.generate(max_tokens, stops);
+        seen.insert(plain.result.stop_reason);
+        EXPECT_LT(std::ssize(plain.result.tokens), kPlainTokens) << "beyond what the guesser knows";
+        for (const auto& [budget, hit] : {std::pair{5, 0.7}, std::pair{24, 1.0}, std::pair{64, 0.9}}) {
+            SCOPED_TRACE(testing::Message() << "round " << round << ", budget " << budget << ", hit " << hit);
+            setting.budget = budget;
+            setting.hit = hit;
+            Trial guessed(setting);
+            std::int64_t n_before_last = 0, n_last = 0;
+            guessed.generate(max_tokens, stops, {.on_tokens = [&](std::int64_t n) {
+                                 n_before_last = n_last;
+                                 n_last = n;
+                             }});
+            EXPECT_EQ(guessed.result.stop_reason, plain.result.stop_reason);
+            EXPECT_EQ(guessed.result.tokens, plain.result.tokens);
+            EXPECT_EQ(guessed.text, plain.text);
+            EXPECT_EQ(guessed.result.text_bytes, plain.result.text_bytes);
+            if (n_last > n_before_last + 2) ++n_inside_a_pass;
+        }
+    }
+    EXPECT_EQ(seen, (std::set{StopReason::EndToken, StopReason::StopString, StopReason::Length, StopReason::Context}));
+    EXPECT_GT(n_inside_a_pass, 60) << "few of the last passes had more than two tokens";
 }
 
 TEST(TextGeneration, EndTokensEndTheTextUnshownInTheMiddleOfAPass) {

@@ -169,7 +169,11 @@ TEST_F(BenchRequests, WhatCannotActIsRefused) {
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"prompt-tokens", {"1"}}}), HasSubstr("--prompt-tokens acts without"));
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"max-tokens", {"1"}}}), HasSubstr("--max-tokens acts without --passes"));
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"prompts", {"x"}}}), HasSubstr("exclude each other"));
-    EXPECT_THAT(refusal({{"draft", {"none", "lookup"}}}), HasSubstr("'lookup' is no source"));
+    for (const char* option : {"draft", "temperature", "seed"})
+        EXPECT_THAT(refusal({{"passes", {"1"}}, {option, {option == std::string_view("draft") ? "auto" : "1"}}}),
+                    HasSubstr("without --passes"));
+    EXPECT_THAT(refusal({{"hot", {"true"}}}), HasSubstr("with --prompts"));
+    EXPECT_THAT(refusal({{"draft", {"none", "magic"}}}), HasSubstr("'magic' is no source"));
     EXPECT_THAT(refusal({{"prompt", {""}}}), HasSubstr("--prompt: an empty text"));
     EXPECT_THAT(refusal({{"repeat", {"0"}}}), HasSubstr("--repeat"));
     for (const char* list : {"", "0", "-1", "4097", "1,", ",1", "1,,2", "1 2", "x", "99999999999999999999"})
@@ -208,6 +212,70 @@ TEST_F(BenchRequests, ASweepThatMeansNothingIsRefused) {
 }
 
 // A result whose figures are easy to follow.
+DraftFigures column(const std::string& list, const std::vector<double>& seconds) {
+    DraftFigures figures{.list = list, .budget = 8};
+    for (const double s : seconds) figures.decode.push_back({.tokens = 10, .seconds = s});
+    figures.passes = 15;
+    figures.nodes = 60;
+    figures.sources.add({}, {{.name = "suffix", .offered = 40, .accepted = 10, .seconds = 0.5}});
+    return figures;
+}
+
+TEST(BenchFigures, RatiosAreOfPairs) {
+    // The machine slowed down by four between the pairs; the ratio did not change.
+    const DraftFigures plain = column("none", {1.0, 4.0, 2.0});
+    const DraftFigures guessed = column("suffix", {0.5, 2.0, 1.6});
+    const auto ratio = paired_ratio(guessed, plain);
+    ASSERT_TRUE(ratio.has_value());
+    EXPECT_DOUBLE_EQ(ratio->median, 2.0);
+    EXPECT_DOUBLE_EQ(ratio->lowest, 1.25);
+    EXPECT_DOUBLE_EQ(ratio->highest, 2.0);
+    EXPECT_DOUBLE_EQ(guessed.tokens_per_second(), 30.0 / 4.1);
+    EXPECT_DOUBLE_EQ(guessed.tokens_per_pass(), 2.0);
+    EXPECT_DOUBLE_EQ(guessed.nodes_per_pass(), 4.0);
+    // A text that ended at once says nothing.
+    DraftFigures empty = plain;
+    for (PhaseSample& sample : empty.decode) sample.tokens = 0;
+    EXPECT_EQ(paired_ratio(guessed, empty), std::nullopt);
+    EXPECT_EQ(DraftFigures{}.tokens_per_pass(), 0.0);
+}
+
+TEST(SourceTotals, AddUpWhetherOrNotADrafterForgets) {
+    SourceTotals totals;
+    totals.add({}, {{.name = "a", .offered = 10, .accepted = 4, .seconds = 1.0}});
+    totals.add({{.name = "a", .offered = 10, .accepted = 4, .seconds = 1.0}},
+               {{.name = "a", .offered = 13, .accepted = 5, .seconds = 1.5}, {.name = "b", .offered = 2}});
+    ASSERT_EQ(totals.totals().size(), 2U);
+    EXPECT_EQ(totals.totals()[0].offered, 13);
+    EXPECT_EQ(totals.totals()[0].accepted, 5);
+    EXPECT_DOUBLE_EQ(totals.totals()[0].seconds, 1.5);
+    EXPECT_EQ(totals.totals()[1].acceptance(), 0.0);
+    EXPECT_EQ(totals.json().to_text(JsonLayout::OneLine),
+              "{\"a\":{\"offered\":13,\"accepted\":5,\"seconds\":1.5},"
+              "\"b\":{\"offered\":2,\"accepted\":0,\"seconds\":0.0}}\n");
+}
+
+TEST(BenchReport, DraftsHaveATableOfTheirOwn) {
+    BenchResult result;
+    result.mode = BenchMode::Prompts;
+    result.sampling = "greedy";
+    result.phases.push_back({.name = "prefill", .samples = {{.tokens = 4, .seconds = 1.0}}});
+    result.drafts = {column("none", {1.0, 4.0}), column("suffix", {0.5, 2.0})};
+    result.drafts[1].texts = result.drafts[1].texts_equal = 2;
+    const std::string table = bench_table({result});
+    EXPECT_THAT(table, HasSubstr("decoding with guesses, greedy"));
+    EXPECT_THAT(table, HasSubstr("2.000"));
+    EXPECT_THAT(table, HasSubstr("2 of 2"));
+    EXPECT_THAT(table, HasSubstr("25.0"));
+    const std::string json = bench_json({result}).to_text(JsonLayout::OneLine);
+    EXPECT_THAT(json, HasSubstr("\"ratio\":2.0"));
+    EXPECT_THAT(json, HasSubstr("\"texts_equal\":2"));
+    // None were given: no table, an empty list.
+    result.drafts.clear();
+    EXPECT_THAT(bench_table({result}), testing::Not(HasSubstr("guesses")));
+    EXPECT_THAT(bench_json({result}).to_text(JsonLayout::OneLine), HasSubstr("\"drafts\":[]"));
+}
+
 BenchResult result_of_passes() {
     BenchResult result;
     result.mode = BenchMode::Passes;

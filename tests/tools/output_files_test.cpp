@@ -50,6 +50,17 @@ TEST_F(OutputFiles, TwoOptionsNeedTwoFiles) {
     EXPECT_THAT(answer({{"log-file", {path("soft")}}, {"token-ids", {path("a")}}}), HasSubstr("usage: "));
 }
 
+TEST_F(OutputFiles, WhatIsReadIsNotWritten) {
+    folder_.write("corpus", "");
+    EXPECT_THAT(answer({{"corpus", {path("corpus")}}, {"stats", {path("./corpus")}}}),
+                AllOf(HasSubstr("usage: "), HasSubstr("--corpus and --stats name the same file")));
+    EXPECT_EQ(answer({{"corpus", {path("corpus")}}, {"stats", {path("other")}}}), "");
+    // The draft model's files are a model's too.
+    folder_.write("small.gguf", "GGUF");
+    EXPECT_THAT(answer({{"draft-model", {path("small.gguf")}}, {"output", {path("small.gguf")}}}),
+                HasSubstr("a file of the model"));
+}
+
 TEST_F(OutputFiles, DevicesMayBeShared) {
     EXPECT_EQ(answer({{"output", {"/dev/null"}}, {"stats", {"/dev/null"}}}), "");
     EXPECT_EQ(answer({{"output", {"-"}}, {"stats", {"-"}}}), "");

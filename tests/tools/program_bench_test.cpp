@@ -203,7 +203,7 @@ TEST(Bench, StatisticsAreTheJson) {
 TEST(Bench, MistakesOfUsage) {
     EXPECT_THAT(refused(2, {"--passes", "0"}), HasSubstr("--passes"));
     EXPECT_THAT(refused(2, {"--passes", "1", "--sweep", "threads=1;none"}), HasSubstr("--sweep threads"));
-    EXPECT_THAT(refused(2, {"--draft", "cacheback"}), HasSubstr("'cacheback'"));
+    EXPECT_THAT(refused(2, {"--draft", "magic"}), HasSubstr("'magic'"));
     EXPECT_THAT(refused(2, {"--json", "--stats", "-"}), HasSubstr("--json"));
     EXPECT_THAT(refused(1, {"--sweep", "model=/nonexistent;/nonexistent"}), HasSubstr("/nonexistent"));
 }

@@ -126,8 +126,8 @@ TEST(Generate, WritesTheIdsOfItsTokens) {
 TEST(Generate, StatisticsHoldEveryKey) {
     const TemporaryFolder folder;
     const std::string file = (folder.path() / "stats.json").string();
-    const std::string text =
-        text_of({"--prompt", "Once", "--max-tokens", "20", "--seed", "5", "--ctx", "256", "-t", "1", "--stats", file});
+    const std::string text = text_of({"--prompt", "Once", "--max-tokens", "20", "--seed", "5", "--ctx", "256", "-t",
+                                      "1", "--draft", "none", "--stats", file});
     const nlohmann::json stats = nlohmann::json::parse(file_text(file));
     for (const char* key : {"model",
                             "devices",

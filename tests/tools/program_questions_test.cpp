@@ -166,5 +166,21 @@ TEST(Perplexity, HasStatisticsToo) {
     EXPECT_FALSE(of_ids.contains("perplexity"));
 }
 
+// In the source tree, as the shell reads them.
+TEST(Questions, TheExampleOfEachHelpRuns) {
+    for (const char* command :
+         {"generate", "bench", "inspect", "models", "perplexity", "replay", "tables", "tokenize", "version"}) {
+        const std::string help = run_program({command, "--help"}).out;
+        const std::size_t at = help.find("Example:\n");
+        ASSERT_NE(at, std::string::npos) << command;
+        ProgramRun run;
+        run.shell = fmt::format("program=$0; slipstream() {{ \"$program\" \"$@\"; }}; cd '{}' && {}", source_path(""),
+                                help.substr(at + 9));
+        const ProgramResult result = run_program(run);
+        EXPECT_EQ(result.code, 0) << command << ": " << result.err;
+        EXPECT_FALSE(result.out.empty()) << command;
+    }
+}
+
 }  // namespace
 }  // namespace slipstream::tools

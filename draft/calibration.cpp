@@ -1,0 +1,140 @@
+#include "draft/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "draft/log_odds.h"
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr float kTrust = 4.0F;     // guesses that the source's own word is worth
+constexpr float kMemory = 256.0F;  // expected hits after which a cell begins to forget
+constexpr float kMaxRatio = 12.0F;
+constexpr float kLargest = 1e4F;  // that any number of a file may be
+constexpr float kWeightRate = 0.004F;
+// Log-odds of a token of which nothing is known: what agreement is measured from.
+constexpr float kUnknown = -6.0F;
+constexpr float kBiasRate = 0.002F;
+
+// Weights before anything is learnt, by how many agree: those who agree are worth a little more than their mean.
+constexpr std::array<float, 4> kShares = {1.0F, 0.55F, 0.4F, 0.325F};
+constexpr std::array<float, 4> kStrongShare = {1.0F, 0.9F, 0.9F, 0.9F};
+constexpr std::array<float, 4> kSharesBesideStrong = {0.0F, 0.2F, 0.12F, 0.08F};
+
+}  // namespace
+
+Calibration::Calibration(std::span<const std::uint16_t> n_cells, std::size_t strong) : strong_(strong) {
+    CHECK(n_cells.size() <= kMaxSources, "{} sources", n_cells.size());
+    std::size_t n = 0;
+    for (const std::uint16_t of_source : n_cells) {
+        first_cell_.push_back(n);
+        n += of_source;
+    }
+    cells_.resize(n);
+    reset();
+}
+
+void Calibration::reset() {
+    std::ranges::fill(cells_, Cell{});
+    estimates_.fill(Cell{});
+    for (std::size_t agreeing = 0; agreeing < kMaxAgreeing; ++agreeing) {
+        weights_[agreeing].fill(kShares[agreeing]);
+        weights_[kMaxAgreeing + agreeing].fill(kSharesBesideStrong[agreeing]);
+        if (strong_ != kNone) weights_[kMaxAgreeing + agreeing][strong_] = kStrongShare[agreeing];
+    }
+    for (Weights& weights : weights_) weights.back() = 0.0F;
+}
+
+float Calibration::corrected_log_odds(std::uint16_t source, std::uint16_t cell, float probability) const {
+    const Cell& found = cells_[first_cell_[source] + cell];
+    return log_odds(std::clamp(probability * found.ratio, 1e-6F, 0.995F));
+}
+
+float Calibration::merge(std::span<const Input> inputs) const {
+    const Weights& weights = weights_[set_of(inputs)];
+    float sum = weights.back();
+    for (const Input& input : inputs) sum += weights[input.source] * (input.log_odds - kUnknown);
+    return logistic(kUnknown + sum);
+}
+
+void Calibration::refresh(Cell& cell) {
+    cell.ratio = std::clamp((cell.hits + kTrust) / (cell.expected + kTrust), 1.0F / kMaxRatio, kMaxRatio);
+}
+
+void Calibration::learn(std::span<const Input> inputs, float merged, float truth) {
+    Weights& weights = weights_[set_of(inputs)];
+    const float error = truth - merged;
+    for (const Input& input : inputs) {
+        weights[input.source] =
+            std::clamp(weights[input.source] + kWeightRate * error * (input.log_odds - kUnknown), 0.0F, 2.0F);
+        Cell& cell = cells_[first_cell_[input.source] + input.cell];
+        count(cell, input.probability, truth);
+    }
+    weights.back() += kBiasRate * error;
+}
+
+void Calibration::count(Cell& cell, float expected, float hit) {
+    cell.hits += hit;
+    cell.expected += expected;
+    if (cell.expected > kMemory) {
+        cell.hits *= 0.5F;
+        cell.expected *= 0.5F;
+    }
+    refresh(cell);
+}
+
+std::size_t Calibration::estimate_cell(float merged, float estimate, bool by_model) {
+    const auto bucket = [](float p) {
+        const int below = -std::ilogb(std::max(p, 1e-6F));  // 1: from 1/2 up
+        return static_cast<std::size_t>(std::clamp(below - 1, 0, static_cast<int>(kEstimateBuckets) - 1));
+    };
+    return ((by_model ? kEstimateBuckets : 0) + bucket(merged)) * kEstimateBuckets + bucket(estimate);
+}
+
+float Calibration::settle(float merged, float estimate, bool by_model) const {
+    return std::min(estimate * estimates_[estimate_cell(merged, estimate, by_model)].ratio, 0.98F);
+}
+
+void Calibration::learn_estimate(float merged, float estimate, bool by_model, float hit) {
+    count(estimates_[estimate_cell(merged, estimate, by_model)], estimate, hit);
+}
+
+std::vector<float> Calibration::state() const {
+    std::vector<float> state;
+    const auto put = [&state](std::span<const Cell> cells) {
+        for (const Cell& cell : cells) {
+            state.push_back(cell.hits);
+            state.push_back(cell.expected);
+        }
+    };
+    put(cells_);
+    put(estimates_);
+    for (const Weights& weights : weights_) state.insert(state.end(), weights.begin(), weights.end());
+    return state;
+}
+
+bool Calibration::restore(std::span<const float> state) {
+    const std::size_t n_counts = 2 * (cells_.size() + estimates_.size());
+    if (state.size() != n_counts + weights_.size() * weights_.front().size()) return false;
+    for (std::size_t i = 0; i < state.size(); ++i)
+        if (!std::isfinite(state[i]) || std::abs(state[i]) > kLargest || (i < n_counts && state[i] < 0.0F))
+            return false;
+    auto next = state.begin();
+    const auto take = [&next](std::span<Cell> cells) {
+        for (Cell& cell : cells) {
+            cell.hits = *next++;
+            cell.expected = *next++;
+            refresh(cell);
+        }
+    };
+    take(cells_);
+    take(estimates_);
+    for (Weights& weights : weights_)
+        for (float& weight : weights) weight = *next++;
+    return true;
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,320 @@
+#include "draft/draft_model.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr std::int64_t kPieceTokens = 128;  // of a text that is fed
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Nodes of a tree: no more than half the positions that the model knows, since they may all stand in one chain.
+std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
+    CHECK(wanted >= 1, "{} nodes", wanted);
+    return std::clamp<std::int64_t>(model.context_tokens() / 2, 1, wanted);
+}
+
+// `wanted` with room behind it for a chain of max_nodes, inside the model's context; a slide frees a quarter at least.
+WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64_t max_nodes) {
+    CHECK(wanted.sinks >= 0 && wanted.recent >= 1, "a window of {} sinks and {} recent", wanted.sinks, wanted.recent);
+    WindowShape shape = wanted;
+    shape.slots = std::min(shape.slots, model.context_tokens() - max_nodes);
+    shape.recent = std::min(shape.recent, shape.slots - shape.slots / 4 - shape.sinks);
+    if (shape.recent < 1)
+        throw RequestError(fmt::format(
+            "the draft model has a context of {} tokens, too few for a window of {} sink tokens, recent ones "
+            "and guesses; take another draft model",
+            model.context_tokens(), shape.sinks));
+    return shape;
+}
+
+constexpr std::uint16_t kCertainties = 10;
+constexpr std::uint16_t kRankClasses = 6;
+
+std::uint16_t rank_class(std::size_t rank) {
+    if (rank < 4) return static_cast<std::uint16_t>(rank);
+    return rank < 8 ? 4 : 5;
+}
+
+using Borders = std::array<float, kCertainties - 1>;
+
+std::uint16_t certainty_of_probability(float p) {
+    constexpr Borders borders = {0.9F, 0.75F, 0.6F, 0.45F, 0.3F, 0.2F, 0.1F, 0.05F, 0.02F};
+    return static_cast<std::uint16_t>(std::ranges::count_if(borders, [p](float border) { return p < border; }));
+}
+
+std::uint16_t certainty_of_gap(float gap) {
+    constexpr Borders borders = {0.1F, 0.25F, 0.5F, 0.8F, 1.2F, 1.7F, 2.4F, 3.3F, 4.5F};
+    return static_cast<std::uint16_t>(std::ranges::count_if(borders, [gap](float border) { return gap > border; }));
+}
+
+}  // namespace
+
+DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const SamplerOptions& sampling,
+                       const DraftModelOptions& options)
+    : n_ids_(std::min(target_vocab, model.config().vocab)),
+      max_nodes_(fit_nodes(options.max_nodes, model)),
+      forward_(model, {.max_tokens = kPieceTokens + max_nodes_, .max_logit_rows = max_nodes_}),
+      window_(model, fit_window(options.window, model, max_nodes_),
+              {.max_rows = kPieceTokens + max_nodes_, .max_depth = max_nodes_}, forward_.exec()),
+      sampler_(sampling, n_ids_),
+      list_(sampling, n_ids_) {
+    const auto n_nodes = static_cast<std::size_t>(max_nodes_);
+    const auto n_tokens = static_cast<std::size_t>(kPieceTokens + max_nodes_);
+    logits_ = model.device().allocate(n_nodes * row_bytes(DType::F32, n_ids_), MemoryTag::Draft,
+                                      "logits of the draft model's tree");
+    expanded_.reserve(n_nodes);
+    index_of_.reserve(std::max<std::size_t>(1024, n_nodes));
+    pass_tokens_.reserve(n_tokens);
+    pass_nodes_.reserve(n_tokens);
+    logit_rows_.reserve(n_nodes);
+    path_.reserve(n_tokens);
+    ranked_.reserve(static_cast<std::size_t>(GuessList::kMost));
+    history_.reserve(static_cast<std::size_t>(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_));
+}
+
+std::uint16_t DraftModel::n_cells() const {
+    return kRankClasses * kCertainties;
+}
+
+void DraftModel::observe(const Observation& observation) {
+    const std::span<const TokenId> text = observation.text;
+    const bool continues = observation.n_new > 0 && observation.n_new < std::ssize(text);
+    if (!continues) {
+        take_back(text);
+    } else if (!expanded_.empty()) {
+        commit_accepted(text);
+    }
+    forget_tree();
+}
+
+void DraftModel::forget_tree() {
+    window_.cache().forget();
+    expanded_.clear();
+    index_of_.clear();
+    n_lead_ = 0;
+}
+
+// Rows of node 0 and of what was accepted below it, as far as it was expanded. The last token stays out of the cache,
+// though it may stand on a node (a text that ends in the middle of a path): its logits are the next tree's.
+void DraftModel::commit_accepted(std::span<const TokenId> text) {
+    const std::int64_t root = window_.n_tokens() + n_lead_ - 1;
+    CHECK(root + 1 < std::ssize(text) && known(text[static_cast<std::size_t>(root)]) == expanded_.front().token,
+          "a tree at position {} of a text of {}", root, text.size());
+    path_.clear();
+    for (NodeId row = 0; row < n_lead_; ++row) path_.push_back(row);
+    std::int32_t above = 0;
+    for (std::int64_t at = root + 1; at + 1 < std::ssize(text); ++at) {
+        const TokenId token = text[static_cast<std::size_t>(at)];
+        const auto next = std::ranges::find_if(
+            expanded_, [&](const Expanded& node) { return node.parent == above && node.token == token; });
+        if (next == expanded_.end()) break;
+        above = static_cast<std::int32_t>(next - expanded_.begin());
+        path_.push_back(row_of(above));
+    }
+    window_.commit(exec(), path_);
+    remember(text);
+}
+
+// The window's tokens; those that were there before are the same.
+void DraftModel::remember(std::span<const TokenId> text) {
+    text_.insert(text_.end(), text.begin() + std::ssize(text_), text.begin() + window_.n_tokens());
+}
+
+// A text that was cut, or another one: what both begin with stays, but for the last token.
+void DraftModel::take_back(std::span<const TokenId> text) {
+    const auto differs = std::ranges::mismatch(text_, text.first(text.empty() ? 0 : text.size() - 1)).in1;
+    window_.truncate(differs - text_.begin());
+    text_.resize(static_cast<std::size_t>(window_.n_tokens()));
+}
+
+void DraftModel::expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) {
+    CHECK(!nodes.empty());
+    pass_tokens_.clear();
+    pass_nodes_.clear();
+    if (nodes.front() == 0) start_tree(text);
+    const auto start = Clock::now();
+    const auto first = static_cast<std::int32_t>(expanded_.size());
+    CHECK(first + std::ssize(nodes) <= max_nodes_ && (first > 0 || nodes.front() == 0),
+          "{} nodes behind {}, room for {}", nodes.size(), first, max_nodes_);
+    index_of_.resize(static_cast<std::size_t>(tree.size()), -1);
+    logit_rows_.clear();
+    for (const std::int32_t node : nodes) {
+        CHECK(index_of_[static_cast<std::size_t>(node)] < 0, "node {} is expanded already", node);
+        const TokenId token = known(tree.token(node));
+        std::int32_t above = -1;
+        if (node > 0) {
+            above = index_of(tree.parent(node));
+            append_node(token, row_of(above));
+        }
+        index_of_[static_cast<std::size_t>(node)] = static_cast<std::int32_t>(expanded_.size());
+        expanded_.push_back({above, token});
+        logit_rows_.push_back(static_cast<std::int32_t>(pass_tokens_.size()) - 1);
+    }
+    const ConstTensorView rows =
+        forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, window_.watch(pass_nodes_));
+    const std::size_t row_size = row_bytes(DType::F32, n_ids_);
+    for (std::int64_t i = 0; i < rows.rows(); ++i)
+        exec().stream.copy(logits_.data() + static_cast<std::size_t>(first + i) * row_size, rows.row(i), row_size);
+    exec().stream.synchronize();
+    pass_time_.add(std::ssize(pass_tokens_), seconds_since(start));
+}
+
+// Brings the cache up to `text` but for a short suffix, which goes into the tree's first pass with node 0 its last.
+void DraftModel::start_tree(std::span<const TokenId> text) {
+    forget_tree();
+    CHECK(std::ssize(text) > window_.n_tokens(), "a text of {} tokens, {} cached", text.size(), window_.n_tokens());
+    make_room(text);
+    catch_up(text);
+    remember(text);
+    NodeId above = kCommittedTip;
+    for (std::int64_t at = window_.n_tokens(); at < std::ssize(text); ++at, above = pass_nodes_.back())
+        append_node(text[static_cast<std::size_t>(at)], above);
+    n_lead_ = std::ssize(pass_nodes_);
+    n_history_ = 0;
+    history_.clear();
+    if (sampler_.options().repeat_penalty == 1.0) return;
+    n_history_ = std::min(text.size(), static_cast<std::size_t>(sampler_.options().repeat_window));
+    for (const TokenId token : text.last(n_history_)) history_.push_back(known(token));
+}
+
+// Sees to it that what is missing of `text` fits behind what the window holds.
+void DraftModel::make_room(std::span<const TokenId> text) {
+    const WindowShape& shape = window_.shape();
+    const std::int64_t n_wanted = std::ssize(text) - 1;  // to be cached in front of node 0
+    const std::int64_t n_missing = n_wanted - window_.n_tokens();
+    const bool fits = window_.cache().n_committed() + n_missing <= shape.slots;
+    // After a cut there may be little left behind the sinks; a text that was never longer has more.
+    const bool thin = window_.n_dropped() > 0 && window_.n_recent() + n_missing < shape.recent / 2;
+    if (fits && !thin) return;
+    if (n_missing < shape.recent && !thin) return window_.slide(exec(), shape.recent - n_missing);
+    if (window_.cache().n_committed() < shape.sinks) feed(text, shape.sinks);
+    window_.jump(std::max(shape.sinks, n_wanted - shape.recent));
+}
+
+void DraftModel::catch_up(std::span<const TokenId> text) {
+    while (std::ssize(text) - window_.n_tokens() > kPieceTokens)
+        feed(text, std::min(window_.n_tokens() + kPieceTokens, std::ssize(text) - 1));
+}
+
+// Commits text [n_tokens, end) to the window.
+void DraftModel::feed(std::span<const TokenId> text, std::int64_t end) {
+    NodeId above = kCommittedTip;
+    for (std::int64_t at = window_.n_tokens(); at < end; ++at, above = pass_nodes_.back())
+        append_node(text[static_cast<std::size_t>(at)], above);
+    static_cast<void>(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, {}, window_.watch(pass_nodes_)));
+    window_.commit(exec(), pass_nodes_);
+    pass_tokens_.clear();
+    pass_nodes_.clear();
+}
+
+void DraftModel::append_node(TokenId token, NodeId parent) {
+    pass_tokens_.push_back(known(token));
+    pass_nodes_.push_back(window_.cache().add_node(parent));
+}
+
+std::int32_t DraftModel::index_of(std::int32_t node) const {
+    const std::int32_t index =
+        node >= 0 && node < std::ssize(index_of_) ? index_of_[static_cast<std::size_t>(node)] : -1;
+    CHECK(index >= 0, "node {} is not expanded", node);
+    return index;
+}
+
+std::span<const float> DraftModel::logits(std::int32_t node) const {
+    return {reinterpret_cast<const float*>(logits_.data()) + index_of(node) * n_ids_, static_cast<std::size_t>(n_ids_)};
+}
+
+// The tokens that the penalty sees in front of a node's children; none where there is no penalty.
+std::span<const TokenId> DraftModel::path_of(std::int32_t index) {
+    history_.resize(n_history_);
+    if (n_history_ == 0) return {};
+    for (std::int32_t at = index; at > 0; at = expanded_[static_cast<std::size_t>(at)].parent)
+        history_.push_back(expanded_[static_cast<std::size_t>(at)].token);
+    std::reverse(history_.begin() + static_cast<std::ptrdiff_t>(n_history_), history_.end());
+    return history_;
+}
+
+std::span<const Candidate> DraftModel::distribution(std::int32_t node) {
+    return sampler_.distribution(logits(node), path_of(index_of(node)));
+}
+
+// ranked_ becomes the best `n_wanted` of the list and one more: the survivors of the filters, by the noise, then
+// others.
+void DraftModel::rank(std::int64_t position, const PathNoise& noise, std::size_t n_wanted) {
+    const auto better = [](const Ranked& a, const Ranked& b) {
+        return a.value > b.value || (a.value == b.value && a.token < b.token);
+    };
+    const std::span<const Guess> guesses = list_.guesses();
+    const std::span<const Guess> surviving = guesses.first(list_.n_surviving());
+    const std::size_t n_kept = std::min(n_wanted + 1, guesses.size());
+    // log p is the logit, but for a constant.
+    const auto value_of = [&](const Guess& guess) { return guess.logit + noise.gumbel(position, guess.token); };
+    const auto most_of = [&](const Guess& guess) {
+        const auto id = static_cast<std::uint32_t>(guess.token);
+        const PhiloxBlock block =
+            noise_block(noise.seed(), static_cast<std::uint64_t>(position), id / 4, NoiseStream::Sampling);
+        return guess.logit + (noise.present() ? gumbel_upper_bound(block.word[id % 4]) : 0.0F);
+    };
+    ranked_.clear();
+    for (const Guess& guess : surviving) {
+        const bool full = ranked_.size() == n_kept;
+        // The list falls and the worst that is kept rises, so that most of a long list ends here.
+        if (full && most_of(guess) < ranked_.front().value) continue;
+        const Ranked child{value_of(guess), guess.token, guess.probability};
+        if (full && !better(child, ranked_.front())) continue;
+        if (full) {
+            std::ranges::pop_heap(ranked_, better);
+            ranked_.pop_back();
+        }
+        ranked_.push_back(child);
+        std::ranges::push_heap(ranked_, better);
+    }
+    std::ranges::sort_heap(ranked_, better);
+    for (std::size_t i = surviving.size(); i < guesses.size() && ranked_.size() < n_kept; ++i)
+        ranked_.push_back({guesses[i].logit, guesses[i].token, guesses[i].probability});
+}
+
+std::size_t DraftModel::propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
+                                std::span<Proposal> out) {
+    const auto start = Clock::now();
+    list_.fill(logits(node), path_of(index_of(node)));
+    rank(position, noise, out.size());
+    const std::size_t n = std::min(out.size(), ranked_.size());
+    for (std::size_t i = 0; i < n; ++i) {
+        const Ranked& child = ranked_[i];
+        std::uint16_t certainty = certainty_of_probability(child.probability);
+        if (noise.present()) {
+            // What the filters cut off is as good as lost, and whoever they leave alone as good as sure.
+            const std::size_t other = i == 0 ? 1 : 0;
+            const bool compared = std::max(i, other) < list_.n_surviving();
+            certainty = certainty_of_gap(compared ? std::abs(child.value - ranked_[other].value)
+                                                  : std::numeric_limits<float>::infinity());
+        }
+        out[i] = {.token = child.token,
+                  .probability = std::min(child.probability, 1.0F - 0x1p-24F),
+                  .cell = static_cast<std::uint16_t>(rank_class(i) * kCertainties + certainty)};
+    }
+    propose_time_.add(1, seconds_since(start));
+    return n;
+}
+
+double DraftModel::expand_seconds(std::int64_t n_nodes) const {
+    return pass_time_.seconds(n_nodes) + static_cast<double>(n_nodes) * propose_time_.seconds(1);
+}
+
+}  // namespace slipstream::draft

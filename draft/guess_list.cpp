@@ -1,0 +1,129 @@
+#include "draft/guess_list.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr std::size_t kBlock = 16;
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+constexpr float kLeastLogit = -13.8F;  // log(1e-6)
+
+// An object, so that sorting inlines it.
+constexpr auto kBetter = [](const Guess& a, const Guess& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+};
+
+// The greatest of 16 numbers; NaN never wins.
+float greatest_of_block(const float* values) {
+    float four[4] = {kImpossible, kImpossible, kImpossible, kImpossible};
+    for (std::size_t i = 0; i < kBlock; i += 4)
+        for (std::size_t lane = 0; lane < 4; ++lane)
+            four[lane] = values[i + lane] > four[lane] ? values[i + lane] : four[lane];
+    return std::max(std::max(four[0], four[1]), std::max(four[2], four[3]));
+}
+
+float greatest_of(std::span<const float> values) {
+    float best = kImpossible;
+    for (const float value : values) best = value > best ? value : best;
+    return best;
+}
+
+}  // namespace
+
+GuessList::GuessList(const SamplerOptions& sampling, std::int64_t vocab)
+    : options_(sampling), temperature_(static_cast<float>(sampling.temperature)) {
+    if (sampling.temperature == 0.0) {
+        temperature_ = 1.0F;
+        options_.top_k = kFewest;
+        options_.top_p = 1.0;
+        options_.min_p = 0.0;
+    }
+    const std::int64_t wanted = options_.top_k == 0 ? kMost : std::clamp(options_.top_k, kFewest, kMost);
+    n_listed_ = static_cast<std::size_t>(std::min(wanted, vocab));
+    const auto n = static_cast<std::size_t>(vocab);
+    if (options_.repeat_penalty != 1.0) penalised_.resize(n);
+    block_best_.resize((n + kBlock - 1) / kBlock);
+    sorted_best_.resize(block_best_.size());
+    guesses_.reserve(n);
+}
+
+void GuessList::fill(std::span<const float> logits, std::span<const TokenId> path) {
+    if (!penalised_.empty()) {
+        CHECK(logits.size() == penalised_.size(), "{} logits, a vocabulary of {}", logits.size(), penalised_.size());
+        std::ranges::copy(logits, penalised_.begin());
+        const auto penalty = static_cast<float>(options_.repeat_penalty);
+        for (const TokenId id : path.last(std::min(path.size(), static_cast<std::size_t>(options_.repeat_window)))) {
+            const float logit = logits[static_cast<std::size_t>(id)];
+            penalised_[static_cast<std::size_t>(id)] = logit > 0.0F ? logit / penalty : logit * penalty;
+        }
+        logits = penalised_;
+    }
+    collect(logits, n_listed_);
+    weigh();
+}
+
+// The best `n_wanted` tokens into guesses_, sorted, with scaled logits.
+void GuessList::collect(std::span<const float> logits, std::size_t n_wanted) {
+    const std::size_t n_whole = logits.size() / kBlock;
+    for (std::size_t block = 0; block < n_whole; ++block)
+        block_best_[block] = greatest_of_block(logits.data() + block * kBlock);
+    if (n_whole < block_best_.size()) block_best_.back() = greatest_of(logits.subspan(n_whole * kBlock));
+    const float greatest = greatest_of(block_best_);
+    float least = greatest + temperature_ * kLeastLogit;
+    if (n_wanted < block_best_.size()) {
+        sorted_best_ = block_best_;
+        const auto nth = sorted_best_.begin() + static_cast<std::ptrdiff_t>(n_wanted - 1);
+        std::ranges::nth_element(sorted_best_, nth, std::greater<>());
+        least = std::max(least, *nth);
+    }
+    guesses_.clear();
+    for (std::size_t block = 0; block < block_best_.size(); ++block) {
+        if (!(block_best_[block] >= least)) continue;
+        const std::size_t end = std::min((block + 1) * kBlock, logits.size());
+        for (std::size_t i = block * kBlock; i < end; ++i)
+            if (logits[i] >= least && logits[i] > kImpossible)
+                guesses_.push_back({static_cast<TokenId>(i),
+                                    logits[i] == greatest ? 0.0F : (logits[i] - greatest) / temperature_, 0.0F});
+    }
+    if (guesses_.size() > n_wanted) {
+        std::ranges::nth_element(guesses_, guesses_.begin() + static_cast<std::ptrdiff_t>(n_wanted), kBetter);
+        guesses_.resize(n_wanted);
+    }
+    std::ranges::sort(guesses_, kBetter);
+}
+
+// Probabilities, and the filters in the sampler's order: each leaves a beginning of the list.
+void GuessList::weigh() {
+    float all = 0.0F;
+    for (Guess& guess : guesses_) all += guess.probability = std::exp(guess.logit);
+    n_surviving_ = guesses_.size();
+    if (options_.top_k > 0) n_surviving_ = std::min(n_surviving_, static_cast<std::size_t>(options_.top_k));
+    const auto mass_of = [&](std::size_t n) {
+        float mass = 0.0F;
+        for (std::size_t i = 0; i < n; ++i) mass += guesses_[i].probability;
+        return mass;
+    };
+    if (options_.top_p < 1.0) {
+        const float wanted = mass_of(n_surviving_) * static_cast<float>(options_.top_p);
+        float mass = 0.0F;
+        for (std::size_t i = 0; i < n_surviving_; ++i) {
+            mass += guesses_[i].probability;
+            if (mass >= wanted) n_surviving_ = i + 1;
+        }
+    }
+    while (n_surviving_ > 1 && guesses_[n_surviving_ - 1].probability < static_cast<float>(options_.min_p))
+        --n_surviving_;
+    const float surviving = mass_of(n_surviving_);
+    for (std::size_t i = 0; i < guesses_.size(); ++i)
+        guesses_[i].probability =
+            std::max(guesses_[i].probability / (i < n_surviving_ ? surviving : all), std::numeric_limits<float>::min());
+}
+
+}  // namespace slipstream::draft

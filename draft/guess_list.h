@@ -1,0 +1,56 @@
+// The best tokens of a row of logits, in order, and how many of them the target's filters would leave: what a draft
+// model's guesses are chosen from. Sampler::distribution() says the same exactly and takes several times as long: it
+// weighs the whole vocabulary, where guesses need the top of it alone.
+//
+// How the best n are found: the maxima of blocks of 16 logits are taken; no more than n blocks have a maximum above the
+// n-th greatest of them, and the best n tokens all lie in blocks that reach it. Only those blocks are looked into.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/sampling/sampler.h"
+
+namespace slipstream::draft {
+
+struct Guess {
+    TokenId token;
+    float logit;        // penalised, less the greatest, divided by temperature
+    float probability;  // among the survivors, summing to 1; of others: among all that are listed. > 0
+};
+
+class GuessList {
+public:
+    /// For the target's `sampling`, over logits [vocab]. At temperature 0 the list is that of temperature 1 without
+    /// filters: its order is what counts.
+    GuessList(const SamplerOptions& sampling, std::int64_t vocab);
+
+    /// Lists the best of `logits` [vocab], of which `path` is the path as in Sampler::distribution(). The list ends
+    /// after top-k tokens but not before kFewest; without top-k after kMost, or where tokens are 1e-6 times as likely
+    /// as the best: what lies behind counts as impossible. Allocates nothing.
+    void fill(std::span<const float> logits, std::span<const TokenId> path);
+
+    /// By falling logit, ties by id; the survivors come first. Empty where no logit is above -inf. Valid until the next
+    /// fill().
+    [[nodiscard]] std::span<const Guess> guesses() const { return guesses_; }
+    [[nodiscard]] std::size_t n_surviving() const { return n_surviving_; }
+
+    static constexpr std::int64_t kFewest = 64;
+    static constexpr std::int64_t kMost = 1024;
+
+private:
+    void collect(std::span<const float> logits, std::size_t n_wanted);
+    void weigh();
+
+    SamplerOptions options_;
+    float temperature_;
+    std::size_t n_listed_;            // most guesses
+    std::vector<float> penalised_;    // [vocab], or empty where there is no penalty
+    std::vector<float> block_best_;   // [ceil(vocab / 16)]
+    std::vector<float> sorted_best_;  // the same, partly sorted
+    std::vector<Guess> guesses_;
+    std::size_t n_surviving_ = 0;
+};
+
+}  // namespace slipstream::draft

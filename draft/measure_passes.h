@@ -1,0 +1,14 @@
+// The pass-time curve at load: a few passes of guesses that nobody wants, timed.
+#pragma once
+
+#include "draft/pass_times.h"
+#include "runtime/forward.h"
+
+namespace slipstream::draft {
+
+/// Times passes of 1, 2, 4, 8, ... nodes below the end of `cache` (which has room for them and no nodes; none stay) and
+/// puts the better of two each into `times`; ends when `max_seconds` are over, after the pass of 1 at the earliest.
+/// Passes stay within forward.limits() and the cache's context.
+void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double max_seconds);
+
+}  // namespace slipstream::draft

@@ -1,0 +1,36 @@
+// How long a pass of n nodes takes: measured at load, learnt online. What the tree builder weighs guesses against.
+//
+// Kept at a few sizes, linear between them, never falling with n. Each pass moves the sizes next to its own towards
+// what it took; a single slow one (another program had the processor) counts little.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace slipstream::draft {
+
+class PassTimes {
+public:
+    /// Sizes up to `max_nodes` (>= 1). Until something is measured a node more costs nothing.
+    explicit PassTimes(std::int64_t max_nodes);
+
+    /// A pass over `n_nodes` took `seconds` > 0.
+    void add(std::int64_t n_nodes, double seconds);
+    /// Predicted seconds of a pass over `n_nodes` (1 to max_nodes).
+    [[nodiscard]] double at(std::int64_t n_nodes) const;
+    [[nodiscard]] bool measured() const;
+    [[nodiscard]] std::int64_t max_nodes() const { return sizes_.back(); }
+    /// The sizes at which times are kept, ascending, 1 first.
+    [[nodiscard]] std::span<const std::int64_t> sizes() const { return sizes_; }
+
+private:
+    void spread();
+
+    std::vector<std::int64_t> sizes_;
+    std::vector<double> measured_;  // [sizes], 0: not yet
+    std::vector<double> seconds_;   // [sizes]: filled in between, never falling
+};
+
+}  // namespace slipstream::draft

@@ -1,0 +1,116 @@
+#include "draft/rejection.h"
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+#include "kernels/base/noise.h"
+
+namespace slipstream::draft {
+
+double rejection_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index) {
+    const PhiloxBlock block =
+        noise_block(seed, static_cast<std::uint64_t>(position), index / 2, NoiseStream::Rejection);
+    const std::uint64_t high = block.word[2 * (index % 2)];
+    const std::uint64_t low = block.word[2 * (index % 2) + 1];
+    return static_cast<double>(2 * ((high << 32 | low) >> 12) + 1) * 0x1p-53;
+}
+
+RejectionWalk::RejectionWalk(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts)
+    : sampler_(&sampler), drafts_(drafts) {
+    CHECK(vocab > 0, "vocab {}", vocab);
+    p_.resize(static_cast<std::size_t>(vocab));
+    q_.resize(static_cast<std::size_t>(vocab));
+    support_.reserve(static_cast<std::size_t>(vocab));
+}
+
+void RejectionWalk::walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
+                         std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
+    CHECK(limits.max_new_tokens >= 1 && logits.rows() == tree.size() && !text.empty() && text.back() == tree.token(0));
+    accepted.assign(1, 0);
+    for (std::int32_t node = 0;;) {
+        const std::span<const float> row(float_row(logits, node), static_cast<std::size_t>(logits.cols()));
+        const std::span<const Candidate> target = sampler_->distribution(row, text);
+        const DrawnChildren children = drafts_ == nullptr ? DrawnChildren{} : drafts_->drawn(node);
+        const TokenId token = decide(target, children, std::ssize(text));
+        text.push_back(token);
+        if (std::ssize(accepted) == limits.max_new_tokens) return;
+        if (std::ranges::find(limits.end_tokens, token) != limits.end_tokens.end()) return;
+        const auto next = tree.child(node, token);
+        if (!next) return;
+        node = *next;
+        accepted.push_back(node);
+    }
+}
+
+// The token at `position`: one of the draws, or one of the rest.
+TokenId RejectionWalk::decide(std::span<const Candidate> target, const DrawnChildren& children, std::int64_t position) {
+    for (const TokenId id : support_) p_[static_cast<std::size_t>(id)] = 0.0;  // of the node before
+    support_.clear();
+    p_mass_ = 0.0;
+    for (const Candidate& candidate : target) {
+        p_[static_cast<std::size_t>(candidate.id)] = candidate.probability;
+        support_.push_back(candidate.id);
+        p_mass_ += candidate.probability;
+    }
+    double q_mass = 0.0;
+    for (const Candidate& candidate : children.q) {
+        CHECK(candidate.id >= 0 && candidate.id < std::ssize(p_), "token {} in q, vocabulary {}", candidate.id,
+              p_.size());
+        q_[static_cast<std::size_t>(candidate.id)] = candidate.probability;
+        q_mass += candidate.probability;
+    }
+    const std::uint64_t seed = sampler_->options().seed;
+    std::uint32_t index = 0;
+    TokenId token = -1;
+    for (const TokenId draw : children.draws) {
+        CHECK(draw >= 0 && draw < std::ssize(q_) && q_[static_cast<std::size_t>(draw)] > 0.0, "{} cannot be drawn",
+              draw);
+        double& weight = q_[static_cast<std::size_t>(draw)];
+        // The residual of equal distributions is nothing but rounding: then there is nothing to refuse.
+        if (accept(draw, weight / q_mass, rejection_uniform(seed, position, index++)) ||
+            (!subtract(1.0 / q_mass) && p_[static_cast<std::size_t>(draw)] > 0.0)) {
+            token = draw;
+            break;
+        }
+        if (children.rule == DrawRule::WithReplacement) continue;
+        weight = 0.0;
+        q_mass = 0.0;
+        for (const Candidate& candidate : children.q) q_mass += q_[static_cast<std::size_t>(candidate.id)];
+    }
+    for (const Candidate& candidate : children.q) q_[static_cast<std::size_t>(candidate.id)] = 0.0;
+    return token >= 0 ? token : draw_from_rest(rejection_uniform(seed, position, index));
+}
+
+bool RejectionWalk::accept(TokenId token, double q, double uniform) const {
+    return uniform * q * p_mass_ < p_[static_cast<std::size_t>(token)];
+}
+
+// p <- max(p - q, 0), to be normalised by its new mass. False, and p as it was, where nothing would be left of it.
+bool RejectionWalk::subtract(double q_scale) {
+    const auto left = [&](TokenId id) {
+        const auto at = static_cast<std::size_t>(id);
+        return std::max(p_[at] / p_mass_ - q_[at] * q_scale, 0.0);
+    };
+    double mass = 0.0;
+    for (const TokenId id : support_) mass += left(id);
+    if (!(mass > 0.0)) return false;
+    for (const TokenId id : support_) p_[static_cast<std::size_t>(id)] = left(id);
+    p_mass_ = mass;
+    return true;
+}
+
+TokenId RejectionWalk::draw_from_rest(double uniform) const {
+    double missing = uniform * p_mass_;
+    TokenId last = -1;
+    for (const TokenId id : support_) {
+        const double weight = p_[static_cast<std::size_t>(id)];
+        if (!(weight > 0.0)) continue;
+        last = id;
+        if (missing < weight) return id;
+        missing -= weight;
+    }
+    CHECK(last >= 0, "no token has a probability");  // reached by rounding alone: the last one's share
+    return last;
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,83 @@
+#include "draft/replay.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Runs `work` and adds the time it takes to `sum`.
+template <typename Work>
+void timed(double& sum, const Work& work) {
+    const Clock::time_point began = Clock::now();
+    work();
+    sum += std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+// Follows `ahead` (not empty) down the tree: the accepted nodes, node 0 first, one for each token that is committed.
+void follow(const TokenTree& tree, std::span<const TokenId> ahead, std::vector<std::int32_t>& accepted) {
+    accepted.assign(1, 0);
+    while (accepted.size() < ahead.size()) {
+        const auto child = tree.child(accepted.back(), ahead[accepted.size() - 1]);
+        if (!child) return;
+        accepted.push_back(*child);
+    }
+}
+
+}  // namespace
+
+double ReplayFigures::mean_accepted_tokens() const {
+    return passes > 0 ? static_cast<double>(tokens) / static_cast<double>(passes) : 0.0;
+}
+
+ReplayFigures& ReplayFigures::operator+=(const ReplayFigures& other) {
+    passes += other.passes;
+    tokens += other.tokens;
+    nodes += other.nodes;
+    propose_seconds += other.propose_seconds;
+    observe_seconds += other.observe_seconds;
+    accept_lengths.insert(accept_lengths.end(), other.accept_lengths.begin(), other.accept_lengths.end());
+    return *this;
+}
+
+ReplayFigures replay(Guesser& guesser, std::span<const RecordedTurn> turns, std::int64_t budget) {
+    CHECK(budget >= 1, "budget {}", budget);
+    ReplayFigures figures;
+    const auto observe = [&](const Observation& observation) {
+        timed(figures.observe_seconds, [&] { guesser.observe(observation); });
+    };
+    std::vector<TokenId> text;
+    TokenTree tree;
+    tree.reserve(static_cast<std::size_t>(budget));
+    std::vector<std::int32_t> accepted;
+    observe({.text = text, .n_new = 0});
+    for (const RecordedTurn& turn : turns) {
+        CHECK(!text.empty() || !turn.prompt.empty(), "a text that starts with nothing");
+        text.insert(text.end(), turn.prompt.begin(), turn.prompt.end());
+        if (!turn.prompt.empty()) observe({.text = text, .n_new = static_cast<std::int64_t>(turn.prompt.size())});
+        for (std::span<const TokenId> ahead(turn.answer); !ahead.empty(); ahead = ahead.subspan(accepted.size())) {
+            timed(figures.propose_seconds, [&] {
+                tree.reset(text.back());
+                // Depth is bounded by the budget alone: what is left of the answer is not known in advance.
+                guesser.propose(tree, {.budget = budget, .max_depth = budget - 1, .text = text});
+            });
+            CHECK(tree.size() <= budget, "{} nodes proposed, budget {}", tree.size(), budget);
+            follow(tree, ahead, accepted);
+            const auto n_new = static_cast<std::int64_t>(accepted.size());
+            text.insert(text.end(), ahead.begin(), ahead.begin() + n_new);
+            ++figures.passes;
+            figures.tokens += n_new;
+            figures.nodes += tree.size();
+            figures.accept_lengths.push_back(n_new);
+            observe({.text = text, .n_new = n_new, .tree = &tree, .accepted = accepted});
+        }
+    }
+    return figures;
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,132 @@
+#include "draft/source_set.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "draft/sources/cacheback.h"
+#include "draft/sources/corpus.h"
+#include "draft/sources/lookahead.h"
+#include "draft/sources/model_bigram.h"
+#include "draft/sources/model_unigram.h"
+#include "draft/sources/prompt_lookup.h"
+#include "draft/sources/recycling.h"
+#include "draft/sources/suffix_automaton_source.h"
+#include "draft/tables/frozen_table.h"
+#include "draft/tables/model_fingerprint.h"
+#include "draft/tables/model_ngrams.h"
+#include "draft/tables/table_store.h"
+#include "kernels/base/error.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr std::int64_t kBigramRow = 32;                      // candidates of a token
+constexpr std::int64_t kMostLogits = std::int64_t{1} << 24;  // of a draft model's tree: 64 MiB
+constexpr std::int64_t kLeastModelNodes = 64;  // of a tree, that the draft model may be asked about: more than are kept
+
+bool asked_for(const DraftOptions& options, SourceKind kind) {
+    return std::ranges::find(options.sources, kind) != options.sources.end();
+}
+
+ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target) {
+    if (target.model == nullptr || target.files == nullptr)
+        throw RequestError("the sources bigram and unigram are made out of the target, and there is no model here");
+    std::optional<TableStore> store;
+    if (options.tables) store.emplace(TableStoreOptions{.folder = *options.tables, .on_note = target.on_note});
+    ModelNgramsOptions build{.k = kBigramRow};
+    if (target.on_progress)
+        build.on_progress = [&](double done, double all) { target.on_progress("the model's n-grams", done, all); };
+    auto ngrams = load_or_build_model_ngrams(
+        *target.model, *target.files,
+        {.store = store ? &*store : nullptr, .fingerprint = store ? model_fingerprint(*target.files) : 0}, build);
+    CHECK(ngrams.has_value(), "given up without having been told to");
+    return std::move(*ngrams);
+}
+
+std::int64_t model_nodes(const DraftOptions& options, const DraftTarget& target) {
+    return std::min(std::max(kLeastModelNodes, 2 * options.max_budget),
+                    std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / target.vocab));
+}
+
+std::unique_ptr<Source> make_cacheback(const DraftOptions& options, const DraftTarget& target) {
+    std::optional<FrozenTable> frozen;
+    if (options.frozen_table)
+        frozen = FrozenTable::open(*options.frozen_table,
+                                   {.vocab = target.vocab, .tokenizer_fingerprint = target.tokenizer_fingerprint});
+    return std::make_unique<Cacheback>(options.cacheback, target.vocab, std::move(frozen));
+}
+
+std::unique_ptr<Source> make_corpus(const DraftOptions& options, const DraftTarget& target) {
+    if (!options.corpus)
+        throw RequestError(
+            "the source corpus reads a store; build one with 'tables build --kind corpus' and name it by "
+            "--corpus FILE");
+    return std::make_unique<CorpusSource>(CorpusOptions{
+        .path = *options.corpus, .vocab = target.vocab, .tokenizer_fingerprint = target.tokenizer_fingerprint});
+}
+
+}  // namespace
+
+Source* SourceSet::find(std::string_view name) const {
+    const auto found = std::ranges::find_if(tables, [name](const auto& source) { return source->name() == name; });
+    return found == tables.end() ? nullptr : found->get();
+}
+
+SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
+    SourceSet set;
+    std::optional<ModelNgrams> ngrams;
+    if (asked_for(options, SourceKind::Bigram) || asked_for(options, SourceKind::Unigram))
+        ngrams = model_ngrams(options, target);
+    const double temperature = target.sampling.temperature;
+    for (const SourceKind kind : options.sources) {
+        switch (kind) {
+            case SourceKind::Context: {
+                auto context = std::make_unique<ContextSource>(target.vocab, ContextSource::Options{});
+                set.context = context.get();
+                set.tables.push_back(std::move(context));
+                break;
+            }
+            case SourceKind::Suffix:
+                set.tables.push_back(std::make_unique<SuffixSource>());
+                break;
+            case SourceKind::Lookup:
+                set.tables.push_back(
+                    std::make_unique<PromptLookup>(PromptLookupOptions{.max_ngram = options.lookup_ngram}));
+                break;
+            case SourceKind::Cacheback:
+                set.tables.push_back(make_cacheback(options, target));
+                break;
+            case SourceKind::Recycling:
+                set.tables.push_back(
+                    std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature}));
+                break;
+            case SourceKind::Bigram:
+                set.bigrams = std::make_shared<const BigramRows>(ngrams->bigrams, temperature, kBigramRow);
+                set.tables.push_back(std::make_unique<ModelBigram>(set.bigrams, ModelBigramOptions{}));
+                break;
+            case SourceKind::Unigram:
+                set.tables.push_back(
+                    std::make_unique<ModelUnigram>(ngrams->unigrams, ModelUnigramOptions{.temperature = temperature}));
+                break;
+            case SourceKind::Corpus:
+                set.tables.push_back(make_corpus(options, target));
+                break;
+            case SourceKind::Lookahead:
+                set.tables.push_back(std::make_unique<Lookahead>(LookaheadOptions{.vocab = target.vocab}));
+                break;
+            case SourceKind::Model:
+                if (target.draft_model == nullptr)
+                    throw RequestError("the source model needs a draft model; name one by --draft-model PATH");
+                set.model = std::make_unique<DraftModel>(*target.draft_model, target.vocab, target.sampling,
+                                                         DraftModelOptions{.max_nodes = model_nodes(options, target)});
+                break;
+        }
+    }
+    return set;
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,30 @@
+// The sources that were asked for, made and filled with what earlier runs learnt.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "draft/draft_model.h"
+#include "draft/drafter.h"
+#include "draft/source.h"
+#include "draft/sources/context_source.h"
+#include "draft/tables/bigram_rows.h"
+
+namespace slipstream::draft {
+
+/// All sources of one drafter, in the order asked for; the draft model apart.
+struct SourceSet {
+    std::vector<std::unique_ptr<Source>> tables;
+    std::unique_ptr<DraftModel> model;          // null: not asked for
+    ContextSource* context = nullptr;           // the one among `tables`; null: not asked for
+    std::shared_ptr<const BigramRows> bigrams;  // null: `bigram` was not asked for
+
+    /// The table source of that name; null where it was not asked for.
+    [[nodiscard]] Source* find(std::string_view name) const;
+};
+
+/// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named, and what
+/// target.on_progress throws. Builds the model's own n-grams where they are asked for and not on disk.
+[[nodiscard]] SourceSet make_sources(const DraftOptions& options, const DraftTarget& target);
+
+}  // namespace slipstream::draft

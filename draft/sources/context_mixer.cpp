@@ -1,0 +1,103 @@
+#include "draft/sources/context_mixer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "draft/log_odds.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr float kLowest = 0.0003F;  // of a cell's probability in log-odds
+constexpr float kHighest = 0.995F;
+constexpr float kMemory = 400.0F;      // observations a cell remembers at most
+constexpr float kConfidence = 8.0F;    // observations that the built-in value is worth
+constexpr float kWeightRate = 0.005F;  // of gradient descent
+constexpr float kBiasRate = 0.3F * kWeightRate;
+
+float log_odds_of(float probability) {
+    return log_odds(std::clamp(probability, kLowest, kHighest));
+}
+
+}  // namespace
+
+ContextMixer::ContextMixer() : cells_(static_cast<std::size_t>(kOrders * kBuckets * kBuckets * kRanks)) {
+    reset();
+}
+
+void ContextMixer::reset() {
+    constexpr std::array<float, kBuckets> typical = {0.0F, 1.0F, 2.0F, 3.0F, 4.5F, 7.0F, 14.0F, 30.0F};
+    for (int order = 0; order < kOrders; ++order)
+        for (int count = 0; count < kBuckets; ++count)
+            for (int rest = 0; rest < kBuckets; ++rest)
+                for (int rank = 0; rank < kRanks; ++rank) {
+                    const float c = typical[static_cast<std::size_t>(count)];
+                    const float r = typical[static_cast<std::size_t>(rest)];
+                    float p = (c + (order > 0 ? 0.05F : 0.001F)) / (c + r + (order > 0 ? 2.0F : 4.0F));
+                    if (count == 0) p = 0.02F / (1.0F + r);
+                    p = std::clamp(p, 0.0005F, 0.98F);
+                    cells_[cell(order, count, rest, rank)] = {.probability = p, .log_odds = log_odds_of(p)};
+                }
+    for (int longest = 0; longest < kOrders; ++longest)
+        for (int gap = 0; gap < 4; ++gap) {
+            Weights& weights = weights_[static_cast<std::size_t>(longest * 4 + gap)];
+            for (int order = 0; order < kOrders; ++order)
+                weights[static_cast<std::size_t>(order)] = order > longest ? 0.0F : order == longest ? 0.5F : 0.25F;
+            weights.back() = 0.0F;
+        }
+    changed_.clear();
+}
+
+void ContextMixer::learn(std::span<const CellIndex> cells, int longest, int highest, float predicted, float hit) {
+    Weights& weights = weights_[set_of(longest, highest)];
+    const float error = hit - predicted;
+    for (std::size_t order = 0; order < cells.size(); ++order) {
+        Cell& cell = cells_[cells[order]];
+        weights[order] += kWeightRate * error * cell.log_odds;
+        cell.n = std::min(cell.n + 1.0F, kMemory);
+        cell.probability += (hit - cell.probability) / (cell.n + kConfidence);
+        if (!cell.changed) changed_.push_back(cells[order]);
+        cell.changed = true;
+    }
+    weights.back() += kBiasRate * error;
+}
+
+void ContextMixer::refresh() {
+    for (const CellIndex index : changed_) {
+        cells_[index].changed = false;
+        cells_[index].log_odds = log_odds_of(cells_[index].probability);
+    }
+    changed_.clear();
+}
+
+std::vector<float> ContextMixer::state() const {
+    std::vector<float> state;
+    for (const Cell& cell : cells_) {
+        state.push_back(cell.probability);
+        state.push_back(cell.n);
+    }
+    for (const Weights& weights : weights_) state.insert(state.end(), weights.begin(), weights.end());
+    return state;
+}
+
+bool ContextMixer::restore(std::span<const float> state) {
+    const std::size_t n_weights = weights_.size() * weights_.front().size();
+    if (state.size() != 2 * cells_.size() + n_weights) return false;
+    for (std::size_t i = 0; i < state.size(); ++i) {
+        const bool is_probability = i < 2 * cells_.size() && i % 2 == 0;
+        if (!std::isfinite(state[i]) || std::abs(state[i]) > (is_probability ? 1.0F : 1000.0F)) return false;
+        if (i < 2 * cells_.size() && state[i] < 0.0F) return false;
+    }
+    for (std::size_t i = 0; i < cells_.size(); ++i)
+        cells_[i] = {.probability = state[2 * i], .n = state[2 * i + 1], .log_odds = log_odds_of(state[2 * i])};
+    auto weight = state.begin() + static_cast<std::ptrdiff_t>(2 * cells_.size());
+    for (Weights& weights : weights_) {
+        std::copy_n(weight, weights.size(), weights.begin());
+        weight += static_cast<std::ptrdiff_t>(weights.size());
+    }
+    changed_.clear();
+    return true;
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,147 @@
+#include "draft/sources/context_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr std::size_t kFirstPlaces = 4096;
+
+// Puts `follower` in front of those before place `at`, which it had.
+void move_to_front(ContextModel::Follower* followers, std::size_t at, ContextModel::Follower follower) {
+    for (; at > 0; --at) followers[at] = followers[at - 1];
+    followers[0] = follower;
+}
+
+}  // namespace
+
+ContextModel::ContextModel(std::int64_t vocab, std::size_t max_contexts)
+    : max_contexts_(max_contexts),
+      table_(kFirstPlaces),
+      counts_(static_cast<std::size_t>(vocab)),
+      last_seen_(static_cast<std::size_t>(vocab)),
+      frequent_rank_(static_cast<std::size_t>(vocab)) {
+    CHECK(vocab > 0 && max_contexts >= kFirstPlaces, "vocab {}, {} contexts", vocab, max_contexts);
+}
+
+void ContextModel::clear() {
+    if (n_tokens_ == 0) return;
+    n_contexts_ = 0;
+    std::ranges::fill(table_, Context{});
+    pool_.clear();
+    for (auto& blocks : free_blocks_) blocks.clear();
+    n_tokens_ = 0;
+    std::ranges::fill(counts_, 0U);
+    std::ranges::fill(last_seen_, 0U);
+    std::ranges::fill(frequent_rank_, std::uint8_t{0});
+    n_frequent_ = 0;
+}
+
+void ContextModel::grow_table() {
+    std::vector<Context> old(table_.size() * 2);
+    std::swap(old, table_);
+    for (const Context& context : old)
+        if (context.key != 0) table_[place_of(context.key)] = context;
+}
+
+std::uint32_t ContextModel::take_block(std::uint16_t capacity) {
+    auto& blocks = free_blocks_[static_cast<std::size_t>(std::countr_zero(capacity))];
+    if (!blocks.empty()) {
+        const std::uint32_t block = blocks.back();
+        blocks.pop_back();
+        return block;
+    }
+    const auto block = static_cast<std::uint32_t>(pool_.size());
+    pool_.resize(pool_.size() + capacity);
+    return block;
+}
+
+void ContextModel::count_follower(Context& context, TokenId token) {
+    ++context.total;
+    if (context.n_followers == 0) {
+        context.n_followers = context.capacity = 1;
+        context.alone = {token, 1};
+        return;
+    }
+    Follower* followers = context.capacity == 1 ? &context.alone : pool_.data() + context.place;
+    for (std::size_t i = 0; i < context.n_followers; ++i) {
+        if (followers[i].token != token) continue;
+        move_to_front(followers, i, {token, followers[i].count + 1});
+        return;
+    }
+    if (context.n_followers == context.capacity && context.capacity < kMaxFollowers) {
+        const std::uint16_t old_capacity = context.capacity;
+        const auto capacity = static_cast<std::uint16_t>(2 * old_capacity);
+        const std::uint32_t block = take_block(capacity);  // may move the pool
+        const Follower* old = old_capacity == 1 ? &context.alone : pool_.data() + context.place;
+        std::copy_n(old, context.n_followers, pool_.data() + block);
+        if (old_capacity > 1)
+            free_blocks_[static_cast<std::size_t>(std::countr_zero(old_capacity))].push_back(context.place);
+        context.place = block;
+        context.capacity = capacity;
+        followers = pool_.data() + block;
+    }
+    if (context.n_followers < context.capacity) ++context.n_followers;  // else the least recent one falls out
+    move_to_front(followers, context.n_followers - 1U, {token, 1});
+}
+
+// Counts only grow by one, so a token enters the list from its end and climbs.
+void ContextModel::count_unigram(TokenId token) {
+    const auto id = static_cast<std::size_t>(token);
+    ++n_tokens_;
+    const std::uint32_t n = ++counts_[id];
+    last_seen_[id] = n_tokens_;
+    std::size_t rank = 0;
+    if (frequent_rank_[id] != 0) {
+        rank = frequent_rank_[id] - 1U;
+    } else if (n_frequent_ < kMaxFrequent) {
+        rank = n_frequent_++;
+    } else {
+        rank = kMaxFrequent - 1;
+        if (count(frequent_[rank]) >= n) return;
+        frequent_rank_[static_cast<std::size_t>(frequent_[rank])] = 0;
+    }
+    for (; rank > 0 && count(frequent_[rank - 1]) < n; --rank) {
+        frequent_[rank] = frequent_[rank - 1];
+        frequent_rank_[static_cast<std::size_t>(frequent_[rank])] = static_cast<std::uint8_t>(rank + 1);
+    }
+    frequent_[rank] = token;
+    frequent_rank_[id] = static_cast<std::uint8_t>(rank + 1);
+}
+
+void ContextModel::add(std::span<const TokenId> text) {
+    CHECK(!text.empty() && text.back() >= 0 && static_cast<std::size_t>(text.back()) < counts_.size() && !full(),
+          "{} tokens, {} contexts", text.size(), n_contexts_);
+    count_unigram(text.back());
+    std::uint64_t key = kNoTokens;
+    for (std::size_t order = 1; order <= kMaxOrder && order < text.size(); ++order) {
+        key = extend(key, text[text.size() - 1 - order]);
+        std::size_t place = place_of(key);
+        if (table_[place].key == 0) {
+            if (2 * ++n_contexts_ > table_.size()) {
+                grow_table();
+                place = place_of(key);
+            }
+            table_[place].key = key;
+        }
+        count_follower(table_[place], text.back());
+    }
+}
+
+ContextModel::Followers ContextModel::followers(std::uint32_t context) const {
+    const Context& found = table_[context];
+    const Follower* first = found.capacity == 1 ? &found.alone : pool_.data() + found.place;
+    return {.recent_first = {first, found.n_followers}, .total = found.total};
+}
+
+std::size_t ContextModel::memory_bytes() const {
+    return table_.capacity() * sizeof(Context) + pool_.capacity() * sizeof(Follower) +
+           counts_.size() * (2 * sizeof(std::uint32_t) + 1);
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,105 @@
+// What followed what in the running text: counts of the tokens seen behind every context of 1 to 4 tokens, and of all
+// tokens (order 0). The counts of N-Grammys' context n-grams (Stewart et al. 2024, section 4.2) for all lengths at
+// once; context_mixer.h makes one probability of them, in the way of context-mixing compressors.
+//
+// Contexts lie in an open-addressing table keyed by a 64-bit hash of order and tokens (two contexts with one hash would
+// share their counts: guesses may be anything). Followers of a context are kept most recent first, at most
+// kMaxFollowers; the least recent one gives way. Memory is bounded: when the table would outgrow max_contexts, the
+// caller is told to begin again from the text's later part.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/model_config.h"
+
+namespace slipstream::draft {
+
+class ContextModel {
+public:
+    static constexpr int kMaxOrder = 4;
+    static constexpr std::uint32_t kMaxFollowers = 128;
+    static constexpr std::size_t kMaxFrequent = 64;
+    static constexpr std::uint32_t kNone = 0xffffffffU;
+
+    struct Follower {
+        TokenId token;
+        std::uint32_t count;
+    };
+    /// What was seen behind one context.
+    struct Followers {
+        std::span<const Follower> recent_first;
+        std::uint32_t total = 0;  // occurrences of the context with something behind it
+    };
+
+    /// Token ids are in [0, vocab). At most `max_contexts` contexts, about 40 bytes each.
+    ContextModel(std::int64_t vocab, std::size_t max_contexts);
+
+    void clear();
+    /// Counts the last token of `text` as what followed the tokens before it.
+    void add(std::span<const TokenId> text);
+    /// Whether the next add() might exceed the bound.
+    [[nodiscard]] bool full() const { return n_contexts_ + kMaxOrder > max_contexts_; }
+
+    /// Key of the context that is one token longer, `token` standing before all of it; kNoTokens is the empty one's.
+    static constexpr std::uint64_t kNoTokens = 0x2545f4914f6cdd1dU;
+    [[nodiscard]] static constexpr std::uint64_t extend(std::uint64_t key, TokenId token) {
+        key = (key ^ static_cast<std::uint32_t>(token)) * 0x9e3779b97f4a7c15U;
+        key = (key ^ (key >> 32)) * 0xd6e8feb86659fd93U;
+        return (key ^ (key >> 32)) | 1;  // 0 marks an empty place
+    }
+    /// The context of this key: an index for followers(), valid until the next add(), or kNone.
+    [[nodiscard]] std::uint32_t find(std::uint64_t key) const {
+        const std::size_t place = place_of(key);
+        return table_[place].key == 0 ? kNone : static_cast<std::uint32_t>(place);
+    }
+    [[nodiscard]] Followers followers(std::uint32_t context) const;
+
+    /// Order 0.
+    [[nodiscard]] std::uint32_t count(TokenId token) const { return counts_[static_cast<std::size_t>(token)]; }
+    [[nodiscard]] std::uint32_t last_seen(TokenId token) const { return last_seen_[static_cast<std::size_t>(token)]; }
+    [[nodiscard]] std::uint32_t n_tokens() const { return n_tokens_; }
+    /// The tokens with the highest counts, at most kMaxFrequent, falling.
+    [[nodiscard]] std::span<const TokenId> frequent() const { return {frequent_.data(), n_frequent_}; }
+
+    [[nodiscard]] std::size_t memory_bytes() const;
+
+private:
+    struct Context {
+        std::uint64_t key = 0;    // 0: an empty place
+        std::uint32_t total = 0;  // also the count of a lone follower
+        std::uint32_t place = 0;  // of the followers in pool_
+        std::uint16_t n_followers = 0;
+        std::uint16_t capacity = 0;  // a power of two; 1 in `alone`
+        Follower alone{};
+    };
+
+    // Of the key, or the empty place where it belongs.
+    [[nodiscard]] std::size_t place_of(std::uint64_t key) const {
+        const std::size_t mask = table_.size() - 1;
+        std::size_t place = static_cast<std::size_t>(key >> 8) & mask;
+        while (table_[place].key != 0 && table_[place].key != key) place = (place + 1) & mask;
+        return place;
+    }
+    void grow_table();
+    void count_follower(Context& context, TokenId token);
+    [[nodiscard]] std::uint32_t take_block(std::uint16_t capacity);
+    void count_unigram(TokenId token);
+
+    std::size_t max_contexts_;
+    std::size_t n_contexts_ = 0;
+    std::vector<Context> table_;                             // [a power of two]
+    std::vector<Follower> pool_;                             // blocks of 2, 4, ... kMaxFollowers
+    std::array<std::vector<std::uint32_t>, 8> free_blocks_;  // by log2 of their capacity
+    std::uint32_t n_tokens_ = 0;
+    std::vector<std::uint32_t> counts_;        // [vocab]
+    std::vector<std::uint32_t> last_seen_;     // [vocab]: n_tokens_ when it was added
+    std::vector<std::uint8_t> frequent_rank_;  // [vocab]: 1 + place in frequent_; 0: not there
+    std::array<TokenId, kMaxFrequent> frequent_{};
+    std::size_t n_frequent_ = 0;
+};
+
+}  // namespace slipstream::draft

@@ -1,0 +1,219 @@
+#include "draft/sources/context_source.h"
+
+#include <algorithm>
+
+#include "draft/log_odds.h"
+#include "draft/sources/rank_cells.h"
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+// Followers of a context that are looked at for learning and under the root.
+constexpr std::size_t kMaxPerOrder = 48;
+// Of a long prompt only the end teaches the mixer; all of it is counted.
+constexpr std::int64_t kMaxTaught = 2048;
+
+// When the table is full it is filled again from the text's end, by this part of what it holds.
+constexpr std::size_t kKeptShare = 2;
+
+}  // namespace
+
+ContextSource::ContextSource(std::int64_t vocab, const Options& options)
+    : model_(vocab, options.max_contexts),
+      rows_({}),
+      shape_(options.shape),
+      options_(options),
+      slots_(static_cast<std::size_t>(vocab)) {
+    candidates_.reserve(kMaxCandidates);
+    places_.reserve(1024);
+}
+
+std::uint16_t ContextSource::n_cells() const {
+    return kRankProbabilityCells;
+}
+
+void ContextSource::reset() {
+    model_.clear();
+    mixer_.reset();
+    rows_.reset();
+    places_.clear();
+    n_text_ = 0;
+}
+
+ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) const {
+    Place place;
+    place.n_last = static_cast<int>(std::min<std::size_t>(text.size(), kMaxOrder));
+    for (int i = 0; i < place.n_last; ++i)
+        place.last[static_cast<std::size_t>(i)] = text[text.size() - 1 - static_cast<std::size_t>(i)];
+    find_contexts(place);
+    return place;
+}
+
+void ContextSource::find_contexts(Place& place) const {
+    std::uint64_t key = ContextModel::kNoTokens;
+    place.longest = 0;
+    for (int i = 0; i < place.n_last; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        key = ContextModel::extend(key, place.last[at]);
+        place.context[at] = model_.find(key);
+        if (place.context[at] == ContextModel::kNone) return;  // then nothing longer was seen either
+        place.longest = i + 1;
+    }
+}
+
+// Tokens that were seen behind the place, those of the longest context first, and what each order says about them.
+void ContextSource::collect(const Place& place, std::size_t per_order) {
+    candidates_.clear();
+    std::array<ContextMixer::CellIndex, ContextMixer::kOrders> unseen{};
+    for (int order = 1; order <= place.longest; ++order) {
+        const auto found = model_.followers(place.context[static_cast<std::size_t>(order - 1)]);
+        unseen[static_cast<std::size_t>(order)] = ContextMixer::unseen(order, found.total, found.recent_first.size());
+    }
+    for (int order = place.longest; order >= 1; --order) {
+        const auto found = model_.followers(place.context[static_cast<std::size_t>(order - 1)]);
+        const std::size_t n = std::min(found.recent_first.size(), per_order);
+        for (std::size_t rank = 0; rank < n; ++rank) {
+            const ContextModel::Follower& follower = found.recent_first[rank];
+            std::uint16_t& slot = slots_[static_cast<std::size_t>(follower.token)];
+            if (slot == 0) {
+                if (candidates_.size() == kMaxCandidates) continue;
+                candidates_.push_back({.token = follower.token, .highest = order, .cells = unseen, .probability = 0});
+                slot = static_cast<std::uint16_t>(candidates_.size());
+            }
+            candidates_[slot - 1U].cells[static_cast<std::size_t>(order)] =
+                ContextMixer::seen(order, follower.count, found.total, rank);
+        }
+    }
+    if (place.at_root)
+        for (const TokenId token : model_.frequent()) {
+            std::uint16_t& slot = slots_[static_cast<std::size_t>(token)];
+            if (slot != 0 || candidates_.size() == kMaxCandidates) continue;
+            candidates_.push_back({.token = token, .highest = 0, .cells = unseen, .probability = 0});
+            slot = static_cast<std::uint16_t>(candidates_.size());
+        }
+    const std::uint32_t now = model_.n_tokens();
+    for (Candidate& candidate : candidates_) {
+        slots_[static_cast<std::size_t>(candidate.token)] = 0;
+        candidate.cells[0] =
+            ContextMixer::unigram(model_.count(candidate.token), now, now - model_.last_seen(candidate.token));
+    }
+}
+
+void ContextSource::weigh(const Place& place) {
+    for (Candidate& candidate : candidates_) {
+        const ContextMixer::Weights& weights = mixer_.weights(place.longest, candidate.highest);
+        float sum = weights.back();
+        for (std::size_t order = 0; order <= static_cast<std::size_t>(place.longest); ++order)
+            sum += weights[order] * mixer_.log_odds(candidate.cells[order]);
+        candidate.probability = logistic(sum);
+    }
+}
+
+// From the token that came behind `text`, before it is counted.
+void ContextSource::learn(std::span<const TokenId> text, TokenId next) {
+    Place place = place_behind(text);
+    place.at_root = true;
+    collect(place, kMaxPerOrder);
+    weigh(place);
+    for (const Candidate& candidate : candidates_)
+        mixer_.learn(std::span(candidate.cells).first(static_cast<std::size_t>(place.longest) + 1), place.longest,
+                     candidate.highest, candidate.probability, candidate.token == next ? 1.0F : 0.0F);
+    mixer_.refresh();
+}
+
+void ContextSource::observe(const Observation& observation) {
+    const auto n = static_cast<std::int64_t>(observation.text.size());
+    std::int64_t first = n - observation.n_new;
+    if (observation.n_new == n || n_text_ == 0) {
+        // A new text; what it has in common with the last one was counted then.
+        const auto common = std::ranges::mismatch(rows_.text(), observation.text).in1 - rows_.text().begin();
+        first = n_text_ == 0 ? 0 : common;
+    }
+    rows_.observe(observation);
+    for (std::int64_t i = first; i < n; ++i) {
+        if (model_.full()) {
+            model_.clear();
+            const auto kept = static_cast<std::int64_t>(options_.max_contexts / (kKeptShare * kMaxOrder));
+            for (std::int64_t j = std::max<std::int64_t>(0, i - kept); j < i; ++j)
+                model_.add(observation.text.first(static_cast<std::size_t>(j) + 1));
+        }
+        const auto end = static_cast<std::size_t>(i);
+        if (i > 0 && n - i <= kMaxTaught) learn(observation.text.first(end), observation.text[end]);
+        model_.add(observation.text.first(end + 1));
+    }
+    n_text_ = n;
+}
+
+Cursor ContextSource::root(std::span<const TokenId> text) {
+    places_.clear();
+    places_.push_back(place_behind(text));
+    places_.back().at_root = true;
+    return 0;
+}
+
+Cursor ContextSource::advance(Cursor cursor, TokenId token) {
+    const Place& above = places_[static_cast<std::size_t>(cursor)];
+    Place place;
+    place.last[0] = token;
+    place.n_last = std::min(above.n_last + 1, std::min(above.longest + 1, kMaxOrder));
+    for (int i = 1; i < place.n_last; ++i)
+        place.last[static_cast<std::size_t>(i)] = above.last[static_cast<std::size_t>(i - 1)];
+    find_contexts(place);
+    if (place.longest == 0) return kNowhere;
+    places_.push_back(place);
+    return places_.size() - 1;
+}
+
+std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
+                                   std::span<Proposal> out) {
+    const Place& place = places_[static_cast<std::size_t>(cursor)];
+    collect(place, std::min(kMaxPerOrder, 8 + 2 * out.size()));
+    weigh(place);
+    struct Ranked {
+        float rank;
+        std::uint32_t index;
+    };
+    std::array<Ranked, kMaxCandidates> ranked;
+    for (std::uint32_t i = 0; i < candidates_.size(); ++i) {
+        const Candidate& candidate = candidates_[i];
+        // By probability alone no logarithm is needed.
+        ranked[i] = {
+            noise.present() ? noise.rank(candidate.probability, position, candidate.token) : candidate.probability, i};
+    }
+    const auto better = [this](const Ranked& a, const Ranked& b) {
+        return a.rank != b.rank ? a.rank > b.rank : candidates_[a.index].token < candidates_[b.index].token;
+    };
+    const std::size_t n = std::min(candidates_.size(), out.size());
+    const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(candidates_.size());
+    const auto cut = ranked.begin() + static_cast<std::ptrdiff_t>(n);
+    if (cut != end) std::nth_element(ranked.begin(), cut, end, better);
+    std::sort(ranked.begin(), cut, better);
+    for (std::size_t i = 0; i < n; ++i) {
+        const Candidate& candidate = candidates_[ranked[i].index];
+        out[i] = {.token = candidate.token,
+                  .probability = candidate.probability,
+                  .cell = rank_probability_cell(i, candidate.probability)};
+    }
+    return n;
+}
+
+void ContextSource::propose_shape(TokenTree& tree, const ShapeRequest& request) {
+    shape_.grow(tree, request, rows_, nullptr);
+}
+
+std::size_t ContextSource::memory_bytes() const {
+    return model_.memory_bytes() + rows_.memory_bytes() + slots_.size() * sizeof(slots_.front());
+}
+
+// What the text taught about texts in general; the text's own counts stay behind with it.
+void ContextSource::save(TableWriter& writer) const {
+    writer.f32s(mixer_.state());
+}
+
+void ContextSource::load(TableReader& reader) {
+    if (!mixer_.restore(reader.f32s())) reader.fail("the weights of another version");
+}
+
+}  // namespace slipstream::draft

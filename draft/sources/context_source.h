@@ -1,0 +1,79 @@
+// The source "context": what followed the last tokens in this text. In a merged tree it proposes by the mixed counts of
+// contexts of 0 to 4 tokens (context_model.h, context_mixer.h); alone it is N-Grammys' context n-gram, rows of w tokens
+// (Stewart et al. 2024, section 4.2).
+//
+// Deviation from the paper, argued in the folder's page: contexts of all lengths at once and, under the root, the most
+// frequent tokens of the text whatever stands before them.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "draft/shapes/ngrammys_shape.h"
+#include "draft/source.h"
+#include "draft/sources/context_mixer.h"
+#include "draft/sources/context_model.h"
+#include "draft/sources/context_ngram.h"
+
+namespace slipstream::draft {
+
+class ContextSource final : public Source {
+public:
+    struct Options {
+        std::size_t max_contexts = std::size_t{1} << 21;
+        NgrammysOptions shape;  // of the own tree
+    };
+    ContextSource(std::int64_t vocab, const Options& options);
+
+    [[nodiscard]] std::string_view name() const override { return "context"; }
+    [[nodiscard]] std::uint16_t n_cells() const override;
+    void observe(const Observation& observation) override;
+    void reset() override;
+    [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
+    [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
+    [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
+                                      std::span<Proposal> out) override;
+    void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
+    /// The index of the own shape, for one that mixes it with other rows.
+    [[nodiscard]] ContextNgramIndex& rows() { return rows_; }
+    [[nodiscard]] std::size_t memory_bytes() const override;
+    void save(TableWriter& writer) const override;
+    void load(TableReader& reader) override;
+
+private:
+    static constexpr int kMaxOrder = ContextModel::kMaxOrder;
+    static constexpr std::size_t kMaxCandidates = 256;
+
+    // A place on a path: a cursor is its index.
+    struct Place {
+        std::array<TokenId, kMaxOrder> last{};  // the last tokens, the latest first
+        int n_last = 0;
+        int longest = 0;                                 // of the contexts seen before
+        std::array<std::uint32_t, kMaxOrder> context{};  // of the last 1, 2, ... tokens, as far as seen
+        bool at_root = false;
+    };
+    struct Candidate {
+        TokenId token;
+        int highest;  // the longest context it was seen behind
+        std::array<ContextMixer::CellIndex, ContextMixer::kOrders> cells;
+        float probability;
+    };
+
+    [[nodiscard]] Place place_behind(std::span<const TokenId> text) const;
+    void find_contexts(Place& place) const;
+    void collect(const Place& place, std::size_t per_order);
+    void weigh(const Place& place);
+    void learn(std::span<const TokenId> text, TokenId next);
+
+    ContextModel model_;
+    ContextMixer mixer_;
+    ContextNgramIndex rows_;
+    NgrammysShape shape_;
+    Options options_;
+    std::vector<Place> places_;  // of the running proposal
+    std::vector<Candidate> candidates_;
+    std::vector<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
+    std::int64_t n_text_ = 0;
+};
+
+}  // namespace slipstream::draft

@@ -1,0 +1,193 @@
+#include "draft/sources/corpus.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "draft/sources/best_proposals.h"
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr std::uint16_t kRanks = 3;
+constexpr std::int32_t kShapeTokens = 64;
+constexpr std::uint32_t kShapeDepth = 10;
+
+// What a match of each bucket is short of certainty, in places: share n/(n + doubt) of what was counted. Ours.
+constexpr std::array kLongestOfBucket = {2U, 3U, 5U, 8U, 15U, CorpusSource::kMaxMatch};
+constexpr std::array kDoubtOfBucket = {4.0F, 2.0F, 1.0F, 0.5F, 0.25F, 0.1F};
+
+// Best first; of equal ones the shallower, then the lower token.
+struct LaterBranch {
+    template <typename Branch>
+    bool operator()(const Branch& a, const Branch& b) const {
+        return std::tie(a.score, b.parent, b.token) < std::tie(b.score, a.parent, a.token);
+    }
+};
+
+std::uint16_t length_bucket(std::uint32_t length) {
+    return static_cast<std::uint16_t>(std::ranges::lower_bound(kLongestOfBucket, length) - kLongestOfBucket.begin());
+}
+
+}  // namespace
+
+CorpusSource::CorpusSource(const CorpusOptions& options)
+    : file_(options.path, options.vocab, options.tokenizer_fingerprint) {
+    reset();
+}
+
+std::uint16_t CorpusSource::n_cells() const {
+    return kLongestOfBucket.size() * kRanks;
+}
+
+void CorpusSource::reset() {
+    recent_.clear();
+    n_text_ = 0;
+    nodes_.assign(1, Node{});
+    continuation_.reset();
+}
+
+void CorpusSource::observe(const Observation& observation) {
+    auto added = continuation_.added(observation, recent_, n_text_ - recent_.size());
+    if (!added) {
+        reset();
+        added = continuation_.added(observation, {}, 0);
+    }
+    nodes_.resize(1);
+    n_text_ += added->size();
+    // The last kMaxMatch tokens decide all of the root's intervals, whatever stood there before.
+    if (added->size() > kMaxMatch) added = added->last(kMaxMatch);
+    for (const TokenId token : *added) extend_root(token);
+    recent_.insert(recent_.end(), added->begin(), added->end());
+    if (recent_.size() > kMaxMatch) recent_.erase(recent_.begin(), recent_.end() - kMaxMatch);
+}
+
+void CorpusSource::extend_root(TokenId token) {
+    Node& root = nodes_[0];
+    // From the longest down, so that each reads the shorter one as it was before the token.
+    const std::uint32_t most = std::min(root.max_known + 1, kMaxMatch);
+    root.max_known = 0;
+    for (std::uint32_t length = most; length >= 1; --length) {
+        root.intervals[length] =
+            length == 1 ? file_.places(token) : file_.narrow(root.intervals[length - 1], length - 1, token);
+        if (!root.intervals[length].empty()) root.max_known = std::max(root.max_known, length);
+    }
+    root.found = ~std::uint32_t{0};
+}
+
+const CorpusSource::Interval& CorpusSource::interval(std::uint32_t node, std::uint32_t length) {
+    Node& at = nodes_[node];
+    static constexpr Interval kNone{};
+    if (length > at.max_known) return kNone;
+    if ((at.found >> length & 1U) == 0) {
+        // The recursion ends at the root, whose intervals are all known, or at length 1.
+        at.intervals[length] =
+            length == 1 ? file_.places(at.token) : file_.narrow(interval(at.parent, length - 1), length - 1, at.token);
+        at.found |= 1U << length;
+    }
+    return at.intervals[length];
+}
+
+CorpusSource::Match CorpusSource::longest(std::uint32_t node) {
+    for (std::uint32_t length = nodes_[node].max_known; length >= kMinMatch; --length) {
+        const Interval& found = interval(node, length);
+        if (found.empty())
+            nodes_[node].max_known = length - 1;
+        else if (file_.has_follower(found, length))
+            return {.interval = found, .length = length};
+    }
+    return {};
+}
+
+Cursor CorpusSource::root(std::span<const TokenId> text) {
+    CHECK(text.size() == n_text_, "a text of {} tokens, {} were observed", text.size(), n_text_);
+    return nodes_[0].max_known > 0 ? 0 : kNowhere;
+}
+
+Cursor CorpusSource::advance(Cursor cursor, TokenId token) {
+    const Interval places = file_.places(token);
+    if (places.empty()) return kNowhere;
+    const auto parent = static_cast<std::uint32_t>(cursor);
+    Node node{.parent = parent, .token = token, .max_known = std::min(nodes_[parent].max_known + 1, kMaxMatch)};
+    node.intervals[1] = places;
+    node.found = 1U << 1;
+    nodes_.push_back(node);
+    return nodes_.size() - 1;
+}
+
+std::size_t CorpusSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
+                                  std::span<Proposal> out) {
+    const Match match = longest(static_cast<std::uint32_t>(cursor));
+    if (match.length == 0) return 0;
+    std::array<CorpusFile::Follower, CorpusFile::kMaxPlaces> followers;
+    const std::size_t n = file_.followers(match.interval, match.length, followers);
+    const auto end = followers.begin() + static_cast<std::ptrdiff_t>(n);
+    std::stable_sort(followers.begin(), end, [](const auto& a, const auto& b) { return a.share > b.share; });
+
+    const std::uint16_t bucket = length_bucket(match.length);
+    const auto n_places = static_cast<float>(match.interval.size());
+    const float certainty = n_places / (n_places + kDoubtOfBucket[bucket]);
+    static_assert(CorpusFile::kMaxPlaces <= kMaxCandidates);
+    std::array<Proposal, kMaxCandidates> found;
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto rank = static_cast<std::uint16_t>(std::min<std::size_t>(i, kRanks - 1));
+        // In a large store certainty may round to 1.
+        found[i] = {.token = followers[i].token,
+                    .probability = std::min(followers[i].share * certainty, 0.999F),
+                    .cell = static_cast<std::uint16_t>(bucket * kRanks + rank)};
+    }
+    return take_best({found.data(), n}, position, noise, out);
+}
+
+void CorpusSource::push_branches(const Branch& above, const Match& match, std::int64_t position,
+                                 const PathNoise& noise) {
+    std::array<CorpusFile::Follower, CorpusFile::kMaxPlaces> followers;
+    std::array<double, CorpusFile::kMaxPlaces> weights;
+    const std::size_t n = file_.followers(match.interval, match.length, followers);
+    // Shares of count, each weighted by its noise, of a whole to which documents' ends belong. Without noise the
+    // product along a path is the path's count over the root's.
+    double whole = 1.0;
+    for (std::size_t i = 0; i < n; ++i) {
+        const double share = followers[i].share;
+        weights[i] = share * std::exp(static_cast<double>(noise.gumbel(position, followers[i].token)));
+        whole += weights[i] - share;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+        branches_.push_back({.score = above.score * weights[i] / whole,
+                             .parent = above.parent,
+                             .token = followers[i].token,
+                             .depth = above.depth + 1,
+                             .parent_interval = match.interval});
+        std::push_heap(branches_.begin(), branches_.end(), LaterBranch{});
+    }
+}
+
+void CorpusSource::propose_shape(TokenTree& tree, const ShapeRequest& request) {
+    static const PathNoise no_noise;
+    const PathNoise& noise = request.noise != nullptr ? *request.noise : no_noise;
+    if (root(request.text) == kNowhere) return;
+    const Match match = longest(0);
+    if (match.length == 0) return;
+    const auto length = static_cast<std::int64_t>(request.text.size());
+    const auto max_depth = static_cast<std::uint32_t>(std::clamp<std::int64_t>(request.max_depth, 0, kShapeDepth));
+    branches_.clear();
+    if (max_depth > 0) push_branches({.score = 1.0, .parent = 0}, match, length, noise);
+    while (!branches_.empty() && tree.size() < request.budget && tree.size() <= kShapeTokens) {
+        std::pop_heap(branches_.begin(), branches_.end(), LaterBranch{});
+        Branch best = branches_.back();
+        branches_.pop_back();
+        best.parent = tree.add(best.parent, best.token);
+        if (best.depth == max_depth) continue;
+        const std::uint32_t matched = match.length + best.depth;
+        const Interval places = file_.narrow(best.parent_interval, matched - 1, best.token);
+        push_branches(best, {.interval = places, .length = matched}, length + best.depth, noise);
+    }
+}
+
+std::size_t CorpusSource::memory_bytes() const {
+    return nodes_.capacity() * sizeof(Node) + branches_.capacity() * sizeof(Branch);
+}
+
+}  // namespace slipstream::draft

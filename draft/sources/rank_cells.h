@@ -1,0 +1,31 @@
+// Cells of sources that know a probability: buckets of rank times buckets of probability, for calibration.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slipstream::draft {
+
+inline constexpr std::uint16_t kRankBuckets = 5;
+/// 0, 1, 2-3, 4-7, 8 and more.
+[[nodiscard]] constexpr std::uint16_t rank_bucket(std::size_t rank) {
+    std::uint16_t bucket = 0;
+    for (; rank > 0 && bucket + 1 < kRankBuckets; rank /= 2) ++bucket;
+    return bucket;
+}
+
+inline constexpr std::uint16_t kProbabilityBuckets = 5;
+/// From 1/2, 1/4, 1/16, 1/128 up, and below.
+[[nodiscard]] constexpr std::uint16_t probability_bucket(float probability) {
+    constexpr float borders[] = {0.5F, 0.25F, 0.0625F, 0.0078125F};
+    std::uint16_t bucket = 0;
+    for (const float border : borders) bucket = static_cast<std::uint16_t>(bucket + (probability < border ? 1 : 0));
+    return bucket;
+}
+
+inline constexpr std::uint16_t kRankProbabilityCells = kRankBuckets * kProbabilityBuckets;
+[[nodiscard]] constexpr std::uint16_t rank_probability_cell(std::size_t rank, float probability) {
+    return static_cast<std::uint16_t>(rank_bucket(rank) * kProbabilityBuckets + probability_bucket(probability));
+}
+
+}  // namespace slipstream::draft

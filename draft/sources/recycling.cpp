@@ -1,0 +1,197 @@
+#include "draft/sources/recycling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "draft/sources/best_proposals.h"
+#include "draft/sources/recycling_tree.h"
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr std::int32_t kNoToken = -1;
+// The least half above 0 and the greatest below 1: a candidate's probability lies between.
+constexpr float kLeastProbability = 0x1p-24F;
+constexpr float kGreatestProbability = 0x1.ffcp-1F;
+
+Half kept_probability(float p) {
+    return to_half(p > kLeastProbability ? std::min(p, kGreatestProbability) : kLeastProbability);  // NaN is the least
+}
+
+float sharpness(double temperature) {
+    return temperature > 0.0 ? static_cast<float>(1.0 / temperature) : 1.0F;
+}
+
+}  // namespace
+
+Recycling::Recycling(const RecyclingOptions& options) : options_(options), row_top_(kCandidates) {
+    CHECK(options.temperature >= 0.0, "temperature {}", options.temperature);
+    rows_.resize(static_cast<std::size_t>(options.vocab));
+    reset();
+}
+
+void Recycling::reset() {
+    Row empty{};
+    empty.tokens.fill(kNoToken);
+    std::ranges::fill(rows_, empty);
+}
+
+const Recycling::Row& Recycling::row(TokenId token) const {
+    CHECK(token >= 0 && token < options_.vocab, "token {} of {}", token, options_.vocab);
+    return rows_[static_cast<std::size_t>(token)];
+}
+
+void Recycling::observe(const Observation& observation) {
+    if (observation.tree == nullptr || observation.logits.empty()) return;
+    const TokenTree& tree = *observation.tree;
+    const ConstTensorView& logits = observation.logits;
+    CHECK(logits.rows() == tree.size() && logits.cols() == options_.vocab, "logits [{}, {}] of a tree of {} nodes",
+          logits.rows(), logits.cols(), tree.size());
+    for (std::int32_t node = 0; node < tree.size(); ++node)
+        learn(tree.token(node), {float_row(logits, node), static_cast<std::size_t>(logits.cols())});
+}
+
+void Recycling::learn(TokenId token, std::span<const float> logits) {
+    const std::span<const TopToken> top = row_top_.best(logits, kCandidates);
+    if (top.empty()) return;  // no numbers: the row stays as it was
+    CHECK(token >= 0 && token < options_.vocab, "token {} of {}", token, options_.vocab);
+    Row& row = rows_[static_cast<std::size_t>(token)];
+    row.tokens.fill(kNoToken);
+    const float scale = sharpness(options_.temperature);
+    const float greatest = top.front().logit;
+    const float normaliser = estimated_log_normaliser(logits, top, 1.0F / scale);
+    for (std::size_t i = 0; i < top.size(); ++i) {
+        row.tokens[i] = top[i].token;
+        row.probabilities[i] = kept_probability(std::exp((top[i].logit - greatest) * scale - normaliser));
+    }
+}
+
+Cursor Recycling::root(std::span<const TokenId> text) {
+    return static_cast<Cursor>(text.back());
+}
+
+Cursor Recycling::advance(Cursor, TokenId token) {
+    return static_cast<Cursor>(token);
+}
+
+std::size_t Recycling::propose(Cursor cursor, std::int64_t position, const PathNoise& noise, std::span<Proposal> out) {
+    const Row& candidates = row(static_cast<TokenId>(cursor));
+    std::array<Proposal, kCandidates> found;
+    std::size_t n = 0;
+    for (; n < kCandidates && candidates.tokens[n] != kNoToken; ++n)
+        found[n] = {.token = candidates.tokens[n], .probability = to_float(candidates.probabilities[n])};
+    if (noise.present()) {
+        n = take_best(std::span(found).first(n), position, noise, out);
+    } else {
+        n = std::min(n, out.size());
+        std::copy_n(found.begin(), n, out.begin());
+    }
+    for (std::size_t i = 0; i < n; ++i) out[i].cell = static_cast<std::uint16_t>(i);
+    return n;
+}
+
+void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
+    const auto root_position = static_cast<std::int64_t>(request.text.size()) - 1;
+    const PathNoise noise = request.noise != nullptr ? *request.noise : PathNoise();
+    std::array<std::int32_t, kRecyclingTree.size()> node_of{};  // of the static node; -1: its row had no such rank
+    // Children of one parent follow one another: one row is looked at a time.
+    std::array<Proposal, kCandidates> row_of_parent;
+    std::size_t n_in_row = 0;
+    std::int32_t last_parent = -1;
+    for (std::size_t at = 1; at < kRecyclingTree.size(); ++at) {
+        const StaticNode place = kRecyclingTree[at];
+        const std::int32_t above = node_of[static_cast<std::size_t>(place.parent)];
+        node_of[at] = -1;
+        if (above < 0 || tree.depth(above) >= request.max_depth) continue;
+        if (tree.size() >= request.budget) return;
+        if (place.parent != last_parent)
+            n_in_row = propose(static_cast<Cursor>(tree.token(above)), root_position + tree.depth(above) + 1, noise,
+                               row_of_parent);
+        last_parent = place.parent;
+        const auto rank = static_cast<std::size_t>(place.rank);
+        if (rank < n_in_row) node_of[at] = tree.add(above, row_of_parent[rank].token);
+    }
+}
+
+std::size_t Recycling::memory_bytes() const {
+    return rows_.size() * sizeof(Row);
+}
+
+void Recycling::save(TableWriter& out) const {
+    std::vector<std::uint32_t> tokens;         // of the rows that follow
+    std::vector<std::int32_t> candidates;      // [n_rows, k]
+    std::vector<std::uint32_t> probabilities;  // [n_rows, k / 2], two halves a word, the first one low
+    for (std::size_t token = 0; token < rows_.size(); ++token) {
+        const Row& row = rows_[token];
+        if (row.tokens[0] == kNoToken) continue;
+        tokens.push_back(static_cast<std::uint32_t>(token));
+        candidates.insert(candidates.end(), row.tokens.begin(), row.tokens.end());
+        for (std::size_t i = 0; i < kCandidates; i += 2)
+            probabilities.push_back(row.probabilities[i].bits |
+                                    static_cast<std::uint32_t>(row.probabilities[i + 1].bits) << 16);
+    }
+    if (tokens.empty()) return;
+    out.u64(static_cast<std::uint64_t>(options_.vocab));
+    out.u32(kCandidates);
+    out.f32(sharpness(options_.temperature));
+    out.u32s(tokens);
+    out.i32s(candidates);
+    out.u32s(probabilities);
+}
+
+void Recycling::load(TableReader& in) {
+    const std::uint64_t vocab = in.u64();
+    const std::uint32_t k = in.u32();
+    const float saved_sharpness = in.f32();
+    const std::span<const std::uint32_t> tokens = in.u32s();
+    const std::span<const std::int32_t> candidates = in.i32s();
+    const std::span<const std::uint32_t> probabilities = in.u32s();
+    in.finish();
+    if (vocab != static_cast<std::uint64_t>(options_.vocab) || k != kCandidates)
+        in.fail(fmt::format("{} candidates each of {} tokens, not {} of {}", k, vocab, kCandidates, options_.vocab));
+    if (candidates.size() != tokens.size() * kCandidates || 2 * probabilities.size() != candidates.size())
+        in.fail(fmt::format("{} rows, {} candidates, {} probabilities", tokens.size(), candidates.size(),
+                            2 * probabilities.size()));
+    if (!(saved_sharpness > 0.0F) || !std::isfinite(saved_sharpness))
+        in.fail(fmt::format("made at a temperature of 1 / {}", saved_sharpness));
+    const float power = sharpness(options_.temperature) / saved_sharpness;
+
+    Row empty{};
+    empty.tokens.fill(kNoToken);
+    std::vector<Row> rows(rows_.size(), empty);
+    for (std::size_t r = 0; r < tokens.size(); ++r) {
+        if (tokens[r] >= vocab || (r > 0 && tokens[r] <= tokens[r - 1]))
+            in.fail(fmt::format("row {} is of token {}", r, tokens[r]));
+        Row& row = rows[tokens[r]];
+        std::array<float, kCandidates> p{};
+        float mass = 0.0F;
+        std::size_t n = 0;
+        for (std::size_t i = 0; i < kCandidates; ++i) {
+            const std::int32_t token = candidates[r * kCandidates + i];
+            const std::uint32_t word = probabilities[(r * kCandidates + i) / 2];
+            if (token == kNoToken) continue;
+            p[i] = to_float(Half{static_cast<std::uint16_t>(word >> (16 * (i % 2)))});
+            const bool repeats = std::find(row.tokens.begin(), row.tokens.end(), token) != row.tokens.end();
+            if (token < 0 || token >= options_.vocab || n != i || repeats || !(p[i] > 0.0F && p[i] < 1.0F))
+                in.fail(fmt::format("candidate {} of token {} is {} with probability {}", i, tokens[r], token, p[i]));
+            row.tokens[n++] = token;
+            mass += p[i];
+        }
+        if (n == 0) in.fail(fmt::format("the row of token {} is empty", tokens[r]));
+        // p^power, relative to the greatest, so that nothing underflows together.
+        const float greatest = *std::ranges::max_element(p);
+        std::array<float, kCandidates> sharpened{};
+        float sum = 0.0F;
+        for (std::size_t i = 0; i < n; ++i) sum += sharpened[i] = std::pow(p[i] / greatest, power);
+        for (std::size_t i = 0; i < n; ++i)
+            row.probabilities[i] = kept_probability(power == 1.0F ? p[i] : mass * sharpened[i] / sum);
+    }
+    rows_ = std::move(rows);
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,70 @@
+// Token Recycling (Luo et al. 2024, arXiv 2408.08696): a matrix of the eight best next tokens that the target itself
+// named, last seen, after each token. Every node of a verified tree teaches, accepted or not; in the order of the
+// nodes, so that the last occurrence of a token in a tree wins (the paper's ablation finds that best; its code leaves
+// the order to chance). The prompt gives no logits and teaches nothing.
+//
+// Its own tree is the paper's static one (appendix; papers' table of rank paths): 80 nodes below the root, filled layer
+// by layer. Deviations: a row that was never filled gives no children (the authors draft token 0 there), and with noise
+// a row's candidates are ranked by log p + gumbel before the tree's ranks are dealt out. For that the matrix keeps the
+// candidates' probabilities at the target's temperature beside them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "draft/logit_row.h"
+#include "draft/source.h"
+#include "kernels/base/float16.h"
+
+namespace slipstream::draft {
+
+struct RecyclingOptions {
+    std::int64_t vocab = 0;
+    double temperature = 0.0;  // of the target; 0 (greedy) keeps probabilities as at 1
+};
+
+class Recycling final : public Source {
+public:
+    /// Candidates of a token (k of the paper).
+    static constexpr std::size_t kCandidates = 8;
+
+    explicit Recycling(const RecyclingOptions& options);
+
+    [[nodiscard]] std::string_view name() const override { return "recycling"; }
+    /// A cell is the rank in the row.
+    [[nodiscard]] std::uint16_t n_cells() const override { return kCandidates; }
+    /// Learns from logits [tree size, vocab], where there are any.
+    void observe(const Observation& observation) override;
+    void reset() override;
+
+    /// A cursor is the last token of its path.
+    [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
+    [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
+    [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
+                                      std::span<Proposal> out) override;
+    void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
+
+    [[nodiscard]] std::size_t memory_bytes() const override;
+
+    /// The rows that are not empty, and the temperature that they were made at.
+    void save(TableWriter& out) const override;
+    /// Where the temperature was another one, a row keeps its mass and is sharpened within.
+    void load(TableReader& in) override;
+
+private:
+    struct Row {
+        std::array<TokenId, kCandidates> tokens;      // best first; -1 behind the last, all -1: empty
+        std::array<Half, kCandidates> probabilities;  // > 0 where there is a token
+    };
+
+    void learn(TokenId token, std::span<const float> logits);
+    [[nodiscard]] const Row& row(TokenId token) const;
+
+    RecyclingOptions options_;
+    std::vector<Row> rows_;  // [vocab]
+    RowTop row_top_;
+};
+
+}  // namespace slipstream::draft

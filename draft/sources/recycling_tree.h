@@ -1,0 +1,64 @@
+// The static tree of Token Recycling (Luo et al. 2024, arXiv 2408.08696, appendix; the released program's template
+// 2.2.2): 80 nodes below the root, at most 6 deep. A node stands for a path of ranks; its children always have the
+// ranks from 0 up.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace slipstream::draft {
+
+/// A node of the tree: below node `parent`, with the candidate of that rank.
+struct StaticNode {
+    std::int16_t parent = -1;
+    std::int16_t rank = -1;
+};
+
+namespace recycling_detail {
+
+struct Children {
+    std::string_view path;  // ranks from the root down, a digit each
+    std::int16_t n;
+};
+
+inline constexpr Children kChildren[] = {
+    {"", 8},     {"0", 8},    {"1", 4},    {"2", 3},    {"3", 2},     {"4", 1},     {"5", 1},
+    {"6", 1},    {"7", 1},    {"00", 8},   {"01", 3},   {"02", 2},    {"03", 1},    {"04", 1},
+    {"05", 1},   {"06", 1},   {"07", 1},   {"10", 2},   {"11", 1},    {"20", 1},    {"30", 1},
+    {"40", 1},   {"50", 1},   {"000", 5},  {"001", 2},  {"002", 1},   {"003", 1},   {"004", 1},
+    {"010", 1},  {"020", 1},  {"100", 1},  {"200", 1},  {"300", 1},   {"0000", 3},  {"0001", 1},
+    {"0002", 1}, {"0010", 1}, {"0100", 1}, {"1000", 1}, {"00000", 2}, {"00010", 1},
+};
+
+constexpr std::size_t n_static_nodes() {
+    std::size_t n = 1;
+    for (const Children& children : kChildren) n += static_cast<std::size_t>(children.n);
+    return n;
+}
+
+// Layer by layer: the lists above stand in that order, so a parent's node is there when its children come.
+constexpr auto make_static_tree() {
+    std::array<StaticNode, n_static_nodes()> tree{};
+    std::size_t n = 1;
+    for (const Children& children : kChildren) {
+        std::int16_t parent = 0;
+        for (const char digit : children.path) {
+            const auto rank = static_cast<std::int16_t>(digit - '0');
+            std::size_t node = static_cast<std::size_t>(parent) + 1;
+            while (tree[node].parent != parent || tree[node].rank != rank) ++node;
+            parent = static_cast<std::int16_t>(node);
+        }
+        for (std::int16_t rank = 0; rank < children.n; ++rank) tree[n++] = {parent, rank};
+    }
+    return tree;
+}
+
+}  // namespace recycling_detail
+
+/// Node 0 is the root; parents stand before children, layers one after the other.
+inline constexpr auto kRecyclingTree = recycling_detail::make_static_tree();
+static_assert(kRecyclingTree.size() == 81);
+
+}  // namespace slipstream::draft

@@ -1,0 +1,108 @@
+#include "draft/tables/model_fingerprint.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <xxhash.h>
+
+#include "offload/mapped_file.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr std::size_t kSampleBytes = 64;
+
+// A chain of XXH3-64, each link seeded with the one before; lengths count, so that neighbours cannot trade bytes.
+class Digest {
+public:
+    void bytes(std::span<const std::byte> data) {
+        number(data.size());
+        state_ = XXH3_64bits_withSeed(data.data(), data.size(), state_);
+    }
+    void text(std::string_view value) { bytes(std::as_bytes(std::span(value.data(), value.size()))); }
+    template <typename T>
+    void number(T value) {
+        static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
+        state_ = XXH3_64bits_withSeed(&value, sizeof(value), state_);
+    }
+    template <typename T>
+    void numbers(const std::vector<T>& values) {
+        bytes(std::as_bytes(std::span(values)));
+    }
+    [[nodiscard]] std::uint64_t value() const { return state_; }
+
+private:
+    std::uint64_t state_ = 0;
+};
+
+void add_config(Digest& digest, const ModelConfig& config) {
+    digest.number(config.architecture);
+    for (const std::int64_t size : {config.d_model, config.d_ff, config.n_layers, config.n_q_heads, config.n_kv_heads,
+                                    config.head_dim, config.vocab, config.n_rotated})
+        digest.number(size);
+    digest.number(config.rms_eps);
+    digest.number(config.rope_theta);
+    digest.number(config.rope_layout);
+    const RopeScaling& scaling = config.rope_scaling;
+    digest.number(scaling.kind);
+    for (const double value : {scaling.factor, static_cast<double>(scaling.original_context), scaling.low_freq_factor,
+                               scaling.high_freq_factor, scaling.beta_fast, scaling.beta_slow,
+                               scaling.attention_factor.value_or(0.0), scaling.mscale, scaling.mscale_all_dim})
+        digest.number(value);
+    digest.numbers(scaling.short_factors);
+    digest.numbers(scaling.long_factors);
+    digest.numbers(scaling.frequency_divisors);
+    digest.numbers(config.layer_window);
+}
+
+void add_vocabulary(Digest& digest, const TokenizerSource& source) {
+    if (source.gguf) {
+        digest.text(source.gguf->model);
+        digest.text(source.gguf->pre_tokenizer);
+        for (const std::string& token : source.gguf->tokens) digest.text(token);
+        digest.numbers(source.gguf->scores);
+        for (const std::string& merge : source.gguf->merges) digest.text(merge);
+    }
+    for (const auto& path : {source.sentencepiece_model, source.tokenizer_json, source.vocab_json, source.merges_txt})
+        if (!path.empty()) digest.bytes(MappedFile(path).bytes());
+}
+
+void add_sample(Digest& digest, const FileTensor& tensor) {
+    digest.text(tensor.name);
+    digest.text(tensor.type_name);
+    digest.numbers(tensor.shape);
+    digest.number(tensor.bytes);
+    const auto* data = static_cast<const std::byte*>(tensor.view.data);
+    if (data == nullptr) return;  // a type that is not computed on
+    const std::size_t n = std::min(kSampleBytes, tensor.bytes);
+    for (const std::size_t begin : {std::size_t{0}, (tensor.bytes - n) / 2, tensor.bytes - n})
+        digest.bytes({data + begin, n});
+}
+
+}  // namespace
+
+std::uint64_t model_fingerprint(const ModelFiles& files) {
+    Digest digest;
+    add_config(digest, files.config());
+    add_vocabulary(digest, files.tokenizer_source());
+    for (const FileTensor& tensor : files.tensors()) add_sample(digest, tensor);
+    return digest.value();
+}
+
+std::uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer) {
+    Digest digest;
+    const std::int64_t n = tokenizer.vocab_size();
+    digest.number(n);
+    for (std::int64_t id = 0; id < n; ++id) {
+        digest.text(tokenizer.piece(static_cast<TokenId>(id)));
+        digest.number(tokenizer.token_kind(static_cast<TokenId>(id)));
+    }
+    return digest.value();
+}
+
+}  // namespace slipstream::draft

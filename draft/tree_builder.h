@@ -1,0 +1,146 @@
+// The merged tree: one best-first search over what all sources propose, under one budget (design section 6).
+//
+// A node's score is the product of the acceptances estimated along its path, that is the probability that a pass
+// commits it. Nodes are taken by falling score; the children of a node that was taken are asked for from every source,
+// merged where they carry the same token (calibration.h), and compete for the next place. Where there is noise, a
+// child's estimate is the probability that log p + gumbel makes it the target's choice. Taken in this order, every
+// beginning of the list is a tree, so its best length is simply where expected tokens over time is greatest.
+//
+// A draft model is asked in batches: for those nodes of the tree where its word is worth most, as long as that is worth
+// its time; then the search begins again with what is known by now. (Best-first trees of a draft model under one
+// budget: SpecExec, Svirschevski et al. 2024, arXiv 2406.02532; Sequoia, Chen et al. 2024, arXiv 2402.12374.)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "draft/batch_source.h"
+#include "draft/calibration.h"
+#include "draft/pass_times.h"
+#include "draft/source.h"
+
+namespace slipstream::draft {
+
+struct BuildRequest {
+    std::span<const TokenId> text;  // all committed tokens, the tree's root last
+    std::int64_t budget = 1;        // most nodes, node 0 included
+    std::int64_t max_depth = 0;
+    const PathNoise* noise = nullptr;
+    const PassTimes* times = nullptr;  // null: fill the budget, whatever it costs
+};
+
+/// What became of a tree.
+struct BuildOutcome {
+    std::span<const std::int32_t> accepted{};  // nodes of the tree, node 0 first
+    std::span<const TokenId> came{};           // the target's token behind each of them
+    ConstTensorView logits{};                  // [tree size, vocab], may be empty
+    double temperature = 0.0;                  // of the target
+};
+
+/// What was offered and accepted of one source's guesses, of all trees so far.
+struct GuessCounts {
+    std::int64_t offered = 0;  // nodes whose parent was accepted
+    std::int64_t accepted = 0;
+};
+
+class TreeBuilder {
+public:
+    /// Sources are named by their place, `model` (may be null) last. They outlive the builder. Token ids in [0, vocab).
+    TreeBuilder(std::vector<Source*> sources, BatchSource* model, std::int64_t vocab);
+
+    /// Seconds of each table source's proposals, of the draft model's at last, in all trees so far; tables are timed in
+    /// one tree of eight, for the clock would cost as much as they do.
+    [[nodiscard]] std::span<const double> seconds() const { return seconds_; }
+
+    /// Grows `tree` (node 0 only). Returns the tokens that its pass is expected to commit.
+    double grow(TokenTree& tree, const BuildRequest& request);
+    /// Learns from the walk over the tree that was grown last.
+    void learn(const BuildOutcome& outcome);
+    /// The nodes of expanded_tree() that the accepted nodes of the tree grown last stand for, as far as it has them.
+    [[nodiscard]] std::span<const std::int32_t> expanded_path(std::span<const std::int32_t> accepted);
+    /// What the draft model was asked about: holds every node of the grown tree.
+    [[nodiscard]] const TokenTree& expanded_tree() const { return arena_; }
+
+    [[nodiscard]] std::span<const GuessCounts> counts() const { return counts_; }
+    [[nodiscard]] Calibration& calibration() { return calibration_; }
+    [[nodiscard]] const Calibration& calibration() const { return calibration_; }
+    void reset();
+
+private:
+    struct Node {
+        std::int32_t first_candidate = -1;  // -1: not asked for yet
+        std::int32_t n_candidates = 0;
+        bool asked_model = false;
+        float score = 0.0F;
+        float covered = 0.0F;     // sum of estimates of its children in the tree
+        std::int32_t above = -1;  // the candidate that it is
+    };
+    struct Candidate {
+        TokenId token = 0;
+        std::int32_t node = -1;  // in the arena, once taken
+        float merged = 0.0F;     // probability, the noise unknown
+        float reckoned = 0.0F;   // from that and the noise
+        float estimate = 0.0F;   // of being accepted, given its parent is
+        std::uint32_t first_input = 0;
+        std::uint32_t n_inputs = 0;
+        bool by_model = false;  // a model named it
+    };
+    struct Offer {  // a candidate that waits for its turn
+        float score;
+        std::int32_t candidate;
+        std::int32_t parent;
+    };
+    struct Word {  // of one source, before candidates are put together
+        std::uint32_t slot;
+        Calibration::Input input;
+    };
+
+    void begin(const BuildRequest& request);
+    [[nodiscard]] std::int32_t make_node(std::int32_t parent, TokenId token);
+    void ask(std::int32_t node, const BuildRequest& request);
+    void hear(std::uint16_t source, std::span<const Proposal> proposals);
+    void hear_silence(std::size_t n_named_by_tables, std::span<const Word> by_model);
+    static void reckon_by_tables(Candidate& candidate, std::int64_t position, const PathNoise& noise);
+    static void reckon_by_model(std::span<Candidate> candidates, std::int64_t position, const PathNoise& noise);
+    void estimate(std::span<Candidate> candidates, std::int64_t position, const PathNoise& noise, bool by_model) const;
+    void search(const BuildRequest& request);
+    void offer_children(std::int32_t node, const BuildRequest& request);
+    [[nodiscard]] std::size_t best_length(const BuildRequest& request) const;
+    [[nodiscard]] bool ask_model(const BuildRequest& request);
+    [[nodiscard]] std::span<Candidate> candidates_of(std::int32_t node);
+    void learn_node(std::int32_t node, TokenId came, const float* logits, double temperature);
+    [[nodiscard]] std::size_t n_sources() const { return sources_.size() + (model_ != nullptr ? 1 : 0); }
+
+    std::vector<Source*> sources_;
+    BatchSource* model_;
+    Calibration calibration_;
+    std::vector<GuessCounts> counts_;
+    std::vector<double> seconds_;
+    std::int64_t n_trees_ = 0;
+
+    TokenTree arena_;              // every node that was ever taken for this tree
+    std::vector<Node> nodes_;      // of the arena
+    std::vector<Cursor> cursors_;  // [arena][sources_]
+    std::vector<Candidate> candidates_;
+    std::vector<Calibration::Input> inputs_;
+    std::vector<std::int32_t> taken_;    // arena nodes by falling score, node 0 first
+    std::vector<double> expected_;       // [taken]: tokens that the tree so far is expected to commit
+    std::vector<Offer> offers_;          // a heap
+    std::vector<std::int32_t> in_tree_;  // [grown tree]: the arena node of each
+    std::vector<Word> words_;
+    std::vector<TokenId> slot_tokens_;
+    std::vector<std::uint8_t> named_;   // [slots]: by the model
+    std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
+    std::uint16_t silent_cell_;         // of the model: what it did not name
+    std::vector<std::int32_t> batch_;
+    std::vector<std::int32_t> tree_place_;  // [arena]: the node's place in the grown tree; -1: none
+    std::vector<std::int32_t> path_;
+    std::int64_t n_asked_ = 0;    // nodes of this tree that the model was asked about
+    bool noisy_ = false;          // this tree's request
+    float usual_cutoff_ = 1e-3F;  // the score of the last node taken, of late
+    float model_gain_ = 0.5F;
+};
+
+}  // namespace slipstream::draft

@@ -1,0 +1,98 @@
+#include "draft/draft_vocabulary.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/error_text.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/safetensors_writer.h"
+#include "tests/support/temp_folder.h"
+
+namespace slipstream::draft {
+namespace {
+
+using testing::HasSubstr;
+
+// A tiny Llama in GGUF with `n` tokens "t0", "t1", ..., of which `changed` (where it is one) is spelled otherwise.
+GgufWriter gguf_with(int n, int changed = -1) {
+    GgufWriter writer = tiny_llama_gguf();
+    std::vector<GgufBytes> tokens, scores, types;
+    for (int i = 0; i < n; ++i) {
+        tokens.push_back(gguf_string(i == changed ? "other" : fmt::format("t{}", i)));
+        scores.push_back(gguf_scalar(-static_cast<float>(i)));
+        types.push_back(gguf_scalar<std::int32_t>(i == 0 ? 2 : i < 3 ? 3 : 1));
+    }
+    writer.set("tokenizer.ggml.tokens", gguf_array(tokens)).set("tokenizer.ggml.scores", gguf_array(scores));
+    writer.set("tokenizer.ggml.token_type", gguf_array(types));
+    writer.floats("token_embd.weight", {n, 8}).floats("output.weight", {n, 8}, 2);
+    return writer;
+}
+
+class DraftVocabulary : public testing::Test {
+protected:
+    std::string difference(const GgufWriter& target, const GgufWriter& draft) {
+        const auto a = ModelFiles::open(folder_.write("target.gguf", target.bytes()));
+        const auto b = ModelFiles::open(folder_.write("draft.gguf", draft.bytes()));
+        return error_text<RequestError>([&] { check_draft_vocabulary(*a, *b); });
+    }
+    // A directory of a byte-level tokenizer.
+    std::unique_ptr<ModelFiles> directory(const std::string& name, std::string_view tokenizer_json) {
+        std::filesystem::create_directory(folder_.path() / name);
+        static_cast<void>(folder_.write(name + "/config.json", kTinyLlamaConfig));
+        static_cast<void>(folder_.write(name + "/model.safetensors", tiny_llama_safetensors().bytes()));
+        static_cast<void>(folder_.write(name + "/tokenizer.json", tokenizer_json));
+        return ModelFiles::open(folder_.path() / name);
+    }
+    TempFolder folder_;
+};
+
+TEST_F(DraftVocabulary, TheBundledPairSharesOne) {
+    const std::filesystem::path pair = SLIPSTREAM_SOURCE_DIR "/tools/demo_model";
+    const auto target = ModelFiles::open(pair / "target");
+    const auto draft = ModelFiles::open(pair / "draft");
+    EXPECT_NO_THROW(check_draft_vocabulary(*target, *draft));
+    const auto other = ModelFiles::open(folder_.write("tiny.gguf", gguf_with(10).bytes()));
+    EXPECT_THAT(error_text<RequestError>([&] { check_draft_vocabulary(*target, *other); }),
+                HasSubstr("the draft model does not share the target's vocabulary: token 0 is 't0' there and '<unk>'"));
+}
+
+TEST_F(DraftVocabulary, TheFirstDifferenceIsNamed) {
+    EXPECT_EQ(difference(gguf_with(10), gguf_with(10)), "nothing thrown");
+    EXPECT_THAT(difference(gguf_with(10), gguf_with(10, 7)),
+                HasSubstr("token 7 is 'other' there and 't7' in the target"));
+    EXPECT_THAT(difference(gguf_with(10), gguf_with(10).set<std::uint32_t>("tokenizer.ggml.bos_token_id", 0)),
+                HasSubstr("the beginning of a text is token 0 there and 1 in the target"));
+    EXPECT_THAT(difference(gguf_with(10), gguf_with(10).set<std::uint32_t>("tokenizer.ggml.eos_token_id", 0)),
+                HasSubstr("its end tokens are [0] and the target's [2]"));
+}
+
+TEST_F(DraftVocabulary, OneMayBePadded) {
+    EXPECT_EQ(difference(gguf_with(10), gguf_with(138)), "nothing thrown");
+    EXPECT_EQ(difference(gguf_with(138), gguf_with(10)), "nothing thrown");
+    EXPECT_THAT(difference(gguf_with(10), gguf_with(139)),
+                HasSubstr("it has 139 tokens and the target 10, more than 128"));
+}
+
+TEST_F(DraftVocabulary, KindsThatAreNotServedAreComparedAsTheFilesListThem) {
+    const auto byte_level = [](int changed) { return gguf_with(10, changed).set("tokenizer.ggml.model", "gpt2"); };
+    EXPECT_EQ(difference(byte_level(-1), byte_level(-1)), "nothing thrown");
+    EXPECT_THAT(difference(byte_level(-1), byte_level(4)), HasSubstr("token 4 is 'other' there and 't4'"));
+    EXPECT_THAT(difference(byte_level(-1), gguf_with(10).set("tokenizer.ggml.model", "bert")),
+                HasSubstr("its tokenizer is 'bert' and the target's 'gpt2'"));
+    EXPECT_THAT(difference(gguf_with(10), byte_level(-1)),
+                HasSubstr("the tokenizer of the target is SentencePiece BPE"));
+}
+
+TEST_F(DraftVocabulary, DirectoriesOfUnservedKindsNeedEqualFiles) {
+    const auto a = directory("a", R"({"model":{"type":"BPE","vocab":{"a":0}}})");
+    const auto b = directory("b", R"({"model":{"type":"BPE","vocab":{"a":0}}})");
+    const auto c = directory("c", R"({"model":{"type":"BPE","vocab":{"b":0}}})");
+    EXPECT_NO_THROW(check_draft_vocabulary(*a, *b));
+    EXPECT_THAT(error_text<RequestError>([&] { check_draft_vocabulary(*a, *c); }), HasSubstr("cannot be told"));
+}
+
+}  // namespace
+}  // namespace slipstream::draft

@@ -1,0 +1,126 @@
+// The mixed tree of N-Grammys against rows put together by hand.
+#include "draft/shapes/ngrammys_shape.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/draft/changing_text.h"
+#include "tests/draft/toy_ngrams.h"
+
+namespace slipstream::draft {
+namespace {
+
+using Path = std::vector<TokenId>;
+
+/// All root paths of a tree, node 0 left out.
+std::set<Path> paths_of(const TokenTree& tree) {
+    std::set<Path> paths;
+    for (std::int32_t leaf = 1; leaf < tree.size(); ++leaf) {
+        Path path;
+        for (std::int32_t node = leaf; node > 0; node = tree.parent(node)) path.insert(path.begin(), tree.token(node));
+        paths.insert(path);
+    }
+    return paths;
+}
+
+TEST(NgrammysShape, ContextRowsComeFirstThenExtendedBigrams) {
+    // After 5: 1 2 twice, 3 4 once (later). The bigrams of 5 begin with 1 (extended by 2, so a row that is there),
+    // 7, 8.
+    BigramTable table{.vocab = 10, .k = 3};
+    table.tokens.assign(30, -1);
+    table.log_p.resize(30);
+    const auto row = [&](std::size_t token, const std::vector<std::int32_t>& candidates) {
+        for (std::size_t i = 0; i < candidates.size(); ++i) {
+            table.tokens[3 * token + i] = candidates[i];
+            table.log_p[3 * token + i] = to_half(-1.0F - static_cast<float>(i));
+        }
+    };
+    row(5, {1, 7, 8});
+    row(1, {2, 9});
+    row(7, {0});
+    row(8, {3});
+    const BigramRows bigrams(table, 0.0, 3);
+    ContextNgramIndex index({});
+    const Path text = {5, 1, 2, 5, 1, 2, 5, 3, 4, 5};
+    index.observe({.text = text, .n_new = std::ssize(text)});
+    const auto grown = [&](std::int64_t rows, std::int64_t budget, const BigramRows* table_or_null) {
+        NgrammysShape shape({.rows = rows, .row_tokens = 2});
+        TokenTree tree;
+        tree.reset(5);
+        shape.grow(tree, {.text = text, .budget = budget, .max_depth = 9}, index, table_or_null);
+        return tree;
+    };
+    EXPECT_EQ(paths_of(grown(10, 50, nullptr)), (std::set<Path>{{1}, {1, 2}, {3}, {3, 4}}));
+    EXPECT_EQ(paths_of(grown(3, 50, &bigrams)), (std::set<Path>{{1}, {1, 2}, {3}, {3, 4}, {7}, {7, 0}}))
+        << "the bigram row 1 2 is there already and does not count";
+    EXPECT_EQ(paths_of(grown(4, 50, &bigrams)), (std::set<Path>{{1}, {1, 2}, {3}, {3, 4}, {7}, {7, 0}, {8}, {8, 3}}));
+    EXPECT_EQ(paths_of(grown(1, 50, &bigrams)), (std::set<Path>{{1}, {1, 2}}));
+    EXPECT_EQ(paths_of(grown(4, 4, &bigrams)), (std::set<Path>{{1}, {1, 2}, {3}})) << "later rows are cut";
+    EXPECT_EQ(grown(4, 1, &bigrams).size(), 1);
+}
+
+TEST(NgrammysShape, KeepsToBudgetDepthAndTheNumberOfRows) {
+    std::mt19937 random(21);
+    const BigramRows bigrams(toy_bigrams(8, 4, 3), 0.9, 4);
+    ContextNgramIndex index({});
+    Path text;
+    for (int round = 0; round < 300; ++round) {
+        const std::size_t n = 1 + random() % 4;
+        for (std::size_t i = 0; i < n; ++i) text.push_back(static_cast<TokenId>(random() % 8));
+        index.observe({.text = text, .n_new = static_cast<std::int64_t>(n)});
+        const PathNoise noise = round % 2 == 0 ? PathNoise() : PathNoise(static_cast<std::uint64_t>(round));
+        const NgrammysOptions options{.rows = 1 + static_cast<std::int64_t>(random() % 6),
+                                      .row_tokens = 1 + static_cast<std::int64_t>(random() % 5)};
+        const ShapeRequest request{.text = text,
+                                   .budget = 1 + static_cast<std::int64_t>(random() % 30),
+                                   .max_depth = static_cast<std::int64_t>(random() % 7),
+                                   .noise = &noise};
+        NgrammysShape shape(options);
+        TokenTree tree;
+        tree.reset(text.back());
+        shape.grow(tree, request, index, &bigrams);
+        expect_within(tree, request);
+        std::int32_t n_leaves = 0;
+        const std::int64_t w = std::min(options.row_tokens, request.max_depth);
+        for (std::int32_t node = 1; node < tree.size(); ++node) {
+            EXPECT_LE(tree.depth(node), w);
+            n_leaves += std::ranges::count(tree.parents(), node) == 0 ? 1 : 0;
+        }
+        EXPECT_LE(n_leaves, options.rows);
+        // Where the text says nothing, the bigrams do.
+        EXPECT_TRUE(request.budget == 1 || w == 0 || text.back() == 7 || tree.size() > 1);
+    }
+}
+
+TEST(NgrammysShape, NoisePutsTheRowFirstWhoseBeginningItFavours) {
+    ContextNgramIndex index({});
+    // After 5 every token of 0..3 followed: 0 four times, the others once.
+    const Path text = {5, 0, 5, 0, 5, 0, 5, 0, 5, 1, 5, 2, 5, 3, 5};
+    index.observe({.text = text, .n_new = std::ssize(text)});
+    const float counts[] = {4, 1, 1, 1};
+    std::map<TokenId, int> n_first;
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+        const PathNoise noise(seed);
+        NgrammysShape shape({.rows = 1, .row_tokens = 1});
+        TokenTree tree;
+        tree.reset(5);
+        shape.grow(tree, {.text = text, .budget = 50, .max_depth = 9, .noise = &noise}, index, nullptr);
+        ASSERT_EQ(tree.size(), 2);
+        TokenId expected = 0;
+        for (TokenId token = 1; token < 4; ++token)
+            if (noise.rank(counts[token] / 8, std::ssize(text), token) >
+                noise.rank(counts[expected] / 8, std::ssize(text), expected))
+                expected = token;
+        EXPECT_EQ(tree.token(1), expected) << "seed " << seed;
+        ++n_first[tree.token(1)];
+    }
+    EXPECT_GT(n_first.size(), 2U);
+}
+
+}  // namespace
+}  // namespace slipstream::draft
