@@ -13,7 +13,9 @@ namespace {
 constexpr float kTrust = 4.0F;     // guesses that the source's own word is worth
 constexpr float kMemory = 256.0F;  // expected hits after which a cell begins to forget
 constexpr float kMaxRatio = 12.0F;
-constexpr float kLargest = 1e4F;  // that any number of a file may be
+constexpr float kMostHits = kMaxRatio * kMemory;  // more say no more
+constexpr float kMaxWeight = 2.0F;
+constexpr float kMaxBias = 16.0F;
 constexpr float kWeightRate = 0.004F;
 // Log-odds of a token of which nothing is known: what agreement is measured from.
 constexpr float kUnknown = -6.0F;
@@ -69,17 +71,17 @@ void Calibration::learn(std::span<const Input> inputs, float merged, float truth
     const float error = truth - merged;
     for (const Input& input : inputs) {
         weights[input.source] =
-            std::clamp(weights[input.source] + kWeightRate * error * (input.log_odds - kUnknown), 0.0F, 2.0F);
+            std::clamp(weights[input.source] + kWeightRate * error * (input.log_odds - kUnknown), 0.0F, kMaxWeight);
         Cell& cell = cells_[first_cell_[input.source] + input.cell];
         count(cell, input.probability, truth);
     }
-    weights.back() += kBiasRate * error;
+    weights.back() = std::clamp(weights.back() + kBiasRate * error, -kMaxBias, kMaxBias);
 }
 
 void Calibration::count(Cell& cell, float expected, float hit) {
     cell.hits += hit;
     cell.expected += expected;
-    if (cell.expected > kMemory) {
+    if (cell.expected > kMemory || cell.hits > kMostHits) {
         cell.hits *= 0.5F;
         cell.expected *= 0.5F;
     }
@@ -119,9 +121,13 @@ std::vector<float> Calibration::state() const {
 bool Calibration::restore(std::span<const float> state) {
     const std::size_t n_counts = 2 * (cells_.size() + estimates_.size());
     if (state.size() != n_counts + weights_.size() * weights_.front().size()) return false;
+    const auto within = [&](std::size_t i) {  // what learning can have come to; NaN is not
+        if (i < n_counts) return state[i] >= 0.0F && state[i] <= kMostHits;
+        const bool is_bias = (i - n_counts + 1) % weights_.front().size() == 0;
+        return is_bias ? std::abs(state[i]) <= kMaxBias : state[i] >= 0.0F && state[i] <= kMaxWeight;
+    };
     for (std::size_t i = 0; i < state.size(); ++i)
-        if (!std::isfinite(state[i]) || std::abs(state[i]) > kLargest || (i < n_counts && state[i] < 0.0F))
-            return false;
+        if (!within(i)) return false;
     auto next = state.begin();
     const auto take = [&next](std::span<Cell> cells) {
         for (Cell& cell : cells) {

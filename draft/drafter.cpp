@@ -27,6 +27,7 @@ constexpr std::int64_t kDefaultGamma = 6;  // until there is something to adapt 
 constexpr std::int64_t kLongestChain = 32;
 constexpr std::int64_t kChainSearch = 64;  // nodes looked at for the likeliest path
 constexpr double kFirstAcceptance = 0.6;   // of a chain's guesses
+constexpr double kNoticed = 0.02;          // of a plain pass: drafting in vain that costs less is no loss
 constexpr double kAcceptanceRate = 0.1;
 constexpr double kFreeNodes = 1.02;  // leftover nodes may make a pass this much longer
 constexpr std::string_view kCalibrationSection = "calibration";
@@ -280,12 +281,11 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     const Clock::time_point began = Clock::now();
     guessed_ = growth_ != Growth::Nothing && limits.budget > 1 && limits.max_depth > 0 &&
                (!options_.adapt_budget || switch_.take_turn());
-    drawn_.reset(std::ssize(limits.text), limits.budget);
+    const std::int64_t budget = std::clamp<std::int64_t>(options_.max_budget, 1, limits.budget);
+    drawn_.reset(std::ssize(limits.text), budget);
     if (guessed_) {
-        const ShapeRequest request{.text = limits.text,
-                                   .budget = std::min(limits.budget, options_.max_budget),
-                                   .max_depth = limits.max_depth,
-                                   .noise = &noise_};
+        const ShapeRequest request{
+            .text = limits.text, .budget = budget, .max_depth = limits.max_depth, .noise = &noise_};
         grow(tree, request);
         use_leftover(tree, request);
     }
@@ -367,7 +367,7 @@ void SourcesDrafter::observe(const Observation& observation) {
     }
     if (observation.tree == nullptr || observation.pass_seconds <= 0.0) return;
     times_.add(observation.tree->size(), observation.pass_seconds);
-    if (guessed_)
+    if (guessed_ && (observation.tree->size() > 1 || draft_seconds_ > kNoticed * times_.at(1)))
         switch_.record(observation.n_new, observation.pass_seconds + draft_seconds_ + seconds_since(began),
                        times_.at(1));
 }

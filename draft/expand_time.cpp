@@ -28,7 +28,8 @@ double ExpandTime::seconds(std::int64_t n_tokens) const {
     for (const Class& at : classes_) {
         if (at.n_samples == 0) continue;
         if (at.tokens >= wanted) {
-            if (below == nullptr) return at.seconds;
+            // Less than was ever seen: hopefully in proportion, so that it will be tried.
+            if (below == nullptr) return at.seconds * wanted / at.tokens;
             const double share = (wanted - below->tokens) / (at.tokens - below->tokens);
             return below->seconds + share * (at.seconds - below->seconds);
         }

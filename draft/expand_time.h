@@ -12,8 +12,8 @@ class ExpandTime {
 public:
     /// A pass over `n_tokens` (>= 1) took `seconds`.
     void add(std::int64_t n_tokens, double seconds);
-    /// Seconds of a pass over `n_tokens` (>= 1); 0 before anything is known. Beyond what was seen: in proportion to the
-    /// tokens above, the same below.
+    /// Seconds of a pass over `n_tokens` (>= 1); 0 before anything is known. Beyond what was seen, above and
+    /// below, in proportion to the tokens.
     [[nodiscard]] double seconds(std::int64_t n_tokens) const;
 
 private:

@@ -1,17 +1,8 @@
 #include "draft/log_odds.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
 
-namespace slipstream::draft {
-
-namespace {
-
-constexpr float kMaxLogOdds = 10.0F;
-constexpr float kStepsPerUnit = 32.0F;
-constexpr std::size_t kSteps = 640;  // 2 * kMaxLogOdds * kStepsPerUnit
+namespace slipstream::draft::log_odds_detail {
 
 const std::array<float, kSteps + 2> kLogistic = [] {
     std::array<float, kSteps + 2> table{};
@@ -20,12 +11,4 @@ const std::array<float, kSteps + 2> kLogistic = [] {
     return table;
 }();
 
-}  // namespace
-
-float logistic(float log_odds) {
-    const float x = (std::clamp(log_odds, -kMaxLogOdds, kMaxLogOdds) + kMaxLogOdds) * kStepsPerUnit;
-    const auto below = static_cast<std::size_t>(x);
-    return kLogistic[below] + (x - static_cast<float>(below)) * (kLogistic[below + 1] - kLogistic[below]);
-}
-
-}  // namespace slipstream::draft
+}  // namespace slipstream::draft::log_odds_detail

@@ -1,6 +1,7 @@
 #include "draft/pass_times.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 #include "kernels/base/check.h"
@@ -9,9 +10,11 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr double kRate = 0.15;      // of what a pass moves its size's time
-constexpr double kSlowRate = 0.03;  // where it took far longer than expected
-constexpr double kFarLonger = 1.5;
+constexpr double kCommonRate = 0.1;    // of what a pass moves all times
+constexpr double kOwnRate = 0.1;       // and its own size's further
+constexpr double kMostSurprise = 2.0;  // a pass that took far longer had the processor taken away
+constexpr double kLongest = 4.0;       // times what was expected: more counts no more
+constexpr double kStale = 1.1;         // a time this much above that of more nodes is of old
 
 }  // namespace
 
@@ -28,18 +31,19 @@ bool PassTimes::measured() const {
 }
 
 void PassTimes::add(std::int64_t n_nodes, double seconds) {
-    if (n_nodes < 1 || n_nodes > max_nodes() || seconds <= 0.0) return;
+    if (n_nodes < 1 || n_nodes > max_nodes() || !(seconds > 0.0) || !std::isfinite(seconds)) return;
     const auto above = static_cast<std::size_t>(std::ranges::lower_bound(sizes_, n_nodes) - sizes_.begin());
-    // A size between two kept ones moves both by what it took over what was expected.
     const std::size_t below = sizes_[above] == n_nodes ? above : above - 1;
-    const double expected = measured() ? at(n_nodes) : 0.0;
-    for (std::size_t i = below; i <= above; ++i) {
-        double& kept = measured_[i];
-        if (kept == 0.0) {
-            kept = expected > 0.0 ? seconds_[i] * seconds / expected : seconds;
-        } else {
-            kept += (seconds > kFarLonger * expected ? kSlowRate : kRate) * kept * (seconds / expected - 1.0);
-        }
+    if (!measured()) {
+        measured_[below] = measured_[above] = seconds;
+    } else {
+        // Part of the surprise is the machine's, and holds for every size; part is this size's own.
+        const double expected = at(n_nodes);
+        const double surprise = std::min(seconds / expected, kMostSurprise) - 1.0;
+        for (double& kept : measured_) kept *= 1.0 + kCommonRate * surprise;
+        for (std::size_t i = below; i <= above; ++i)
+            measured_[i] =
+                measured_[i] == 0.0 ? seconds_[i] * seconds / expected : measured_[i] * (1.0 + kOwnRate * surprise);
     }
     spread();
 }

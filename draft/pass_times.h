@@ -1,7 +1,8 @@
 // How long a pass of n nodes takes: measured at load, learnt online. What the tree builder weighs guesses against.
 //
-// Kept at a few sizes, linear between them, never falling with n. Each pass moves the sizes next to its own towards
-// what it took; a single slow one (another program had the processor) counts little.
+// Kept at a few sizes, linear between them, never falling with n. Each pass moves all of them by part of what it took
+// beyond or below what was expected, for a machine is slower in the loop than in a measurement, and slower when others
+// use it; and the sizes next to its own by more. A single slow one counts little.
 #pragma once
 
 #include <array>

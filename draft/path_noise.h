@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "draft/log_odds.h"
 #include "kernels/base/noise.h"
 #include "runtime/model_config.h"
 
@@ -34,7 +35,7 @@ public:
     }
     /// log(probability) + gumbel: the higher, the likelier is the token to be the target's. `probability` > 0, normal.
     [[nodiscard]] float rank(float probability, std::int64_t position, TokenId token) const {
-        return log_float(probability) + gumbel(position, token);
+        return rough_log(probability) + gumbel(position, token);
     }
 
 private:

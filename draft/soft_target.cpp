@@ -28,7 +28,7 @@ SoftTarget soft_target(std::span<const float> logits, double temperature) {
     for (const float logit : logits) target.greatest = std::max(target.greatest, logit);
     float sum = 0.0F;
     for (const float logit : logits)
-        sum += rough_exp(std::max((logit - target.greatest) * target.inverse_temperature, -80.0F));
+        sum += rough_exp(std::max(-80.0F, (logit - target.greatest) * target.inverse_temperature));  // NaN is less
     target.sum = sum;
     return target;
 }

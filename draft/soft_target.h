@@ -13,7 +13,8 @@ struct SoftTarget {
     float sum = 1.0F;  // of exp((logit - greatest) / temperature)
 
     [[nodiscard]] float probability(float logit) const {
-        return std::exp((logit - greatest) * inverse_temperature) / sum;
+        const float p = std::exp((logit - greatest) * inverse_temperature) / sum;
+        return p >= 0.0F ? p : 0.0F;  // of what is no number: nothing
     }
 };
 

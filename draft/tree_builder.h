@@ -137,10 +137,11 @@ private:
     std::vector<std::int32_t> batch_;
     std::vector<std::int32_t> tree_place_;  // [arena]: the node's place in the grown tree; -1: none
     std::vector<std::int32_t> path_;
-    std::int64_t n_asked_ = 0;    // nodes of this tree that the model was asked about
-    bool noisy_ = false;          // this tree's request
-    float usual_cutoff_ = 1e-3F;  // the score of the last node taken, of late
-    float model_gain_ = 0.5F;
+    std::int64_t n_asked_ = 0;     // nodes of this tree that the model was asked about
+    bool noisy_ = false;           // this tree's request
+    float usual_cutoff_ = 1e-3F;   // the score of the last node taken, of late
+    float model_gain_ = 0.5F;      // tokens that asking a draft model behind an accepted node brings, of late
+    std::int64_t last_asked_ = 0;  // tree in which it was asked
 };
 
 }  // namespace slipstream::draft

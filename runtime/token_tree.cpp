@@ -27,6 +27,11 @@ std::optional<std::int32_t> TokenTree::child(std::int32_t parent, TokenId token)
 
 std::int32_t TokenTree::add(std::int32_t parent, TokenId token) {
     if (const auto present = child(parent, token)) return *present;
+    return append(parent, token);
+}
+
+std::int32_t TokenTree::append(std::int32_t parent, TokenId token) {
+    CHECK(parent >= 0 && parent < size(), "node {} of {}", parent, size());
     const std::int32_t node = size();
     const auto above = static_cast<std::size_t>(parent);
     tokens_.push_back(token);

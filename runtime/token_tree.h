@@ -19,6 +19,8 @@ public:
     void reset(TokenId root);
     /// Node of `token` below `parent` (an existing index, CHECKed): the one that is there already, or a new one.
     std::int32_t add(std::int32_t parent, TokenId token);
+    /// A new node below `parent`, which has no child of that token yet: add() without the search.
+    std::int32_t append(std::int32_t parent, TokenId token);
     /// The child of `parent` that carries `token`.
     [[nodiscard]] std::optional<std::int32_t> child(std::int32_t parent, TokenId token) const;
 

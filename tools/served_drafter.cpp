@@ -1,9 +1,6 @@
 #include "tools/served_drafter.h"
 
 #include <algorithm>
-#include <chrono>
-#include <limits>
-#include <numeric>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -11,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "draft/draft_vocabulary.h"
+#include "draft/measure_passes.h"
 #include "draft/rejection.h"
 #include "draft/tables/table_store.h"
 #include "kernels/base/check.h"
@@ -33,7 +31,6 @@ constexpr double kMaxTableOperations = 1e12;
 
 // Of timing passes before the first text, in all.
 constexpr double kMaxTimingSeconds = 0.03;
-constexpr int kTimingRounds = 2;  // of each size; the quicker one counts
 
 bool has(const draft::DraftOptions& options, SourceKind kind) {
     return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
@@ -169,30 +166,7 @@ const draft::DraftDistributions* ServedDrafter::distributions() const {
 }
 
 void ServedDrafter::time_passes(Forward& forward, KvCache& cache) {
-    if (!drafter_) return;
-    CHECK(cache.n_committed() == 0, "{} positions cached", cache.n_committed());
-    const std::vector<TokenId> tokens(static_cast<std::size_t>(budget_), 0);
-    std::vector<NodeId> nodes;
-    std::vector<std::int32_t> rows;
-    double spent = 0.0;
-    for (const std::int64_t size : drafter_->pass_times().sizes()) {
-        if (size > budget_ || spent > kMaxTimingSeconds) break;
-        const auto n = static_cast<std::size_t>(size);
-        rows.resize(n);
-        std::iota(rows.begin(), rows.end(), 0);
-        double best = std::numeric_limits<double>::max();
-        for (int round = 0; round < kTimingRounds && spent <= kMaxTimingSeconds; ++round) {
-            nodes.clear();
-            for (std::size_t i = 0; i < n; ++i) nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.front()));
-            const auto began = std::chrono::steady_clock::now();
-            static_cast<void>(forward.run(cache, std::span(tokens).first(n), nodes, rows));
-            const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-            cache.forget();
-            best = std::min(best, seconds);
-            spent += seconds;
-        }
-        drafter_->pass_times().add(size, best);
-    }
+    if (drafter_) draft::measure_passes(drafter_->pass_times(), forward, cache, kMaxTimingSeconds);
 }
 
 std::vector<draft::SourceFigures> ServedDrafter::figures() const {

@@ -36,7 +36,7 @@ public:
     }
     /// Order 0: seen `count` times of `total`, last time `age` tokens ago.
     [[nodiscard]] static CellIndex unigram(std::uint32_t count, std::uint32_t total, std::uint32_t age) {
-        const int rarity = count == 0 ? kBuckets - 1 : std::bit_width(total / count) - 1;
+        const int rarity = count == 0 ? kBuckets - 1 : std::bit_width(total) - std::bit_width(count);
         const int recency = count == 0 || age >= 256 ? 4 : age >= 64 ? 3 : age >= 16 ? 2 : age >= 4 ? 1 : 0;
         return cell(0, bucket(count), rarity < kBuckets ? rarity : kBuckets - 1, recency);
     }

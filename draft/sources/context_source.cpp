@@ -63,8 +63,9 @@ void ContextSource::find_contexts(Place& place) const {
     }
 }
 
-// Tokens that were seen behind the place, those of the longest context first, and what each order says about them.
-void ContextSource::collect(const Place& place, std::size_t per_order) {
+// Tokens that were seen behind the place, at most `most` of them, those of the longest context first, and what each
+// order says about them.
+void ContextSource::collect(const Place& place, std::size_t per_order, std::size_t most) {
     candidates_.clear();
     std::array<ContextMixer::CellIndex, ContextMixer::kOrders> unseen{};
     for (int order = 1; order <= place.longest; ++order) {
@@ -78,7 +79,7 @@ void ContextSource::collect(const Place& place, std::size_t per_order) {
             const ContextModel::Follower& follower = found.recent_first[rank];
             std::uint16_t& slot = slots_[static_cast<std::size_t>(follower.token)];
             if (slot == 0) {
-                if (candidates_.size() == kMaxCandidates) continue;
+                if (candidates_.size() >= most) continue;
                 candidates_.push_back({.token = follower.token, .highest = order, .cells = unseen, .probability = 0});
                 slot = static_cast<std::uint16_t>(candidates_.size());
             }
@@ -89,7 +90,7 @@ void ContextSource::collect(const Place& place, std::size_t per_order) {
     if (place.at_root)
         for (const TokenId token : model_.frequent()) {
             std::uint16_t& slot = slots_[static_cast<std::size_t>(token)];
-            if (slot != 0 || candidates_.size() == kMaxCandidates) continue;
+            if (slot != 0 || candidates_.size() >= most) continue;
             candidates_.push_back({.token = token, .highest = 0, .cells = unseen, .probability = 0});
             slot = static_cast<std::uint16_t>(candidates_.size());
         }
@@ -115,7 +116,7 @@ void ContextSource::weigh(const Place& place) {
 void ContextSource::learn(std::span<const TokenId> text, TokenId next) {
     Place place = place_behind(text);
     place.at_root = true;
-    collect(place, kMaxPerOrder);
+    collect(place, kMaxPerOrder, kMaxCandidates);
     weigh(place);
     for (const Candidate& candidate : candidates_)
         mixer_.learn(std::span(candidate.cells).first(static_cast<std::size_t>(place.longest) + 1), place.longest,
@@ -169,7 +170,7 @@ Cursor ContextSource::advance(Cursor cursor, TokenId token) {
 std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                    std::span<Proposal> out) {
     const Place& place = places_[static_cast<std::size_t>(cursor)];
-    collect(place, std::min(kMaxPerOrder, 8 + 2 * out.size()));
+    collect(place, std::min(kMaxPerOrder, 4 + 2 * out.size()), std::min(kMaxCandidates, 6 + 3 * out.size()));
     weigh(place);
     struct Ranked {
         float rank;

@@ -61,7 +61,7 @@ private:
 
     [[nodiscard]] Place place_behind(std::span<const TokenId> text) const;
     void find_contexts(Place& place) const;
-    void collect(const Place& place, std::size_t per_order);
+    void collect(const Place& place, std::size_t per_order, std::size_t most);
     void weigh(const Place& place);
     void learn(std::span<const TokenId> text, TokenId next);
 

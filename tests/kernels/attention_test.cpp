@@ -299,7 +299,7 @@ TEST_P(AttentionTest, ChunksDealtOutToThreadsGiveTheBitsOfOneThread) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionTest,
-                         testing::Combine(testing::Values(CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512),
+                         testing::Combine(testing::ValuesIn(kCpuForms),
                                           testing::Values(DType::F32, DType::F16, DType::BF16)),
                          [](const auto& form) {
                              return std::string(cpu_form_name(std::get<0>(form.param))) + "_" +

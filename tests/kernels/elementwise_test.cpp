@@ -157,7 +157,7 @@ TEST_P(ElementwiseTest, AddAndEmbed) {
         "token 1 of a vocabulary of 1");
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, ElementwiseTest, testing::Values(CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512),
+INSTANTIATE_TEST_SUITE_P(Forms, ElementwiseTest, testing::ValuesIn(kCpuForms),
                          [](const auto& form) { return std::string(cpu_form_name(form.param)); });
 
 TEST(Exp, WithinTwoUlpOfTheTruth) {

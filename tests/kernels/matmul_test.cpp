@@ -59,10 +59,11 @@ struct Expected {
 };
 
 /// Sum and error of one output, u = 2^-24.
-/// Float weights: the vector forms round each of the K steps of a chain; bias and Add once more each. The scalar form rounds once. Everything relative to sum |w| |x|.
-/// Quantised: activations are off by at most half a step, d / 2 = largest of 32 / 254 (and by 127 * 4 u d, since x / d
-/// is rounded before), times |w|. The sums then take two steps a block of 32 and four more roundings, relative to
-/// sum (|scale * code| + |offset|) |rounded x|, at most sum (|w| + 2 |offset|) (|x| + d / 2).
+/// Float weights: the vector forms round each of the K steps of a chain; bias and Add once more each. The scalar form
+/// rounds once. Everything relative to sum |w| |x|. Quantised: activations are off by at most half a step, d / 2 =
+/// largest of 32 / 254 (and by 127 * 4 u d, since x / d is rounded before), times |w|. The sums then take two steps a
+/// block of 32 and four more roundings, relative to sum (|scale * code| + |offset|) |rounded x|, at most sum (|w| + 2
+/// |offset|) (|x| + d / 2).
 Expected expected_output(const Weights& weights, std::int64_t row, const float* x) {
     const std::vector<float> w = weights.decoded_row(row);
     const std::vector<float> offsets = decoded_offsets(weights, row);

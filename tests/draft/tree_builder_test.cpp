@@ -1,0 +1,261 @@
+// The merged tree: the best paths of sources whose probabilities are known, limits, costs, and what is learnt.
+#include "draft/tree_builder.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/draft/toy_sources.h"
+
+namespace slipstream::draft {
+namespace {
+
+const PathNoise kNoNoise;
+
+struct Grown {
+    TokenTree tree;
+    double expected = 0.0;
+};
+
+struct Limits {
+    std::int64_t budget = 32;
+    std::int64_t max_depth = 32;
+    const PathNoise* noise = &kNoNoise;
+    const PassTimes* times = nullptr;
+};
+
+Grown grow(TreeBuilder& builder, const ToyText& text, const Limits& limits) {
+    Grown grown;
+    grown.tree.reset(text.back());
+    grown.expected = builder.grow(grown.tree, {.text = text,
+                                               .budget = limits.budget,
+                                               .max_depth = limits.max_depth,
+                                               .noise = limits.noise,
+                                               .times = limits.times});
+    return grown;
+}
+
+// Tokens below the root.
+std::vector<TokenId> children_of_root(const TokenTree& tree) {
+    std::vector<TokenId> tokens;
+    for (std::int32_t node = 1; node < tree.size(); ++node)
+        if (tree.parent(node) == 0) tokens.push_back(tree.token(node));
+    std::ranges::sort(tokens);
+    return tokens;
+}
+
+/// The target says `came` behind the root.
+void learn_first(TreeBuilder& builder, const TokenTree& tree, TokenId came) {
+    std::vector<std::int32_t> accepted = {0};
+    std::vector<TokenId> tokens = {came};
+    if (const auto child = tree.child(0, came)) {
+        accepted.push_back(*child);
+        tokens.push_back(0);
+    }
+    builder.learn({.accepted = accepted, .came = tokens});
+}
+
+// Every path of at most `depth` tokens, by probability.
+class AllPaths {
+public:
+    AllPaths(const ToyWords& words, const ToyText& text, std::int64_t depth) { visit(words, text, 1.0, depth); }
+
+    [[nodiscard]] double best_sum(std::size_t n) {
+        std::ranges::sort(probabilities_, std::greater<>());
+        double sum = 0.0;
+        for (std::size_t i = 0; i < std::min(n, probabilities_.size()); ++i) sum += probabilities_[i];
+        return sum;
+    }
+    [[nodiscard]] double nth(std::size_t n) const { return probabilities_[n]; }
+
+private:
+    void visit(const ToyWords& words, const ToyText& text, double p, std::int64_t depth) {
+        if (depth == 0) return;
+        for (const Proposal& word : words(text)) {
+            const double reached = p * static_cast<double>(word.probability);
+            if (reached < 1e-5) continue;
+            probabilities_.push_back(reached);
+            ToyText longer = text;
+            longer.push_back(word.token);
+            visit(words, longer, reached, depth - 1);
+        }
+    }
+    std::vector<double> probabilities_;
+};
+
+double path_probability(const ToyWords& words, const ToyText& text, const TokenTree& tree, std::int32_t node) {
+    if (node == 0) return 1.0;
+    for (const Proposal& word : words(text_behind(text, tree, tree.parent(node))))
+        if (word.token == tree.token(node))
+            return static_cast<double>(word.probability) * path_probability(words, text, tree, tree.parent(node));
+    ADD_FAILURE() << "node " << node << " was never proposed";
+    return 0.0;
+}
+
+TEST(TreeBuilder, HoldsTheMostProbablePaths) {
+    for (std::uint32_t seed = 0; seed < 12; ++seed)
+        for (const std::int64_t budget : {2, 3, 9, 24, 48}) {
+            SCOPED_TRACE(testing::Message() << "seed " << seed << ", budget " << budget);
+            constexpr std::int64_t depth = 4;
+            const ToyWords words = random_words(seed, 7, 0.8, 0.9);
+            const ToyText text = {1, static_cast<TokenId>(seed)};
+            AllPaths all(words, text, depth);
+            const auto n = static_cast<std::size_t>(budget - 1);
+            const double best = all.best_sum(n);
+            ToySource source(words);
+            TreeBuilder builder({&source}, nullptr, 20);
+            for (int repeat = 0; repeat < 20; ++repeat) {
+                const Grown grown = grow(builder, text, {.budget = budget, .max_depth = depth});
+                ASSERT_EQ(grown.tree.size(), budget);
+                double sum = 0.0;
+                for (std::int32_t node = 1; node < grown.tree.size(); ++node) {
+                    const double p = path_probability(words, text, grown.tree, node);
+                    // At first exactly the best ones, but for the rounding of tabled log-odds.
+                    ASSERT_TRUE(repeat > 0 || p >= 0.995 * all.nth(n - 1)) << p << " " << all.nth(n - 1);
+                    sum += p;
+                }
+                ASSERT_GE(sum, 0.99 * best);
+                ASSERT_NEAR(grown.expected, 1.0 + sum, 0.01 * (1.0 + sum));
+            }
+        }
+}
+
+TEST(TreeBuilder, TheBestOfAModelAreFoundInFewBatches) {
+    for (std::uint32_t seed = 0; seed < 8; ++seed) {
+        constexpr std::int64_t budget = 16;
+        const ToyWords words = random_words(seed, 6, 0.8, 0.95);
+        const ToyText text = {3};
+        ToyModel model(words);
+        TreeBuilder builder({}, &model, 20);
+        const Grown grown = grow(builder, text, {.budget = budget, .max_depth = 5});
+        ASSERT_EQ(grown.tree.size(), budget);
+        double sum = 0.0;
+        for (std::int32_t node = 1; node < grown.tree.size(); ++node)
+            sum += path_probability(words, text, grown.tree, node);
+        EXPECT_GT(sum, 0.95 * AllPaths(words, text, 5).best_sum(budget - 1)) << seed;
+        EXPECT_LE(model.n_batches, 8);
+    }
+}
+
+TEST(TreeBuilder, WithoutRoomOrDepthNothingGrows) {
+    ToySource source(fixed_words({{1, 0.5F, 0}, {2, 0.4F, 0}}));
+    ToyModel model(fixed_words({{1, 0.5F, 0}}));
+    TreeBuilder builder({&source}, &model, 20);
+    for (const auto& [budget, max_depth] : {std::pair{1, 8}, std::pair{8, 0}, std::pair{1, 0}}) {
+        const Grown grown = grow(builder, {4}, {.budget = budget, .max_depth = max_depth});
+        EXPECT_EQ(grown.tree.size(), 1);
+        EXPECT_EQ(grown.expected, 1.0);
+        learn_first(builder, grown.tree, 1);
+    }
+    EXPECT_EQ(model.n_batches, 0);
+    ToySource silent(fixed_words({}));
+    TreeBuilder without_words({&silent}, nullptr, 20);
+    EXPECT_EQ(grow(without_words, {4}, {}).tree.size(), 1);
+}
+
+TEST(TreeBuilder, SourcesThatAgreeStandBeforeThoseThatDoNot) {
+    ToySource first(fixed_words({{1, 0.3F, 0}, {2, 0.25F, 0}}));
+    ToySource second(fixed_words({{3, 0.3F, 0}, {2, 0.25F, 0}}));
+    TreeBuilder builder({&first, &second}, nullptr, 20);
+    EXPECT_EQ(children_of_root(grow(builder, {4}, {.budget = 2}).tree), ToyText{2});
+    EXPECT_EQ(children_of_root(grow(builder, {4}, {.budget = 9, .max_depth = 1}).tree), (ToyText{1, 2, 3}));
+}
+
+TEST(TreeBuilder, AMergedNodeCountsForAllThatNamedIt) {
+    ToySource first(fixed_words({{1, 0.3F, 0}, {2, 0.25F, 0}}));
+    ToySource second(fixed_words({{3, 0.3F, 0}, {2, 0.25F, 0}}));
+    ToyModel model(fixed_words({{2, 0.5F, 0}, {5, 0.2F, 0}}));
+    TreeBuilder builder({&first, &second}, &model, 20);
+    const Grown grown = grow(builder, {4}, {.budget = 5, .max_depth = 1});
+    ASSERT_EQ(children_of_root(grown.tree), (ToyText{1, 2, 3, 5}));
+    learn_first(builder, grown.tree, 2);
+    const auto counts = builder.counts();
+    ASSERT_EQ(counts.size(), 3U);
+    for (const GuessCounts& of_source : counts) {
+        EXPECT_EQ(of_source.offered, 2);
+        EXPECT_EQ(of_source.accepted, 1);
+    }
+    // What was not in the tree was not offered.
+    learn_first(builder, grow(builder, {4}, {.budget = 2, .max_depth = 1}).tree, 9);
+    EXPECT_EQ(counts[0].offered + counts[1].offered + counts[2].offered, 6 + 3);
+    EXPECT_EQ(counts[0].accepted + counts[1].accepted + counts[2].accepted, 3);
+}
+
+TEST(TreeBuilder, ASourceThatLiesLosesItsPlaceToOneThatIsRight) {
+    for (const bool model_lies : {false, true}) {
+        ToySource right(fixed_words({{1, 0.4F, 0}}));
+        ToySource lying_source(fixed_words({{2, 0.9F, 0}}));
+        ToyModel lying_model(fixed_words({{2, 0.9F, 0}}));
+        std::vector<Source*> sources{&right};
+        if (!model_lies) sources.push_back(&lying_source);
+        TreeBuilder builder(sources, model_lies ? &lying_model : nullptr, 20);
+        const Limits narrow{.budget = 2, .max_depth = 1};
+        ASSERT_EQ(children_of_root(grow(builder, {4}, narrow).tree), ToyText{2});
+        for (int i = 0; i < 150; ++i) learn_first(builder, grow(builder, {4}, narrow).tree, i % 3 == 0 ? 7 : 1);
+        EXPECT_EQ(children_of_root(grow(builder, {4}, narrow).tree), ToyText{1}) << model_lies;
+        EXPECT_LT(builder.calibration().corrected_log_odds(1, 0, 0.9F), -1.5F);
+        EXPECT_GT(builder.calibration().corrected_log_odds(0, 0, 0.4F), 0.0F);
+        builder.reset();
+        EXPECT_EQ(children_of_root(grow(builder, {4}, narrow).tree), ToyText{2});
+    }
+}
+
+TEST(TreeBuilder, TheTreeIsAsLargeAsPays) {
+    ToySource source(random_words(3, 12, 0.9, 0.9));
+    TreeBuilder builder({&source}, nullptr, 20);
+    const auto size_at = [&](const PassTimes& times) {
+        return grow(builder, {4}, {.budget = times.max_nodes(), .times = &times}).tree.size();
+    };
+    PassTimes nodes_cost_nothing(64);
+    nodes_cost_nothing.add(1, 1.0);
+    nodes_cost_nothing.add(64, 1.0);
+    EXPECT_EQ(size_at(nodes_cost_nothing), 64);
+    PassTimes a_node_costs_a_pass(64);
+    a_node_costs_a_pass.add(1, 1.0);
+    a_node_costs_a_pass.add(64, 64.0);
+    EXPECT_EQ(size_at(a_node_costs_a_pass), 1);
+    PassTimes step_behind_eight(64);
+    for (const std::int64_t size : step_behind_eight.sizes()) step_behind_eight.add(size, size <= 8 ? 1.0 : 10.0);
+    const std::int32_t size = size_at(step_behind_eight);
+    EXPECT_LE(size, 8);
+    EXPECT_GE(size, 7);
+}
+
+TEST(TreeBuilder, AModelThatCostsMoreThanItBringsIsNotAsked) {
+    ToySource source(fixed_words({{1, 0.5F, 0}}));
+    ToyModel dear(fixed_words({{2, 0.5F, 0}}), 64, nullptr, 5.0);
+    ToyModel cheap(fixed_words({{2, 0.5F, 0}}), 64, nullptr, 0.001);
+    PassTimes times(16);
+    times.add(1, 1.0);
+    times.add(16, 1.1);
+    TreeBuilder with_dear({&source}, &dear, 20);
+    TreeBuilder with_cheap({&source}, &cheap, 20);
+    EXPECT_FALSE(grow(with_dear, {4}, {.budget = 16, .times = &times}).tree.child(0, 2).has_value());
+    EXPECT_EQ(dear.n_batches, 0);
+    EXPECT_TRUE(grow(with_cheap, {4}, {.budget = 16, .times = &times}).tree.child(0, 2).has_value());
+}
+
+TEST(TreeBuilder, ExpandedPathNamesTheNodesThatAModelWasAskedAbout) {
+    ToyModel model(random_words(5, 8, 0.7, 0.9));
+    TreeBuilder builder({}, &model, 20);
+    const ToyText text = {4};
+    Grown grown = grow(builder, text, {.budget = 20, .max_depth = 6});
+    for (std::int32_t leaf = 0; leaf < grown.tree.size(); ++leaf) {
+        std::vector<std::int32_t> path;
+        for (std::int32_t node = leaf; node >= 0; node = grown.tree.parent(node)) path.insert(path.begin(), node);
+        const auto expanded = builder.expanded_path(path);
+        ASSERT_EQ(expanded.size(), path.size());
+        for (std::size_t i = 0; i < path.size(); ++i)
+            EXPECT_EQ(text_behind(text, builder.expanded_tree(), expanded[i]), text_behind(text, grown.tree, path[i]));
+    }
+    // Nodes that others hang under the finished tree are not known.
+    const std::int32_t foreign = grown.tree.add(grown.tree.size() - 1, 19);
+    const std::vector<std::int32_t> path = {0, foreign};
+    EXPECT_EQ(builder.expanded_path(path).size(), 1U);
+    builder.learn({.accepted = path, .came = ToyText{19, 3}});
+}
+
+}  // namespace
+}  // namespace slipstream::draft
