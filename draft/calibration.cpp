@@ -13,6 +13,8 @@ namespace {
 constexpr float kTrust = 4.0F;     // guesses that the source's own word is worth
 constexpr float kMemory = 256.0F;  // expected hits after which a cell begins to forget
 constexpr float kMaxRatio = 12.0F;
+constexpr float kSurest = 0.98F;      // that an estimate may be
+constexpr float kTablesBoast = 4.0F;  // hits that tables, under noise, are in debt with before anything is learnt
 constexpr float kMostHits = kMaxRatio * kMemory;  // more say no more
 constexpr float kMaxWeight = 2.0F;
 constexpr float kMaxBias = 16.0F;
@@ -42,6 +44,8 @@ Calibration::Calibration(std::span<const std::uint16_t> n_cells, std::size_t str
 void Calibration::reset() {
     std::ranges::fill(cells_, Cell{});
     estimates_.fill(Cell{});
+    estimates_[0].expected = kTablesBoast;
+    refresh(estimates_[0]);
     for (std::size_t agreeing = 0; agreeing < kMaxAgreeing; ++agreeing) {
         weights_[agreeing].fill(kShares[agreeing]);
         weights_[kMaxAgreeing + agreeing].fill(kSharesBesideStrong[agreeing]);
@@ -93,15 +97,19 @@ std::size_t Calibration::estimate_cell(float merged, float estimate, bool by_mod
         const int below = -std::ilogb(std::max(p, 1e-6F));  // 1: from 1/2 up
         return static_cast<std::size_t>(std::clamp(below - 1, 0, static_cast<int>(kEstimateBuckets) - 1));
     };
-    return ((by_model ? kEstimateBuckets : 0) + bucket(merged)) * kEstimateBuckets + bucket(estimate);
+    return 2 + ((by_model ? kEstimateBuckets : 0) + bucket(merged)) * kEstimateBuckets + bucket(estimate);
 }
 
 float Calibration::settle(float merged, float estimate, bool by_model) const {
-    return std::min(estimate * estimates_[estimate_cell(merged, estimate, by_model)].ratio, 0.98F);
+    const Cell& all = estimates_[by_model ? 1 : 0];
+    return std::min(estimate * all.ratio * estimates_[estimate_cell(merged, estimate, by_model)].ratio, kSurest);
 }
 
 void Calibration::learn_estimate(float merged, float estimate, bool by_model, float hit) {
-    count(estimates_[estimate_cell(merged, estimate, by_model)], estimate, hit);
+    Cell& all = estimates_[by_model ? 1 : 0];
+    // The common ratio learns at once, a bucket's what is left.
+    count(estimates_[estimate_cell(merged, estimate, by_model)], estimate * all.ratio, hit);
+    count(all, estimate, hit);
 }
 
 std::vector<float> Calibration::state() const {

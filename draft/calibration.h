@@ -72,7 +72,7 @@ private:
 
     std::vector<std::size_t> first_cell_;  // [n_sources]
     std::vector<Cell> cells_;
-    std::array<Cell, 2 * kEstimateBuckets * kEstimateBuckets> estimates_{};
+    std::array<Cell, 2 + 2 * kEstimateBuckets * kEstimateBuckets> estimates_{};  // all, all by a model; then by bucket
     std::size_t strong_;
     std::array<Weights, 2 * kMaxAgreeing> weights_{};  // by how many agree; then the same where the strong one does
 };

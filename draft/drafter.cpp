@@ -85,6 +85,7 @@ private:
     Source* shape_source_ = nullptr;  // of Growth::OwnShape
     Growth growth_ = Growth::Nothing;
     bool guessed_ = false;                // in the running pass
+    double expected_ = 0.0;               // tokens of the running pass; 0: nobody knows
     double draft_seconds_ = 0.0;          // of the running pass
     TokenTree scratch_;                   // chains of several sources
     std::vector<SourceFigures> figures_;  // of shapes, and what observing cost; [tables], then the model
@@ -253,11 +254,11 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
         case Growth::Nothing:
             break;
         case Growth::Merged:
-            builder_.grow(tree, {.text = request.text,
-                                 .budget = request.budget,
-                                 .max_depth = request.max_depth,
-                                 .noise = &noise_,
-                                 .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr});
+            expected_ = builder_.grow(tree, {.text = request.text,
+                                             .budget = request.budget,
+                                             .max_depth = request.max_depth,
+                                             .noise = &noise_,
+                                             .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr});
             break;
         case Growth::OwnShape:
             shape_source_->propose_shape(tree, request);
@@ -368,8 +369,8 @@ void SourcesDrafter::observe(const Observation& observation) {
     if (observation.tree == nullptr || observation.pass_seconds <= 0.0) return;
     times_.add(observation.tree->size(), observation.pass_seconds);
     if (guessed_ && (observation.tree->size() > 1 || draft_seconds_ > kNoticed * times_.at(1)))
-        switch_.record(observation.n_new, observation.pass_seconds + draft_seconds_ + seconds_since(began),
-                       times_.at(1));
+        switch_.record(expected_ > 0.0 ? expected_ : static_cast<double>(observation.n_new), observation.n_new,
+                       observation.pass_seconds + draft_seconds_ + seconds_since(began), times_.at(1));
 }
 
 std::vector<SourceFigures> SourcesDrafter::figures() const {

@@ -11,6 +11,8 @@ constexpr std::int64_t kFirstTrial = 24;  // passes before the first judgement: 
 constexpr std::int64_t kLaterTrial = 6;
 constexpr std::int64_t kFirstRest = 16;
 constexpr std::int64_t kLongestRest = 512;
+constexpr double kLongDecay = 0.99;
+constexpr double kTrust = 16.0;  // tokens that expectations are believed for
 constexpr double kClearGain = 1.05;
 
 }  // namespace
@@ -21,12 +23,14 @@ bool GuessSwitch::take_turn() {
     return false;
 }
 
-void GuessSwitch::record(std::int64_t n_tokens, double seconds, double plain_seconds) {
+void GuessSwitch::record(double expected, std::int64_t n_tokens, double seconds, double plain_seconds) {
     if (seconds <= 0.0 || plain_seconds <= 0.0) return;
     ++n_trial_;
-    const auto tokens = static_cast<double>(n_tokens);
+    expected_ = kLongDecay * expected_ + expected;
+    committed_ = kLongDecay * committed_ + static_cast<double>(n_tokens);
+    const double came_true = (committed_ + kTrust) / (expected_ + kTrust);
     seconds_ = kDecay * seconds_ + seconds;
-    plain_seconds_ = kDecay * plain_seconds_ + tokens * plain_seconds;
+    plain_seconds_ = kDecay * plain_seconds_ + expected * came_true * plain_seconds;
     if (plain_seconds_ > kClearGain * seconds_ && n_trial_ >= kFirstTrial) next_rest_ = kFirstRest;
     const std::int64_t enough = next_rest_ == kFirstRest ? kFirstTrial : kLaterTrial;
     if (n_trial_ < enough || plain_seconds_ >= seconds_) return;

@@ -92,6 +92,10 @@ private:
         std::int32_t candidate;
         std::int32_t parent;
     };
+    struct Worth {   // of the draft model's word
+        float gain;  // tokens
+        std::int32_t node;
+    };
     struct Word {  // of one source, before candidates are put together
         std::uint32_t slot;
         Calibration::Input input;
@@ -108,6 +112,8 @@ private:
     void search(const BuildRequest& request);
     void offer_children(std::int32_t node, const BuildRequest& request);
     [[nodiscard]] std::size_t best_length(const BuildRequest& request) const;
+    void weigh_asking(const BuildRequest& request, std::size_t length);
+    [[nodiscard]] double choose_batch(const BuildRequest& request, double seconds_a_token);
     [[nodiscard]] bool ask_model(const BuildRequest& request);
     [[nodiscard]] std::span<Candidate> candidates_of(std::int32_t node);
     void learn_node(std::int32_t node, TokenId came, const float* logits, double temperature);
@@ -134,6 +140,7 @@ private:
     std::vector<std::uint8_t> named_;   // [slots]: by the model
     std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
     std::uint16_t silent_cell_;         // of the model: what it did not name
+    std::vector<Worth> worth_;
     std::vector<std::int32_t> batch_;
     std::vector<std::int32_t> tree_place_;  // [arena]: the node's place in the grown tree; -1: none
     std::vector<std::int32_t> path_;

@@ -10,6 +10,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/quantize.h"
 #include "kernels/pack_weights.h"
 
 namespace slipstream {
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::size_t kStepBytes = 32U << 20;  // packed between two reports of progress; their file pages held at once
 constexpr std::size_t kPackAlignBytes = 64;
+constexpr std::int64_t kRoundedBlock = 32;  // elements of a row that share a scale
 
 // Every small tensor of the model, by reference, so that it can be replaced by its widened copy.
 std::vector<ConstTensorView*> small_tensors(ModelWeights& weights) {
@@ -35,8 +37,19 @@ std::array<ConstTensorView*, 7> matrices(LayerWeights& layer) {
     return {&layer.q, &layer.k, &layer.v, &layer.attn_out, &layer.gate, &layer.up, &layer.down};
 }
 
-std::size_t pack_bytes(const ConstTensorView& matrix) {
-    return round_up(packed_bytes(matrix.dtype, matrix.shape[0], matrix.shape[1]), kPackAlignBytes);
+bool is_float(DType type) {
+    return type == DType::F32 || type == DType::F16 || type == DType::BF16;
+}
+
+// The type that a matrix has once it is packed.
+DType packed_type(const ConstTensorView& matrix, WeightRounding rounding) {
+    const bool rounded =
+        rounding == WeightRounding::Q8_0 && is_float(matrix.dtype) && matrix.shape[1] % kRoundedBlock == 0;
+    return rounded ? DType::Q8_0 : matrix.dtype;
+}
+
+std::size_t pack_bytes(const ConstTensorView& matrix, WeightRounding rounding) {
+    return round_up(packed_bytes(packed_type(matrix, rounding), matrix.shape[0], matrix.shape[1]), kPackAlignBytes);
 }
 
 std::size_t file_bytes(const ConstTensorView& matrix) {
@@ -57,7 +70,8 @@ public:
 
     // The matrix to pack_bytes() bytes at `data`; `matrix` becomes the view of them.
     void pack(ConstTensorView& matrix, std::byte* data) {
-        const TensorView packed = packed_view(data, matrix.dtype, matrix.shape[0], matrix.shape[1]);
+        const TensorView packed =
+            packed_view(data, packed_type(matrix, options_.rounding), matrix.shape[0], matrix.shape[1]);
         const auto fitting = static_cast<std::int64_t>(kStepBytes / std::max<std::size_t>(matrix.row_stride_bytes, 1));
         const std::int64_t step = std::max(fitting / kInterleavedRows * kInterleavedRows, kInterleavedRows);
         for (std::int64_t row = 0; row < matrix.shape[0]; row += step) {
@@ -65,7 +79,8 @@ public:
             const ConstTensorView rows = matrix.slice_rows(row, count);
             const std::span<const std::byte> bytes(rows.data, file_bytes(rows));
             files_.prefetch(bytes);
-            pack_weights(exec_, {.weights = rows, .packed = packed.slice_rows(row, count)});
+            pack_weights(exec_, {.weights = rows.dtype == packed.dtype ? rows : rounded(rows),
+                                 .packed = packed.slice_rows(row, count)});
             stream_->synchronize();
             files_.release(bytes);
             done_bytes_ += bytes.size();
@@ -75,6 +90,18 @@ public:
     }
 
 private:
+    // Rows of floats as Q8_0, row-major; valid until the next call.
+    [[nodiscard]] ConstTensorView rounded(const ConstTensorView& rows) {
+        const std::size_t bytes_a_row = row_bytes(DType::Q8_0, rows.shape[1]);
+        rounded_.resize(static_cast<std::size_t>(rows.shape[0]) * bytes_a_row);
+        values_.resize(static_cast<std::size_t>(rows.shape[1]));
+        for (std::int64_t row = 0; row < rows.shape[0]; ++row) {
+            cpu::dequantize_row(rows.dtype, rows.row(row), values_.data(), rows.shape[1]);
+            cpu::quantize_row_q8_0(values_, rounded_.data() + static_cast<std::size_t>(row) * bytes_a_row);
+        }
+        return {rounded_.data(), DType::Q8_0, 2, {rows.shape[0], rows.shape[1]}, bytes_a_row};
+    }
+
     void report() const {
         if (options_.on_progress) options_.on_progress(done_bytes_, total_bytes_);
     }
@@ -85,6 +112,8 @@ private:
     ExecRef exec_;
     std::size_t total_bytes_;
     std::size_t done_bytes_ = 0;
+    std::vector<std::byte> rounded_;  // of a step
+    std::vector<float> values_;       // of a row
 };
 
 }  // namespace
@@ -120,18 +149,19 @@ void Model::make_packs(const ModelFiles& files, const LoadOptions& options) {
     Packer packer(files, *device_, options, total);
     for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
         std::size_t bytes = 0;
-        for (const ConstTensorView* matrix : matrices(weights_.layers[i])) bytes += pack_bytes(*matrix);
+        for (const ConstTensorView* matrix : matrices(weights_.layers[i]))
+            bytes += pack_bytes(*matrix, options.rounding);
         Buffer& pack = packs_.emplace_back(
             device_->allocate(bytes, MemoryTag::Weights, fmt::format("the weights of layer {}", i)));
         std::byte* at = pack.data();
         for (ConstTensorView* matrix : matrices(weights_.layers[i])) {
-            const std::size_t here = pack_bytes(*matrix);
+            const std::size_t here = pack_bytes(*matrix, options.rounding);
             packer.pack(*matrix, at);
             at += here;
         }
     }
-    Buffer& pack =
-        packs_.emplace_back(device_->allocate(pack_bytes(weights_.lm_head), MemoryTag::Weights, "the LM head"));
+    Buffer& pack = packs_.emplace_back(
+        device_->allocate(pack_bytes(weights_.lm_head, options.rounding), MemoryTag::Weights, "the LM head"));
     packer.pack(weights_.lm_head, pack.data());
 }
 

@@ -13,9 +13,16 @@
 
 namespace slipstream {
 
+/// What becomes of matrices of a float type when they are packed.
+enum class WeightRounding : std::uint8_t {
+    None,
+    Q8_0,  // half of bfloat16's bytes: for a model whose guesses are checked anyway, never for a target
+};
+
 struct LoadOptions {
     std::int64_t context_tokens = 0;  // > 0: the context to serve; rope is fixed for it
     std::optional<DType> kv_dtype;    // F16, BF16, F32; not given: the model's own
+    WeightRounding rounding = WeightRounding::None;
     /// Called with bytes done and bytes in all while the weights are brought into memory; may throw to give up.
     std::function<void(std::size_t, std::size_t)> on_progress;
 };

@@ -116,7 +116,10 @@ std::optional<ServedDraftModel> serve_draft_model(const DraftSettings& draft, co
     const ModelConfig& config = served.files->config();
     served.model = std::make_unique<Model>(
         *served.files, *target.device,
-        LoadOptions{.context_tokens = config.context_tokens, .kv_dtype = config.kv_dtype, .on_progress = on_progress});
+        LoadOptions{.context_tokens = config.context_tokens,
+                    .kv_dtype = config.kv_dtype,
+                    .rounding = WeightRounding::Q8_0,  // its guesses are checked: half the bytes to read
+                    .on_progress = on_progress});
     return served;
 }
 

@@ -12,7 +12,7 @@ TEST(ExpandTime, KnowsNothingAtFirst) {
 TEST(ExpandTime, IsLinearBetweenWhatWasMeasured) {
     ExpandTime time;
     time.add(4, 1.0);
-    EXPECT_DOUBLE_EQ(time.seconds(1), 1.0);
+    EXPECT_DOUBLE_EQ(time.seconds(1), 0.25) << "in proportion below";
     EXPECT_DOUBLE_EQ(time.seconds(4), 1.0);
     EXPECT_DOUBLE_EQ(time.seconds(8), 2.0) << "in proportion beyond";
     time.add(16, 4.0);

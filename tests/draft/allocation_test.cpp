@@ -1,0 +1,125 @@
+// Steady-state decoding with the merged drafter: a pass allocates nothing but what the text's own tables grow by, which
+// is amortised (they double), and no device memory. Every operator new of this program is counted.
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "draft/drafter.h"
+#include "kernels/cpu_device.h"
+#include "runtime/generation_loop.h"
+#include "tests/draft/recorded_phrases.h"
+#include "tests/support/allocation_counter.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream::draft {
+namespace {
+
+constexpr std::int64_t kContext = 2048;
+constexpr std::int64_t kBudget = 32;
+
+struct Stretch {
+    std::int64_t n_passes = 0;
+    std::int64_t n_loud = 0;  // passes that allocated
+    AllocationCounts allocated;
+};
+
+class Decoding {
+public:
+    Decoding(const std::vector<SourceKind>& sources, double temperature)
+        : sampling_{.temperature = temperature, .top_k = 0, .top_p = 0.95, .seed = 3},
+          cache_(device_, model_.kv_shape(), model_.config().n_layers, kContext, scratch_nodes_for(kBudget)),
+          forward_(model_, forward_limits_for(kBudget)),
+          sampler_(sampling_, model_.config().vocab),
+          walk_(sampler_) {
+        DraftOptions options;
+        options.sources = sources;
+        options.shape = TreeShape::Merged;
+        options.max_budget = kBudget;
+        options.adapt_budget = false;
+        DraftTarget target;
+        target.vocab = model_.config().vocab;
+        target.context_tokens = kContext;
+        target.sampling = sampling_;
+        target.draft_model = &draft_model_;
+        drafter_ = make_drafter(options, target);
+        loop_.emplace(forward_, cache_, walk_, *drafter_, LoopLimits{.budget = kBudget, .end_tokens = {}});
+    }
+
+    void begin(std::uint32_t seed) {
+        cache_.truncate(0);
+        loop_->begin(phrases(seed, 40));
+    }
+    /// Until the text has `n` tokens.
+    Stretch run_to(std::int64_t n) {
+        Stretch stretch;
+        while (std::ssize(loop_->text()) < n) {
+            const AllocationCounts before = allocations();
+            const bool stepped = !loop_->step(1000).empty();
+            const AllocationCounts made = allocations() - before;
+            EXPECT_TRUE(stepped);
+            ++stretch.n_passes;
+            stretch.n_loud += made.n > 0 ? 1 : 0;
+            stretch.allocated = {stretch.allocated.n + made.n, stretch.allocated.bytes + made.bytes};
+        }
+        return stretch;
+    }
+    [[nodiscard]] std::size_t device_peak() { return device_.budget().peak_bytes(); }
+
+private:
+    SamplerOptions sampling_;
+    std::unique_ptr<ModelFiles> files_ = make_tiny_model({});
+    std::unique_ptr<ModelFiles> draft_files_ = make_tiny_model({.n_layers = 1});
+    CpuDevice device_{CpuDeviceOptions{.n_threads = 1}};
+    Model model_{*files_, device_, {}};
+    Model draft_model_{*draft_files_, device_, {}};
+    KvCache cache_;
+    Forward forward_;
+    Sampler sampler_;
+    NoiseWalk walk_;
+    std::unique_ptr<Drafter> drafter_;
+    std::optional<GenerationLoop> loop_;
+};
+
+const std::vector<std::vector<SourceKind>> kSets = {
+    {SourceKind::Context},
+    {SourceKind::Suffix},
+    {SourceKind::Lookup},
+    {SourceKind::Cacheback},
+    {SourceKind::Recycling},
+    {SourceKind::Lookahead},
+    {SourceKind::Model},
+    {SourceKind::Context, SourceKind::Suffix, SourceKind::Lookup, SourceKind::Cacheback, SourceKind::Recycling,
+     SourceKind::Model}};
+
+TEST(DraftAllocation, IsSeenWhereItHappens) {
+    const AllocationCounts before = allocations();
+    std::vector<int>(100).shrink_to_fit();
+    const AllocationCounts made = allocations() - before;
+    EXPECT_GE(made.n, 1);
+    EXPECT_GE(made.bytes, 400);
+}
+
+TEST(DraftAllocation, PassesAllocateOnlyWhatTablesOfTheTextGrowBy) {
+    for (const auto& sources : kSets)
+        for (const double temperature : {0.0, 0.8}) {
+            SCOPED_TRACE(fmt::format("{} and {} more at T = {}", source_name(sources.front()), sources.size() - 1, temperature));
+            Decoding decoding(sources, temperature);
+            decoding.begin(1);
+            static_cast<void>(decoding.run_to(500));
+            const std::size_t peak = decoding.device_peak();
+            const Stretch first = decoding.run_to(1000);
+            const Stretch second = decoding.run_to(1900);
+            EXPECT_EQ(decoding.device_peak(), peak);
+            decoding.begin(2);
+            const Stretch again = decoding.run_to(1900);
+            fmt::print("{} {} T{}: {}/{} passes {} allocs {} B; {}/{} {} {}; again {}/{} {} {}\n", source_name(sources.front()), sources.size(), temperature,
+              first.n_loud, first.n_passes, first.allocated.n, first.allocated.bytes, second.n_loud, second.n_passes, second.allocated.n, second.allocated.bytes,
+              again.n_loud, again.n_passes, again.allocated.n, again.allocated.bytes);
+        }
+}
+
+}  // namespace
+}  // namespace slipstream::draft

@@ -1,0 +1,208 @@
+// What a drafter keeps from run to run: taken up again, of this model alone, set aside where it is damaged.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "draft/drafter.h"
+#include "draft/tables/model_fingerprint.h"
+#include "draft/tables/table_store.h"
+#include "kernels/base/error.h"
+#include "tests/draft/recorded_phrases.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream::draft {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Sources = std::vector<SourceKind>;
+
+const Sources kSources = {SourceKind::Context, SourceKind::Cacheback};
+
+class DrafterTables : public testing::Test {
+protected:
+    std::unique_ptr<Drafter> make(const Sources& sources, const ModelFiles& files) {
+        DraftOptions options;
+        options.sources = sources;
+        options.max_budget = 32;
+        options.adapt_budget = false;
+        options.tables = tables();
+        DraftTarget target;
+        target.vocab = kPhraseVocab;
+        target.context_tokens = 4096;
+        target.sampling = {.temperature = 0.0};
+        target.files = &files;
+        target.on_note = [this](std::string_view note) { notes_.emplace_back(note); };
+        return make_drafter(options, target);
+    }
+    std::unique_ptr<Drafter> make(const Sources& sources = kSources) { return make(sources, *files_); }
+
+    /// Learns from a few texts and keeps it.
+    void learn_and_save(const Sources& sources = kSources) {
+        const auto drafter = make(sources);
+        for (std::uint32_t i = 0; i < 6; ++i) static_cast<void>(replay(*drafter, recorded_phrases(i), 32));
+        drafter->save();
+    }
+    static double tokens_a_pass(Drafter& drafter) {
+        return replay(drafter, recorded_phrases(77), 32).mean_accepted_tokens();
+    }
+    static std::vector<std::int64_t> accept_lengths(Drafter& drafter) {
+        return replay(drafter, recorded_phrases(77), 32).accept_lengths;
+    }
+    std::vector<std::int64_t> fresh_accept_lengths() {
+        std::swap(subfolder_, other_subfolder_);
+        auto lengths = accept_lengths(*make());
+        std::swap(subfolder_, other_subfolder_);
+        return lengths;
+    }
+
+    [[nodiscard]] fs::path tables() const { return folder_.path() / subfolder_; }
+    [[nodiscard]] fs::path file() const {
+        return TableStore({.folder = tables(), .on_note = {}}).path(model_fingerprint(*files_));
+    }
+    [[nodiscard]] static std::string bytes_of(const fs::path& path) {
+        std::ifstream in(path, std::ios::binary);
+        return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    }
+    static void write_bytes(const fs::path& path, const std::string& bytes) {
+        std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    }
+    [[nodiscard]] fs::path set_aside() const {
+        fs::path aside = file();
+        aside += ".damaged";
+        return aside;
+    }
+
+    TempFolder folder_;
+    std::string subfolder_ = "tables";
+    std::string other_subfolder_ = "other";
+    std::unique_ptr<ModelFiles> files_ = make_tiny_model({});
+    std::vector<std::string> notes_;
+};
+
+TEST_F(DrafterTables, WhatWasLearntServesTheNextRun) {
+    const double fresh = tokens_a_pass(*make());
+    learn_and_save();
+    EXPECT_TRUE(fs::exists(file()));
+    EXPECT_GT(tokens_a_pass(*make()), fresh + 0.1);
+    EXPECT_TRUE(notes_.empty());
+}
+
+TEST_F(DrafterTables, SavingWhatWasTakenUpWritesTheSame) {
+    learn_and_save();
+    const std::string before = bytes_of(file());
+    make()->save();
+    EXPECT_EQ(bytes_of(file()), before);
+}
+
+TEST_F(DrafterTables, ResetForgetsWhatWasTakenUp) {
+    learn_and_save();
+    const auto drafter = make();
+    drafter->reset();
+    EXPECT_EQ(accept_lengths(*drafter), fresh_accept_lengths());
+}
+
+TEST_F(DrafterTables, WithoutAFolderNothingIsKept) {
+    learn_and_save();
+    DraftOptions options;
+    options.sources = kSources;
+    DraftTarget target;
+    target.vocab = kPhraseVocab;
+    target.files = files_.get();
+    const auto drafter = make_drafter(options, target);
+    const std::string before = bytes_of(file());
+    drafter->save();
+    EXPECT_EQ(bytes_of(file()), before);
+}
+
+TEST_F(DrafterTables, ADamagedFileIsSetAsideAndWorkGoesOn) {
+    learn_and_save();
+    const std::string good = bytes_of(file());
+    const std::vector<std::int64_t> fresh = fresh_accept_lengths();
+    std::string flipped = good;
+    flipped[good.size() * 2 / 3] = static_cast<char>(flipped[good.size() * 2 / 3] ^ 0x10);
+    for (const std::string& bad : {flipped, good.substr(0, good.size() / 2), std::string("no table"), std::string()}) {
+        notes_.clear();
+        fs::remove(set_aside());
+        write_bytes(file(), bad);
+        const auto drafter = make();
+        ASSERT_EQ(notes_.size(), 1U);
+        EXPECT_TRUE(fs::exists(set_aside()));
+        EXPECT_FALSE(fs::exists(file()));
+        EXPECT_EQ(accept_lengths(*drafter), fresh);
+        drafter->save();
+        EXPECT_TRUE(fs::exists(file()));
+        make();
+        EXPECT_EQ(notes_.size(), 1U);
+    }
+}
+
+TEST_F(DrafterTables, ADamagedSectionInAWholeFileIsSetAsideToo) {
+    learn_and_save();
+    const std::vector<std::int64_t> fresh = fresh_accept_lengths();
+    for (const char* name : {"context", "cacheback", "calibration"}) {
+        learn_and_save();
+        notes_.clear();
+        fs::remove(set_aside());
+        {
+            const TableFile good(file());
+            std::vector<TableSection> sections;
+            for (const std::string& section : good.section_names()) {
+                sections.push_back({section, good.section(section)->copy()});
+                if (section != name) continue;
+                sections.back().fields = {};
+                if (section == "cacheback")
+                    for (const std::uint32_t shape : {1U, 3U}) sections.back().fields.u32(shape);
+                if (section == "calibration") sections.back().fields.text("context,cacheback,");
+                sections.back().fields.f32s(std::vector<float>{1.0F, 2.0F, 3.0F});
+            }
+            write_table_file(file(), sections);
+        }
+        const auto drafter = make();
+        EXPECT_EQ(notes_.size(), 1U) << name;
+        EXPECT_TRUE(fs::exists(set_aside())) << name;
+        EXPECT_EQ(accept_lengths(*drafter), fresh) << name;
+    }
+}
+
+TEST_F(DrafterTables, AnotherModelsTableIsNotUsed) {
+    learn_and_save();
+    const std::string before = bytes_of(file());
+    const auto other_model = make_tiny_model({.d_ff = 128});
+    const auto drafter = make(kSources, *other_model);
+    EXPECT_EQ(accept_lengths(*drafter), fresh_accept_lengths());
+    drafter->save();
+    EXPECT_EQ(bytes_of(file()), before);
+    EXPECT_EQ(std::distance(fs::directory_iterator(tables()), fs::directory_iterator()), 2);
+}
+
+TEST_F(DrafterTables, AnotherSetOfSourcesTakesItsShareAndKeepsTheRest) {
+    learn_and_save();
+    const TableWriter cacheback = TableFile(file()).section("cacheback")->copy();
+    // Calibration is of the set; what it lacks is left in the file.
+    const auto alone = make({SourceKind::Context});
+    EXPECT_TRUE(notes_.empty());
+    alone->save();
+    const TableFile saved(file());
+    EXPECT_TRUE(std::ranges::equal(saved.section("cacheback")->copy().bytes(), cacheback.bytes()));
+    EXPECT_EQ(saved.section("calibration")->text(), "context,");
+    const auto both = make();
+    EXPECT_TRUE(notes_.empty());
+    EXPECT_NE(accept_lengths(*both), fresh_accept_lengths());
+}
+
+TEST_F(DrafterTables, AFolderThatCannotBeMadeIsAnErrorWhenItMatters) {
+    folder_.write("in_the_way", "a file");
+    subfolder_ = "in_the_way/tables";
+    const auto drafter = make();  // there is nothing to take up
+    static_cast<void>(replay(*drafter, recorded_phrases(1), 32));
+    EXPECT_THROW(drafter->save(), IoError);
+}
+
+}  // namespace
+}  // namespace slipstream::draft
