@@ -13,8 +13,6 @@ namespace {
 constexpr double kCommonRate = 0.1;    // of what a pass moves all times
 constexpr double kOwnRate = 0.1;       // and its own size's further
 constexpr double kMostSurprise = 2.0;  // a pass that took far longer had the processor taken away
-constexpr double kLongest = 4.0;       // times what was expected: more counts no more
-constexpr double kStale = 1.1;         // a time this much above that of more nodes is of old
 
 }  // namespace
 
@@ -37,10 +35,12 @@ void PassTimes::add(std::int64_t n_nodes, double seconds) {
     if (!measured()) {
         measured_[below] = measured_[above] = seconds;
     } else {
-        // Part of the surprise is the machine's, and holds for every size; part is this size's own.
+        // Part of the surprise is the machine's, and holds for every size; part is this size's own, and all of it where
+        // nothing but other sizes were known.
         const double expected = at(n_nodes);
         const double surprise = std::min(seconds / expected, kMostSurprise) - 1.0;
-        for (double& kept : measured_) kept *= 1.0 + kCommonRate * surprise;
+        if (measured_[below] > 0.0 && measured_[above] > 0.0)
+            for (double& kept : measured_) kept *= 1.0 + kCommonRate * surprise;
         for (std::size_t i = below; i <= above; ++i)
             measured_[i] =
                 measured_[i] == 0.0 ? seconds_[i] * seconds / expected : measured_[i] * (1.0 + kOwnRate * surprise);

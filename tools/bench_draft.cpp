@@ -42,7 +42,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kCommitTokens = 4;
 constexpr std::int64_t kWarmUpSteps = 64;
 constexpr std::int64_t kColdSteps = 96;
-constexpr std::int64_t kLogitRows = 96;                     // of a pass that Recycling learns from
+constexpr std::int64_t kLeastText = 131072;  // so that what stands in for a model is one for all contexts
+constexpr std::int64_t kLogitRows = 96;      // of a pass that Recycling learns from
 constexpr std::size_t kSweptBytes = std::size_t{64} << 20;  // more than the caches hold
 
 struct Options {
@@ -317,7 +318,7 @@ private:
 
 void run(const Options& options) {
     // Behind the last step stands a whole tree's depth.
-    const std::int64_t n_tokens = std::ranges::max(options.contexts) + options.budget +
+    const std::int64_t n_tokens = std::max(std::ranges::max(options.contexts), kLeastText) + options.budget +
                                   kCommitTokens * (kWarmUpSteps + options.steps + kColdSteps);
     Workplace place{.options = options, .text = {}, .swept = std::vector<std::byte>(kSweptBytes)};
     place.text = options.file

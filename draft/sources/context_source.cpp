@@ -170,7 +170,7 @@ Cursor ContextSource::advance(Cursor cursor, TokenId token) {
 std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                    std::span<Proposal> out) {
     const Place& place = places_[static_cast<std::size_t>(cursor)];
-    collect(place, std::min(kMaxPerOrder, 4 + 2 * out.size()), std::min(kMaxCandidates, 6 + 3 * out.size()));
+    collect(place, std::min(kMaxPerOrder, 3 + out.size()), std::min(kMaxCandidates, 4 + 2 * out.size()));
     weigh(place);
     struct Ranked {
         float rank;

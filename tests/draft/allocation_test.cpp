@@ -71,7 +71,7 @@ public:
 private:
     SamplerOptions sampling_;
     std::unique_ptr<ModelFiles> files_ = make_tiny_model({});
-    std::unique_ptr<ModelFiles> draft_files_ = make_tiny_model({.n_layers = 1});
+    std::unique_ptr<ModelFiles> draft_files_ = make_tiny_model({});
     CpuDevice device_{CpuDeviceOptions{.n_threads = 1}};
     Model model_{*files_, device_, {}};
     Model draft_model_{*draft_files_, device_, {}};
@@ -83,16 +83,15 @@ private:
     std::optional<GenerationLoop> loop_;
 };
 
-const std::vector<std::vector<SourceKind>> kSets = {
-    {SourceKind::Context},
-    {SourceKind::Suffix},
-    {SourceKind::Lookup},
-    {SourceKind::Cacheback},
-    {SourceKind::Recycling},
-    {SourceKind::Lookahead},
-    {SourceKind::Model},
-    {SourceKind::Context, SourceKind::Suffix, SourceKind::Lookup, SourceKind::Cacheback, SourceKind::Recycling,
-     SourceKind::Model}};
+const std::vector<std::vector<SourceKind>> kSets = {{SourceKind::Context},
+                                                    {SourceKind::Suffix},
+                                                    {SourceKind::Lookup},
+                                                    {SourceKind::Cacheback},
+                                                    {SourceKind::Recycling},
+                                                    {SourceKind::Lookahead},
+                                                    {SourceKind::Model},
+                                                    {SourceKind::Context, SourceKind::Suffix, SourceKind::Lookup,
+                                                     SourceKind::Cacheback, SourceKind::Recycling, SourceKind::Model}};
 
 TEST(DraftAllocation, IsSeenWhereItHappens) {
     const AllocationCounts before = allocations();
@@ -103,22 +102,31 @@ TEST(DraftAllocation, IsSeenWhereItHappens) {
 }
 
 TEST(DraftAllocation, PassesAllocateOnlyWhatTablesOfTheTextGrowBy) {
-    for (const auto& sources : kSets)
-        for (const double temperature : {0.0, 0.8}) {
-            SCOPED_TRACE(fmt::format("{} and {} more at T = {}", source_name(sources.front()), sources.size() - 1, temperature));
-            Decoding decoding(sources, temperature);
-            decoding.begin(1);
-            static_cast<void>(decoding.run_to(500));
-            const std::size_t peak = decoding.device_peak();
-            const Stretch first = decoding.run_to(1000);
-            const Stretch second = decoding.run_to(1900);
-            EXPECT_EQ(decoding.device_peak(), peak);
-            decoding.begin(2);
-            const Stretch again = decoding.run_to(1900);
-            fmt::print("{} {} T{}: {}/{} passes {} allocs {} B; {}/{} {} {}; again {}/{} {} {}\n", source_name(sources.front()), sources.size(), temperature,
-              first.n_loud, first.n_passes, first.allocated.n, first.allocated.bytes, second.n_loud, second.n_passes, second.allocated.n, second.allocated.bytes,
-              again.n_loud, again.n_passes, again.allocated.n, again.allocated.bytes);
-        }
+    for (const auto& sources : kSets) {
+        SCOPED_TRACE(fmt::format("{} and {} more", source_name(sources.front()), sources.size() - 1));
+        Decoding decoding(sources, 0.8);
+        decoding.begin(1);
+        static_cast<void>(decoding.run_to(500));
+        const std::size_t peak = decoding.device_peak();
+        const Stretch stretch = decoding.run_to(1300);
+        // Tables double, and lists of followers with them: measured 20 allocations in 9 % of passes with all sources,
+        // 11 at most without `context`, none of the draft model's. Kernels take scratch by the largest pass so far.
+        EXPECT_LE(stretch.n_loud, 1 + stretch.n_passes / 6);
+        EXPECT_LE(stretch.allocated.n, sources.front() == SourceKind::Context ? 60 : 15);
+        EXPECT_LE(decoding.device_peak(), peak + (std::size_t{64} << 10));
+    }
+}
+
+TEST(DraftAllocation, ADraftModelAllocatesForItsCopyOfTheTextAlone) {
+    for (const double temperature : {0.0, 0.8}) {
+        Decoding decoding({SourceKind::Model}, temperature);
+        decoding.begin(1);
+        static_cast<void>(decoding.run_to(200));
+        const Stretch stretch = decoding.run_to(900);
+        EXPECT_LE(stretch.n_loud, 3) << "T " << temperature;  // it doubles from 200 tokens to 900
+        EXPECT_LE(stretch.allocated.n, 3) << "T " << temperature;
+        EXPECT_LT(stretch.n_passes, 600);
+    }
 }
 
 }  // namespace

@@ -44,9 +44,12 @@ TEST(ContextMixer, EveryCountHasACell) {
 TEST(ContextMixer, CellsTellTheSeenFromTheUnseenAndOftenFromRarely) {
     const ContextMixer mixer;
     for (int order = 1; order < ContextMixer::kOrders; ++order) {
-        EXPECT_GT(mixer.log_odds(ContextMixer::seen(order, 3, 3, 0)), mixer.log_odds(ContextMixer::seen(order, 1, 3, 0)));
-        EXPECT_GT(mixer.log_odds(ContextMixer::seen(order, 1, 3, 0)), mixer.log_odds(ContextMixer::seen(order, 1, 30, 0)));
-        EXPECT_GT(mixer.log_odds(ContextMixer::seen(order, 1, 30, 0)), mixer.log_odds(ContextMixer::unseen(order, 30, 9)));
+        EXPECT_GT(mixer.log_odds(ContextMixer::seen(order, 3, 3, 0)),
+                  mixer.log_odds(ContextMixer::seen(order, 1, 3, 0)));
+        EXPECT_GT(mixer.log_odds(ContextMixer::seen(order, 1, 3, 0)),
+                  mixer.log_odds(ContextMixer::seen(order, 1, 30, 0)));
+        EXPECT_GT(mixer.log_odds(ContextMixer::seen(order, 1, 30, 0)),
+                  mixer.log_odds(ContextMixer::unseen(order, 30, 9)));
     }
     EXPECT_GT(mixer.log_odds(ContextMixer::unigram(50, 100, 3)), mixer.log_odds(ContextMixer::unigram(1, 100, 3)));
     EXPECT_NE(ContextMixer::seen(1, 2, 5, 0), ContextMixer::seen(2, 2, 5, 0));
@@ -88,7 +91,8 @@ TEST(ContextMixer, TheOrderThatKnowsGainsWeight) {
     for (int i = 0; i < n; ++i) {
         const bool hit = random() % 2 == 0;
         const bool told = random() % 10 == 0 ? !hit : hit;
-        const CellIndex cells[] = {ContextMixer::unigram(3, 100, 8), ContextMixer::seen(1, random() % 2 == 0 ? 1 : 5, 6, 0),
+        const CellIndex cells[] = {ContextMixer::unigram(3, 100, 8),
+                                   ContextMixer::seen(1, random() % 2 == 0 ? 1 : 5, 6, 0),
                                    ContextMixer::seen(2, told ? 5 : 1, 6, 0)};
         const float p = mix(mixer, cells, 2, 2);
         const double loss = -std::log(hit ? p : 1.0F - p);
@@ -107,7 +111,8 @@ TEST(ContextMixer, StateIsTakenUpAgainAndResetForgetsIt) {
     for (int i = 0; i < 3000; ++i) {
         const CellIndex cells[] = {ContextMixer::unigram(random() % 9, 1000, random() % 300),
                                    ContextMixer::seen(1, 1 + random() % 9, 20, random() % 5)};
-        learnt.learn(cells, 1, static_cast<int>(random() % 2), mix(learnt, cells, 1, 1), random() % 4 == 0 ? 1.0F : 0.0F);
+        learnt.learn(cells, 1, static_cast<int>(random() % 2), mix(learnt, cells, 1, 1),
+                     random() % 4 == 0 ? 1.0F : 0.0F);
         learnt.refresh();
     }
     ContextMixer taken_up;
@@ -122,7 +127,8 @@ TEST(ContextMixer, StateIsTakenUpAgainAndResetForgetsIt) {
 TEST(ContextMixer, NumbersThatCannotBeAreRefusedAndChangeNothing) {
     ContextMixer mixer;
     const std::vector<float> good = mixer.state();
-    for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e6F, -1e6F})
+    for (const float value :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e6F, -1e6F})
         for (const std::size_t at : {std::size_t{0}, std::size_t{1}, good.size() - 1}) {
             std::vector<float> bad = good;
             bad[at] = value;

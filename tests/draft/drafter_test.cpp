@@ -59,7 +59,8 @@ TEST(Drafter, FiguresOfOneSourceAreTheTokensItBrought) {
     std::vector<DraftOptions> all;
     for (const std::optional<TreeShape> shape :
          {std::optional<TreeShape>{}, std::optional(TreeShape::Merged), std::optional(TreeShape::Chain)}) {
-        for (const SourceKind kind : {SourceKind::Context, SourceKind::Suffix, SourceKind::Lookup, SourceKind::Cacheback}) {
+        for (const SourceKind kind :
+             {SourceKind::Context, SourceKind::Suffix, SourceKind::Lookup, SourceKind::Cacheback}) {
             all.push_back(options_of({kind}));
             all.back().shape = shape;
         }
@@ -159,11 +160,8 @@ struct Future {
         const double took = base + a_node * tree.size();
         ++n_passes;
         seconds += took;
-        guesser.observe({.text = text,
-                         .n_new = std::ssize(accepted),
-                         .tree = &tree,
-                         .accepted = accepted,
-                         .pass_seconds = took});
+        guesser.observe(
+            {.text = text, .n_new = std::ssize(accepted), .tree = &tree, .accepted = accepted, .pass_seconds = took});
     }
 };
 
@@ -269,8 +267,8 @@ TEST(Drafter, ASourceWithoutWhatItNeedsIsRefused) {
     EXPECT_NE(refusal(options_of({SourceKind::Unigram})), nothing);
     EXPECT_NE(refusal(options_of({SourceKind::Model})), nothing);
     const std::pair<TreeShape, SourceKind> without[] = {{TreeShape::NGrammys, SourceKind::Suffix},
-                                                       {TreeShape::Cacheback, SourceKind::Context},
-                                                       {TreeShape::Recycling, SourceKind::Context}};
+                                                        {TreeShape::Cacheback, SourceKind::Context},
+                                                        {TreeShape::Recycling, SourceKind::Context}};
     for (const auto& [shape, source] : without) {
         DraftOptions options = options_of({source});
         options.shape = shape;

@@ -1,4 +1,5 @@
-// Trees drawn from a draft model: their shapes and limits, and that rejection over them keeps the target's distribution.
+// Trees drawn from a draft model: their shapes and limits, and that rejection over them keeps the target's
+// distribution.
 #include "draft/shapes/drawn_shape.h"
 
 #include <algorithm>
@@ -62,7 +63,8 @@ Drawn draw(UniformBatch& source, const DrawnShapeOptions& options, std::int64_t 
 TEST(DrawnShape, AChainIsGammaLongWithinItsLimits) {
     const struct {
         std::int64_t gamma, budget, max_depth, max_nodes, expected;
-    } cases[] = {{5, 64, 64, 64, 6}, {5, 4, 64, 64, 4}, {5, 64, 3, 64, 4}, {5, 64, 64, 2, 3}, {5, 64, 0, 64, 1}, {5, 1, 9, 64, 1}};
+    } cases[] = {{5, 64, 64, 64, 6}, {5, 4, 64, 64, 4}, {5, 64, 3, 64, 4},
+                 {5, 64, 64, 2, 3},  {5, 64, 0, 64, 1}, {5, 1, 9, 64, 1}};
     for (const auto& [gamma, budget, max_depth, max_nodes, expected] : cases) {
         UniformBatch source(9, max_nodes);
         const Drawn drawn = draw(source, {.shape = DrawnShape::Chain, .gamma = gamma}, budget, max_depth);
@@ -141,7 +143,8 @@ TEST(DrawnShape, RejectionOverItKeepsTheTargetsDistribution) {
                                       {.shape = shape, .gamma = 3}, source, pass.drawn);
                     },
                     30000);
-                EXPECT_GT(p, 1e-4) << "shape " << static_cast<int>(shape) << ", penalty " << penalty << ", budget " << budget;
+                EXPECT_GT(p, 1e-4) << "shape " << static_cast<int>(shape) << ", penalty " << penalty << ", budget "
+                                   << budget;
             }
         }
 }

@@ -2,6 +2,7 @@
 #include "draft/guess_switch.h"
 
 #include <functional>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,13 +15,14 @@ struct Pass {
     std::int64_t n_tokens;
     double seconds;
     double plain = 1.0;
+    double expected = 0.0;  // tokens; 0: as many as come
 };
 
 struct Course {
     std::int64_t guessed = 0;  // passes
     std::int64_t tokens = 0;
     double seconds = 0.0;
-    double plain_seconds = 0.0;     // that plain decoding takes for the same tokens
+    double plain_seconds = 0.0;      // that plain decoding takes for the same tokens
     std::vector<std::int64_t> when;  // passes that guessed
 
     [[nodiscard]] double slowdown() const { return seconds / plain_seconds; }
@@ -39,7 +41,7 @@ Course run(GuessSwitch& guess_switch, std::int64_t n_passes, const std::function
         if (!guesses) continue;
         ++course.guessed;
         course.when.push_back(i);
-        guess_switch.record(n, seconds, pass.plain);
+        guess_switch.record(pass.expected > 0.0 ? pass.expected : static_cast<double>(n), n, seconds, pass.plain);
     }
     return course;
 }
@@ -58,6 +60,28 @@ TEST(GuessSwitch, GuessesThatAlwaysMissEndInRestsThatGrow) {
     EXPECT_EQ(longest, 512);  // it is tried again, at the rarest
 }
 
+TEST(GuessSwitch, GreatExpectationsThatNeverComeTrueEndInRestsToo) {
+    GuessSwitch guess_switch;
+    const Course course = run(guess_switch, 6000, [](std::int64_t) { return Pass{1, 1.5, 1.0, 3.0}; });
+    EXPECT_LT(course.guessed, 400);
+    EXPECT_LT(course.slowdown(), 1.04);
+}
+
+TEST(GuessSwitch, GuessesThatHitAgainstAllExpectationGoOn) {
+    GuessSwitch guess_switch;
+    EXPECT_EQ(run(guess_switch, 2000, [](std::int64_t) { return Pass{3, 1.3, 1.0, 1.2}; }).guessed, 2000);
+}
+
+TEST(GuessSwitch, LuckAndBadLuckAreNotMistakenForMore) {
+    // One pass in four commits five tokens, the others one: two are expected, and that is what it comes to.
+    GuessSwitch guess_switch;
+    std::mt19937 random(1);
+    const Course course = run(guess_switch, 5000, [&](std::int64_t) {
+        return Pass{random() % 4 == 0 ? 5 : 1, 1.5, 1.0, 2.0};
+    });
+    EXPECT_EQ(course.guessed, 5000);
+}
+
 TEST(GuessSwitch, GuessesThatHitGoOn) {
     GuessSwitch guess_switch;
     EXPECT_EQ(run(guess_switch, 2000, [](std::int64_t) { return Pass{2, 1.3}; }).guessed, 2000);
@@ -66,8 +90,7 @@ TEST(GuessSwitch, GuessesThatHitGoOn) {
 TEST(GuessSwitch, AStretchWithoutLuckIsForgiven) {
     GuessSwitch guess_switch;
     // Three tokens a pass, but for ten in a hundred.
-    const Course course =
-        run(guess_switch, 3000, [](std::int64_t i) { return Pass{i % 100 < 10 ? 1 : 3, 1.2}; });
+    const Course course = run(guess_switch, 3000, [](std::int64_t i) { return Pass{i % 100 < 10 ? 1 : 3, 1.2}; });
     EXPECT_EQ(course.guessed, 3000);
 }
 
@@ -114,9 +137,9 @@ TEST(GuessSwitch, TimesThatCannotBeAreNotCounted) {
     GuessSwitch guess_switch;
     for (int i = 0; i < 200; ++i) {
         EXPECT_TRUE(guess_switch.take_turn());
-        guess_switch.record(1, 0.0, 1.0);
-        guess_switch.record(1, 1.0, 0.0);
-        guess_switch.record(1, -1.0, 1.0);
+        guess_switch.record(1.0, 1, 0.0, 1.0);
+        guess_switch.record(1.0, 1, 1.0, 0.0);
+        guess_switch.record(1.0, 1, -1.0, 1.0);
     }
 }
 

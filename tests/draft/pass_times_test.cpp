@@ -86,7 +86,7 @@ TEST(PassTimes, ASinglePassThatWasHeldUpCountsLittle) {
             for (const std::int64_t size : times.sizes()) times.add(size, 0.01 + 0.001 * static_cast<double>(size));
         const double before = times.at(8);
         times.add(8, before * factor);
-        EXPECT_LT(times.at(8), 1.1 * before) << factor;
+        EXPECT_LT(times.at(8), 1.25 * before) << factor;
         EXPECT_GT(times.at(8), before);
     }
 }
@@ -95,7 +95,8 @@ TEST(PassTimes, FollowsAMachineThatBecomesSlowerOrFaster) {
     PassTimes times(32);
     for (const double speed : {1.0, 3.0, 0.5}) {
         for (int i = 0; i < 80; ++i)
-            for (const std::int64_t size : times.sizes()) times.add(size, speed * (1.0 + 0.1 * static_cast<double>(size)));
+            for (const std::int64_t size : times.sizes())
+                times.add(size, speed * (1.0 + 0.1 * static_cast<double>(size)));
         for (const std::int64_t size : times.sizes())
             EXPECT_NEAR(times.at(size) / (speed * (1.0 + 0.1 * static_cast<double>(size))), 1.0, 0.05) << size;
     }

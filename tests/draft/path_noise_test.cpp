@@ -34,7 +34,8 @@ TEST(PathNoise, IsTheSamplersNoiseWhateverWasAskedBefore) {
     for (int i = 0; i < 100000; ++i) {
         const auto position = static_cast<std::int64_t>(random() % 500) + (i % 3 == 0 ? std::int64_t{1} << 33 : 0);
         const auto token = static_cast<TokenId>(random() % 300);
-        const float expected = gumbel_noise(seed, static_cast<std::uint64_t>(position), static_cast<std::uint32_t>(token));
+        const float expected =
+            gumbel_noise(seed, static_cast<std::uint64_t>(position), static_cast<std::uint32_t>(token));
         ASSERT_EQ((i % 2 == 0 ? noise : copy).gumbel(position, token), expected) << position << " " << token;
         n_equal += other.gumbel(position, token) == expected ? 1 : 0;
     }

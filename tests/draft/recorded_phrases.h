@@ -1,5 +1,5 @@
-// Conversations for guessers without a model: answers put together out of a few phrases, so that much repeats, of tokens
-// in [0, kPhraseVocab).
+// Conversations for guessers without a model: answers put together out of a few phrases, so that much repeats, of
+// tokens in [0, kPhraseVocab).
 #pragma once
 
 #include <cstdint>
