@@ -84,6 +84,7 @@ private:
     DrawnTree drawn_;
     Source* shape_source_ = nullptr;  // of Growth::OwnShape
     Growth growth_ = Growth::Nothing;
+    Growth growing_ = Growth::Nothing;    // in the running pass
     bool guessed_ = false;                // in the running pass
     double expected_ = 0.0;               // tokens of the running pass; 0: nobody knows
     double draft_seconds_ = 0.0;          // of the running pass
@@ -124,7 +125,8 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     if (options_.sources.empty()) return Growth::Nothing;
     if (options_.child_rule == ChildRule::Draw) {
         // Whatever is merged or pruned is verified as point masses, without a record of draws.
-        return sources_.model && sources_.tables.empty() ? Growth::Drawn : Growth::Merged;
+        const bool drawn = sources_.model && sources_.tables.empty() && options_.shape != TreeShape::Merged;
+        return drawn ? Growth::Drawn : Growth::Merged;
     }
     if (!options_.shape) {
         if (sources_.tables.size() != 1 || sources_.model) return Growth::Merged;
@@ -250,7 +252,7 @@ void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
 }
 
 void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
-    switch (growth_) {
+    switch (growing_) {
         case Growth::Nothing:
             break;
         case Growth::Merged:
@@ -283,11 +285,17 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     guessed_ = growth_ != Growth::Nothing && limits.budget > 1 && limits.max_depth > 0 &&
                (!options_.adapt_budget || switch_.take_turn());
     const std::int64_t budget = std::clamp<std::int64_t>(options_.max_budget, 1, limits.budget);
+    // A lone source's own tree knows no time: where as many nodes are wanted as pay, the builder grows one of its
+    // guesses.
+    const bool timed = options_.adapt_budget && times_.measured() && !options_.shape;
+    growing_ = growth_ == Growth::OwnShape && timed ? Growth::Merged : growth_;
     drawn_.reset(std::ssize(limits.text), budget);
+    expected_ = 0.0;
     if (guessed_) {
         const ShapeRequest request{
             .text = limits.text, .budget = budget, .max_depth = limits.max_depth, .noise = &noise_};
         grow(tree, request);
+        if (growing_ != Growth::Merged && figures_.size() == 1) figures_.front().seconds += seconds_since(began);
         use_leftover(tree, request);
     }
     draft_seconds_ = seconds_since(began);
@@ -295,7 +303,7 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
 
 // Nodes that cost nothing: up to the budget where it is fixed, else as many as a pass takes along unnoticed.
 void SourcesDrafter::use_leftover(TokenTree& tree, ShapeRequest request) {
-    if (growth_ != Growth::Merged) return;
+    if (growing_ != Growth::Merged) return;
     if (options_.adapt_budget) {
         if (!times_.measured()) return;
         std::int64_t n = tree.size();
@@ -330,7 +338,7 @@ void SourcesDrafter::count_shape(const Observation& observation) {
 
 void SourcesDrafter::learn(const Observation& observation) {
     const std::span<const TokenId> came = observation.text.last(static_cast<std::size_t>(observation.n_new));
-    const bool built = guessed_ && growth_ == Growth::Merged;
+    const bool built = guessed_ && growing_ == Growth::Merged;
     if (built) {
         builder_.learn({.accepted = observation.accepted,
                         .came = came,

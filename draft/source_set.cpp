@@ -37,7 +37,7 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target)
         throw RequestError("the sources bigram and unigram are made out of the target, and there is no model here");
     std::optional<TableStore> store;
     if (options.tables) store.emplace(TableStoreOptions{.folder = *options.tables, .on_note = target.on_note});
-    ModelNgramsOptions build{.k = kBigramRow};
+    ModelNgramsOptions build{.k = kBigramRow, .on_note = target.on_note};
     if (target.on_progress)
         build.on_progress = [&](double done, double all) { target.on_progress("the model's n-grams", done, all); };
     auto ngrams = load_or_build_model_ngrams(
@@ -78,6 +78,11 @@ Source* SourceSet::find(std::string_view name) const {
 
 SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
     SourceSet set;
+    // Files that were named are opened before anything is built.
+    std::unique_ptr<Source> cacheback;
+    std::unique_ptr<Source> corpus;
+    if (asked_for(options, SourceKind::Cacheback)) cacheback = make_cacheback(options, target);
+    if (asked_for(options, SourceKind::Corpus)) corpus = make_corpus(options, target);
     std::optional<ModelNgrams> ngrams;
     if (asked_for(options, SourceKind::Bigram) || asked_for(options, SourceKind::Unigram))
         ngrams = model_ngrams(options, target);
@@ -98,7 +103,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
                     std::make_unique<PromptLookup>(PromptLookupOptions{.max_ngram = options.lookup_ngram}));
                 break;
             case SourceKind::Cacheback:
-                set.tables.push_back(make_cacheback(options, target));
+                set.tables.push_back(std::move(cacheback));
                 break;
             case SourceKind::Recycling:
                 set.tables.push_back(
@@ -113,7 +118,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
                     std::make_unique<ModelUnigram>(ngrams->unigrams, ModelUnigramOptions{.temperature = temperature}));
                 break;
             case SourceKind::Corpus:
-                set.tables.push_back(make_corpus(options, target));
+                set.tables.push_back(std::move(corpus));
                 break;
             case SourceKind::Lookahead:
                 set.tables.push_back(std::make_unique<Lookahead>(LookaheadOptions{.vocab = target.vocab}));

@@ -44,7 +44,7 @@ constexpr std::int64_t kWarmUpSteps = 64;
 constexpr std::int64_t kColdSteps = 96;
 constexpr std::int64_t kLeastText = 131072;  // so that what stands in for a model is one for all contexts
 constexpr std::int64_t kLogitRows = 96;      // of a pass that Recycling learns from
-constexpr std::size_t kSweptBytes = std::size_t{64} << 20;  // more than the caches hold
+constexpr std::size_t kSweptBytes = std::size_t{64} << 20;  // more than a core's own caches hold
 
 struct Options {
     std::optional<std::filesystem::path> file, tokenizer;

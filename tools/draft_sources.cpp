@@ -98,7 +98,7 @@ std::vector<SourceKind> sources_of(TreeShape shape) {
         case TreeShape::Recycling:
             return {SourceKind::Recycling};
         case TreeShape::NGrammys:
-            return {SourceKind::Context, SourceKind::Bigram, SourceKind::Unigram};
+            return {SourceKind::Context, SourceKind::Bigram};
         case TreeShape::Merged:
         case TreeShape::Chain:
             break;

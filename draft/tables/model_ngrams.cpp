@@ -156,7 +156,13 @@ std::optional<ModelNgrams> load_or_build_model_ngrams(const Model& model, const 
         }
     }
     std::optional<ModelNgrams> ngrams = build_model_ngrams(model, files, options);
-    if (ngrams && place.store != nullptr) place.store->save(place.fingerprint, model_ngrams_sections(*ngrams), kKind);
+    if (!ngrams || place.store == nullptr) return ngrams;
+    try {
+        place.store->save(place.fingerprint, model_ngrams_sections(*ngrams), kKind);
+    } catch (const IoError& error) {
+        if (!options.on_note) throw;
+        options.on_note(error.what());
+    }
     return ngrams;
 }
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "draft/tables/table_file.h"
@@ -61,6 +62,8 @@ struct ModelNgramsOptions {
     std::int64_t k = 32;                                  // candidates of a token; the paper tries up to 25
     std::int64_t pass_tokens = 256;                       // at most, of one pass
     std::size_t max_logit_bytes = std::size_t{64} << 20;  // of one pass: large vocabularies get shorter ones
+    /// What a user should know, one line: the tables could not be kept.
+    std::function<void(std::string_view)> on_note{};
     /// Work done and work in all, about in proportion to time; may throw to give up.
     std::function<void(double, double)> on_progress{};
     const std::atomic<bool>* cancel = nullptr;  // turns true: the work is given up
@@ -86,7 +89,8 @@ struct NgramsPlace {
 };
 
 /// The tables on disk, or new ones, kept there: at least options.k candidates of a token. A damaged file is set aside
-/// by the store. Nothing where it was cancelled. Throws OutOfBudget, and IoError where they cannot be written.
+/// by the store. Where they cannot be written, a note says so and they serve this run. Nothing where it was cancelled.
+/// Throws OutOfBudget.
 [[nodiscard]] std::optional<ModelNgrams> load_or_build_model_ngrams(const Model& model, const ModelFiles& files,
                                                                     const NgramsPlace& place,
                                                                     const ModelNgramsOptions& options);
