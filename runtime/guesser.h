@@ -22,8 +22,8 @@ struct Observation {
 
 /// What one proposal may not exceed.
 struct ProposalLimits {
-    std::int64_t budget = 1;     // nodes in all, node 0 included
-    std::int64_t max_depth = 0;  // of a node below node 0: what the context and the length asked for still hold
+    std::int64_t budget = 1;          // nodes in all, node 0 included
+    std::int64_t max_depth = 0;       // of a node below node 0: what the context and the length asked for still hold
     std::span<const TokenId> text{};  // all committed tokens, the tree's root last; valid during the call
 };
 
