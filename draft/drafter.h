@@ -96,7 +96,8 @@ public:
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
-    /// Forgets everything learnt, as a new text's first pass finds it without tables of earlier runs.
+    /// Forgets everything learnt, as a new text's first pass finds it without tables of earlier runs. Between texts: an
+    /// observation of the whole text must come before the next proposal.
     virtual void reset() = 0;
     /// Writes what was learnt to options.tables; does nothing where there is none. Throws IoError.
     virtual void save() const = 0;
