@@ -25,7 +25,8 @@ bool GuessSwitch::take_turn() {
 
 void GuessSwitch::record(double expected, std::int64_t n_tokens, double seconds, double plain_seconds) {
     if (seconds <= 0.0 || plain_seconds <= 0.0) return;
-    ++n_trial_;
+    // A trial's first pass also pays for what the guessers missed during the rest.
+    if (++n_trial_ == 1) return;
     expected_ = kLongDecay * expected_ + expected;
     committed_ = kLongDecay * committed_ + static_cast<double>(n_tokens);
     const double came_true = (committed_ + kTrust) / (expected_ + kTrust);
