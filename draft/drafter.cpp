@@ -84,12 +84,13 @@ private:
     DrawnTree drawn_;
     Source* shape_source_ = nullptr;  // of Growth::OwnShape
     Growth growth_ = Growth::Nothing;
-    Growth growing_ = Growth::Nothing;    // in the running pass
-    bool guessed_ = false;                // in the running pass
-    double expected_ = 0.0;               // tokens of the running pass; 0: nobody knows
-    double draft_seconds_ = 0.0;          // of the running pass
-    TokenTree scratch_;                   // chains of several sources
-    std::vector<SourceFigures> figures_;  // of shapes, and what observing cost; [tables], then the model
+    Growth growing_ = Growth::Nothing;          // in the running pass
+    bool guessed_ = false;                      // in the running pass
+    double expected_ = 0.0;                     // tokens of the running pass; 0: nobody knows
+    double draft_seconds_ = 0.0;                // of the running pass
+    TokenTree scratch_;                         // chains of several sources
+    std::vector<SourceFigures> figures_;        // of shapes, and what observing cost; [tables], then the model
+    std::vector<std::uint32_t> chain_sources_;  // [chain of several sources]: who named each node, a bit a source
     double chain_acceptance_ = kFirstAcceptance;
     std::optional<TableStore> store_;
     std::uint64_t fingerprint_ = 0;
@@ -123,11 +124,10 @@ Source* SourcesDrafter::shape_of(std::string_view name) const {
 
 SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     if (options_.sources.empty()) return Growth::Nothing;
-    if (options_.child_rule == ChildRule::Draw) {
-        // Whatever is merged or pruned is verified as point masses, without a record of draws.
-        const bool drawn = sources_.model && sources_.tables.empty() && options_.shape != TreeShape::Merged;
-        return drawn ? Growth::Drawn : Growth::Merged;
-    }
+    // Every other tree is verified as point masses, without a record of draws.
+    if (options_.child_rule == ChildRule::Draw && sources_.model && sources_.tables.empty() &&
+        options_.shape != TreeShape::Merged)
+        return Growth::Drawn;
     if (!options_.shape) {
         if (sources_.tables.size() != 1 || sources_.model) return Growth::Merged;
         shape_source_ = sources_.tables.front().get();
@@ -208,7 +208,8 @@ void SourcesDrafter::reset() {
 // al. 2023, section 3.4).
 std::int64_t SourcesDrafter::gamma() const {
     if (options_.gamma) return *options_.gamma;
-    if (!times_.measured()) return kDefaultGamma;
+    // What is drawn decides what comes (E3): nothing measured may enter, or one seed would give several texts.
+    if (growth_ == Growth::Drawn || !times_.measured()) return kDefaultGamma;
     const double a_guess = sources_.model ? sources_.model->expand_seconds(1) : 0.0;
     std::int64_t best = 1;
     double best_rate = 0.0;
@@ -236,6 +237,7 @@ void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
         // The likeliest path of the merged tree: nodes stand in it by falling score, so a node's first child is its
         // best.
         scratch_.reset(request.text.back());
+        chain_sources_.assign(1, 0);
         builder_.grow(scratch_, {.text = request.text,
                                  .budget = std::max(request.budget, kChainSearch),
                                  .max_depth = std::min(length, request.max_depth),
@@ -247,6 +249,9 @@ void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
             if (scratch_.parent(node) != end) continue;
             chain_end = tree.add(chain_end, scratch_.token(node));
             end = node;
+            std::uint32_t named_by = 0;
+            for (const Calibration::Input& input : builder_.words_for(node)) named_by |= 1U << input.source;
+            chain_sources_.push_back(named_by);
         }
     }
 }
@@ -283,7 +288,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
 void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     const Clock::time_point began = Clock::now();
     guessed_ = growth_ != Growth::Nothing && limits.budget > 1 && limits.max_depth > 0 &&
-               (!options_.adapt_budget || switch_.take_turn());
+               (!options_.adapt_budget || growth_ == Growth::Drawn || switch_.take_turn());
     const std::int64_t budget = std::clamp<std::int64_t>(options_.max_budget, 1, limits.budget);
     // A lone source's own tree knows no time: where as many nodes are wanted as pay, the builder grows one of its
     // guesses.
@@ -325,10 +330,19 @@ void SourcesDrafter::count_shape(const Observation& observation) {
         chain_acceptance_ += kAcceptanceRate * (static_cast<double>(accepted) /
                                                     static_cast<double>(accepted + (offered > accepted ? 1 : 0)) -
                                                 chain_acceptance_);
+    if (growth_ == Growth::Chain && figures_.size() > 1) {
+        // A chain's nodes stand in order: those below accepted ones were offered.
+        for (std::size_t node = 1; node < chain_sources_.size() && node <= observation.accepted.size(); ++node)
+            for (std::size_t source = 0; source < figures_.size(); ++source) {
+                if ((chain_sources_[node] >> source & 1U) == 0) continue;
+                ++figures_[source].offered;
+                if (node < observation.accepted.size()) ++figures_[source].accepted;
+            }
+        return;
+    }
     for (SourceFigures& figures : figures_) {
         const bool takes_part =
-            growth_ == Growth::Chain || growth_ == Growth::Drawn ||
-            (growth_ == Growth::OwnShape && figures.name == shape_source_->name()) ||
+            figures_.size() == 1 || (growth_ == Growth::OwnShape && figures.name == shape_source_->name()) ||
             (growth_ == Growth::NGrammys && (figures.name == "context" || figures.name == "bigram"));
         if (!takes_part) continue;
         figures.offered += offered;

@@ -69,9 +69,7 @@ struct DraftOptions {
 /// What the guesses are for. Pointers outlive the drafter; those that are null rule out the sources that need them.
 struct DraftTarget {
     std::int64_t vocab = 0;
-    std::int64_t context_tokens = 0;
-    SamplerOptions sampling;  // of the target; its seed is the noise's
-    std::vector<TokenId> end_tokens;
+    SamplerOptions sampling;                  // of the target; its seed is the noise's
     const ModelFiles* files = nullptr;        // of the target: what tables on disk are keyed by
     std::uint64_t tokenizer_fingerprint = 0;  // what stores that are built from texts are checked against
     const Model* model = nullptr;             // the target: bigram and unigram are made out of it

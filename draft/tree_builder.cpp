@@ -176,6 +176,16 @@ std::span<const std::int32_t> TreeBuilder::expanded_path(std::span<const std::in
     return path_;
 }
 
+std::vector<Calibration::Input> TreeBuilder::words_for(std::int32_t node) const {
+    const std::int32_t above = nodes_[static_cast<std::size_t>(in_tree_[static_cast<std::size_t>(node)])].above;
+    if (above < 0) return {};
+    const Candidate& candidate = candidates_[static_cast<std::size_t>(above)];
+    std::vector<Calibration::Input> words(inputs_.begin() + candidate.first_input,
+                                          inputs_.begin() + candidate.first_input + candidate.n_inputs);
+    std::erase_if(words, [this](const Calibration::Input& input) { return is_silence(input); });
+    return words;
+}
+
 // With noise, what came says little about what was likely; the target's own probabilities say it all. `logits`: of the
 // node, [vocab], or null.
 void TreeBuilder::learn_node(std::int32_t node, TokenId came, const float* logits, double temperature) {
@@ -197,7 +207,7 @@ void TreeBuilder::learn_node(std::int32_t node, TokenId came, const float* logit
         }
         if (candidate.node < 0 || tree_place_[static_cast<std::size_t>(candidate.node)] < 0) continue;  // not offered
         for (const Calibration::Input& input : inputs) {
-            if (input.cell == silent_cell_ && input.source == sources_.size()) continue;
+            if (is_silence(input)) continue;
             ++counts_[input.source].offered;
             if (hit > 0.0F) ++counts_[input.source].accepted;
         }

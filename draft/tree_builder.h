@@ -63,6 +63,8 @@ public:
     void learn(const BuildOutcome& outcome);
     /// The nodes of expanded_tree() that the accepted nodes of the tree grown last stand for, as far as it has them.
     [[nodiscard]] std::span<const std::int32_t> expanded_path(std::span<const std::int32_t> accepted);
+    /// Who named `node` of the tree grown last, and how: one word a source; none for node 0.
+    [[nodiscard]] std::vector<Calibration::Input> words_for(std::int32_t node) const;
     /// What the draft model was asked about: holds every node of the grown tree.
     [[nodiscard]] const TokenTree& expanded_tree() const { return arena_; }
 
@@ -120,6 +122,9 @@ private:
     [[nodiscard]] bool ask_model(const BuildRequest& request);
     [[nodiscard]] std::span<Candidate> candidates_of(std::int32_t node);
     void learn_node(std::int32_t node, TokenId came, const float* logits, double temperature);
+    [[nodiscard]] bool is_silence(const Calibration::Input& input) const {
+        return input.source == sources_.size() && input.cell == silent_cell_;
+    }
     [[nodiscard]] std::size_t n_sources() const { return sources_.size() + (model_ != nullptr ? 1 : 0); }
 
     std::vector<Source*> sources_;

@@ -98,7 +98,7 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
     for (const Word& word : words_) {
         Candidate& candidate = made[word.slot];
         inputs_[candidate.first_input + candidate.n_inputs++] = word.input;
-        candidate.by_model = word.input.source == sources_.size() && word.input.cell != silent_cell_;
+        candidate.by_model = word.input.source == sources_.size() && !is_silence(word.input);
     }
     for (Candidate& candidate : made) {
         candidate.merged = calibration_.merge({inputs_.data() + candidate.first_input, candidate.n_inputs});

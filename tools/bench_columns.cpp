@@ -20,7 +20,7 @@ std::optional<ServedDraftModel> shared_draft_model(const BenchRequest& request, 
 BenchColumns::Column::Column(const DraftSettings& draft, const BenchRequest& request, const ServedModel& served,
                              const ServedDraftModel* draft_model, std::int64_t text_tokens,
                              const std::vector<TokenId>& end_tokens, CommandContext& context)
-    : drafter(draft, served, draft_model, request.sampling, end_tokens, context),
+    : drafter(draft, served, draft_model, request.sampling, context),
       loop(
           served, drafter,
           {.text_tokens = text_tokens, .end_tokens = end_tokens, .sampling = request.sampling, .verify = draft.verify}),

@@ -169,8 +169,7 @@ public:
     Generator(const Request& request, ServedModel& served, const SamplerOptions& sampling, LoopLimits limits,
               CommandContext& context)
         : draft_model_(serve_draft_model(request.draft, served, context)),
-          drafter_(request.draft, served, draft_model_ ? &*draft_model_ : nullptr, sampling, limits.end_tokens,
-                   context),
+          drafter_(request.draft, served, draft_model_ ? &*draft_model_ : nullptr, sampling, context),
           limits_{drafter_.budget(), std::move(limits.end_tokens)},
           cache_(*served.device, served.model->kv_shape(), served.model->config().n_layers,
                  served.model->context_tokens(),

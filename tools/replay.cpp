@@ -106,10 +106,7 @@ int run_replay(CommandContext& context) {
     draft::DraftTarget target;
     target.vocab = tokenizer->vocab_size();
     target.tokenizer_fingerprint = draft::tokenizer_fingerprint(*tokenizer);
-    for (const Conversation& conversation : conversations)
-        target.context_tokens = std::max(target.context_tokens, conversation.n_tokens);
     target.sampling.temperature = 0.0;
-    target.end_tokens = tokenizer->end_tokens();
     target.on_note = [&](std::string_view note) { context.console.note(note); };
     const std::unique_ptr<draft::Drafter> drafter = draft::make_drafter(request.draft.options, target);
     context.console.detail(fmt::format("draft = {}", describe_draft(request.draft)));

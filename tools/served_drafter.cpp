@@ -124,8 +124,7 @@ std::optional<ServedDraftModel> serve_draft_model(const DraftSettings& draft, co
 }
 
 ServedDrafter::ServedDrafter(const DraftSettings& draft, const ServedModel& target, const ServedDraftModel* draft_model,
-                             const SamplerOptions& sampling, const std::vector<TokenId>& end_tokens,
-                             CommandContext& context)
+                             const SamplerOptions& sampling, CommandContext& context)
     : budget_(draft.options.max_budget) {
     DraftSettings chosen = draft;
     if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, draft_model, context.console);
@@ -134,9 +133,7 @@ ServedDrafter::ServedDrafter(const DraftSettings& draft, const ServedModel& targ
     ProgressBar bar(context.console, "preparing to guess");
     draft::DraftTarget for_target;
     for_target.vocab = target.model->config().vocab;
-    for_target.context_tokens = target.model->context_tokens();
     for_target.sampling = sampling;
-    for_target.end_tokens = end_tokens;
     for_target.files = target.files.get();
     for_target.model = target.model.get();
     if (chosen.options.corpus || chosen.options.frozen_table)

@@ -39,7 +39,7 @@ public:
     /// more than they can pay back, are left out: told under -v. May build tables, with a progress bar; throws
     /// Interrupted after a signal, and what make_drafter() throws.
     ServedDrafter(const DraftSettings& draft, const ServedModel& target, const ServedDraftModel* draft_model,
-                  const SamplerOptions& sampling, const std::vector<TokenId>& end_tokens, CommandContext& context);
+                  const SamplerOptions& sampling, CommandContext& context);
 
     [[nodiscard]] Guesser& guesser();
     /// Most nodes of a pass, for the loop; 1 where nothing guesses.

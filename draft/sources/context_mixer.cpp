@@ -1,7 +1,6 @@
 #include "draft/sources/context_mixer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "draft/log_odds.h"
 
@@ -14,6 +13,7 @@ constexpr float kHighest = 0.995F;
 constexpr float kMemory = 400.0F;      // observations a cell remembers at most
 constexpr float kConfidence = 8.0F;    // observations that the built-in value is worth
 constexpr float kWeightRate = 0.005F;  // of gradient descent
+constexpr float kMostWeight = 8.0F;
 constexpr float kBiasRate = 0.3F * kWeightRate;
 
 float log_odds_of(float probability) {
@@ -54,13 +54,13 @@ void ContextMixer::learn(std::span<const CellIndex> cells, int longest, int high
     const float error = hit - predicted;
     for (std::size_t order = 0; order < cells.size(); ++order) {
         Cell& cell = cells_[cells[order]];
-        weights[order] += kWeightRate * error * cell.log_odds;
+        weights[order] = std::clamp(weights[order] + kWeightRate * error * cell.log_odds, -kMostWeight, kMostWeight);
         cell.n = std::min(cell.n + 1.0F, kMemory);
         cell.probability += (hit - cell.probability) / (cell.n + kConfidence);
         if (!cell.changed) changed_.push_back(cells[order]);
         cell.changed = true;
     }
-    weights.back() += kBiasRate * error;
+    weights.back() = std::clamp(weights.back() + kBiasRate * error, -kMostWeight, kMostWeight);
 }
 
 void ContextMixer::refresh() {
@@ -85,9 +85,10 @@ bool ContextMixer::restore(std::span<const float> state) {
     const std::size_t n_weights = weights_.size() * weights_.front().size();
     if (state.size() != 2 * cells_.size() + n_weights) return false;
     for (std::size_t i = 0; i < state.size(); ++i) {
-        const bool is_probability = i < 2 * cells_.size() && i % 2 == 0;
-        if (!std::isfinite(state[i]) || std::abs(state[i]) > (is_probability ? 1.0F : 1000.0F)) return false;
-        if (i < 2 * cells_.size() && state[i] < 0.0F) return false;
+        // What learning can have come to; NaN is not.
+        const bool of_cell = i < 2 * cells_.size();
+        const float most = !of_cell ? kMostWeight : i % 2 == 0 ? 1.0F : kMemory;
+        if (!(state[i] >= (of_cell ? 0.0F : -most) && state[i] <= most)) return false;
     }
     for (std::size_t i = 0; i < cells_.size(); ++i)
         cells_[i] = {.probability = state[2 * i], .n = state[2 * i + 1], .log_odds = log_odds_of(state[2 * i])};

@@ -214,7 +214,9 @@ void ContextSource::save(TableWriter& writer) const {
 }
 
 void ContextSource::load(TableReader& reader) {
-    if (!mixer_.restore(reader.f32s())) reader.fail("the weights of another version");
+    const std::span<const float> state = reader.f32s();
+    reader.finish();
+    if (!mixer_.restore(state)) reader.fail("the weights of another version");
 }
 
 }  // namespace slipstream::draft

@@ -41,7 +41,6 @@ public:
         options.adapt_budget = false;
         DraftTarget target;
         target.vocab = model_.config().vocab;
-        target.context_tokens = kContext;
         target.sampling = sampling_;
         target.draft_model = &draft_model_;
         drafter_ = make_drafter(options, target);

@@ -40,7 +40,6 @@ struct Pair {
     [[nodiscard]] DraftTarget target(const SamplerOptions& sampling) const {
         DraftTarget target;
         target.vocab = model.config().vocab;
-        target.context_tokens = kContext;
         target.sampling = sampling;
         target.files = files.get();
         target.model = &model;
@@ -208,6 +207,30 @@ TEST(DrafterLoop, DrawnTreesKeepToTheBudgetAndGiveWholeTexts) {
         }
     options.child_rule = ChildRule::Pick;
     EXPECT_EQ(make_drafter(options, pair->target(kSampled))->distributions(), nullptr);
+}
+
+TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
+    const auto pair = tiny_pair();
+    const SamplerOptions sampling{.temperature = 0.9, .seed = 11};
+    for (const std::optional<TreeShape> shape : {std::optional<TreeShape>{}, std::optional(TreeShape::Chain)}) {
+        DraftOptions options;
+        options.sources = {SourceKind::Model};
+        options.shape = shape;
+        options.max_budget = kBudget;
+        options.child_rule = ChildRule::Draw;
+        options.noise_ranking = NoiseRanking::Blind;
+        Texts first;
+        for (const double seconds_a_node : {1e-9, 1.0}) {  // a pass for nothing, and one that never pays
+            const auto drafter = make_drafter(options, pair->target(sampling));
+            for (const std::int64_t n : drafter->pass_times().sizes())
+                drafter->pass_times().add(n, 1e-3 + seconds_a_node * static_cast<double>(n));
+            Server server(*pair, sampling);
+            server.walk_by(drafter->distributions(), pair->model.config().vocab);
+            const Texts texts = server.serve(*drafter, pair->prompts);
+            if (first.empty()) first = texts;
+            EXPECT_EQ(texts, first);
+        }
+    }
 }
 
 }  // namespace

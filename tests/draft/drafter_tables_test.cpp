@@ -34,7 +34,6 @@ protected:
         options.tables = tables();
         DraftTarget target;
         target.vocab = kPhraseVocab;
-        target.context_tokens = 4096;
         target.sampling = {.temperature = 0.0};
         target.files = &files;
         target.on_note = [this](std::string_view note) { notes_.emplace_back(note); };

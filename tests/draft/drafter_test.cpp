@@ -29,7 +29,6 @@ DraftOptions options_of(std::vector<SourceKind> sources, std::int64_t budget = 3
 DraftTarget target_at(double temperature = 0.0) {
     DraftTarget target;
     target.vocab = kPhraseVocab;
-    target.context_tokens = 4096;
     target.sampling = {.temperature = temperature, .seed = 5};
     return target;
 }
@@ -93,6 +92,26 @@ TEST(Drafter, AMergedNodeCountsForEverySourceThatNamedIt) {
         accepted += figures.accepted;
     }
     EXPECT_GT(accepted, (played.tokens - played.passes) * 3 / 2);
+}
+
+TEST(Drafter, AChainsNodesCountForThoseWhoNamedThem) {
+    DraftOptions options = options_of({SourceKind::Context, SourceKind::Suffix, SourceKind::Lookup});
+    options.shape = TreeShape::Chain;
+    options.gamma = 4;
+    const auto drafter = make_drafter(options, target_at());
+    const ReplayFigures played = replay(*drafter, recorded_phrases(2), 32);
+    std::int64_t accepted = 0;
+    std::vector<std::int64_t> offered;
+    for (const SourceFigures& figures : drafter->figures()) {
+        EXPECT_GE(figures.offered, figures.accepted);
+        EXPECT_LE(figures.accepted, played.tokens - played.passes);
+        EXPECT_LE(figures.offered, played.nodes - played.passes);
+        EXPECT_GT(figures.accepted, 0) << figures.name;
+        accepted += figures.accepted;
+        offered.push_back(figures.offered);
+    }
+    EXPECT_GE(accepted, played.tokens - played.passes) << "every guess was somebody's";
+    EXPECT_LT(offered[2], offered[0]) << "lookup names fewer tokens than context";
 }
 
 TEST(Drafter, TreesKeepToTheLoopsLimitsAndTheirOwn) {

@@ -258,9 +258,7 @@ TEST_P(Exactness, GuessesNeverChangeTheTokens) {
         const Setting& setting = settings[s];
         DraftTarget target;
         target.vocab = model->model->config().vocab;
-        target.context_tokens = kContext;
         target.sampling = sampling;
-        target.end_tokens = model->tokenizer->end_tokens();
         target.files = model->files.get();
         target.tokenizer_fingerprint = model->fingerprint;
         target.model = model->model.get();
