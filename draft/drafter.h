@@ -72,7 +72,8 @@ struct DraftTarget {
     SamplerOptions sampling;                  // of the target; its seed is the noise's
     const ModelFiles* files = nullptr;        // of the target: what tables on disk are keyed by
     std::uint64_t tokenizer_fingerprint = 0;  // what stores that are built from texts are checked against
-    const Model* model = nullptr;             // the target: bigram and unigram are made out of it
+    const Model* model = nullptr;             // the target: bigram and unigram are made out of it; null: they must be
+                                              // on disk
     const Model* draft_model = nullptr;  // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
     /// What is going on that takes time (building a table): what, done, in all. May throw to give up.
     std::function<void(std::string_view, double, double)> on_progress;

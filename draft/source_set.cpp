@@ -33,10 +33,21 @@ bool asked_for(const DraftOptions& options, SourceKind kind) {
 }
 
 ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target) {
-    if (target.model == nullptr || target.files == nullptr)
+    if (target.files == nullptr)
         throw RequestError("the sources bigram and unigram are made out of the target, and there is no model here");
     std::optional<TableStore> store;
     if (options.tables) store.emplace(TableStoreOptions{.folder = *options.tables, .on_note = target.on_note});
+    if (target.model == nullptr) {
+        std::optional<ModelNgrams> kept;
+        if (store)
+            kept = load_model_ngrams({.store = &*store, .fingerprint = model_fingerprint(*target.files)}, target.vocab,
+                                     kBigramRow);
+        if (!kept)
+            throw RequestError(
+                "the sources bigram and unigram need a table that is not there, and a model under a memory budget does "
+                "not build it; run 'slipstream tables build --kind bigram' first, or name other sources");
+        return std::move(*kept);
+    }
     ModelNgramsOptions build{.k = kBigramRow, .on_note = target.on_note};
     if (target.on_progress)
         build.on_progress = [&](double done, double all) { target.on_progress("the model's n-grams", done, all); };

@@ -1,6 +1,9 @@
 // Argument checks of the KV ops, and dispatch to the device's backend.
 #include "kernels/attention.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/base/checked_math.h"
 #include "kernels/op_table.h"
 
@@ -11,6 +14,30 @@ namespace {
 void check_shape(const KvShape& shape) {
     CHECK(shape.n_kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 2 == 0 && !is_quantized(shape.dtype),
           "kv shape {} heads of {} in {}", shape.n_kv_heads, shape.head_dim, dtype_name(shape.dtype));
+}
+
+// What only a part of the fold brings along, and that no chunk which a token sees is missing.
+void check_part(const AttentionArgs& args) {
+    CHECK(args.first_chunk >= 0 && args.first_chunk <= args.end_chunk, "chunks [{}, {}) of attention", args.first_chunk,
+          args.end_chunk);
+    CHECK(args.part == AttentionPart::Whole ||
+              (args.state != nullptr && reinterpret_cast<std::uintptr_t>(args.state) % alignof(float) == 0),
+          "part {} of a fold without a state", static_cast<int>(args.part));
+    std::int64_t lowest_chunk = kAllChunks;
+    for (std::int64_t t = 0; t < args.q.rows(); ++t) {
+        const std::int64_t position = args.positions[t];
+        CHECK(position >= args.n_committed, "position {} of token {} lies before {}", position, t, args.n_committed);
+        const std::int64_t lowest =
+            args.window == 0 ? 0 : std::max<std::int64_t>(0, position - args.window + 1) / kChunkTokens;
+        lowest_chunk = std::min(lowest_chunk, lowest);
+        CHECK(args.part != AttentionPart::Whole ||
+                  (args.first_chunk <= position / kChunkTokens && args.end_chunk > lowest),
+              "token {} at {} sees nothing of chunks [{}, {})", t, position, args.first_chunk, args.end_chunk);
+    }
+    const std::int64_t end = std::min(args.end_chunk, ceil_div(args.n_committed, kChunkTokens));
+    for (std::int64_t chunk = std::max(args.first_chunk, lowest_chunk); chunk < end; ++chunk)
+        CHECK(args.chunks != nullptr && args.chunks[chunk] != nullptr, "chunk {} of [{}, {}) is missing", chunk,
+              args.first_chunk, args.end_chunk);
 }
 
 }  // namespace
@@ -41,17 +68,22 @@ void attention(ExecRef exec, const AttentionArgs& args) {
     const std::int64_t n = args.q.rows();
     const std::int64_t cols = args.n_q_heads * args.shape.head_dim;
     CHECK(args.n_q_heads > 0 && args.n_q_heads % args.shape.n_kv_heads == 0 && args.q.dtype == DType::F32 &&
-              args.out.dtype == DType::F32 && args.q.cols() == cols && args.out.rows() == n &&
-              args.out.cols() == cols && args.n_committed >= 0 && args.window >= 0 &&
-              (args.n_committed == 0 || args.chunks != nullptr),
+              args.q.cols() == cols && args.n_committed >= 0 && args.window >= 0,
           "attention of {} tokens, {} heads over {} positions", n, args.n_q_heads, args.n_committed);
+    const bool to_the_end = args.part == AttentionPart::Whole || args.part == AttentionPart::Last;
+    CHECK(!to_the_end || (args.out.dtype == DType::F32 && args.out.rows() == n && args.out.cols() == cols),
+          "attention of [{}, {}] into [{}, {}]", n, cols, args.out.rows(), args.out.cols());
     if (n == 0) return;
     CHECK(args.positions != nullptr && args.path_begin != nullptr && args.path_rows != nullptr &&
           args.scratch_k != nullptr && args.scratch_v != nullptr);
-    for (std::int64_t t = 0; t < n; ++t)
-        CHECK(args.positions[t] >= args.n_committed, "position {} of token {} lies before {}", args.positions[t], t,
-              args.n_committed);
+    check_part(args);
     exec.device.ops().attention(exec, args);
+}
+
+std::size_t attention_state_floats(std::int64_t n_tokens, std::int64_t n_q_heads, std::int64_t head_dim) {
+    CHECK(n_tokens >= 0 && n_q_heads >= 0 && head_dim >= 0, "state of {} tokens, {} heads of {}", n_tokens, n_q_heads,
+          head_dim);
+    return static_cast<std::size_t>(n_tokens * n_q_heads * (head_dim + 2));
 }
 
 }  // namespace slipstream

@@ -11,7 +11,9 @@
 // result do not depend on where the commit point is, nor on what else the pass carries.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/base/tensor_view.h"
 #include "kernels/device.h"
@@ -57,6 +59,16 @@ struct KvCommitArgs {
 };
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 
+inline constexpr std::int64_t kAllChunks = std::numeric_limits<std::int64_t>::max();
+
+/// Which part of a fold a call computes.
+enum class AttentionPart : std::uint8_t {
+    Whole,   // starts fresh, writes `out`
+    First,   // starts fresh, leaves the fold in `state`
+    Middle,  // goes on from `state`, leaves it there
+    Last,    // goes on from `state`, writes `out`
+};
+
 struct AttentionArgs {
     KvShape shape;
     ConstTensorView q;                         // [n_tokens, n_q_heads * head_dim], F32, rotated
@@ -73,7 +85,20 @@ struct AttentionArgs {
     const std::int32_t* path_rows = nullptr;
     float scale = 1.0F;       // multiplies q . k
     std::int64_t window = 0;  // a query sees the last `window` positions, its own included; 0 = all
+    // Part of the fold, for KV that arrives piece by piece: chunks [first_chunk, end_chunk) only, committed or not;
+    // entries of `chunks` outside that range are not looked at. Parts in ascending order that join without gaps give
+    // the bits of one whole call. An empty range is a part as well; `out` is not looked at before the last one.
+    std::int64_t first_chunk = 0;
+    std::int64_t end_chunk = kAllChunks;
+    AttentionPart part = AttentionPart::Whole;
+    // The fold so far, where part is not Whole: attention_state_floats(...) of the device's memory, not to be touched
+    // from part to part: o [n_tokens, n_q_heads, head_dim], m [n_tokens, n_q_heads], l [n_tokens, n_q_heads].
+    float* state = nullptr;
 };
+/// Runs in stream order. Each token must see a position of the parts; a whole call CHECKs that.
 void attention(ExecRef exec, const AttentionArgs& args);
+
+/// Floats that the running state of a fold takes: o, m and l of each query.
+[[nodiscard]] std::size_t attention_state_floats(std::int64_t n_tokens, std::int64_t n_q_heads, std::int64_t head_dim);
 
 }  // namespace slipstream

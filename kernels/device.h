@@ -53,7 +53,8 @@ private:
     Release release_ = nullptr;
 };
 
-/// A point in a stream that can be recorded again and again; each record is a new use, numbered from 1.
+/// A point in a stream that can be recorded again and again; each record is a new use, numbered from 1. Recorded by
+/// one stream, or by several whose work is ordered, so that uses are done in the order of their numbers.
 class Event {
 public:
     virtual ~Event() = default;
@@ -65,17 +66,27 @@ public:
 
 enum class StreamKind : std::uint8_t {
     Compute,  // ops and small copies; on a CPU device calls run at once on the calling thread
-    Copy,     // asynchronous copies; on a CPU device a thread of its own
+    CopyIn,   // asynchronous copies from host to device over the link; on a CPU device a thread of its own
+    CopyOut,  // the same from device to host; both directions run at once
+};
+
+/// What has crossed a device's link in one direction since the device was made.
+struct LinkFigures {
+    std::uint64_t bytes = 0;
+    double busy_seconds = 0.0;  // with a copy under way
 };
 
 class Stream {
 public:
     virtual ~Stream() = default;
-    /// Copies `bytes` from `src` to `dst` in stream order. Both stay alive until the stream has passed this point.
+    /// Copies `bytes` from `src` to `dst` in stream order. Both stay alive until the stream has passed this point. A
+    /// copy that fails is thrown by the next synchronize() of its stream, and by a compute stream's wait for an event
+    /// recorded behind it; what stands behind it in the stream is skipped.
     virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
     /// Records the next use of `event` behind all work enqueued so far; returns its number. Does not block.
     virtual std::uint64_t record(Event& event) = 0;
-    /// Later work of this stream starts after use `use` of `event`. The use must have been recorded.
+    /// Later work of this stream starts after use `use` of `event`. The use must have been recorded. A copy stream
+    /// takes the failure of a use over as its own.
     virtual void wait(const Event& event, std::uint64_t use) = 0;
     /// Blocks the host until the stream is empty; rethrows what failed in it.
     virtual void synchronize() = 0;
@@ -94,6 +105,9 @@ public:
     [[nodiscard]] virtual Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) = 0;
     [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(StreamKind kind) = 0;
     [[nodiscard]] virtual std::unique_ptr<Event> make_event() = 0;
+    /// What streams of kind CopyIn and CopyOut have carried.
+    [[nodiscard]] virtual LinkFigures link_in() const = 0;
+    [[nodiscard]] virtual LinkFigures link_out() const = 0;
     /// The kernels of this device's backend.
     [[nodiscard]] virtual const OpTable& ops() const = 0;
 };

@@ -14,10 +14,10 @@ enum class MatmulStore : std::uint8_t {
 };
 
 struct MatmulArgs {
-    ConstTensorView weights;  // [M, K], any DType and layout; row-major rows may start at any byte
-    ConstTensorView x;        // [n_tokens, K], F32
-    TensorView y;             // [n_tokens, M], F32; must not overlap x
-    ConstTensorView bias{};   // [M], F32, or empty: added to the reduced sum
+    ConstTensorView weights{};  // [M, K], any DType and layout; row-major rows may start at any byte
+    ConstTensorView x{};        // [n_tokens, K], F32
+    TensorView y;               // [n_tokens, M], F32; must not overlap x
+    ConstTensorView bias{};     // [M], F32, or empty: added to the reduced sum
     MatmulStore store = MatmulStore::Overwrite;
 };
 

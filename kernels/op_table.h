@@ -2,8 +2,11 @@
 // table per instruction form; a loadable backend hands its own over one extern "C" entry.
 #pragma once
 
+#include <cstddef>
+
 namespace slipstream {
 
+class Device;
 struct ExecRef;
 struct AddArgs;
 struct AttentionArgs;
@@ -16,6 +19,7 @@ struct RmsNormArgs;
 struct RopeArgs;
 struct RopeTableArgs;
 struct SwigluArgs;
+struct WorkspaceShapes;
 
 struct OpTable {
     void (*add)(ExecRef, const AddArgs&);
@@ -25,10 +29,12 @@ struct OpTable {
     void (*kv_write)(ExecRef, const KvWriteArgs&);
     void (*matmul)(ExecRef, const MatmulArgs&);
     void (*pack_weights)(ExecRef, const PackWeightsArgs&);
+    void (*reserve_workspace)(Device&, const WorkspaceShapes&);
     void (*rms_norm)(ExecRef, const RmsNormArgs&);
     void (*rope)(ExecRef, const RopeArgs&);
     void (*rope_table)(ExecRef, const RopeTableArgs&);
     void (*swiglu)(ExecRef, const SwigluArgs&);
+    std::size_t (*workspace_bytes)(Device&, const WorkspaceShapes&);
 };
 
 }  // namespace slipstream

@@ -1,32 +1,84 @@
 #include "runtime/forward.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/attention.h"
+#include "kernels/base/checked_math.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "runtime/hidden_states.h"
 
 namespace slipstream {
 
 namespace {
 
+std::size_t float_bytes(std::int64_t rows, std::int64_t cols) {
+    return static_cast<std::size_t>(rows) * row_bytes(DType::F32, cols);
+}
+
 Buffer floats(Device& device, std::int64_t rows, std::int64_t cols, std::string_view what) {
-    return device.allocate(static_cast<std::size_t>(rows) * row_bytes(DType::F32, cols), MemoryTag::Activations, what);
+    return device.allocate(float_bytes(rows, cols), MemoryTag::Activations, what);
+}
+
+// Columns [first, first + n) of a float matrix.
+template <typename Byte>
+BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, std::int64_t n) {
+    view.data += row_bytes(DType::F32, first);
+    view.shape[static_cast<std::size_t>(view.rank - 1)] = n;
+    return view;
+}
+
+// A pass that does not come to its end gives its program up.
+class RunningPass {
+public:
+    RunningPass(PassStream* pass, Stream& compute) : pass_(pass), compute_(&compute) {
+        if (pass_ != nullptr) pass_->begin_pass(compute);
+    }
+    ~RunningPass() {
+        if (pass_ == nullptr) return;
+        try {
+            pass_->abandon(*compute_);
+        } catch (...) {  // the copy that failed is what ended the pass
+        }
+    }
+    RunningPass(const RunningPass&) = delete;
+    RunningPass& operator=(const RunningPass&) = delete;
+    void complete() {
+        if (pass_ != nullptr) pass_->end_pass(*compute_);
+        pass_ = nullptr;
+    }
+
+private:
+    PassStream* pass_;
+    Stream* compute_;
+};
+
+bool cancelled(const PassWatch& watch) {
+    return watch.cancel != nullptr && watch.cancel->load(std::memory_order_relaxed);
 }
 
 }  // namespace
 
-Forward::Forward(const Model& model, const ForwardLimits& limits)
-    : model_(&model), limits_(limits), stream_(model.device().make_stream(StreamKind::Compute)) {
+Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pass)
+    : model_(&model), limits_(limits), pass_(pass), stream_(model.device().make_stream(StreamKind::Compute)) {
     CHECK(limits.max_tokens > 0 && limits.max_logit_rows > 0 && limits.max_logit_rows <= limits.max_tokens,
           "a pass of {} tokens with {} rows of logits", limits.max_tokens, limits.max_logit_rows);
+    CHECK(pass == nullptr ? !model.streams_weights() : &pass->model() == &model);
     const ModelConfig& config = model.config();
     Device& device = model.device();
     const std::int64_t n = limits.max_tokens;
     const std::int64_t q_cols = config.n_q_heads * config.head_dim;
     const std::int64_t kv_cols = config.n_kv_heads * config.head_dim;
-    hidden_ = floats(device, n, config.d_model, "the residual stream");
+    hidden_[0] = floats(device, n, config.d_model, "the residual stream");
+    if (pass != nullptr) {
+        hidden_[1] = floats(device, n, config.d_model, "the residual stream of the next piece");
+        fold_state_ = device.allocate(attention_state_floats(n, config.n_q_heads, config.head_dim) * sizeof(float),
+                                      MemoryTag::Activations, "attention over KV that streams");
+    }
+    hidden_now_ = hidden_[0].data();
     normed_ = floats(device, n, config.d_model, "normed activations");
     q_ = floats(device, n, q_cols, "queries");
     k_ = floats(device, n, kv_cols, "keys");
@@ -42,40 +94,142 @@ Forward::Forward(const Model& model, const ForwardLimits& limits)
     path_rows_.reserve(static_cast<std::size_t>(n * (n + 1) / 2));  // a chain of n: each token's path one row longer
 }
 
+std::size_t Forward::device_bytes(const ModelConfig& config, const ForwardLimits& limits, Streaming streaming) {
+    const std::int64_t n = limits.max_tokens;
+    const std::int64_t q_cols = config.n_q_heads * config.head_dim;
+    const std::int64_t kv_cols = config.n_kv_heads * config.head_dim;
+    std::size_t bytes = float_bytes(n, config.d_model) * 2 + float_bytes(n, q_cols) * 2 + float_bytes(n, kv_cols) * 2 +
+                        float_bytes(n, config.d_ff) * 2 + float_bytes(n, config.n_rotated) +
+                        float_bytes(limits.max_logit_rows, config.d_model) +
+                        float_bytes(limits.max_logit_rows, config.vocab);
+    if (streaming == Streaming::Yes)
+        bytes += float_bytes(n, config.d_model) +
+                 attention_state_floats(n, config.n_q_heads, config.head_dim) * sizeof(float);
+    return bytes;
+}
+
+WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, const KvShape& kv, const ForwardLimits& limits) {
+    return {.n_tokens = limits.max_tokens,
+            .max_cols = std::max({config.d_model, config.d_ff, config.n_q_heads * config.head_dim}),
+            .kv = kv,
+            .n_q_heads = config.n_q_heads};
+}
+
 TensorView Forward::activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const {
     return matrix_view(reinterpret_cast<float*>(buffer.data()), n_rows, cols);
 }
 
+TensorView Forward::hidden(std::int64_t n_rows) const {
+    return matrix_view(reinterpret_cast<float*>(hidden_now_), n_rows, model_->config().d_model);
+}
+
+void Forward::check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                         std::span<const std::int32_t> logit_tokens) const {
+    const std::int64_t n = std::ssize(tokens);
+    CHECK(n >= 1 && n <= limits_.max_tokens && nodes.size() == tokens.size() &&
+              std::ssize(logit_tokens) <= limits_.max_logit_rows,
+          "{} tokens, {} nodes, {} rows of logits; limits {} and {}", n, nodes.size(), logit_tokens.size(),
+          limits_.max_tokens, limits_.max_logit_rows);
+    CHECK(pass_ == nullptr ? !cache.streams() : &cache == &pass_->cache(), "a cache that the pass does not stream");
+}
+
 ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                              std::span<const std::int32_t> logit_tokens, const PassWatch& watch) {
-    const ModelConfig& config = model_->config();
-    const auto n = static_cast<std::int64_t>(tokens.size());
-    const auto n_rows = static_cast<std::int64_t>(logit_tokens.size());
-    CHECK(n >= 1 && n <= limits_.max_tokens && nodes.size() == tokens.size() && n_rows <= limits_.max_logit_rows,
-          "{} tokens, {} nodes, {} rows of logits; limits {} and {}", n, nodes.size(), n_rows, limits_.max_tokens,
-          limits_.max_logit_rows);
+    const std::int64_t n_layers = model_->config().n_layers;
+    check_pass(cache, tokens, nodes, logit_tokens);
     trace_paths(cache, nodes);
-    const TensorView hidden = activation(hidden_, n, config.d_model);
-    embed(exec(), {.table = model_->weights().token_embedding, .tokens = tokens.data(), .y = hidden});
-    rope_table(exec(), {.positions = positions_.data(),
-                        .inverse_frequency = model_->rope().inverse_frequency.data(),
-                        .magnitude = model_->rope().magnitude,
-                        .cos_sin = activation(cos_sin_, n, config.n_rotated)});
+    const Rows rows{tokens, nodes, cache.n_committed()};
+    hidden_now_ = hidden_[0].data();
+    embed_rows(rows);
+    rope_angles(rows.n());
+    RunningPass running(pass_, *stream_);
+    weights_ = pass_;
+    streams_kv_ = pass_ != nullptr && cache.streams();
+    for (std::int64_t layer = 0; layer < n_layers; ++layer) {
+        if (cancelled(watch)) return {};
+        if (layer > 0 && watch.on_progress)
+            watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers));
+        keys_and_values(cache, layer, rows, watch);
+        attention_block(cache, layer, rows, watch);
+        feed_forward_block(layer, rows.n());
+    }
+    const ConstTensorView logits = logits_of(rows.n(), logit_tokens);
+    running.complete();
+    stream_->synchronize();
+    return logits;
+}
+
+bool Forward::runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const {
+    if (pass_ == nullptr || end <= begin || end % piece_tokens != 0 || !PromptStream::fits(*pass_, end)) return false;
+    const std::int64_t n_pieces = end / piece_tokens - begin / piece_tokens + 1;
+    const PinnedArena& arena = pass_->arena();
+    return HiddenStates::host_bytes(n_pieces, hidden_[0].size_bytes()) <= arena.limit_bytes() - arena.used_bytes();
+}
+
+ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
+                                      std::span<const TokenId> prompt, std::span<const TokenId> tokens,
+                                      std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
+                                      const PassWatch& watch) {
+    const ModelConfig& config = model_->config();
+    const std::int64_t end = begin + std::ssize(prompt);
+    check_pass(cache, tokens, nodes, logit_tokens);
+    CHECK(pass_ != nullptr && !prompt.empty() && cache.n_committed() == end && end % piece_tokens == 0 &&
+          piece_tokens <= limits_.max_tokens && piece_tokens <= cache.max_nodes());
+    piece_rows_.resize(static_cast<std::size_t>(piece_tokens));
+    std::iota(piece_rows_.begin(), piece_rows_.end(), 0);
+    // Pieces of the prompt, then the pass itself.
+    const std::int64_t n_pieces = end / piece_tokens - begin / piece_tokens + 1;
+    const auto rows_of = [&](std::int64_t piece) -> Rows {
+        if (piece + 1 == n_pieces) return {tokens, nodes, end};
+        const std::int64_t first = std::max(begin, (begin / piece_tokens + piece) * piece_tokens);
+        const auto n = static_cast<std::size_t>((begin / piece_tokens + piece + 1) * piece_tokens - first);
+        return {prompt.subspan(static_cast<std::size_t>(first - begin), n), std::span(piece_rows_).first(n), first};
+    };
+    weights_ = nullptr;
+    streams_kv_ = false;
+    PromptStream stream(*pass_, exec(), begin, end);
+    HiddenStates states(model_->device(), pass_->copy_in(), pass_->arena(), {hidden_[0].data(), hidden_[1].data()},
+                        n_pieces, float_bytes(std::max(piece_tokens, std::ssize(tokens)), config.d_model),
+                        config.n_layers);
+    weights_ = &stream;
     for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
-        if (watch.cancel != nullptr && watch.cancel->load(std::memory_order_relaxed)) return {};
-        if (layer > 0 && watch.on_layers_done) watch.on_layers_done(layer);
-        attention_block(cache, layer, nodes, watch);
-        feed_forward_block(layer, n);
+        stream.begin_layer(layer);
+        for (std::int64_t piece = 0; piece < n_pieces; ++piece) {
+            if (cancelled(watch)) return {};
+            if (layer + piece > 0 && watch.on_progress)
+                watch.on_progress(static_cast<double>(layer * n_pieces + piece) /
+                                  static_cast<double>(config.n_layers * n_pieces));
+            const bool is_pass = piece + 1 == n_pieces;
+            const Rows rows = rows_of(piece);
+            hidden_now_ = states.begin(*stream_);
+            if (layer == 0) embed_rows(rows);
+            if (is_pass) {
+                stream.begin_last_piece();
+                trace_paths(cache, rows.nodes);
+            } else {
+                trace_chain(rows.n_committed, rows.n());
+            }
+            rope_angles(rows.n());
+            keys_and_values(cache, layer, rows, watch);
+            // Of the last layer nothing but the rows for the cache is wanted of a prompt.
+            if (is_pass || layer + 1 < config.n_layers) {
+                attention_block(cache, layer, rows, watch);
+                feed_forward_block(layer, rows.n());
+            }
+            if (!is_pass)
+                kv_commit(exec(), {.shape = cache.shape(),
+                                   .scratch_k = cache.scratch_k(layer),
+                                   .scratch_v = cache.scratch_v(layer),
+                                   .scratch_rows = rows.nodes.data(),
+                                   .n_rows = rows.n(),
+                                   .first_position = rows.n_committed,
+                                   .chunks = cache.chunks(layer)});
+            states.end(*stream_);
+        }
+        stream.end_layer(layer);
     }
-    const TensorView selected = activation(selected_, n_rows, config.d_model);
-    for (std::int64_t i = 0; i < n_rows; ++i) {
-        const std::int32_t token = logit_tokens[static_cast<std::size_t>(i)];
-        CHECK(token >= 0 && token < n, "logits of token {} of {}", token, n);
-        stream_->copy(selected.row(i), hidden.row(token), selected.row_stride_bytes);
-    }
-    rms_norm(exec(), {.x = selected, .weight = model_->weights().output_norm, .y = selected, .eps = config.rms_eps});
-    const TensorView logits = activation(logits_, n_rows, config.vocab);
-    matmul(exec(), {.weights = model_->weights().lm_head, .x = selected, .y = logits});
+    const ConstTensorView logits = logits_of(std::ssize(tokens), logit_tokens);
+    stream.complete();
     stream_->synchronize();
     return logits;
 }
@@ -95,24 +249,61 @@ void Forward::trace_paths(const KvCache& cache, std::span<const NodeId> nodes) {
     }
 }
 
-void Forward::attention_block(KvCache& cache, std::int64_t layer, std::span<const NodeId> nodes,
-                              const PassWatch& watch) {
+// The same for scratch rows 0 to n, each below the one before, from position `begin`: every path is the beginning of
+// the last one.
+void Forward::trace_chain(std::int64_t begin, std::int64_t n) {
+    positions_.clear();
+    path_begin_.assign(static_cast<std::size_t>(n), 0);
+    path_rows_.clear();
+    for (std::int64_t i = 0; i < n; ++i) {
+        positions_.push_back(static_cast<std::int32_t>(begin + i));
+        path_rows_.push_back(static_cast<std::int32_t>(i));
+    }
+}
+
+void Forward::embed_rows(const Rows& rows) {
+    embed(exec(), {.table = model_->weights().token_embedding, .tokens = rows.tokens.data(), .y = hidden(rows.n())});
+}
+
+void Forward::rope_angles(std::int64_t n) {
+    rope_table(exec(), {.positions = positions_.data(),
+                        .inverse_frequency = model_->rope().inverse_frequency.data(),
+                        .magnitude = model_->rope().magnitude,
+                        .cos_sin = activation(cos_sin_, n, model_->config().n_rotated)});
+}
+
+// y = x W^T for a matrix in parts, wherever they are; `args` says all but the weights. Each part makes columns of y.
+void Forward::multiply(std::int64_t layer, MatrixRole role, MatmulArgs args) {
+    const TensorView y = args.y;
+    const ConstTensorView bias = args.bias;
+    for (const MatrixPart& part : model_->parts(layer, role)) {
+        const std::int64_t n_rows = part.packed.shape[0];
+        args.weights = part.packed;
+        const bool streams = model_->streams(part.item);
+        if (streams) args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
+        args.y = columns(y, part.first_row, n_rows);
+        if (!bias.empty()) args.bias = columns(bias, part.first_row, n_rows);
+        matmul(exec(), args);
+        if (streams && part.ends_item) weights_->release_item(part.item, *stream_);
+    }
+}
+
+// Queries, keys and values of a layer, the latter two rounded into scratch.
+void Forward::keys_and_values(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch) {
     const ModelConfig& config = model_->config();
     const LayerWeights& weights = model_->weights().layers[static_cast<std::size_t>(layer)];
-    const auto n = static_cast<std::int64_t>(nodes.size());
+    const std::int64_t n = rows.n();
     const std::int64_t d = config.head_dim;
-    const TensorView hidden = activation(hidden_, n, config.d_model);
     const TensorView normed = activation(normed_, n, config.d_model);
     const TensorView q = activation(q_, n, config.n_q_heads * d);
     const TensorView k = activation(k_, n, config.n_kv_heads * d);
     const TensorView v = activation(v_, n, config.n_kv_heads * d);
-    const TensorView attended = activation(attended_, n, config.n_q_heads * d);
     const TensorView cos_sin = activation(cos_sin_, n, config.n_rotated);
 
-    rms_norm(exec(), {.x = hidden, .weight = weights.attn_norm, .y = normed, .eps = config.rms_eps});
-    matmul(exec(), {.weights = weights.q, .x = normed, .y = q, .bias = weights.q_bias});
-    matmul(exec(), {.weights = weights.k, .x = normed, .y = k, .bias = weights.k_bias});
-    matmul(exec(), {.weights = weights.v, .x = normed, .y = v, .bias = weights.v_bias});
+    rms_norm(exec(), {.x = hidden(n), .weight = weights.attn_norm, .y = normed, .eps = config.rms_eps});
+    multiply(layer, MatrixRole::Q, {.x = normed, .y = q, .bias = weights.q_bias});
+    multiply(layer, MatrixRole::K, {.x = normed, .y = k, .bias = weights.k_bias});
+    multiply(layer, MatrixRole::V, {.x = normed, .y = v, .bias = weights.v_bias});
     if (!weights.q_norm.empty()) {  // Qwen3: each head by itself, before rope
         const TensorView q_heads = activation(q_, n * config.n_q_heads, d);
         const TensorView k_heads = activation(k_, n * config.n_kv_heads, d);
@@ -127,39 +318,83 @@ void Forward::attention_block(KvCache& cache, std::int64_t layer, std::span<cons
                       .v = v,
                       .scratch_k = cache.scratch_k(layer),
                       .scratch_v = cache.scratch_v(layer),
-                      .scratch_rows = nodes.data()});
-    attention(exec(), {.shape = cache.shape(),
-                       .q = q,
-                       .out = attended,
-                       .n_q_heads = config.n_q_heads,
-                       .positions = positions_.data(),
-                       .chunks = cache.chunks(layer),
-                       .n_committed = cache.n_committed(),
-                       .scratch_k = cache.scratch_k(layer),
-                       .scratch_v = cache.scratch_v(layer),
-                       .path_begin = path_begin_.data(),
-                       .path_rows = path_rows_.data(),
-                       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
-                       .window = config.window(layer)});
-    matmul(exec(), {.weights = weights.attn_out,
-                    .x = attended,
-                    .y = hidden,
-                    .bias = weights.attn_out_bias,
-                    .store = MatmulStore::Add});
+                      .scratch_rows = rows.nodes.data()});
+}
+
+void Forward::attention_block(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch&) {
+    const ModelConfig& config = model_->config();
+    const LayerWeights& weights = model_->weights().layers[static_cast<std::size_t>(layer)];
+    const std::int64_t q_cols = config.n_q_heads * config.head_dim;
+    const TensorView attended = activation(attended_, rows.n(), q_cols);
+    attend(cache, layer,
+           {.shape = cache.shape(),
+            .q = activation(q_, rows.n(), q_cols),
+            .out = attended,
+            .n_q_heads = config.n_q_heads,
+            .positions = positions_.data(),
+            .chunks = cache.chunks(layer),
+            .n_committed = rows.n_committed,
+            .scratch_k = cache.scratch_k(layer),
+            .scratch_v = cache.scratch_v(layer),
+            .path_begin = path_begin_.data(),
+            .path_rows = path_rows_.data(),
+            .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+            .window = config.window(layer)});
+    multiply(layer, MatrixRole::AttnOut,
+             {.x = attended, .y = hidden(rows.n()), .bias = weights.attn_out_bias, .store = MatmulStore::Add});
+}
+
+// The fold over chunks: what is resident, what streams as it comes, then the tail and the scratch.
+void Forward::attend(KvCache& cache, std::int64_t layer, AttentionArgs args) {
+    const std::int64_t n_host = streams_kv_ ? pass_->host_chunks() : 0;
+    const std::int64_t n_resident = streams_kv_ ? cache.resident_chunks(layer) : 0;
+    if (n_host <= n_resident) {
+        attention(exec(), args);
+        return;
+    }
+    args.state = reinterpret_cast<float*>(fold_state_.data());
+    args.part = AttentionPart::First;
+    const auto fold = [&](std::int64_t first_chunk, std::int64_t end_chunk) {
+        args.first_chunk = first_chunk;
+        args.end_chunk = end_chunk;
+        attention(exec(), args);
+        args.part = AttentionPart::Middle;
+    };
+    if (n_resident > 0) fold(0, n_resident);
+    while (const std::optional<KvPiece> piece = pass_->acquire_kv(layer, *stream_)) {
+        fold(piece->first_chunk, piece->end_chunk);
+        pass_->release_kv(*stream_);
+    }
+    args.part = args.part == AttentionPart::First ? AttentionPart::Whole : AttentionPart::Last;
+    fold(n_host, kAllChunks);
 }
 
 void Forward::feed_forward_block(std::int64_t layer, std::int64_t n_tokens) {
     const ModelConfig& config = model_->config();
     const LayerWeights& weights = model_->weights().layers[static_cast<std::size_t>(layer)];
-    const TensorView hidden = activation(hidden_, n_tokens, config.d_model);
     const TensorView normed = activation(normed_, n_tokens, config.d_model);
     const TensorView gate = activation(gate_, n_tokens, config.d_ff);
     const TensorView up = activation(up_, n_tokens, config.d_ff);
-    rms_norm(exec(), {.x = hidden, .weight = weights.ffn_norm, .y = normed, .eps = config.rms_eps});
-    matmul(exec(), {.weights = weights.gate, .x = normed, .y = gate});
-    matmul(exec(), {.weights = weights.up, .x = normed, .y = up});
+    rms_norm(exec(), {.x = hidden(n_tokens), .weight = weights.ffn_norm, .y = normed, .eps = config.rms_eps});
+    multiply(layer, MatrixRole::Gate, {.x = normed, .y = gate});
+    multiply(layer, MatrixRole::Up, {.x = normed, .y = up});
     swiglu(exec(), {.gate = gate, .up = up, .y = gate});
-    matmul(exec(), {.weights = weights.down, .x = gate, .y = hidden, .store = MatmulStore::Add});
+    multiply(layer, MatrixRole::Down, {.x = gate, .y = hidden(n_tokens), .store = MatmulStore::Add});
+}
+
+ConstTensorView Forward::logits_of(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {
+    const ModelConfig& config = model_->config();
+    const std::int64_t n_rows = std::ssize(logit_tokens);
+    const TensorView selected = activation(selected_, n_rows, config.d_model);
+    for (std::int64_t i = 0; i < n_rows; ++i) {
+        const std::int32_t token = logit_tokens[static_cast<std::size_t>(i)];
+        CHECK(token >= 0 && token < n_tokens, "logits of token {} of {}", token, n_tokens);
+        stream_->copy(selected.row(i), hidden(n_tokens).row(token), selected.row_stride_bytes);
+    }
+    rms_norm(exec(), {.x = selected, .weight = model_->weights().output_norm, .y = selected, .eps = config.rms_eps});
+    const TensorView logits = activation(logits_, n_rows, config.vocab);
+    multiply(0, MatrixRole::LmHead, {.x = selected, .y = logits});
+    return logits;
 }
 
 }  // namespace slipstream

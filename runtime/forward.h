@@ -11,15 +11,19 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/matmul.h"
+#include "kernels/workspace.h"
 #include "runtime/kv_cache.h"
 #include "runtime/model.h"
+#include "runtime/pass_stream.h"
+#include "runtime/prompt_stream.h"
 
 namespace slipstream {
 
 /// What a caller hears of a running pass, between two layers.
 struct PassWatch {
-    const std::atomic<bool>* cancel = nullptr;           // turns true: the pass is given up
-    std::function<void(std::int64_t)> on_layers_done{};  // layers done, before each but the first
+    const std::atomic<bool>* cancel = nullptr;  // turns true: the pass is given up
+    std::function<void(double)> on_progress{};  // part of the pass done, after each layer (and piece)
     /// What each layer makes for the cache, [n_tokens, n_kv_heads * head_dim] both, F32: keys before rope, and values.
     /// The views hold for work that is enqueued on the stream of exec() during the call.
     std::function<void(std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v)> on_kv_rows{};
@@ -32,8 +36,18 @@ struct ForwardLimits {
 
 class Forward {
 public:
-    /// Takes the memory of activations once, on the model's device, for passes within `limits`.
-    Forward(const Model& model, const ForwardLimits& limits);
+    /// Takes the memory of activations once, on the model's device, for passes within `limits`. Where weights or KV
+    /// stream, `pass` brings them, and every cache that is run is the one of `pass`; it outlives this, and may serve
+    /// several forwards in turn.
+    Forward(const Model& model, const ForwardLimits& limits, PassStream* pass = nullptr);
+
+    /// What the constructor takes from the device's budget, kernels' workspace not counted; `streams` as Streaming.
+    enum class Streaming : std::uint8_t { No, Yes };
+    [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, const ForwardLimits& limits,
+                                                  Streaming streaming);
+    /// The largest calls that passes within `limits` make.
+    [[nodiscard]] static WorkspaceShapes workspace_shapes(const ModelConfig& config, const KvShape& kv,
+                                                          const ForwardLimits& limits);
 
     [[nodiscard]] const ForwardLimits& limits() const { return limits_; }
     [[nodiscard]] std::int64_t n_layers() const { return model_->config().n_layers; }
@@ -46,18 +60,52 @@ public:
     ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {});
 
+    /// Whether a prompt from position `begin` to `end`, in pieces that end at multiples of `piece_tokens`, goes through
+    /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
+    [[nodiscard]] bool runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const;
+    /// As run(), with a prompt before it that is committed on the way: `prompt` at the positions from `begin`, where
+    /// the cache ended before it was promised begin + prompt.size(), in pieces that end at multiples of
+    /// `piece_tokens`. Where it is given up, the caller breaks the promise.
+    ConstTensorView run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
+                                 std::span<const TokenId> prompt, std::span<const TokenId> tokens,
+                                 std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
+                                 const PassWatch& watch = {});
+
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
 
 private:
+    // Tokens that go through a layer together.
+    struct Rows {
+        std::span<const TokenId> tokens{};
+        std::span<const NodeId> nodes{};  // scratch rows
+        std::int64_t n_committed = 0;     // positions below them in the cache
+        [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
+    };
+
     void trace_paths(const KvCache& cache, std::span<const NodeId> nodes);
-    void attention_block(KvCache& cache, std::int64_t layer, std::span<const NodeId> nodes, const PassWatch& watch);
+    void trace_chain(std::int64_t begin, std::int64_t n);
+    void embed_rows(const Rows& rows);
+    void rope_angles(std::int64_t n);
+    void keys_and_values(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch);
+    void attention_block(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch);
+    void attend(KvCache& cache, std::int64_t layer, AttentionArgs args);
     void feed_forward_block(std::int64_t layer, std::int64_t n_tokens);
+    void multiply(std::int64_t layer, MatrixRole role, MatmulArgs args);
+    [[nodiscard]] ConstTensorView logits_of(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
+    void check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                    std::span<const std::int32_t> logit_tokens) const;
+    [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;
     [[nodiscard]] TensorView activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const;
 
     const Model* model_;
     ForwardLimits limits_;
+    PassStream* pass_;                 // null: nothing streams
+    WeightStream* weights_ = nullptr;  // of the running pass; null: nothing streams
+    bool streams_kv_ = false;          // in pieces, by the running pass
     std::unique_ptr<Stream> stream_;
-    Buffer hidden_;                         // [max_tokens, d_model]: the residual stream
+    Buffer hidden_[2];                      // [max_tokens, d_model]: the residual stream; two where something streams
+    std::byte* hidden_now_ = nullptr;       // the one that is computed with
+    Buffer fold_state_;                     // of attention over KV that streams
     Buffer normed_;                         // [max_tokens, d_model]
     Buffer q_;                              // [max_tokens, n_q_heads * head_dim]
     Buffer k_, v_;                          // [max_tokens, n_kv_heads * head_dim]
@@ -66,6 +114,7 @@ private:
     Buffer cos_sin_;                        // [max_tokens, n_rotated]
     Buffer selected_;                       // [max_logit_rows, d_model]
     Buffer logits_;                         // [max_logit_rows, vocab]
+    std::vector<NodeId> piece_rows_;        // scratch rows 0, 1, ... of a piece of prompt
     std::vector<std::int32_t> positions_;   // [n_tokens] of the running pass
     std::vector<std::int32_t> path_begin_;  // [n_tokens]
     std::vector<std::int32_t> path_rows_;   // scratch rows of every token's path, from the committed tip down

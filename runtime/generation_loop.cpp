@@ -59,35 +59,65 @@ void GenerationLoop::check_with(SelfCheck& self_check) {
 }
 
 void GenerationLoop::begin(std::vector<TokenId> prompt) {
-    const auto n = static_cast<std::int64_t>(prompt.size());
-    if (n == 0) throw RequestError("an empty prompt, and the model has no beginning-of-text token; give it some text");
-    if (n >= cache_->context_tokens())
+    const std::int64_t n = std::ssize(prompt);
+    check_prompt(n);
+    resume(std::move(prompt), n);
+}
+
+void GenerationLoop::check_prompt(std::int64_t n_tokens) const {
+    if (n_tokens == 0)
+        throw RequestError("an empty prompt, and the model has no beginning-of-text token; give it some text");
+    if (n_tokens >= cache_->context_tokens())
         throw RequestError(
             fmt::format("the prompt is {} tokens long and needs a context of {} at least; it is {}: shorten "
                         "the prompt or raise --ctx",
-                        n, n + 1, cache_->context_tokens()));
-    CHECK(cache_->n_committed() < n, "{} positions cached, a prompt of {}", cache_->n_committed(), n);
+                        n_tokens, n_tokens + 1, cache_->context_tokens()));
+}
+
+void GenerationLoop::resume(std::vector<TokenId> text, std::int64_t n_prompt) {
+    const auto n = static_cast<std::int64_t>(text.size());
+    CHECK(n_prompt >= 1 && n_prompt <= n && n <= cache_->context_tokens(), "a prompt of {} of {} tokens", n_prompt, n);
+    CHECK(cache_->n_committed() < n, "{} positions cached, a text of {}", cache_->n_committed(), n);
     cache_->forget();
-    text_ = std::move(prompt);
+    text_ = std::move(text);
+    n_prompt_ = n_prompt;
     // Room for the longest text, for the same reason.
     text_.reserve(static_cast<std::size_t>(cache_->context_tokens() + 1));
     guesser_->observe({.text = text_, .n_new = n});
 }
 
-// Layers of a pass over `n_tokens` of prompt as prompt tokens; a pass over one token says nothing.
-PassWatch GenerationLoop::watch_of(std::int64_t n_tokens, const PromptProgress& on_progress,
+// Layers of a pass over text [begin, end) as tokens of it; a pass over one token says nothing.
+PassWatch GenerationLoop::watch_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
                                    const std::atomic<bool>* cancel) const {
-    if (!on_progress || n_tokens < 2) return {.cancel = cancel};
-    return {.cancel = cancel, .on_layers_done = [this, n_tokens, &on_progress](std::int64_t layers) {
-                on_progress(cache_->n_committed() + n_tokens * layers / forward_->n_layers(),
-                            static_cast<std::int64_t>(text_.size()));
+    if (!on_progress || end - begin < 2) return {.cancel = cancel};
+    return {.cancel = cancel, .on_progress = [this, begin, end, &on_progress](double done) {
+                on_progress(begin + static_cast<std::int64_t>(static_cast<double>(end - begin) * done),
+                            std::ssize(text_));
             }};
+}
+
+// Where the pieces of prompt end that are fed before the pass of the last tokens.
+std::int64_t GenerationLoop::prompt_border() const {
+    const std::int64_t border = (n_prompt_ - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
+    return std::max(border, cache_->n_committed());
+}
+
+bool GenerationLoop::feeds_by_layer() const {
+    return forward_->runs_by_layer(cache_->n_committed(), prompt_border(), kPrefillPieceTokens);
 }
 
 bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
     const auto total = static_cast<std::int64_t>(text_.size());
+    const bool is_resumed = n_prompt_ < total;
+    if (feeds_by_layer()) {
+        if (!is_resumed) return true;  // in one go with the pass that follows
+        if (!feed_by_layer(on_progress, cancel)) return false;
+        if (on_progress) on_progress(cache_->n_committed(), total);
+    }
     for (;;) {
-        const std::int64_t border = (cache_->n_committed() / kPrefillPieceTokens + 1) * kPrefillPieceTokens;
+        const std::int64_t begin = cache_->n_committed();
+        std::int64_t border = (begin / kPrefillPieceTokens + 1) * kPrefillPieceTokens;
+        if (begin < n_prompt_) border = std::min(border, n_prompt_);
         if (border >= total) return true;
         if (!feed_piece(border, on_progress, cancel)) return false;
         if (on_progress) on_progress(cache_->n_committed(), total);
@@ -101,10 +131,40 @@ bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progr
     NodeId above = kCommittedTip;
     for (std::int64_t i = begin; i < end; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
     const std::span<const TokenId> tokens(text_.data() + begin, static_cast<std::size_t>(end - begin));
-    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(end - begin, on_progress, cancel)));
+    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(begin, end, on_progress, cancel)));
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
         cache_->forget();
         return false;
+    }
+    cache_->commit(forward_->exec(), pass_nodes_);
+    return true;
+}
+
+// The prompt of a text that is resumed, layer by layer, and committed: without the tokens that were generated behind
+// it.
+bool GenerationLoop::feed_by_layer(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
+    const std::int64_t begin = cache_->n_committed();
+    const std::int64_t border = prompt_border();
+    const std::span<const TokenId> prompt = std::span<const TokenId>(text_).first(static_cast<std::size_t>(n_prompt_));
+    cache_->promise(border);
+    try {
+        pass_nodes_.clear();
+        NodeId above = kCommittedTip;
+        for (std::int64_t i = border; i < n_prompt_; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
+        const auto last =
+            static_cast<std::int32_t>(n_prompt_ - border - 1);  // whose logits tell that it came to an end
+        const ConstTensorView logits = forward_->run_by_layer(
+            *cache_, begin, kPrefillPieceTokens,
+            prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
+            prompt.subspan(static_cast<std::size_t>(border)), pass_nodes_, {&last, 1},
+            watch_of(begin, n_prompt_, on_progress, cancel));
+        if (logits.empty()) {
+            cache_->break_promise(begin);
+            return false;
+        }
+    } catch (...) {
+        cache_->break_promise(begin);
+        throw;
     }
     cache_->commit(forward_->exec(), pass_nodes_);
     return true;
@@ -123,14 +183,12 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
     laps.end_lap(seconds_.draft);
 
-    const std::int64_t n_missing = n_text - cache_->n_committed();
-    assemble_pass(n_missing, max_new_tokens);
+    const std::int64_t begin = cache_->n_committed();
+    const std::int64_t border = feeds_by_layer() ? prompt_border() : begin;
+    const std::int64_t n_missing = n_text - border;
     const ConstTensorView logits =
-        forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, watch_of(n_missing, on_progress, cancel));
-    if (logits.empty()) {
-        cache_->forget();
-        return {};
-    }
+        run_pass(begin, border, max_new_tokens, watch_of(begin, n_text, on_progress, cancel));
+    if (logits.empty()) return {};
     const double pass_seconds = laps.end_lap(seconds_.verify);
     const WalkLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
     if (!accept(logits, limits, cancel)) return {};
@@ -146,6 +204,28 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
                        .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds});
     laps.end_lap(seconds_.draft);
     return {text_.data() + n_text, static_cast<std::size_t>(n_new)};
+}
+
+// One pass over what the cache lacks from `border` on and the tree below it; the prompt from `begin` to `border` before
+// it, layer by layer, where there is one. Where it comes to nothing, the cache is as before.
+ConstTensorView GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
+                                         const PassWatch& watch) {
+    cache_->promise(border);
+    try {
+        assemble_pass(std::ssize(text_) - border, max_new_tokens);
+        const ConstTensorView logits =
+            border == begin
+                ? forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, watch)
+                : forward_->run_by_layer(*cache_, begin, kPrefillPieceTokens,
+                                         std::span<const TokenId>(text_).subspan(
+                                             static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
+                                         pass_tokens_, pass_nodes_, logit_tokens_, watch);
+        if (logits.empty()) cache_->break_promise(begin);
+        return logits;
+    } catch (...) {
+        cache_->break_promise(begin);
+        throw;
+    }
 }
 
 // Tokens and scratch rows of the pass: what the cache lacks of the text, its last token being the tree's root; then the
@@ -203,7 +283,8 @@ void GenerationLoop::truncate(std::int64_t n_tokens) {
     CHECK(n_tokens >= 1 && n_tokens <= n_text, "{} of {} tokens", n_tokens, n_text);
     if (n_tokens == n_text) return;
     text_.resize(static_cast<std::size_t>(n_tokens));
-    cache_->truncate(std::min(cache_->n_committed(), n_tokens - 1));
+    n_prompt_ = std::min(n_prompt_, n_tokens);
+    cache_->truncate(forward_->exec(), std::min(cache_->n_committed(), n_tokens - 1));
     guesser_->observe({.text = text_, .n_new = 0});
 }
 

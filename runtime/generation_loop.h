@@ -56,10 +56,18 @@ public:
     void check_with(SelfCheck& self_check);
 
     /// Starts a text with `prompt` (1 to context tokens). What the cache holds must be the beginning of it, and
-    /// shorter: the caller truncates. Throws RequestError where the prompt is empty or leaves no room in the context.
+    /// shorter: the caller truncates. Throws as check_prompt().
     void begin(std::vector<TokenId> prompt);
+    /// Throws RequestError where a prompt of so many tokens is empty or leaves no room in the context.
+    void check_prompt(std::int64_t n_tokens) const;
+    /// Goes on with a text: its first `n_prompt` tokens are a prompt, and are fed as begin() has them fed; those behind
+    /// were generated from it before, and are computed as generated tokens are, in passes that hold no prompt (E1 for
+    /// backends whose prefill has kernels of its own). Otherwise as begin().
+    void resume(std::vector<TokenId> text, std::int64_t n_prompt);
 
-    /// Feeds the prompt but for its last piece. False where *cancel turned true; calling again continues.
+    /// Feeds the prompt but for its last piece; nothing where the model streams, since step() then feeds it whole,
+    /// layer by layer, so that each weight crosses the link once. False where *cancel turned true; calling again
+    /// continues.
     bool prefill(const PromptProgress& on_progress = {}, const std::atomic<bool>* cancel = nullptr);
 
     /// One pass: feeds what the cache lacks with a tree of guesses below it, commits the accepted path, and returns the
@@ -86,10 +94,15 @@ public:
 
 private:
     [[nodiscard]] bool feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] bool feed_by_layer(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] std::int64_t prompt_border() const;
+    [[nodiscard]] bool feeds_by_layer() const;
+    [[nodiscard]] ConstTensorView run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
+                                           const PassWatch& watch);
     void assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens);
     [[nodiscard]] bool accept(const ConstTensorView& logits, const WalkLimits& limits, const std::atomic<bool>* cancel);
     void drop_pass(std::size_t n_text);
-    [[nodiscard]] PassWatch watch_of(std::int64_t n_tokens, const PromptProgress& on_progress,
+    [[nodiscard]] PassWatch watch_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
                                      const std::atomic<bool>* cancel) const;
 
     Forward* forward_;
@@ -99,6 +112,7 @@ private:
     SelfCheck* self_check_ = nullptr;
     LoopLimits limits_;
     std::vector<TokenId> text_;  // every committed token; the cache holds all but the last
+    std::int64_t n_prompt_ = 0;  // of them, fed as prompt: all, but in a text that was resumed
     TokenTree tree_;
     LoopSeconds seconds_;
     std::vector<TokenId> pass_tokens_;        // [n_tokens] of the running pass: what was missing, then the guesses

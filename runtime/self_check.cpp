@@ -8,7 +8,11 @@
 
 namespace slipstream {
 
-SelfCheck::SelfCheck(const Model& model) : forward_(model, {.max_tokens = kPrefillPieceTokens, .max_logit_rows = 1}) {
+ForwardLimits SelfCheck::limits() {
+    return {.max_tokens = kPrefillPieceTokens, .max_logit_rows = 1};
+}
+
+SelfCheck::SelfCheck(const Model& model, PassStream* pass) : forward_(model, limits(), pass) {
     fetched_.resize(4 * static_cast<std::size_t>(model.config().n_layers) * model.kv_shape().scratch_row_bytes());
 }
 

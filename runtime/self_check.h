@@ -42,8 +42,10 @@ struct SelfCheckFigures {
 
 class SelfCheck {
 public:
-    /// Takes the activations of passes over one token and over a piece of prompt. Throws OutOfBudget.
-    explicit SelfCheck(const Model& model);
+    /// Takes the activations of passes over one token and over a piece of prompt. `pass` as Forward takes it. Throws
+    /// OutOfBudget.
+    explicit SelfCheck(const Model& model, PassStream* pass = nullptr);
+    [[nodiscard]] static ForwardLimits limits();
 
     /// Scratch rows of a KV cache in which passes of up to `budget` nodes are checked.
     [[nodiscard]] static std::int64_t scratch_nodes_for(std::int64_t budget);

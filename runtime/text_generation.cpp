@@ -4,6 +4,8 @@
 #include <chrono>
 #include <limits>
 
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
 #include "runtime/sampling/stop_matcher.h"
 
 namespace slipstream {
@@ -24,6 +26,8 @@ public:
         : detokenizer_(tokenizer, start), matcher_(stops), sink_(sink) {}
 
     void push(TokenId token) { show(matcher_.push(detokenizer_.push(token))); }
+    // A token whose text was shown before.
+    void replay(TokenId token) { bytes_ += static_cast<std::int64_t>(matcher_.push(detokenizer_.push(token)).size()); }
     [[nodiscard]] bool stopped() const { return matcher_.matched(); }
     void finish() {
         if (!matcher_.matched()) show(matcher_.push(detokenizer_.finish()));
@@ -62,11 +66,38 @@ std::string_view stop_reason_name(StopReason reason) {
     return "?";
 }
 
+ReplayedText replay_text(const Tokenizer& tokenizer, StreamingDetokenizer::Start start,
+                         std::span<const TokenId> end_tokens, const TextGenerationOptions& options,
+                         std::span<const TokenId> tokens, std::int64_t room) {
+    ReplayedText replayed;
+    const std::function<void(std::string_view)> keep = [&](std::string_view text) { replayed.shown += text; };
+    TextOutput output(tokenizer, start, options.stops, keep);
+    for (const TokenId token : tokens) {
+        if (replayed.ended)
+            throw FormatError("tokens behind the end of their text: they were not generated with these stop rules");
+        if (std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end()) {
+            replayed.ended = StopReason::EndToken;
+            continue;
+        }
+        output.push(token);
+        if (output.stopped()) replayed.ended = StopReason::StopString;
+    }
+    if (!replayed.ended && options.max_tokens >= 0 && std::ssize(tokens) >= options.max_tokens)
+        replayed.ended = StopReason::Length;
+    if (!replayed.ended && room <= 0) replayed.ended = StopReason::Context;
+    if (replayed.ended) output.finish();
+    return replayed;
+}
+
 TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokenizer, StreamingDetokenizer::Start start,
                                    const LoopLimits& limits, const TextGenerationOptions& options,
                                    const TextGenerationCallbacks& callbacks) {
     TextGenerationResult result;
-    result.prompt_tokens = static_cast<std::int64_t>(loop.text().size());
+    result.prompt_tokens = std::ssize(loop.text()) - options.n_resumed;
+    CHECK(options.n_resumed >= 0 && result.prompt_tokens >= 1, "{} resumed tokens of {}", options.n_resumed,
+          loop.text().size());
+    result.resumed_tokens = options.n_resumed;
+    result.tokens.assign(loop.text().begin() + static_cast<std::ptrdiff_t>(result.prompt_tokens), loop.text().end());
     const std::int64_t max_tokens =
         options.max_tokens < 0 ? std::numeric_limits<std::int64_t>::max() : options.max_tokens;
     const auto cancelled = [&] {
@@ -75,7 +106,10 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
     TextOutput output(tokenizer, start, options.stops, callbacks.on_text);
     const auto n_generated = [&] { return static_cast<std::int64_t>(result.tokens.size()); };
     // Once, so that no later step allocates.
-    result.tokens.reserve(static_cast<std::size_t>(std::clamp<std::int64_t>(loop.room(), 0, max_tokens)));
+    const std::int64_t n_resumed = n_generated();
+    result.tokens.reserve(static_cast<std::size_t>(
+        n_resumed + std::clamp<std::int64_t>(loop.room(), 0, std::max<std::int64_t>(max_tokens - n_resumed, 0))));
+    for (const TokenId token : result.tokens) output.replay(token);
 
     const Clock::time_point began = Clock::now();
     Clock::time_point first_token = began;
@@ -83,7 +117,7 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
     LoopSeconds first_pass = loop.seconds();
     std::int64_t nodes = 0;
     std::int64_t all_passes = 0;
-    bool running = max_tokens > 0;
+    bool running = n_generated() < max_tokens;
     if (running && !loop.prefill(callbacks.on_prefill, callbacks.cancel)) {
         result.stop_reason = StopReason::Interrupt;
         running = false;
@@ -95,6 +129,7 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
             result.stop_reason = cancelled() ? StopReason::Interrupt : StopReason::Context;
             break;
         }
+        const auto n_before = static_cast<std::size_t>(n_generated());
         nodes += loop.last_tree_size();
         ++all_passes;
         if (all_passes > 1 || loop.last_tree_size() > 1) ++result.passes;
@@ -112,6 +147,7 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
                 break;
             }
         }
+        if (callbacks.on_commit) callbacks.on_commit(std::span<const TokenId>(result.tokens).subspan(n_before));
         if (all_passes == 1) {
             first_token = Clock::now();
             first_pass_tokens = n_generated();

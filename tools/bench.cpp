@@ -13,6 +13,7 @@
 #include "tools/console.h"
 #include "tools/draft_options.h"
 #include "tools/file_output.h"
+#include "tools/offload_options.h"
 #include "tools/output_files.h"
 #include "tools/sampling_options.h"
 #include "tools/statistics.h"
@@ -93,6 +94,7 @@ CommandSpec bench_command() {
                     kv_type_option()},
         .run = run_bench_command};
     for (const OptionSpec& option : device_options()) command.options.push_back(option);
+    for (const OptionSpec& option : offload_option_specs()) command.options.push_back(option);
     for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(bench_form(option));
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         command.options.push_back(bench_form(option));

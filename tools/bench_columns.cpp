@@ -1,7 +1,10 @@
 #include "tools/bench_columns.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+
+#include "tools/bench_runs.h"
 
 namespace slipstream::tools {
 
@@ -17,35 +20,45 @@ std::optional<ServedDraftModel> shared_draft_model(const BenchRequest& request, 
 
 }  // namespace
 
-BenchColumns::Column::Column(const DraftSettings& draft, const BenchRequest& request, const ServedModel& served,
-                             const ServedDraftModel* draft_model, std::int64_t text_tokens,
-                             const std::vector<TokenId>& end_tokens, CommandContext& context)
-    : drafter(draft, served, draft_model, request.sampling, context),
-      loop(
-          served, drafter,
-          {.text_tokens = text_tokens, .end_tokens = end_tokens, .sampling = request.sampling, .verify = draft.verify}),
-      figures{.list = draft.list, .budget = drafter.budget()} {}
+BenchColumns::Column::Column(const DraftSettings& settings, const BenchRequest& request, const ServedModel& served,
+                             const ServedDraftModel* draft_model, CommandContext& context)
+    : verify(settings.verify),
+      drafter(settings, served, draft_model, request.sampling, context),
+      figures{.list = settings.list, .budget = drafter.budget()} {}
 
-BenchColumns::BenchColumns(const BenchRequest& request, ServedModel& served, std::int64_t text_tokens,
-                           const std::vector<TokenId>& end_tokens, CommandContext& context)
-    : keeps_tables_(request.keeps_tables), draft_model_(shared_draft_model(request, served, context)) {
+BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, ServedModel& served,
+                           std::int64_t text_tokens, const std::vector<TokenId>& end_tokens, CommandContext& context)
+    : keeps_tables_(request.keeps_tables) {
+    // Under a memory budget drafters come first, and what they leave is planned with (text_generator.h).
+    if (!served.budgeted) load_for_bench(result, served, request, {}, context);
+    draft_model_ = shared_draft_model(request, served, context);
     std::vector<DraftSettings> drafts{DraftSettings{}};
     drafts.insert(drafts.end(), request.drafts.begin(), request.drafts.end());
-    for (const DraftSettings& draft : drafts)
-        columns_.push_back(std::make_unique<Column>(draft, request, served, draft_model_ ? &*draft_model_ : nullptr,
-                                                    text_tokens, end_tokens, context));
+    std::int64_t budget = 1;
+    for (const DraftSettings& draft : drafts) {
+        columns_.push_back(
+            std::make_unique<Column>(draft, request, served, draft_model_ ? &*draft_model_ : nullptr, context));
+        budget = std::max(budget, columns_.back()->drafter.budget());
+    }
+    const RunNeeds needs = generation_needs(served.files->config(), budget, text_tokens, CheckPasses::No);
+    if (served.budgeted) load_for_bench(result, served, request, needs, context);
+    target_.emplace(served, needs);
+    for (const auto& column : columns_)
+        column->loop = std::make_unique<BenchLoop>(
+            served, *target_, column->drafter,
+            BenchLoopOptions{.end_tokens = end_tokens, .sampling = request.sampling, .verify = column->verify});
 }
 
 std::vector<TokenId> BenchColumns::converse_in(Column& column, std::span<const std::vector<TokenId>> turns,
                                                std::int64_t decode_tokens, BenchSample sample) {
     if (!keeps_tables_) column.drafter.reset();
-    column.loop.restart();
+    column.loop->restart();
     const std::vector<draft::SourceFigures> before = column.drafter.figures();
     std::vector<TokenId> text;
     for (const std::vector<TokenId>& turn : turns) {
         text.insert(text.end(), turn.begin(), turn.end());
-        const BenchLoop::Run run = column.loop.run(text, decode_tokens);
-        text = column.loop.text();
+        const BenchLoop::Run run = column.loop->run(text, decode_tokens);
+        text = column.loop->text();
         if (sample == BenchSample::WarmUp) continue;
         column.figures.prefill.push_back(run.prefill);
         column.figures.decode.push_back(run.decode);

@@ -1,6 +1,6 @@
 // Plain decoding and each --draft side by side: the same texts, in one run, in turn (plain, A, B, plain, A, B, ...), so
-// that whatever drifts hits all alike. Each column has its own cache, loop and drafter; model and draft model are
-// shared.
+// that whatever drifts hits all alike. Each column has its own loop and drafter; model, cache
+// and draft model are shared.
 //
 // Invariant: under exact verification all columns generate the same tokens, so that samples of one turn are pairs; a
 // column that differs is counted.
@@ -24,8 +24,9 @@ enum class BenchSample : std::uint8_t { WarmUp, Measured };
 
 class BenchColumns {
 public:
-    /// `text_tokens`: of the longest text. `served` is loaded and outlives this. Throws what making drafters throws.
-    BenchColumns(const BenchRequest& request, ServedModel& served, std::int64_t text_tokens,
+    /// `text_tokens`: of the longest text. `served` has a device and outlives this; it is loaded here, as `result`
+    /// says. Throws what loading and making drafters throw.
+    BenchColumns(BenchResult& result, const BenchRequest& request, ServedModel& served, std::int64_t text_tokens,
                  const std::vector<TokenId>& end_tokens, CommandContext& context);
 
     /// One conversation in each column, from an empty cache: the tokens of each turn are added to the text, and
@@ -37,12 +38,12 @@ public:
 
 private:
     struct Column {
-        Column(const DraftSettings& draft, const BenchRequest& request, const ServedModel& served,
-               const ServedDraftModel* draft_model, std::int64_t text_tokens, const std::vector<TokenId>& end_tokens,
-               CommandContext& context);
+        Column(const DraftSettings& settings, const BenchRequest& request, const ServedModel& served,
+               const ServedDraftModel* draft_model, CommandContext& context);
+        VerifyRule verify;
         ServedDrafter drafter;
-        BenchLoop loop;
         DraftFigures figures;
+        std::unique_ptr<BenchLoop> loop;  // once the target is there
     };
 
     std::vector<TokenId> converse_in(Column& column, std::span<const std::vector<TokenId>> turns,
@@ -51,6 +52,7 @@ private:
     bool keeps_tables_;
     std::optional<ServedDraftModel> draft_model_;
     std::vector<std::unique_ptr<Column>> columns_;  // plain first
+    std::optional<ServedTarget> target_;            // all columns use it, in turn
 };
 
 }  // namespace slipstream::tools

@@ -77,9 +77,9 @@ void run_prompts(BenchResult& result, const BenchRequest& request, ServedModel& 
     const std::vector<Conversation> conversations = encode_prompts(request, *tokenizer, config);
     static_cast<void>(longest_text(request, conversations, max_tokens,
                                    request.compute.context_tokens.value_or(config.context_tokens)));
-    load_and_measure(result, served, request, context);
-    BenchColumns columns(request, served,
-                         longest_text(request, conversations, max_tokens, served.model->context_tokens()),
+    measure_and_choose(result, served, request, context);
+    BenchColumns columns(result, request, served,
+                         longest_text(request, conversations, max_tokens, served.context_tokens),
                          end_tokens_of(served, *tokenizer), context);
 
     if (served.files->chat_template())

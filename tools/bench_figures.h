@@ -91,6 +91,9 @@ struct PassFigures {
     std::vector<double> seconds;  // of each
     double weight_bytes = 0.0;    // of one
     double kv_bytes = 0.0;
+    double streamed_bytes = 0.0;     // of one, that came over the link; 0 where nothing streams
+    double link_seconds = 0.0;       // that the link takes for them at its own speed
+    double predicted_seconds = 0.0;  // by the plan
 };
 
 enum class BenchMode : std::uint8_t { Plain, Prompts, Passes };

@@ -19,21 +19,20 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-BenchLoop::BenchLoop(const ServedModel& served, ServedDrafter& drafter, BenchLoopOptions options)
+BenchLoop::BenchLoop(const ServedModel& served, ServedTarget& target, ServedDrafter& drafter, BenchLoopOptions options)
     : config_(&served.model->config()),
       weights_(weight_bytes(served.model->weights())),
       guesser_(&drafter.guesser()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
-      cache_(std::make_unique<KvCache>(*served.device, served.model->kv_shape(), config_->n_layers, options.text_tokens,
-                                       scratch_nodes_for(limits_.budget))),
-      forward_(std::make_unique<Forward>(*served.model, forward_limits_for(limits_.budget))),
+      cache_(&target.cache()),
+      forward_(&target.forward()),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
       walk_(make_walk(options.verify, *sampler_, config_->vocab, drafter)) {
     drafter.time_passes(*forward_, *cache_);
 }
 
 void BenchLoop::restart() {
-    cache_->truncate(0);
+    cache_->truncate(forward_->exec(), 0);
     text_.clear();
 }
 

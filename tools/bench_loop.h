@@ -10,11 +10,11 @@
 #include "tools/bench_figures.h"
 #include "tools/served_drafter.h"
 #include "tools/served_model.h"
+#include "tools/served_target.h"
 
 namespace slipstream::tools {
 
 struct BenchLoopOptions {
-    std::int64_t text_tokens = 0;       // of the longest text
     std::vector<TokenId> end_tokens{};  // any of them ends a text
     SamplerOptions sampling{.temperature = 0.0};
     VerifyRule verify = VerifyRule::Exact;
@@ -22,8 +22,9 @@ struct BenchLoopOptions {
 
 class BenchLoop {
 public:
-    /// `served` is loaded and outlives this, and so does the drafter that is to guess.
-    BenchLoop(const ServedModel& served, ServedDrafter& drafter, BenchLoopOptions options);
+    /// `served` is loaded. It, `target` (of that model, for passes of the drafter's budget) and the drafter that is to
+    /// guess outlive this. Loops may share a target and run in turn, each from restart().
+    BenchLoop(const ServedModel& served, ServedTarget& target, ServedDrafter& drafter, BenchLoopOptions options);
 
     struct Run {
         PhaseSample prefill;  // of the prompt's tokens that were not in the cache, to the first token that is generated
@@ -47,8 +48,8 @@ private:
     WeightBytes weights_;
     Guesser* guesser_;
     LoopLimits limits_;
-    std::unique_ptr<KvCache> cache_;
-    std::unique_ptr<Forward> forward_;
+    KvCache* cache_;
+    Forward* forward_;
     std::unique_ptr<Sampler> sampler_;
     std::unique_ptr<TreeWalk> walk_;
     std::vector<TokenId> text_;

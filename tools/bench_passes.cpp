@@ -12,7 +12,9 @@
 #include "tools/bench_runs.h"
 #include "tools/bench_tokens.h"
 #include "tools/console.h"
+#include "tools/served_target.h"
 #include "tools/signals.h"
+#include "tools/statistics.h"
 
 namespace slipstream::tools {
 
@@ -26,6 +28,15 @@ void check_pass_room(const BenchRequest& request, std::int64_t largest, std::int
             fmt::format("--depth {} and a pass of {} need a context of {}; it is {}: raise --ctx, or "
                         "lower --depth or --passes",
                         request.depth, counted(largest, "token"), request.depth + largest, context_tokens));
+}
+
+// What a pass brings over the link, and what the link takes for it: at the rate that it was throttled to, else at the
+// one that it had.
+void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64_t n_passes, double link) {
+    if (all.weights_bytes + all.kv_bytes == 0) return;
+    const double rate = link > 0.0 ? link : static_cast<double>(all.link_bytes) / all.link_busy_seconds;
+    pass.streamed_bytes = static_cast<double>(all.weights_bytes + all.kv_bytes) / static_cast<double>(n_passes);
+    pass.link_seconds = pass.streamed_bytes / rate;
 }
 
 double timed_pass(Forward& forward, KvCache& cache, std::span<const TokenId> tokens) {
@@ -49,14 +60,18 @@ void run_passes(BenchResult& result, const BenchRequest& request, ServedModel& s
     const std::int64_t largest = *std::max_element(request.passes.begin(), request.passes.end());
     const ModelConfig& config = served.files->config();
     check_pass_room(request, largest, request.compute.context_tokens.value_or(config.context_tokens));
-    load_and_measure(result, served, request, context);
-    check_pass_room(request, largest, served.model->context_tokens());
+    measure_and_choose(result, served, request, context);
+    check_pass_room(request, largest, served.context_tokens);
+    const RunNeeds needs{.text_tokens = request.depth + largest,
+                         .forward = {.max_tokens = largest, .max_logit_rows = largest},
+                         .scratch_nodes = std::max(largest, kChunkTokens)};
+    load_for_bench(result, served, request, needs, context);
     result.token_source = "seeded ids";
     result.depth = request.depth;
 
-    KvCache cache(*served.device, served.model->kv_shape(), config.n_layers, request.depth + largest,
-                  std::max(largest, kChunkTokens));
-    Forward forward(*served.model, {.max_tokens = largest, .max_logit_rows = largest});
+    ServedTarget target(served, needs);
+    KvCache& cache = target.cache();
+    Forward& forward = target.forward();
     const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
     ProgressBar bar(context.console, "bench");
     fill_cache(cache, forward.exec(), request.depth, kFillSeed, [&](std::int64_t n) {
@@ -70,14 +85,25 @@ void run_passes(BenchResult& result, const BenchRequest& request, ServedModel& s
                                  .seconds = {},
                                  .weight_bytes = weights.all(),
                                  .kv_bytes = kv_read_bytes(config, cache.shape(), request.depth, n)});
+    const StreamSnapshot before = stream_snapshot(served, target.pass());
+    // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
+    // left it, and is not counted.
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
-            const double seconds =
-                timed_pass(forward, cache, std::span(tokens).first(static_cast<std::size_t>(pass.tokens)));
+            const std::span<const TokenId> few = std::span(tokens).first(static_cast<std::size_t>(pass.tokens));
+            if (target.pass() != nullptr) static_cast<void>(timed_pass(forward, cache, few));
+            const double seconds = timed_pass(forward, cache, few);
             if (round > 0) pass.seconds.push_back(seconds);  // round 0 warms up
         }
         bar.update(static_cast<double>(round + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
+    }
+    if (target.pass() == nullptr) return;
+    const StreamSnapshot all = stream_snapshot(served, target.pass()) - before;
+    for (PassFigures& pass : result.passes) {
+        put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes),
+                           request.compute.offload.link_bytes_per_second);
+        pass.predicted_seconds = served.plan->pass(pass.tokens, request.depth).seconds;
     }
 }
 

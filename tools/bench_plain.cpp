@@ -76,11 +76,11 @@ void run_plain(BenchResult& result, const BenchRequest& request, ServedModel& se
     result.token_source = tokenizer ? "text" : "seeded ids";
     const ModelConfig& config = served.files->config();
     static_cast<void>(plain_lengths(request, request.compute.context_tokens.value_or(config.context_tokens)));
-    load_and_measure(result, served, request, context);
-    const PlainLengths lengths = plain_lengths(request, served.model->context_tokens());
+    measure_and_choose(result, served, request, context);
+    const PlainLengths lengths = plain_lengths(request, served.context_tokens);
     const std::vector<TokenId> prompt = plain_prompt(request, tokenizer.get(), config, lengths.prompt);
 
-    BenchColumns columns(request, served, lengths.prompt + 1 + lengths.decode, {}, context);
+    BenchColumns columns(result, request, served, lengths.prompt + 1 + lengths.decode, {}, context);
     ProgressBar bar(context.console, "bench");
     for (std::int64_t i = 0; i <= request.repeat; ++i) {
         columns.converse({&prompt, 1}, lengths.decode, i == 0 ? BenchSample::WarmUp : BenchSample::Measured);

@@ -64,6 +64,12 @@ std::string title(const BenchResult& first) {
     return "";
 }
 
+// Whether some pass of single passes brought something over a link.
+bool streams(const BenchResult& result) {
+    return std::any_of(result.passes.begin(), result.passes.end(),
+                       [](const PassFigures& pass) { return pass.streamed_bytes > 0.0; });
+}
+
 std::vector<std::string> headers(const BenchResult& first) {
     std::vector<std::string> names;
     if (first.swept) names.push_back(first.swept->first);
@@ -80,6 +86,7 @@ std::vector<std::string> headers(const BenchResult& first) {
         case BenchMode::Passes:
             rest = {"tokens",   "depth",     "ms",    "spread %", "ratio",
                     "tokens/s", "weight MB", "KV MB", "GB/s",     "% of read"};
+            if (streams(first)) rest.insert(rest.end(), {"streamed MB", "over link time", "plan ms"});
             break;
     }
     names.insert(names.end(), rest.begin(), rest.end());
@@ -124,6 +131,11 @@ void add_passes(TextTable& table, const BenchResult& result) {
                  number_text(static_cast<double>(pass.tokens) / seconds.median), number_text(pass.weight_bytes * 1e-6),
                  number_text(pass.kv_bytes * 1e-6), number_text(rate.gb_per_s), percent_text(rate.share)})
             cells.push_back(std::move(cell));
+        if (streams(result))
+            for (std::string& cell : std::vector{number_text(pass.streamed_bytes * 1e-6),
+                                                 fmt::format("{:.3f}", seconds.median / pass.link_seconds),
+                                                 number_text(pass.predicted_seconds * 1e3)})
+                cells.push_back(std::move(cell));
         table.add(std::move(cells));
     }
 }
@@ -172,6 +184,9 @@ JsonObject pass_json(const BenchResult& result, const PassFigures& pass) {
         .real("tokens_per_second", static_cast<double>(pass.tokens) / seconds.median)
         .real("weight_bytes", pass.weight_bytes)
         .real("kv_bytes", pass.kv_bytes)
+        .real("streamed_bytes", pass.streamed_bytes)
+        .real("link_seconds", pass.link_seconds)
+        .real("predicted_seconds", pass.predicted_seconds)
         .real("gb_per_s", rate.gb_per_s)
         .real("read_share", rate.share);
     return json;

@@ -18,18 +18,23 @@ std::string describe_sampling(const SamplerOptions& sampling) {
 
 }  // namespace
 
-void load_and_measure(BenchResult& result, ServedModel& served, const BenchRequest& request, CommandContext& context) {
+void measure_and_choose(BenchResult& result, ServedModel& served, const BenchRequest& request,
+                        CommandContext& context) {
     // Before the weights come in: its memory is free again then.
     result.machine = measure_machine(request.compute.n_threads);
     throw_if_interrupted();
-    load_model(served, request.compute, context);
-    const Model& model = *served.model;
+    make_device(served, request.compute, context);
     result.form = served.device->instruction_form();
     result.model = served.path.string();
-    result.context_tokens = model.context_tokens();
-    result.kv_type = dtype_name(model.kv_shape().dtype);
+    result.context_tokens = served.context_tokens;
+    result.kv_type = dtype_name(served.kv_dtype);
+}
+
+void load_for_bench(BenchResult& result, ServedModel& served, const BenchRequest& request, const RunNeeds& needs,
+                    CommandContext& context) {
+    load_model(served, request.compute, needs, context);
     result.load_seconds = served.load_seconds;
-    result.weights = weight_bytes(model.weights());
+    result.weights = weight_bytes(served.model->weights());
 }
 
 BenchResult run_bench(const BenchRequest& request, CommandContext& context) {

@@ -5,12 +5,16 @@
 #include "tools/bench_figures.h"
 #include "tools/bench_request.h"
 #include "tools/command.h"
+#include "tools/served_model.h"
 
 namespace slipstream::tools {
 
-/// The machine's peaks, and the model ready to compute; both go into the result. Called once a run, after everything
-/// that can be checked without them.
-void load_and_measure(BenchResult& result, ServedModel& served, const BenchRequest& request, CommandContext& context);
+/// The machine's peaks, and the device of `served`; both go into the result. Called once a run, after everything that
+/// can be checked without them.
+void measure_and_choose(BenchResult& result, ServedModel& served, const BenchRequest& request, CommandContext& context);
+/// The model ready to compute, for these needs.
+void load_for_bench(BenchResult& result, ServedModel& served, const BenchRequest& request, const RunNeeds& needs,
+                    CommandContext& context);
 
 // The modes. `served` is open and not loaded. RequestError where the context is too short, Interrupted after a signal,
 // and what loading throws.

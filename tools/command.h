@@ -44,10 +44,12 @@ struct CommandSpec {
 };
 
 [[nodiscard]] CommandSpec bench_command();
+[[nodiscard]] CommandSpec chat_command();
 [[nodiscard]] CommandSpec generate_command();
 [[nodiscard]] CommandSpec inspect_command();
 [[nodiscard]] CommandSpec models_command();
 [[nodiscard]] CommandSpec perplexity_command();
+[[nodiscard]] CommandSpec plan_command();
 [[nodiscard]] CommandSpec replay_command();
 [[nodiscard]] CommandSpec tables_command();
 [[nodiscard]] CommandSpec tokenize_command();

@@ -25,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kRedrawBesideText = std::chrono::milliseconds(10);  // each piece of text has erased it
 constexpr auto kQuietStart = std::chrono::milliseconds(150);       // before the first drawing of a bar
+constexpr double kSurenessSeconds = 1.0;                           // of work, before the time left is told
 constexpr std::string_view kDim = "\x1b[2m";
 constexpr std::string_view kRed = "\x1b[31m";
 constexpr std::string_view kPlain = "\x1b[0m";
@@ -117,9 +118,19 @@ void ProgressBar::clear() {
     drawn_ = false;
 }
 
-void ProgressBar::update(double done, double total, std::string_view figures) {
-    if (!console_.shows_progress() || Clock::now() < next_) return;
-    next_ = Clock::now() + kRedraw;
+void ProgressBar::update(double done, double total, std::string_view figures_done) {
+    if (!console_.shows_progress()) return;
+    const Clock::time_point now = Clock::now();
+    if (first_done_ < 0.0 || done < first_done_) {
+        first_done_ = done;
+        began_ = now;
+    }
+    if (now < next_) return;
+    next_ = now + kRedraw;
+    std::string figures(figures_done);
+    const double seconds = std::chrono::duration<double>(now - began_).count();
+    if (seconds >= kSurenessSeconds && done > first_done_ && total > done)
+        figures += ", " + time_left_text(seconds / (done - first_done_) * (total - done));
     const double share = total > 0.0 ? std::clamp(done / total, 0.0, 1.0) : 1.0;
     const int room = console_.columns() - static_cast<int>(label_.size() + figures.size()) - 12;
     const int width = std::clamp(room, 0, 40);
@@ -161,8 +172,10 @@ void LiveRate::show(std::int64_t n_tokens) {
     next_ = now + (place_ == RatePlace::BesideText ? kRedrawBesideText : kRedraw);
     const double seconds = std::chrono::duration<double>(now - began_).count();
     if (seconds < 0.2) return;
-    const std::string rate = fmt::format("{}, {:.1f} tokens/s", counted(n_tokens, "token"),
-                                         static_cast<double>(n_tokens - first_tokens_) / seconds);
+    const double per_second = static_cast<double>(n_tokens - first_tokens_) / seconds;
+    std::string rate = fmt::format("{}, {:.1f} tokens/s", counted(n_tokens, "token"), per_second);
+    if (expected_tokens_ > n_tokens && per_second > 0.0 && seconds >= kSurenessSeconds)
+        rate += ", " + time_left_text(static_cast<double>(expected_tokens_ - n_tokens) / per_second);
     const int columns = console_.columns();
     if (place_ == RatePlace::OwnLine) {
         if (static_cast<int>(rate.size()) >= columns) return;
@@ -177,6 +190,15 @@ void LiveRate::show(std::int64_t n_tokens) {
         console_.draw(fmt::format("{}{}\x1b[{}D", kRateGap, console_.dim(rate), length));
     }
     shown_ = true;
+}
+
+std::string time_left_text(double seconds) {
+    constexpr double kMostSeconds = 1e9;
+    const auto whole = static_cast<std::int64_t>(std::clamp(seconds, 0.0, kMostSeconds) + 0.5);
+    if (whole < 90) return fmt::format("{} s left", whole);
+    const std::int64_t minutes = (whole + 30) / 60;
+    if (minutes < 90) return fmt::format("{} min left", minutes);
+    return fmt::format("{} h {:02} min left", minutes / 60, minutes % 60);
 }
 
 std::string size_text(std::size_t bytes) {

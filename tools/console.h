@@ -68,7 +68,8 @@ public:
     ProgressBar(const ProgressBar&) = delete;
     ProgressBar& operator=(const ProgressBar&) = delete;
 
-    /// `done` of `total`; `figures` stand behind the bar ("1.2 of 4.0 GiB").
+    /// `done` of `total`; `figures` stand behind the bar ("1.2 of 4.0 GiB"), and behind them the time that is left,
+    /// once it can be told.
     void update(double done, double total, std::string_view figures);
     void clear();
 
@@ -76,6 +77,8 @@ private:
     Console& console_;
     std::string label_;
     std::chrono::steady_clock::time_point next_;
+    std::chrono::steady_clock::time_point began_{};  // of the work: the first update
+    double first_done_ = -1.0;                       // what was done by then
     bool drawn_ = false;
 };
 
@@ -97,6 +100,8 @@ public:
     void before_text();
     /// `text` was written, by whomever.
     void after_text(std::string_view text);
+    /// Where tokens end: the time left stands behind the rate from then on.
+    void expect(std::int64_t n_tokens) { expected_tokens_ = n_tokens; }
     /// Shows the rate, not more often than an eye can follow.
     void show(std::int64_t n_tokens);
     void clear();
@@ -109,7 +114,11 @@ private:
     std::chrono::steady_clock::time_point began_;
     std::chrono::steady_clock::time_point next_;
     std::int64_t first_tokens_ = -1;
+    std::int64_t expected_tokens_ = -1;  // not known
 };
+
+/// "9 s left", "12 min left", "3 h 05 min left".
+[[nodiscard]] std::string time_left_text(double seconds);
 
 /// "1.4 GiB", "312 KiB", "17 bytes".
 [[nodiscard]] std::string size_text(std::size_t bytes);

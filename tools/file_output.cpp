@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -74,6 +75,30 @@ void TextOutput::begin() {
     // Devices and pipes cannot be cut, and need not be.
     if (ftruncate(file_.get(), 0) != 0 && errno != EINVAL)
         throw IoError(fmt::format("--output {}: cannot be emptied: {}", name_, std::strerror(errno)));
+}
+
+std::string_view TextOutput::resume(std::string_view text) {
+    struct stat status {};
+    if (is_stdout() || fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode)) return text;
+    // By its name, since it is open for writing alone; what cannot be read is written again.
+    const FileHandle held = open_file(name_, O_RDONLY);
+    std::size_t n_kept = 0;
+    std::array<char, 65536> piece;
+    while (held.get() >= 0 && n_kept < text.size()) {
+        const ssize_t n =
+            pread(held.get(), piece.data(), std::min(piece.size(), text.size() - n_kept), static_cast<off_t>(n_kept));
+        if (n <= 0) break;
+        const std::string_view found(piece.data(), static_cast<std::size_t>(n));
+        const std::string_view wanted = text.substr(n_kept, found.size());
+        n_kept += static_cast<std::size_t>(std::ranges::mismatch(found, wanted).in1 - found.begin());
+        if (found != wanted) break;
+    }
+    if (ftruncate(file_.get(), static_cast<off_t>(n_kept)) != 0 ||
+        lseek(file_.get(), static_cast<off_t>(n_kept), SEEK_SET) < 0)
+        throw IoError(fmt::format("--output {}: cannot be cut: {}", name_, std::strerror(errno)));
+    bytes_ = n_kept;
+    if (n_kept > 0) last_byte_ = text[n_kept - 1];
+    return text.substr(n_kept);
 }
 
 void TextOutput::write(std::string_view text) {

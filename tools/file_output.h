@@ -53,6 +53,9 @@ public:
 
     /// Empties the file.
     void begin();
+    /// The file holds `text` and goes on behind it: what it has of it already stays, and what else it holds goes.
+    /// Returns what is missing, for write(): all of it on stdout and where there is no regular file. Throws IoError.
+    [[nodiscard]] std::string_view resume(std::string_view text);
     /// Throws IoError ("No space left on device"). A closed pipe is no error: closed() is true from then on.
     void write(std::string_view text);
     [[nodiscard]] bool closed() const { return closed_; }

@@ -16,13 +16,17 @@
 #include "runtime/tokenizer/tokenizer.h"
 #include "tools/command.h"
 #include "tools/console.h"
+#include "tools/context_notes.h"
 #include "tools/draft_options.h"
 #include "tools/file_output.h"
 #include "tools/sampling_options.h"
-#include "tools/served_drafter.h"
 #include "tools/served_model.h"
+#include "tools/session.h"
 #include "tools/signals.h"
 #include "tools/statistics.h"
+#include "tools/template_options.h"
+#include "tools/text_generator.h"
+#include "tools/text_stream.h"
 #include "tools/usage_error.h"
 
 namespace slipstream::tools {
@@ -33,11 +37,10 @@ using Clock = std::chrono::steady_clock;
 
 // Everything that the command line asks for, checked before the model is opened.
 struct Request {
-    ComputeOptions compute;
+    GeneratorOptions generator;
     SamplingSettings sampling;
-    DraftSettings draft;
-    bool self_check = false;
     TextGenerationOptions text;
+    TemplateSettings chat_template;
     std::optional<std::filesystem::path> output;
     bool echo = false;
 };
@@ -59,10 +62,10 @@ std::string read_prompt(const Settings& settings) {
 Request read_request(CommandContext& context) {
     const Settings& settings = context.settings;
     Request request;
-    request.compute = compute_options(context);
+    request.generator.compute = compute_options(context);
     request.sampling = sampling_settings(settings);
-    request.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
-    request.self_check = settings.flag("self-check");
+    request.generator.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
+    if (settings.flag("self-check")) request.generator.check = CheckPasses::Yes;
     request.text.stops = settings.texts("stop");
     for (const std::string& stop : request.text.stops)
         if (stop.empty())
@@ -73,65 +76,26 @@ Request read_request(CommandContext& context) {
     context.console.detail(settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
     if (const auto output = settings.path("output"); output && *output != "-") request.output = *output;
     request.echo = settings.flag("echo");
-    static_cast<void>(settings.flag("no-template"));  // malformed values are found before the work
+    request.chat_template = template_settings(settings);
     return request;
 }
 
-Prompt encode_prompt(const std::string& text, const Tokenizer& tokenizer, const ModelConfig& config) {
-    Prompt prompt{tokenizer.encode(text, SpecialTokens::AsText),
-                  text.empty() ? StreamingDetokenizer::Start::OfText : StreamingDetokenizer::Start::Continued};
-    if (const auto bos = tokenizer.bos_id(); bos && (tokenizer.adds_bos() || prompt.tokens.empty()))
-        prompt.tokens.insert(prompt.tokens.begin(), *bos);
+// What the model reads: the text as it is, or as the chat template has it.
+Prompt encode_prompt(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
+                     const std::optional<std::string>& system, const Tokenizer& tokenizer, const ModelConfig& config) {
+    Prompt prompt{{}, StreamingDetokenizer::Start::Continued};
+    if (prompt_template) {
+        std::vector<Message> messages;
+        if (system) messages.push_back({"system", *system});
+        messages.push_back({"user", text});
+        prompt.tokens = tokenizer.encode_prompt(prompt_template->render(messages), SpecialTokens::Parse);
+    } else {
+        prompt.tokens = tokenizer.encode_prompt(text, SpecialTokens::AsText);
+        if (text.empty()) prompt.start = StreamingDetokenizer::Start::OfText;
+    }
     check_tokens(prompt.tokens, config);
     return prompt;
 }
-
-LoopLimits loop_limits(const GenerationDefaults& defaults, const Tokenizer& tokenizer) {
-    LoopLimits limits;
-    limits.end_tokens = defaults.end_tokens;
-    for (const TokenId id : tokenizer.end_tokens()) limits.end_tokens.push_back(id);
-    return limits;
-}
-
-// Text on its way to the user: the sink, the terminal's live rate, and a closed pipe that stops the work.
-class TextStream {
-public:
-    TextStream(TextOutput& output, Console& console)
-        : output_(output),
-          on_terminal_(output.is_stdout() && console.stdout_is_terminal()),
-          beside_text_(output.is_stdout() && console.shares_terminal()),
-          rate_(console, beside_text_ ? RatePlace::BesideText : RatePlace::OwnLine),
-          prefill_(console, "reading the prompt") {}
-
-    void write(std::string_view text) {
-        prefill_.clear();
-        rate_.before_text();
-        output_.write(text);
-        rate_.after_text(text);
-        if (output_.closed()) cancel_flag().store(true);
-    }
-    void on_prefill(std::int64_t done, std::int64_t total) {
-        if (beside_text_ && output_.last_byte() != '\n') return;  // a bar takes the whole line, where the prompt stands
-        prefill_.update(static_cast<double>(done), static_cast<double>(total),
-                        fmt::format("{} of {} tokens", done, total));
-    }
-    void on_tokens(std::int64_t n) {
-        prefill_.clear();
-        rate_.show(n);
-    }
-    void finish() {
-        prefill_.clear();
-        rate_.clear();
-        if (on_terminal_ && output_.last_byte() != '\n') output_.write("\n");
-    }
-
-private:
-    TextOutput& output_;
-    bool on_terminal_;
-    bool beside_text_;
-    LiveRate rate_;
-    ProgressBar prefill_;
-};
 
 // The files that are complete only when the run is: made before it, so that it is not for nothing where one of them
 // cannot be written.
@@ -163,85 +127,104 @@ private:
     std::optional<WholeFile> token_ids_;
 };
 
-// The generation loop with all that it works with, in the order in which they depend on one another.
-class Generator {
-public:
-    Generator(const Request& request, ServedModel& served, const SamplerOptions& sampling, LoopLimits limits,
-              CommandContext& context)
-        : draft_model_(serve_draft_model(request.draft, served, context)),
-          drafter_(request.draft, served, draft_model_ ? &*draft_model_ : nullptr, sampling, context),
-          limits_{drafter_.budget(), std::move(limits.end_tokens)},
-          cache_(*served.device, served.model->kv_shape(), served.model->config().n_layers,
-                 served.model->context_tokens(),
-                 request.self_check ? SelfCheck::scratch_nodes_for(limits_.budget) : scratch_nodes_for(limits_.budget)),
-          forward_(*served.model, forward_limits_for(limits_.budget)),
-          sampler_(sampling, served.model->config().vocab),
-          walk_(make_walk(request.draft.verify, sampler_, served.model->config().vocab, drafter_)),
-          loop_(forward_, cache_, *walk_, drafter_.guesser(), limits_) {
-        drafter_.time_passes(forward_, cache_);
-        if (request.self_check) loop_.check_with(self_check_.emplace(*served.model));
-    }
-
-    GenerationLoop& loop() { return loop_; }
-    [[nodiscard]] const LoopLimits& limits() const { return limits_; }
-    /// The run is over: what was learnt is kept, and its figures told.
-    void complete(RunFigures& figures, Console& console) const {
-        drafter_.save(console);
-        figures.sources = SourceTotals(drafter_.figures());
-        if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
-    }
-
-private:
-    std::optional<ServedDraftModel> draft_model_;
-    ServedDrafter drafter_;
-    LoopLimits limits_;
-    KvCache cache_;
-    Forward forward_;
-    Sampler sampler_;
-    std::unique_ptr<TreeWalk> walk_;
-    std::optional<SelfCheck> self_check_;
-    GenerationLoop loop_;
-};
+// A session whose text has ended already: the text is there without the model.
+int tell_finished_session(const TextSession& session, const ReplayedText& replayed, const ServedModel& served,
+                          RunRecords& records, TextOutput& output, Console& console) {
+    const std::string front = session.begin().echo == PromptEcho::Yes ? session.begin().prompt_text : "";
+    const std::string text = front + replayed.shown;
+    TextStream stream(output, console);
+    stream.write(output.resume(text));
+    stream.finish();
+    TextGenerationResult result;
+    result.stop_reason = *replayed.ended;
+    result.tokens = session.tokens();
+    result.resumed_tokens = std::ssize(result.tokens);
+    result.prompt_tokens = std::ssize(session.begin().prompt);
+    result.text_bytes = std::ssize(replayed.shown);
+    records.write(result, statistics_json(served, result, {.seed = session.begin().sampling.seed}), output);
+    if (!output.closed()) console.note(summary_line(result, session.begin().sampling));
+    return signal_exit_code();
+}
 
 int run_generate(CommandContext& context) {
     const Clock::time_point began = Clock::now();
     Console& console = context.console;
-    const Request request = read_request(context);
+    Request request = read_request(context);
     RunRecords records(context.settings);
-    const std::string prompt_text = read_prompt(context.settings);
-    ServedModel served = open_model(choose_model(context));
+    std::optional<TextSession> session = TextSession::open(context);
+    const bool resumes = session && session->resumes();
+    if (resumes) session->decide(request.generator.compute, request.text);
+    const std::string prompt_text =
+        resumes && !session->is_prompt_text_given() ? session->begin().prompt_text : read_prompt(context.settings);
+    if (resumes) session->check_prompt(prompt_text);
+    ServedModel served = open_model(resumes ? session->model_path(context) : choose_model(context));
+    if (resumes) session->check_model(served, console);
     const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
     const SamplerOptions sampling =
-        resolve_sampling(request.sampling, served.files->generation_defaults(), context.settings, console);
-    if (served.files->chat_template() && !context.settings.flag("no-template"))
-        console.note(
-            "the model has a chat template, which this version does not apply: the prompt is continued as raw text "
-            "(--no-template)");
-    Prompt prompt = encode_prompt(prompt_text, *tokenizer, served.files->config());
+        resumes ? session->decide(request.sampling)
+                : resolve_sampling(request.sampling, served.files->generation_defaults(), context.settings, console);
+    std::optional<PromptTemplate> prompt_template;
+    if (!resumes) prompt_template = completion_template(request.chat_template, served, *tokenizer, context);
+    Prompt prompt = resumes ? Prompt{session->begin().prompt, session->begin().text_start}
+                            : encode_prompt(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
+                                            served.files->config());
     TextOutput output(request.output);
-    load_model(served, request.compute, context);
-
-    Generator generator(request, served, sampling, loop_limits(served.files->generation_defaults(), *tokenizer),
-                        context);
+    ReplayedText replayed;
+    if (resumes) {
+        replayed = session->replay(*tokenizer, request.text);
+        if (replayed.ended) return tell_finished_session(*session, replayed, served, records, output, console);
+    }
+    TextGenerator generator(
+        request.generator, served, sampling,
+        resumes ? session->begin().end_tokens : all_end_tokens(served.files->generation_defaults(), *tokenizer),
+        context);
     GenerationLoop& loop = generator.loop();
-    loop.begin(std::move(prompt.tokens));
+    const std::int64_t n_prompt = std::ssize(prompt.tokens);
+    loop.check_prompt(n_prompt);
+    if (session)
+        session->attach({.sampling = &sampling,
+                         .text = &request.text,
+                         .end_tokens = generator.limits().end_tokens,
+                         .text_start = prompt.start,
+                         .echo = request.echo ? PromptEcho::Yes : PromptEcho::No,
+                         .prompt_text = prompt_text,
+                         .prompt = prompt.tokens},
+                        generator, served, context);
+    if (const auto note = overflow_note(n_prompt, request.text.max_tokens, served.context_tokens)) console.note(*note);
+    if (resumes) prompt.tokens.insert(prompt.tokens.end(), session->tokens().begin(), session->tokens().end());
+    loop.resume(std::move(prompt.tokens), n_prompt);
 
-    output.begin();
+    if (!resumes) output.begin();
     TextStream stream(output, console);
-    if (request.echo) stream.write(prompt_text);
+    if (request.text.max_tokens >= 0) stream.expect(request.text.max_tokens);
+    if (resumes ? session->begin().echo == PromptEcho::Yes : request.echo) replayed.shown.insert(0, prompt_text);
+    stream.write(resumes ? output.resume(replayed.shown) : replayed.shown);
+    ContextWatch watch(n_prompt, request.text.max_tokens, served.context_tokens);
     RunFigures figures{.seed = sampling.seed};
     const auto on_tokens = [&](std::int64_t n) {
-        if (figures.first_token_seconds == 0.0)
+        if (figures.first_token_seconds == 0.0) {
             figures.first_token_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+            generator.start_clock();  // decoding begins
+        }
         stream.on_tokens(n);
+        if (const auto note = watch.at(n)) stream.note(*note);
+        if (session) session->save(generator, console);
     };
-    const TextGenerationResult result =
-        generate_text(loop, *tokenizer, prompt.start, generator.limits(), request.text,
-                      {.on_prefill = [&](std::int64_t done, std::int64_t total) { stream.on_prefill(done, total); },
-                       .on_text = [&](std::string_view text) { stream.write(text); },
-                       .on_tokens = on_tokens,
-                       .cancel = &cancel_flag()});
+    const auto on_prefill = [&](std::int64_t done, std::int64_t total) {
+        stream.on_prefill(done, total);
+        if (session) session->save(generator, console);
+    };
+    const auto on_commit = [&](std::span<const TokenId> tokens) {
+        if (session) session->append(tokens);
+    };
+    const TextGenerationResult result = generate_text(loop, *tokenizer, prompt.start, generator.limits(), request.text,
+                                                      {.on_prefill = on_prefill,
+                                                       .on_text = [&](std::string_view text) { stream.write(text); },
+                                                       .on_commit = on_commit,
+                                                       .on_tokens = on_tokens,
+                                                       .cancel = &cancel_flag()});
     stream.finish();
+    if (session) session->complete();
     generator.complete(figures, console);
 
     records.write(result, statistics_json(served, result, figures), output);
@@ -256,11 +239,15 @@ CommandSpec generate_command() {
         .name = "generate",
         .summary = "Continue a prompt; the text goes to stdout as it is made",
         .details =
-            "The prompt comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty prompt. Numbers of "
-            "the\n"
-            "run go to stderr and, as JSON, to --stats. Guessing (--draft) makes it faster and never changes the "
-            "text.\n"
-            "Sources: context, suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model.",
+            "The prompt comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty prompt. It goes "
+            "through\n"
+            "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
+            "Guessing (--draft) makes it faster and never changes the text.\n"
+            "Sources: context, suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model.\n"
+            "With --session F the same command, or --session F alone, goes on after whatever ended it, to the text "
+            "that\n"
+            "one run would have given; stdout gets the text from its beginning. --max-tokens, the limit of the whole\n"
+            "text, may be raised then.",
         .example = "slipstream generate --prompt \"The wolf said\" --max-tokens 60 --seed 7",
         .options = {{"prompt", "-p,--prompt", "TEXT", "Text to continue"},
                     {"prompt-file", "-f,--prompt-file,--file", "F", "File with the text to continue ('-': stdin)"},
@@ -271,19 +258,20 @@ CommandSpec generate_command() {
                     context_option(),
                     kv_type_option()},
         .run = run_generate};
+    for (const OptionSpec& option : template_option_specs()) command.options.push_back(option);
     for (const OptionSpec& option : device_options()) command.options.push_back(option);
+    for (const OptionSpec& option : offload_option_specs()) command.options.push_back(option);
     for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(option);
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) command.options.push_back(option);
     command.options.insert(
         command.options.end(),
         {{"self-check", "--self-check", "", "Compute each pass again without guesses, and compare bit for bit"},
-         {"no-template", "--no-template", "",
-          "Continue the prompt as raw text, and say nothing about the chat template"},
          {"echo", "--echo", "", "Print the prompt before the text"},
          {"output", "-o,--output", "F", "Write the text to this file ('-': stdout) [stdout]",
           OptionRole::OutputFileOrStdout},
          {"token-ids", "--token-ids", "F", "Write the generated ids to this file, one a line", OptionRole::OutputFile},
          statistics_option()});
+    for (const OptionSpec& option : session_option_specs()) command.options.push_back(option);
     return command;
 }
 

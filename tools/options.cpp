@@ -20,7 +20,7 @@ struct Renamed {
 };
 // llama.cpp's names of one dash and several letters, which the argument library would take for several options.
 constexpr std::array kRenamed{Renamed{"-dev", "--devices"}, Renamed{"-ctk", "--kv-type"},
-                              Renamed{"-md", "--draft-model"}};
+                              Renamed{"-md", "--draft-model"}, Renamed{"-sys", "--system"}};
 
 struct Answered {
     std::string_view theirs, answer;
@@ -34,7 +34,6 @@ constexpr std::array kAnswered{
     Answered{"--tensor-split", "several cards share a model by --devices and --split, which come later; leave it out"},
     Answered{"-fa", "there is one attention here and it needs no switch; leave it out"},
     Answered{"--flash-attn", "there is one attention here and it needs no switch; leave it out"},
-    Answered{"-sys", "a system prompt is --system here, which comes with chat templates; put it into the prompt"},
 };
 
 // The option of `command` that is spelt `flag`, or null.

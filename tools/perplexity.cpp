@@ -21,6 +21,7 @@
 #include "tools/console.h"
 #include "tools/file_output.h"
 #include "tools/served_model.h"
+#include "tools/served_target.h"
 #include "tools/signals.h"
 #include "tools/statistics.h"
 #include "tools/token_ids.h"
@@ -34,16 +35,22 @@ constexpr std::int64_t kWindowTokens = 512;
 constexpr std::int64_t kPassTokens = 64;
 constexpr std::int64_t kMaxPassTokens = 4096;
 
+RunNeeds chain_needs(std::int64_t pass_tokens) {
+    return {.text_tokens = 0,
+            .forward = {.max_tokens = pass_tokens, .max_logit_rows = pass_tokens},
+            .scratch_nodes = pass_tokens};
+}
+
 // Feeds a chain of tokens to the model, some at a time, and gets the logits after each.
 class ChainRunner {
 public:
     ChainRunner(const ServedModel& served, std::int64_t pass_tokens)
-        : cache_(*served.device, served.model->kv_shape(), served.model->config().n_layers,
-                 served.model->context_tokens(), pass_tokens),
-          forward_(*served.model, {.max_tokens = pass_tokens, .max_logit_rows = pass_tokens}),
+        : target_(served, chain_needs(pass_tokens)),
+          cache_(target_.cache()),
+          forward_(target_.forward()),
           pass_tokens_(pass_tokens) {}
 
-    void restart() { cache_.truncate(0); }
+    void restart() { cache_.truncate(forward_.exec(), 0); }
 
     /// Calls on_logits(i, row) for each token i, row [vocab]. Throws Interrupted after a signal.
     template <typename OnLogits>
@@ -68,8 +75,9 @@ public:
     }
 
 private:
-    KvCache cache_;
-    Forward forward_;
+    ServedTarget target_;
+    KvCache& cache_;
+    Forward& forward_;
     std::int64_t pass_tokens_;
     std::vector<NodeId> nodes_;
     std::vector<std::int32_t> rows_;
@@ -148,12 +156,13 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     if (tokens.size() < (bos ? 1U : 2U))
         throw RequestError(fmt::format("--file {}: {} of text, nothing to predict; give a longer one", file,
                                        counted(static_cast<std::int64_t>(tokens.size()), "token")));
-    load_model(served, compute, context);
-    const std::int64_t window = asked_window.value_or(std::min(served.model->context_tokens(), kWindowTokens));
-    if (window > served.model->context_tokens() || window < 2)
+    make_device(served, compute, context);
+    const std::int64_t window = asked_window.value_or(std::min(served.context_tokens, kWindowTokens));
+    if (window > served.context_tokens || window < 2)
         throw RequestError(
             fmt::format("--window {}: the context holds {} tokens; give a window from 2 to that, or raise --ctx",
-                        window, served.model->context_tokens()));
+                        window, served.context_tokens));
+    load_model(served, compute, chain_needs(std::min(kPassTokens, window)), context);
     context.console.detail(settings.describe("window", fmt::format("{}", window), "built in"));
 
     const auto began = std::chrono::steady_clock::now();
@@ -183,10 +192,11 @@ int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
     const std::vector<TokenId> tokens = parse_token_ids(read_bytes(ids_file), ids_file, served.files->config().vocab);
     if (tokens.empty()) throw RequestError(fmt::format("--tokens {}: it holds no ids", ids_file));
     const auto n_tokens = static_cast<std::int64_t>(tokens.size());
-    load_model(served, compute, context);
-    if (n_tokens > served.model->context_tokens())
+    make_device(served, compute, context);
+    if (n_tokens > served.context_tokens)
         throw RequestError(fmt::format("--tokens {}: {}, and the context holds {}; shorten them or raise --ctx",
-                                       ids_file, counted(n_tokens, "id"), served.model->context_tokens()));
+                                       ids_file, counted(n_tokens, "id"), served.context_tokens));
+    load_model(served, compute, chain_needs(std::min(pass, n_tokens)), context);
     ChainRunner runner(served, std::min(pass, n_tokens));
     const auto began = std::chrono::steady_clock::now();
     {
@@ -253,6 +263,7 @@ CommandSpec perplexity_command() {
                     kv_type_option()},
         .run = run_perplexity};
     for (const OptionSpec& option : device_options()) command.options.push_back(option);
+    for (const OptionSpec& option : offload_option_specs()) command.options.push_back(option);
     return command;
 }
 

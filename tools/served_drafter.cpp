@@ -51,7 +51,7 @@ fs::path draft_model_path(const DraftSettings& draft, const ServedModel& target,
 double parameters_of(const ModelWeights& weights) {
     double n = 0.0;
     const auto add = [&](const ConstTensorView& view) {
-        if (!view.empty()) n += static_cast<double>(view.rows()) * static_cast<double>(view.cols());
+        n += static_cast<double>(view.rows()) * static_cast<double>(view.cols());
     };
     for (const LayerWeights& layer : weights.layers)
         for (const ConstTensorView* view :
@@ -61,10 +61,11 @@ double parameters_of(const ModelWeights& weights) {
     return n;
 }
 
-// Whether tables out of the model are there already, or built in moments.
+// Whether tables out of the model are there already, or built in moments: before the model is loaded they must be
+// there.
 bool model_tables_pay(const draft::DraftOptions& options, const ServedModel& target) {
-    const auto vocab = static_cast<double>(target.model->config().vocab);
-    if (2.0 * vocab * parameters_of(target.model->weights()) <= kMaxTableOperations) return true;
+    const auto vocab = static_cast<double>(target.files->config().vocab);
+    if (target.model && 2.0 * vocab * parameters_of(target.model->weights()) <= kMaxTableOperations) return true;
     if (!options.tables) return false;
     const draft::TableStore store({.folder = *options.tables});
     std::error_code error;
@@ -81,7 +82,9 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const ServedModel& tar
     if (draft_model == nullptr) drop(SourceKind::Model, "there is no draft model for this target (--draft-model)");
     if ((has(options, SourceKind::Bigram) || has(options, SourceKind::Unigram)) && !model_tables_pay(options, target))
         for (const SourceKind kind : {SourceKind::Bigram, SourceKind::Unigram})
-            drop(kind, "its table takes long to build for this model ('tables build --kind bigram' does)");
+            drop(kind,
+                 "its table is not there, and takes long to build for this model, or more memory than "
+                 "--device-memory leaves ('tables build --kind bigram' does)");
 }
 
 }  // namespace
@@ -119,6 +122,7 @@ std::optional<ServedDraftModel> serve_draft_model(const DraftSettings& draft, co
         LoadOptions{.context_tokens = config.context_tokens,
                     .kv_dtype = config.kv_dtype,
                     .rounding = WeightRounding::Q8_0,  // its guesses are checked: half the bytes to read
+                    .tag = MemoryTag::Draft,
                     .on_progress = on_progress});
     return served;
 }
@@ -132,7 +136,7 @@ ServedDrafter::ServedDrafter(const DraftSettings& draft, const ServedModel& targ
     if (chosen.options.sources.empty()) return;
     ProgressBar bar(context.console, "preparing to guess");
     draft::DraftTarget for_target;
-    for_target.vocab = target.model->config().vocab;
+    for_target.vocab = target.files->config().vocab;
     for_target.sampling = sampling;
     for_target.files = target.files.get();
     for_target.model = target.model.get();
@@ -154,6 +158,9 @@ ServedDrafter::ServedDrafter(const DraftSettings& draft, const ServedModel& targ
         drafter_ = draft::make_drafter(chosen.options, for_target);
         context.console.note(fmt::format("tables for guessing are not kept: {}", error.what()));
     }
+    for_target.on_progress = {};  // that of the bar above
+    made_with_ = std::move(chosen.options);
+    made_for_ = std::move(for_target);
 }
 
 Guesser& ServedDrafter::guesser() {
@@ -175,6 +182,20 @@ std::vector<draft::SourceFigures> ServedDrafter::figures() const {
 
 void ServedDrafter::reset() {
     if (drafter_) drafter_->reset();
+}
+
+void ServedDrafter::resample(const SamplerOptions& sampling, Console& console) {
+    if (!drafter_) return;
+    save(console);
+    made_for_.sampling = sampling;
+    const draft::PassTimes times = drafter_->pass_times();
+    drafter_.reset();  // the new one's memory is the old one's
+    try {
+        drafter_ = draft::make_drafter(made_with_, made_for_);
+        drafter_->pass_times() = times;
+    } catch (const Error& error) {
+        console.note(fmt::format("guessing ends here: {}", error.what()));
+    }
 }
 
 void ServedDrafter::save(Console& console) const {

@@ -35,7 +35,8 @@ struct ServedDraftModel {
 /// The guesser of one loop, and what it learnt.
 class ServedDrafter {
 public:
-    /// All of them outlive this; `draft_model` may be null. Sources of `auto` that cannot serve here, or would cost
+    /// All of them outlive this; `draft_model` may be null. The target need not be loaded: tables out of it must be on
+    /// disk then. Sources of `auto` that cannot serve here, or would cost
     /// more than they can pay back, are left out: told under -v. May build tables, with a progress bar; throws
     /// Interrupted after a signal, and what make_drafter() throws.
     ServedDrafter(const DraftSettings& draft, const ServedModel& target, const ServedDraftModel* draft_model,
@@ -53,12 +54,17 @@ public:
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.
     void reset();
+    /// Guesses for another `sampling` from now on, with what --tables kept of what was learnt, and what is known of
+    /// the time of passes. guesser() is another one then; where it cannot be made nothing guesses: told on the console.
+    void resample(const SamplerOptions& sampling, Console& console);
     /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
     void save(Console& console) const;
 
 private:
     std::int64_t budget_;
     NoGuesser nothing_;
+    draft::DraftOptions made_with_;
+    draft::DraftTarget made_for_;
     std::unique_ptr<draft::Drafter> drafter_;  // null: plain decoding
 };
 

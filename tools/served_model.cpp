@@ -1,5 +1,6 @@
 #include "tools/served_model.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <fmt/format.h>
@@ -7,13 +8,15 @@
 #include "kernels/base/error.h"
 #include "tools/console.h"
 #include "tools/host.h"
+#include "tools/measured_rates.h"
 #include "tools/signals.h"
 
 namespace slipstream::tools {
 
 ComputeOptions compute_options(const CommandContext& context) {
     check_devices(context.settings);
-    return {context_setting(context.settings), kv_type_setting(context.settings), thread_setting(context.settings)};
+    return {context_setting(context.settings), kv_type_setting(context.settings), thread_setting(context.settings),
+            offload_options(context.settings)};
 }
 
 ServedModel open_model(const std::filesystem::path& path) {
@@ -23,19 +26,38 @@ ServedModel open_model(const std::filesystem::path& path) {
     return served;
 }
 
-void load_model(ServedModel& served, const ComputeOptions& options, CommandContext& context) {
-    const auto began = std::chrono::steady_clock::now();
+KvPlacement ServedModel::kv_placement() const {
+    KvPlacement placement{.resident_chunks = {}, .arena = arena.get()};
+    if (!plan) return placement;
+    const std::vector<PassBlock>& blocks = plan->blocks();
+    bool streams = false;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (blocks[i].tag != PlanTag::Kv) continue;
+        const std::size_t resident = plan->residency().resident_bytes[i];
+        streams = streams || resident < blocks[i].bytes;
+        placement.resident_chunks.push_back(static_cast<std::int64_t>(resident / blocks[i].unit_bytes));
+    }
+    if (!streams) placement.resident_chunks.clear();
+    return placement;
+}
+
+void make_device(ServedModel& served, const ComputeOptions& options, CommandContext& context) {
     const ModelConfig& config = served.files->config();
-    const DType kv_dtype = options.kv_dtype.value_or(config.kv_dtype);
+    served.kv_dtype = options.kv_dtype.value_or(config.kv_dtype);
     const ContextChoice choice =
-        choose_context(config, kv_dtype, options.context_tokens, served.files->total_bytes(), host_memory());
+        choose_context(config, served.kv_dtype, options.context_tokens, served.files->total_bytes(), host_memory());
+    served.context_tokens = choice.tokens;
     if (choice.reduced) context.console.note(reduction_note(config, choice.tokens));
     if (choice.tokens > config.context_tokens)
         context.console.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
                                          counted(config.context_tokens, "token"), choice.tokens));
-
     CpuDeviceOptions device_options;
     device_options.n_threads = options.n_threads;
+    if (options.offload.device_memory) {
+        served.budgeted = true;
+        device_options.memory_bytes = *options.offload.device_memory;
+        device_options.link_bytes_per_second = options.offload.link_bytes_per_second;
+    }
     served.device = std::make_unique<CpuDevice>(device_options);
     const Settings& settings = context.settings;
     context.console.detail(settings.describe("devices", "cpu", "built in"));
@@ -43,7 +65,73 @@ void load_model(ServedModel& served, const ComputeOptions& options, CommandConte
                                              "physical cores, or what the control group allows"));
     context.console.detail(settings.describe("ctx", fmt::format("{}", choice.tokens),
                                              choice.reduced ? "what fits into memory" : "the model's own"));
-    context.console.detail(settings.describe("kv-type", dtype_name(kv_dtype), "the model's own"));
+    context.console.detail(settings.describe("kv-type", dtype_name(served.kv_dtype), "the model's own"));
+}
+
+namespace {
+
+// What is resident, and the arena for what is not.
+void make_plan(ServedModel& served, const ComputeOptions& options, const RunNeeds& needs, const ModelWeights& weights) {
+    const ModelConfig& config = served.files->config();
+    const KvShape kv{config.n_kv_heads, config.head_dim, served.kv_dtype};
+    reserve_workspace(*served.device, Forward::workspace_shapes(config, kv, needs.forward));
+    const std::size_t plain = Forward::device_bytes(config, needs.forward, Forward::Streaming::No);
+    const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
+    const std::size_t scratch =
+        static_cast<std::size_t>(2 * config.n_layers * needs.scratch_nodes) * kv.scratch_row_bytes();
+    ModelPlanRequest request{
+        .config = &config,
+        .weights = &weights,
+        .kv_dtype = served.kv_dtype,
+        .context_tokens = served.text_tokens,
+        .budget_bytes = *options.offload.device_memory,
+        .fixed_bytes = served.device->budget().used_bytes() + needs.other_bytes + plain + scratch +
+                       Model::small_tensor_bytes(weights),
+        .kv_tail_bytes =
+            KvCache::device_bytes(kv, config.n_layers, served.text_tokens, needs.scratch_nodes, no_chunks) - scratch,
+        .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,
+        .ring_bytes = options.offload.ring.value_or(0),
+        .max_item_bytes = item_limit(*options.offload.device_memory),
+        .link_bytes_per_second = 1.0,  // any: nothing is known of speeds yet
+        .pass_tokens = 1};
+    served.plan = std::make_unique<ModelPlan>(request);
+    if (served.plan->residency().ring_bytes == 0) return;
+    // Something streams: what is best depends on what the machine takes for it.
+    const MachineRates machine = measure_rates({.config = &config,
+                                                .weights = &weights,
+                                                .kv_dtype = served.kv_dtype,
+                                                .n_threads = served.device->pool().n_threads()});
+    request.rates = machine.rates;
+    request.link_bytes_per_second = options.offload.link_bytes_per_second > 0.0
+                                        ? std::min(options.offload.link_bytes_per_second, machine.copy_bytes_per_second)
+                                        : machine.copy_bytes_per_second;
+    request.memory_bytes_per_second = machine.memory_bytes_per_second;
+    request.host_bytes_per_copied_byte = machine.host_bytes_per_copied_byte;
+    request.pass_tokens = options.offload.expect_tokens;
+    served.plan = std::make_unique<ModelPlan>(request);
+    if (served.plan->residency().ring_bytes > 0)
+        served.arena = std::make_unique<PinnedArena>(PinnedArenaOptions{.limit_bytes = options.offload.host_memory});
+}
+
+// Which items stream.
+WeightPlacement weight_placement(const ServedModel& served) {
+    if (!served.plan) return {};
+    WeightPlacement placement{.max_item_bytes = item_limit(served.device->budget().limit_bytes()),
+                              .arena = served.arena.get()};
+    const std::vector<PassBlock>& blocks = served.plan->blocks();
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+        if (blocks[i].tag == PlanTag::Weights)
+            placement.streams.push_back(served.plan->residency().resident_bytes[i] < blocks[i].bytes);
+    return placement;
+}
+
+}  // namespace
+
+void load_model(ServedModel& served, const ComputeOptions& options, const RunNeeds& needs, CommandContext& context) {
+    const auto began = std::chrono::steady_clock::now();
+    const ModelConfig& config = served.files->config();
+    served.text_tokens = needs.text_tokens > 0 ? needs.text_tokens : served.context_tokens;
+    if (served.budgeted) make_plan(served, options, needs, served.files->weights());
     {
         ProgressBar bar(context.console, "loading");
         const auto on_progress = [&](std::size_t done, std::size_t total) {
@@ -51,17 +139,28 @@ void load_model(ServedModel& served, const ComputeOptions& options, CommandConte
             bar.update(static_cast<double>(done), static_cast<double>(total),
                        fmt::format("{} of {}", size_text(done), size_text(total)));
         };
-        served.model = std::make_unique<Model>(
-            *served.files, *served.device,
-            LoadOptions{.context_tokens = choice.tokens, .kv_dtype = kv_dtype, .on_progress = on_progress});
+        served.model = std::make_unique<Model>(*served.files, *served.device,
+                                               LoadOptions{.context_tokens = served.context_tokens,
+                                                           .kv_dtype = served.kv_dtype,
+                                                           .placement = weight_placement(served),
+                                                           .on_progress = on_progress});
     }
     served.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (!served.device->huge_pages_come_quickly())
         context.console.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
-    context.console.detail(fmt::format(
-        "{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", served.path.string(), served.files->format(),
-        architecture_name(config.architecture), size_text(served.files->total_bytes()),
-        served.device->instruction_form(), size_text(kv_bytes(config, kv_dtype, choice.tokens)), served.load_seconds));
+    context.console.detail(
+        fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", served.path.string(),
+                    served.files->format(), architecture_name(config.architecture),
+                    size_text(served.files->total_bytes()), served.device->instruction_form(),
+                    size_text(kv_bytes(config, served.kv_dtype, served.context_tokens)), served.load_seconds));
+    if (served.arena && !served.arena->lock_refusal().empty()) context.console.note(served.arena->lock_refusal());
+    if (served.ring_bytes() > 0) {
+        const ResidencyPlan& plan = served.plan->residency();
+        context.console.note(fmt::format(
+            "{}: {} on the device, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
+            regime_name(plan.regime), size_text(plan.device_bytes), size_text(plan.streamed_weights_bytes),
+            size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
+    }
 }
 
 void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config) {

@@ -10,10 +10,15 @@
 #include <vector>
 
 #include "kernels/cpu_device.h"
+#include "offload/pinned_arena.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/forward.h"
+#include "runtime/kv_cache.h"
 #include "runtime/model.h"
+#include "runtime/model_plan.h"
 #include "tools/command.h"
 #include "tools/compute_options.h"
+#include "tools/offload_options.h"
 
 namespace slipstream::tools {
 
@@ -22,23 +27,46 @@ struct ComputeOptions {
     std::optional<std::int64_t> context_tokens;
     std::optional<DType> kv_dtype;
     int n_threads = 1;
+    OffloadOptions offload;
 };
 [[nodiscard]] ComputeOptions compute_options(const CommandContext& context);
+
+/// What runs over the model will need of the device beside it.
+struct RunNeeds {
+    std::int64_t text_tokens = 0;    // of the longest text; 0: the whole context
+    ForwardLimits forward{};         // of the largest pass
+    std::int64_t scratch_nodes = 1;  // of the KV cache
+    std::size_t other_bytes = 0;     // taken later by whoever else computes there
+};
 
 /// Owners in the order in which they depend on one another.
 struct ServedModel {
     std::filesystem::path path;
     std::unique_ptr<ModelFiles> files;
+    std::unique_ptr<PinnedArena> arena;  // null where nothing streams
     std::unique_ptr<CpuDevice> device;
     std::unique_ptr<Model> model;
+    std::unique_ptr<ModelPlan> plan;  // null without --device-memory
+    std::int64_t context_tokens = 0;
+    DType kv_dtype = DType::F16;
+    std::int64_t text_tokens = 0;  // that the plan has room for
     double load_seconds = 0.0;
+
+    /// Whether memory is planned: then whatever else lies on the device is made before load_model().
+    bool budgeted = false;
+    /// What a KV cache of text_tokens is given.
+    [[nodiscard]] KvPlacement kv_placement() const;
+    /// 0 where nothing streams.
+    [[nodiscard]] std::size_t ring_bytes() const { return plan ? plan->residency().ring_bytes : 0; }
 };
 
 /// Opens the files only.
 [[nodiscard]] ServedModel open_model(const std::filesystem::path& path);
-/// Makes the device and loads the weights, with a progress bar; notes on the console what was decided. Throws
-/// Interrupted after a signal.
-void load_model(ServedModel& served, const ComputeOptions& options, CommandContext& context);
+/// Chooses the context and makes the device; notes on the console what was decided.
+void make_device(ServedModel& served, const ComputeOptions& options, CommandContext& context);
+/// Plans what stays on the device beside what lies there already and what `needs` says, and loads the weights, with a
+/// progress bar. Throws Interrupted after a signal, OutOfBudget.
+void load_model(ServedModel& served, const ComputeOptions& options, const RunNeeds& needs, CommandContext& context);
 
 /// FormatError where an id of `tokens` is not in the model's vocabulary.
 void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config);

@@ -79,6 +79,13 @@ int signal_exit_code() {
     return exit_code.load();
 }
 
+bool take_interrupt() {
+    int code = 128 + SIGINT;
+    if (exit_code.load() != code) return false;
+    cancel.store(false);  // first: a signal between the two is a second one
+    return exit_code.compare_exchange_strong(code, 0);
+}
+
 void throw_if_interrupted() {
     if (signal_exit_code() != 0) throw Interrupted();
 }

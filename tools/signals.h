@@ -17,6 +17,10 @@ void watch_signals();
 /// 130 or 143 after a signal, else 0.
 [[nodiscard]] int signal_exit_code();
 
+/// Whether a SIGINT came and nothing else: it is forgotten then, cancel_flag() too, and the next one is a first one
+/// again. For programs that go on.
+[[nodiscard]] bool take_interrupt();
+
 /// Throws Interrupted after a signal: for work with nothing to keep.
 void throw_if_interrupted();
 

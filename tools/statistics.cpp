@@ -1,5 +1,7 @@
 #include "tools/statistics.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -12,24 +14,44 @@ namespace slipstream::tools {
 
 namespace {
 
+// Empty where nothing was computed: a session that had ended.
 JsonObject plan_json(const ServedModel& served) {
-    const Model& model = *served.model;
     JsonObject plan;
+    if (!served.model) return plan;
+    const Model& model = *served.model;
     plan.integer("context_tokens", model.context_tokens())
         .text("kv_type", dtype_name(model.kv_shape().dtype))
         .integer("threads", served.device->pool().n_threads())
         .text("instruction_form", served.device->instruction_form())
         .unsigned_integer("weights_bytes", served.files->total_bytes())
         .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_shape().dtype, model.context_tokens()));
+    if (served.plan) {
+        const ResidencyPlan& residency = served.plan->residency();
+        plan.unsigned_integer("device_bytes", residency.device_bytes)
+            .unsigned_integer("ring_bytes", residency.ring_bytes)
+            .unsigned_integer("resident_weights_bytes", residency.resident_weights_bytes)
+            .unsigned_integer("resident_kv_bytes", residency.resident_kv_bytes)
+            .unsigned_integer("streamed_weights_bytes", residency.streamed_weights_bytes)
+            .unsigned_integer("streamed_kv_bytes", residency.streamed_kv_bytes)
+            .integer("expect_tokens", served.plan->pass_tokens())
+            .real("pass_seconds", residency.pass_seconds);
+    }
     return plan;
 }
 
 JsonObject peak_json(const ServedModel& served) {
     JsonObject peak;
-    peak.integers("device_bytes", {static_cast<std::int64_t>(served.device->budget().peak_bytes())})
-        .integer("pinned_bytes", 0)
+    const std::int64_t device_bytes =
+        served.device ? static_cast<std::int64_t>(served.device->budget().peak_bytes()) : 0;
+    peak.integers("device_bytes", {device_bytes})
+        .unsigned_integer("pinned_bytes", served.arena ? served.arena->peak_bytes() : 0)
         .unsigned_integer("rss_bytes", peak_resident_bytes());
     return peak;
+}
+
+std::vector<std::string> device_names(const ServedModel& served) {
+    if (!served.device) return {};
+    return {std::string(served.device->name())};
 }
 
 std::string_view stop_text(StopReason reason) {
@@ -50,16 +72,39 @@ std::string_view stop_text(StopReason reason) {
 
 }  // namespace
 
+StreamSnapshot StreamSnapshot::operator-(const StreamSnapshot& earlier) const {
+    return {.weights_bytes = weights_bytes - earlier.weights_bytes,
+            .kv_bytes = kv_bytes - earlier.kv_bytes,
+            .link_bytes = link_bytes - earlier.link_bytes,
+            .link_busy_seconds = link_busy_seconds - earlier.link_busy_seconds,
+            .wait_seconds = wait_seconds - earlier.wait_seconds,
+            .seconds = seconds - earlier.seconds};
+}
+
+StreamSnapshot stream_snapshot(const ServedModel& served, const PassStream* pass) {
+    StreamSnapshot snapshot;
+    snapshot.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    if (pass == nullptr) return snapshot;
+    const LinkFigures link = served.device->link_in();
+    snapshot.weights_bytes = pass->figures().weights_bytes;
+    snapshot.kv_bytes = pass->figures().kv_bytes;
+    snapshot.wait_seconds = pass->figures().wait_seconds;
+    snapshot.link_bytes = link.bytes;
+    snapshot.link_busy_seconds = link.busy_seconds;
+    return snapshot;
+}
+
 JsonObject statistics_json(const ServedModel& served, const TextGenerationResult& result, const RunFigures& figures) {
     const auto generated = static_cast<std::int64_t>(result.tokens.size());
     JsonObject json;
     json.text("model", served.path.string())
-        .texts("devices", {std::string(served.device->name())})
-        .text("regime", "all fits")
+        .texts("devices", device_names(served))
+        .text("regime", regime_name(served.plan ? served.plan->residency().regime : Regime::AllFits))
         .object("plan", plan_json(served))
         .unsigned_integer("seed", figures.seed)
         .integer("prompt_tokens", result.prompt_tokens)
         .integer("generated_tokens", generated)
+        .integer("resumed_tokens", result.resumed_tokens)
         .integer("text_bytes", result.text_bytes)
         .text("stop_reason", stop_reason_name(result.stop_reason))
         .real("load_seconds", served.load_seconds)
@@ -69,18 +114,27 @@ JsonObject statistics_json(const ServedModel& served, const TextGenerationResult
         .real("tokens_per_second", result.tokens_per_second)
         .integer("passes", result.passes);
     if (result.passes > 0) {
-        json.real("mean_accepted_tokens", static_cast<double>(generated) / static_cast<double>(result.passes));
+        json.real("mean_accepted_tokens",
+                  static_cast<double>(generated - result.resumed_tokens) / static_cast<double>(result.passes));
     } else {
         json.null("mean_accepted_tokens");
     }
     JsonObject streamed;
-    streamed.integer("weights_bytes", 0).integer("kv_bytes", 0).reals("link_busy_fraction", {}).reals("link_gib_s", {});
+    const StreamSnapshot& stream = figures.streamed;
+    streamed.unsigned_integer("weights_bytes", stream.weights_bytes).unsigned_integer("kv_bytes", stream.kv_bytes);
+    if (served.ring_bytes() > 0 && stream.seconds > 0.0) {
+        constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+        streamed.reals("link_busy_fraction", {std::min(1.0, stream.link_busy_seconds / stream.seconds)})
+            .reals("link_gib_s", {static_cast<double>(stream.link_bytes) / stream.seconds / kGib});
+    } else {
+        streamed.reals("link_busy_fraction", {}).reals("link_gib_s", {});
+    }
     JsonObject split;
     split.real("draft_seconds", result.split.draft)
         .real("verify_seconds", result.split.verify)
         .real("commit_seconds", result.split.commit)
         .real("sample_seconds", result.split.sample)
-        .real("wait_seconds", 0.0);
+        .real("wait_seconds", figures.streamed.wait_seconds);
     json.real("budget_mean", result.budget_mean);
     if (figures.checked_tokens) {
         json.boolean("exact", true).integer("checked_tokens", *figures.checked_tokens);
@@ -137,14 +191,20 @@ void StatisticsOutput::write(const JsonObject& json, TextOutput& output) {
 
 std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling) {
     const std::string seed = sampling.temperature > 0.0 ? fmt::format("seed {}; ", sampling.seed) : "";
-    const std::string per_pass = result.passes > 0 && result.budget_mean > 1.0
-                                     ? fmt::format(", {:.2f} a pass", static_cast<double>(result.tokens.size()) /
-                                                                          static_cast<double>(result.passes))
-                                     : "";
-    return fmt::format("{} in {:.2f} s, {} in {:.2f} s ({:.1f} tokens/s{}); {}{}",
+    const std::string per_pass =
+        result.passes > 0 && result.budget_mean > 1.0
+            ? fmt::format(", {:.2f} a pass", static_cast<double>(std::ssize(result.tokens) - result.resumed_tokens) /
+                                                 static_cast<double>(result.passes))
+            : "";
+    if (result.resumed_tokens > 0 && std::ssize(result.tokens) == result.resumed_tokens)
+        return fmt::format("{}, {} of the session; {}{}", counted(result.prompt_tokens, "prompt token"),
+                           counted(result.resumed_tokens, "token"), seed, stop_text(result.stop_reason));
+    const std::string resumed =
+        result.resumed_tokens > 0 ? fmt::format(" behind {} of the session", result.resumed_tokens) : "";
+    return fmt::format("{} in {:.2f} s, {}{} in {:.2f} s ({:.1f} tokens/s{}); {}{}",
                        counted(result.prompt_tokens, "prompt token"), result.prefill_seconds,
-                       counted(static_cast<std::int64_t>(result.tokens.size()), "token"), result.decode_seconds,
-                       result.tokens_per_second, per_pass, seed, stop_text(result.stop_reason));
+                       counted(std::ssize(result.tokens) - result.resumed_tokens, "token"), resumed,
+                       result.decode_seconds, result.tokens_per_second, per_pass, seed, stop_text(result.stop_reason));
 }
 
 }  // namespace slipstream::tools

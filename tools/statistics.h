@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/pass_stream.h"
 #include "runtime/text_generation.h"
 #include "tools/command.h"
 #include "tools/file_output.h"
@@ -15,14 +16,28 @@ namespace slipstream::tools {
 
 struct ServedModel;
 
+/// What has streamed up to a moment.
+struct StreamSnapshot {
+    std::uint64_t weights_bytes = 0;  // read by passes
+    std::uint64_t kv_bytes = 0;       // the same
+    std::uint64_t link_bytes = 0;     // from host to device
+    double link_busy_seconds = 0.0;
+    double wait_seconds = 0.0;  // that passes stood still for a block
+    double seconds = 0.0;       // on a steady clock
+    [[nodiscard]] StreamSnapshot operator-(const StreamSnapshot& earlier) const;
+};
+/// `pass` may be null: nothing streams.
+[[nodiscard]] StreamSnapshot stream_snapshot(const ServedModel& served, const PassStream* pass);
+
 struct RunFigures {
     std::uint64_t seed = 0;
     double first_token_seconds = 0.0;  // from the start of the program; 0 where none came
     SourceTotals sources{};
+    StreamSnapshot streamed{};                     // of decoding
     std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
 };
 
-/// One object; times in seconds, sizes in bytes. Link figures are those of a run that streams nothing.
+/// One object; times in seconds, sizes in bytes.
 [[nodiscard]] JsonObject statistics_json(const ServedModel& served, const TextGenerationResult& result,
                                          const RunFigures& figures);
 

@@ -54,8 +54,10 @@ int run_tokenize(CommandContext& context) {
     }
     std::vector<TokenId> ids =
         tokenizer->encode(input, settings.flag("special") ? SpecialTokens::Parse : SpecialTokens::AsText);
-    if (const auto bos = tokenizer->bos_id(); bos && tokenizer->adds_bos() && !settings.flag("no-bos"))
-        ids.insert(ids.begin(), *bos);
+    // A text that spells BOS itself, as a template's does, gets no second one.
+    const auto bos = tokenizer->bos_id();
+    const bool adds_bos = bos && tokenizer->adds_bos() && !settings.flag("no-bos");
+    if (adds_bos && (ids.empty() || ids.front() != *bos)) ids.insert(ids.begin(), *bos);
     TextOutput(std::nullopt)
         .write(settings.flag("ids") ? fmt::format("{}\n", fmt::join(ids, " ")) : listed(*tokenizer, ids));
     return 0;

@@ -1,5 +1,6 @@
-// A tokenizer without a model around it: a tokenizer.model, a directory that holds one, a GGUF file with a vocabulary
-// and no weights, or any model.
+// A tokenizer without a model around it: a tokenizer.json, a tokenizer.model (SentencePiece, or tiktoken ranks), a
+// vocab.json with its merges.txt, a directory that holds some of them, a GGUF file with a vocabulary and no weights, or
+// any model.
 #pragma once
 
 #include <filesystem>

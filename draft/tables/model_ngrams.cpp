@@ -142,19 +142,22 @@ ModelNgrams read_model_ngrams(const TableFile& file, std::int64_t vocab) {
     return {.bigrams = read_bigrams(file, vocab), .unigrams = read_unigrams(file, vocab)};
 }
 
+std::optional<ModelNgrams> load_model_ngrams(const NgramsPlace& place, std::int64_t vocab, std::int64_t k) {
+    if (place.store == nullptr) return std::nullopt;
+    try {
+        if (const std::optional<TableFile> file = place.store->load(place.fingerprint, kKind)) {
+            ModelNgrams ngrams = read_model_ngrams(*file, vocab);
+            if (ngrams.bigrams.k >= std::min(k, vocab)) return ngrams;
+        }
+    } catch (const FormatError& damage) {
+        place.store->set_aside(place.fingerprint, damage.what(), kKind);
+    }
+    return std::nullopt;
+}
+
 std::optional<ModelNgrams> load_or_build_model_ngrams(const Model& model, const ModelFiles& files,
                                                       const NgramsPlace& place, const ModelNgramsOptions& options) {
-    const std::int64_t vocab = model.config().vocab;
-    if (place.store != nullptr) {
-        try {
-            if (const std::optional<TableFile> file = place.store->load(place.fingerprint, kKind)) {
-                ModelNgrams ngrams = read_model_ngrams(*file, vocab);
-                if (ngrams.bigrams.k >= std::min(options.k, vocab)) return ngrams;
-            }
-        } catch (const FormatError& damage) {
-            place.store->set_aside(place.fingerprint, damage.what(), kKind);
-        }
-    }
+    if (auto kept = load_model_ngrams(place, model.config().vocab, options.k)) return kept;
     std::optional<ModelNgrams> ngrams = build_model_ngrams(model, files, options);
     if (!ngrams || place.store == nullptr) return ngrams;
     try {

@@ -88,6 +88,10 @@ struct NgramsPlace {
     std::uint64_t fingerprint = 0;      // of the model (model_fingerprint)
 };
 
+/// The tables on disk, where they are there and hold at least `k` candidates of a token. A damaged file is set aside.
+[[nodiscard]] std::optional<ModelNgrams> load_model_ngrams(const NgramsPlace& place, std::int64_t vocab,
+                                                           std::int64_t k);
+
 /// The tables on disk, or new ones, kept there: at least options.k candidates of a token. A damaged file is set aside
 /// by the store. Where they cannot be written, a note says so and they serve this run. Nothing where it was cancelled.
 /// Throws OutOfBudget.

@@ -3,6 +3,9 @@
 // Many units: a thread takes whole units and folds each chunk as soon as it is reduced. Few units (one token, few kv
 // heads, many threads): (unit, chunk) pairs are reduced in parallel into partial states, a wave of chunks at a time,
 // which are then folded in the same order. Both ways do the same arithmetic, so the choice changes no bit.
+//
+// A part of a fold is the same with other ends: its totals start from the state that the part before left, and their
+// sums are added to where they lie in it.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
@@ -11,6 +14,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/cpu/attention_unit.h"
 #include "kernels/cpu_device.h"
+#include "kernels/workspace.h"
 
 namespace slipstream::cpu {
 
@@ -21,10 +25,14 @@ constexpr std::int64_t kUnitsPerThread = 2;               // fewer units than th
 constexpr std::size_t kWaveBytes = std::size_t{1} << 20;  // of partial states
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
+std::int64_t tokens_per_unit(std::int64_t group) {
+    return std::max<std::int64_t>(1, kQueriesPerUnit / group);
+}
+
 // States of a unit's queries with the sums behind them.
 std::size_t states_bytes(std::int64_t n_queries, std::int64_t head_dim) {
-    return static_cast<std::size_t>(n_queries) *
-           (sizeof(QueryState) + round_up<std::size_t>(static_cast<std::size_t>(head_dim) * sizeof(float), 64));
+    const std::size_t sums = round_up<std::size_t>(static_cast<std::size_t>(head_dim) * sizeof(float), 64);
+    return round_up<std::size_t>(static_cast<std::size_t>(n_queries) * (sizeof(QueryState) + sums), 64);
 }
 
 QueryState* place_states(std::byte* memory, const AttentionUnit& unit, std::int64_t head_dim) {
@@ -44,13 +52,13 @@ public:
           form_(form),
           d_(args.shape.head_dim),
           group_(args.n_q_heads / args.shape.n_kv_heads),
-          tokens_per_unit_(std::max<std::int64_t>(1, kQueriesPerUnit / group_)),
+          tokens_per_unit_(tokens_per_unit(group_)),
           n_units_(args.shape.n_kv_heads * ceil_div(args.q.rows(), tokens_per_unit_)),
-          unit_states_bytes_(unit_states_bytes(std::min(tokens_per_unit_, args.q.rows()))) {}
+          unit_states_bytes_(states_bytes(std::min(tokens_per_unit_, args.q.rows()) * group_, d_)) {}
 
     void run() {
         const int n_threads = device_.pool().n_threads();
-        reserve_scratch(n_threads);
+        device_.reserve_scratch(attention_scratch(args_.shape, args_.n_q_heads, n_threads));
         std::int64_t first_chunk = std::numeric_limits<std::int64_t>::max();
         std::int64_t last_chunk = 0;
         for (std::int64_t i = 0; i < n_units_; i += args_.shape.n_kv_heads) {
@@ -66,20 +74,6 @@ public:
     }
 
 private:
-    [[nodiscard]] std::size_t unit_states_bytes(std::int64_t n_tokens) const {
-        return round_up(states_bytes(n_tokens * group_, d_), std::size_t{64});
-    }
-
-    // What the largest pass over the longest text takes, so that a later one never allocates: run_by_chunk has fewer
-    // units than kUnitsPerThread a thread, and kWaveBytes or one chunk of states behind the totals.
-    void reserve_scratch(int n_threads) {
-        const std::size_t whole_unit = unit_states_bytes(tokens_per_unit_);
-        device_.reserve_thread_scratch(attention_tiles_bytes(args_.shape) + 2 * whole_unit);
-        if (n_threads == 1) return;
-        const std::size_t most_chunk = static_cast<std::size_t>(kUnitsPerThread * n_threads) * whole_unit;
-        device_.reserve_shared_scratch(std::max(kWaveBytes, most_chunk) + most_chunk);
-    }
-
     [[nodiscard]] AttentionUnit unit_at(std::int64_t index, int thread) const {
         const std::int64_t first = index / args_.shape.n_kv_heads * tokens_per_unit_;
         return {args_,
@@ -90,17 +84,30 @@ private:
                 std::min(tokens_per_unit_, args_.q.rows() - first)};
     }
 
-    // Fresh totals of a unit.
+    // Totals of a unit: fresh ones, or those of the part before.
     QueryState* start_totals(std::byte* memory, const AttentionUnit& unit) const {
         QueryState* totals = place_states(memory, unit, d_);
-        for (std::int64_t i = 0; i < unit.n_queries(); ++i) std::fill_n(totals[i].o, d_, 0.0F);
+        for (std::int64_t i = 0; i < unit.n_queries(); ++i) {
+            if (args_.part != AttentionPart::Whole) totals[i].o = args_.state + unit.query(i) * d_;
+            if (args_.part == AttentionPart::Whole || args_.part == AttentionPart::First) {
+                std::fill_n(totals[i].o, d_, 0.0F);
+            } else {
+                totals[i].m = state_m()[unit.query(i)];
+                totals[i].l = state_l()[unit.query(i)];
+            }
+        }
         return totals;
     }
     void fold(QueryState* totals, const QueryState* chunk, std::int64_t n_queries) const {
         for (std::int64_t i = 0; i < n_queries; ++i) fold_chunk(totals[i], chunk[i], d_);
     }
-    void write_out(const AttentionUnit& unit, const QueryState* totals) const {
+    void end_totals(const AttentionUnit& unit, const QueryState* totals) const {
         for (std::int64_t i = 0; i < unit.n_queries(); ++i) {
+            if (args_.part == AttentionPart::First || args_.part == AttentionPart::Middle) {
+                state_m()[unit.query(i)] = totals[i].m;
+                state_l()[unit.query(i)] = totals[i].l;
+                continue;
+            }
             float* out = unit.out(i);
             for (std::int64_t e = 0; e < d_; ++e) out[e] = totals[i].o[e] / totals[i].l;
         }
@@ -118,7 +125,7 @@ private:
                                       chunk_states);
                     fold(totals, chunk_states, unit.n_queries());
                 }
-                write_out(unit, totals);
+                end_totals(unit, totals);
             }
         });
     }
@@ -148,11 +155,15 @@ private:
                     if (begin_chunk == first_chunk) start_totals(states_of(0, index), unit);
                     for (std::int64_t chunk = 0; chunk < n; ++chunk)
                         fold(total, reinterpret_cast<const QueryState*>(states_of(1 + chunk, index)), unit.n_queries());
-                    if (begin_chunk + n > last_chunk) write_out(unit, total);
+                    if (begin_chunk + n > last_chunk) end_totals(unit, total);
                 }
             });
         }
     }
+
+    [[nodiscard]] std::int64_t n_queries() const { return args_.q.rows() * args_.n_q_heads; }
+    [[nodiscard]] float* state_m() const { return args_.state + n_queries() * d_; }  // behind o
+    [[nodiscard]] float* state_l() const { return state_m() + n_queries(); }
 
     CpuDevice& device_;
     const AttentionArgs& args_;
@@ -165,6 +176,18 @@ private:
 };
 
 }  // namespace
+
+// What the largest pass over the longest text takes, so that a later one never allocates: run_by_chunk has fewer units
+// than kUnitsPerThread a thread, and kWaveBytes or one chunk of states behind the totals.
+CpuScratch attention_scratch(const KvShape& shape, std::int64_t n_q_heads, int n_threads) {
+    const std::int64_t group = n_q_heads / shape.n_kv_heads;
+    const std::size_t whole_unit = states_bytes(tokens_per_unit(group) * group, shape.head_dim);
+    CpuScratch scratch{.thread_bytes = attention_tiles_bytes(shape) + 2 * whole_unit};
+    if (n_threads == 1) return scratch;
+    const std::size_t most_chunk = static_cast<std::size_t>(kUnitsPerThread * n_threads) * whole_unit;
+    scratch.shared_bytes = std::max(kWaveBytes, most_chunk) + most_chunk;
+    return scratch;
+}
 
 void attention_scalar(ExecRef exec, const AttentionArgs& args) {
     Attention(exec, args, {reduce_step_scalar, widen_step_scalar}).run();

@@ -2,8 +2,12 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/cpu_device.h"
 
 namespace slipstream::cpu {
+
+/// What attention takes of a device with that many threads, whatever the pass and the text.
+[[nodiscard]] CpuScratch attention_scratch(const KvShape& shape, std::int64_t n_q_heads, int n_threads);
 
 void attention_scalar(ExecRef exec, const AttentionArgs& args);
 void attention_avx2(ExecRef exec, const AttentionArgs& args);

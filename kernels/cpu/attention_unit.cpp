@@ -43,6 +43,8 @@ AttentionUnit::AttentionUnit(const AttentionArgs& args, const AttentionForm& for
         first_chunk_ = std::min(first_chunk_, lowest_visible(i) / kChunkTokens);
         last_chunk_ = std::max(last_chunk_, position(i) / kChunkTokens);
     }
+    first_chunk_ = std::max(first_chunk_, args.first_chunk);
+    last_chunk_ = std::min(last_chunk_, args.end_chunk - 1);
 }
 
 const float* AttentionUnit::q(std::int64_t i) const {

@@ -27,8 +27,13 @@ public:
 
     /// Query heads of all tokens: query i is head i mod group of token i / group.
     [[nodiscard]] std::int64_t n_queries() const { return n_tokens_ * group_; }
+    /// Chunks of the call's range that a query of the unit sees; none where first > last.
     [[nodiscard]] std::int64_t first_chunk() const { return first_chunk_; }
     [[nodiscard]] std::int64_t last_chunk() const { return last_chunk_; }
+    /// Number of query i among all of the call, [n_tokens, n_q_heads].
+    [[nodiscard]] std::int64_t query(std::int64_t i) const {
+        return (first_token_ + i / group_) * args_.n_q_heads + head_ * group_ + i % group_;
+    }
     /// Query vector and result of query i, each [head_dim].
     [[nodiscard]] const float* q(std::int64_t i) const;
     [[nodiscard]] float* out(std::int64_t i) const;

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <new>
 
@@ -10,9 +11,12 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/cpu/event.h"
+#include "kernels/cpu/link_clock.h"
 #include "kernels/cpu/op_table.h"
 #include "kernels/cpu/stream.h"
 #include "kernels/cpu_device.h"
+#include "kernels/cpu_faults.h"
 
 namespace slipstream {
 
@@ -79,19 +83,30 @@ CpuForm best_cpu_form() {
 }
 
 CpuDevice::CpuDevice(const CpuDeviceOptions& options)
-    : form_(options.form.value_or(best_cpu_form())),
-      budget_("cpu", options.memory_bytes),
+    : name_(options.name),
+      form_(options.form.value_or(best_cpu_form())),
+      budget_(options.name, options.memory_bytes),
       pool_(options.n_threads),
-      ops_(&cpu::op_table(form_)) {
+      ops_(&cpu::op_table(form_)),
+      faults_(options.faults),
+      link_in_(std::make_unique<cpu::LinkClock>(options.link_bytes_per_second)),
+      link_out_(std::make_unique<cpu::LinkClock>(options.link_bytes_per_second)) {
     CHECK(form_ <= best_cpu_form(), "form {} on a machine with {}", cpu_form_name(form_),
           cpu_form_name(best_cpu_form()));
+    CHECK(options.link_bytes_per_second >= 0.0 && std::isfinite(options.link_bytes_per_second), "a link of {} bytes/s",
+          options.link_bytes_per_second);
 }
+
+CpuDevice::~CpuDevice() = default;
 
 Buffer CpuDevice::allocate(std::size_t bytes, MemoryTag tag, std::string_view what) {
     Reservation reservation = budget_.reserve(bytes, tag, what);
     void* data = nullptr;
     const bool map = bytes >= kMapFromBytes;
-    if (map) {
+    const bool refused = faults_ != nullptr && fault_is_due(faults_->allocations_until_failure);
+    if (refused) {
+        // data stays null, as where the system has none
+    } else if (map) {
         data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (data == MAP_FAILED) data = nullptr;
         // Advice: without huge pages everything works, a little slower.
@@ -106,31 +121,50 @@ Buffer CpuDevice::allocate(std::size_t bytes, MemoryTag tag, std::string_view wh
         data = std::aligned_alloc(kAlignBytes, round_up(bytes == 0 ? 1 : bytes, kAlignBytes));
     }
     if (data == nullptr)
-        throw OutOfBudget(
-            fmt::format("the system has no {} bytes for {}; close other programs, or ask for less", bytes, what));
+        throw OutOfBudget(fmt::format("{}: the system has no {} bytes for {}; close other programs, or ask for less",
+                                      name_, bytes, what));
     return {static_cast<std::byte*>(data), bytes, std::move(reservation), map ? release_mapping : release_heap};
 }
 
-void CpuDevice::reserve_thread_scratch(std::size_t bytes) {
-    if (bytes <= scratch_bytes_) return;
-    scratch_ = Buffer();
-    scratch_bytes_ = 0;
-    bytes = round_up(bytes, kAlignBytes);
-    scratch_ = allocate(bytes * static_cast<std::size_t>(pool_.n_threads()), MemoryTag::Workspace, "kernel scratch");
-    scratch_bytes_ = bytes;
+std::size_t CpuDevice::scratch_bytes(const CpuScratch& scratch) const {
+    return round_up(scratch.thread_bytes, kAlignBytes) * static_cast<std::size_t>(pool_.n_threads()) +
+           scratch.shared_bytes;
 }
 
-void CpuDevice::reserve_shared_scratch(std::size_t bytes) {
-    if (bytes <= shared_scratch_.size_bytes()) return;
-    shared_scratch_ = Buffer();
-    shared_scratch_ = allocate(bytes, MemoryTag::Workspace, "kernel scratch");
+void CpuDevice::reserve_scratch(const CpuScratch& scratch) {
+    if (scratch.thread_bytes > thread_scratch_bytes_) {
+        thread_scratch_ = Buffer();  // first, so that the budget need not hold both
+        thread_scratch_bytes_ = 0;
+        thread_scratch_ =
+            allocate(scratch_bytes({.thread_bytes = scratch.thread_bytes}), MemoryTag::Workspace, "kernel scratch");
+        thread_scratch_bytes_ = round_up(scratch.thread_bytes, kAlignBytes);
+    }
+    if (scratch.shared_bytes > shared_scratch_.size_bytes()) {
+        shared_scratch_ = Buffer();
+        shared_scratch_ = allocate(scratch.shared_bytes, MemoryTag::Workspace, "kernel scratch");
+    }
 }
 
 std::unique_ptr<Stream> CpuDevice::make_stream(StreamKind kind) {
-    return cpu::make_stream(kind);
+    switch (kind) {
+        case StreamKind::CopyIn:
+            return cpu::make_copy_stream({*link_in_, faults_, fmt::format("{}, copies in", name_)});
+        case StreamKind::CopyOut:
+            return cpu::make_copy_stream({*link_out_, faults_, fmt::format("{}, copies out", name_)});
+        case StreamKind::Compute:
+            break;
+    }
+    return cpu::make_compute_stream();
 }
 std::unique_ptr<Event> CpuDevice::make_event() {
-    return cpu::make_event();
+    return std::make_unique<cpu::CpuEvent>();
+}
+
+LinkFigures CpuDevice::link_in() const {
+    return link_in_->figures();
+}
+LinkFigures CpuDevice::link_out() const {
+    return link_out_->figures();
 }
 
 }  // namespace slipstream

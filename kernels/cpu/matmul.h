@@ -13,9 +13,17 @@
 //     a scale to each 16 weights:  f = fma(fma(scale1, float(i1), scale0 * float(i0)), d, f), i0 and i1 of the halves
 #pragma once
 
+#include "kernels/cpu_device.h"
 #include "kernels/matmul.h"
+#include "kernels/workspace.h"
 
 namespace slipstream::cpu {
+
+/// What any matmul within the shapes takes of a device, in each form.
+[[nodiscard]] CpuScratch matmul_scratch_scalar(const WorkspaceShapes& shapes);
+[[nodiscard]] CpuScratch matmul_scratch_avx2(const WorkspaceShapes& shapes);
+[[nodiscard]] CpuScratch matmul_scratch_avx512(const WorkspaceShapes& shapes);
+[[nodiscard]] CpuScratch matmul_scratch_avx512_vnni(const WorkspaceShapes& shapes);
 
 void matmul_scalar(ExecRef exec, const MatmulArgs& args);
 void matmul_avx2(ExecRef exec, const MatmulArgs& args);

@@ -290,6 +290,10 @@ const InterleavedForm& interleaved_form_avx2() {
     return kForm;
 }
 
+CpuScratch matmul_scratch_avx2(const WorkspaceShapes& shapes) {
+    return matmul_scratch_interleaved(shapes, kForm);
+}
+
 void matmul_avx2(ExecRef exec, const MatmulArgs& args) {
     matmul_interleaved(exec, args, kForm);
 }

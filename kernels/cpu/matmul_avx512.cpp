@@ -197,6 +197,10 @@ const InterleavedForm& interleaved_form_avx512() {
     return form;
 }
 
+CpuScratch matmul_scratch_avx512(const WorkspaceShapes& shapes) {
+    return matmul_scratch_interleaved(shapes, interleaved_form_avx512());
+}
+
 void matmul_avx512(ExecRef exec, const MatmulArgs& args) {
     matmul_interleaved(exec, args, interleaved_form_avx512());
 }

@@ -166,6 +166,10 @@ const InterleavedForm& interleaved_form_avx512_vnni() {
     return form;
 }
 
+CpuScratch matmul_scratch_avx512_vnni(const WorkspaceShapes& shapes) {
+    return matmul_scratch_interleaved(shapes, interleaved_form_avx512_vnni());
+}
+
 void matmul_avx512_vnni(ExecRef exec, const MatmulArgs& args) {
     matmul_interleaved(exec, args, interleaved_form_avx512_vnni());
 }

@@ -40,6 +40,48 @@ constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
     std::memcpy(y, results, static_cast<std::size_t>(rows) * sizeof(float));
 }
 
+int tile_tokens_of(const InterleavedForm& form, bool quantized) {
+    return quantized ? form.code_tile_tokens : form.float_tile_tokens;
+}
+
+/// Groups that go over K together where there are enough rows.
+std::int64_t most_groups(const InterleavedForm& form, bool quantized, std::int64_t n_tokens) {
+    const std::int64_t n_tiles = ceil_div<std::int64_t>(n_tokens, tile_tokens_of(form, quantized));
+    const std::int64_t widest_tile = ceil_div(n_tokens, n_tiles);
+    const std::int64_t in_registers =
+        quantized ? form.code_groups : form.float_groups[static_cast<std::size_t>(widest_tile - 1)];
+    return n_tokens <= kStreamTokens ? in_registers : std::max(in_registers, kGroupsAtOnce);
+}
+
+std::int64_t laid_out_bytes_per_token(bool quantized, std::int64_t k) {
+    return quantized ? k / 32 * kBlockBytesPerToken : k * static_cast<std::int64_t>(sizeof(float));
+}
+
+std::size_t laid_out_bytes(bool quantized, std::int64_t n_tokens, std::int64_t k) {
+    const bool in_place = !quantized && n_tokens == 1;
+    return in_place ? 0 : static_cast<std::size_t>(n_tokens * laid_out_bytes_per_token(quantized, k));
+}
+
+/// A thread's scratch: unpacked chunks, then rows interleaved here, then sums.
+struct ThreadScratch {
+    std::size_t rows_offset;
+    std::size_t sums_offset;
+    std::size_t bytes;
+
+    ThreadScratch(const InterleavedForm& form, DType type, Layout layout, std::int64_t n_tokens, std::int64_t k,
+                  std::int64_t n_groups) {
+        const bool quantized = is_quantized(type);
+        const auto groups = static_cast<std::size_t>(n_groups);
+        const auto sums = static_cast<std::size_t>(std::min(n_tokens, kPassTokens + tile_tokens_of(form, quantized)) *
+                                                   kLanes);  // of a group
+        rows_offset = quantized ? groups * sizeof(UnpackedChunk) : 0;
+        sums_offset = rows_offset;
+        if (layout == Layout::RowMajor)
+            sums_offset += round_up<std::size_t>(groups * static_cast<std::size_t>(kLanes) * row_bytes(type, k), 64);
+        bytes = sums_offset + groups * sums * sizeof(float);
+    }
+};
+
 /// What every thread needs to know of one call.
 class Call {
 public:
@@ -56,17 +98,17 @@ public:
           n_groups_(ceil_div(m_, kInterleavedRows)),
           group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
           chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, kChunkElements))),
-          token_bytes_(quantized_ ? k_ / 32 * kBlockBytesPerToken : k_ * static_cast<std::int64_t>(sizeof(float))) {}
+          token_bytes_(laid_out_bytes_per_token(quantized_, k_)) {}
 
     void run() {
         const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
-        const std::int64_t in_registers =
-            quantized_ ? form_.code_groups : form_.float_groups[static_cast<std::size_t>(widest_tile() - 1)];
-        const bool stream = n_ <= kStreamTokens;
-        groups_at_once_ = std::min(stream ? in_registers : std::max(in_registers, kGroupsAtOnce), fair);
+        groups_at_once_ = std::min(most_groups(form_, quantized_, n_), fair);
         const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
-        const std::int64_t piece = round_up(stream ? std::min(in_bytes, fair) : 1, groups_at_once_);
-        reserve_scratch();
+        const std::int64_t piece = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
+        const ThreadScratch scratch(form_, type_, args_.weights.layout, n_, k_, groups_at_once_);
+        rows_offset_ = scratch.rows_offset;
+        sums_offset_ = scratch.sums_offset;
+        device_.reserve_scratch({.thread_bytes = scratch.bytes, .shared_bytes = laid_out_bytes(quantized_, n_, k_)});
         lay_out_activations();
         device_.pool().run(n_groups_, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
             for (std::int64_t group = begin; group < end; group += groups_at_once_)
@@ -75,32 +117,16 @@ public:
     }
 
 private:
-    [[nodiscard]] int tile_tokens() const { return quantized_ ? form_.code_tile_tokens : form_.float_tile_tokens; }
+    [[nodiscard]] int tile_tokens() const { return tile_tokens_of(form_, quantized_); }
     // Tiles are of nearly equal width.
     [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const { return tile * n_ / n_tiles_; }
-    [[nodiscard]] std::int64_t widest_tile() const { return ceil_div(std::max<std::int64_t>(n_, 1), n_tiles_); }
     [[nodiscard]] bool packed() const { return args_.weights.layout == Layout::Interleaved16; }
-    [[nodiscard]] bool x_in_place() const { return !quantized_ && n_ == 1; }
-    [[nodiscard]] std::int64_t sum_floats() const {  // of a group
-        return std::min(n_, kPassTokens + tile_tokens()) * kLanes;
-    }
-
-    /// A thread's scratch: unpacked chunks, then rows interleaved here, then sums.
-    void reserve_scratch() {
-        rows_offset_ = quantized_ ? static_cast<std::size_t>(groups_at_once_) * sizeof(UnpackedChunk) : 0;
-        sums_offset_ =
-            rows_offset_ +
-            (packed() ? 0 : round_up<std::size_t>(static_cast<std::size_t>(groups_at_once_ * group_bytes_), 64));
-        device_.reserve_thread_scratch(sums_offset_ +
-                                       static_cast<std::size_t>(groups_at_once_ * sum_floats()) * sizeof(float));
-    }
 
     void lay_out_activations() {
-        if (x_in_place()) {
+        if (laid_out_bytes(quantized_, n_, k_) == 0) {
             x_ = args_.x.data;
             return;
         }
-        device_.reserve_shared_scratch(static_cast<std::size_t>(n_ * token_bytes_));
         std::byte* tiles = device_.shared_scratch();
         x_ = tiles;
         const std::int64_t tiles_a_piece = ceil_div<std::int64_t>(kTokensPerLayoutPiece, tile_tokens());
@@ -246,12 +272,28 @@ private:
     std::int64_t chunk_bytes_;  // of a group, but for its last chunk
     std::int64_t token_bytes_;  // of a token's activations, laid out
     std::int64_t groups_at_once_ = 1;
-    std::size_t rows_offset_ = 0;
+    std::size_t rows_offset_ = 0;  // in a thread's scratch
     std::size_t sums_offset_ = 0;
     const std::byte* x_ = nullptr;  // tiles behind one another: that of token t begins at t * token_bytes_
 };
 
 }  // namespace
+
+CpuScratch matmul_scratch_interleaved(const WorkspaceShapes& shapes, const InterleavedForm& form) {
+    CpuScratch most;
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const auto type = static_cast<DType>(i);
+        const std::int64_t block = dtype_info(type).block_elements;
+        const std::int64_t k = shapes.max_cols / block * block;
+        // Fewer tokens may take more groups, and so more in all.
+        for (std::int64_t n = 1; n <= shapes.n_tokens; ++n) {
+            const std::int64_t groups = most_groups(form, is_quantized(type), n);
+            most = larger_of(most, {.thread_bytes = ThreadScratch(form, type, shapes.weights, n, k, groups).bytes,
+                                    .shared_bytes = laid_out_bytes(is_quantized(type), n, k)});
+        }
+    }
+    return most;
+}
 
 void matmul_interleaved(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form) {
     Call(exec, args, form).run();

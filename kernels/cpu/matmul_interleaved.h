@@ -75,6 +75,9 @@ struct InterleavedForm {
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512();
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512_vnni();
 
+/// What any matmul within the shapes takes of a device.
+[[nodiscard]] CpuScratch matmul_scratch_interleaved(const WorkspaceShapes& shapes, const InterleavedForm& form);
+
 /// Weights of either layout: rows that are not packed are interleaved group by group in a thread's scratch.
 void matmul_interleaved(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form);
 

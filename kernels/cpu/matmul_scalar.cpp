@@ -16,6 +16,12 @@ namespace {
 
 constexpr std::int64_t kPieceRows = 16;
 
+/// A thread's: an encoded row, a decoded one. Shared: activations, a block.
+CpuScratch scratch_of(DType type, std::int64_t n_tokens, std::int64_t k) {
+    return {.thread_bytes = round_up<std::size_t>(row_bytes(type, k), 64) + static_cast<std::size_t>(k) * sizeof(float),
+            .shared_bytes = static_cast<std::size_t>(n_tokens * k) * sizeof(float) + kBlockBytesPerToken};
+}
+
 /// Activations as the kernel sees them, back in float.
 void rounded_activations(const float* x, std::int64_t k, float* out, std::byte* block) {
     for (std::int64_t i = 0; i < k; i += 32) {
@@ -27,6 +33,10 @@ void rounded_activations(const float* x, std::int64_t k, float* out, std::byte* 
 
 }  // namespace
 
+CpuScratch matmul_scratch_scalar(const WorkspaceShapes& shapes) {
+    return scratch_of(DType::F32, shapes.n_tokens, shapes.max_cols);  // no type's rows are longer
+}
+
 void matmul_scalar(ExecRef exec, const MatmulArgs& args) {
     auto& device = static_cast<CpuDevice&>(exec.device);
     const ConstTensorView& weights = args.weights;
@@ -35,9 +45,8 @@ void matmul_scalar(ExecRef exec, const MatmulArgs& args) {
     const std::int64_t n_tokens = args.x.shape[0];
     const std::size_t bytes = row_bytes(weights.dtype, k);
     const std::size_t decoded_offset = round_up<std::size_t>(bytes, 64);
-    device.reserve_thread_scratch(decoded_offset + static_cast<std::size_t>(k) * sizeof(float));
     const auto floats = static_cast<std::size_t>(n_tokens * k);
-    device.reserve_shared_scratch(floats * sizeof(float) + kBlockBytesPerToken);
+    device.reserve_scratch(scratch_of(weights.dtype, n_tokens, k));
     auto* rounded = reinterpret_cast<float*>(device.shared_scratch());
     for (std::int64_t t = 0; t < n_tokens; ++t) {
         const float* x = float_row(args.x, t);

@@ -4,6 +4,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/interleaved.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/workspace.h"
 
 namespace slipstream::cpu {
 
@@ -17,10 +18,12 @@ constexpr OpTable kScalar{
     .kv_write = kv_write_scalar,
     .matmul = matmul_scalar,
     .pack_weights = pack_weights,
+    .reserve_workspace = reserve_workspace,
     .rms_norm = rms_norm_scalar,
     .rope = rope,
     .rope_table = rope_table,
     .swiglu = swiglu_scalar,
+    .workspace_bytes = workspace_bytes,
 };
 
 #if defined(__x86_64__)
@@ -32,10 +35,12 @@ constexpr OpTable kAvx2{
     .kv_write = kv_write_avx2,
     .matmul = matmul_avx2,
     .pack_weights = pack_weights,
+    .reserve_workspace = reserve_workspace,
     .rms_norm = rms_norm_avx2,
     .rope = rope,
     .rope_table = rope_table,
     .swiglu = swiglu_avx2,
+    .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable kAvx512{
     .add = add,
@@ -45,10 +50,12 @@ constexpr OpTable kAvx512{
     .kv_write = kv_write_avx2,
     .matmul = matmul_avx512,
     .pack_weights = pack_weights,
+    .reserve_workspace = reserve_workspace,
     .rms_norm = rms_norm_avx512,
     .rope = rope,
     .rope_table = rope_table,
     .swiglu = swiglu_avx512,
+    .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable kAvx512Vnni{
     .add = add,
@@ -58,10 +65,12 @@ constexpr OpTable kAvx512Vnni{
     .kv_write = kv_write_avx2,
     .matmul = matmul_avx512_vnni,
     .pack_weights = pack_weights,
+    .reserve_workspace = reserve_workspace,
     .rms_norm = rms_norm_avx512,
     .rope = rope,
     .rope_table = rope_table,
     .swiglu = swiglu_avx512,
+    .workspace_bytes = workspace_bytes,
 };
 #endif
 

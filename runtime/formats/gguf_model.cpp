@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/chat_templates.h"
 #include "runtime/formats/file_presence.h"
 #include "runtime/formats/gguf_config.h"
 #include "runtime/formats/gguf_file.h"
@@ -120,7 +121,9 @@ ModelContents open_gguf(const std::filesystem::path& path) {
         throw FormatError(fmt::format("{}: {} tokens in the vocabulary, {} rows in token_embd.weight", first.name(),
                                       vocabulary.tokens.size(), model.config.vocab));
     model.generation_defaults = read_gguf_generation_defaults(first, vocabulary);
-    if (const auto text = first.string("tokenizer.chat_template")) model.chat_template = std::string(*text);
+    model.tokenizer_source.chat_templates = gguf_chat_templates(first);
+    if (const std::string* text = find_chat_template(model.tokenizer_source.chat_templates, kDefaultChatTemplate))
+        model.chat_template = *text;
     for (const auto& [key, value] : first.entries()) model.metadata.emplace_back(printable(key), value.to_text());
     model.names = &gguf_names();
     if (model.config.architecture == Architecture::Qwen2) model.rules.qkv_bias = BiasRule::Required;

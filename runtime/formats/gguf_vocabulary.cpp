@@ -89,6 +89,14 @@ GgufVocabulary read_gguf_vocabulary(const GgufFile& file) {
     vocabulary.add_bos = file.boolean("tokenizer.ggml.add_bos_token");
     vocabulary.add_eos = file.boolean("tokenizer.ggml.add_eos_token");
     vocabulary.add_space_prefix = file.boolean("tokenizer.ggml.add_space_prefix");
+    vocabulary.remove_extra_whitespaces = file.boolean("tokenizer.ggml.remove_extra_whitespaces");
+    constexpr std::string_view kRules = "tokenizer.ggml.precompiled_charsmap";
+    if (const GgufValue* value = file.find(kRules)) {
+        if (value->type != GgufValueType::Array ||
+            (value->element_type != GgufValueType::I8 && value->element_type != GgufValueType::U8))
+            fail(file, kRules, "is not an array of bytes");
+        vocabulary.precompiled_charsmap.assign(reinterpret_cast<const char*>(value->raw.data()), value->raw.size());
+    }
     return vocabulary;
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/chat_templates.h"
 #include "runtime/formats/file_presence.h"
 #include "runtime/formats/hf_config.h"
 #include "runtime/formats/json_bounded.h"
@@ -103,22 +104,6 @@ void add_weights(ModelContents& model, const fs::path& directory) {
     }
 }
 
-// tokenizer_config.json holds one template, or a list of named ones of which "default" is the plain one.
-std::optional<std::string> template_of(const JsonFields& fields) {
-    const auto* value = fields.find("chat_template");
-    if (value == nullptr) return std::nullopt;
-    if (value->is_string()) return value->get<std::string>();
-    if (!value->is_array()) return std::nullopt;
-    for (const auto& named : *value) {
-        if (!named.is_object()) continue;
-        const auto name = named.find("name");
-        const auto text = named.find("template");
-        if (name != named.end() && *name == "default" && text != named.end() && text->is_string())
-            return text->get<std::string>();
-    }
-    return std::nullopt;
-}
-
 void find_tokenizer(ModelContents& model, const fs::path& directory) {
     TokenizerSource& source = model.tokenizer_source;
     source.sentencepiece_model = if_exists(directory / "tokenizer.model");
@@ -126,17 +111,16 @@ void find_tokenizer(ModelContents& model, const fs::path& directory) {
     source.vocab_json = if_exists(directory / "vocab.json");
     source.merges_txt = if_exists(directory / "merges.txt");
     source.tokenizer_config_json = if_exists(directory / "tokenizer_config.json");
+    nlohmann::json config = nlohmann::json::object();
     if (!source.tokenizer_config_json.empty()) {
         const MappedFile file(source.tokenizer_config_json);
         const std::string name = source.tokenizer_config_json.string();
-        const nlohmann::json json = parse_json_object(text_of(file), name);
-        const JsonFields fields(json, name);
-        source.add_bos = fields.boolean("add_bos_token");
-        model.chat_template = template_of(fields);
+        config = parse_json_object(text_of(file), name);
+        source.add_bos = JsonFields(config, name).boolean("add_bos_token");
     }
-    // A file of its own has priority over the field (transformers since 4.43).
-    if (const fs::path path = directory / "chat_template.jinja"; is_there(path))
-        model.chat_template = std::string(text_of(MappedFile(path)));
+    source.chat_templates = hf_chat_templates(directory, config);
+    if (const std::string* text = find_chat_template(source.chat_templates, kDefaultChatTemplate))
+        model.chat_template = *text;
 }
 
 // The fields of config.json, for inspect.

@@ -36,7 +36,14 @@ struct GgufVocabulary {
     std::vector<std::int32_t> types;  // [n] or empty: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
     std::vector<std::string> merges;
     std::optional<std::int64_t> bos_id, eos_id, eot_id, unk_id, pad_id;
-    std::optional<bool> add_bos, add_eos, add_space_prefix;
+    std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+    std::string precompiled_charsmap;  // normalisation rules, bytes; or empty
+};
+
+/// A chat template as it came with the model; "default" is the plain one, "tool_use" and the like are for their use.
+struct NamedChatTemplate {
+    std::string name;
+    std::string source;
 };
 
 /// Where a model's tokenizer is to be read from: the GGUF's own arrays, or files of a directory (only those that
@@ -51,6 +58,7 @@ struct TokenizerSource {
     // From config.json / tokenizer_config.json of a directory; GGUF keys stand in `gguf`.
     std::optional<std::int64_t> bos_id;
     std::optional<bool> add_bos;
+    std::vector<NamedChatTemplate> chat_templates;  // all that there are, in the order they were found
 };
 
 class ModelFiles {
@@ -67,6 +75,7 @@ public:
     [[nodiscard]] virtual const ModelConfig& config() const = 0;
     [[nodiscard]] virtual const GenerationDefaults& generation_defaults() const = 0;
     [[nodiscard]] virtual const TokenizerSource& tokenizer_source() const = 0;
+    /// The template called "default"; all of them stand in tokenizer_source().
     [[nodiscard]] virtual const std::optional<std::string>& chat_template() const = 0;
     [[nodiscard]] virtual const std::vector<FileTensor>& tensors() const = 0;  // all, in file order
     /// Metadata to show in `inspect`, key and printable value, in file order (long arrays summarised).

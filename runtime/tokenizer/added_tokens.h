@@ -2,15 +2,17 @@
 // tokenizer_config.json, the only place that names, for instance, Phi-3's <|end|>.
 #pragma once
 
-#include <filesystem>
+#include <string_view>
+#include <vector>
 
+#include "runtime/tokenizer/added_token_matcher.h"
 #include "runtime/tokenizer/sentencepiece_model.h"
 
 namespace slipstream {
 
-/// Appends to `model` the added tokens whose ids lie behind its pieces: special ones as Control, others as UserDefined;
-/// ids between that nobody names become Unused. Ids inside the model are left as the model has them. End tokens among
-/// the new ones are added to end_tokens. Throws IoError, FormatError naming the file.
-void append_added_tokens(const std::filesystem::path& tokenizer_config_json, SentencePieceModel& model);
+/// Appends to `model` the added tokens, ascending, whose ids lie behind its pieces: special ones as Control, others as
+/// UserDefined; ids between that nobody names become Unused. Ids inside the model are left as the model has them. End
+/// tokens among the new ones are added to end_tokens. Throws FormatError naming the file, `name`.
+void append_added_tokens(const std::vector<AddedToken>& tokens, std::string_view name, SentencePieceModel& model);
 
 }  // namespace slipstream

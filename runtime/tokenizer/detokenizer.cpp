@@ -1,4 +1,4 @@
-// Ids to text: Tokenizer::decode and StreamingDetokenizer.
+// What all tokenizers share: prompts, and ids to text (Tokenizer::decode and StreamingDetokenizer).
 #include <cstddef>
 
 #include "runtime/tokenizer/tokenizer.h"
@@ -20,6 +20,14 @@ std::string_view bytes_at_start(const Tokenizer& tokenizer, TokenId id, bool& at
 }
 
 }  // namespace
+
+std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, SpecialTokens special) const {
+    std::vector<TokenId> ids = encode(text, special);
+    const auto bos = bos_id();
+    const bool is_wanted = bos && (adds_bos() || ids.empty());
+    if (is_wanted && (ids.empty() || ids.front() != *bos)) ids.insert(ids.begin(), *bos);
+    return ids;
+}
 
 std::string Tokenizer::decode(std::span<const TokenId> ids) const {
     std::string text;

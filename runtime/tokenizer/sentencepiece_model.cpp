@@ -9,34 +9,29 @@
 
 #include "kernels/base/error.h"
 #include "runtime/tokenizer/protobuf_reader.h"
+#include "runtime/tokenizer/tokenizer_settings.h"
 
 namespace slipstream {
 
 namespace {
 
+using Algorithm = SentencePieceModel::Algorithm;
+
 constexpr std::int64_t kMaxPieces = std::int64_t{1} << 26;
+constexpr std::int32_t kUnigram = 1;  // of TrainerSpec.ModelType
+constexpr std::int32_t kBpe = 2;
 
 /// The fields of trainer_spec and normalizer_spec that encoding needs; defaults are the schema's.
 struct Specs {
-    std::int32_t model_type = 1;  // unigram
+    std::int32_t model_type = kUnigram;
     std::int32_t bos_id = 1;
     std::int32_t eos_id = 2;
     bool treat_whitespace_as_suffix = false;
     bool byte_fallback = false;
     bool remove_extra_whitespaces = true;
-    std::string normalizer_name;
-    std::size_t normalizer_rule_bytes = 0;
+    std::string_view normalizer_rules;
     std::size_t denormalizer_rule_bytes = 0;
 };
-
-/// Piece types are numbered alike in sentencepiece_model.proto and in tokenizer.ggml.token_type.
-TokenKind kind_of_type(std::int64_t type, std::size_t id, std::string_view name) {
-    constexpr std::array kinds = {TokenKind::Normal,      TokenKind::Unknown, TokenKind::Control,
-                                  TokenKind::UserDefined, TokenKind::Unused,  TokenKind::Byte};
-    if (type < 1 || type > 6)
-        throw FormatError(fmt::format("{}: token {} has type {}, expected 1 to 6", name, id, type));
-    return kinds[static_cast<std::size_t>(type - 1)];
-}
 
 SentencePiece parse_piece(std::string_view message, std::size_t id, std::string_view name) {
     SentencePiece piece;
@@ -81,11 +76,8 @@ void parse_normalizer(std::string_view message, std::string_view name, Specs& sp
     ProtobufReader reader(message, name);
     while (const auto field = reader.next()) {
         switch (field->number) {
-            case 1:
-                specs.normalizer_name = reader.as_bytes(*field);
-                break;
             case 2:
-                specs.normalizer_rule_bytes = reader.as_bytes(*field).size();
+                specs.normalizer_rules = reader.as_bytes(*field);
                 break;
             case 3:
                 model.add_dummy_prefix = reader.as_bool(*field);
@@ -104,17 +96,12 @@ void parse_normalizer(std::string_view message, std::string_view name, Specs& sp
 
 void refuse_what_is_not_supported(const Specs& specs, std::string_view name) {
     constexpr std::array<std::string_view, 5> types = {"unknown", "unigram", "BPE", "word", "char"};
-    if (specs.model_type != 2) {
-        const bool known = specs.model_type >= 1 && specs.model_type <= 4;
-        throw Unsupported(fmt::format("{}: SentencePiece of type {} ({}); this version reads BPE models only", name,
-                                      known ? types[static_cast<std::size_t>(specs.model_type)] : types[0],
+    if (specs.model_type != kUnigram && specs.model_type != kBpe) {
+        const bool known = specs.model_type == 3 || specs.model_type == 4;
+        throw Unsupported(fmt::format("{}: SentencePiece of type {} ({}); this version reads BPE and unigram models",
+                                      name, known ? types[static_cast<std::size_t>(specs.model_type)] : types[0],
                                       specs.model_type));
     }
-    if (specs.normalizer_rule_bytes > 0)
-        throw Unsupported(
-            fmt::format("{}: SentencePiece normaliser '{}' has {} bytes of rules; this version reads models "
-                        "with the identity normaliser only",
-                        name, specs.normalizer_name, specs.normalizer_rule_bytes));
     if (specs.denormalizer_rule_bytes > 0)
         throw Unsupported(fmt::format("{}: SentencePiece denormaliser rules; this version reads models without", name));
     if (specs.treat_whitespace_as_suffix)
@@ -141,17 +128,20 @@ void collect_end_tokens(SentencePieceModel& model, std::initializer_list<std::op
     for (const auto id : named)
         if (id) model.end_tokens.push_back(*id);
     for (std::size_t id = 0; id < model.pieces.size(); ++id)
-        if (ends_text_by_name(model.pieces[id])) model.end_tokens.push_back(static_cast<TokenId>(id));
+        if (model.pieces[id].kind == TokenKind::Control && ends_text_by_name(model.pieces[id].text))
+            model.end_tokens.push_back(static_cast<TokenId>(id));
     std::ranges::sort(model.end_tokens);
     model.end_tokens.erase(std::unique(model.end_tokens.begin(), model.end_tokens.end()), model.end_tokens.end());
 }
 
 }  // namespace
 
-bool ends_text_by_name(const SentencePiece& piece) {
-    constexpr std::array<std::string_view, 7> spellings = {
-        "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>"};
-    return piece.kind == TokenKind::Control && std::ranges::find(spellings, piece.text) != spellings.end();
+TokenKind kind_of_type(std::int64_t type, std::size_t id, std::string_view name) {
+    constexpr std::array kinds = {TokenKind::Normal,      TokenKind::Unknown, TokenKind::Control,
+                                  TokenKind::UserDefined, TokenKind::Unused,  TokenKind::Byte};
+    if (type < 1 || type > 6)
+        throw FormatError(fmt::format("{}: token {} has type {}, expected 1 to 6", name, id, type));
+    return kinds[static_cast<std::size_t>(type - 1)];
 }
 
 std::optional<unsigned char> byte_of_piece(std::string_view piece) {
@@ -207,7 +197,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
                 SentencePieceModel ignored;
                 Specs denormalizer;
                 parse_normalizer(reader.as_bytes(*field), name, denormalizer, ignored);
-                specs.denormalizer_rule_bytes = denormalizer.normalizer_rule_bytes;
+                specs.denormalizer_rule_bytes = denormalizer.normalizer_rules.size();
                 break;
             }
             default:
@@ -228,9 +218,12 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
     if (specs.byte_fallback != first_of_kind(model, TokenKind::Byte).has_value())
         throw FormatError(fmt::format("{}: byte_fallback is {} and byte tokens are {}", name,
                                       specs.byte_fallback ? "on" : "off", specs.byte_fallback ? "missing" : "there"));
+    model.algorithm = specs.model_type == kBpe ? Algorithm::Bpe : Algorithm::Unigram;
+    if (!specs.normalizer_rules.empty()) model.rules = PrecompiledCharsmap(specs.normalizer_rules, name);
     model.bos_id = checked_id(specs.bos_id, model, "BOS", name);
+    model.eos_id = checked_id(specs.eos_id, model, "EOS", name);
     model.adds_bos = model.bos_id.has_value();
-    collect_end_tokens(model, {checked_id(specs.eos_id, model, "EOS", name)});
+    collect_end_tokens(model, {model.eos_id});
     validate(model, name);
     return model;
 }
@@ -253,10 +246,17 @@ SentencePieceModel sentencepiece_from_gguf(const GgufVocabulary& vocabulary) {
         return id ? checked_id(*id, model, what, name) : std::nullopt;
     };
     model.unk_id = vocabulary.unk_id ? id_of(vocabulary.unk_id, "unknown") : first_of_kind(model, TokenKind::Unknown);
+    const bool is_unigram = vocabulary.model == "t5";
+    model.algorithm = is_unigram ? Algorithm::Unigram : Algorithm::Bpe;
+    if (!vocabulary.precompiled_charsmap.empty())
+        model.rules = PrecompiledCharsmap(vocabulary.precompiled_charsmap, name);
     model.bos_id = id_of(vocabulary.bos_id, "BOS");
-    model.adds_bos = vocabulary.add_bos.value_or(true) && model.bos_id.has_value();
+    model.eos_id = id_of(vocabulary.eos_id, "EOS");
+    model.adds_bos = vocabulary.add_bos.value_or(!is_unigram) && model.bos_id.has_value();
+    model.adds_eos = vocabulary.add_eos.value_or(is_unigram) && model.eos_id.has_value();
     model.add_dummy_prefix = vocabulary.add_space_prefix.value_or(true);
-    collect_end_tokens(model, {id_of(vocabulary.eos_id, "EOS"), id_of(vocabulary.eot_id, "EOT")});
+    model.remove_extra_whitespaces = vocabulary.remove_extra_whitespaces.value_or(is_unigram);
+    collect_end_tokens(model, {model.eos_id, id_of(vocabulary.eot_id, "EOT")});
     validate(model, name);
     return model;
 }

@@ -39,6 +39,12 @@ const SpellingMatcher::Entry* SpellingMatcher::longest(std::string_view text) co
     return match;
 }
 
+std::optional<SpellingMatcher::Match> SpellingMatcher::match_at_begin(std::string_view text) const {
+    if (empty() || text.empty()) return std::nullopt;
+    const Entry* entry = longest(text);
+    return entry == nullptr ? std::nullopt : std::optional(Match{0, entry->spelling.size(), entry->id});
+}
+
 std::optional<SpellingMatcher::Match> SpellingMatcher::find(std::string_view text, std::size_t from) const {
     if (empty()) return std::nullopt;
     for (std::size_t begin = from; begin < text.size(); ++begin)

@@ -33,6 +33,8 @@ public:
     explicit SpellingMatcher(std::vector<Entry> entries);
 
     [[nodiscard]] bool empty() const { return entries_.empty(); }
+    /// The longest match at the beginning of `text`.
+    [[nodiscard]] std::optional<Match> match_at_begin(std::string_view text) const;
     /// The first match at or after `from`.
     [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t from) const;
 

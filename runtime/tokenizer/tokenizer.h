@@ -30,12 +30,19 @@ public:
     [[nodiscard]] virtual std::optional<TokenId> bos_id() const = 0;
     /// Whether the model expects BOS in front of every text.
     [[nodiscard]] virtual bool adds_bos() const = 0;
+    /// The token that ends a text, and whether the model's own tokenizer puts it behind every text (few do, and never
+    /// behind a prompt that is to be continued).
+    [[nodiscard]] virtual std::optional<TokenId> eos_id() const { return std::nullopt; }
+    [[nodiscard]] virtual bool adds_eos() const { return false; }
     [[nodiscard]] virtual TokenKind token_kind(TokenId id) const = 0;
     /// End tokens that the vocabulary itself names (</s>, <|eot_id|>, ...).
     [[nodiscard]] virtual std::vector<TokenId> end_tokens() const = 0;
 
     /// Ids of `text`, BOS not included. Any bytes; invalid UTF-8 goes through byte fallback.
     [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
+    /// The ids of a prompt: encode() with BOS in front where adds_bos(), unless the text begins with it itself, as text
+    /// out of a chat template does. An empty text is BOS alone.
+    [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, SpecialTokens special) const;
     /// The piece as the vocabulary spells it (for `tokenize`), e.g. "▁the", "<0x0A>".
     [[nodiscard]] virtual std::string_view piece(TokenId id) const = 0;
     /// The bytes that the token stands for in running text ("▁the" -> " the", "<0x0A>" -> "\n", control -> "").

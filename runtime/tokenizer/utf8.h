@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace slipstream {
@@ -39,6 +40,57 @@ struct Utf8Step {
         if (byte(i) < low || byte(i) > high) return {Utf8Kind::Broken, i};
     }
     return {Utf8Kind::Complete, length};
+}
+
+/// The code point of the character that `text` begins with; `text` begins with a whole one.
+[[nodiscard]] inline char32_t code_point(std::string_view text) {
+    const auto byte = [text](std::size_t i) { return char32_t{static_cast<unsigned char>(text[i])}; };
+    if (byte(0) < 0x80) return byte(0);
+    if (byte(0) < 0xe0) return (byte(0) & 0x1fU) << 6 | (byte(1) & 0x3fU);
+    if (byte(0) < 0xf0) return (byte(0) & 0x0fU) << 12 | (byte(1) & 0x3fU) << 6 | (byte(2) & 0x3fU);
+    return (byte(0) & 0x07U) << 18 | (byte(1) & 0x3fU) << 12 | (byte(2) & 0x3fU) << 6 | (byte(3) & 0x3fU);
+}
+
+/// Appends `point`, at most U+10FFFF and no surrogate.
+inline void append_utf8(char32_t point, std::string& out) {
+    const auto put = [&out](char32_t byte) { out += static_cast<char>(byte); };
+    if (point < 0x80) {
+        put(point);
+    } else if (point < 0x800) {
+        put(0xc0U | point >> 6);
+        put(0x80U | (point & 0x3fU));
+    } else if (point < 0x10000) {
+        put(0xe0U | point >> 12);
+        put(0x80U | (point >> 6 & 0x3fU));
+        put(0x80U | (point & 0x3fU));
+    } else {
+        put(0xf0U | point >> 18);
+        put(0x80U | (point >> 12 & 0x3fU));
+        put(0x80U | (point >> 6 & 0x3fU));
+        put(0x80U | (point & 0x3fU));
+    }
+}
+
+/// Unicode's White_Space.
+[[nodiscard]] inline bool is_white_space(char32_t point) {
+    return (point >= 0x9 && point <= 0xd) || point == 0x20 || point == 0x85 || point == 0xa0 || point == 0x1680 ||
+           (point >= 0x2000 && point <= 0x200a) || point == 0x2028 || point == 0x2029 || point == 0x202f ||
+           point == 0x205f || point == 0x3000;
+}
+
+/// How many bytes at the beginning of `text` are whole characters.
+[[nodiscard]] inline std::size_t valid_utf8_prefix(std::string_view text) {
+    std::size_t end = 0;
+    while (end < text.size()) {
+        if (static_cast<unsigned char>(text[end]) < 0x80) {
+            ++end;
+            continue;
+        }
+        const Utf8Step step = next_utf8(text.substr(end));
+        if (step.kind != Utf8Kind::Complete) break;
+        end += step.length;
+    }
+    return end;
 }
 
 /// The replacement character U+FFFD.

@@ -44,8 +44,8 @@ check() {
         echo "$found"
         bad=1
     fi
-    # -I: binary files (weights) hold any bytes.
-    if printf '%s\0' "${files[@]}" | xargs -0 grep -nIE -s -- "$foreign"; then
+    # -I: binary files (weights) hold any bytes. What published chat templates say is theirs, paths included.
+    if printf '%s\0' "${files[@]}" | grep -zv '^tests/golden/templates/models/' | xargs -0 -r grep -nIE -s -- "$foreign"; then
         echo "absolute paths of one machine (above): take them as arguments, or start from the file's own place"
         bad=1
     fi

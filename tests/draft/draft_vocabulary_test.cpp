@@ -38,7 +38,7 @@ protected:
         const auto b = ModelFiles::open(folder_.write("draft.gguf", draft.bytes()));
         return error_text<RequestError>([&] { check_draft_vocabulary(*a, *b); });
     }
-    // A directory of a byte-level tokenizer.
+    // A directory with a tokenizer.json.
     std::unique_ptr<ModelFiles> directory(const std::string& name, std::string_view tokenizer_json) {
         std::filesystem::create_directory(folder_.path() / name);
         static_cast<void>(folder_.write(name + "/config.json", kTinyLlamaConfig));
@@ -77,19 +77,18 @@ TEST_F(DraftVocabulary, OneMayBePadded) {
 }
 
 TEST_F(DraftVocabulary, KindsThatAreNotServedAreComparedAsTheFilesListThem) {
-    const auto byte_level = [](int changed) { return gguf_with(10, changed).set("tokenizer.ggml.model", "gpt2"); };
-    EXPECT_EQ(difference(byte_level(-1), byte_level(-1)), "nothing thrown");
-    EXPECT_THAT(difference(byte_level(-1), byte_level(4)), HasSubstr("token 4 is 'other' there and 't4'"));
-    EXPECT_THAT(difference(byte_level(-1), gguf_with(10).set("tokenizer.ggml.model", "bert")),
-                HasSubstr("its tokenizer is 'bert' and the target's 'gpt2'"));
-    EXPECT_THAT(difference(gguf_with(10), byte_level(-1)),
-                HasSubstr("the tokenizer of the target is SentencePiece BPE"));
+    const auto unserved = [](int changed) { return gguf_with(10, changed).set("tokenizer.ggml.model", "bert"); };
+    EXPECT_EQ(difference(unserved(-1), unserved(-1)), "nothing thrown");
+    EXPECT_THAT(difference(unserved(-1), unserved(4)), HasSubstr("token 4 is 'other' there and 't4'"));
+    EXPECT_THAT(difference(unserved(-1), gguf_with(10).set("tokenizer.ggml.model", "rwkv")),
+                HasSubstr("its tokenizer is 'rwkv' and the target's 'bert'"));
+    EXPECT_THAT(difference(gguf_with(10), unserved(-1)), HasSubstr("the tokenizer of the target is SentencePiece BPE"));
 }
 
 TEST_F(DraftVocabulary, DirectoriesOfUnservedKindsNeedEqualFiles) {
-    const auto a = directory("a", R"({"model":{"type":"BPE","vocab":{"a":0}}})");
-    const auto b = directory("b", R"({"model":{"type":"BPE","vocab":{"a":0}}})");
-    const auto c = directory("c", R"({"model":{"type":"BPE","vocab":{"b":0}}})");
+    const auto a = directory("a", R"({"model":{"type":"WordPiece","vocab":{"a":0}}})");
+    const auto b = directory("b", R"({"model":{"type":"WordPiece","vocab":{"a":0}}})");
+    const auto c = directory("c", R"({"model":{"type":"WordPiece","vocab":{"b":0}}})");
     EXPECT_NO_THROW(check_draft_vocabulary(*a, *b));
     EXPECT_THAT(error_text<RequestError>([&] { check_draft_vocabulary(*a, *c); }), HasSubstr("cannot be told"));
 }

@@ -9,8 +9,8 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/sentencepiece_bpe.h"
 #include "runtime/tokenizer/sentencepiece_model.h"
+#include "runtime/tokenizer/sentencepiece_tokenizer.h"
 
 namespace {
 
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                           "\xff\xe2\x96\x81 abababababab\n<s>\xf0\x9f\xa6\x99"};
     const std::string_view bytes(reinterpret_cast<const char*>(data), size);
     try {
-        const SentencePieceBpe tokenizer(parse_sentencepiece_model(bytes, "fuzz.model"));
+        const SentencePieceTokenizer tokenizer(parse_sentencepiece_model(bytes, "fuzz.model"));
         for (const std::string_view text : texts) {
             exercise(tokenizer, text, SpecialTokens::AsText);
             exercise(tokenizer, text, SpecialTokens::Parse);

@@ -1,4 +1,4 @@
-// The CPU device: budgets to the byte, streams, events, and the pool.
+// The CPU device's name, its rules for events, and its pool.
 #include <sys/resource.h>
 
 #include <atomic>
@@ -17,62 +17,6 @@
 
 namespace slipstream {
 namespace {
-
-TEST(Budget, CountsToTheByteAndGivesBack) {
-    CpuDevice device({.memory_bytes = 1000});
-    Buffer first = device.allocate(600, MemoryTag::Weights, "the first");
-    EXPECT_EQ(device.budget().used_bytes(MemoryTag::Weights), 600U);
-    try {
-        static_cast<void>(device.allocate(401, MemoryTag::Kv, "the second"));
-        FAIL() << "over budget";
-    } catch (const OutOfBudget& error) {
-        EXPECT_THAT(error.what(), testing::HasSubstr("the second needs 401 bytes (kv), 400 of 1000 are left"));
-    }
-    {
-        const Buffer second = device.allocate(400, MemoryTag::Kv, "the second");
-        EXPECT_EQ(device.budget().used_bytes(), 1000U);
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second.data()) % 64, 0U);
-    }
-    EXPECT_EQ(device.budget().used_bytes(), 600U);
-    first = Buffer();
-    EXPECT_EQ(device.budget().used_bytes(), 0U);
-    EXPECT_EQ(device.budget().peak_bytes(), 1000U);
-}
-
-TEST(Budget, AnAbsurdRequestIsRefused) {
-    CpuDevice device({});
-    EXPECT_THROW(static_cast<void>(device.allocate(std::size_t{1} << 60, MemoryTag::Kv, "too much")), OutOfBudget);
-    EXPECT_EQ(device.budget().used_bytes(), 0U);
-}
-
-TEST(CpuStream, CopiesInOrderBehindTheEventsItWaitsFor) {
-    CpuDevice device({});
-    const auto compute = device.make_stream(StreamKind::Compute);
-    const auto copies = device.make_stream(StreamKind::Copy);
-    const auto ready = device.make_event();
-    const auto released = device.make_event();
-    std::vector<int> source(1000), target(1000);
-    for (int round = 1; round <= 200; ++round) {
-        std::iota(source.begin(), source.end(), round);
-        copies->copy(target.data(), source.data(), source.size() * sizeof(int));
-        const std::uint64_t use = copies->record(*ready);
-        EXPECT_EQ(use, static_cast<std::uint64_t>(round));
-        compute->wait(*ready, use);
-        ASSERT_EQ(target, source);
-        copies->wait(*released, compute->record(*released));
-    }
-    copies->synchronize();
-    EXPECT_EQ(ready->completed(), 200U);
-}
-
-TEST(CpuStream, MoreTasksThanTheQueueHolds) {
-    CpuDevice device({});
-    const auto copies = device.make_stream(StreamKind::Copy);
-    std::vector<char> source(5000, 'x'), target(5000, 0);
-    for (std::size_t i = 0; i < source.size(); ++i) copies->copy(&target[i], &source[i], 1);
-    copies->synchronize();
-    EXPECT_EQ(target, source);
-}
 
 TEST(CpuStreamDeathTest, WaitingForAnUnrecordedUseIsAnError) {
     CpuDevice device({});

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/generation_loop.h"
+#include "runtime/pass_stream.h"
 #include "runtime/self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
@@ -162,6 +163,39 @@ TEST(Allocation, PiecesOfAPromptAllocateNothingAfterTheFirst) {
         EXPECT_EQ(allocated_by(device, [&] { static_cast<void>(loop.prefill()); }), "");
         EXPECT_EQ(cache.n_committed(), 1536);
         EXPECT_EQ(allocated_by(device, [&] { static_cast<void>(loop.step(1)); }), "");
+    }
+}
+
+// Weights and KV that stream, all of them: 600 tokens over two borders of chunks, whose rows go to the host and come
+// back. Host memory of KV is taken an extent at a time, in blocks that the slab holds already after the first.
+TEST(Allocation, StreamedPassesAllocateNothing) {
+    for (const std::int64_t budget : {1, 32}) {
+        const auto files = make_tiny_model({});
+        PinnedArena arena({.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable});
+        CpuDevice device({.n_threads = 2});
+        const std::size_t n_items = cut_weight_items(files->weights(), WeightRounding::None, 16384).size();
+        const Model model(
+            *files, device,
+            {.placement = {.max_item_bytes = 16384, .streams = std::vector<bool>(n_items, true), .arena = &arena}});
+        KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(budget),
+                      {.resident_chunks = {0, 1}, .arena = &arena});
+        PassStream pass(model, cache, arena, std::size_t{200} << 10);
+        Forward forward(model, forward_limits_for(budget), &pass);
+        Sampler sampler({.temperature = 0.0}, model.config().vocab);
+        NoGuesser none;
+        ScriptedGuesser scripted(prompt_of(1200), 0.2, 5);
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(forward, cache, walk, budget > 1 ? static_cast<Guesser&>(scripted) : none,
+                            {.budget = budget, .end_tokens = {}});
+        loop.begin(prompt_of(500));
+        while (loop.text().size() < 530) ASSERT_FALSE(loop.step(1000).empty());  // the first chunks are on the host
+        while (loop.text().size() < 1100) {
+            bool stepped = false;
+            ASSERT_EQ(allocated_by(device, [&] { stepped = !loop.step(1000).empty(); }), "")
+                << "at position " << loop.text().size() << ", budget " << budget;
+            ASSERT_TRUE(stepped);
+        }
+        EXPECT_GT(pass.figures().kv_bytes, 0U);
     }
 }
 

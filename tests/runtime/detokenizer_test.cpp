@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/tokenizer/sentencepiece_bpe.h"
+#include "runtime/tokenizer/sentencepiece_tokenizer.h"
 #include "runtime/tokenizer/utf8.h"
 
 namespace slipstream {
@@ -16,7 +16,7 @@ using Start = StreamingDetokenizer::Start;
 /// <unk>, <s>, the 256 bytes from id 2 on, and a few pieces.
 enum Ids : TokenId { Unknown = 0, Bos = 1, FirstByte = 2, SpaceA = 258, A, Space, SmileHalf };
 
-SentencePieceBpe make(bool prefix) {
+SentencePieceTokenizer make(bool prefix) {
     SentencePieceModel model;
     model.unk_id = 0;
     model.add_dummy_prefix = prefix;
@@ -25,7 +25,7 @@ SentencePieceBpe make(bool prefix) {
         model.pieces.push_back({fmt::format("<0x{:02X}>", byte), 0, TokenKind::Byte});
     for (const char* text : {"\u2581a", "a", "\u2581", "x\xf0\x9f"})
         model.pieces.push_back({text, 0, TokenKind::Normal});
-    return SentencePieceBpe(std::move(model));
+    return SentencePieceTokenizer(std::move(model));
 }
 
 std::string stream(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, Start start) {
@@ -43,7 +43,7 @@ std::vector<TokenId> byte_ids(std::string_view bytes) {
 }
 
 TEST(Detokenizer, DropsTheLeadingSpaceOfATextOnly) {
-    const SentencePieceBpe tokenizer = make(true);
+    const SentencePieceTokenizer tokenizer = make(true);
     EXPECT_EQ(stream(tokenizer, {SpaceA, SpaceA}, Start::OfText), "a a");
     EXPECT_EQ(stream(tokenizer, {Bos, SpaceA, SpaceA}, Start::OfText), "a a");
     EXPECT_EQ(stream(tokenizer, {SpaceA, SpaceA}, Start::Continued), " a a");
@@ -56,7 +56,7 @@ TEST(Detokenizer, DropsTheLeadingSpaceOfATextOnly) {
 }
 
 TEST(Detokenizer, NeverShowsHalfACharacter) {
-    const SentencePieceBpe tokenizer = make(true);
+    const SentencePieceTokenizer tokenizer = make(true);
     StreamingDetokenizer detokenizer(tokenizer, Start::Continued);
     EXPECT_EQ(detokenizer.push(SmileHalf), "x");
     EXPECT_EQ(detokenizer.push(FirstByte + 0x98), "");
@@ -66,7 +66,7 @@ TEST(Detokenizer, NeverShowsHalfACharacter) {
 }
 
 TEST(Detokenizer, BrokenBytesBecomeOneReplacementASubpart) {
-    const SentencePieceBpe tokenizer = make(true);
+    const SentencePieceTokenizer tokenizer = make(true);
     const auto shown = [&](std::string_view bytes) { return stream(tokenizer, byte_ids(bytes), Start::Continued); };
     const std::string r = "\ufffd";
     // The Unicode Standard, section 3.9, tables 3-8 to 3-11.
@@ -79,7 +79,7 @@ TEST(Detokenizer, BrokenBytesBecomeOneReplacementASubpart) {
 }
 
 TEST(Detokenizer, ShowsValidTextUnchangedHoweverItIsCut) {
-    const SentencePieceBpe tokenizer = make(true);
+    const SentencePieceTokenizer tokenizer = make(true);
     std::mt19937 random(3);
     for (int round = 0; round < 300; ++round) {
         std::string text;

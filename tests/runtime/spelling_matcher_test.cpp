@@ -7,7 +7,7 @@
 
 #include <random>
 
-#include "runtime/tokenizer/sentencepiece_bpe.h"
+#include "runtime/tokenizer/sentencepiece_tokenizer.h"
 
 namespace slipstream {
 namespace {
@@ -83,7 +83,7 @@ TEST(SpellingMatcher, ManySpellingsCostNoMoreThanAFew) {
     constexpr int n = 200'000;
     for (int i = 0; i < n; ++i) model.pieces.push_back({fmt::format("<|tag {:06}|>", i), 0.0F, TokenKind::UserDefined});
     for (int i = 0; i < n; ++i) model.pieces.push_back({fmt::format("<|end {:06}|>", i), 0.0F, TokenKind::Control});
-    const SentencePieceBpe tokenizer(std::move(model));
+    const SentencePieceTokenizer tokenizer(std::move(model));
     std::string text;
     std::vector<TokenId> expected;
     for (int i = 0; i < 20'000; ++i) {

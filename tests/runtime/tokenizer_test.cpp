@@ -127,8 +127,7 @@ TEST(Tokenizer, RefusesABrokenGgufVocabulary) {
 }
 
 TEST(Tokenizer, RefusesOtherKindsByName) {
-    const std::pair<std::string, std::string> kinds[] = {
-        {"gpt2", "byte-level BPE"}, {"t5", "unigram"}, {"bert", "WordPiece"}, {"plamo", "plamo"}};
+    const std::pair<std::string, std::string> kinds[] = {{"rwkv", "RWKV"}, {"bert", "WordPiece"}, {"plamo", "plamo"}};
     for (const auto& [model, name] : kinds) {
         GgufVocabulary vocabulary = small_gguf();
         vocabulary.model = model;
@@ -137,17 +136,45 @@ TEST(Tokenizer, RefusesOtherKindsByName) {
     }
     TokenizerSource source;
     source.vocab_json = "dir/vocab.json";
-    EXPECT_THAT(refusal(source), HasSubstr("byte-level BPE"));
-    source.vocab_json.clear();
-    source.tokenizer_json = "dir/tokenizer.json";
-    EXPECT_THAT(refusal(source), HasSubstr("dir/tokenizer.json"));
+    EXPECT_THAT(refusal(source), HasSubstr("no merges.txt"));
     EXPECT_THAT(refusal({}), HasSubstr("without a tokenizer"));
 }
 
-TEST_F(TokenizerFiles, RefusesTiktokenRanksByName) {
+TEST(Tokenizer, ReadsAGgufUnigramVocabulary) {
+    GgufVocabulary vocabulary = small_gguf();
+    vocabulary.model = "t5";
+    const auto tokenizer = make_tokenizer(gguf_source(vocabulary));
+    EXPECT_EQ(tokenizer->kind(), "SentencePiece unigram");
+    EXPECT_FALSE(tokenizer->adds_bos());  // the defaults of this kind
+    EXPECT_TRUE(tokenizer->adds_eos());
+    EXPECT_EQ(tokenizer->eos_id(), 2);
+    EXPECT_THAT(tokenizer->encode("  a   a ", SpecialTokens::AsText), ElementsAre(5, 5));
+    vocabulary.remove_extra_whitespaces = false;
+    EXPECT_THAT(make_tokenizer(gguf_source(vocabulary))->encode("a  a", SpecialTokens::AsText), ElementsAre(5, 3, 5));
+    vocabulary.precompiled_charsmap = "??";
+    EXPECT_THAT(refusal(gguf_source(vocabulary)), HasSubstr("rules"));
+}
+
+TEST(Tokenizer, PutsBosInFrontOfAPromptOnce) {
+    const auto tokenizer = make_tokenizer(gguf_source(small_gguf()));
+    EXPECT_THAT(tokenizer->encode_prompt("a", SpecialTokens::Parse), ElementsAre(1, 5));
+    EXPECT_THAT(tokenizer->encode_prompt("<s>a", SpecialTokens::Parse), ElementsAre(1, 5));
+    EXPECT_THAT(tokenizer->encode_prompt("", SpecialTokens::Parse), ElementsAre(1));
+    GgufVocabulary vocabulary = small_gguf();
+    vocabulary.add_bos = false;
+    EXPECT_THAT(make_tokenizer(gguf_source(vocabulary))->encode_prompt("a", SpecialTokens::AsText), ElementsAre(5));
+}
+
+TEST_F(TokenizerFiles, TakesTheJsonWhereThereAreBoth) {
+    TokenizerSource source = fairy_source();
+    source.tokenizer_json = write("tokenizer.json", "{}");
+    EXPECT_THAT(refusal(source), HasSubstr("tokenizer.json: there is no model"));
+}
+
+TEST_F(TokenizerFiles, TellsRanksFromAModel) {
     TokenizerSource source;
     source.sentencepiece_model = write("tokenizer.model", "IQ== 0\nIg== 1\nIw== 2\n");
-    EXPECT_THAT(refusal(source), HasSubstr("tiktoken"));
+    EXPECT_THAT(refusal(source), HasSubstr("tiktoken ranks for 3 tokens"));
     source.sentencepiece_model = write("other.model", "not a model at all\n");
     EXPECT_THAT(refusal(source), HasSubstr("other.model"));
     source.sentencepiece_model = folder_ / "absent.model";
@@ -180,39 +207,71 @@ TEST_F(TokenizerFiles, RefusesABrokenConfigurationOfAddedTokens) {
     EXPECT_EQ(message("{}"), "accepted");
     EXPECT_THAT(message("{"), HasSubstr("tokenizer_config.json"));
     EXPECT_THAT(message("[]"), HasSubstr("tokenizer_config.json"));
-    EXPECT_THAT(message(R"({"added_tokens_decoder": 3})"), HasSubstr("not an object"));
+    EXPECT_THAT(message(R"({"added_tokens_decoder": 3})"), HasSubstr("is no object"));
     EXPECT_THAT(message(R"({"added_tokens_decoder": {"x": {"content": "a"}}})"), HasSubstr("'x'"));
     EXPECT_THAT(message(R"({"added_tokens_decoder": {"999999999999": {"content": "a"}}})"), HasSubstr("999999999999"));
     EXPECT_THAT(message(R"({"added_tokens_decoder": {"4096": {"special": true}}})"), HasSubstr("content"));
     EXPECT_THAT(message(R"({"added_tokens_decoder": {"4096": {"content": ""}}})"), HasSubstr("empty"));
 }
 
+/// Texts of an .inp file against the ids of its .out file, and back; returns how many there were.
+int compare_with_vectors(const Tokenizer& tokenizer, const fs::path& stem) {
+    std::ifstream input(stem.string() + ".inp", std::ios::binary);
+    const std::string texts{std::istreambuf_iterator<char>(input), {}};
+    std::ifstream output(stem.string() + ".out");
+    const std::string separator = "\n__ggml_vocab_test__\n";
+    int n_texts = 0;
+    for (std::size_t begin = 0; begin < texts.size(); ++n_texts) {
+        const std::size_t end = std::min(texts.find(separator, begin), texts.size());
+        const std::string text = texts.substr(begin, end - begin);
+        begin = end + separator.size();
+        std::string line;
+        EXPECT_TRUE(std::getline(output, line)) << stem;
+        std::istringstream ids(line);
+        const std::vector<TokenId> expected{std::istream_iterator<TokenId>(ids), {}};
+        EXPECT_EQ(tokenizer.encode(text, SpecialTokens::AsText), expected) << stem << ": " << text;
+        EXPECT_EQ(tokenizer.decode(expected), text) << stem;
+    }
+    return n_texts;
+}
+
 TEST(Tokenizer, GivesThePublishedIdsOfGgufVocabularies) {
-    for (const std::string name : {"llama-spm", "phi-3"}) {
+    for (const std::string name : {"llama-spm", "phi-3", "gpt-2"}) {
         const fs::path gguf = kShared / "tokenizers" / ("ggml-vocab-" + name + ".gguf");
         if (!fs::exists(gguf)) GTEST_SKIP() << gguf << " is not there";
         const auto tokenizer = make_tokenizer(gguf_source(read_gguf_vocabulary(gguf)));
-        EXPECT_TRUE(tokenizer->adds_bos());
-        std::ifstream input(gguf.string() + ".inp", std::ios::binary);
-        const std::string texts{std::istreambuf_iterator<char>(input), {}};
-        std::ifstream output(gguf.string() + ".out");
-        const std::string separator = "\n__ggml_vocab_test__\n";
-        int n_texts = 0;
-        for (std::size_t begin = 0; begin < texts.size(); ++n_texts) {
-            const std::size_t end = std::min(texts.find(separator, begin), texts.size());
-            const std::string text = texts.substr(begin, end - begin);
-            begin = end + separator.size();
-            std::string line;
-            ASSERT_TRUE(std::getline(output, line)) << name;
-            std::istringstream ids(line);
-            const std::vector<TokenId> expected{std::istream_iterator<TokenId>(ids), {}};
-            EXPECT_EQ(tokenizer->encode(text, SpecialTokens::AsText), expected) << name << ": " << text;
-        }
-        EXPECT_EQ(n_texts, 46) << name;
+        EXPECT_EQ(tokenizer->adds_bos(), name != "gpt-2");
+        EXPECT_EQ(compare_with_vectors(*tokenizer, gguf), 46) << name;
         if (name == "phi-3") {
             EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(32000, 32007));
         }
     }
+}
+
+TEST(Tokenizer, GivesThePublishedIdsOfByteLevelDirectories) {
+    const fs::path folder = kShared / "tokenizers";
+    if (!fs::exists(folder / "qwen2")) GTEST_SKIP() << folder << " is not there";
+    TokenizerSource llama3;
+    llama3.sentencepiece_model = folder / "llama3/tokenizer.model";
+    const auto ranks = make_tokenizer(llama3);
+    EXPECT_EQ(compare_with_vectors(*ranks, folder / "ggml-vocab-llama-bpe.gguf"), 46);
+    EXPECT_EQ(ranks->vocab_size(), 128256);
+    EXPECT_EQ(ranks->bos_id(), 128000);
+    EXPECT_TRUE(ranks->adds_bos());
+    EXPECT_THAT(ranks->end_tokens(), ElementsAre(128001, 128008, 128009));
+    EXPECT_THAT(ranks->encode("<|start_header_id|>", SpecialTokens::Parse), ElementsAre(128006));
+    EXPECT_EQ(ranks->piece(128255), "<|reserved_special_token_247|>");
+    TokenizerSource qwen2;
+    qwen2.vocab_json = folder / "qwen2/vocab.json";
+    qwen2.merges_txt = folder / "qwen2/merges.txt";
+    qwen2.tokenizer_config_json = folder / "qwen2/tokenizer_config.json";
+    const auto words = make_tokenizer(qwen2);
+    EXPECT_EQ(compare_with_vectors(*words, folder / "ggml-vocab-qwen2.gguf"), 46);
+    EXPECT_FALSE(words->adds_bos());
+    EXPECT_EQ(words->eos_id(), 151645);
+    EXPECT_THAT(words->end_tokens(), ElementsAre(151643, 151645));
+    EXPECT_EQ(words->piece(279), "\u0120the");
+    EXPECT_EQ(words->token_bytes(279), " the");
 }
 
 }  // namespace

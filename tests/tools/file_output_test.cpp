@@ -20,6 +20,29 @@ std::ptrdiff_t n_files(const fs::path& folder) {
     return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
 }
 
+TEST(TextOutput, ResumesBehindTheTextThatIsThere) {
+    const TemporaryFolder folder;
+    const std::string text = "It was a dark and stormy night";
+    const auto resumed = [&](const std::string& before, std::string_view missing) {
+        const fs::path path = folder.write("out", before);
+        TextOutput output(path);
+        EXPECT_EQ(output.resume(text), missing) << before;
+        EXPECT_EQ(read_bytes(path), text.substr(0, text.size() - missing.size()));
+        output.write(missing);
+        EXPECT_EQ(output.bytes(), text.size());
+        EXPECT_EQ(output.last_byte(), 't');
+        output.write("; the rain");
+        EXPECT_EQ(read_bytes(path), text + "; the rain");
+    };
+    resumed("", text);
+    resumed(text, "");
+    resumed(text + " fell in torrents", "");
+    resumed("It was", " a dark and stormy night");
+    resumed("It was the best of times, it was the worst", "a dark and stormy night");
+    resumed("Call me Ishmael.", text);
+    EXPECT_EQ(TextOutput("/dev/null").resume(text), text);
+}
+
 TEST(WholeFile, AppearsOnlyWhenComplete) {
     const TemporaryFolder folder;
     const fs::path path = folder.write("out", "old");

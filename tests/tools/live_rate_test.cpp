@@ -111,5 +111,31 @@ TEST(LiveRate, HasNoColourWhereNoneIsWanted) {
     EXPECT_THAT(plain, Not(HasSubstr("\x1b[2m")));
 }
 
+TEST(LiveRate, TellsTheTimeThatIsLeft) {
+    EXPECT_EQ(time_left_text(0.2), "0 s left");
+    EXPECT_EQ(time_left_text(89.4), "89 s left");
+    EXPECT_EQ(time_left_text(89.6), "2 min left");
+    EXPECT_EQ(time_left_text(5369), "89 min left");
+    EXPECT_EQ(time_left_text(7500), "2 h 05 min left");
+    EXPECT_EQ(time_left_text(1e300), time_left_text(1e9));
+    Terminal terminal(120);
+    {
+        const StderrOn stderr_on(terminal.program_end());
+        Console console(Verbosity::Normal, ColorUse::Never, std::nullopt);
+        LiveRate rate(console, RatePlace::OwnLine);
+        rate.expect(1002);
+        rate.show(2);
+        ProgressBar bar(console, "reading");
+        bar.update(0, 100, "0 of 100");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1050));
+        rate.show(502);
+        bar.update(50, 100, "50 of 100");
+        rate.show(1002);
+    }
+    terminal.take_all();
+    EXPECT_THAT(terminal.bytes(), HasSubstr("tokens/s, 1 s left"));
+    EXPECT_THAT(terminal.bytes(), HasSubstr("50 of 100, 1 s left"));
+}
+
 }  // namespace
 }  // namespace slipstream::tools

@@ -1,0 +1,37 @@
+#include "kernels/cpu/event.h"
+
+namespace slipstream::cpu {
+
+void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
+    if (!failure.empty()) {
+        const std::scoped_lock lock(mutex_);
+        if (!failures_.empty() && failures_.back().last + 1 == use && failures_.back().failure == failure) {
+            failures_.back().last = use;
+        } else {
+            failures_.push_back({use, use, failure});
+        }
+        has_failures_.store(true, std::memory_order_relaxed);
+    }
+    completed_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    completed_.store(use, std::memory_order_release);  // publishes what stands above
+    completed_.notify_all();
+}
+
+void CpuEvent::block_until(std::uint64_t use) const {
+    for (std::uint64_t done = completed(); done < use; done = completed())
+        completed_.wait(done, std::memory_order_acquire);
+}
+
+CpuEvent::Clock::time_point CpuEvent::completed_at() const {
+    return Clock::time_point(Clock::duration(completed_at_.load(std::memory_order_relaxed)));
+}
+
+std::string CpuEvent::failure_of(std::uint64_t use) const {
+    if (!has_failures_.load(std::memory_order_relaxed)) return {};
+    const std::scoped_lock lock(mutex_);
+    for (const FailedUses& failed : failures_)
+        if (failed.first <= use && use <= failed.last) return failed.failure;
+    return {};
+}
+
+}  // namespace slipstream::cpu

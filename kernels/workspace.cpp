@@ -1,0 +1,30 @@
+#include "kernels/workspace.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op_table.h"
+
+namespace slipstream {
+
+namespace {
+
+void check_shapes(const WorkspaceShapes& shapes) {
+    CHECK(shapes.n_tokens >= 0 && shapes.max_cols >= 0, "workspace for {} tokens, {} columns", shapes.n_tokens,
+          shapes.max_cols);
+    CHECK(shapes.kv.n_kv_heads == 0 ||
+              (shapes.kv.head_dim > 0 && shapes.n_q_heads > 0 && shapes.n_q_heads % shapes.kv.n_kv_heads == 0),
+          "workspace for {} heads over {} of {}", shapes.n_q_heads, shapes.kv.n_kv_heads, shapes.kv.head_dim);
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(Device& device, const WorkspaceShapes& shapes) {
+    check_shapes(shapes);
+    return device.ops().workspace_bytes(device, shapes);
+}
+
+void reserve_workspace(Device& device, const WorkspaceShapes& shapes) {
+    check_shapes(shapes);
+    device.ops().reserve_workspace(device, shapes);
+}
+
+}  // namespace slipstream

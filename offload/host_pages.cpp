@@ -1,0 +1,138 @@
+#include "offload/host_pages.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "kernels/base/checked_math.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::size_t kHugePageBytes = 2U << 20;
+constexpr std::size_t kHugeFromBytes = 2 * kHugePageBytes;  // smaller blocks gain nothing
+// Pages are touched piece by piece, so that the time of each tells whether huge ones still come quickly. Measured on a
+// busy virtual machine, CPU time for 32 MiB: 4 ms in huge pages, 9 ms in small ones, 60 to 100 ms in huge ones once
+// free memory is fragmented, which happens in the middle of a large block as well as before it.
+constexpr std::size_t kPieceBytes = 16 * kHugePageBytes;
+constexpr double kMaxSecondsAByte = 13e-3 / static_cast<double>(kPieceBytes);
+
+// CPU time of this thread, the system's share included: other programs do not count.
+double thread_seconds() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void touch(std::byte* data, std::size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    if (::madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
+#endif
+    for (std::size_t at = 0; at < bytes; at += HostPages::kPageBytes) {
+        volatile std::byte* page = data + at;
+        *page = *page;
+    }
+}
+
+// Maps `bytes` (whole pages) at a multiple of `alignment`: more is mapped, and both ends are given back.
+std::byte* map_aligned(std::size_t bytes, std::size_t alignment, int extra_flags) {
+    const std::size_t slack = alignment - HostPages::kPageBytes;
+    const auto with_slack = checked_add(bytes, slack);
+    if (!with_slack) return nullptr;
+    void* mapped =
+        ::mmap(nullptr, *with_slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | extra_flags, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    auto* data = static_cast<std::byte*>(mapped);
+    const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+    const std::size_t before = round_up(address, std::uintptr_t{alignment}) - address;
+    if (before > 0) ::munmap(data, before);
+    if (slack > before) ::munmap(data + before + bytes, slack - before);
+    return data + before;
+}
+
+std::string lock_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "unknown";
+    if (limit.rlim_cur == RLIM_INFINITY) return "none";
+    return fmt::format("{} bytes", limit.rlim_cur);
+}
+
+}  // namespace
+
+HostPages::HostPages(PageLock wanted) : wanted_(wanted) {
+    rlimit limit{};
+    if (wanted == PageLock::Locked && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        ::setrlimit(RLIMIT_MEMLOCK, &limit);  // where this fails, the lock itself will tell
+    }
+}
+
+std::byte* HostPages::map(std::size_t bytes) {
+    if (!checked_add(bytes, kPageBytes)) return nullptr;
+    // Claimed at once: so the system can refuse what it will never be able to serve, instead of killing on touch.
+    return map_aligned(round_up(bytes, kPageBytes), bytes >= kHugeFromBytes ? kHugePageBytes : kPageBytes, 0);
+}
+
+std::byte* HostPages::reserve(std::size_t bytes, std::size_t alignment) {
+    std::byte* data = map_aligned(bytes, alignment, MAP_NORESERVE);
+    // Touched by the page, here and there: a huge page would take 2 MiB for each.
+    if (data != nullptr) ::madvise(data, bytes, MADV_NOHUGEPAGE);
+    return data;
+}
+
+void HostPages::unmap(std::byte* data, std::size_t bytes) noexcept {
+    ::munmap(data, round_up(bytes, kPageBytes));
+}
+
+void HostPages::drop(std::byte* data, std::size_t bytes) noexcept {
+    ::munlock(data, bytes);  // pages that are locked cannot be given back
+    ::madvise(data, bytes, MADV_DONTNEED);
+}
+
+void HostPages::touch_all(std::byte* data, std::size_t bytes) {
+    if (bytes < kHugeFromBytes) return touch(data, bytes);
+    for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
+        const std::size_t piece = std::min(kPieceBytes, bytes - at);
+        const bool huge = huge_pages_come_quickly_;
+        // A mapping is made of small pages unless advised, or of huge ones where the system is set so.
+        ::madvise(data + at, piece, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+        const double began = thread_seconds();
+        touch(data + at, piece);
+        if (huge && thread_seconds() - began > kMaxSecondsAByte * static_cast<double>(piece))
+            huge_pages_come_quickly_ = false;
+    }
+}
+
+PageLock HostPages::prepare(std::byte* data, std::size_t bytes) {
+    bytes = round_up(bytes, kPageBytes);
+    touch_all(data, bytes);  // before the lock, which can be refused, and does nothing under a sanitizer
+    if (wanted_ == PageLock::Pageable) return PageLock::Pageable;
+    if (::mlock(data, bytes) == 0) return PageLock::Locked;
+    remember_refusal(bytes, errno);
+    ::munlock(data, bytes);  // it may have locked a part
+    return PageLock::Pageable;
+}
+
+void HostPages::remember_refusal(std::size_t bytes, int reason) {
+    const std::scoped_lock lock(mutex_);
+    if (refused_) return;
+    refusal_ = fmt::format(
+        "host memory is pageable and copies from it are slower: the system did not lock {} more bytes ({}; limit of "
+        "locked memory: {}); raise it by `ulimit -l unlimited` or a memlock line in /etc/security/limits.conf",
+        bytes, std::strerror(reason), lock_limit());
+    refused_ = true;
+}
+
+const std::string& HostPages::refusal() const {
+    static const std::string kNone;
+    return refused_ ? refusal_ : kNone;
+}
+
+}  // namespace slipstream

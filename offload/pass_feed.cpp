@@ -1,0 +1,109 @@
+#include "offload/pass_feed.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
+
+namespace slipstream {
+
+PassFeed::PassFeed(TransferRing& ring, ProgramSource& source, std::int64_t max_items)
+    : ring_(&ring), source_(&source), max_items_(max_items) {
+    CHECK(max_items >= 0, "programs of {} blocks", max_items);
+    current_.reserve(static_cast<std::size_t>(max_items));
+    next_.reserve(static_cast<std::size_t>(max_items));
+}
+
+void PassFeed::ask_for_next() {
+    source_->next_program(next_);
+    CHECK(std::ssize(next_) <= max_items_, "a program of {} blocks, where at most {} were announced", next_.size(),
+          max_items_);
+    next_is_frozen_ = true;
+    next_fits_ = std::all_of(next_.begin(), next_.end(),
+                             [this](const TransferItem& item) { return item.bytes <= ring_->region_bytes(); });
+    n_next_copied_ = 0;
+}
+
+void PassFeed::begin_pass(Stream& /*compute*/) {
+    CHECK(!running_, "a pass begins before the last one has ended");
+    if (!next_is_frozen_) ask_for_next();
+    if (!next_fits_) {
+        next_is_frozen_ = false;
+        const auto largest = std::max_element(next_.begin(), next_.end(),
+                                              [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+        throw OutOfBudget(
+            fmt::format("a block of {} bytes must be copied to the device, whose transfer ring holds {}; give the "
+                        "device more memory",
+                        largest->bytes, ring_->region_bytes()));
+    }
+    std::swap(current_, next_);
+    first_number_ = ring_->next_number() - n_next_copied_;
+    n_copied_ = std::exchange(n_next_copied_, 0);
+    n_released_ = 0;
+    next_is_frozen_ = false;
+    running_ = true;
+    copy_ahead();
+}
+
+void PassFeed::copy_ahead() {
+    for (; n_copied_ < std::ssize(current_); ++n_copied_) {
+        const TransferItem& item = current_[static_cast<std::size_t>(n_copied_)];
+        if (!ring_->has_room(item.bytes)) return;
+        ring_->push(item);
+    }
+    if (!next_is_frozen_) {
+        if (!ring_->has_room(current_.empty() ? 1 : current_.front().bytes)) return;
+        ask_for_next();
+    }
+    if (!next_fits_) return;
+    for (; n_next_copied_ < std::ssize(next_); ++n_next_copied_) {
+        const TransferItem& item = next_[static_cast<std::size_t>(n_next_copied_)];
+        if (!ring_->has_room(item.bytes)) return;
+        ring_->push(item);
+    }
+}
+
+const std::byte* PassFeed::acquire(std::int64_t index, Stream& compute) {
+    CHECK(running_ && index >= n_released_ && index < n_copied_, "block {} of a pass of {}: {} are released, {} copied",
+          index, n_items(), n_released_, n_copied_);
+    try {
+        return ring_->acquire(first_number_ + index, compute);
+    } catch (...) {
+        failure_told_ = true;
+        throw;
+    }
+}
+
+void PassFeed::release(std::int64_t index, Stream& compute) {
+    CHECK(running_ && index == n_released_ && index < n_copied_,
+          "release of block {} of a pass of {}: {} are released, {} copied", index, n_items(), n_released_, n_copied_);
+    ring_->release(first_number_ + index, compute);
+    ++n_released_;
+    copy_ahead();
+}
+
+void PassFeed::end_pass() {
+    CHECK(running_ && n_released_ == n_items(), "a pass of {} blocks ends with {} released", n_items(), n_released_);
+    running_ = false;
+}
+
+void PassFeed::rewind(Stream& compute) {
+    running_ = false;
+    next_is_frozen_ = false;
+    const bool told = std::exchange(failure_told_, false);
+    try {
+        ring_->drop_all(compute);
+    } catch (...) {
+        if (!told) throw;
+    }
+}
+
+std::int64_t PassFeed::n_items() const {
+    return running_ ? std::ssize(current_) : 0;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,84 @@
+// Page-locked host memory under a budget: where weights and KV live that do not fit on a device. Copies from here run
+// at the link's full speed and behind the back of the compute stream; from pageable memory they do neither on a card.
+//
+// Blocks of a MiB and more are mappings of their own: no waste beyond a page, huge pages, and the memory goes back with
+// the block. Smaller ones share a range that mimalloc suballocates (small_heap.h): a page each would be dear there.
+//
+// Locking can be refused (RLIMIT_MEMLOCK, little memory). Then the memory is pageable, everything works slower, and
+// lock_refusal() says what was asked, what was allowed and what to do: the caller tells the user.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "offload/host_pages.h"
+
+namespace slipstream {
+
+class PinnedArena;
+
+/// Owns bytes of an arena, which must outlive it. Move-only. 64-byte aligned; contents start undefined. May be dropped
+/// by any thread.
+class HostBlock {
+public:
+    HostBlock() = default;
+    HostBlock(HostBlock&& other) noexcept;
+    HostBlock& operator=(HostBlock&& other) noexcept;
+    ~HostBlock();
+    [[nodiscard]] std::byte* data() const { return data_; }
+    [[nodiscard]] std::size_t size_bytes() const { return bytes_; }
+    [[nodiscard]] PageLock page_lock() const { return page_lock_; }
+
+private:
+    friend class PinnedArena;
+    HostBlock(PinnedArena* arena, std::byte* data, std::size_t bytes, PageLock page_lock)
+        : arena_(arena), data_(data), bytes_(bytes), page_lock_(page_lock) {}
+    PinnedArena* arena_ = nullptr;
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    PageLock page_lock_ = PageLock::Pageable;
+};
+
+struct PinnedArenaOptions {
+    std::size_t limit_bytes = 0;            // most that all blocks together may take
+    PageLock page_lock = PageLock::Locked;  // what is wanted
+};
+
+class PinnedArena {
+public:
+    /// Blocks from here on are mappings of their own.
+    static constexpr std::size_t kMapFromBytes = 1U << 20;
+
+    /// Takes no memory yet. Where locked memory is wanted the process's soft limit of it is raised to the hard one.
+    explicit PinnedArena(const PinnedArenaOptions& options);
+    /// All blocks must be gone (CHECK).
+    ~PinnedArena();
+    PinnedArena(const PinnedArena&) = delete;
+    PinnedArena& operator=(const PinnedArena&) = delete;
+
+    /// A block of `bytes`, in memory that is there (touched) and locked where that is allowed. Throws OutOfBudget,
+    /// which names `what`, the bytes asked, the bytes left of the limit, and the remedy (--host-memory); also where the
+    /// system itself has no more. Callable from several threads, which then touch their pages at the same time.
+    [[nodiscard]] HostBlock allocate(std::size_t bytes, std::string_view what);
+
+    /// All counts are of bytes as callers asked for them. Not counted: up to a page for each block of kMapFromBytes or
+    /// more, and what mimalloc rounds smaller ones up by (an eighth at most, as a rule) with its own bookkeeping, 64
+    /// KiB for each 32 MiB. Small blocks' pages stay with the arena once they were used.
+    [[nodiscard]] std::size_t limit_bytes() const;
+    [[nodiscard]] std::size_t used_bytes() const;
+    [[nodiscard]] std::size_t peak_bytes() const;
+    /// Of used_bytes(), in locked pages.
+    [[nodiscard]] std::size_t locked_bytes() const;
+    /// One line where memory that was to be locked is pageable; empty otherwise.
+    [[nodiscard]] const std::string& lock_refusal() const;
+
+private:
+    friend class HostBlock;
+    void give_back(const HostBlock& block) noexcept;
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace slipstream

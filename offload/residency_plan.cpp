@@ -1,0 +1,314 @@
+// How a plan is found. Each way to spend the budget that the design names is tried: weights resident and KV streamed,
+// KV resident and weights streamed, both streamed; with the ring that is wanted, and where that would take much of the
+// budget with smaller ones too. What is left over goes to resident units, spread by error diffusion: walking through
+// the program, an item gets as many units as bring the sum nearest to its share of the bytes seen so far. Each plan is
+// played through with the context full and half full, since KV that is not there yet costs nothing and saves nothing;
+// the shortest mean wins, and where two are nearly as good, the earlier in that order.
+#include "offload/residency_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/base/checked_math.h"
+#include "kernels/base/error.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kSlotAlignBytes = 64;
+constexpr std::size_t kRingItems = 4;        // of the largest size, in a ring that is not short of memory
+constexpr std::size_t kModestRingShare = 8;  // a ring of 1/8 of what is free, and of what streams, is not questioned
+// By what a later candidate must be shorter.
+constexpr double kBetterRing = 0.995;
+constexpr double kBetterSpending = 0.97;
+
+/// One way to spend the budget.
+struct Spending {
+    bool weights_stream = false;
+    bool kv_streams = false;
+};
+constexpr std::array kSpendings{Spending{false, true}, Spending{true, false}, Spending{true, true}};
+
+bool streams(const Spending& spending, const PlanItem& item) {
+    return item.tag == PlanTag::Kv ? spending.kv_streams : spending.weights_stream;
+}
+
+std::size_t sum(std::size_t a, std::size_t b) {
+    const std::optional<std::size_t> total = checked_add(a, b);
+    CHECK(total && *total < kNoLimit, "{} and {} bytes", a, b);
+    return *total;
+}
+
+// What the ring holds of an item at least, and at most, in one piece.
+std::size_t smallest_slot(const PlanItem& item) {
+    return round_up(std::min(item.bytes, item.unit_bytes), kSlotAlignBytes);
+}
+std::size_t largest_slot(const PlanItem& item) {
+    return round_up(std::min(item.bytes, std::max(item.transfer_bytes, item.unit_bytes)), kSlotAlignBytes);
+}
+
+/// What a spending takes of a device before a unit is resident by choice.
+struct Needs {
+    std::size_t base_bytes = 0;  // fixed, for streaming, and what has to be resident
+    std::size_t least_ring_bytes = 0;
+    std::size_t largest_slot_bytes = 0;
+    std::size_t choice_bytes = 0;  // of items that may stream
+};
+
+Needs needs_of(const PlanRequest& request, const Spending& spending) {
+    Needs needs{.base_bytes = sum(request.fixed_bytes, request.streaming_bytes)};
+    if (spending.kv_streams) needs.base_bytes = sum(needs.base_bytes, request.kv_streaming_bytes);
+    std::size_t smallest = 0;
+    for (const PlanItem& item : request.program) {
+        if (streams(spending, item)) {
+            smallest = std::max(smallest, smallest_slot(item));
+            needs.largest_slot_bytes = std::max(needs.largest_slot_bytes, largest_slot(item));
+            needs.choice_bytes = sum(needs.choice_bytes, item.bytes);
+        } else {
+            needs.base_bytes = sum(needs.base_bytes, item.bytes);
+        }
+    }
+    // With room for one block only, link and device would take turns.
+    needs.least_ring_bytes = std::max(request.least_ring_bytes, 2 * smallest);
+    return needs;
+}
+
+std::size_t bytes_of(const PlanRequest& request, std::optional<PlanTag> tag) {
+    std::size_t bytes = 0;
+    for (const PlanItem& item : request.program)
+        if (!tag || item.tag == *tag) bytes = sum(bytes, item.bytes);
+    return bytes;
+}
+
+/// Residents of a program, unit by unit.
+class Residents {
+public:
+    explicit Residents(const std::vector<PlanItem>& program) : program_(program), bytes_(program.size(), 0) {}
+
+    void take_all(PlanTag tag) {
+        for (std::size_t i = 0; i < program_.size(); ++i)
+            if (program_[i].tag == tag) bytes_[i] = program_[i].bytes;
+    }
+
+    /// Units of items of `tag` for at most `room` bytes, evenly; returns what is left of it.
+    std::size_t spread(PlanTag tag, std::size_t room) {
+        std::size_t total = 0;
+        for (const PlanItem& item : program_)
+            if (serves(item, tag)) total += item.bytes;
+        if (total == 0) return room;
+        const double share = std::min(1.0, static_cast<double>(room) / static_cast<double>(total));
+        double due = 0.0;  // by the share, not given yet
+        for (std::size_t i = 0; i < program_.size(); ++i) {
+            const PlanItem& item = program_[i];
+            if (!serves(item, tag)) continue;
+            due += share * static_cast<double>(item.bytes);
+            const std::size_t nearest = std::min(units_near(item, due), item.bytes);
+            bytes_[i] = nearest <= room ? nearest : std::min(room / item.unit_bytes * item.unit_bytes, item.bytes);
+            due -= static_cast<double>(bytes_[i]);
+            room -= bytes_[i];
+        }
+        return use_up(tag, room);
+    }
+
+    [[nodiscard]] std::vector<std::size_t> bytes() && { return std::move(bytes_); }
+
+private:
+    // Where a pass reads the end only, a resident beginning saves nothing.
+    static bool serves(const PlanItem& item, PlanTag tag) {
+        return item.tag == tag && item.bytes > 0 && (item.read_bytes == 0 || item.read_bytes >= item.bytes);
+    }
+    static std::size_t units_near(const PlanItem& item, double bytes) {
+        const double units = std::floor(bytes / static_cast<double>(item.unit_bytes) + 0.5);
+        return units <= 0.0 ? 0 : static_cast<std::size_t>(units) * item.unit_bytes;
+    }
+
+    // One unit after the other, the largest that still fits.
+    std::size_t use_up(PlanTag tag, std::size_t room) {
+        while (true) {
+            std::size_t best = program_.size();
+            std::size_t best_bytes = 0;
+            for (std::size_t i = 0; i < program_.size(); ++i) {
+                const PlanItem& item = program_[i];
+                if (!serves(item, tag)) continue;
+                const std::size_t next = std::min(item.unit_bytes, item.bytes - bytes_[i]);
+                if (next <= best_bytes || next > room) continue;
+                best = i;
+                best_bytes = next;
+            }
+            if (best == program_.size()) return room;
+            bytes_[best] += best_bytes;
+            room -= best_bytes;
+        }
+    }
+
+    const std::vector<PlanItem>& program_;
+    std::vector<std::size_t> bytes_;
+};
+
+std::size_t read_of(const PlanItem& item) {
+    return item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
+}
+
+/// The plan that these residents and this ring make.
+ResidencyPlan evaluated(const PlanRequest& request, std::vector<std::size_t> resident_bytes, std::size_t ring_bytes) {
+    ResidencyPlan plan;
+    for (std::size_t i = 0; i < request.program.size(); ++i) {
+        const PlanItem& item = request.program[i];
+        const std::size_t streamed = std::min(item.bytes - resident_bytes[i], read_of(item));
+        (item.tag == PlanTag::Kv ? plan.resident_kv_bytes : plan.resident_weights_bytes) += resident_bytes[i];
+        (item.tag == PlanTag::Kv ? plan.streamed_kv_bytes : plan.streamed_weights_bytes) += streamed;
+    }
+    const bool weights = plan.streamed_weights_bytes > 0;
+    const bool kv = plan.streamed_kv_bytes > 0;
+    plan.regime = weights ? kv ? Regime::BothStream : Regime::WeightsStream : kv ? Regime::KvStreams : Regime::AllFits;
+    plan.ring_bytes = weights || kv ? ring_bytes : 0;
+    plan.device_bytes = request.fixed_bytes + plan.resident_weights_bytes + plan.resident_kv_bytes + plan.ring_bytes +
+                        (weights || kv ? request.streaming_bytes : 0) + (kv ? request.kv_streaming_bytes : 0);
+    CHECK(plan.device_bytes <= request.budget_bytes, "a plan of {} bytes for {}", plan.device_bytes,
+          request.budget_bytes);
+    const SimulatedPass pass = simulate_passes(request, resident_bytes, plan.ring_bytes);
+    plan.pass_seconds = pass.seconds;
+    plan.link_busy_fraction = pass.link_busy_fraction;
+    plan.resident_bytes = std::move(resident_bytes);
+    return plan;
+}
+
+/// Ring sizes to try in `room` bytes (at least the least), the one that is wanted first.
+std::vector<std::size_t> ring_sizes(const PlanRequest& request, const Needs& needs, std::size_t room) {
+    if (request.ring_bytes > 0) return {request.ring_bytes};
+    const double behind = request.link_bytes_per_second * request.fixed_seconds;
+    const std::size_t hidden = behind < static_cast<double>(room) ? static_cast<std::size_t>(behind) : room;
+    const std::size_t several = std::max(needs.least_ring_bytes, kRingItems * needs.largest_slot_bytes);
+    std::vector<std::size_t> sizes{std::min(std::max(several, round_up(hidden, kSlotAlignBytes)), room)};
+    // A ring takes the place of residents: where little more than it streams, a smaller one may do.
+    const std::size_t streamed = needs.choice_bytes - std::min(needs.choice_bytes, room);
+    if (sizes.back() <= room / kModestRingShare && sizes.back() <= streamed / kModestRingShare) return sizes;
+    if (several < sizes.back()) sizes.push_back(several);
+    while (sizes.back() > needs.least_ring_bytes)
+        sizes.push_back(std::max(needs.least_ring_bytes, round_up(sizes.back() / 2, kSlotAlignBytes)));
+    return sizes;
+}
+
+/// The same program with half the text.
+PlanRequest half_full(const PlanRequest& request) {
+    PlanRequest half = request;
+    for (PlanItem& item : half.program) {
+        if (item.tag != PlanTag::Kv || item.bytes == 0) continue;
+        const std::size_t bytes = std::min(item.bytes, round_up(ceil_div(item.bytes, std::size_t{2}), item.unit_bytes));
+        const double share = static_cast<double>(std::min(bytes, read_of(item))) / static_cast<double>(read_of(item));
+        item.bytes = bytes;
+        item.compute_seconds *= share;
+        item.host_bytes *= share;
+    }
+    return half;
+}
+
+/// A plan and the time that it is judged by.
+struct Candidate {
+    ResidencyPlan plan;
+    double seconds = 0.0;
+};
+
+/// The best that one spending gives; nothing where the budget does not hold it.
+std::optional<Candidate> best_of(const PlanRequest& request, const PlanRequest& half, const Spending& spending) {
+    const Needs needs = needs_of(request, spending);
+    if (needs.largest_slot_bytes == 0 || needs.base_bytes >= request.budget_bytes) return std::nullopt;
+    const std::size_t room = request.budget_bytes - needs.base_bytes;
+    if (needs.least_ring_bytes > room) return std::nullopt;
+    std::optional<Candidate> best;
+    for (const std::size_t ring_bytes : ring_sizes(request, needs, room)) {
+        if (ring_bytes > room || ring_bytes < needs.least_ring_bytes) continue;
+        Residents residents(request.program);
+        std::size_t left = room - ring_bytes;
+        if (!spending.weights_stream) residents.take_all(PlanTag::Weights);
+        if (!spending.kv_streams) residents.take_all(PlanTag::Kv);
+        // Weights first where both stream: they are read whole every pass, KV only as far as the text goes.
+        if (spending.weights_stream) left = residents.spread(PlanTag::Weights, left);
+        if (spending.kv_streams) residents.spread(PlanTag::Kv, left);
+        Candidate candidate{.plan = evaluated(request, std::move(residents).bytes(), ring_bytes)};
+        const SimulatedPass early = simulate_passes(half, candidate.plan.resident_bytes, candidate.plan.ring_bytes);
+        candidate.seconds = 0.5 * (candidate.plan.pass_seconds + early.seconds);
+        if (!best || candidate.seconds < kBetterRing * best->seconds) best = std::move(candidate);
+    }
+    return best;
+}
+
+std::string megabytes(std::size_t bytes) {
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+std::size_t ring_needed(const PlanRequest& request, const Needs& needs) {
+    return request.ring_bytes > 0 ? request.ring_bytes : needs.least_ring_bytes;
+}
+
+[[noreturn]] void refuse(const PlanRequest& request) {
+    const Needs needs = needs_of(request, kSpendings.back());
+    if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes)
+        throw OutOfBudget(fmt::format(
+            "a ring of {} is too small: what must be in it at once takes {}; give --ring {} or more, or leave it out",
+            megabytes(request.ring_bytes), megabytes(needs.least_ring_bytes), needs.least_ring_bytes));
+    const std::size_t least = least_budget_bytes(request);
+    throw OutOfBudget(fmt::format(
+        "a device budget of {} is too small: {} are taken whatever streams, {} by streaming and {} by its ring; it "
+        "takes {} at least: give --device-memory {} or more, or a shorter --ctx, fewer nodes a pass, a smaller model",
+        megabytes(request.budget_bytes), megabytes(request.fixed_bytes),
+        megabytes(needs.base_bytes - request.fixed_bytes), megabytes(ring_needed(request, needs)), megabytes(least),
+        least));
+}
+
+void check_request(const PlanRequest& request) {
+    for (const PlanItem& item : request.program)
+        CHECK(item.bytes == 0 || (item.unit_bytes > 0 && item.transfer_bytes > 0),
+              "an item of {} bytes in units of {} and copies of {}", item.bytes, item.unit_bytes, item.transfer_bytes);
+}
+
+}  // namespace
+
+std::string_view regime_name(Regime regime) {
+    static constexpr std::array<std::string_view, 4> kNames{"all fits", "KV streams", "weights stream",
+                                                            "weights and KV stream"};
+    return kNames[static_cast<std::size_t>(regime)];
+}
+
+std::size_t least_budget_bytes(const PlanRequest& request) {
+    check_request(request);
+    std::size_t least = sum(request.fixed_bytes, bytes_of(request, std::nullopt));
+    for (const Spending& spending : kSpendings) {
+        const Needs needs = needs_of(request, spending);
+        if (needs.largest_slot_bytes == 0) continue;  // nothing to stream this way
+        if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes) continue;
+        least = std::min(least, sum(needs.base_bytes, ring_needed(request, needs)));
+    }
+    return least;
+}
+
+ResidencyPlan plan_residency(const PlanRequest& request) {
+    check_request(request);
+    if (sum(request.fixed_bytes, bytes_of(request, std::nullopt)) <= request.budget_bytes) {
+        Residents residents(request.program);
+        residents.take_all(PlanTag::Weights);
+        residents.take_all(PlanTag::Kv);
+        return evaluated(request, std::move(residents).bytes(), 0);
+    }
+    CHECK(request.link_bytes_per_second > 0.0, "streaming over a link of {} bytes a second",
+          request.link_bytes_per_second);
+    const PlanRequest half = half_full(request);
+    std::optional<Candidate> best;
+    for (const Spending& spending : kSpendings) {
+        std::optional<Candidate> candidate = best_of(request, half, spending);
+        if (candidate && (!best || candidate->seconds < kBetterSpending * best->seconds)) best = std::move(candidate);
+    }
+    if (!best) refuse(request);
+    return std::move(best->plan);
+}
+
+}  // namespace slipstream

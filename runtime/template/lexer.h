@@ -1,0 +1,42 @@
+// Template source into tokens, white space as transformers sets Jinja up: trim_blocks (a line end after a block tag
+// goes), lstrip_blocks (spaces before a block tag that begins its line go), "-" and "+" at either end of a tag, raw
+// blocks, comments; one line end at the end of the source is dropped. The rules are those of jinja2/lexer.py (3.1).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace slipstream::jinja {
+
+enum class TokenType : std::uint8_t {
+    Data,           // text: what is to be printed
+    VariableBegin,  // {{
+    VariableEnd,
+    BlockBegin,  // {%
+    BlockEnd,
+    Name,      // text
+    Text,      // a string literal; text: its content
+    Integer,   // integer
+    Float,     // real
+    Operator,  // text: "+", "**", "==", ...
+    End
+};
+
+struct Token {
+    TokenType type = TokenType::End;
+    int line = 0;
+    std::string text;
+    std::int64_t integer = 0;
+    double real = 0;
+};
+
+/// All tokens, the last of type End. Throws TemplateError; `line` is kept at the line that is being read.
+[[nodiscard]] std::vector<Token> tokenize(std::string_view source, int& line);
+
+/// The content of a string literal without its quotes: escapes resolved as Python does. Throws TemplateError for broken
+/// ones and for surrogates.
+[[nodiscard]] std::string unescape_literal(std::string_view inside);
+
+}  // namespace slipstream::jinja

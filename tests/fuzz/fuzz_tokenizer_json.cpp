@@ -1,0 +1,54 @@
+// Any bytes as a tokenizer.json: refused by one of our errors, or a tokenizer that encodes and decodes without a fault,
+// in bounded time and memory. What it may not do besides: give an id outside of its vocabulary.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
+#include "runtime/tokenizer/tokenizer_json.h"
+
+namespace {
+
+using namespace slipstream;
+
+void exercise(const Tokenizer& tokenizer, std::string_view text, SpecialTokens special) {
+    std::vector<TokenId> ids;
+    try {
+        ids = tokenizer.encode(text, special);
+    } catch (const RequestError&) {  // a pattern or a rule without end, of this text
+        return;
+    }
+    // A normaliser may lengthen a text; each byte of the result is at most one token.
+    CHECK(ids.size() <= 2 * (64 * text.size() + 4096), "{} ids for {} bytes", ids.size(), text.size());
+    StreamingDetokenizer detokenizer(tokenizer, StreamingDetokenizer::Start::OfText);
+    std::size_t shown = 0;
+    for (const TokenId id : ids) {
+        CHECK(id >= 0 && id < tokenizer.vocab_size(), "id {}", id);
+        shown += detokenizer.push(id).size();
+    }
+    shown += detokenizer.finish().size();
+    CHECK(shown <= 3 * tokenizer.decode(ids).size(), "{} bytes shown", shown);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    constexpr std::string_view texts[] = {"", "ab abc  12 \xc3\xa9\xcc\x81 <s> a's\n\n",
+                                          "\xff\xe2\x96\x81 ababab \xf0\x9f\xa6\x99"};
+    const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+    try {
+        const auto tokenizer = parse_tokenizer_json(bytes, "fuzz.json", {}, {});
+        for (const std::string_view text : texts) {
+            exercise(*tokenizer, text, SpecialTokens::AsText);
+            exercise(*tokenizer, text, SpecialTokens::Parse);
+        }
+        // The first bytes of the file as a text: they know the spellings that the fuzzer invented.
+        exercise(*tokenizer, bytes.substr(0, 256), SpecialTokens::Parse);
+    } catch (const Error&) {  // refused: an answer, not a fault
+        return 0;
+    }
+    return 0;
+}

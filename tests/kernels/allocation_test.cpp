@@ -1,0 +1,105 @@
+// Steady state of a device allocates nothing: copies, events and parts of attention, once they have run. Every operator
+// new of this program is counted, in all threads; device memory shows in the budget.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu_device.h"
+#include "kernels/workspace.h"
+#include "tests/kernels/attention_cases.h"
+
+namespace {
+
+std::atomic<std::int64_t> n_allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+    n_allocations.fetch_add(1, std::memory_order_relaxed);
+    void* memory = std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+}  // namespace
+
+// The array and nothrow forms of the library call these.
+void* operator new(std::size_t bytes) {
+    return counted(bytes, alignof(std::max_align_t));
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+    return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+    std::free(memory);
+}
+
+namespace slipstream {
+namespace {
+
+using testing_attention::Cache;
+
+TEST(KernelsAllocation, IsSeenWhereItHappens) {
+    const std::int64_t before = n_allocations;
+    std::vector<int>(100).shrink_to_fit();
+    EXPECT_GT(n_allocations, before);
+}
+
+TEST(KernelsAllocation, CopiesAndEventsTakeNone) {
+    CpuDevice device({.link_bytes_per_second = 1e9});
+    const auto compute = device.make_stream(StreamKind::Compute);
+    const auto in = device.make_stream(StreamKind::CopyIn);
+    const auto out = device.make_stream(StreamKind::CopyOut);
+    const auto arrived = device.make_event();
+    const auto flushed = device.make_event();
+    std::vector<char> host(4096), on_device(4096);
+    const std::int64_t before = n_allocations;
+    for (int round = 0; round < 500; ++round) {
+        in->copy(on_device.data(), host.data(), host.size());
+        compute->wait(*arrived, in->record(*arrived));
+        out->wait(*arrived, arrived->recorded());
+        out->copy(host.data(), on_device.data(), host.size());
+        in->wait(*flushed, out->record(*flushed));
+    }
+    in->synchronize();
+    out->synchronize();
+    EXPECT_EQ(n_allocations, before);
+}
+
+TEST(KernelsAllocation, PartsOfAttentionTakeNoneAfterWorkspaceIsReserved) {
+    for (const int n_threads : {1, 3}) {
+        CpuDevice device({.n_threads = n_threads});
+        const KvShape shape{2, 32, DType::F16};
+        Cache cache(device, shape, 4, 3);
+        for (int i = 0; i < 601; ++i) cache.add_token(i - 1);
+        cache.prepare({600}, 600, 0);
+        reserve_workspace(device, {.n_tokens = 1, .kv = shape, .n_q_heads = 4});
+        std::vector<float> out(4 * 32), state(attention_state_floats(1, 4, 32));
+        const std::size_t used = device.budget().used_bytes();
+        const std::int64_t before = n_allocations;
+        AttentionArgs args = cache.args(0);
+        args.out = matrix_view(out.data(), 1, 4 * 32);
+        args.state = state.data();
+        for (const std::int64_t chunk : {0, 1, 2}) {
+            args.part = chunk == 0 ? AttentionPart::First : chunk == 1 ? AttentionPart::Middle : AttentionPart::Last;
+            args.first_chunk = chunk;
+            args.end_chunk = chunk + 1;
+            attention(cache.exec(), args);
+        }
+        EXPECT_EQ(n_allocations, before);
+        EXPECT_EQ(device.budget().peak_bytes(), used);
+    }
+}
+
+}  // namespace
+}  // namespace slipstream

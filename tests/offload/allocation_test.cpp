@@ -1,0 +1,59 @@
+// In steady state a pass through the feed allocates nothing, on any thread. Every operator new of this program is
+// counted.
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu_device.h"
+#include "offload/pass_feed.h"
+#include "tests/support/allocation_counter.h"
+
+namespace slipstream {
+namespace {
+
+// The same blocks in every pass, one more each second pass.
+class GrowingPrograms final : public ProgramSource {
+public:
+    explicit GrowingPrograms(const std::vector<std::byte>& source) : source_(&source) {}
+    void next_program(std::vector<TransferItem>& program) override {
+        program.clear();
+        for (std::size_t i = 0; i < 10 + n_asked_ / 2; ++i)
+            program.push_back({.source = source_->data() + i, .bytes = 1000 + 997 * i % 3000});
+        ++n_asked_;
+    }
+
+private:
+    const std::vector<std::byte>* source_;
+    std::size_t n_asked_ = 0;
+};
+
+TEST(SteadyState, PassesAllocateNothing) {
+    const std::vector<std::byte> source(8192, std::byte{7});
+    CpuDevice device({.link_bytes_per_second = 500e6});
+    const std::unique_ptr<Stream> compute = device.make_stream(StreamKind::Compute);
+    const std::unique_ptr<Stream> copies = device.make_stream(StreamKind::CopyIn);
+    const Buffer memory = device.allocate(20000, MemoryTag::Ring, "ring");
+    GrowingPrograms programs(source);
+    TransferRing ring(device, {memory.data(), memory.size_bytes()}, *copies, 64);
+    PassFeed feed(ring, programs, 100);
+    AllocationCounts before = allocations();
+    std::int64_t n_wrong = 0;
+    for (int pass = 0; pass < 60; ++pass) {
+        if (pass == 1) before = allocations();
+        feed.begin_pass(*compute);
+        for (std::int64_t i = 0; i < feed.n_items(); ++i) {
+            n_wrong += *feed.acquire(i, *compute) == std::byte{7} ? 0 : 1;
+            feed.release(i, *compute);
+        }
+        feed.end_pass();
+        if (pass == 30) feed.rewind(*compute);
+    }
+    const AllocationCounts during = allocations() - before;
+    EXPECT_EQ(during.n, 0) << during.bytes << " bytes";
+    EXPECT_EQ(n_wrong, 0);
+    EXPECT_GT(allocations().n, 0);  // the counter counts
+}
+
+}  // namespace
+}  // namespace slipstream

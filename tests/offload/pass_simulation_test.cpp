@@ -1,0 +1,188 @@
+// simulate_passes(): small programs whose time can be worked out by hand. A block is 64 bytes (a slot of the ring is a
+// multiple of that), the link takes a second for it.
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "offload/residency_plan.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kBlock = 64;
+
+PlanItem block(double compute_seconds, double host_bytes = 0.0) {
+    return {.bytes = kBlock,
+            .unit_bytes = kBlock,
+            .transfer_bytes = kBlock,
+            .compute_seconds = compute_seconds,
+            .host_bytes = host_bytes};
+}
+
+PlanRequest request_of(std::vector<PlanItem> program) {
+    return {.program = std::move(program), .link_bytes_per_second = kBlock};
+}
+
+SimulatedPass streamed(const PlanRequest& request, std::size_t ring_blocks) {
+    return simulate_passes(request, std::vector<std::size_t>(request.program.size(), 0), ring_blocks * kBlock);
+}
+
+TEST(PassSimulation, WithoutStreamingTimesAddUp) {
+    PlanRequest request = request_of({block(1.0), block(2.0), block(3.0)});
+    request.fixed_seconds = 0.5;
+    request.link_bytes_per_second = 0.0;
+    const SimulatedPass pass = simulate_passes(request, {kBlock, kBlock, kBlock}, 0);
+    EXPECT_DOUBLE_EQ(pass.seconds, 6.5);
+    EXPECT_EQ(pass.link_busy_fraction, 0.0);
+}
+
+TEST(PassSimulation, TheSlowerOfLinkAndDeviceDecides) {
+    const SimulatedPass link = streamed(request_of({4, block(0.25)}), 4);
+    EXPECT_DOUBLE_EQ(link.seconds, 4.0);
+    EXPECT_DOUBLE_EQ(link.link_busy_fraction, 1.0);
+    const SimulatedPass device = streamed(request_of({4, block(2.0)}), 2);
+    EXPECT_DOUBLE_EQ(device.seconds, 8.0);
+    EXPECT_DOUBLE_EQ(device.link_busy_fraction, 0.5);
+}
+
+TEST(PassSimulation, ARingOfOneBlockTakesTurns) {
+    const SimulatedPass pass = streamed(request_of({4, block(2.0)}), 1);
+    EXPECT_DOUBLE_EQ(pass.seconds, 4 * (1.0 + 2.0));
+    EXPECT_NEAR(pass.link_busy_fraction, 1.0 / 3.0, 1e-12);
+}
+
+TEST(PassSimulation, TheRingFillsWhileTheDeviceDoesOtherThings) {
+    PlanRequest request = request_of({4, block(0.0)});
+    request.fixed_seconds = 2.0;
+    // One block comes in the two seconds, the other three after them; with room for two the link never rests.
+    EXPECT_DOUBLE_EQ(streamed(request, 1).seconds, 5.0);
+    EXPECT_DOUBLE_EQ(streamed(request, 2).seconds, 4.0);
+    request.fixed_seconds = 10.0;
+    // All that may come ahead is the next pass.
+    EXPECT_DOUBLE_EQ(streamed(request, 100).seconds, 10.0);
+    EXPECT_DOUBLE_EQ(streamed(request, 100).link_busy_fraction, 0.4);
+}
+
+TEST(PassSimulation, ResidentBlocksGiveTheLinkTime) {
+    // A second of link and a second of computing for each; two of four are resident.
+    const PlanRequest request = request_of({4, block(1.0)});
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock, 0, kBlock, 0}, kBlock).seconds, 4.0);
+    // In one run, with room for one block: its copy is hidden, the other's is not.
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock, kBlock, 0, 0}, kBlock).seconds, 5.0);
+}
+
+TEST(PassSimulation, HostMemoryIsShared) {
+    // 64 bytes come over the link, 64 are read by computing: 128 at 64 a second.
+    PlanRequest request = request_of({block(1.0, kBlock)});
+    EXPECT_DOUBLE_EQ(streamed(request, 2).seconds, 1.0);
+    request.memory_bytes_per_second = kBlock;
+    EXPECT_NEAR(streamed(request, 2).seconds, 2.0, 1e-9);
+    request.host_bytes_per_copied_byte = 2.0;
+    EXPECT_NEAR(streamed(request, 2).seconds, 3.0, 1e-9);
+    // Memory that holds both apart changes nothing.
+    request.memory_bytes_per_second = 3.0 * kBlock;
+    EXPECT_NEAR(streamed(request, 2).seconds, 1.0, 1e-9);
+    // A device with its own memory leaves the host's to the link.
+    request = request_of({block(1.0)});
+    request.memory_bytes_per_second = kBlock / 2.0;
+    EXPECT_NEAR(streamed(request, 2).seconds, 2.0, 1e-9);
+}
+
+TEST(PassSimulation, ComputingIsNoFasterThanItsMemory) {
+    PlanRequest request = request_of({block(0.0, 4.0 * kBlock)});
+    request.memory_bytes_per_second = kBlock;
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock}, 0).seconds, 4.0);
+}
+
+TEST(PassSimulation, ABlockIsCopiedAndComputedPieceByPiece) {
+    // Ten pieces of 64 bytes, each a second of link and half a second of computing: hidden but for the last one, once.
+    PlanItem kv{.tag = PlanTag::Kv,
+                .bytes = 10 * kBlock,
+                .unit_bytes = kBlock,
+                .transfer_bytes = kBlock,
+                .compute_seconds = 5.0};
+    PlanRequest request = request_of({kv});
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 2 * kBlock).seconds, 10.0);
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {4 * kBlock}, 4 * kBlock).seconds, 6.0);
+    // In one piece copy and computing still overlap, from pass to pass, where the ring holds two of it.
+    request.program[0].unit_bytes = request.program[0].transfer_bytes = 10 * kBlock;
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 10 * kBlock).seconds, 15.0);
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 20 * kBlock).seconds, 10.0);
+}
+
+TEST(PassSimulation, CopiesAreCutWhereFourWouldNotFit) {
+    // 16 blocks that may go in one copy: a ring of 16 takes four at a time, and while a piece of four seconds is on its
+    // way the one before is computed.
+    PlanItem kv{.tag = PlanTag::Kv,
+                .bytes = 16 * kBlock,
+                .unit_bytes = kBlock,
+                .transfer_bytes = 16 * kBlock,
+                .compute_seconds = 16.0};
+    const PlanRequest request = request_of({kv});
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 16 * kBlock).seconds, 16.0);
+    // One by one, with room for two: none waits.
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 2 * kBlock).seconds, 16.0);
+    // All of it at once where that is a unit.
+    PlanRequest whole = request;
+    whole.program[0].unit_bytes = 16 * kBlock;
+    EXPECT_DOUBLE_EQ(simulate_passes(whole, {0}, 16 * kBlock).seconds, 32.0);
+}
+
+TEST(PassSimulation, OfAWindowOnlyTheEndIsRead) {
+    PlanItem kv{.tag = PlanTag::Kv,
+                .bytes = 10 * kBlock,
+                .unit_bytes = kBlock,
+                .transfer_bytes = 4 * kBlock,
+                .read_bytes = 3 * kBlock,
+                .compute_seconds = 0.3};
+    const PlanRequest request = request_of({kv});
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 8 * kBlock).seconds, 3.0);
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {7 * kBlock}, 8 * kBlock).seconds, 3.0);
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {8 * kBlock}, 8 * kBlock).seconds, 2.0);
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {10 * kBlock}, 0).seconds, 0.3);
+    // More than there is counts as all of it.
+    EXPECT_DOUBLE_EQ(simulate_passes(request, {99 * kBlock}, 0).seconds, 0.3);
+}
+
+TEST(PassSimulation, AnEmptyBlockIsOnlyComputed) {
+    PlanItem nothing{.tag = PlanTag::Kv, .compute_seconds = 0.25};
+    EXPECT_DOUBLE_EQ(simulate_passes(request_of({nothing, block(0.5)}), {0, 0}, kBlock).seconds, 1.5);
+}
+
+TEST(PassSimulation, ABlockLargerThanTheRingIsABug) {
+    EXPECT_DEATH(static_cast<void>(simulate_passes(request_of({block(1.0)}), {0}, kBlock - 1)), "does not fit");
+}
+
+// Whatever the program: never faster than link or device alone, never slower than both one after the other.
+TEST(PassSimulation, LiesBetweenItsBounds) {
+    std::mt19937 random(1);
+    const auto drawn = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
+    for (int round = 0; round < 300; ++round) {
+        PlanRequest request;
+        std::vector<std::size_t> resident;
+        double compute = 0.0;
+        double copied = 0.0;
+        for (int i = drawn(1, 30); i > 0; --i) {
+            PlanItem item = block(drawn(0, 100) / 100.0);
+            item.bytes = static_cast<std::size_t>(drawn(1, 10)) * 32;
+            item.transfer_bytes = item.bytes;
+            request.program.push_back(item);
+            resident.push_back(drawn(0, 2) == 0 ? item.bytes : 0);
+            compute += item.compute_seconds;
+            copied += static_cast<double>(item.bytes - resident.back());
+        }
+        request.link_bytes_per_second = drawn(50, 2000);
+        request.fixed_seconds = drawn(0, 3) / 2.0;
+        const double link = copied / request.link_bytes_per_second;
+        const double device = compute + request.fixed_seconds;
+        const double seconds = simulate_passes(request, resident, 320U * static_cast<unsigned>(drawn(1, 20))).seconds;
+        EXPECT_GE(seconds, std::max(link, device) * (1.0 - 1e-9)) << "round " << round;
+        EXPECT_LE(seconds, (link + device) * (1.0 + 1e-9)) << "round " << round;
+    }
+}
+
+}  // namespace
+}  // namespace slipstream

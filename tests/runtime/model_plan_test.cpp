@@ -1,0 +1,182 @@
+// Plans of whole models by their shapes: budgets, passes of any size, several devices.
+#include "runtime/model_plan.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+// About 8B parameters in 16 layers, grouped queries; 15 GiB in F16, 64 KiB of KV a token.
+struct Shape {
+    ModelConfig config;
+    ModelWeights weights;
+
+    Shape() {
+        config.d_model = 4096;
+        config.d_ff = 28672;
+        config.n_layers = 16;
+        config.n_q_heads = 32;
+        config.n_kv_heads = 8;
+        config.head_dim = 128;
+        config.vocab = 32000;
+        const auto matrix = [](std::int64_t rows, std::int64_t cols) {
+            return ConstTensorView(matrix_view<const std::byte>(nullptr, DType::F16, rows, cols));
+        };
+        LayerWeights layer;
+        layer.q = matrix(4096, 4096);
+        layer.k = layer.v = matrix(1024, 4096);
+        layer.attn_out = matrix(4096, 4096);
+        layer.gate = layer.up = matrix(28672, 4096);
+        layer.down = matrix(4096, 28672);
+        weights.layers.assign(16, layer);
+        weights.lm_head = matrix(32000, 4096);
+    }
+
+    [[nodiscard]] ModelPlanRequest request(std::size_t budget_bytes, std::int64_t context_tokens = 8192) const {
+        PassRates rates;
+        rates.weights[static_cast<std::size_t>(DType::F16)] = ByteCost::roofline(800e9, 80e12, 1.0);
+        rates.kv = ByteCost::roofline(800e9, 40e12, 1.0);
+        return {.config = &config,
+                .weights = &weights,
+                .context_tokens = context_tokens,
+                .budget_bytes = budget_bytes,
+                .fixed_bytes = kGiB / 2,
+                .kv_tail_bytes = kGiB / 32,
+                .rates = rates,
+                .link_bytes_per_second = 20e9};
+    }
+};
+
+TEST(ModelPlan, ARoomyDeviceHoldsEverything) {
+    const Shape shape;
+    const ModelPlan plan(shape.request(24 * kGiB));
+    EXPECT_EQ(plan.residency().regime, Regime::AllFits);
+    EXPECT_EQ(plan.pinned_bytes(), 0U);
+    EXPECT_EQ(plan.residency().device_bytes, kGiB / 2 + plan.weights_bytes() + plan.kv_bytes());
+    EXPECT_EQ(plan.kv_bytes(), 8192U * 64U * 1024U);
+    // A pass of one reads every byte once; a pass of many computes.
+    EXPECT_NEAR(plan.pass(1).seconds, static_cast<double>(plan.weights_bytes() + plan.kv_bytes()) / 800e9, 1e-6);
+    EXPECT_GT(plan.pass(256).seconds, 2.0 * plan.pass(1).seconds);
+    // So few ride along: even at 100 tokens for weights, but KV meets four vectors a token.
+    EXPECT_GE(plan.pass_tokens(), 8);
+    EXPECT_LE(plan.pass_tokens(), 64);
+}
+
+TEST(ModelPlan, ManyTokensRideAlongWhereWeightsStream) {
+    const Shape shape;
+    const ModelPlan plan(shape.request(8 * kGiB));
+    EXPECT_EQ(plan.residency().regime, Regime::WeightsStream);
+    EXPECT_EQ(plan.pass_tokens(), 256);
+    EXPECT_LE(plan.residency().device_bytes, 8 * kGiB);
+    const double link = static_cast<double>(plan.residency().streamed_weights_bytes) / 20e9;
+    EXPECT_NEAR(plan.pass(1).seconds, link, 0.01 * link);
+    EXPECT_LE(plan.pass(256).seconds, 1.15 * link);
+    EXPECT_EQ(plan.pinned_bytes(), plan.residency().streamed_weights_bytes);
+    EXPECT_DOUBLE_EQ(plan.pass(256).seconds, plan.residency().pass_seconds);
+}
+
+TEST(ModelPlan, ShorterTextsStreamLessKv) {
+    const Shape shape;
+    const ModelPlan plan(shape.request(20 * kGiB, 262144));  // 16 GiB of KV
+    EXPECT_EQ(plan.residency().regime, Regime::KvStreams);
+    const double full = plan.pass(1).seconds;
+    EXPECT_NEAR(full, static_cast<double>(plan.residency().streamed_kv_bytes) / 20e9, 0.05 * full);
+    EXPECT_LT(plan.pass(1, 200'000).seconds, full);
+    // Up to what is resident nothing streams.
+    EXPECT_LT(plan.pass(1, 16'384).seconds, 0.03);
+    EXPECT_EQ(plan.pass(1, 16'384).link_busy_fraction, 0.0);
+    EXPECT_DOUBLE_EQ(plan.pass(1, 1 << 30).seconds, full);
+    // Whole extents lie on the host.
+    EXPECT_GE(plan.pinned_bytes(), plan.residency().streamed_kv_bytes);
+    EXPECT_LT(plan.pinned_bytes(), plan.residency().streamed_kv_bytes + 16U * 16U * (1U << 20));
+}
+
+TEST(ModelPlan, WhatIsAskedForIsPlannedFor) {
+    const Shape shape;
+    ModelPlanRequest request = shape.request(8 * kGiB);
+    request.pass_tokens = 3;
+    request.ring_bytes = kGiB + 64;
+    request.max_item_bytes = 16U << 20;
+    const ModelPlan plan(request);
+    EXPECT_EQ(plan.pass_tokens(), 3);
+    EXPECT_EQ(plan.residency().ring_bytes, kGiB + 64);
+    for (const PassBlock& block : plan.blocks())
+        if (block.tag == PlanTag::Weights) {
+            EXPECT_LE(block.bytes, 16U << 20);
+        }
+    request.ring_bytes = 100;
+    EXPECT_THROW(ModelPlan{request}, OutOfBudget);
+    request = shape.request(kGiB / 2 + (1U << 20));
+    EXPECT_THROW(ModelPlan{request}, OutOfBudget);
+}
+
+TEST(ModelPlan, ATightBudgetDoesWithARingForTwoBlocks) {
+    const Shape shape;
+    const ModelPlan plan(shape.request(kGiB));
+    EXPECT_LE(plan.residency().device_bytes, kGiB);
+    std::size_t largest = 0;
+    for (const PassBlock& block : plan.blocks())
+        if (block.tag == PlanTag::Weights) largest = std::max(largest, block.bytes);
+    EXPECT_GE(plan.residency().ring_bytes, 2 * largest);
+    EXPECT_LT(plan.residency().ring_bytes, least_ring_bytes(plan.blocks()));
+    const double link =
+        static_cast<double>(plan.residency().streamed_weights_bytes + plan.residency().streamed_kv_bytes) / 20e9;
+    EXPECT_NEAR(plan.pass(1).seconds, link, 0.05 * link);
+}
+
+TEST(ModelPlan, TwoDevicesHalveWhatALinkCarries) {
+    const Shape shape;
+    ModelPlanRequest request = shape.request(6 * kGiB);
+    request.pass_tokens = 1;
+    request.max_item_bytes = std::size_t{1} << 30;  // a side of a layer is one item, or half of it
+    const ModelPlan one(request);
+    request.n_devices = 2;
+    const ModelPlan two(request);
+    EXPECT_EQ(two.weights_bytes(), one.weights_bytes());
+    EXPECT_EQ(two.kv_bytes(), one.kv_bytes());
+    // Each has half of every block, and as much memory as the one had for all of it.
+    EXPECT_GT(one.pass(1).seconds / two.pass(1).seconds, 2.5);
+    EXPECT_LE(two.residency().device_bytes, 6 * kGiB);
+    EXPECT_EQ(two.blocks()[0].bytes, one.blocks()[0].bytes / 2);
+    // Links that have to share the host's memory are no faster than that.
+    request.memory_bytes_per_second = 20e9;
+    EXPECT_NEAR(ModelPlan(request).pass(1).seconds / two.pass(1).seconds, 2.0, 0.05);
+}
+
+TEST(ModelPlan, OfALargeModelBehindALongTextTakesMilliseconds) {
+    // 80 layers of a 70B model in F16, 128K tokens of KV: some 3000 items and 2560 extents.
+    Shape shape;
+    shape.config.n_layers = 80;
+    shape.config.d_model = 8192;
+    shape.config.n_q_heads = 64;
+    const auto matrix = [](std::int64_t rows, std::int64_t cols) {
+        return ConstTensorView(matrix_view<const std::byte>(nullptr, DType::Q4_K, rows, cols));
+    };
+    LayerWeights layer;
+    layer.q = layer.attn_out = matrix(8192, 8192);
+    layer.k = layer.v = matrix(1024, 8192);
+    layer.gate = layer.up = matrix(28672, 8192);
+    layer.down = matrix(8192, 28672);
+    shape.weights.layers.assign(80, layer);
+    shape.weights.lm_head = matrix(128256, 8192);
+    ModelPlanRequest request = shape.request(22 * kGiB, 131072);
+    request.pass_tokens = 64;
+    double best = 1.0;  // of a few runs: others use the machine, too
+    for (int run = 0; run < 5; ++run) {
+        const auto began = std::chrono::steady_clock::now();
+        const ModelPlan plan(request);
+        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+        EXPECT_EQ(plan.residency().regime, Regime::BothStream);
+    }
+    EXPECT_LT(best, 0.05);
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,197 @@
+// A model as blocks: their order, their bytes, and what computing them takes.
+#include "runtime/pass_blocks.h"
+
+#include <numeric>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "offload/transfer_ring.h"
+
+#include "kernels/pack_weights.h"
+#include "offload/transfer_ring.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kChunkBytes = 2 * 256 * 32 * 2 * 2;  // K and V, 2 heads of 32, F16
+
+// Two layers of d_model 64, 4 query and 2 kv heads of 32, d_ff 160; Q8_0 but for the LM head.
+ModelConfig small_config() {
+    ModelConfig config;
+    config.d_model = 64;
+    config.d_ff = 160;
+    config.n_layers = 2;
+    config.n_q_heads = 4;
+    config.n_kv_heads = 2;
+    config.head_dim = 32;
+    config.vocab = 100;
+    return config;
+}
+
+ConstTensorView matrix(DType type, std::int64_t rows, std::int64_t cols) {
+    return matrix_view<const std::byte>(nullptr, type, rows, cols);
+}
+
+ModelWeights small_weights() {
+    ModelWeights weights;
+    LayerWeights layer;
+    layer.q = matrix(DType::Q8_0, 128, 64);
+    layer.k = matrix(DType::Q8_0, 64, 64);
+    layer.v = matrix(DType::F16, 64, 64);
+    layer.attn_out = matrix(DType::Q8_0, 64, 128);
+    layer.gate = matrix(DType::Q8_0, 160, 64);
+    layer.up = matrix(DType::Q8_0, 160, 64);
+    layer.down = matrix(DType::Q8_0, 64, 160);
+    weights.layers = {layer, layer};
+    weights.lm_head = matrix(DType::F16, 100, 64);
+    return weights;
+}
+
+struct Fixture {
+    ModelConfig config = small_config();
+    ModelWeights weights = small_weights();
+    std::vector<WeightItem> items;
+    std::vector<PassBlock> blocks;
+
+    explicit Fixture(std::size_t max_item_bytes, std::int64_t context_tokens = 1024, std::int64_t window = 0) {
+        if (window > 0) config.layer_window = {window, 0};
+        items = cut_weight_items(weights, WeightRounding::None, max_item_bytes);
+        blocks = pass_blocks({.config = &config,
+                              .weights = &weights,
+                              .items = items,
+                              .kv_dtype = DType::F16,
+                              .context_tokens = context_tokens});
+    }
+};
+
+TEST(PassBlocks, ComeInReadingOrder) {
+    for (const std::size_t limit : {std::size_t{1} << 30, std::size_t{4096}, std::size_t{1}}) {
+        const Fixture made(limit);
+        std::string order;
+        std::int64_t next_item = 0;
+        for (const PassBlock& block : made.blocks) {
+            if (block.tag == PlanTag::Kv) {
+                order += static_cast<char>('0' + block.layer);
+                EXPECT_EQ(block.item, -1);
+                continue;
+            }
+            EXPECT_EQ(block.item, next_item++);
+            const WeightItem& item = made.items[static_cast<std::size_t>(block.item)];
+            EXPECT_EQ(block.bytes, item.bytes);
+            EXPECT_EQ(block.layer, item.layer);
+            for (const WeightPart& part : item.parts) {
+                const char role = "qkvogudh"[static_cast<std::size_t>(part.role)];
+                if (order.empty() || order.back() != role) order += role;
+            }
+        }
+        EXPECT_EQ(order, "qkv0ogudqkv1ogudh") << limit;
+        EXPECT_EQ(next_item, std::ssize(made.items));
+    }
+}
+
+TEST(PassBlocks, WeightsAreWholeAndKnowTheirTypes) {
+    const Fixture made(std::size_t{1} << 30);
+    ASSERT_EQ(made.blocks.size(), 7U);
+    const PassBlock& first = made.blocks[0];
+    EXPECT_EQ(first.unit_bytes, first.bytes);
+    EXPECT_EQ(first.transfer_bytes, first.bytes);
+    ASSERT_EQ(first.parts.size(), 3U);
+    EXPECT_EQ(first.parts[0].dtype, DType::Q8_0);
+    EXPECT_EQ(first.parts[0].bytes, packed_bytes(DType::Q8_0, 128, 64));
+    EXPECT_EQ(first.parts[2].dtype, DType::F16);
+    EXPECT_EQ(first.parts[2].bytes, packed_bytes(DType::F16, 64, 64));
+    // 100 rows are packed as 112.
+    EXPECT_EQ(made.blocks.back().bytes, 112U * 64U * 2U);
+}
+
+TEST(PassBlocks, KvIsWholeChunksInExtents) {
+    const Fixture made(std::size_t{1} << 30, 1025);
+    const PassBlock& kv = made.blocks[1];
+    EXPECT_EQ(kv.bytes, 5 * kChunkBytes);
+    EXPECT_EQ(kv.unit_bytes, kChunkBytes);
+    EXPECT_EQ(kv.transfer_bytes, 16 * kChunkBytes);
+    EXPECT_EQ(kv.window_bytes, 0U);
+}
+
+TEST(PassBlocks, OfAWindowOneChunkMoreThanItsLengthIsRead) {
+    const Fixture made(std::size_t{1} << 30, 4096, 600);
+    EXPECT_EQ(made.blocks[1].bytes, 16 * kChunkBytes);
+    EXPECT_EQ(made.blocks[1].window_bytes, 4 * kChunkBytes);
+    EXPECT_EQ(made.blocks[4].window_bytes, 0U);
+    // A window as long as the context hides nothing.
+    EXPECT_EQ(Fixture(std::size_t{1} << 30, 1024, 900).blocks[1].window_bytes, 0U);
+}
+
+TEST(PassBlocks, DevicesShareEveryBlock) {
+    const Fixture made(std::size_t{1} << 30, 1025);
+    const std::vector<PassBlock> halves = shared_among(made.blocks, 2);
+    ASSERT_EQ(halves.size(), made.blocks.size());
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+        EXPECT_EQ(halves[i].bytes, made.blocks[i].bytes / 2);
+        EXPECT_EQ(halves[i].unit_bytes, made.blocks[i].unit_bytes / 2);
+        EXPECT_EQ(halves[i].transfer_bytes, made.blocks[i].transfer_bytes / 2);
+    }
+    EXPECT_EQ(halves[0].parts[1].bytes, made.blocks[0].parts[1].bytes / 2);
+}
+
+TEST(PlanProgram, TimesFollowFromBytesAndTokens) {
+    const Fixture made(std::size_t{1} << 30);
+    PassRates rates;
+    rates.weights[static_cast<std::size_t>(DType::Q8_0)] = ByteCost::roofline(1e6, 1e6, 0.5);  // even at 2 tokens
+    rates.weights[static_cast<std::size_t>(DType::F16)] = ByteCost::roofline(2e6, 1e9, 1.0);
+    rates.kv = ByteCost::roofline(4e6, 1e6, 0.25);  // even at one vector
+    rates.layer_seconds = 0.25;
+    rates.layer_token_seconds = 0.5;
+    const auto program = plan_program(made.blocks, rates, {.n_tokens = 4, .queries_per_kv_head = 2});
+    ASSERT_EQ(program.size(), 7U);
+    const double q8 = static_cast<double>(packed_bytes(DType::Q8_0, 128, 64) + packed_bytes(DType::Q8_0, 64, 64));
+    EXPECT_DOUBLE_EQ(program[0].compute_seconds, q8 * 2e-6 + 64 * 64 * 2 * 0.5e-6);
+    EXPECT_DOUBLE_EQ(program[1].compute_seconds, 4.0 * kChunkBytes * 8 * 0.25e-6 + 0.25 + 4 * 0.5);
+    EXPECT_EQ(program[0].host_bytes, 0.0);
+    rates.host_bytes_per_second = 10.0;
+    EXPECT_DOUBLE_EQ(plan_program(made.blocks, rates, {.n_tokens = 4, .queries_per_kv_head = 2})[0].host_bytes,
+                     10.0 * program[0].compute_seconds);
+}
+
+TEST(PlanProgram, HoldsAsMuchKvAsTheTextHasFullChunks) {
+    const Fixture made(std::size_t{1} << 30, 4096, 600);
+    const auto bytes = [&](std::int64_t text_tokens, std::size_t block) {
+        return plan_program(made.blocks, {}, {.text_tokens = text_tokens})[block];
+    };
+    EXPECT_EQ(bytes(255, 4).bytes, 0U);
+    EXPECT_EQ(bytes(256, 4).bytes, kChunkBytes);
+    EXPECT_EQ(bytes(1000, 4).bytes, 3 * kChunkBytes);
+    EXPECT_EQ(bytes(100'000, 4).bytes, 16 * kChunkBytes);
+    EXPECT_EQ(bytes(1000, 1).read_bytes, 0U);
+    EXPECT_EQ(bytes(2000, 1).read_bytes, 4 * kChunkBytes);
+}
+
+TEST(LeastRing, HoldsTwoBlocksAndALayer) {
+    // Of KV two chunks, however long the context is: copies get smaller with the ring.
+    EXPECT_EQ(least_ring_bytes(Fixture(std::size_t{1} << 30, 256).blocks), 2 * kChunkBytes);
+    EXPECT_EQ(least_ring_bytes(Fixture(std::size_t{1} << 30, 1 << 20).blocks), 2 * kChunkBytes);
+    // Of weights a layer's, cut coarsely or finely; those of the LM head are no layer.
+    const auto weights_alone = [](std::size_t max_item_bytes) {
+        std::vector<PassBlock> blocks = Fixture(max_item_bytes).blocks;
+        std::erase_if(blocks, [](const PassBlock& block) { return block.tag == PlanTag::Kv; });
+        return blocks;
+    };
+    const std::vector<PassBlock> coarse = weights_alone(std::size_t{1} << 30);
+    const std::size_t layer = coarse[0].bytes + coarse[1].bytes;
+    // Wherever in the ring it begins: blocks are not cut.
+    EXPECT_EQ(least_ring_bytes(coarse), TransferRing::region_bytes_for_run(layer, coarse[1].bytes));
+    const std::vector<PassBlock> fine = weights_alone(1024);
+    EXPECT_GE(least_ring_bytes(fine), layer);
+    EXPECT_LE(least_ring_bytes(fine), layer + 64 * fine.size() + 1024);
+}
+
+TEST(ItemLimit, IsSmallWhereTheBudgetIs) {
+    EXPECT_EQ(item_limit(std::size_t{24} << 30), std::size_t{64} << 20);
+    EXPECT_EQ(item_limit(static_cast<std::size_t>(-1)), std::size_t{64} << 20);
+    EXPECT_EQ(item_limit(std::size_t{320} << 20), std::size_t{20} << 20);
+    EXPECT_EQ(item_limit(1000), std::size_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace slipstream

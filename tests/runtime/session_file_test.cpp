@@ -1,0 +1,193 @@
+// Session files on a disk: made whole or not at all, one program at a time, and still a session after whatever the
+// system refused.
+#include "runtime/session_file.h"
+
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <fcntl.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "tests/runtime/session_samples.h"
+#include "tests/support/error_text.h"
+#include "tests/support/temp_folder.h"
+
+namespace slipstream {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// Files may not grow beyond this while it lives: what a full disk does, byte for byte.
+class FileLimit {
+public:
+    explicit FileLimit(std::size_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+        getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit limit{bytes, before_.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~FileLimit() {
+        setrlimit(RLIMIT_FSIZE, &before_);
+        signal(SIGXFSZ, handler_);
+    }
+    FileLimit(const FileLimit&) = delete;
+    FileLimit& operator=(const FileLimit&) = delete;
+
+private:
+    sighandler_t handler_;
+    rlimit before_{};
+};
+
+class SessionFileTest : public testing::Test {
+protected:
+    SessionFile make() { return SessionFile::create(path_, sample_begin()); }
+    std::ptrdiff_t n_files() const {
+        return std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator());
+    }
+
+    TempFolder folder_;
+    const fs::path path_ = folder_.path() / "s";
+};
+
+TEST_F(SessionFileTest, IsGoneOnWithWhereItEnded) {
+    EXPECT_FALSE(SessionFile::open(path_).has_value());
+    {
+        SessionFile session = make();
+        grow(session);
+    }
+    for (int round = 0; round < 3; ++round) {
+        auto session = SessionFile::open(path_);
+        ASSERT_TRUE(session.has_value());
+        EXPECT_EQ(std::ssize(session->tokens()), 8 + round);
+        EXPECT_EQ(session->n_kv_blocks(), 2);
+        std::vector<std::byte> block(kSampleChunkBytes);
+        session->read_kv_block(1, block.data());
+        EXPECT_EQ(block, sample_block(2));
+        session->append_tokens(std::vector<TokenId>{9});
+        session->sync();
+    }
+    EXPECT_EQ(n_files(), 1);
+}
+
+TEST_F(SessionFileTest, WhatWasCutIsWrittenAnew) {
+    {
+        SessionFile session = make();
+        grow(session);
+    }
+    const std::vector<std::byte> whole = file_bytes(path_);
+    const std::size_t begin_bytes = kSessionHeadBytes + kRecordHeadBytes + encode_session_begin(sample_begin()).size();
+    for (std::size_t n = begin_bytes; n < whole.size(); ++n) {
+        write_bytes(path_, std::span(whole).first(n));
+        auto session = SessionFile::open(path_);
+        ASSERT_TRUE(session.has_value()) << n;
+        ASSERT_EQ(fs::file_size(path_), n);  // opening alone changes nothing
+        const std::size_t n_tokens = session->tokens().size();
+        session->append_tokens(std::vector<TokenId>{11});
+        session.reset();
+        const SessionContents contents = read_session(file_bytes(path_), "s");
+        ASSERT_EQ(contents.tokens.size(), n_tokens + 1) << n;
+        ASSERT_EQ(contents.valid_bytes, fs::file_size(path_)) << n;
+    }
+}
+
+TEST_F(SessionFileTest, AnotherProgramsSessionIsRefused) {
+    SessionFile session = make();
+    EXPECT_THAT(error_text<RequestError>([&] { static_cast<void>(SessionFile::open(path_)); }),
+                HasSubstr(path_.string() + ": another program has this session open"));
+    const SessionFile moved = std::move(session);  // the lock goes with it
+    EXPECT_THROW(static_cast<void>(SessionFile::open(path_)), RequestError);
+}
+
+TEST_F(SessionFileTest, NothingIsOverwritten) {
+    folder_.write("s", "a letter");
+    EXPECT_THROW(static_cast<void>(SessionFile::open(path_)), FormatError);
+    EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(make()); }), HasSubstr("File exists"));
+    EXPECT_EQ(fs::file_size(path_), 8U);
+    EXPECT_EQ(n_files(), 1);
+}
+
+TEST_F(SessionFileTest, DamagedFilesStayAsTheyAre) {
+    {
+        SessionFile session = make();
+        grow(session);
+    }
+    std::vector<std::byte> damaged = file_bytes(path_);
+    damaged[60] ^= std::byte{1};
+    write_bytes(path_, damaged);
+    EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(SessionFile::open(path_)); }),
+                HasSubstr("a damaged session"));
+    EXPECT_EQ(file_bytes(path_), damaged);
+}
+
+TEST_F(SessionFileTest, DamagedKvIsFoundWhenItIsRead) {
+    {
+        SessionFile session = make();
+        grow(session);
+    }
+    std::vector<std::byte> bytes = file_bytes(path_);
+    const SessionContents contents = read_session(bytes, "s");
+    bytes[static_cast<std::size_t>(contents.kv_chunks[1].payload.data() - bytes.data()) + 10] ^= std::byte{4};
+    write_bytes(path_, bytes);
+    const auto session = SessionFile::open(path_);
+    ASSERT_TRUE(session.has_value());
+    std::vector<std::byte> block(kSampleChunkBytes);
+    EXPECT_NO_THROW(session->read_kv_block(0, block.data()));
+    EXPECT_THAT(error_text<FormatError>([&] { session->read_kv_block(1, block.data()); }), HasSubstr("KV of chunk 0"));
+}
+
+TEST_F(SessionFileTest, PlacesThatCannotBeAreSaidAtOnce) {
+    EXPECT_THAT(error_text<IoError>([&] { SessionFile::check_place(folder_.path() / "no" / "s"); }),
+                HasSubstr("the session cannot be made: No such file or directory"));
+    const fs::path below = folder_.write("file", "x") / "s";
+    EXPECT_THROW(SessionFile::check_place(below), IoError);
+    EXPECT_THROW(static_cast<void>(SessionFile::open(below)), IoError);
+    EXPECT_THROW(static_cast<void>(SessionFile::open(folder_.path())), IoError);
+    ASSERT_EQ(mkfifo((folder_.path() / "pipe").c_str(), 0600), 0);
+    EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(SessionFile::open(folder_.path() / "pipe")); }),
+                HasSubstr("a session is a regular file"));
+    fs::create_symlink(folder_.path() / "nowhere", folder_.path() / "link");
+    EXPECT_THROW(static_cast<void>(SessionFile::open(folder_.path() / "link")), IoError);
+    EXPECT_NO_THROW(SessionFile::check_place(path_));
+    EXPECT_FALSE(fs::exists(path_));
+}
+
+TEST_F(SessionFileTest, ADiskThatIsFullAtTheBeginningLeavesNothing) {
+    const FileLimit limit(100);
+    EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(make()); }), HasSubstr("File too large"));
+    EXPECT_EQ(n_files(), 0);
+}
+
+// A disk that is full after any number of bytes: the session holds every record that was appended, and goes on.
+TEST_F(SessionFileTest, ADiskThatIsFullLaterLeavesASession) {
+    std::size_t full = 0;
+    std::size_t begun = 0;
+    {
+        SessionFile session = make();
+        begun = fs::file_size(path_);
+        grow(session);
+        full = fs::file_size(path_);
+    }
+    for (std::size_t room = begun; room < full; ++room) {
+        fs::remove(path_);
+        SessionFile session = make();
+        {
+            const FileLimit limit(room);
+            EXPECT_THAT(error_text<IoError>([&] { grow(session); }), HasSubstr("the session cannot be written"));
+        }
+        const std::vector<std::byte> bytes = file_bytes(path_);
+        const SessionContents contents = read_session(bytes, "s");
+        ASSERT_EQ(contents.valid_bytes, bytes.size()) << room;  // nothing half-written is left
+        ASSERT_EQ(contents.tokens, session.tokens()) << room;
+        ASSERT_EQ(std::ssize(contents.kv_chunks), session.n_kv_blocks()) << room;
+        session.append_tokens(std::vector<TokenId>{3});  // there is room again
+        ASSERT_EQ(read_session(file_bytes(path_), "s").tokens, session.tokens()) << room;
+    }
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,182 @@
+// Session files as bytes: what is read of a file that ends anywhere, and what is refused.
+#include "runtime/session_records.h"
+
+#include <algorithm>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "tests/runtime/session_samples.h"
+#include "tests/support/error_text.h"
+#include "tests/support/temp_folder.h"
+
+namespace slipstream {
+namespace {
+
+using testing::HasSubstr;
+
+class SessionRecordsTest : public testing::Test {
+protected:
+    SessionRecordsTest() {
+        {
+            SessionFile session = SessionFile::create(folder_.path() / "s", sample_begin());
+            grow(session);
+        }
+        bytes_ = file_bytes(folder_.path() / "s");
+        for (const SessionRecord& record : read_session_records(bytes_, "s").records)
+            ends_.push_back(static_cast<std::size_t>(record.payload.data() + record.payload.size() - bytes_.data()));
+    }
+
+    TempFolder folder_;
+    std::vector<std::byte> bytes_;
+    std::vector<std::size_t> ends_;  // of the records
+};
+
+TEST_F(SessionRecordsTest, ReadsWhatWasWritten) {
+    const SessionContents contents = read_session(bytes_, "s");
+    const SessionBegin expected = sample_begin();
+    EXPECT_EQ(encode_session_begin(contents.begin), encode_session_begin(expected));
+    EXPECT_EQ(contents.begin.prompt_text, expected.prompt_text);
+    EXPECT_EQ(contents.begin.stops, expected.stops);
+    EXPECT_EQ(contents.begin.sampling.seed, 42U);
+    EXPECT_EQ(contents.begin.kv_dtype, DType::BF16);
+    EXPECT_EQ(contents.tokens, (std::vector<TokenId>{1, 2, 3, 4, 5, 6, 7, 8}));
+    EXPECT_EQ(contents.max_tokens, 900);
+    ASSERT_EQ(contents.kv_chunks.size(), 2U);
+    EXPECT_TRUE(std::ranges::equal(contents.kv_chunks[1].payload, sample_block(2)));
+    EXPECT_EQ(contents.valid_bytes, bytes_.size());
+}
+
+// The whole property: cut anywhere, a file gives the records that lie wholly in front of the cut.
+TEST_F(SessionRecordsTest, CutAtAnyByteGivesTheLongestWholePart) {
+    for (std::size_t n = kSessionHeadBytes; n < bytes_.size(); ++n) {
+        const std::vector<std::byte> cut(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(n));
+        const SessionRecords records = read_session_records(cut, "s");
+        const auto n_whole =
+            static_cast<std::size_t>(std::ranges::count_if(ends_, [&](std::size_t end) { return end <= n; }));
+        ASSERT_EQ(records.records.size(), n_whole) << n;
+        ASSERT_EQ(records.valid_bytes, n_whole == 0 ? kSessionHeadBytes : ends_[n_whole - 1]) << n;
+        if (n_whole == 0) {
+            EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(read_session(cut, "s")); }),
+                        HasSubstr("no beginning"));
+        } else {
+            EXPECT_NO_THROW(static_cast<void>(read_session(cut, "s"))) << n;
+        }
+    }
+}
+
+// What a power failure leaves: the file has its length, its end was not written.
+TEST_F(SessionRecordsTest, ZerosInThePlaceOfTheEndAreCutOff) {
+    for (std::size_t n = ends_[0]; n < bytes_.size(); ++n) {
+        std::vector<std::byte> holed = bytes_;
+        std::fill(holed.begin() + static_cast<std::ptrdiff_t>(n), holed.end(), std::byte{});
+        const auto n_whole =
+            static_cast<std::size_t>(std::ranges::count_if(ends_, [&](std::size_t end) { return end <= n; }));
+        try {
+            EXPECT_GE(read_session_records(holed, "s").records.size(), n_whole) << n;
+        } catch (const FormatError&) {
+            // A hole that begins inside of a record and reaches over others.
+            EXPECT_EQ(std::ranges::find(ends_, n), ends_.end()) << n;
+        }
+    }
+}
+
+TEST_F(SessionRecordsTest, AChangedByteNeverPassesForWhatWasWritten) {
+    std::mt19937 random(5);
+    const SessionContents whole = read_session(bytes_, "s");
+    for (std::size_t at = 0; at < bytes_.size(); ++at) {
+        std::vector<std::byte> changed = bytes_;
+        changed[at] ^= static_cast<std::byte>(1 + random() % 255);
+        try {
+            const SessionContents contents = read_session(changed, "s");
+            // A changed last record is one that was cut; KV is checked when it is read.
+            const bool is_cut = contents.valid_bytes < bytes_.size();
+            const bool is_caught_later = std::ranges::any_of(
+                contents.kv_chunks, [](const SessionRecord& record) { return !is_whole(record, record.payload); });
+            EXPECT_TRUE(is_cut || is_caught_later) << at;
+            if (is_cut) {
+                EXPECT_TRUE(at >= ends_[ends_.size() - 2]) << at;
+            } else {
+                EXPECT_EQ(contents.tokens, whole.tokens) << at;
+            }
+        } catch (const FormatError&) {
+            continue;
+        }
+    }
+}
+
+TEST_F(SessionRecordsTest, RecordsCannotBeLeftOutOrComeTwice) {
+    const auto second = std::vector<std::byte>(bytes_.begin() + static_cast<std::ptrdiff_t>(ends_[0]),
+                                               bytes_.begin() + static_cast<std::ptrdiff_t>(ends_[1]));
+    std::vector<std::byte> twice = bytes_;
+    twice.insert(twice.begin() + static_cast<std::ptrdiff_t>(ends_[1]), second.begin(), second.end());
+    EXPECT_THROW(static_cast<void>(read_session_records(twice, "s")), FormatError);
+    std::vector<std::byte> without = bytes_;
+    without.erase(without.begin() + static_cast<std::ptrdiff_t>(ends_[0]),
+                  without.begin() + static_cast<std::ptrdiff_t>(ends_[1]));
+    EXPECT_THROW(static_cast<void>(read_session_records(without, "s")), FormatError);
+}
+
+TEST_F(SessionRecordsTest, OtherFilesAndNewerVersionsAreRefusedByName) {
+    const auto refusal = [](std::vector<std::byte> bytes) {
+        return error_text<FormatError>([&] { static_cast<void>(read_session_records(bytes, "my.session")); });
+    };
+    EXPECT_THAT(refusal({}), HasSubstr("my.session: there is a file of this name that is no session"));
+    EXPECT_THAT(refusal(std::vector<std::byte>(500, std::byte{'x'})), HasSubstr("is no session"));
+    std::vector<std::byte> newer = bytes_;
+    newer[8] = std::byte{2};
+    EXPECT_THAT(refusal(newer), HasSubstr("a session of version 2, this program reads 1"));
+}
+
+// Checksums are right, contents are not: every field is looked at.
+TEST(SessionContents, WhatNoSessionHoldsIsRefused) {
+    const auto bytes_with = [](const SessionBegin& begin, RecordKind kind, std::uint64_t index,
+                               std::span<const std::byte> payload) {
+        std::vector<std::byte> bytes;
+        const auto put = [&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); };
+        put(session_head());
+        std::uint64_t chain = first_chain();
+        const std::vector<std::byte> first = encode_session_begin(begin);
+        put(record_head(RecordKind::Begin, 0, first, chain));
+        put(first);
+        put(record_head(kind, index, payload, chain));
+        put(payload);
+        return bytes;
+    };
+    const auto refusal = [](const std::vector<std::byte>& bytes) {
+        return error_text<FormatError>([&] { static_cast<void>(read_session(bytes, "s")); });
+    };
+    const SessionBegin good = sample_begin();
+    const std::vector<TokenId> strange{5, 97};
+    EXPECT_THAT(refusal(bytes_with(good, RecordKind::Tokens, 0, std::as_bytes(std::span(strange)))),
+                HasSubstr("outside of the vocabulary"));
+    const std::vector<TokenId> many(1800, 1);
+    EXPECT_THAT(refusal(bytes_with(good, RecordKind::Tokens, 0, std::as_bytes(std::span(many)))),
+                HasSubstr("more tokens than its context holds"));
+    EXPECT_THAT(refusal(bytes_with(good, RecordKind::Tokens, 0, std::vector<std::byte>(7))), HasSubstr("damaged"));
+    EXPECT_THAT(refusal(bytes_with(good, RecordKind::KvChunk, 0, sample_block(1))), HasSubstr("does not belong"));
+    EXPECT_THAT(refusal(bytes_with(good, RecordKind::MaxTokens, static_cast<std::uint64_t>(-2), {})),
+                HasSubstr("a length that cannot be"));
+    EXPECT_THAT(refusal(bytes_with(good, static_cast<RecordKind>(9), 0, {})), HasSubstr("a record of no kind"));
+    EXPECT_THAT(refusal(bytes_with(good, RecordKind::Begin, 0, encode_session_begin(good))), HasSubstr("damaged"));
+    const auto wrong = [&](const std::function<void(SessionBegin&)>& change) {
+        SessionBegin begin = good;
+        change(begin);
+        return refusal(bytes_with(begin, RecordKind::MaxTokens, 5, {}));
+    };
+    EXPECT_THAT(wrong([](SessionBegin& begin) { begin.prompt.clear(); }), HasSubstr("does not fit its context"));
+    EXPECT_THAT(wrong([](SessionBegin& begin) { begin.prompt.back() = -1; }), HasSubstr("outside of the vocabulary"));
+    EXPECT_THAT(wrong([](SessionBegin& begin) { begin.context_tokens = 250; }), HasSubstr("does not fit its context"));
+    EXPECT_THAT(wrong([](SessionBegin& begin) { begin.n_layers = 0; }), HasSubstr("a number that no model has"));
+    EXPECT_THAT(wrong([](SessionBegin& begin) { begin.kv_dtype = DType::Q4_0; }), HasSubstr("no option has"));
+    std::vector<std::byte> fields = encode_session_begin(good);
+    for (std::size_t n = 0; n < fields.size(); ++n)
+        EXPECT_THROW(static_cast<void>(decode_session_begin(std::span(fields).first(n), "s")), FormatError) << n;
+    fields.push_back({});
+    EXPECT_THROW(static_cast<void>(decode_session_begin(fields, "s")), FormatError);
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,364 @@
+// Models that stream give the bits of models that do not: every placement of items and chunks, rings from two blocks
+// on, prompts around chunk borders, guesses, cuts, cancelled passes.
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "kernels/cpu_faults.h"
+#include "kernels/workspace.h"
+#include "runtime/generation_loop.h"
+#include "runtime/pass_stream.h"
+#include "runtime/prompt_stream.h"
+#include "runtime/self_check.h"
+#include "tests/support/scripted_guesser.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kArenaBytes = std::size_t{64} << 20;
+
+std::vector<TokenId> prompt_of(std::size_t n) {
+    std::vector<TokenId> prompt(n);
+    for (std::size_t i = 0; i < n; ++i) prompt[i] = static_cast<TokenId>((i * 31 + i / 7 + 7) % 97);
+    return prompt;
+}
+
+struct Placement {
+    std::size_t max_item_bytes = kUncutItems;
+    std::vector<bool> items{};           // that stream; empty: none
+    std::vector<std::int64_t> chunks{};  // resident of each layer; empty: all
+    std::size_t ring_bytes = 0;
+    bool streams() const { return !chunks.empty() || std::find(items.begin(), items.end(), true) != items.end(); }
+};
+
+// A model with all that runs it, placed somehow.
+class Engine {
+public:
+    Engine(const ModelFiles& files, const Placement& placement, std::int64_t context, std::int64_t budget,
+           CpuDeviceOptions device_options = {})
+        : arena_({.limit_bytes = kArenaBytes, .page_lock = PageLock::Pageable}),
+          device_(device_options),
+          model_(files, device_,
+                 {.context_tokens = context,
+                  .placement = {.max_item_bytes = placement.max_item_bytes,
+                                .streams = placement.items,
+                                .arena = &arena_}}),
+          cache_(device_, model_.kv_shape(), model_.config().n_layers, context, SelfCheck::scratch_nodes_for(budget),
+                 {.resident_chunks = placement.chunks, .arena = &arena_}) {
+        if (placement.streams()) pass_ = std::make_unique<PassStream>(model_, cache_, arena_, placement.ring_bytes);
+        forward_ = std::make_unique<Forward>(model_, forward_limits_for(budget), pass_.get());
+    }
+
+    CpuDevice& device() { return device_; }
+    Model& model() { return model_; }
+    KvCache& cache() { return cache_; }
+    Forward& forward() { return *forward_; }
+    PassStream* pass() { return pass_.get(); }
+
+private:
+    PinnedArena arena_;
+    CpuDevice device_;
+    Model model_;
+    KvCache cache_;
+    std::unique_ptr<PassStream> pass_;
+    std::unique_ptr<Forward> forward_;
+};
+
+// Every logit that a generation sees, in order, bit for bit.
+class LogitLog final : public Guesser {
+public:
+    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
+    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
+    void observe(const Observation& observation) override {
+        for (const std::int32_t node : observation.accepted) {
+            const float* row = float_row(observation.logits, node);
+            rows.insert(rows.end(), row, row + observation.logits.cols());
+        }
+        guesser_.observe(observation);
+    }
+    std::vector<float> rows;
+
+private:
+    Guesser& guesser_;
+};
+
+struct Generated {
+    std::vector<TokenId> text;
+    std::vector<float> logits;
+};
+
+Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
+                   std::int64_t budget) {
+    Sampler sampler({.temperature = 0.9, .seed = 4}, engine.model().config().vocab);
+    NoiseWalk walk(sampler);
+    LogitLog log(guesser);
+    GenerationLoop loop(engine.forward(), engine.cache(), walk, log, {.budget = budget, .end_tokens = {}});
+    loop.begin(prompt);
+    for (std::int64_t left = n_tokens; left > 0;) {
+        const auto fresh = loop.step(left);
+        if (fresh.empty()) break;
+        left -= std::ssize(fresh);
+    }
+    return {loop.text(), log.rows};
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Least ring that a placement can have: two of the largest block.
+std::size_t least_ring(const ModelFiles& files, const Placement& placement, const KvShape& kv) {
+    std::size_t block = placement.chunks.empty() ? 0 : kv.chunk_bytes();
+    const auto items = cut_weight_items(files.weights(), WeightRounding::None, placement.max_item_bytes);
+    for (std::size_t i = 0; i < items.size(); ++i)
+        if (!placement.items.empty() && placement.items[i]) block = std::max(block, items[i].bytes);
+    return 2 * TransferRing::slot_bytes(block);
+}
+
+KvShape kv_of(const ModelFiles& files) {
+    return {files.config().n_kv_heads, files.config().head_dim, files.config().kv_dtype};
+}
+
+Placement random_placement(const ModelFiles& files, std::int64_t n_chunks, std::mt19937& random) {
+    Placement placement;
+    const std::size_t sizes[] = {2048, 8192, 20000, kUncutItems};
+    placement.max_item_bytes = sizes[random() % 4];
+    const std::size_t n_items =
+        cut_weight_items(files.weights(), WeightRounding::None, placement.max_item_bytes).size();
+    const unsigned weights = random() % 3;  // none, some, all
+    for (std::size_t i = 0; i < n_items; ++i)
+        placement.items.push_back(weights == 2 || (weights == 1 && random() % 2 == 0));
+    if (random() % 3 > 0 || weights == 0)
+        for (std::int64_t layer = 0; layer < files.config().n_layers; ++layer)
+            placement.chunks.push_back(
+                random() % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % static_cast<unsigned>(n_chunks + 1)));
+    const std::size_t least = least_ring(files, placement, kv_of(files));
+    placement.ring_bytes = least + (random() % 3 == 0 ? 0 : random() % (8 * least));
+    return placement;
+}
+
+TEST(Streaming, EveryPlacementGivesTheBitsOfTheResidentModel) {
+    std::mt19937 random(11);
+    for (const DType type : {DType::F32, DType::BF16, DType::Q8_0}) {
+        for (const std::int64_t window : {0, 300}) {
+            const auto files = make_tiny_model({.n_layers = 3, .window = window, .weight_type = type});
+            for (const std::size_t n_prompt : {1, 255, 256, 257, 513, 1300}) {
+                NoGuesser none;
+                Engine resident(*files, {}, 2048, 1);
+                const Generated plain = generate(resident, prompt_of(n_prompt), 300, none, 1);
+                for (int round = 0; round < 3; ++round) {
+                    const Placement placement = random_placement(*files, 8, random);
+                    const std::int64_t budget = round % 2 == 0 ? 1 : 40;
+                    ScriptedGuesser scripted(plain.text, 0.7, 5);
+                    Guesser& guesser = budget == 1 ? static_cast<Guesser&>(none) : scripted;
+                    Engine streamed(*files, placement, 2048, budget, {.n_threads = 1 + round % 2});
+                    const Generated found = generate(streamed, prompt_of(n_prompt), 300, guesser, budget);
+                    ASSERT_EQ(found.text, plain.text) << "prompt " << n_prompt << ", round " << round;
+                    ASSERT_TRUE(same_bits(found.logits, plain.logits)) << "prompt " << n_prompt << ", round " << round;
+                }
+            }
+        }
+    }
+}
+
+// Everything streams, and the ring holds a layer and the KV of one: a prompt reads each weight once.
+TEST(Streaming, APromptByLayersReadsEachWeightOnce) {
+    const auto files = make_tiny_model({.n_layers = 3});
+    NoGuesser none;
+    Engine resident(*files, {}, 2048, 1);
+    const Generated plain = generate(resident, prompt_of(1700), 3, none, 1);
+    Placement placement{.max_item_bytes = 16384};
+    const auto items = cut_weight_items(files->weights(), WeightRounding::None, placement.max_item_bytes);
+    placement.items.assign(items.size(), true);
+    std::size_t bytes = 0;
+    for (const WeightItem& item : items) bytes += item.bytes;
+    for (const bool kv : {false, true}) {
+        placement.chunks.assign(kv ? 3 : 0, 1);
+        placement.ring_bytes = std::size_t{1} << 20;
+        Engine streamed(*files, placement, 2048, 1);
+        ASSERT_TRUE(streamed.forward().runs_by_layer(0, 1536, kPrefillPieceTokens));
+        const Generated found = generate(streamed, prompt_of(1700), 1, none, 1);
+        EXPECT_EQ(streamed.pass()->figures().weights_bytes, bytes);
+        ASSERT_TRUE(same_bits(found.logits, std::vector<float>(plain.logits.begin(), plain.logits.begin() + 97)));
+    }
+}
+
+// Chats cut texts back and go on from anywhere; sessions stop between passes.
+TEST(Streaming, CutsAndContinuationsGiveTheBitsOfTheResidentModel) {
+    const auto files = make_tiny_model({.n_layers = 2});
+    std::mt19937 random(3);
+    for (int round = 0; round < 12; ++round) {
+        const Placement placement = random_placement(*files, 8, random);
+        Engine resident(*files, {}, 2048, 8);
+        Engine streamed(*files, placement, 2048, 8);
+        std::vector<TokenId> prompt = prompt_of(100 + random() % 900);
+        for (int turn = 0; turn < 5; ++turn) {
+            NoGuesser none;
+            const std::int64_t n_tokens = 1 + random() % 300;
+            const Generated a = generate(resident, prompt, n_tokens, none, 8);
+            const Generated b = generate(streamed, prompt, n_tokens, none, 8);
+            ASSERT_EQ(a.text, b.text) << "round " << round << ", turn " << turn;
+            ASSERT_TRUE(same_bits(a.logits, b.logits));
+            // A part of it stays, other words follow.
+            const auto keep = static_cast<std::int64_t>(1 + random() % static_cast<unsigned>(a.text.size() - 1));
+            for (Engine* engine : {&resident, &streamed})
+                engine->cache().truncate(engine->forward().exec(), std::min(keep, engine->cache().n_committed()));
+            prompt.assign(a.text.begin(), a.text.begin() + keep);
+            for (unsigned i = 0; i < 1 + random() % 200; ++i) prompt.push_back(static_cast<TokenId>(random() % 97));
+            if (prompt.size() > 1500) break;
+        }
+    }
+}
+
+TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
+    const auto files = make_tiny_model({.n_layers = 3});
+    NoGuesser none;
+    Engine resident(*files, {}, 2048, 1);
+    const Generated plain = generate(resident, prompt_of(1300), 40, none, 1);
+    std::mt19937 random(8);
+    for (int round = 0; round < 10; ++round) {
+        const Placement placement = random_placement(*files, 8, random);
+        Engine streamed(*files, placement, 2048, 1);
+        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(streamed.forward(), streamed.cache(), walk, none, {.budget = 1, .end_tokens = {}});
+        loop.begin(prompt_of(1300));
+        std::atomic<bool> cancel = false;
+        int calls = 0;
+        const int cancel_at = static_cast<int>(random() % 6);
+        const auto progress = [&](std::int64_t, std::int64_t) { cancel = calls++ == cancel_at; };
+        std::int64_t left = 40;
+        while (left > 0) {
+            cancel = false;
+            left -= std::ssize(loop.step(left, &cancel, progress));
+        }
+        ASSERT_EQ(loop.text(), plain.text) << "round " << round;
+    }
+}
+
+TEST(Streaming, ASessionsChunksComeBackAsTheyWere) {
+    const auto files = make_tiny_model({.n_layers = 2});
+    std::mt19937 random(21);
+    for (int round = 0; round < 8; ++round) {
+        NoGuesser none;
+        Engine first(*files, random_placement(*files, 8, random), 2048, 1);
+        const Generated text = generate(first, prompt_of(400 + 100 * static_cast<std::size_t>(round)), 30, none, 1);
+        const std::int64_t n = first.cache().n_committed();
+        const std::size_t chunk_bytes = first.cache().shape().chunk_bytes();
+        Engine second(*files, random_placement(*files, 8, random), 2048, 1);
+        second.cache().restore(second.forward().exec(), n, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+            std::vector<std::byte> bytes(chunk_bytes);
+            first.cache().read_chunk(first.forward().exec(), layer, chunk, bytes.data());
+            std::copy(bytes.begin(), bytes.end(), out);
+        });
+        ASSERT_EQ(second.cache().n_committed(), n);
+        const Generated a = generate(first, text.text, 20, none, 1);
+        const Generated b = generate(second, text.text, 20, none, 1);
+        ASSERT_EQ(a.text, b.text) << "round " << round;
+        ASSERT_TRUE(same_bits(a.logits, b.logits));
+    }
+}
+
+TEST(Streaming, TheSelfCheckHolds) {
+    const auto files = make_tiny_model({.n_layers = 2});
+    NoGuesser none;
+    Engine resident(*files, {}, 2048, 1);
+    const Generated plain = generate(resident, prompt_of(700), 60, none, 1);
+    std::mt19937 random(5);
+    for (int round = 0; round < 4; ++round) {
+        Engine streamed(*files, random_placement(*files, 8, random), 2048, 16);
+        SelfCheck check(streamed.model(), streamed.pass());
+        ScriptedGuesser scripted(plain.text, 0.8, 5);
+        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(streamed.forward(), streamed.cache(), walk, scripted, {.budget = 16, .end_tokens = {}});
+        loop.check_with(check);
+        loop.begin(prompt_of(700));
+        for (std::int64_t left = 60; left > 0;) left -= std::ssize(loop.step(left));
+        EXPECT_EQ(loop.text(), plain.text);
+        EXPECT_GE(check.figures().tokens, 60);
+    }
+}
+
+// What constructors take is what their plans say, to the byte.
+TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
+    std::mt19937 random(17);
+    for (const DType type : {DType::F32, DType::Q8_0}) {
+        const auto files = make_tiny_model({.n_layers = 3, .weight_type = type});
+        for (int round = 0; round < 8; ++round) {
+            const Placement placement = random_placement(*files, 8, random);
+            const std::int64_t budget = 1 + static_cast<std::int64_t>(random() % 60);
+            Engine engine(*files, placement, 2048, budget);
+            const auto items = cut_weight_items(files->weights(), WeightRounding::None, placement.max_item_bytes);
+            std::size_t expected = Model::small_tensor_bytes(files->weights());
+            for (std::size_t i = 0; i < items.size(); ++i)
+                if (!placement.items[i]) expected += items[i].bytes;
+            expected += KvCache::device_bytes(engine.cache().shape(), 3, 2048, SelfCheck::scratch_nodes_for(budget),
+                                              placement.chunks);
+            expected += Forward::device_bytes(files->config(), forward_limits_for(budget),
+                                              placement.streams() ? Forward::Streaming::Yes : Forward::Streaming::No);
+            if (placement.streams()) expected += placement.ring_bytes;
+            EXPECT_EQ(engine.device().budget().used_bytes(), expected);
+            // Kernels' own memory is announced as well: a run takes nothing beyond it.
+            reserve_workspace(engine.device(), Forward::workspace_shapes(files->config(), engine.cache().shape(),
+                                                                         forward_limits_for(budget)));
+            const std::size_t before = engine.device().budget().used_bytes();
+            NoGuesser none;
+            static_cast<void>(generate(engine, prompt_of(700), 40, none, budget));
+            EXPECT_EQ(engine.device().budget().peak_bytes(), before);
+        }
+    }
+}
+
+// A copy that fails is an error of the pass that needed it; the text goes on after it.
+TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
+    const auto files = make_tiny_model({.n_layers = 3});
+    NoGuesser none;
+    Engine resident(*files, {}, 2048, 1);
+    const Generated plain = generate(resident, prompt_of(600), 30, none, 1);
+    std::mt19937 random(6);
+    int failures = 0;
+    for (int round = 0; round < 12; ++round) {
+        Placement placement = random_placement(*files, 8, random);
+        if (!placement.streams()) continue;
+        CpuFaults faults;
+        Engine streamed(*files, placement, 2048, 1, {.faults = &faults});
+        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(streamed.forward(), streamed.cache(), walk, none, {.budget = 1, .end_tokens = {}});
+        loop.begin(prompt_of(600));
+        faults.copies_until_failure = static_cast<std::int64_t>(1 + random() % 60);
+        // A flush that failed has lost a chunk: then every pass that needs it fails, and none says anything wrong.
+        int failures_here = 0;
+        for (std::int64_t left = 30; left > 0 && failures_here < 4;) {
+            try {
+                left -= std::ssize(loop.step(left));
+            } catch (const Error&) {
+                ++failures_here;
+            }
+        }
+        failures += failures_here;
+        const std::vector<TokenId> right(plain.text.begin(), plain.text.begin() + std::ssize(loop.text()));
+        ASSERT_EQ(loop.text(), right) << "round " << round;
+        if (failures_here < 4) {
+            ASSERT_EQ(loop.text().size(), plain.text.size()) << "round " << round;
+        }
+    }
+    EXPECT_GT(failures, 0);
+}
+
+TEST(Streaming, ARingTooSmallIsRefused) {
+    const auto files = make_tiny_model({});
+    Placement placement{.max_item_bytes = 8192};
+    placement.items.assign(cut_weight_items(files->weights(), WeightRounding::None, 8192).size(), true);
+    placement.ring_bytes = least_ring(*files, placement, kv_of(*files)) - 64;
+    EXPECT_THROW(Engine(*files, placement, 2048, 1), OutOfBudget);
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,208 @@
+// The interface of chat templates: inputs, arguments, errors with their place, and the choice of a template.
+#include "runtime/template/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/formats/model_files.h"
+#include "runtime/template/choose_template.h"
+#include "runtime/template/globals.h"
+#include "tests/runtime/template_goldens.h"
+#include "tests/support/error_text.h"
+#include "tests/support/temp_folder.h"
+
+namespace slipstream {
+namespace {
+
+TemplateInputs inputs_of_user(std::string_view text) {
+    TemplateInputs inputs;
+    inputs.messages = TemplateValue::list({chat_message("user", text)});
+    inputs.now = stopped_clock();
+    return inputs;
+}
+
+std::string rendered(const std::string& source, const TemplateInputs& inputs) {
+    return ChatTemplate::parse(source, "test").render(inputs);
+}
+
+TEST(ChatTemplateInputs, WhatIsNotGivenIsNoneOrUndefined) {
+    const TemplateInputs inputs = inputs_of_user("hi");
+    EXPECT_EQ(
+        rendered("{{ tools }} {{ documents }} {{ add_generation_prompt }} {{ bos_token is defined }} {{ messages }}",
+                 inputs),
+        "None None True False [{'role': 'user', 'content': 'hi'}]");
+    TemplateInputs full = inputs;
+    full.bos_token = "<s>";
+    full.eos_token = "</s>";
+    full.tools = parse_template_json(R"([{"b": 1, "a": 2}])", "tools");
+    full.add_generation_prompt = false;
+    EXPECT_EQ(rendered("{{ tools }}{{ add_generation_prompt }}{{ bos_token ~ eos_token }}", full),
+              "[{'b': 1, 'a': 2}]False<s></s>");
+}
+
+TEST(ChatTemplateInputs, ArgumentsAreJsonOrTextAndHideWhatIsThere) {
+    TemplateInputs inputs = inputs_of_user("hi");
+    for (const char* argument : {"thinking=true", "effort=high", "date=2024-01-01", "list=[1, \"x\"]", "bos_token=<b>",
+                                 "empty=", "formula=a=b", "range=5", "quoted=\"text\""})
+        inputs.arguments.push_back(parse_template_argument(argument));
+    inputs.bos_token = "<s>";
+    EXPECT_EQ(rendered("{{ [thinking, effort, date, list, bos_token, empty, formula, range, quoted] }}", inputs),
+              "[True, 'high', '2024-01-01', [1, 'x'], '<b>', '', 'a=b', 5, 'text']");
+    EXPECT_EQ(error_text<RequestError>([] { static_cast<void>(parse_template_argument("novalue")); }),
+              "template argument \"novalue\": write NAME=VALUE, the value as JSON or text");
+    EXPECT_THROW(static_cast<void>(parse_template_argument("=1")), RequestError);
+}
+
+TEST(ChatTemplateInputs, ReasoningGoesByAllItsNames) {
+    TemplateInputs inputs;
+    inputs.messages = parse_template_json(
+        R"([{"role":"assistant","reasoning":"r"},{"role":"assistant","thinking":"t","content":"c"},
+            {"role":"assistant","reasoning_content":"rc","thinking":"t"},{"role":"user","content":"u"}])",
+        "messages");
+    EXPECT_EQ(
+        rendered("{% for m in messages %}{{ m.keys()|list }} {{ m.thinking }} {{ m.reasoning_content }}\n{% endfor %}",
+                 inputs),
+        "['thinking', 'role', 'reasoning', 'reasoning_content'] r r\n"
+        "['thinking', 'role', 'content', 'reasoning_content'] t t\n"
+        "['thinking', 'role', 'reasoning_content'] t rc\n"
+        "['role', 'content']  \n");
+}
+
+TEST(ChatTemplateInputs, MessagesMustBeAListOfObjects) {
+    TemplateInputs inputs;
+    EXPECT_EQ(error_text<TemplateError>([&] { static_cast<void>(rendered("x", inputs)); }),
+              "test: the messages are no list");
+    inputs.messages = parse_template_json("[1]", "messages");
+    EXPECT_EQ(error_text<TemplateError>([&] { static_cast<void>(rendered("x", inputs)); }),
+              "test: a message is no object with a role and a content");
+}
+
+TEST(ChatTemplate, SaysWhatItReads) {
+    const ChatTemplate parsed = ChatTemplate::parse(
+        "{% for m in messages %}{{ m.content }}{% if enable_thinking is defined %}{% endif %}{% endfor %}"
+        "{% set mine = 1 %}{{ mine }}{% macro f(x) %}{{ x }}{{ in_macro }}{% endmacro %}",
+        "test");
+    EXPECT_TRUE(parsed.reads("messages"));
+    EXPECT_TRUE(parsed.reads("enable_thinking"));
+    EXPECT_TRUE(parsed.reads("in_macro"));
+    EXPECT_FALSE(parsed.reads("tools"));
+    EXPECT_FALSE(parsed.reads("mine"));
+    EXPECT_FALSE(parsed.reads("x"));
+    EXPECT_FALSE(parsed.reads("m"));
+}
+
+TEST(ChatTemplate, ErrorsNameTemplateAndLineInOneLine) {
+    EXPECT_EQ(error_text<TemplateError>([] { static_cast<void>(ChatTemplate::parse("a\n{% if %}", "my.jinja")); }),
+              "my.jinja: line 2: Expected an expression, got 'end of statement block'");
+    const TemplateInputs inputs = inputs_of_user("hi");
+    try {
+        static_cast<void>(ChatTemplate::parse("\n\n{{ raise_exception('two\\nlines \\x1b[1m') }}", "T").render(inputs));
+        FAIL() << "nothing thrown";
+    } catch (const TemplateError& error) {
+        EXPECT_EQ(error.message(), "two\nlines \x1b[1m");
+        EXPECT_EQ(error.line(), 3);
+        EXPECT_STREQ(error.what(), "T: line 3: two\\x0Alines \\x1B[1m");
+    }
+}
+
+TEST(ChatTemplate, LinesAreThoseOfTheMacroThatFails) {
+    const Rendering inside =
+        rendering_of("{% macro m(x) %}\n{{ x.y }}\n{% endmacro %}\n\n{{ m(1) }}\n{{ m() }}", inputs_of_user(""));
+    EXPECT_EQ(inside.line, 2);
+    const Rendering after =
+        rendering_of("{% macro m(x) %}\n{{ x }}\n{% endmacro %}\n\n{{ m(1) + 1 }}", inputs_of_user(""));
+    EXPECT_EQ(after.line, 5);
+    EXPECT_EQ(after.error, "can only concatenate str (not \"int\") to str");
+}
+
+TEST(ChatTemplate, BrokenUtf8PassesThrough) {
+    EXPECT_EQ(rendered("{{ messages[0].content }}|{{ messages[0].content|length }}|{{ messages[0].content|tojson }}",
+                       inputs_of_user("a\xff"
+                                      "b")),
+              "a\xff"
+              "b|3|\"a\xff"
+              "b\"");
+}
+
+TEST(ChatTemplate, WhatIsNotServedSaysSo) {
+    const TemplateInputs inputs = inputs_of_user("hi");
+    for (const char* source :
+         {"{% include 'x' %}", "{% extends 'x' %}", "{% block b %}{% endblock b %}", "{% import 'x' as y %}",
+          "{% from 'x' import y %}", "{% autoescape true %}{% endautoescape %}", "{{ 1|pprint }}", "{{ 'a'.encode() }}",
+          "{{ lipsum() }}", "{{ '\\N{BULLET}' }}", "{{ '\\ud800' }}", "{{ '%a' % 1 }}"}) {
+        const std::string error = rendering_of(source, inputs).error;
+        EXPECT_NE(error, "") << source;
+        EXPECT_TRUE(error.find("served") != std::string::npos || error.find("surrogate") != std::string::npos) << error;
+    }
+    // Where it is not reached it does no harm.
+    EXPECT_EQ(rendered("{% if false %}{% include 'x' %}{% block b %}{{ y }}{% endblock %}{% endif %}ok", inputs), "ok");
+}
+
+TEST(ChatTemplate, TimeIsWrittenInEnglishAndBounded) {
+    EXPECT_EQ(jinja::format_time("%d %b %Y, %A %H:%M:%S.%f %j %-d %p%z%Z%%", stopped_clock()),
+              "14 Mar 2025, Friday 09:05:07.000000 073 14 AM%");
+    EXPECT_EQ(jinja::format_time("", stopped_clock()), "");
+    EXPECT_THROW(static_cast<void>(jinja::format_time(std::string(300, 'x'), stopped_clock())), TemplateError);
+    EXPECT_THROW(static_cast<void>(jinja::format_time("%100000d", stopped_clock())), TemplateError);
+}
+
+TEST(ChatTemplate, CanBeRenderedAgainAndMoved) {
+    ChatTemplate first = ChatTemplate::parse(
+        "{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ messages[0].content }}", "t");
+    EXPECT_EQ(first.render(inputs_of_user("a")), "1a");
+    const ChatTemplate second = std::move(first);
+    EXPECT_EQ(second.render(inputs_of_user("b")), "1b");
+    EXPECT_EQ(second.name(), "t");
+}
+
+TokenizerSource source_with(std::vector<NamedChatTemplate> templates) {
+    TokenizerSource source;
+    source.chat_templates = std::move(templates);
+    return source;
+}
+
+TEST(ChooseTemplate, TakesTheOneForTheUse) {
+    const TokenizerSource source = source_with({{"default", "d"}, {"tool_use", "t"}, {"rag", "r"}});
+    EXPECT_EQ(chat_template_of(source, ToolUse::NoTools)->source(), "d");
+    EXPECT_EQ(chat_template_of(source, ToolUse::Tools)->source(), "t");
+    EXPECT_EQ(chat_template_of(source, ToolUse::Tools, "rag")->source(), "r");
+    EXPECT_EQ(chat_template_of(source, ToolUse::Tools, "rag")->name(), "the model's chat template \"rag\"");
+    EXPECT_EQ(error_text<RequestError>([&] { static_cast<void>(chat_template_of(source, ToolUse::NoTools, "x")); }),
+              "the model has no chat template called \"x\"; it has: default, tool_use, rag");
+    EXPECT_EQ(chat_template_of(source_with({{"default", "d"}}), ToolUse::Tools)->source(), "d");
+    EXPECT_EQ(chat_template_of(source_with({{"only", "o"}}), ToolUse::NoTools)->source(), "o");
+    EXPECT_THROW(static_cast<void>(chat_template_of(source_with({{"a", "1"}, {"b", "2"}}), ToolUse::NoTools)),
+                 RequestError);
+    EXPECT_FALSE(chat_template_of(source_with({}), ToolUse::Tools).has_value());
+    EXPECT_EQ(error_text<TemplateError>([] {
+                  static_cast<void>(chat_template_of(source_with({{"default", "{{"}}), ToolUse::NoTools));
+              }),
+              "the model's chat template: line 1: unexpected 'end of template'");
+}
+
+TEST(ChooseTemplate, GuessesAFamilyBySpecialTokensThenByName) {
+    const auto guess = [](std::vector<std::string_view> tokens, std::string_view name) {
+        const TemplateFamily* family = guess_template_family(
+            [&tokens](std::string_view token) {
+                return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+            },
+            name);
+        return family == nullptr ? std::string_view("nothing") : family->name;
+    };
+    EXPECT_EQ(guess({"<|im_start|>", "<|im_end|>", "<s>"}, "vicuna"), "chatml");
+    EXPECT_EQ(guess({"<|im_start|>"}, ""), "nothing");
+    EXPECT_EQ(guess({"<|start_header_id|>", "<|eot_id|>"}, ""), "llama-3");
+    EXPECT_EQ(guess({"<|user|>", "<|assistant|>", "<|end|>"}, ""), "phi-3");
+    EXPECT_EQ(guess({"<|user|>", "<|assistant|>"}, ""), "zephyr");
+    EXPECT_EQ(guess({"[INST]", "[/INST]"}, ""), "mistral");
+    EXPECT_EQ(guess({"<start_of_turn>", "<end_of_turn>"}, ""), "gemma");
+    EXPECT_EQ(guess({}, "Llama_2 7B chat"), "llama-2");
+    EXPECT_EQ(guess({}, "lmsys/vicuna-7b-v1.5"), "vicuna");
+    EXPECT_EQ(guess({"<｜User｜>", "<｜Assistant｜>"}, ""), "deepseek");
+    EXPECT_EQ(guess({}, "stories260K"), "nothing");
+    EXPECT_EQ(guess({}, "my-Alpaca"), "plain");
+    EXPECT_EQ(find_template_family("chatml")->turn_end, "<|im_end|>");
+    EXPECT_EQ(find_template_family("nope"), nullptr);
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,101 @@
+// Shapes by name against sizes of published files, and what a mixture of types gives each matrix.
+#include "tools/model_shapes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/model.h"
+#include "runtime/weight_items.h"
+
+namespace slipstream::tools {
+namespace {
+
+double gigabytes(std::string_view shape, std::string_view quantisation) {
+    const ModelConfig config = find_shape(shape).value();
+    return static_cast<double>(file_bytes(shape_weights(config, find_quantisation(quantisation).value()), config)) /
+           1e9;
+}
+
+struct PublishedFile {
+    std::string_view shape;
+    std::string_view quantisation;
+    double gigabytes;
+};
+
+// As listed on the model cards that publish them: Llama 2 by TheBloke, Llama 3.1 and Qwen 2.5 by bartowski; tokenizers
+// and keys take a few MB. The last has rows that are no multiple of 256, so other types take their place.
+TEST(ModelShapes, HaveTheSizeOfPublishedFiles) {
+    for (const PublishedFile& file : {PublishedFile{"llama2-7b", "Q4_K_M", 4.08},
+                                      {"llama2-7b", "Q5_K_M", 4.78},
+                                      {"llama2-7b", "Q6_K", 5.53},
+                                      {"llama2-7b", "Q8_0", 7.16},
+                                      {"llama2-13b", "Q4_K_M", 7.87},
+                                      {"llama2-70b", "Q4_K_M", 41.42},
+                                      {"llama2-70b", "Q5_K_M", 48.75},
+                                      {"llama3.1-70b", "Q8_0", 74.98},
+                                      {"llama3.1-70b", "Q6_K", 57.89},
+                                      {"llama3.1-70b", "Q5_K_M", 49.95},
+                                      {"llama3.1-70b", "Q5_K_S", 48.66},
+                                      {"llama3.1-70b", "Q4_K_M", 42.52},
+                                      {"llama3.1-70b", "Q4_K_S", 40.35},
+                                      {"llama3.1-70b", "Q3_K_L", 37.14},
+                                      {"llama3.1-70b", "Q3_K_M", 34.27},
+                                      {"llama3.1-70b", "Q3_K_S", 30.91},
+                                      {"qwen2.5-32b", "Q4_K_M", 19.85},
+                                      {"qwen2.5-72b", "Q4_K_M", 47.42}})
+        EXPECT_NEAR(gigabytes(file.shape, file.quantisation), file.gigabytes, 0.015)
+            << file.shape << " " << file.quantisation;
+}
+
+TEST(ModelShapes, AreSoundModels) {
+    for (const std::string_view name : shape_names()) {
+        const ModelConfig config = find_shape(name).value();
+        EXPECT_NO_THROW(validate(config)) << name;
+        for (const std::string_view quantisation : quantisation_names()) {
+            const ModelWeights weights = shape_weights(config, find_quantisation(quantisation).value());
+            EXPECT_EQ(weights.layers.size(), static_cast<std::size_t>(config.n_layers));
+            // Rows are whole blocks: cutting them into items counts bytes.
+            EXPECT_FALSE(cut_weight_items(weights, WeightRounding::None, 64U << 20).empty()) << name << quantisation;
+            EXPECT_GT(Model::small_tensor_bytes(weights), 0U);
+        }
+    }
+}
+
+TEST(ModelShapes, AreFoundWhateverTheCase) {
+    EXPECT_EQ(find_shape("LLAMA-70B")->n_layers, 80);
+    EXPECT_EQ(find_quantisation("q4_k_m"), Quantisation::Q4_K_M);
+    EXPECT_FALSE(find_shape("llama-71b"));
+    EXPECT_FALSE(find_shape(""));
+    EXPECT_FALSE(find_quantisation("Q4_K"));
+}
+
+TEST(ModelShapes, AMixtureGivesSomeMatricesMore) {
+    const ModelConfig config = find_shape("llama-7b").value();
+    const ModelWeights weights = shape_weights(config, Quantisation::Q4_K_M);
+    std::string values;
+    for (const LayerWeights& layer : weights.layers) {
+        EXPECT_EQ(layer.q.dtype, DType::Q4_K);
+        EXPECT_EQ(layer.up.dtype, DType::Q4_K);
+        EXPECT_EQ(layer.v.dtype, layer.down.dtype);
+        values += layer.v.dtype == DType::Q6_K ? '6' : '4';
+    }
+    EXPECT_EQ(values, "66664464464464464464464464466666");
+    EXPECT_EQ(weights.lm_head.dtype, DType::Q6_K);
+    EXPECT_EQ(weights.token_embedding.dtype, DType::Q4_K);
+    // Tied to the head, the embedding has its type.
+    const ModelConfig tied = find_shape("llama3.2-1b").value();
+    EXPECT_EQ(shape_weights(tied, Quantisation::Q4_K_M).token_embedding.dtype, DType::Q6_K);
+    EXPECT_EQ(shape_weights(tied, Quantisation::BF16).lm_head.dtype, DType::BF16);
+}
+
+TEST(ModelShapes, TypesWhoseBlockDoesNotFitAreReplaced) {
+    const ModelConfig config = find_shape("qwen2.5-0.5b").value();  // d_model 896
+    const ModelWeights weights = shape_weights(config, Quantisation::Q4_K_M);
+    EXPECT_EQ(weights.layers[0].q.dtype, DType::Q5_0);
+    EXPECT_EQ(weights.layers[0].v.dtype, DType::Q8_0);
+    EXPECT_EQ(weights.layers[0].down.dtype, DType::Q6_K);  // 4864 is a multiple of 256
+    EXPECT_EQ(weights.lm_head.dtype, DType::Q8_0);
+}
+
+}  // namespace
+}  // namespace slipstream::tools

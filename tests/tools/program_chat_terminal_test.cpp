@@ -1,0 +1,189 @@
+// chat at a terminal, driven as a person would. Each test compares its screen with the transcript of it in
+// tests/golden/chat, in which {answer N} stands for what the model said (it may differ from one instruction form to
+// another; program_chat_test says what it must be) and # for times and counts.
+#include <algorithm>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/chat_terminal.h"
+#include "tests/tools/run_program.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kColumns = 200;
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+    for (std::size_t at = text.find(from); !from.empty() && at != std::string::npos;
+         at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+}
+
+// A chat whose answers are kept in mind, for the transcript.
+class Talk : public ChatTerminal {
+public:
+    explicit Talk(std::vector<std::string> arguments, int columns = kColumns)
+        : ChatTerminal(with_defaults(std::move(arguments)), columns) {}
+
+    void ask(std::string_view keys) {
+        send(keys);
+        note_answer();
+    }
+    void note_answer() { answers_.push_back(messages().back()); }
+    [[nodiscard]] const std::vector<std::string>& answers() const { return answers_; }
+
+    [[nodiscard]] std::string transcript() const {
+        std::string text = screen_text(bytes());
+        for (std::size_t i = 0; i < answers_.size(); ++i) {
+            // As the screen has it: no spaces at the ends of lines.
+            std::string shown = std::regex_replace(answers_[i], std::regex(" +\n"), "\n");
+            shown.erase(shown.find_last_not_of(' ') + 1);
+            if (const std::size_t at = text.find("\n" + shown + "\n"); at != std::string::npos)
+                text.replace(at + 1, shown.size(), fmt::format("{{answer {}}}", i + 1));
+        }
+        replace_all(text, session().string(), "{session}");
+        text = std::regex_replace(text, std::regex("[0-9.]+ tokens/s"), "# tokens/s");
+        text = std::regex_replace(text, std::regex("slipstream: [0-9]+ tokens? "), "slipstream: # tokens ");
+        text = std::regex_replace(text, std::regex("prompt [0-9]+, [0-9]+ kept"), "prompt #, # kept");
+        text = std::regex_replace(text, std::regex("[0-9]+ tokens (long|in)"), "# tokens $1");
+        return std::regex_replace(text, std::regex("[0-9.]+ s(;|\\)| )"), "# s$1");
+    }
+
+private:
+    static std::vector<std::string> with_defaults(std::vector<std::string> arguments) {
+        for (const char* argument : {"--draft", "none", "--temperature", "0"}) arguments.emplace_back(argument);
+        return arguments;
+    }
+    std::vector<std::string> answers_;
+};
+
+void expect_transcript(const Talk& talk, const std::string& name) {
+    EXPECT_EQ(talk.transcript(), file_text(source_path("tests/golden/chat/" + name))) << name;
+}
+
+TEST(ChatTerminal, EditsALineAndRecallsIt) {
+    Talk talk({"--max-tokens", "6"});
+    talk.ask("Once upon a tme\x1b[D\x1b[Di");
+    talk.ask("\x1b[A\x05 there was");  // up, to the end
+    EXPECT_THAT(talk.messages(), testing::ElementsAre("Once upon a time", talk.answers()[0],
+                                                      "Once upon a time there was", talk.answers()[1]));
+    talk.type("never sent\x01\x0b\x04");  // to the beginning, cut to the end, leave
+    EXPECT_EQ(talk.finish(), 0);
+    EXPECT_EQ(file_text(talk.history().string()), "Once upon a time\nOnce upon a time there was\n");
+    expect_transcript(talk, "editing.txt");
+}
+
+TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {
+    Talk talk({"--stop", "no text has this"});
+    talk.type("Tell me a tale\r");
+    talk.wait_for("\r\n");
+    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.type("\x03");
+    talk.wait_for("; stopped");
+    talk.wait_for_prompt();
+    talk.note_answer();
+    EXPECT_GT(talk.answers()[0].size(), 50U);
+    talk.send("/set max-tokens 4");
+    talk.ask("And then");  // the chat goes on
+    talk.type("half a line");
+    talk.wait_for("half a line");
+    talk.type("\x03");
+    talk.wait_for_prompt();
+    EXPECT_EQ(talk.messages().size(), 4U);  // the line is not sent
+    talk.type("\x03");
+    EXPECT_EQ(talk.finish(), 130);
+    // How far the first answer came differs from run to run, and with it what is counted from then on.
+    const std::string text = talk.transcript();
+    EXPECT_THAT(text, HasSubstr("\n> /set max-tokens 4\nslipstream: max-tokens 4\n> And then\n{answer 2}\n"));
+    EXPECT_THAT(text, HasSubstr("\n> half a line\nslipstream: Ctrl-C again leaves, and so does Ctrl-D\n>\n"));
+}
+
+TEST(ChatTerminal, UndoesAndAnswersAnew) {
+    Talk talk({"--max-tokens", "6", "--seed", "5", "--ctx", "512"});
+    talk.send("/set temperature 0.9");
+    talk.ask("Once upon a time");
+    talk.ask("The wolf");
+    talk.send("/undo");
+    EXPECT_EQ(talk.messages().size(), 2U);
+    talk.ask("/regen");
+    EXPECT_NE(talk.answers()[0], talk.answers()[2]);
+    talk.send("/set");
+    talk.send("/udno");
+    talk.send("/context");
+    talk.type("/exit\r");
+    EXPECT_EQ(talk.finish(), 0);
+    expect_transcript(talk, "undo_regen.txt");
+}
+
+TEST(ChatTerminal, SaysWhenTheContextIsNearlyFullAndFull) {
+    Talk talk({"--ctx", "64", "--stop", "no text has this", "--max-tokens", "54"});
+    talk.ask("Once upon a time");  // 5 tokens
+    talk.send("/set max-tokens 100");
+    talk.ask("Go");
+    talk.send("And then she went on");  // has no room
+    EXPECT_EQ(talk.messages().size(), 4U);
+    talk.send("/undo");
+    talk.send("/clear");
+    talk.send("/set max-tokens 3");
+    talk.ask("Once upon a time");  // there is room again
+    talk.type("\x04");
+    EXPECT_EQ(talk.finish(), 0);
+    expect_transcript(talk, "full_context.txt");
+}
+
+TEST(ChatTerminal, APasteOf200LinesIsOneMessage) {
+    Talk talk({"--max-tokens", "3"});
+    std::string pasted;
+    std::string expected = "Look: ";
+    for (int i = 0; i < 200; ++i) {
+        pasted += fmt::format("line {} of it\r", i);
+        expected += fmt::format("{}line {} of it", i > 0 ? "\n" : "", i);
+    }
+    talk.ask("Look: \x1b[200~" + pasted + "\x1b[201~ says who?");
+    ASSERT_EQ(talk.messages().size(), 2U);
+    EXPECT_EQ(talk.messages()[0], expected + " says who?");
+    talk.ask("\x1b[200~one line\x1b[201~");
+    talk.send("\"\"\"two");
+    talk.ask("lines\"\"\"");
+    EXPECT_EQ(talk.messages()[2], "one line");
+    EXPECT_EQ(talk.messages()[4], "two\nlines");
+    talk.type("\x04");
+    EXPECT_EQ(talk.finish(), 0);
+    // A mark means nothing to another run.
+    EXPECT_THAT(file_text(talk.history().string()), Not(HasSubstr("[paste")));
+    expect_transcript(talk, "paste.txt");
+}
+
+TEST(ChatTerminal, AResizedWindowGetsTheLineAgain) {
+    const std::string line =
+        "a line that needs two rows as soon as the window has become a narrow one of sixty columns";
+    Talk talk({"--max-tokens", "3"}, 100);
+    talk.type(line);
+    talk.wait_for("columns");
+    talk.resize(60);
+    talk.wait_for("\r\x1b[1A\x1b[J");  // the row above belongs to it now
+    const std::size_t redrawn = talk.bytes().size();
+    talk.wait_for("columns");
+    talk.resize(120);
+    talk.wait_for("\r\x1b[1A\x1b[J");
+    talk.wait_for("columns");
+    EXPECT_GT(talk.bytes().size(), redrawn);
+    talk.ask(" now");
+    EXPECT_EQ(talk.messages()[0], line + " now");
+    talk.type("\x04");
+    EXPECT_EQ(talk.finish(), 0);
+    // On paper without an edge: what was drawn first, then for 120 columns.
+    const std::string text = talk.transcript();
+    EXPECT_THAT(text, HasSubstr("> " + line + " now\n{answer 1}\n"));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

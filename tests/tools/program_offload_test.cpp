@@ -1,0 +1,95 @@
+// Memory budgets as a user gives them: the same text whatever streams, the figures of it, and one line where it cannot
+// be done.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> generate(std::vector<std::string> more) {
+    std::vector<std::string> arguments{"generate", "--prompt",      "The wolf said", "--max-tokens",
+                                       "300",      "--temperature", "0.8",           "--seed",
+                                       "5",        "--ctx",         "2048",          "--no-config"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+}
+
+nlohmann::json stats_of(const std::vector<std::string>& more, std::string& text) {
+    const TemporaryFolder folder;
+    const std::string file = (folder.path() / "stats.json").string();
+    std::vector<std::string> arguments = more;
+    arguments.insert(arguments.end(), {"--stats", file});
+    const ProgramResult result = run_program(generate(arguments));
+    EXPECT_EQ(result.code, 0) << result.err;
+    text = result.out;
+    return nlohmann::json::parse(file_text(file), nullptr, false);
+}
+
+TEST(Offload, TheTextIsTheSameWhateverStreams) {
+    std::string plain;
+    const nlohmann::json all = stats_of({"--draft", "none"}, plain);
+    EXPECT_EQ(all["regime"], "all fits");
+    EXPECT_EQ(all["streamed"]["link_gib_s"].size(), 0U);
+    bool streamed_weights = false;
+    bool streamed_kv = false;
+    for (const char* memory : {"14M", "16M", "19M", "23M", "64M"}) {
+        for (const char* draft : {"none", "context,recycling"}) {
+            for (const char* kv : {"auto", "f32"}) {
+                if (std::string(kv) == "f32" && std::string(draft) == "none") continue;
+                std::string text;
+                const nlohmann::json stats =
+                    stats_of({"--draft", draft, "--device-memory", memory, "--budget", "16", "--kv-type", kv}, text);
+                if (std::string(kv) == "auto") {
+                    EXPECT_EQ(text, plain) << memory << ", " << draft;
+                }
+                const std::size_t peak = stats["peak"]["device_bytes"][0];
+                EXPECT_LE(peak, std::stoul(memory) << 20) << memory;
+                EXPECT_EQ(peak, stats["plan"]["device_bytes"].get<std::size_t>()) << memory << ", " << draft;
+                streamed_weights |= stats["streamed"]["weights_bytes"].get<std::size_t>() > 0;
+                streamed_kv |= stats["plan"]["streamed_kv_bytes"].get<std::size_t>() > 0;
+                if (stats["streamed"]["weights_bytes"].get<std::size_t>() > 0) {
+                    EXPECT_EQ(stats["streamed"]["link_busy_fraction"].size(), 1U);
+                    EXPECT_GT(stats["peak"]["pinned_bytes"].get<std::size_t>(), 0U);
+                }
+            }
+        }
+    }
+    EXPECT_TRUE(streamed_weights);
+    EXPECT_TRUE(streamed_kv);
+}
+
+TEST(Offload, TheSelfCheckHoldsWhereThingsStream) {
+    std::string text;
+    const nlohmann::json stats =
+        stats_of({"--draft", "context", "--device-memory", "24M", "--self-check", "--budget", "8"}, text);
+    EXPECT_EQ(stats["exact"], true);
+    EXPECT_NE(stats["regime"], "all fits");
+}
+
+TEST(Offload, WhatCannotBeDoneIsSaidInOneLine) {
+    const auto refused = [](std::vector<std::string> more, int code, const char* words) {
+        const ProgramResult result = run_program(generate(std::move(more)));
+        EXPECT_EQ(result.code, code) << result.err;
+        EXPECT_THAT(result.err, HasSubstr(words));
+        EXPECT_EQ(result.out, "");
+        EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    };
+    refused({"--device-memory", "2M"}, 1, "at least");
+    refused({"--device-memory", "20M", "--ring", "4k"}, 1, "ring");
+    refused({"--device-memory", "20M", "--host-memory", "1M"}, 1, "--host-memory");
+    refused({"--device-memory", "lots"}, 2, "a size such as");
+    refused({"--device-memory", "1G,1G"}, 2, "several devices");
+    refused({"--device-memory", "0"}, 2, "a size such as");
+    refused({"--link-gib-s", "2"}, 2, "--device-memory");
+    refused({"--device-memory", "20M", "--link-gib-s", "-1"}, 2, "GiB a second");
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,116 @@
+// `slipstream plan` as a user calls it.
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/run_program.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+nlohmann::json planned(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "plan");
+    arguments.emplace_back("--json");
+    const ProgramResult result = run_program(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out, nullptr, false);
+}
+
+ProgramResult refused(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "plan");
+    return run_program(arguments);
+}
+
+TEST(Plan, ForAProfileAndAShape) {
+    const ProgramResult text =
+        run_program({"plan", "--profile", "1x4090", "--shape", "llama-70b", "--quant", "Q4_K_M"});
+    EXPECT_EQ(text.code, 0) << text.err;
+    for (const char* part : {"llama-70b in Q4_K_M", "RTX 4090", "PCIe 4.0 x16", "weights stream", "pass of 1 ",
+                             "tokens/s", "What would help most:", "a second RTX 4090", "nothing was measured"})
+        EXPECT_THAT(text.out, HasSubstr(part));
+    const nlohmann::json json = planned({"--profile", "1x4090", "--shape", "llama-70b", "--quant", "Q4_K_M",
+                                         "--expect-tokens", "64", "--tokens-per-pass", "1,8"});
+    EXPECT_EQ(json["plan"]["regime"], "weights stream");
+    EXPECT_EQ(json["plan"]["pass_tokens"], 64);
+    EXPECT_LE(json["plan"]["device_bytes"], json["hardware"]["device_memory_bytes"]);
+    EXPECT_EQ(json["plan"]["resident_weights_bytes"].get<std::int64_t>() +
+                  json["plan"]["streamed_weights_bytes"].get<std::int64_t>(),
+              json["model"]["weights_bytes"].get<std::int64_t>());
+    EXPECT_EQ(json["passes"][1]["tokens"], 64);
+    EXPECT_NEAR(
+        json["tokens_per_second"][1]["tokens_per_second"].get<double>() * json["passes"][1]["seconds"].get<double>(),
+        8.0, 1e-9);
+    EXPECT_EQ(json["measured"], false);
+    EXPECT_GE(json["would_help"].size(), 3U);
+}
+
+TEST(Plan, ComesNearAPublishedFigure) {
+    // TriForce: 13B behind 130,304 tokens on two 4090, with the link that its 7B figure implies: 1794 ms.
+    const nlohmann::json json =
+        planned({"--profile", "2x4090", "--shape", "llama2-13b-128k", "--ctx", "130304", "--link-gib-s", "23.65"});
+    EXPECT_NEAR(json["passes"][0]["seconds"].get<double>(), 1.794, 0.05 * 1.794);
+    EXPECT_EQ(json["plan"]["regime"], "KV streams");
+    EXPECT_EQ(json["hardware"]["devices"], 2);
+}
+
+TEST(Plan, ForThisMachineIsMeasured) {
+    const nlohmann::json all = planned({"--ctx", "1024"});
+    EXPECT_EQ(all["plan"]["regime"], "all fits");
+    EXPECT_EQ(all["measured"], true);
+    EXPECT_EQ(all["kv"]["bytes"], 1024 * 6 * 2 * 64 * 2 * 2);  // the bundled model's, bf16
+    EXPECT_TRUE(all["hardware"]["device_memory_bytes"].is_null());
+    EXPECT_GT(all["passes"][0]["seconds"].get<double>(), 0.0);
+    // With a budget below what it takes, and a slow link: that is the time.
+    const std::int64_t whole = all["plan"]["device_bytes"];
+    const nlohmann::json some = planned({"--ctx", "1024", "--device-memory", std::to_string(whole - 4'000'000),
+                                         "--link-gib-s", "0.01", "--expect-tokens", "1"});
+    const double streamed =
+        some["plan"]["streamed_weights_bytes"].get<double>() + some["plan"]["streamed_kv_bytes"].get<double>();
+    EXPECT_GT(streamed, 1e6);
+    EXPECT_LE(some["plan"]["device_bytes"], whole - 4'000'000);
+    EXPECT_NEAR(some["passes"][0]["seconds"].get<double>(), streamed / 10737418.24, 0.2 * streamed / 10737418.24);
+    EXPECT_NEAR(some["hardware"]["link_gib_s"].get<double>(), 0.01, 1e-6);
+    EXPECT_THAT(run_program({"plan", "--devices", "cpu,cpu", "--ctx", "256"}).out, HasSubstr("planned for only"));
+}
+
+TEST(Plan, WhatDoesNotFitIsRefusedWithTheNumbers) {
+    const ProgramResult host = refused({"--profile", "1x4090", "--shape", "llama-70b"});
+    EXPECT_EQ(host.code, 1);
+    EXPECT_EQ(host.out, "");
+    EXPECT_THAT(host.err, AllOf(HasSubstr("128.5 GiB"), HasSubstr("128.0 GiB"), HasSubstr("larger than host memory")));
+    const ProgramResult device = refused({"--device-memory", "1M"});
+    EXPECT_EQ(device.code, 1);
+    EXPECT_THAT(device.err, AllOf(HasSubstr("a device budget of 1.0 MiB is too small"), HasSubstr("--device-memory ")));
+    const ProgramResult ring =
+        refused({"--profile", "1x4090", "--shape", "llama-70b", "--quant", "Q4_0", "--ring", "1M"});
+    EXPECT_EQ(ring.code, 1);
+    EXPECT_THAT(ring.err, AllOf(HasSubstr("a ring of 1.0 MiB is too small"), HasSubstr("--ring ")));
+}
+
+TEST(Plan, OptionsThatCannotActAreMistakes) {
+    for (const auto& [arguments, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"--shape", "llama-71b"}, "no shape 'llama-71b'; there are"},
+             {{"--shape", "llama-70b", "--quant", "Q9"}, "no quantisation 'Q9'; there are"},
+             {{"--quant", "Q8_0"}, "--quant goes with --shape"},
+             {{"--shape", "1b", "-m", "x"}, "--shape and -m both name a model"},
+             {{"--profile", "3x4090", "--shape", "1b"}, "no profile '3x4090'; there are"},
+             {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},
+             {{"--profile", "1x4090", "--shape", "1b", "--devices", "cpu"}, "a profile has its own devices"},
+             {{"--device-memory", "8G,8G"}, "2 values for 1 devices"},
+             {{"--link-gib-s", "x"}, "numbers above 0"}}) {
+        const ProgramResult result = refused(arguments);
+        EXPECT_EQ(result.code, 2) << said;
+        EXPECT_THAT(result.err, HasSubstr(said));
+    }
+    const ProgramResult card = refused({"--devices", "cuda:0"});
+    EXPECT_EQ(card.code, 1);
+    EXPECT_THAT(card.err, HasSubstr("no CUDA backend"));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,246 @@
+// generate --session: a text survives signals, kills and full disks, and what a session decides is not contradicted.
+#include <signal.h>
+#include <sys/file.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+using Arguments = std::vector<std::string>;
+
+Arguments operator+(Arguments one, const Arguments& more) {
+    one.insert(one.end(), more.begin(), more.end());
+    return one;
+}
+
+const Arguments kTale{
+    "generate", "--prompt", "Once upon a time", "--seed", "3", "--max-tokens", "700", "--tables", "off", "-t", "1"};
+
+class SessionProgram : public testing::Test {
+protected:
+    [[nodiscard]] std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
+    [[nodiscard]] ProgramResult go_on(const Arguments& more = {}) const {
+        return run_program(Arguments{"generate", "--session", file("s")} + more);
+    }
+    void expect_refused(const Arguments& more, const std::string& text) const {
+        const std::string before = file_text(file("s"));
+        const ProgramResult result = go_on(more);
+        EXPECT_EQ(result.code, 1) << text;
+        EXPECT_THAT(result.err, HasSubstr(text));
+        EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+        EXPECT_EQ(result.out, "");
+        EXPECT_EQ(file_text(file("s")), before);
+    }
+    TemporaryFolder folder_;
+};
+
+// Kills runs at random moments until one comes to its end; text and --output are those of one run.
+void expect_to_survive(const Arguments& command, const TemporaryFolder& folder, int n_kills, unsigned seed) {
+    const std::string expected = run_program(command).out;
+    ASSERT_GT(expected.size(), 500U);
+    const std::string session = (folder.path() / "s").string();
+    const std::string output = (folder.path() / "text").string();
+    std::mt19937 random(seed);
+    int killed = 0;
+    for (int round = 0; round < n_kills; ++round) {
+        ProgramRun run;
+        run.arguments = command + Arguments{"--session", session, "--output", output};
+        RunningProgram program(run);
+        std::this_thread::sleep_for(std::chrono::milliseconds(30 + random() % 300));
+        const int signal = random() % 3 == 0 ? SIGINT : SIGKILL;
+        program.send(signal);
+        const ProgramResult result = program.finish();
+        if (result.code == 0) break;
+        ++killed;
+        // A signal may come before there is a handler.
+        ASSERT_TRUE(result.code == -1 - signal || result.code == 130) << result.code << " " << result.err;
+    }
+    EXPECT_GT(killed, 0);
+    const ProgramResult last = run_program(command + Arguments{"--session", session, "--output", output});
+    ASSERT_EQ(last.code, 0) << last.err;
+    EXPECT_EQ(file_text(output), expected);
+    const ProgramResult again = run_program(Arguments{"generate", "--session", session});
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(again.out, expected);
+}
+
+TEST_F(SessionProgram, SurvivesKillsWithGuesses) {
+    expect_to_survive(kTale + Arguments{"--repeat-penalty", "1.1"}, folder_, 6, 1);
+}
+
+TEST_F(SessionProgram, SurvivesKillsGreedilyWithoutGuesses) {
+    const Arguments command{
+        "generate", "--prompt", "The wolf said", "--temperature", "0", "--max-tokens", "700", "--draft", "none",
+        "-t",       "1"};
+    expect_to_survive(command, folder_, 6, 2);
+}
+
+TEST_F(SessionProgram, SurvivesKillsWhereTheModelStreams) {
+    expect_to_survive({"generate", "--prompt", "The king", "--seed", "9", "--max-tokens", "500", "--draft", "context",
+                       "--tables", "off", "--device-memory", "24M", "-t", "1"},
+                      folder_, 5, 3);
+}
+
+TEST_F(SessionProgram, AnInterruptedTextGoesOn) {
+    const std::string expected = run_program(kTale).out;
+    ProgramRun run;
+    run.arguments = kTale + Arguments{"--session", file("s")};
+    RunningProgram program(run);
+    program.wait_for_output(100);
+    program.send(SIGINT);
+    const ProgramResult first = program.finish();
+    EXPECT_EQ(first.code, 130);
+    // The prompt is the session's: stdin is left alone.
+    ProgramRun rest;
+    rest.arguments = {"generate", "--session", file("s"), "--stats", file("stats"), "--token-ids", file("ids")};
+    rest.input = "another prompt";
+    const ProgramResult second = run_program(rest);
+    EXPECT_EQ(second.code, 0);
+    EXPECT_EQ(second.out, expected);
+    EXPECT_THAT(second.err, HasSubstr("going on with " + file("s")));
+    const auto json = nlohmann::json::parse(file_text(file("stats")));
+    EXPECT_EQ(json["generated_tokens"], 700);
+    EXPECT_GT(json["resumed_tokens"], 0);
+    EXPECT_EQ(json["text_bytes"], expected.size());
+    const std::string ids = file_text(file("ids"));
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), '\n'), 700);
+}
+
+TEST_F(SessionProgram, MoreTokensMayBeAskedFor) {
+    const Arguments shorter{"generate", "--prompt", "The wolf said", "--seed", "4", "--max-tokens", "20"};
+    const Arguments longer{"generate", "--prompt", "The wolf said", "--seed", "4", "--max-tokens", "50"};
+    ASSERT_EQ(run_program(shorter + Arguments{"--session", file("s"), "--output", file("t")}).code, 0);
+    const ProgramResult result = run_program(longer + Arguments{"--session", file("s"), "--output", file("t")});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(file_text(file("t")), run_program(longer).out);
+    expect_refused({"--max-tokens", "49"}, "holds 50 generated tokens already");
+}
+
+TEST_F(SessionProgram, OutputIsCutToTheText) {
+    const Arguments command{"generate", "--prompt", "The wolf said", "--seed", "4", "--max-tokens", "30", "--echo"};
+    const std::string expected = run_program(command).out;
+    ASSERT_EQ(run_program(command + Arguments{"--session", file("s")}).code, 0);
+    for (const std::string& before :
+         {std::string(), expected + " and more", expected.substr(0, 20), std::string("else")}) {
+        folder_.write("t", before);
+        ASSERT_EQ(go_on({"--output", file("t")}).code, 0);
+        EXPECT_EQ(file_text(file("t")), expected);
+    }
+}
+
+TEST_F(SessionProgram, ContradictionsAreRefusedWithBothValues) {
+    ASSERT_EQ(run_program({"generate", "--prompt", "The wolf said", "--seed", "4", "--max-tokens", "5", "--temperature",
+                           "0.5", "--stop", "THE END", "--session", file("s")})
+                  .code,
+              0);
+    expect_refused({"--seed", "5"}, "--seed 5: the session " + file("s") + " was begun with 4");
+    expect_refused({"--temperature", "0.7"}, "--temperature 0.7: the session " + file("s") + " was begun with 0.5");
+    expect_refused({"--ctx", "4096"}, "was begun with 8192");
+    expect_refused({"--kv-type", "f32"}, "--kv-type F32");
+    expect_refused({"--stop", "end"}, "was begun with 'THE END'");
+    expect_refused({"--prompt", "The fox said"}, "--prompt 'The fox said': the session");
+    expect_refused({"--no-template"}, "--no-template 'true': the session " + file("s") + " was begun with none");
+    expect_refused({"--echo"}, "was begun with the text alone");
+    expect_refused({"-m", source_path("tools/demo_model/draft")}, "is not the one that the session");
+    // The same values, and wishes that stand elsewhere, are fine.
+    ProgramRun run;
+    run.arguments = {"generate",      "--session", file("s"), "--seed",  "4",   "--prompt",
+                     "The wolf said", "--stop",    "THE END", "--draft", "none"};
+    run.environment = {{"SLIPSTREAM_TEMPERATURE", "0.9"}, {"SLIPSTREAM_MAX_TOKENS", "2"}};
+    EXPECT_EQ(run_program(run).code, 0);
+}
+
+TEST_F(SessionProgram, WhatIsNoSessionStaysAsItIs) {
+    const Arguments command{"--prompt", "x", "--max-tokens", "3"};
+    folder_.write("s", "a letter of some length, and no session at all");
+    expect_refused(command, "is no session; name another");
+    fs::remove(file("s"));
+    ASSERT_EQ(go_on(command).code, 0);
+    std::string bytes = file_text(file("s"));
+    bytes[100] = static_cast<char>(bytes[100] ^ 1);
+    folder_.write("s", bytes);
+    expect_refused({}, "a damaged session");
+    bytes[100] = static_cast<char>(bytes[100] ^ 1);
+    bytes[8] = 7;
+    folder_.write("s", bytes);
+    expect_refused({}, "a session of version 7");
+}
+
+TEST_F(SessionProgram, AnotherProgramsSessionIsRefused) {
+    ASSERT_EQ(go_on({"--prompt", "x", "--max-tokens", "3"}).code, 0);
+    const int descriptor = open(file("s").c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(flock(descriptor, LOCK_EX | LOCK_NB), 0);
+    expect_refused({}, "another program has this session open");
+    close(descriptor);
+    EXPECT_EQ(go_on().code, 0);
+}
+
+TEST_F(SessionProgram, AFullDiskEndsWithOneLineAndASession) {
+    const std::string expected = run_program(kTale).out;
+    ProgramRun run;
+    run.arguments = kTale + Arguments{"--session", file("s")};
+    run.shell = "ulimit -f 16; exec \"$0\" \"$@\"";  // blocks of 512 bytes, or of 1024: less than a chunk of KV
+    const ProgramResult full = run_program(run);
+    EXPECT_EQ(full.code, 1);
+    EXPECT_THAT(full.err, HasSubstr("the session cannot be written"));
+    EXPECT_EQ(std::count(full.err.begin(), full.err.end(), '\n'), 1) << full.err;
+    EXPECT_THAT(expected, StartsWith(full.out));
+    EXPECT_GT(full.out.size(), 100U);
+    const ProgramResult rest = go_on();
+    EXPECT_EQ(rest.code, 0);
+    EXPECT_EQ(rest.out, expected);
+}
+
+TEST_F(SessionProgram, PlacesThatCannotBeAreSaidBeforeTheWork) {
+    const ProgramResult result = run_program({"generate", "--prompt", "x", "--session", file("no/s")});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr("the session cannot be made"));
+    EXPECT_EQ(run_program({"generate", "--prompt", "x", "--session", file("s"), "--output", file("s")}).code, 2);
+    EXPECT_EQ(run_program({"generate", "--prompt", "x", "--session-limit", "1G"}).code, 2);
+    EXPECT_EQ(run_program({"generate", "--prompt", "x", "--session", file("s"), "--session-limit", "much"}).code, 2);
+    EXPECT_EQ(run_program({"generate", "--prompt", "x", "--session", file("s"), "--verify", "rejection"}).code, 2);
+    EXPECT_FALSE(fs::exists(file("s")));
+}
+
+TEST_F(SessionProgram, TokensAloneAreKeptBehindTheLimit) {
+    const std::string expected = run_program(kTale).out;
+    ASSERT_EQ(
+        run_program(kTale + Arguments{"--session", file("s"), "--session-limit", "0", "--max-tokens", "600"}).code, 0);
+    EXPECT_LT(fs::file_size(file("s")), 64U << 10);
+    const ProgramResult result = go_on({"--session-limit", "0", "--max-tokens", "700"});
+    EXPECT_EQ(result.code, 0);
+    EXPECT_EQ(result.out, expected);
+    EXPECT_THAT(result.err, HasSubstr("the session keeps the KV of 0 tokens at most (--session-limit 0 bytes)"));
+    EXPECT_THAT(result.err, HasSubstr("KV of 0 tokens is read, of 605 computed again"));
+}
+
+TEST(ContextNotes, AnOverflowIsSaidBeforeItHappens) {
+    const ProgramResult result =
+        run_program({"generate", "--prompt", "Once upon a time", "--ctx", "256", "--max-tokens", "300", "--seed", "3"});
+    EXPECT_EQ(result.code, 0);
+    EXPECT_THAT(result.err, StartsWith("slipstream: 5 prompt tokens and --max-tokens 300 are more than the context of "
+                                       "256: 251 tokens will fit; --ctx 305 would hold all\n"));
+    EXPECT_THAT(result.err, HasSubstr("the context is nearly full: "));
+    EXPECT_THAT(result.err, HasSubstr("the context is full"));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,43 @@
+// Where the messages of a chat come from: a line at a time, from a pipe or from a person, joined where three quotes say
+// that a message has several.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace slipstream::tools {
+
+enum class InputKind : std::uint8_t {
+    Text,
+    End,          // nothing more comes
+    Interrupted,  // a signal came while it was waited for
+};
+
+struct ChatLine {
+    InputKind kind = InputKind::End;
+    std::string text;  // without the newline at its end; a paste may have several lines
+};
+
+class ChatInput {
+public:
+    virtual ~ChatInput() = default;
+    /// `prompt` is shown where somebody sees it. Throws IoError.
+    [[nodiscard]] virtual ChatLine next_line(std::string_view prompt) = 0;
+};
+
+/// Lines of stdin.
+class PipedInput final : public ChatInput {
+public:
+    [[nodiscard]] ChatLine next_line(std::string_view prompt) override;
+
+private:
+    std::string held_;  // read already
+    bool at_end_ = false;
+};
+
+/// A whole message: a line, or what stands between three quotes at the beginning of one and at the end of one (the same
+/// or a later one). Throws RequestError where the input ends before those.
+[[nodiscard]] ChatLine next_message(ChatInput& input);
+
+}  // namespace slipstream::tools

@@ -1,0 +1,48 @@
+// Which template a prompt goes through: --no-template, --template F, --template-arg K=V, --system TEXT, the model's
+// own, or a family that the model's vocabulary or name tells of.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/command.h"
+#include "tools/prompt_template.h"
+#include "tools/served_model.h"
+#include "tools/settings.h"
+
+namespace slipstream::tools {
+
+/// --system, --no-template, --template, --template-arg.
+[[nodiscard]] std::vector<OptionSpec> template_option_specs();
+
+enum class TemplateChoice : std::uint8_t {
+    Automatic,  // the model's own where it has one
+    None,       // --no-template
+    Named,      // --template
+};
+
+struct TemplateSettings {
+    TemplateChoice choice = TemplateChoice::Automatic;
+    std::optional<ChatTemplate> named;  // of TemplateChoice::Named
+    TemplateArguments arguments{};
+    std::optional<std::string> system{};
+};
+
+/// What the settings say; a file of --template is read and parsed. Throws UsageError, IoError, TemplateError: called
+/// before the model is opened.
+[[nodiscard]] TemplateSettings template_settings(const Settings& settings);
+
+/// For one completion: the template named or the model's own, told on the console; nothing where there is none: raw
+/// text. Throws UsageError where an option on the command line would have no effect then, RequestError where the
+/// model's own template is not one.
+[[nodiscard]] std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const ServedModel& served,
+                                                                const Tokenizer& tokenizer, CommandContext& context);
+
+/// For a chat: the same, and where the model has none the family that it tells of, by name. Nothing where nothing tells
+/// of one, or with --no-template: the conversation is one text.
+[[nodiscard]] std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const ServedModel& served,
+                                                                  const Tokenizer& tokenizer, CommandContext& context);
+
+}  // namespace slipstream::tools

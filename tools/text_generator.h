@@ -1,0 +1,69 @@
+// All that turns a prompt into text on a served model, from options to a generation loop, in the order in which it
+// depends on one another: device, draft model, drafter, weights, cache, passes, sampler, loop. Shared by generate and
+// chat.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/generation_loop.h"
+#include "runtime/self_check.h"
+#include "tools/command.h"
+#include "tools/draft_options.h"
+#include "tools/served_drafter.h"
+#include "tools/served_model.h"
+#include "tools/served_target.h"
+#include "tools/statistics.h"
+
+namespace slipstream::tools {
+
+struct GeneratorOptions {
+    ComputeOptions compute;
+    DraftSettings draft;
+    CheckPasses check = CheckPasses::No;
+};
+
+class TextGenerator {
+public:
+    /// `served` is opened only, and outlives this: its device is made and its weights are loaded here. Throws what that
+    /// throws.
+    TextGenerator(const GeneratorOptions& options, ServedModel& served, const SamplerOptions& sampling,
+                  std::vector<TokenId> end_tokens, CommandContext& context);
+
+    [[nodiscard]] GenerationLoop& loop() { return *loop_; }
+    [[nodiscard]] const LoopLimits& limits() const { return limits_; }
+    [[nodiscard]] ServedTarget& target() { return *target_; }
+    /// Draws otherwise from now on. loop() is a new one, over the same cache: its text is to begin with what that
+    /// holds. Throws RequestError of options that are out of range; all is as before then.
+    void resample(const SamplerOptions& sampling, Console& console);
+    /// What was offered and accepted since the start.
+    [[nodiscard]] SourceTotals sources() const;
+    /// Figures of what streamed since the last call of this; the loop's decoding begins.
+    void start_clock();
+    /// What was learnt about guessing is kept, as complete() does: for runs that take long.
+    void keep_tables(Console& console) const { drafter_->save(console); }
+    /// The run is over: what was learnt is kept, and its figures told.
+    void complete(RunFigures& figures, Console& console) const;
+
+private:
+    void make_loop();
+
+    const ServedModel* served_;
+    VerifyRule verify_;
+    std::optional<ServedDraftModel> draft_model_;
+    std::optional<ServedDrafter> drafter_;
+    LoopLimits limits_;
+    std::optional<ServedTarget> target_;
+    std::optional<Sampler> sampler_;
+    std::unique_ptr<TreeWalk> walk_;
+    std::optional<SelfCheck> self_check_;
+    std::optional<GenerationLoop> loop_;
+    StreamSnapshot start_{};
+    SourceTotals earlier_sources_;  // of guessers before the last resample()
+};
+
+/// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...).
+[[nodiscard]] std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer);
+
+}  // namespace slipstream::tools
