@@ -54,7 +54,7 @@ std::optional<std::size_t> parse_size(std::string_view text) {
     const char* const begin = text.data();
     const char* const end = begin + text.size();
     const auto [at, error] = std::from_chars(begin, end, number, std::chars_format::fixed);
-    if (error != std::errc() || number < 0.0) return std::nullopt;
+    if (error != std::errc() || !std::isfinite(number) || number < 0.0) return std::nullopt;
     std::string_view unit(at, static_cast<std::size_t>(end - at));
     int shift = 0;
     if (!unit.empty()) {
@@ -69,9 +69,7 @@ std::optional<std::size_t> parse_size(std::string_view text) {
         if (!unit.empty()) return std::nullopt;
     }
     const double bytes = std::ldexp(number, shift);
-    if (bytes >= 0x1p62 || bytes != std::floor(bytes)) {
-        if (bytes >= 0x1p62) return std::nullopt;
-    }
+    if (bytes >= 0x1p62) return std::nullopt;
     return static_cast<std::size_t>(bytes);
 }
 

@@ -134,7 +134,7 @@ TEST_F(DamagedModel, ACutTokenizerIsFoundByInspect) {
 TEST_F(DamagedModel, ATokenizerOfAnotherKindLeavesTheModelUsable) {
     fs::remove(model() / "tokenizer.model");
     EXPECT_THAT(run_program({"inspect", model().string()}).out, HasSubstr("none (token ids are served"));
-    folder_.write("model/tokenizer.json", "{}");
+    folder_.write("model/tokenizer.json", R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})");
     EXPECT_THAT(run_program({"inspect", model().string()}).out, HasSubstr("not served: "));
 }
 
