@@ -91,7 +91,7 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string name) {
     int line = 0;
     try {
         if (source.size() > kMaxTemplateBytes) jinja::fail("a template of more than {} bytes", kMaxTemplateBytes);
-        jinja::Parser parser(jinja::tokenize(source, line), line);
+        jinja::Parser parser(jinja::tokenize(source), line);
         parsed->tree.body = parser.parse();
         jinja::resolve_names(parsed->tree, line);
     } catch (const TemplateError& error) {

@@ -89,10 +89,16 @@ std::size_t int_length(std::string_view text) {
 
 class Lexer {
 public:
-    Lexer(std::string_view source, int& line) : source_(source), line_(line) { line_ = 1; }
+    explicit Lexer(std::string_view source) : source_(source) {}
 
     std::vector<Token> run() {
-        while (at_ < source_.size()) root();
+        try {
+            while (at_ < source_.size()) root();
+        } catch (const TemplateError& error) {
+            add(TokenType::Error, error.message());
+        }
+        // The end of the template is where its last token is.
+        if (!tokens_.empty()) line_ = tokens_.back().line;
         add(TokenType::End);
         return std::move(tokens_);
     }
@@ -310,7 +316,7 @@ private:
     }
 
     std::string_view source_;
-    int& line_;
+    int line_ = 1;
     std::size_t at_ = 0;
     std::vector<Token> tokens_;
     std::string open_;         // closing brackets still owed
@@ -319,9 +325,9 @@ private:
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source, int& line) {
+std::vector<Token> tokenize(std::string_view source) {
     const std::string text = normalized(source);
-    return Lexer(text, line).run();
+    return Lexer(text).run();
 }
 
 }  // namespace slipstream::jinja

@@ -21,6 +21,7 @@ enum class TokenType : std::uint8_t {
     Integer,   // integer
     Float,     // real
     Operator,  // text: "+", "**", "==", ...
+    Error,     // text: what is wrong from here on; the parser says so if it comes here
     End
 };
 
@@ -32,8 +33,8 @@ struct Token {
     double real = 0;
 };
 
-/// All tokens, the last of type End. Throws TemplateError; `line` is kept at the line that is being read.
-[[nodiscard]] std::vector<Token> tokenize(std::string_view source, int& line);
+/// All tokens, the last of type End; what cannot be read is an Error before it.
+[[nodiscard]] std::vector<Token> tokenize(std::string_view source);
 
 /// The content of a string literal without its quotes: escapes resolved as Python does. Throws TemplateError for broken
 /// ones and for surrogates.

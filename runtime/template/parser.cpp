@@ -23,8 +23,13 @@ Parser::Nested::Nested(Parser& parser) : parser_(parser) {
 Token Parser::take() {
     Token token = current();
     if (at_ + 1 < tokens_.size()) ++at_;
-    line_ = current().line;
+    look();
     return token;
+}
+
+void Parser::look() {
+    line_ = current().line;
+    if (is(TokenType::Error)) throw TemplateError(current().text);
 }
 
 bool Parser::skip_operator(std::string_view sign) {
@@ -90,6 +95,7 @@ std::string Parser::describe(TokenType type) {
             return "float";
         case TokenType::Operator:
             return "operator";
+        case TokenType::Error:
         case TokenType::End:
             break;
     }

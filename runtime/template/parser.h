@@ -16,7 +16,7 @@ namespace slipstream::jinja {
 
 class Parser {
 public:
-    Parser(std::vector<Token> tokens, int& line) : tokens_(std::move(tokens)), line_(line) { line_ = current().line; }
+    Parser(std::vector<Token> tokens, int& line) : tokens_(std::move(tokens)), line_(line) { look(); }
 
     /// The whole template. Throws TemplateError; `line` is kept at the line that is being read.
     [[nodiscard]] Block parse();
@@ -41,6 +41,7 @@ private:
     [[nodiscard]] const Token& current() const { return tokens_[at_]; }
     [[nodiscard]] const Token& ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
     Token take();
+    void look();
     [[nodiscard]] bool is(TokenType type) const { return current().type == type; }
     [[nodiscard]] bool is_operator(std::string_view sign) const { return is_operator(current(), sign); }
     [[nodiscard]] static bool is_operator(const Token& token, std::string_view sign) {

@@ -208,12 +208,12 @@ std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text) co
     bool is_behind_space = model_.remove_extra_whitespaces;
     const std::size_t max_bytes = max_normalised_bytes(text.size());
     while (!text.empty()) {
-        check_growth(normalised.size(), max_bytes);
         Step step = next();
         text.remove_prefix(step.length);
         while (is_behind_space && step.result.starts_with(' ')) step.result.remove_prefix(1);
         if (!step.result.empty()) is_behind_space = model_.remove_extra_whitespaces && step.result.ends_with(' ');
         append_replaced(step.result, " ", space, normalised);
+        check_growth(normalised.size(), max_bytes);
     }
     while (model_.remove_extra_whitespaces && normalised.ends_with(space))
         normalised.erase(normalised.size() - space.size());

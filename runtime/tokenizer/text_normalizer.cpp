@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -56,27 +57,44 @@ public:
     }
 
     void append(std::string_view run, std::string& out) {
-        const auto* const bytes = reinterpret_cast<const utf8proc_uint8_t*>(run.data());
-        const auto n_bytes = static_cast<utf8proc_ssize_t>(run.size());
-        const auto decompose = [&] {
-            return utf8proc_decompose(bytes, n_bytes, points_.data(), static_cast<utf8proc_ssize_t>(points_.size()),
-                                      options_);
-        };
-        utf8proc_ssize_t n_points = decompose();
-        if (n_points > static_cast<utf8proc_ssize_t>(points_.size())) {
-            points_.resize(static_cast<std::size_t>(n_points));
-            n_points = decompose();
-        }
-        if (n_points < 0) throw std::bad_alloc();
-        n_points = utf8proc_normalize_utf32(points_.data(), n_points, options_);
+        points_.clear();
+        for (std::size_t at = 0; at < run.size(); at += next_utf8(run.substr(at)).length)
+            decompose(static_cast<utf8proc_int32_t>(code_point(run.substr(at))));
+        order_marks();
+        const auto n_points =
+            utf8proc_normalize_utf32(points_.data(), static_cast<utf8proc_ssize_t>(points_.size()), options_);
         if (n_points < 0) throw std::bad_alloc();
         for (utf8proc_ssize_t i = 0; i < n_points; ++i)
             append_utf8(static_cast<char32_t>(points_[static_cast<std::size_t>(i)]), out);
     }
 
 private:
+    void decompose(utf8proc_int32_t point) {
+        constexpr std::size_t longest = 32;  // the longest decomposition is 18 characters
+        const std::size_t before = points_.size();
+        points_.resize(before + longest);
+        const auto n = utf8proc_decompose_char(point, points_.data() + before, longest, options_, nullptr);
+        if (n < 0 || n > static_cast<utf8proc_ssize_t>(longest)) throw std::bad_alloc();
+        points_.resize(before + static_cast<std::size_t>(n));
+    }
+
+    /// Combining marks in canonical order: by class, otherwise as they come. The library's own ordering is quadratic.
+    void order_marks() {
+        const auto combining_class = [](utf8proc_int32_t point) {
+            return utf8proc_get_property(point)->combining_class;
+        };
+        for (std::size_t begin = 0; begin < points_.size(); ++begin) {
+            std::size_t end = begin;
+            while (end < points_.size() && combining_class(points_[end]) != 0) ++end;
+            if (end - begin > 1)
+                std::ranges::stable_sort(points_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         points_.begin() + static_cast<std::ptrdiff_t>(end), {}, combining_class);
+            begin = end;
+        }
+    }
+
     utf8proc_option_t options_{};
-    std::vector<utf8proc_int32_t> points_ = std::vector<utf8proc_int32_t>(256);
+    std::vector<utf8proc_int32_t> points_;
 };
 
 struct CasePair {

@@ -127,7 +127,9 @@ TEST(TemplateUnicode, ClassesOfAllCharacters) {
         {"isupper", is_upper},
         {"isidentifier", is_identifier_start},
         {"isidentifier behind a letter", is_identifier_part}};
-    for (const auto& [name, test] : tests) {
+    for (const auto& entry : tests) {
+        const std::string& name = entry.first;
+        const auto test = entry.second;
         std::string answers;
         for_all_characters([&](char32_t code, const std::string& text) {
             EXPECT_EQ(first_char(text).code, code);
@@ -146,7 +148,9 @@ TEST(TemplateUnicode, CaseOfAllCharacters) {
         {"title", to_title},
         {"capitalize", capitalize},
         {"swapcase", swap_case}};
-    for (const auto& [name, convert] : conversions) {
+    for (const auto& entry : conversions) {
+        const std::string& name = entry.first;
+        const auto convert = entry.second;
         std::string alone;
         std::string in_words;
         for_all_characters([&](char32_t code, const std::string& c) {
