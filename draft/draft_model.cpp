@@ -76,8 +76,8 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
       list_(sampling, n_ids_) {
     const auto n_nodes = static_cast<std::size_t>(max_nodes_);
     const auto n_tokens = static_cast<std::size_t>(kPieceTokens + max_nodes_);
-    logits_ = model.device().allocate(n_nodes * row_bytes(DType::F32, n_ids_), MemoryTag::Draft,
-                                      "logits of the draft model's tree");
+    logits_ = model.device().allocate_host(n_nodes * row_bytes(DType::F32, n_ids_), MemoryTag::Draft,
+                                           "logits of the draft model's tree");
     expanded_.reserve(n_nodes);
     index_of_.reserve(std::max<std::size_t>(1024, n_nodes));
     pass_tokens_.reserve(n_tokens);
@@ -170,8 +170,7 @@ void DraftModel::expand(const TokenTree& tree, std::span<const TokenId> text, st
         forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, window_.watch(pass_nodes_));
     const std::size_t row_size = row_bytes(DType::F32, n_ids_);
     for (std::int64_t i = 0; i < rows.rows(); ++i)
-        exec().stream.copy(logits_.data() + static_cast<std::size_t>(first + i) * row_size, rows.row(i), row_size);
-    exec().stream.synchronize();
+        std::copy_n(rows.row(i), row_size, logits_.data() + static_cast<std::size_t>(first + i) * row_size);
     pass_time_.add(std::ssize(pass_tokens_), seconds_since(start));
 }
 

@@ -99,7 +99,7 @@ private:
     std::vector<Expanded> expanded_;        // [n], in order of expansion
     std::vector<std::int32_t> index_of_;    // [nodes of the tree so far], -1: not expanded
     std::int64_t n_lead_ = 0;               // tokens in front of the guesses, node 0 the last
-    Buffer logits_;                         // [max_nodes, n_ids], F32
+    Buffer logits_;                         // [max_nodes, n_ids], F32, which the host reads
     std::vector<TokenId> history_;          // what the penalty sees: the text's end, then a node's path
     std::size_t n_history_ = 0;             // of the text's
     std::vector<TokenId> pass_tokens_;      // [n_tokens] of a pass

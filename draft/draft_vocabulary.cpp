@@ -53,8 +53,8 @@ Vocabulary vocabulary_of(const GgufVocabulary& gguf) {
     for (const auto& id : {gguf.eos_id, gguf.eot_id})
         if (id) vocabulary.end_ids.push_back(*id);
     std::ranges::sort(vocabulary.end_ids);
-    const auto repeated = std::ranges::unique(vocabulary.end_ids);
-    vocabulary.end_ids.erase(repeated.begin(), repeated.end());
+    vocabulary.end_ids.erase(std::unique(vocabulary.end_ids.begin(), vocabulary.end_ids.end()),
+                             vocabulary.end_ids.end());
     return vocabulary;
 }
 

@@ -66,6 +66,12 @@ struct DraftOptions {
     ChildRule child_rule = ChildRule::Pick;
 };
 
+struct ModelNgrams;
+/// The n-grams made out of a model where --tables keeps nothing: for whoever makes one drafter after another.
+struct KeptNgrams {
+    std::shared_ptr<const ModelNgrams> ngrams;  // null: not made yet
+};
+
 /// What the guesses are for. Pointers outlive the drafter; those that are null rule out the sources that need them.
 struct DraftTarget {
     std::int64_t vocab = 0;
@@ -74,6 +80,7 @@ struct DraftTarget {
     std::uint64_t tokenizer_fingerprint = 0;  // what stores that are built from texts are checked against
     const Model* model = nullptr;             // the target: bigram and unigram are made out of it; null: they must be
                                               // on disk
+    std::shared_ptr<KeptNgrams> kept_ngrams;  // filled by the first drafter that has no tables on disk; null: not kept
     const Model* draft_model = nullptr;  // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
     /// What is going on that takes time (building a table): what, done, in all. May throw to give up.
     std::function<void(std::string_view, double, double)> on_progress;

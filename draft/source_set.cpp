@@ -1,6 +1,7 @@
 #include "draft/source_set.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -58,6 +59,15 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target)
     return std::move(*ngrams);
 }
 
+// Made again only where they are not at hand: on disk they are read in no time, and need no memory meanwhile.
+std::shared_ptr<const ModelNgrams> shared_ngrams(const DraftOptions& options, const DraftTarget& target) {
+    const bool keeps = target.kept_ngrams != nullptr && !options.tables;
+    if (keeps && target.kept_ngrams->ngrams) return target.kept_ngrams->ngrams;
+    auto ngrams = std::make_shared<const ModelNgrams>(model_ngrams(options, target));
+    if (keeps) target.kept_ngrams->ngrams = ngrams;
+    return ngrams;
+}
+
 std::int64_t model_nodes(const DraftOptions& options, const DraftTarget& target) {
     return std::min(std::max(kLeastModelNodes, 2 * options.max_budget),
                     std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / target.vocab));
@@ -94,9 +104,9 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
     std::unique_ptr<Source> corpus;
     if (asked_for(options, SourceKind::Cacheback)) cacheback = make_cacheback(options, target);
     if (asked_for(options, SourceKind::Corpus)) corpus = make_corpus(options, target);
-    std::optional<ModelNgrams> ngrams;
+    std::shared_ptr<const ModelNgrams> ngrams;
     if (asked_for(options, SourceKind::Bigram) || asked_for(options, SourceKind::Unigram))
-        ngrams = model_ngrams(options, target);
+        ngrams = shared_ngrams(options, target);
     const double temperature = target.sampling.temperature;
     for (const SourceKind kind : options.sources) {
         switch (kind) {

@@ -26,21 +26,23 @@ enum class DeviceKind : std::uint8_t { Cpu, Cuda };
 /// undefined. Whoever drops a buffer has made sure that no stream still uses it.
 class Buffer {
 public:
-    using Release = void (*)(std::byte* data, std::size_t bytes) noexcept;
+    using Release = void (*)(void* owner, std::byte* data, std::size_t bytes) noexcept;
 
     Buffer() = default;
-    Buffer(std::byte* data, std::size_t bytes, Reservation reservation, Release release)
-        : data_(data), bytes_(bytes), reservation_(std::move(reservation)), release_(release) {}
+    /// `release` is called with `owner`, whatever that is to it.
+    Buffer(std::byte* data, std::size_t bytes, Reservation reservation, Release release, void* owner = nullptr)
+        : data_(data), bytes_(bytes), reservation_(std::move(reservation)), release_(release), owner_(owner) {}
     Buffer(Buffer&& other) noexcept { *this = std::move(other); }
     Buffer& operator=(Buffer&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
         std::swap(reservation_, other.reservation_);
         std::swap(release_, other.release_);
+        std::swap(owner_, other.owner_);
         return *this;
     }
     ~Buffer() {
-        if (data_ != nullptr) release_(data_, bytes_);
+        if (data_ != nullptr) release_(owner_, data_, bytes_);
     }
 
     [[nodiscard]] std::byte* data() const { return data_; }
@@ -51,6 +53,7 @@ private:
     std::size_t bytes_ = 0;
     Reservation reservation_;
     Release release_ = nullptr;
+    void* owner_ = nullptr;
 };
 
 /// A point in a stream that can be recorded again and again; each record is a new use, numbered from 1. Recorded by
@@ -103,6 +106,21 @@ public:
     [[nodiscard]] virtual Budget& budget() = 0;
     /// 64-byte aligned memory; throws OutOfBudget, or IoError where the system has none. `what` names it in errors.
     [[nodiscard]] virtual Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) = 0;
+    /// Whether the host reads and writes this device's memory as its own. Where it does not, bytes go to and fro by
+    /// streams alone, and nobody but an op may look behind a pointer into it.
+    [[nodiscard]] virtual bool shares_host_memory() const { return kind() == DeviceKind::Cpu; }
+    /// Memory that the host reads and writes and this device's copies reach at full speed: its own where it shares
+    /// memory, counted in the budget under `tag`; else page-locked memory of the host, which is in no device's budget.
+    /// Otherwise as allocate().
+    [[nodiscard]] virtual Buffer allocate_host(std::size_t bytes, MemoryTag tag, std::string_view what) {
+        return allocate(bytes, tag, what);
+    }
+    /// Makes copies between this device and whole pages of host memory as quick as those of allocate_host(). One line
+    /// where the system refuses, which leaves them pageable; empty where it did, or where there is nothing to do
+    /// (shares_host_memory). A range is copied from or to within itself, never across two.
+    [[nodiscard]] virtual std::string register_host(std::byte* /*data*/, std::size_t /*bytes*/) { return {}; }
+    /// Undoes a register_host() of the same pages that was not refused, before they are given back.
+    virtual void unregister_host(std::byte* /*data*/) noexcept {}
     [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(StreamKind kind) = 0;
     [[nodiscard]] virtual std::unique_ptr<Event> make_event() = 0;
     /// What streams of kind CopyIn and CopyOut have carried.

@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/device.h"
 #include "offload/host_memory.h"
 #include "offload/small_heap.h"
 
@@ -31,9 +33,16 @@ HostBlock::~HostBlock() {
 
 struct PinnedArena::State {
     explicit State(const PinnedArenaOptions& options)
-        : limit_bytes(options.limit_bytes), pages(options.page_lock), small(pages) {}
+        : limit_bytes(options.limit_bytes),
+          registers_with(options.page_lock == PageLock::Locked && options.device != nullptr &&
+                                 !options.device->shares_host_memory()
+                             ? options.device
+                             : nullptr),
+          pages(registers_with == nullptr ? options.page_lock : PageLock::Pageable),
+          small(pages) {}
 
     const std::size_t limit_bytes;
+    Device* const registers_with;  // null: pages are locked by the system alone
     HostPages pages;
     SmallHeap small;
     std::mutex mutex;  // of all below
@@ -41,6 +50,7 @@ struct PinnedArena::State {
     std::size_t peak_bytes = 0;
     std::size_t locked_bytes = 0;
     std::size_t credit_bytes = 0;  // may be mapped before the system is asked again how much it has
+    std::string refusal;           // of the first registration that was refused
 
     // The system ends processes that touch more than there is, so mappings ask first; not each, since that takes a
     // while.
@@ -56,13 +66,26 @@ struct PinnedArena::State {
     }
 
     SmallHeap::Block place(std::size_t bytes) {
-        if (bytes < kMapFromBytes) {
+        if (bytes < kMapFromBytes && registers_with == nullptr) {
             const SmallHeap::Block block = small.allocate(bytes);
             if (block.data != nullptr) return block;
         }
         std::byte* data = system_has(bytes) ? HostPages::map(bytes) : nullptr;
         if (data == nullptr) return {};
-        return {data, pages.prepare(data, bytes)};
+        const PageLock page_lock = pages.prepare(data, bytes);
+        return {data, registers_with == nullptr ? page_lock : register_pages(data, bytes)};
+    }
+
+    PageLock register_pages(std::byte* data, std::size_t bytes) {
+        const std::string refused = registers_with->register_host(data, round_up(bytes, HostPages::kPageBytes));
+        if (refused.empty()) return PageLock::Locked;
+        const std::scoped_lock lock(mutex);
+        if (refusal.empty())
+            refusal = fmt::format(
+                "host memory is pageable and copies from it are slower: {} did not register {} more bytes beside {} "
+                "({}); lower --host-memory, or free some memory",
+                registers_with->name(), bytes, locked_bytes, refused);
+        return PageLock::Pageable;
     }
 };
 
@@ -104,6 +127,8 @@ void PinnedArena::give_back(const HostBlock& block) noexcept {
     if (state.small.holds(block.data())) {
         state.small.free(block.data());
     } else {
+        if (state.registers_with != nullptr && block.page_lock() == PageLock::Locked)
+            state.registers_with->unregister_host(block.data());
         HostPages::unmap(block.data(), block.size_bytes());
     }
     const std::scoped_lock lock(state.mutex);
@@ -131,7 +156,7 @@ std::size_t PinnedArena::locked_bytes() const {
 }
 
 const std::string& PinnedArena::lock_refusal() const {
-    return state_->pages.refusal();
+    return state_->refusal.empty() ? state_->pages.refusal() : state_->refusal;
 }
 
 }  // namespace slipstream

@@ -6,6 +6,9 @@
 //
 // Locking can be refused (RLIMIT_MEMLOCK, little memory). Then the memory is pageable, everything works slower, and
 // lock_refusal() says what was asked, what was allowed and what to do: the caller tells the user.
+//
+// For a device that does not share the host's memory the pages are registered with it, which locks them; each block is
+// then a mapping of its own, since a copy may not reach from one registered range into another.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +20,7 @@
 
 namespace slipstream {
 
+class Device;
 class PinnedArena;
 
 /// Owns bytes of an arena, which must outlive it. Move-only. 64-byte aligned; contents start undefined. May be dropped
@@ -44,6 +48,7 @@ private:
 struct PinnedArenaOptions {
     std::size_t limit_bytes = 0;            // most that all blocks together may take
     PageLock page_lock = PageLock::Locked;  // what is wanted
+    Device* device = nullptr;  // that copies to and from the blocks; outlives the arena. Null: a CPU device
 };
 
 class PinnedArena {

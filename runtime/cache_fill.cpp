@@ -48,6 +48,26 @@ std::vector<float> normal_table(std::uint64_t seed, std::int64_t n) {
     return table;
 }
 
+// Rows where kernels can read them: as they stand, or copied to the device.
+class DeviceRows {
+public:
+    DeviceRows(Device& device, std::size_t n_floats) {
+        if (device.shares_host_memory()) return;
+        for (Buffer& buffer : buffers_)
+            buffer = device.allocate(n_floats * sizeof(float), MemoryTag::Activations, "rows of the KV cache");
+    }
+    const float* k(Stream& stream, const std::vector<float>& rows) { return sent(buffers_[0], stream, rows); }
+    const float* v(Stream& stream, const std::vector<float>& rows) { return sent(buffers_[1], stream, rows); }
+
+private:
+    static const float* sent(const Buffer& buffer, Stream& stream, const std::vector<float>& rows) {
+        if (buffer.data() == nullptr) return rows.data();
+        stream.copy(buffer.data(), rows.data(), buffer.size_bytes());
+        return reinterpret_cast<const float*>(buffer.data());
+    }
+    Buffer buffers_[2];
+};
+
 }  // namespace
 
 void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64_t seed,
@@ -60,6 +80,7 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
     const std::vector<float> table = normal_table(seed, kTableStarts + cols);
     std::vector<float> k(static_cast<std::size_t>(piece * cols));
     std::vector<float> v(k.size());
+    DeviceRows device_rows(exec.device, k.size());
     std::vector<NodeId> nodes;
     while (cache.n_committed() < n_tokens) {
         const std::int64_t first = cache.n_committed();
@@ -74,8 +95,8 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
                 std::copy_n(table.data() + place.word[1] % kTableStarts, cols, v.data() + i * cols);
             }
             kv_write(exec, {.shape = cache.shape(),
-                            .k = matrix_view(k.data(), n, cols),
-                            .v = matrix_view(v.data(), n, cols),
+                            .k = matrix_view(device_rows.k(exec.stream, k), n, cols),
+                            .v = matrix_view(device_rows.v(exec.stream, v), n, cols),
                             .scratch_k = cache.scratch_k(layer),
                             .scratch_v = cache.scratch_v(layer),
                             .scratch_rows = nodes.data()});

@@ -89,6 +89,8 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     cos_sin_ = floats(device, n, config.n_rotated, "rope angles");
     selected_ = floats(device, limits.max_logit_rows, config.d_model, "selected activations");
     logits_ = floats(device, limits.max_logit_rows, config.vocab, "logits");
+    if (!device.shares_host_memory())
+        host_logits_ = device.allocate_host(logits_.size_bytes(), MemoryTag::Activations, "logits");
     positions_.reserve(static_cast<std::size_t>(n));
     path_begin_.reserve(static_cast<std::size_t>(n));
     path_rows_.reserve(static_cast<std::size_t>(n * (n + 1) / 2));  // a chain of n: each token's path one row longer
@@ -144,7 +146,7 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
     rope_angles(rows.n());
     RunningPass running(pass_, *stream_);
     weights_ = pass_;
-    streams_kv_ = pass_ != nullptr && cache.streams();
+    kv_ = cache.streams() ? pass_ : nullptr;
     for (std::int64_t layer = 0; layer < n_layers; ++layer) {
         if (cancelled(watch)) return {};
         if (layer > 0 && watch.on_progress)
@@ -160,7 +162,8 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
 }
 
 bool Forward::runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const {
-    if (pass_ == nullptr || end <= begin || end % piece_tokens != 0 || !PromptStream::fits(*pass_, end)) return false;
+    if (pass_ == nullptr || end <= begin || end % piece_tokens != 0 || !PromptStream::fits(*pass_, end, piece_tokens))
+        return false;
     const std::int64_t n_pieces = end / piece_tokens - begin / piece_tokens + 1;
     const PinnedArena& arena = pass_->arena();
     return HiddenStates::host_bytes(n_pieces, hidden_[0].size_bytes()) <= arena.limit_bytes() - arena.used_bytes();
@@ -186,12 +189,13 @@ ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::i
         return {prompt.subspan(static_cast<std::size_t>(first - begin), n), std::span(piece_rows_).first(n), first};
     };
     weights_ = nullptr;
-    streams_kv_ = false;
-    PromptStream stream(*pass_, exec(), begin, end);
+    kv_ = nullptr;
+    PromptStream stream(*pass_, exec(), begin, end, piece_tokens);
     HiddenStates states(model_->device(), pass_->copy_in(), pass_->arena(), {hidden_[0].data(), hidden_[1].data()},
                         n_pieces, float_bytes(std::max(piece_tokens, std::ssize(tokens)), config.d_model),
                         config.n_layers);
     weights_ = &stream;
+    kv_ = stream.kv_pieces();
     for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
         stream.begin_layer(layer);
         for (std::int64_t piece = 0; piece < n_pieces; ++piece) {
@@ -201,10 +205,10 @@ ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::i
                                   static_cast<double>(config.n_layers * n_pieces));
             const bool is_pass = piece + 1 == n_pieces;
             const Rows rows = rows_of(piece);
+            stream.begin_piece(rows.n_committed, is_pass ? rows.n_committed : rows.n_committed + rows.n());
             hidden_now_ = states.begin(*stream_);
             if (layer == 0) embed_rows(rows);
             if (is_pass) {
-                stream.begin_last_piece();
                 trace_paths(cache, rows.nodes);
             } else {
                 trace_chain(rows.n_committed, rows.n());
@@ -224,6 +228,7 @@ ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::i
                                    .n_rows = rows.n(),
                                    .first_position = rows.n_committed,
                                    .chunks = cache.chunks(layer)});
+            stream.end_piece();
             states.end(*stream_);
         }
         stream.end_layer(layer);
@@ -346,8 +351,8 @@ void Forward::attention_block(KvCache& cache, std::int64_t layer, const Rows& ro
 
 // The fold over chunks: what is resident, what streams as it comes, then the tail and the scratch.
 void Forward::attend(KvCache& cache, std::int64_t layer, AttentionArgs args) {
-    const std::int64_t n_host = streams_kv_ ? pass_->host_chunks() : 0;
-    const std::int64_t n_resident = streams_kv_ ? cache.resident_chunks(layer) : 0;
+    const std::int64_t n_host = kv_ != nullptr ? kv_->host_chunks() : 0;
+    const std::int64_t n_resident = kv_ != nullptr ? cache.resident_chunks(layer) : 0;
     if (n_host <= n_resident) {
         attention(exec(), args);
         return;
@@ -361,9 +366,9 @@ void Forward::attend(KvCache& cache, std::int64_t layer, AttentionArgs args) {
         args.part = AttentionPart::Middle;
     };
     if (n_resident > 0) fold(0, n_resident);
-    while (const std::optional<KvPiece> piece = pass_->acquire_kv(layer, *stream_)) {
+    while (const std::optional<KvPiece> piece = kv_->acquire_kv(layer, *stream_)) {
         fold(piece->first_chunk, piece->end_chunk);
-        pass_->release_kv(*stream_);
+        kv_->release_kv(*stream_);
     }
     args.part = args.part == AttentionPart::First ? AttentionPart::Whole : AttentionPart::Last;
     fold(n_host, kAllChunks);
@@ -386,15 +391,22 @@ ConstTensorView Forward::logits_of(std::int64_t n_tokens, std::span<const std::i
     const ModelConfig& config = model_->config();
     const std::int64_t n_rows = std::ssize(logit_tokens);
     const TensorView selected = activation(selected_, n_rows, config.d_model);
-    for (std::int64_t i = 0; i < n_rows; ++i) {
-        const std::int32_t token = logit_tokens[static_cast<std::size_t>(i)];
-        CHECK(token >= 0 && token < n_tokens, "logits of token {} of {}", token, n_tokens);
-        stream_->copy(selected.row(i), hidden(n_tokens).row(token), selected.row_stride_bytes);
+    // Rows of a tree stand behind one another: one copy a run of them.
+    for (std::int64_t begin = 0, end = 0; begin < n_rows; begin = end) {
+        const std::int32_t token = logit_tokens[static_cast<std::size_t>(begin)];
+        for (end = begin + 1; end < n_rows && logit_tokens[static_cast<std::size_t>(end)] == token + end - begin;)
+            ++end;
+        CHECK(token >= 0 && token + end - begin <= n_tokens, "logits of tokens {} to {} of {}", token,
+              token + end - begin - 1, n_tokens);
+        stream_->copy(selected.row(begin), hidden(n_tokens).row(token),
+                      static_cast<std::size_t>(end - begin) * selected.row_stride_bytes);
     }
     rms_norm(exec(), {.x = selected, .weight = model_->weights().output_norm, .y = selected, .eps = config.rms_eps});
     const TensorView logits = activation(logits_, n_rows, config.vocab);
     multiply(0, MatrixRole::LmHead, {.x = selected, .y = logits});
-    return logits;
+    if (model_->device().shares_host_memory()) return logits;
+    stream_->copy(host_logits_.data(), logits.data, static_cast<std::size_t>(n_rows) * logits.row_stride_bytes);
+    return activation(host_logits_, n_rows, config.vocab);
 }
 
 }  // namespace slipstream

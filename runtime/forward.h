@@ -54,9 +54,9 @@ public:
 
     /// Runs tokens[i] at scratch node nodes[i] of `cache` (made by add_node, parents before children in this or an
     /// earlier pass). Their KV rows are in scratch afterwards. Returns the logits [logit_tokens.size(), vocab] of the
-    /// tokens with the indices `logit_tokens`, valid until the next call. Each token in [0, vocab). E1: a token's
-    /// logits depend on its path alone, bit for bit. Where *watch.cancel turns true between two layers the pass is
-    /// given up and an empty view returned; its rows are then undefined, and the caller drops the nodes.
+    /// tokens with the indices `logit_tokens`, in host memory, valid until the next call. Each token in [0, vocab). E1:
+    /// a token's logits depend on its path alone, bit for bit. Where *watch.cancel turns true between two layers the
+    /// pass is given up and an empty view returned; its rows are then undefined, and the caller drops the nodes.
     ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {});
 
@@ -101,7 +101,7 @@ private:
     ForwardLimits limits_;
     PassStream* pass_;                 // null: nothing streams
     WeightStream* weights_ = nullptr;  // of the running pass; null: nothing streams
-    bool streams_kv_ = false;          // in pieces, by the running pass
+    KvStream* kv_ = nullptr;           // the same of KV, where it comes in pieces
     std::unique_ptr<Stream> stream_;
     Buffer hidden_[2];                      // [max_tokens, d_model]: the residual stream; two where something streams
     std::byte* hidden_now_ = nullptr;       // the one that is computed with
@@ -114,6 +114,7 @@ private:
     Buffer cos_sin_;                        // [max_tokens, n_rotated]
     Buffer selected_;                       // [max_logit_rows, d_model]
     Buffer logits_;                         // [max_logit_rows, vocab]
+    Buffer host_logits_;                    // the same, where the host does not reach the device's
     std::vector<NodeId> piece_rows_;        // scratch rows 0, 1, ... of a piece of prompt
     std::vector<std::int32_t> positions_;   // [n_tokens] of the running pass
     std::vector<std::int32_t> path_begin_;  // [n_tokens]

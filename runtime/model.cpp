@@ -62,9 +62,6 @@ Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options
       kv_dtype_(options.kv_dtype.value_or(config_.kv_dtype)),
       items_(cut_weight_items(weights_, options.rounding, options.placement.max_item_bytes)),
       streams_(options.placement.streams) {
-    // Cards want another layout of the packs; that comes with their backend.
-    if (device.kind() != DeviceKind::Cpu)
-        throw Unsupported(fmt::format("{}: weights are served on the CPU only", device.name()));
     if (streams_.empty()) streams_.assign(items_.size(), false);
     CHECK(streams_.size() == items_.size(), "{} items placed, {} are there", streams_.size(), items_.size());
     rope_ = rope_frequencies(config_, context_tokens_);
@@ -74,6 +71,7 @@ Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options
                                .weights = &weights_,
                                .items = items_,
                                .destinations = data_,
+                               .in_host_memory = &streams_,
                                .rounding = options.rounding,
                                .n_readers = options.n_readers,
                                .on_progress = options.on_progress});
@@ -126,7 +124,8 @@ void Model::index_parts(WeightRounding rounding) {
                               .offset = part.offset,
                               .ends_item = &part == &items_[i].parts.back(),
                               .packed = packed_view(static_cast<const std::byte*>(data_[i] + part.offset),
-                                                    packed_type(matrix, rounding), part.n_rows, matrix.shape[1])});
+                                                    packed_type(matrix, rounding), part.n_rows, matrix.shape[1],
+                                                    packed_layout(device_->kind()))});
         }
     }
     part_begin_.push_back(parts_.size());
@@ -155,13 +154,20 @@ std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {
 }
 
 void Model::widen_small_tensors(MemoryTag tag) {
-    small_tensors_ = device_->allocate(small_tensor_bytes(weights_), tag, "norms and biases");
+    const std::size_t bytes = small_tensor_bytes(weights_);
+    small_tensors_ = device_->allocate(bytes, tag, "norms and biases");
+    std::vector<float> widened(bytes / sizeof(float));
+    float* row = widened.data();
     std::byte* at = small_tensors_.data();
     for_each_small_tensor(weights_, [&](ConstTensorView& view) {
-        cpu::dequantize_row(view.dtype, view.data, reinterpret_cast<float*>(at), view.cols());
+        cpu::dequantize_row(view.dtype, view.data, row, view.cols());
+        row += view.cols();
         view = vector_view(static_cast<const std::byte*>(at), DType::F32, view.cols());
         at += row_bytes(DType::F32, view.cols());
     });
+    const std::unique_ptr<Stream> stream = device_->make_stream(StreamKind::Compute);
+    stream->copy(small_tensors_.data(), widened.data(), bytes);
+    stream->synchronize();
 }
 
 }  // namespace slipstream

@@ -10,18 +10,34 @@ namespace slipstream {
 
 ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
     CHECK(request.config != nullptr && request.weights != nullptr && request.n_devices >= 1);
-    if (request_.max_item_bytes == 0) request_.max_item_bytes = item_limit(request.budget_bytes);
-    // A device's share of an item is what travels.
-    items_ = cut_weight_items(*request.weights, request.rounding,
-                              request_.max_item_bytes * static_cast<std::size_t>(request.n_devices));
-    blocks_ = shared_among(pass_blocks({.config = request.config,
-                                        .weights = request.weights,
-                                        .items = items_,
-                                        .rounding = request.rounding,
-                                        .kv_dtype = request.kv_dtype,
-                                        .context_tokens = request.context_tokens}),
-                           request.n_devices);
     pass_tokens_ = request.pass_tokens.value_or(1);
+    const std::size_t limit = request.max_item_bytes > 0 ? request.max_item_bytes : item_limit(request.budget_bytes);
+    try {
+        place(limit);
+    } catch (const OutOfBudget&) {
+        // Small items take a small ring. So what the error asks for does, though a larger budget has larger items.
+        if (request.max_item_bytes > 0 || limit == kMinItemBytes) throw;
+        place(kMinItemBytes);
+    }
+    if (request.pass_tokens) return;
+    const double one = pass(1).seconds;
+    while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kRidingAlong * one)
+        pass_tokens_ *= 2;
+    if (pass_tokens_ > 1) residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
+}
+
+void ModelPlan::place(std::size_t max_item_bytes) {
+    request_.max_item_bytes = max_item_bytes;
+    // A device's share of an item is what travels.
+    items_ = cut_weight_items(*request_.weights, request_.rounding,
+                              max_item_bytes * static_cast<std::size_t>(request_.n_devices));
+    blocks_ = shared_among(pass_blocks({.config = request_.config,
+                                        .weights = request_.weights,
+                                        .items = items_,
+                                        .rounding = request_.rounding,
+                                        .kv_dtype = request_.kv_dtype,
+                                        .context_tokens = request_.context_tokens}),
+                           request_.n_devices);
     least_ring_bytes_ = least_ring_bytes(blocks_);
     try {
         residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
@@ -30,11 +46,6 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
         least_ring_bytes_ = 0;
         residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
     }
-    if (request.pass_tokens) return;
-    const double one = pass(1).seconds;
-    while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kRidingAlong * one)
-        pass_tokens_ *= 2;
-    if (pass_tokens_ > 1) residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
 }
 
 PlanRequest ModelPlan::plan_request(std::int64_t n_tokens, std::int64_t text_tokens) const {

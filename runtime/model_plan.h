@@ -25,7 +25,7 @@ struct ModelPlanRequest {
     std::size_t kv_tail_bytes = 0;    // of it taken as soon as KV streams
     std::size_t streaming_bytes = 0;  // of it taken as soon as anything streams, the ring not counted
     std::size_t ring_bytes = 0;       // 0: planned
-    std::size_t max_item_bytes = 0;   // 0: item_limit() of the budget
+    std::size_t max_item_bytes = 0;   // 0: item_limit() of the budget, less where that is too much for it
 
     PassRates rates;                       // of one device
     double link_bytes_per_second = 0.0;    // of one device
@@ -51,6 +51,8 @@ public:
     [[nodiscard]] const std::vector<PassBlock>& blocks() const { return blocks_; }
     /// Of the whole model.
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
+    /// That they were cut to, on one device.
+    [[nodiscard]] std::size_t max_item_bytes() const { return request_.max_item_bytes; }
     /// Tokens of the pass that was planned for: those of the request, or the largest power of two, up to 256, whose
     /// pass takes at most kRidingAlong times a pass of one.
     [[nodiscard]] std::int64_t pass_tokens() const { return pass_tokens_; }
@@ -65,6 +67,7 @@ public:
     [[nodiscard]] std::size_t pinned_bytes() const;
 
 private:
+    void place(std::size_t max_item_bytes);
     [[nodiscard]] PlanRequest plan_request(std::int64_t n_tokens, std::int64_t text_tokens) const;
 
     ModelPlanRequest request_;

@@ -11,7 +11,6 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kMaxItemBytes = std::size_t{64} << 20;
-constexpr std::size_t kMinItemBytes = std::size_t{1} << 20;
 constexpr std::size_t kItemsInBudget = 16;
 constexpr std::size_t kSlotAlignBytes = 64;
 

@@ -60,6 +60,9 @@ struct PassLoad {
 /// prompt can go through a layer while it is there.
 [[nodiscard]] std::size_t least_ring_bytes(std::span<const PassBlock> blocks);
 
+/// Items are not cut smaller for want of room.
+inline constexpr std::size_t kMinItemBytes = std::size_t{1} << 20;
+
 /// Most bytes of an item for a device of that budget: 64 MiB, less where four of them would take more than a quarter.
 [[nodiscard]] std::size_t item_limit(std::size_t budget_bytes);
 

@@ -38,6 +38,18 @@ struct KvPiece {
     std::int64_t end_chunk = 0;
 };
 
+/// Brings KV of the host to the device; likewise.
+class KvStream {
+public:
+    virtual ~KvStream() = default;
+    /// Committed chunks of `layer` from the host: the cache's chunks() point at them until release_kv(). Nothing when
+    /// there are no more. Those before them are resident, those from host_chunks() on lie on the device.
+    [[nodiscard]] virtual std::optional<KvPiece> acquire_kv(std::int64_t layer, Stream& compute) = 0;
+    virtual void release_kv(Stream& compute) = 0;
+    /// Chunks below this are read from the host, where they stream.
+    [[nodiscard]] virtual std::int64_t host_chunks() const = 0;
+};
+
 /// Bytes that passes have brought over, and how long they stood still for them.
 struct StreamFigures {
     std::uint64_t weights_bytes = 0;  // read by passes; copied ahead and not yet read not counted
@@ -45,7 +57,7 @@ struct StreamFigures {
     double wait_seconds = 0.0;  // of the compute stream, where the device tells
 };
 
-class PassStream final : public WeightStream, public ProgramSource, public FrozenPrograms {
+class PassStream final : public WeightStream, public KvStream, public ProgramSource, public FrozenPrograms {
 public:
     /// Takes `ring_bytes` of the device's budget; hidden states of prompts will lie in `arena`. All outlive the stream.
     /// Throws OutOfBudget, also where the largest block does not fit twice.
@@ -72,12 +84,9 @@ public:
     void begin_pass(Stream& compute);
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
-    /// Chunks of `layer` that this pass reads from the host: the cache's chunks() point at them until release_kv().
-    /// Nothing when there are no more. Those before them are resident, those behind in the tail.
-    [[nodiscard]] std::optional<KvPiece> acquire_kv(std::int64_t layer, Stream& compute);
-    void release_kv(Stream& compute);
-    /// Chunks below this are read from the host by the running pass, where they stream.
-    [[nodiscard]] std::int64_t host_chunks() const { return programs_[n_begun_ % 2].host_chunks; }
+    [[nodiscard]] std::optional<KvPiece> acquire_kv(std::int64_t layer, Stream& compute) override;
+    void release_kv(Stream& compute) override;
+    [[nodiscard]] std::int64_t host_chunks() const override { return programs_[n_begun_ % 2].host_chunks; }
     /// What is left of the program is passed over (logits that nobody wants).
     void end_pass(Stream& compute);
     /// The running pass is given up.

@@ -8,6 +8,8 @@ namespace slipstream {
 
 namespace {
 
+constexpr std::size_t kAlign = 64;
+
 // What the ring holds of weights while a layer is computed: its items that stream, and room to wrap around.
 std::size_t weights_bytes_at_once(const Model& model) {
     std::size_t most = 0;
@@ -38,12 +40,14 @@ std::size_t kv_bytes_at_once(const KvCache& cache, std::int64_t end_chunk) {
 
 }  // namespace
 
-bool PromptStream::fits(const PassStream& pass, std::int64_t end) {
-    return weights_bytes_at_once(pass.model()) + kv_bytes_at_once(pass.cache(), end / kChunkTokens) <=
-           pass.ring_bytes();
+bool PromptStream::fits(const PassStream& pass, std::int64_t end, std::int64_t piece_tokens) {
+    std::size_t kv = kv_bytes_at_once(pass.cache(), end / kChunkTokens);
+    if (piece_tokens % kChunkTokens == 0) kv = std::min(kv, PromptKvPieces::least_bytes(pass.cache(), piece_tokens));
+    return round_up(weights_bytes_at_once(pass.model()), kAlign) + kv <= pass.ring_bytes();
 }
 
-PromptStream::PromptStream(PassStream& pass, ExecRef exec, std::int64_t begin, std::int64_t end)
+PromptStream::PromptStream(PassStream& pass, ExecRef exec, std::int64_t begin, std::int64_t end,
+                           std::int64_t piece_tokens)
     : pass_(&pass),
       cache_(&pass.cache()),
       exec_(exec),
@@ -57,12 +61,17 @@ PromptStream::PromptStream(PassStream& pass, ExecRef exec, std::int64_t begin, s
     const std::span<std::byte> ring = pass.lend_ring(exec.stream);
     area_bytes_ = kv_bytes_at_once(*cache_, end_chunk_);
     const std::size_t weights = weights_bytes_at_once(pass.model());
-    CHECK(weights + area_bytes_ <= ring.size(), "a ring of {} bytes", ring.size());
-    // Two areas let a layer begin while the last one is flushed; beyond that the weights have more use of the ring.
-    n_areas_ = weights + 2 * area_bytes_ <= ring.size() ? 2 : 1;
-    area_use_.assign(static_cast<std::size_t>(n_areas_), 0);
-    const std::size_t areas = static_cast<std::size_t>(n_areas_) * area_bytes_;
-    area_ = ring.data() + (ring.size() - areas) / 64 * 64;
+    if (weights + area_bytes_ > ring.size()) {
+        area_ = ring.data() + round_up(weights, kAlign);
+        pieces_ = std::make_unique<PromptKvPieces>(pass, exec, ring.subspan(round_up(weights, kAlign)), piece_tokens,
+                                                   begin, end);
+    } else {
+        // Two areas let a layer begin while the last one is flushed; beyond that the weights have more use of the ring.
+        n_areas_ = weights + 2 * area_bytes_ <= ring.size() ? 2 : 1;
+        area_use_.assign(static_cast<std::size_t>(n_areas_), 0);
+        const std::size_t areas = static_cast<std::size_t>(n_areas_) * area_bytes_;
+        area_ = ring.data() + (ring.size() - areas) / kAlign * kAlign;
+    }
     if (!pass.model().streams_weights()) return;
     for (std::size_t i = 0; i < pass.model().items().size(); ++i)
         index_.push_back(pass.model().streams(static_cast<std::int32_t>(i)) ? 1 + (index_.empty() ? -1 : index_.back())
@@ -77,6 +86,7 @@ PromptStream::PromptStream(PassStream& pass, ExecRef exec, std::int64_t begin, s
 PromptStream::~PromptStream() {
     try {
         if (feed_ && !complete_) feed_->rewind(exec_.stream);
+        if (pieces_ && !complete_) pieces_->drop();
         if (!complete_ && last_flush_ > 0) exec_.stream.wait(cache_->flushed(), last_flush_);
     } catch (...) {  // a copy that failed has been told by whoever waited for it
     }
@@ -121,7 +131,8 @@ std::byte* PromptStream::area_chunk(std::int64_t layer, std::int64_t chunk) cons
 
 void PromptStream::begin_layer(std::int64_t layer) {
     last_piece_ = false;
-    if (!kv_streams(layer)) return;
+    layer_ = layer;
+    if (pieces_ || !kv_streams(layer)) return;
     if (const std::uint64_t use = area_use_[static_cast<std::size_t>(layer % n_areas_)]; use > 0)
         exec_.stream.wait(cache_->flushed(), use);
     load_layer(layer);
@@ -146,8 +157,19 @@ void PromptStream::load_layer(std::int64_t layer) {
         exec_.stream.copy(area_chunk(layer, first_new_chunk_), cache_->tail_slot(layer, first_new_chunk_), chunk_bytes);
 }
 
+void PromptStream::begin_piece(std::int64_t first, std::int64_t end) {
+    last_piece_ = first == end;
+    if (pieces_) pieces_->begin_piece(layer_, first, end);
+}
+
+void PromptStream::end_piece() {
+    if (!pieces_) return;
+    pieces_->end_piece();
+    last_flush_ = pieces_->last_flush();
+}
+
 void PromptStream::end_layer(std::int64_t layer) {
-    if (!kv_streams(layer)) return;
+    if (pieces_ || !kv_streams(layer)) return;
     const std::int64_t first = std::max(first_new_chunk_, cache_->resident_chunks(layer));
     last_flush_ = cache_->flush(exec_, [&](Stream& out) {
         for (std::int64_t chunk = first; chunk < end_chunk_; ++chunk)

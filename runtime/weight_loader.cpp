@@ -39,6 +39,7 @@ struct Step {
     ConstTensorView rows;  // in a mapped file
     TensorView packed;
     std::byte* end = nullptr;     // of what this step writes: that of `packed`, or of the padding behind the part
+    bool is_sent = false;         // `packed` is memory that only the device's streams reach
     std::size_t begin_bytes = 0;  // of the files, packed before this step
 
     [[nodiscard]] std::span<const std::byte> file_bytes() const {
@@ -49,13 +50,13 @@ struct Step {
 };
 
 /// Cuts part `index` of an item that is loaded to `item_data`; appends to `steps`.
-void cut_part(std::vector<Step>& steps, const WeightLoadRequest& request, const WeightItem& item, std::size_t index,
-              std::byte* item_data) {
+void cut_part(std::vector<Step>& steps, const WeightLoadRequest& request, Layout layout, const WeightItem& item,
+              std::size_t index, std::byte* item_data) {
     const WeightPart& part = item.parts[index];
     const ConstTensorView& matrix = matrix_of(*request.weights, part.layer, part.role);
     const ConstTensorView rows = matrix.slice_rows(part.first_row, part.n_rows);
     const TensorView packed =
-        packed_view(item_data + part.offset, packed_type(matrix, request.rounding), part.n_rows, matrix.cols());
+        packed_view(item_data + part.offset, packed_type(matrix, request.rounding), part.n_rows, matrix.cols(), layout);
     const std::size_t end = index + 1 < item.parts.size() ? item.parts[index + 1].offset : item.bytes;
     CHECK(part.offset <= end && end <= item.bytes &&
               packed_bytes(packed.dtype, part.n_rows, matrix.cols()) <= end - part.offset,
@@ -72,13 +73,49 @@ void cut_part(std::vector<Step>& steps, const WeightLoadRequest& request, const 
     }
 }
 
-std::vector<Step> cut_steps(const WeightLoadRequest& request) {
+std::vector<Step> cut_steps(const Device& device, const WeightLoadRequest& request) {
+    const Layout layout = packed_layout(device.kind());
     std::vector<Step> steps;
-    for (std::size_t i = 0; i < request.items.size(); ++i)
+    for (std::size_t i = 0; i < request.items.size(); ++i) {
+        const std::size_t first = steps.size();
         for (std::size_t part = 0; part < request.items[i].parts.size(); ++part)
-            cut_part(steps, request, request.items[i], part, request.destinations[i]);
+            cut_part(steps, request, layout, request.items[i], part, request.destinations[i]);
+        const bool in_host_memory = request.in_host_memory != nullptr && (*request.in_host_memory)[i];
+        if (!device.shares_host_memory() && !in_host_memory)
+            for (std::size_t step = first; step < steps.size(); ++step) steps[step].is_sent = true;
+    }
     return steps;
 }
+
+/// Packs steps into place: at once, or in host memory from where they are sent.
+class Packer {
+public:
+    Packer(Device& device, std::span<const Step> steps)
+        : device_(device), stream_(device.make_stream(StreamKind::Compute)) {
+        std::size_t most = 0;
+        for (const Step& step : steps)
+            if (step.is_sent) most = std::max(most, bytes_of(step));
+        if (most > 0) sent_ = device.allocate_host(most, MemoryTag::Workspace, "weights on their way to the device");
+    }
+
+    /// Complete when it returns.
+    void pack(const ConstTensorView& rows, const Step& step) {
+        TensorView packed = step.packed;
+        if (step.is_sent) packed.data = sent_.data();
+        pack_weights({device_, *stream_}, {.weights = rows, .packed = packed});
+        const std::size_t n_packed = packed_bytes(packed.dtype, packed.shape[0], packed.cols());
+        std::memset(packed.data + n_packed, 0, bytes_of(step) - n_packed);
+        if (step.is_sent) stream_->copy(step.packed.data, packed.data, bytes_of(step));
+        stream_->synchronize();
+    }
+
+private:
+    static std::size_t bytes_of(const Step& step) { return static_cast<std::size_t>(step.end - step.packed.data); }
+
+    Device& device_;
+    std::unique_ptr<Stream> stream_;
+    Buffer sent_;
+};
 
 /// Threads that bring steps in, in order, within the window. One caller takes them, in order, each once.
 class ReadAhead {
@@ -207,20 +244,17 @@ void load_weight_items(Device& device, const WeightLoadRequest& request) {
               request.destinations.size() == request.items.size(),
           "{} items to {} places with {} readers", request.items.size(), request.destinations.size(),
           request.n_readers);
-    const std::vector<Step> steps = cut_steps(request);
+    CHECK(request.in_host_memory == nullptr || request.in_host_memory->size() == request.items.size());
+    const std::vector<Step> steps = cut_steps(device, request);
     const std::size_t total = steps.empty() ? 0 : steps.back().end_bytes();
     const auto report = [&](std::size_t done) {
         if (request.on_progress) request.on_progress(done, total);
     };
-    const std::unique_ptr<Stream> stream = device.make_stream(StreamKind::Compute);
+    Packer packer(device, steps);
     report(0);
     ReadAhead ahead(*request.files, steps, request.n_readers);
     for (std::size_t i = 0; i < steps.size(); ++i) {
-        const TensorView& packed = steps[i].packed;
-        pack_weights({device, *stream}, {.weights = ahead.take(i), .packed = packed});
-        std::byte* padding = packed.data + packed_bytes(packed.dtype, packed.shape[0], packed.cols());
-        std::memset(padding, 0, static_cast<std::size_t>(steps[i].end - padding));
-        stream->synchronize();
+        packer.pack(ahead.take(i), steps[i]);
         ahead.done(i);
         report(steps[i].end_bytes());
     }

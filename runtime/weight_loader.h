@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "kernels/device.h"
 #include "runtime/formats/model_files.h"
@@ -21,7 +22,8 @@ struct WeightLoadRequest {
     const ModelFiles* files = nullptr;
     const ModelWeights* weights = nullptr;  // views into the files
     std::span<const WeightItem> items;
-    std::span<std::byte* const> destinations;  // [items]: item.bytes of 64-byte aligned memory that the host can write
+    std::span<std::byte* const> destinations;  // [items]: item.bytes of memory, 64-byte aligned: the device's, or
+    const std::vector<bool>* in_host_memory = nullptr;  // [items]: the host's where true; null: the device's all
     WeightRounding rounding = WeightRounding::None;
     int n_readers = 2;  // threads that read ahead, >= 1; rounding is theirs, so as many as there are cores then
     /// Called on the calling thread with bytes of the files done and in all; may throw to give up.

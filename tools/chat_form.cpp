@@ -19,33 +19,36 @@ bool is_blank(std::string_view text) {
 ChatForm::ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer)
     : template_(std::move(prompt_template)), tokenizer_(&tokenizer) {}
 
-std::string ChatForm::prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                                  const std::string& begun) const {
+PromptText ChatForm::prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
+                                 const std::string& begun) const {
     CHECK(!messages.empty() && messages.back().role == "user", "{} messages", messages.size());
-    std::string text;
+    PromptText prompt;
     if (template_) {
         std::vector<Message> all;
         if (system) all.push_back({"system", *system});
         all.insert(all.end(), messages.begin(), messages.end());
-        text = template_->render(all);
+        prompt = template_->render(all);
     } else {
-        if (system) text = *system;
+        if (system) prompt.text = *system;
         for (const Message& message : messages) {
-            if (message.role == "user" && !text.empty()) text += kParagraph;
-            text += message.content;
+            if (message.role == "user" && !prompt.text.empty()) prompt.text += kParagraph;
+            prompt.text += message.content;
         }
     }
-    return text + begun;
+    prompt.text += begun;
+    return prompt;
 }
 
 ChatPrompt ChatForm::prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
                             const std::string& begun) const {
-    const std::string text = prompt_text(system, messages, begun);
-    return {tokenizer_->encode_prompt(text, template_ ? SpecialTokens::Parse : SpecialTokens::AsText),
-            text.empty() ? StreamingDetokenizer::Start::OfText : StreamingDetokenizer::Start::Continued};
+    const PromptText prompt = prompt_text(system, messages, begun);
+    return {template_ ? tokenizer_->encode_prompt(prompt.text, prompt.literal_at)
+                      : tokenizer_->encode_prompt(prompt.text, SpecialTokens::AsText),
+            prompt.text.empty() ? StreamingDetokenizer::Start::OfText : StreamingDetokenizer::Start::Continued};
 }
 
 TextGenerationOptions ChatForm::with_stops(TextGenerationOptions options) const {
+    if (template_ && template_->turn_end()) options.stops.push_back(*template_->turn_end());
     if (!template_ && options.stops.empty()) options.stops.emplace_back(kParagraph);
     return options;
 }

@@ -29,9 +29,10 @@ public:
     [[nodiscard]] ChatPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                     const std::string& begun = {}) const;
     /// The same as text.
-    [[nodiscard]] std::string prompt_text(const std::optional<std::string>& system,
-                                          const std::vector<Message>& messages, const std::string& begun = {}) const;
-    /// `options` with the paragraph's end as end of a turn, where a text is told in turns and no other is given.
+    [[nodiscard]] PromptText prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
+                                         const std::string& begun = {}) const;
+    /// `options` with what ends a turn: the template's, where the vocabulary has no token for it; the paragraph's end,
+    /// where a text is told in turns and no other is given.
     [[nodiscard]] TextGenerationOptions with_stops(TextGenerationOptions options) const;
     /// Whether an answer of `text` that ended at a stop text is but the space before a paragraph, and goes on. What to
     /// put behind it then.

@@ -39,8 +39,9 @@ OptionSpec kv_type_option() {
 }
 
 std::vector<OptionSpec> device_options() {
-    return {{"devices", "--devices", "LIST", "Devices that compute: auto, cpu [auto]"},
-            {"threads", "-t,--threads", "N", "CPU threads [physical cores, or what the control group allows]"}};
+    return {
+        {"devices", "--devices", "LIST", "Device that computes: auto, cpu, cuda:0 [auto: a card where there is one]"},
+        {"threads", "-t,--threads", "N", "CPU threads [physical cores, or what the control group allows]"}};
 }
 
 std::filesystem::path model_path(const Settings& settings) {
@@ -79,27 +80,6 @@ std::optional<DType> kv_type_setting(const Settings& settings) {
 
 int thread_setting(const Settings& settings) {
     return static_cast<int>(settings.integer("threads", {1, 1024}).value_or(default_threads()));
-}
-
-void check_devices(const Settings& settings) {
-    const Setting* setting = settings.find("devices");
-    if (setting == nullptr) return;
-    const std::string_view list = setting->values.back();
-    if (list == "auto" || list == "cpu") return;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        const std::string_view device = list.substr(begin, end - begin);
-        const bool is_card = device.starts_with("cuda:") && device.size() > 5 &&
-                             device.find_first_not_of("0123456789", 5) == std::string_view::npos;
-        if (device != "cpu" && !is_card)
-            throw UsageError(fmt::format("{}: auto, cpu or cuda:N expected, found '{}'", setting->where, device));
-        begin = end + 1;
-    }
-    if (list.find("cuda:") != std::string_view::npos)
-        throw RequestError(
-            fmt::format("{} {}: this build has no CUDA backend; use --devices cpu", setting->where, list));
-    throw RequestError(
-        fmt::format("{} {}: several devices are not served yet; use --devices cpu", setting->where, list));
 }
 
 ContextChoice choose_context(const ModelConfig& config, DType kv_dtype, std::optional<std::int64_t> asked,

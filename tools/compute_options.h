@@ -33,9 +33,6 @@ namespace slipstream::tools {
 [[nodiscard]] std::optional<DType> kv_type_setting(const Settings& settings);
 /// --threads, else default_threads().
 [[nodiscard]] int thread_setting(const Settings& settings);
-/// Checks --devices: UsageError where it is malformed, RequestError where it names what this build cannot serve.
-void check_devices(const Settings& settings);
-
 struct ContextChoice {
     std::int64_t tokens = 0;
     bool reduced = false;  // less than the model's own, for want of memory

@@ -153,6 +153,19 @@ void WholeFile::write(std::span<const std::byte> bytes) {
     if (error != 0) fail(error);
 }
 
+int WholeFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept {
+    while (!bytes.empty()) {
+        const ssize_t written = pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (written < 0) {
+            if (errno == EINTR) continue;
+            return errno;
+        }
+        offset += static_cast<std::uint64_t>(written);
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return 0;
+}
+
 void WholeFile::complete() {
     if (file_.get() >= 0 && close(file_.release()) != 0) fail(errno);
     if (temporary_.empty()) return;

@@ -85,12 +85,16 @@ public:
 
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+    /// Writes at a place of its own, behind what write() wrote first; threads may do so side by side. Returns the
+    /// system's error number where it refuses, for fail(), else 0.
+    [[nodiscard]] int write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept;
+    /// Throws IoError.
+    [[noreturn]] void fail(int error) const;
     /// All is written: the file appears. Throws IoError.
     void complete();
 
 private:
     void open_in_place();
-    [[noreturn]] void fail(int error) const;
 
     std::filesystem::path path_;
     std::filesystem::path temporary_;  // empty: written in place

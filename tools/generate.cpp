@@ -88,7 +88,8 @@ Prompt encode_prompt(const std::string& text, const std::optional<PromptTemplate
         std::vector<Message> messages;
         if (system) messages.push_back({"system", *system});
         messages.push_back({"user", text});
-        prompt.tokens = tokenizer.encode_prompt(prompt_template->render(messages), SpecialTokens::Parse);
+        const PromptText rendered = prompt_template->render(messages);
+        prompt.tokens = tokenizer.encode_prompt(rendered.text, rendered.literal_at);
     } else {
         prompt.tokens = tokenizer.encode_prompt(text, SpecialTokens::AsText);
         if (text.empty()) prompt.start = StreamingDetokenizer::Start::OfText;
@@ -165,6 +166,7 @@ int run_generate(CommandContext& context) {
                 : resolve_sampling(request.sampling, served.files->generation_defaults(), context.settings, console);
     std::optional<PromptTemplate> prompt_template;
     if (!resumes) prompt_template = completion_template(request.chat_template, served, *tokenizer, context);
+    if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
     Prompt prompt = resumes ? Prompt{session->begin().prompt, session->begin().text_start}
                             : encode_prompt(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
                                             served.files->config());

@@ -110,7 +110,6 @@ struct LineEditor::State {
     std::vector<Pasted> pasted;
     bool history_fails = false;
     bool reads = false;  // the first character of the line has been waited for
-    int columns = 80;    // of the window when the line was drawn
 };
 
 LineEditor::State::State(const EnvironmentReader& environment, Console& for_messages)
@@ -185,16 +184,14 @@ int LineEditor::State::read_character(wchar_t& character) {
     }
 }
 
-// The terminal has wrapped each row that libedit drew for its new width, as nearly all do: the line is erased from
-// where it begins now.
+// Terminals that wrap anew for their new width, as nearly all do, take the rows of a line for one where the cursor ran
+// over the edge, as libedit lets it: the line is erased from where it begins now.
 void LineEditor::State::draw_anew() {
     el_resize(editor);
     const LineInfoW* line = el_wline(editor);
     const int width = wcswidth(prompt.data(), prompt.size()) +
                       std::max(0, wcswidth(line->buffer, static_cast<std::size_t>(line->cursor - line->buffer)));
-    const int now = console.columns();
-    const int rows = width / columns * ((columns + now - 1) / now) + width % columns / now;
-    columns = now;
+    const int rows = width / console.columns();
     draw(rows > 0 ? fmt::format("\r\x1b[{}A\x1b[J", rows) : "\r\x1b[J");
     el_wset(editor, EL_REFRESH);
 }
@@ -259,7 +256,6 @@ ChatLine LineEditor::next_line(std::string_view prompt) {
     State& state = *state_;
     state.prompt = wide(prompt);
     el_resize(state.editor);  // the window may have changed meanwhile
-    state.columns = state.console.columns();
     state.reads = false;
     int length = 0;
     const wchar_t* typed = el_wgets(state.editor, &length);

@@ -49,13 +49,16 @@ class Measuring {
 public:
     explicit Measuring(const RateQuestion& question)
         : question_(question),
-          device_(device_options(question.n_threads)),
+          own_device_(question.card == nullptr ? std::make_unique<CpuDevice>(device_options(question.n_threads))
+                                               : nullptr),
+          device_(question.card == nullptr ? *own_device_ : *question.card),
           stream_(device_.make_stream(StreamKind::Compute)),
           cols_(round_up(question.config->d_model, kMinCols)),
           matrix_rows_(round_up(question.config->d_ff, kInterleavedRows)) {
         const std::size_t all = weight_bytes();
         const HostMemory memory = host_memory();
-        const std::size_t room = memory.total_bytes == 0 ? kMaxBytes : memory.available_bytes / 8;
+        std::size_t room = memory.total_bytes == 0 ? kMaxBytes : memory.available_bytes / 8;
+        if (question.card != nullptr) room = (device_.budget().limit_bytes() - device_.budget().used_bytes()) / 4;
         // No more than the model has: a small one lives in the caches.
         bytes_ = std::max(std::min({kMaxBytes, room, all}), row_bytes(DType::F32, cols_) * 4 * kInterleavedRows);
         weights_ = zeros(bytes_, MemoryTag::Weights);
@@ -86,14 +89,23 @@ public:
         rates.layer_seconds = std::max(0.0, small - rates.layer_token_seconds);
         measure_copies(measured, types.front());
         rates.host_bytes_per_second = measured.memory_bytes_per_second;
+        if (question_.card != nullptr) {
+            rates.host_bytes_per_second = 0.0;
+            measured.memory_bytes_per_second = 0.0;
+            measured.host_bytes_per_copied_byte = 1.0;
+        }
         return measured;
     }
 
 private:
     double best_of(int n, const std::function<void()>& work) {
-        double best = seconds_of(work);
+        const auto to_the_end = [&] {
+            work();
+            stream_->synchronize();
+        };
+        double best = seconds_of(to_the_end);
         for (int i = 1; i < n && std::chrono::steady_clock::now() < hurry_; ++i)
-            best = std::min(best, seconds_of(work));
+            best = std::min(best, seconds_of(to_the_end));
         return best;
     }
 
@@ -105,7 +117,14 @@ private:
 
     Buffer zeros(std::size_t bytes, MemoryTag tag) {
         Buffer buffer = device_.allocate(bytes, tag, "memory to measure the machine with");
-        std::memset(buffer.data(), 0, bytes);
+        if (device_.shares_host_memory()) {
+            std::memset(buffer.data(), 0, bytes);
+            return buffer;
+        }
+        const std::vector<std::byte> host(std::min(bytes, kCopiedBytes));
+        for (std::size_t at = 0; at < bytes; at += host.size())
+            stream_->copy(buffer.data() + at, host.data(), std::min(host.size(), bytes - at));
+        stream_->synchronize();
         return buffer;
     }
 
@@ -149,7 +168,7 @@ private:
         for (std::int64_t row = 0; row < rows; row += matrix_rows_) {
             const std::int64_t n = std::min(matrix_rows_, rows - row);
             const std::byte* data = weights_.data() + static_cast<std::size_t>(row / kInterleavedRows) * group_bytes;
-            matmul(exec(), {.weights = packed_view(data, type, n, cols_),
+            matmul(exec(), {.weights = packed_view(data, type, n, cols_, packed_layout(device_.kind())),
                             .x = matrix_view(reinterpret_cast<const float*>(x_.data()), n_tokens, cols_),
                             .y = matrix_view(reinterpret_cast<float*>(y_.data()), n_tokens, n)});
         }
@@ -223,11 +242,17 @@ private:
     void measure_copies(MachineRates& measured, DType type) {
         const std::size_t copied = std::min(kCopiedBytes, bytes_);
         const Buffer to = zeros(copied, MemoryTag::Ring);
+        Buffer host;
+        const std::byte* from = weights_.data();
+        if (!device_.shares_host_memory()) {
+            host = device_.allocate_host(copied, MemoryTag::Ring, "memory to measure the link with");
+            from = host.data();
+        }
         const auto copies = device_.make_stream(StreamKind::CopyIn);
         const auto done = device_.make_event();
         const auto enqueue = [&] {
             for (std::size_t at = 0; at < copied; at += kCopyPieceBytes)
-                copies->copy(to.data() + at, weights_.data() + at, std::min(kCopyPieceBytes, copied - at));
+                copies->copy(to.data() + at, from + at, std::min(kCopyPieceBytes, copied - at));
             return copies->record(*done);
         };
         const double alone = best_of(kRuns, [&] {
@@ -236,6 +261,7 @@ private:
         });
         measured.copy_bytes_per_second = static_cast<double>(copied) / alone;
         measured.memory_bytes_per_second = 1.0 / measured.rates.weights[static_cast<std::size_t>(type)].seconds(1.0);
+        if (question_.card != nullptr) return;  // engines of its own copy
         // Both at once, in steps short against the copies.
         const std::size_t step = bytes_ / 16;
         double lost = 1.0;
@@ -256,7 +282,8 @@ private:
     RateQuestion question_;
     std::chrono::steady_clock::time_point hurry_ =
         std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<int>(1e3 * kPatience));
-    CpuDevice device_;
+    std::unique_ptr<CpuDevice> own_device_;
+    Device& device_;
     std::unique_ptr<Stream> stream_;
     std::int64_t cols_;         // K of the matrices
     std::int64_t matrix_rows_;  // of one

@@ -14,6 +14,7 @@ namespace slipstream::tools {
 namespace {
 
 constexpr double kMostLinkGib = 1e6;
+constexpr double kLeastLinkGib = 0.001;  // below, a pass takes minutes and an interrupt waits for it
 
 // One value: several are for several devices, which this version does not serve.
 std::optional<std::string_view> single(const Setting* setting) {
@@ -42,8 +43,9 @@ double link_setting(const Settings& settings) {
     if (!value) return 0.0;
     double gib = 0.0;
     const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), gib);
-    if (error != std::errc() || end != value->data() + value->size() || !(gib > 0.0) || gib > kMostLinkGib)
-        throw UsageError(fmt::format("{}: GiB a second above 0 expected, found '{}'", setting->where, *value));
+    if (error != std::errc() || end != value->data() + value->size() || !(gib >= kLeastLinkGib) || gib > kMostLinkGib)
+        throw UsageError(fmt::format("{}: GiB a second from {} to {} expected, found '{}'", setting->where,
+                                     kLeastLinkGib, kMostLinkGib, *value));
     return gib * kGib;
 }
 
@@ -75,21 +77,28 @@ std::optional<std::size_t> parse_size(std::string_view text) {
 
 std::vector<OptionSpec> offload_option_specs() {
     return {{"device-memory", "--device-memory", "SIZE",
-             "Memory of the device, '8G'; weights and KV beyond it are streamed from the host's [no limit]"},
+             "Memory of the device, '8G'; weights and KV beyond it are streamed from the host's [a card's free memory "
+             "less 1 GiB; no limit on a CPU]"},
             {"host-memory", "--host-memory", "SIZE", "Most host memory for what streams [80 % of RAM]"},
             {"link-gib-s", "--link-gib-s", "X", "Throttle the link between host and device to X GiB/s [none]"},
             {"ring", "--ring", "SIZE", "Device memory that streamed blocks pass through [planned]"},
             {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"}};
 }
 
-OffloadOptions offload_options(const Settings& settings) {
+OffloadOptions offload_options(const Settings& settings, DeviceKind device) {
     OffloadOptions options;
     options.device_memory = size_setting(settings, "device-memory");
     options.host_memory = size_setting(settings, "host-memory").value_or(host_memory().total_bytes / 5 * 4);
     options.ring = size_setting(settings, "ring");
     options.link_bytes_per_second = link_setting(settings);
     options.expect_tokens = settings.integer("expect-tokens", {1, 1 << 20});
-    if (!options.device_memory)
+    if (const Setting* link = settings.find("link-gib-s");
+        device == DeviceKind::Cuda && link != nullptr && link->origin == Origin::CommandLine)
+        throw UsageError(
+            fmt::format("{}: the link of a card is not throttled in this version; leave it out, or use "
+                        "--devices cpu",
+                        link->where));
+    if (!options.device_memory && device == DeviceKind::Cpu)
         for (const std::string_view name : {"link-gib-s", "ring", "expect-tokens", "host-memory"})
             if (const Setting* setting = settings.find(name);
                 setting != nullptr && setting->origin == Origin::CommandLine)

@@ -94,17 +94,20 @@ int planned_devices(const Settings& settings) {
     const Setting* setting = settings.find("devices");
     if (setting == nullptr || setting->values.back() == "auto") return 1;
     int n = 0;
+    bool any_card = false;
     for (const std::string_view device : split(setting->values.back())) {
         const bool is_card = device.starts_with("cuda:") && device.size() > 5 &&
                              device.find_first_not_of("0123456789", 5) == std::string_view::npos;
-        if (is_card)
-            throw RequestError(fmt::format(
-                "{} {}: this build has no CUDA backend; plan for cards with --profile, or use --devices cpu",
-                setting->where, setting->values.back()));
-        if (device != "cpu")
+        if (device != "cpu" && !is_card)
             throw UsageError(fmt::format("{}: auto, cpu or cuda:N expected, found '{}'", setting->where, device));
+        any_card = any_card || is_card;
         ++n;
     }
+    if (n > 1 && any_card)
+        throw RequestError(
+            fmt::format("{} {}: several cards of this machine are not planned for yet; plan for one, or "
+                        "for a machine like it with --profile",
+                        setting->where, setting->values.back()));
     return n;
 }
 

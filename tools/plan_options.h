@@ -26,8 +26,8 @@ struct PlacementSettings {
 /// UsageError for what is malformed, and for lists that are neither one value nor `n_devices`.
 [[nodiscard]] PlacementSettings placement_settings(const Settings& settings, int n_devices);
 
-/// How many devices --devices names: 1 for auto and cpu, 2 for "cpu,cpu". UsageError where it is malformed,
-/// RequestError where it names a card, which this build does not have.
+/// How many devices --devices names: 1 for auto, cpu and cuda:0, 2 for "cpu,cpu". UsageError where it is malformed,
+/// RequestError where it names a card beside others.
 [[nodiscard]] int planned_devices(const Settings& settings);
 
 /// Numbers above 0 of a comma-separated list; empty where the option is not given. UsageError.

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "tools/host.h"
 #include "tools/measured_rates.h"
 #include "tools/plan_options.h"
+#include "tools/served_device.h"
 #include "tools/usage_error.h"
 
 namespace slipstream::tools {
@@ -126,10 +128,48 @@ Hardware this_machine(const CommandContext& context, const PlannedModel& model, 
     return hardware;
 }
 
+/// A card of this machine, with the memory that is free on it.
+Hardware this_card(const CommandContext& context, const PlannedModel& model, DType kv_dtype,
+                   const DeviceChoice& choice) {
+    const int n_threads = thread_setting(context.settings);
+    const std::unique_ptr<Device> device =
+        make_compute_device(choice, {.n_threads = n_threads, .memory_bytes = std::nullopt});
+    context.console.detail("measuring what the card computes and copies");
+    const MachineRates measured = measure_rates({.config = &model.config,
+                                                 .weights = &model.weights,
+                                                 .kv_dtype = kv_dtype,
+                                                 .n_threads = n_threads,
+                                                 .card = device.get()});
+    const HostMemory memory = host_memory();
+    Hardware hardware;
+    hardware.name = "this machine";
+    hardware.device = choice.name();
+    hardware.link = "measured";
+    hardware.n_devices = 1;
+    hardware.device_bytes = device->budget().limit_bytes();
+    hardware.link_bytes_per_second = measured.copy_bytes_per_second;
+    hardware.memory_bytes_per_second = measured.memory_bytes_per_second;
+    hardware.host_bytes_per_copied_byte = measured.host_bytes_per_copied_byte;
+    hardware.host_bytes = memory.available_bytes;
+    hardware.host_budget_bytes = std::min(
+        memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
+    hardware.devices_in_host_memory = false;
+    hardware.rates = measured.rates;
+    hardware.workspace_bytes = workspace_bytes(
+        *device, Forward::workspace_shapes(model.config, {model.config.n_kv_heads, model.config.head_dim, kv_dtype},
+                                           forward_limits_for(kMostPassTokens)));
+    return hardware;
+}
+
 Hardware chosen_hardware(const CommandContext& context, PlanQuestion& question) {
     const Settings& settings = context.settings;
     const auto name = settings.text("profile");
-    if (!name) return this_machine(context, question.model, question.kv_dtype, planned_devices(settings));
+    if (!name) {
+        const int n_devices = planned_devices(settings);
+        const DeviceChoice choice = n_devices == 1 ? choose_device(settings) : DeviceChoice{};
+        if (choice.card) return this_card(context, question.model, question.kv_dtype, choice);
+        return this_machine(context, question.model, question.kv_dtype, n_devices);
+    }
     refuse_beside(settings, "devices", "a profile has its own devices; leave it out, or leave --profile out");
     refuse_beside(settings, "threads", thread_note());
     question.profile = find_profile(*name);

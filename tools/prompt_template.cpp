@@ -1,5 +1,7 @@
 #include "tools/prompt_template.h"
 
+#include <algorithm>
+
 namespace slipstream::tools {
 
 namespace {
@@ -8,27 +10,56 @@ std::optional<std::string> spelling(const Tokenizer& tokenizer, std::optional<To
     return id ? std::optional(std::string(tokenizer.piece(*id))) : std::nullopt;
 }
 
+bool is_end_token(const Tokenizer& tokenizer, std::string_view text) {
+    return std::ranges::any_of(tokenizer.end_tokens(), [&](TokenId id) { return tokenizer.piece(id) == text; });
+}
+
+bool is_said(const Message& message) {
+    return message.role != "system";
+}
+
+TemplateValue list_of(std::span<const Message> messages) {
+    std::vector<TemplateValue> list;
+    list.reserve(messages.size());
+    for (const Message& message : messages) list.push_back(chat_message(message.role, message.content));
+    return TemplateValue::list(std::move(list));
+}
+
 }  // namespace
 
-PromptTemplate::PromptTemplate(ChatTemplate chat_template, TemplateArguments arguments, const Tokenizer& tokenizer)
+PromptTemplate::PromptTemplate(ChatTemplate chat_template, TemplateArguments arguments, const Tokenizer& tokenizer,
+                               std::string_view turn_end)
     : template_(std::move(chat_template)),
       arguments_(std::move(arguments)),
+      control_tokens_(tokenizer),
       bos_token_(spelling(tokenizer, tokenizer.bos_id())),
       eos_token_(spelling(tokenizer, tokenizer.eos_id())) {
+    if (!turn_end.empty() && !is_end_token(tokenizer, turn_end)) turn_end_ = turn_end;
     const std::time_t now = std::time(nullptr);
     localtime_r(&now, &began_);
 }
 
-std::string PromptTemplate::render(std::span<const Message> messages) const {
-    std::vector<TemplateValue> list;
-    list.reserve(messages.size());
-    for (const Message& message : messages) list.push_back(chat_message(message.role, message.content));
-    return template_.render({.messages = TemplateValue::list(std::move(list)),
-                             .add_generation_prompt = true,
-                             .bos_token = bos_token_,
-                             .eos_token = eos_token_,
-                             .arguments = arguments_,
-                             .now = began_});
+PromptText PromptTemplate::render(std::span<const Message> messages) const {
+    const auto rendered = [&](std::span<const Message> said) {
+        return template_.render({.messages = list_of(said),
+                                 .add_generation_prompt = true,
+                                 .bos_token = bos_token_,
+                                 .eos_token = eos_token_,
+                                 .arguments = arguments_,
+                                 .now = began_});
+    };
+    if (std::ranges::none_of(messages, [&](const Message& message) {
+            return is_said(message) && control_tokens_.is_spelt_in(message.content);
+        }))
+        return {rendered(messages), {}};
+    const std::string plain = rendered(messages);  // whatever the template, its arguments and the messages hold
+    std::vector<std::string_view> texts{template_.source(), plain};
+    for (const Message& message : messages) texts.push_back(message.content);
+    const std::string mark = unused_mark(texts);
+    std::vector<Message> marked(messages.begin(), messages.end());
+    for (Message& message : marked)
+        if (is_said(message)) message.content = control_tokens_.marked(message.content, mark);
+    return without_marks(rendered(marked), mark);
 }
 
 }  // namespace slipstream::tools

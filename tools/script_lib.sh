@@ -51,10 +51,22 @@ configure() {
     local preset=$1 launcher=()
     shift
     if [ ! -e "$ROOT/build/$preset/CMakeCache.txt" ] && command -v ccache >/dev/null; then
-        launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+        launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
     fi
     quietly "configure-$preset" cmake -S "$ROOT" --preset "$preset" "${launcher[@]}" "$@"
 }
+
+# find_nvcc: the CUDA compiler, also where a toolkit lies outside the path; CMake learns of it by CUDACXX.
+find_nvcc() {
+    local nvcc
+    for nvcc in "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+        if [ -x "$nvcc" ]; then export CUDACXX=${CUDACXX:-$nvcc} && return 0; fi
+    done
+    return 1
+}
+
+# has_card: whether a driver shows an NVIDIA card here.
+has_card() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
 
 # build PRESET [TARGET...]: progress on a terminal, a log file otherwise.
 build() {

@@ -148,6 +148,7 @@ ServedDrafter::ServedDrafter(const DraftSettings& draft, const ServedModel& targ
         throw_if_interrupted();
         bar.update(done, total, what);
     };
+    for_target.kept_ngrams = std::make_shared<draft::KeptNgrams>();
     for_target.on_note = [&console = context.console](std::string_view note) { console.note(note); };
     try {
         drafter_ = draft::make_drafter(chosen.options, for_target);

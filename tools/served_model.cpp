@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
 #include "tools/console.h"
 #include "tools/host.h"
 #include "tools/measured_rates.h"
@@ -14,9 +15,14 @@
 namespace slipstream::tools {
 
 ComputeOptions compute_options(const CommandContext& context) {
-    check_devices(context.settings);
-    return {context_setting(context.settings), kv_type_setting(context.settings), thread_setting(context.settings),
-            offload_options(context.settings)};
+    const Settings& settings = context.settings;
+    ComputeOptions options{.context_tokens = context_setting(settings),
+                           .kv_dtype = kv_type_setting(settings),
+                           .n_threads = thread_setting(settings),
+                           .device = choose_device(settings),
+                           .offload = {}};
+    options.offload = offload_options(settings, options.device.kind());
+    return options;
 }
 
 ServedModel open_model(const std::filesystem::path& path) {
@@ -51,16 +57,19 @@ void make_device(ServedModel& served, const ComputeOptions& options, CommandCont
     if (choice.tokens > config.context_tokens)
         context.console.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
                                          counted(config.context_tokens, "token"), choice.tokens));
-    CpuDeviceOptions device_options;
-    device_options.n_threads = options.n_threads;
-    if (options.offload.device_memory) {
-        served.budgeted = true;
-        device_options.memory_bytes = *options.offload.device_memory;
-        device_options.link_bytes_per_second = options.offload.link_bytes_per_second;
-    }
-    served.device = std::make_unique<CpuDevice>(device_options);
+    served.n_threads = options.n_threads;
+    served.device =
+        make_compute_device(options.device, {.n_threads = options.n_threads,
+                                             .memory_bytes = options.offload.device_memory,
+                                             .link_bytes_per_second = options.offload.link_bytes_per_second});
+    served.budgeted = served.device->budget().limit_bytes() != Budget::kUnlimited;
+    if (options.device.card)
+        context.console.note(
+            fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
+                        "text looks wrong compare --devices cpu",
+                        options.device.name(), options.device.form));
     const Settings& settings = context.settings;
-    context.console.detail(settings.describe("devices", "cpu", "built in"));
+    context.console.detail(settings.describe("devices", options.device.name(), options.device.why));
     context.console.detail(settings.describe("threads", fmt::format("{}", options.n_threads),
                                              "physical cores, or what the control group allows"));
     context.console.detail(settings.describe("ctx", fmt::format("{}", choice.tokens),
@@ -69,6 +78,11 @@ void make_device(ServedModel& served, const ComputeOptions& options, CommandCont
 }
 
 namespace {
+
+// Null where the CPU computes.
+Device* cuda_device(const ServedModel& served) {
+    return served.device->kind() == DeviceKind::Cuda ? served.device.get() : nullptr;
+}
 
 // What is resident, and the arena for what is not.
 void make_plan(ServedModel& served, const ComputeOptions& options, const RunNeeds& needs, const ModelWeights& weights) {
@@ -84,14 +98,13 @@ void make_plan(ServedModel& served, const ComputeOptions& options, const RunNeed
         .weights = &weights,
         .kv_dtype = served.kv_dtype,
         .context_tokens = served.text_tokens,
-        .budget_bytes = *options.offload.device_memory,
+        .budget_bytes = served.device->budget().limit_bytes(),
         .fixed_bytes = served.device->budget().used_bytes() + needs.other_bytes + plain + scratch +
                        Model::small_tensor_bytes(weights),
         .kv_tail_bytes =
             KvCache::device_bytes(kv, config.n_layers, served.text_tokens, needs.scratch_nodes, no_chunks) - scratch,
         .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,
         .ring_bytes = options.offload.ring.value_or(0),
-        .max_item_bytes = item_limit(*options.offload.device_memory),
         .link_bytes_per_second = 1.0,  // any: nothing is known of speeds yet
         .pass_tokens = 1};
     served.plan = std::make_unique<ModelPlan>(request);
@@ -100,7 +113,8 @@ void make_plan(ServedModel& served, const ComputeOptions& options, const RunNeed
     const MachineRates machine = measure_rates({.config = &config,
                                                 .weights = &weights,
                                                 .kv_dtype = served.kv_dtype,
-                                                .n_threads = served.device->pool().n_threads()});
+                                                .n_threads = served.n_threads,
+                                                .card = cuda_device(served)});
     request.rates = machine.rates;
     request.link_bytes_per_second = options.offload.link_bytes_per_second > 0.0
                                         ? std::min(options.offload.link_bytes_per_second, machine.copy_bytes_per_second)
@@ -110,14 +124,14 @@ void make_plan(ServedModel& served, const ComputeOptions& options, const RunNeed
     request.pass_tokens = options.offload.expect_tokens;
     served.plan = std::make_unique<ModelPlan>(request);
     if (served.plan->residency().ring_bytes > 0)
-        served.arena = std::make_unique<PinnedArena>(PinnedArenaOptions{.limit_bytes = options.offload.host_memory});
+        served.arena = std::make_unique<PinnedArena>(
+            PinnedArenaOptions{.limit_bytes = options.offload.host_memory, .device = served.device.get()});
 }
 
 // Which items stream.
 WeightPlacement weight_placement(const ServedModel& served) {
     if (!served.plan) return {};
-    WeightPlacement placement{.max_item_bytes = item_limit(served.device->budget().limit_bytes()),
-                              .arena = served.arena.get()};
+    WeightPlacement placement{.max_item_bytes = served.plan->max_item_bytes(), .arena = served.arena.get()};
     const std::vector<PassBlock>& blocks = served.plan->blocks();
     for (std::size_t i = 0; i < blocks.size(); ++i)
         if (blocks[i].tag == PlanTag::Weights)
@@ -146,7 +160,8 @@ void load_model(ServedModel& served, const ComputeOptions& options, const RunNee
                                                            .on_progress = on_progress});
     }
     served.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    if (!served.device->huge_pages_come_quickly())
+    if (const auto* cpu = dynamic_cast<const CpuDevice*>(served.device.get());
+        cpu != nullptr && !cpu->huge_pages_come_quickly())
         context.console.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
     context.console.detail(
         fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", served.path.string(),

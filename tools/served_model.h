@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu_device.h"
+#include "kernels/device.h"
 #include "offload/pinned_arena.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/forward.h"
@@ -19,6 +19,7 @@
 #include "tools/command.h"
 #include "tools/compute_options.h"
 #include "tools/offload_options.h"
+#include "tools/served_device.h"
 
 namespace slipstream::tools {
 
@@ -27,6 +28,7 @@ struct ComputeOptions {
     std::optional<std::int64_t> context_tokens;
     std::optional<DType> kv_dtype;
     int n_threads = 1;
+    DeviceChoice device;
     OffloadOptions offload;
 };
 [[nodiscard]] ComputeOptions compute_options(const CommandContext& context);
@@ -43,10 +45,11 @@ struct RunNeeds {
 struct ServedModel {
     std::filesystem::path path;
     std::unique_ptr<ModelFiles> files;
+    std::unique_ptr<Device> device;
+    int n_threads = 1;                   // of the host
     std::unique_ptr<PinnedArena> arena;  // null where nothing streams
-    std::unique_ptr<CpuDevice> device;
     std::unique_ptr<Model> model;
-    std::unique_ptr<ModelPlan> plan;  // null without --device-memory
+    std::unique_ptr<ModelPlan> plan;  // null on a CPU without --device-memory
     std::int64_t context_tokens = 0;
     DType kv_dtype = DType::F16;
     std::int64_t text_tokens = 0;  // that the plan has room for

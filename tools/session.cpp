@@ -8,12 +8,12 @@
 
 #include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
-#include "kernels/cpu_device.h"
 #include "runtime/formats/printable.h"
 #include "runtime/rope.h"
 #include "tools/compute_options.h"
 #include "tools/console.h"
 #include "tools/offload_options.h"
+#include "tools/served_device.h"
 #include "tools/signals.h"
 #include "tools/usage_error.h"
 #include "tools/version.h"
@@ -27,7 +27,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLimitBytes = std::size_t{4} << 30;
 constexpr auto kTablesEvery = std::chrono::minutes(5);
 constexpr std::size_t kShownBytes = 40;  // of a text in a message
-constexpr std::string_view kDeviceKind = "cpu";
 
 // What a prompt depends on beside its text.
 constexpr std::string_view kPromptOptions[] = {"system", "template", "template-arg", "no-template"};
@@ -202,12 +201,13 @@ void TextSession::check_model(const ServedModel& served, Console& console) const
             fmt::format("the session {} was begun with other rope frequencies or another KV cache of this "
                         "model by version {}; begin another",
                         path_.string(), held.program_version));
-    const std::string_view form = cpu_form_name(best_cpu_form());
-    if (held.device_kind != kDeviceKind || held.instruction_form != form)
+    const DeviceChoice device = choose_device(*settings_);
+    const std::string_view kind = device_kind_name(device.kind());
+    if (held.device_kind != kind || held.instruction_form != device.form)
         throw RequestError(fmt::format(
             "the session {} was computed on {} ({}), here it would be {} ({}), whose results differ in their "
             "last bits; go on there, or begin another",
-            path_.string(), held.device_kind, held.instruction_form, kDeviceKind, form));
+            path_.string(), held.device_kind, held.instruction_form, kind, device.form));
     if (held.program_version != build_version())
         console.note(fmt::format("the session was begun by version {}, this is {}: its kernels may round differently",
                                  held.program_version, build_version()));
@@ -228,7 +228,7 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const ServedMod
     return {.program_version = std::string(build_version()),
             .model_path = (error ? served.path : absolute).string(),
             .model_fingerprint = draft::model_fingerprint(*served.files),
-            .device_kind = std::string(kDeviceKind),
+            .device_kind = std::string(device_kind_name(served.device->kind())),
             .instruction_form = std::string(served.device->instruction_form()),
             .context_tokens = served.context_tokens,
             .rope_fingerprint = rope_fingerprint(served.model->rope()),

@@ -21,7 +21,7 @@ JsonObject plan_json(const ServedModel& served) {
     const Model& model = *served.model;
     plan.integer("context_tokens", model.context_tokens())
         .text("kv_type", dtype_name(model.kv_shape().dtype))
-        .integer("threads", served.device->pool().n_threads())
+        .integer("threads", served.n_threads)
         .text("instruction_form", served.device->instruction_form())
         .unsigned_integer("weights_bytes", served.files->total_bytes())
         .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_shape().dtype, model.context_tokens()));

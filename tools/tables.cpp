@@ -1,6 +1,7 @@
 // slipstream tables: builds what guessing reads from disk (frozen Cacheback tables and corpus stores out of text files,
 // n-grams out of the model itself), and tells what table files hold. What is built appears whole or not at all.
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -13,7 +14,7 @@
 #include "draft/tables/model_ngrams.h"
 #include "draft/tables/table_store.h"
 #include "kernels/base/error.h"
-#include "kernels/cpu_device.h"
+#include "kernels/device.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -24,6 +25,7 @@
 #include "tools/file_output.h"
 #include "tools/host.h"
 #include "tools/json_object.h"
+#include "tools/served_device.h"
 #include "tools/settings.h"
 #include "tools/signals.h"
 #include "tools/table_listing.h"
@@ -160,11 +162,15 @@ int build_corpus(CommandContext& context) {
 std::vector<draft::TableSection> ngram_sections(const ModelFiles& files, CommandContext& context) {
     const ModelConfig& config = files.config();
     static_cast<void>(choose_context(config, config.kv_dtype, kNgramContext, files.total_bytes(), host_memory()));
-    CpuDeviceOptions device_options;
-    device_options.n_threads = thread_setting(context.settings);
-    CpuDevice device(device_options);
+    const DeviceRequest request{.n_threads = thread_setting(context.settings)};
+    DeviceChoice choice = choose_device(context.settings);
+    std::unique_ptr<Device> device = make_compute_device(choice, request);
+    // Nothing streams here: a card that was not asked for by name must hold the model with room to spare.
+    const bool named = context.settings.find("devices") != nullptr && context.settings.text("devices") != "auto";
+    if (choice.card && !named && files.total_bytes() > device->budget().limit_bytes() / 4 * 3)
+        device = make_compute_device({}, request);
     ProgressBar bar(context.console, "loading");
-    const Model model(files, device,
+    const Model model(files, *device,
                       LoadOptions{.context_tokens = kNgramContext,
                                   .kv_dtype = config.kv_dtype,
                                   .on_progress = [&](std::size_t done, std::size_t total) {
@@ -190,7 +196,7 @@ int build_bigram(CommandContext& context) {
     if (!settings.texts("files").empty())
         throw UsageError("tables build --kind bigram: the model alone is its source; leave the text files out");
     refuse(settings, "cacheback", "has no meaning with --kind bigram");
-    check_devices(settings);
+    static_cast<void>(choose_device(settings));  // a mistake in it comes first
     const auto output = settings.path("output");
     const auto folder = tables_folder(settings);
     if (!output && !folder)

@@ -1,5 +1,6 @@
 #include "tools/template_options.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <system_error>
@@ -8,33 +9,31 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/chat_templates.h"
+#include "runtime/formats/printable.h"
+#include "runtime/template/choose_template.h"
 #include "tools/console.h"
 #include "tools/file_output.h"
-#include "tools/template_families.h"
 #include "tools/usage_error.h"
 
 namespace slipstream::tools {
 
 namespace {
 
-ChatTemplate parse_family(const TemplateFamily& family) {
-    return ChatTemplate::parse(std::string(family.source), fmt::format("the {} template", family.name));
+constexpr std::string_view kOtherTemplate = "--template F takes another one, --no-template continues raw text";
+
+PromptTemplate family_template(const TemplateFamily& family, const TemplateSettings& chosen,
+                               const Tokenizer& tokenizer) {
+    return {ChatTemplate::parse(std::string(family.source), fmt::format("the {} template", family.name)),
+            chosen.arguments, tokenizer, family.turn_end};
 }
 
 // A file of that name comes first, so that no file is out of reach.
 void read_named(const std::string& name, TemplateSettings& chosen) {
     chosen.choice = TemplateChoice::Named;
+    chosen.name = name;
     std::error_code ignored;
-    if (std::filesystem::exists(name, ignored)) {
-        chosen.named = ChatTemplate::parse(read_bytes(name), name);
-        return;
-    }
-    const TemplateFamily* family = find_template_family(name);
-    if (family == nullptr)
-        throw RequestError(
-            fmt::format("--template {}: there is no such file, and no such family; name a file, or one of {}", name,
-                        template_family_names()));
-    chosen.named = parse_family(*family);
+    if (std::filesystem::exists(name, ignored)) chosen.file = ChatTemplate::parse(read_bytes(name), name);
 }
 
 // What transformers calls these variables is not for arguments to say.
@@ -55,34 +54,64 @@ std::string end_of_path(std::filesystem::path path) {
     return name;
 }
 
+// --template-arg tools=[...] is how a completion is offered tools.
+ToolUse tool_use(const TemplateArguments& arguments) {
+    const auto gives_tools = [](const auto& argument) {
+        return argument.first == "tools" && !argument.second.is_none();
+    };
+    return std::ranges::any_of(arguments, gives_tools) ? ToolUse::Tools : ToolUse::NoTools;
+}
+
+std::string listed(const std::vector<NamedChatTemplate>& templates) {
+    if (templates.empty()) return "the model brings none";
+    std::string names;
+    for (const NamedChatTemplate& known : templates) names += (names.empty() ? "" : ", ") + printable(known.name);
+    return fmt::format("the model brings only {}", names);
+}
+
+PromptTemplate named_template(TemplateSettings& chosen, const TokenizerSource& source, const Tokenizer& tokenizer) {
+    if (chosen.file) return {std::move(*chosen.file), chosen.arguments, tokenizer};
+    if (find_chat_template(source.chat_templates, chosen.name) != nullptr)
+        return {*chat_template_of(source, ToolUse::NoTools, chosen.name), chosen.arguments, tokenizer};
+    if (const TemplateFamily* family = find_template_family(chosen.name))
+        return family_template(*family, chosen, tokenizer);
+    throw RequestError(
+        fmt::format("--template {}: there is no such file, no such family, and {}; name a file, or one of {}",
+                    printable(chosen.name), listed(source.chat_templates), template_family_names()));
+}
+
 std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const ServedModel& served,
                                            const Tokenizer& tokenizer, Console& console) {
     if (chosen.choice == TemplateChoice::None) return std::nullopt;
+    const TokenizerSource& source = served.files->tokenizer_source();
     if (chosen.choice == TemplateChoice::Named) {
-        console.note(fmt::format("the prompt goes through {}", chosen.named->name()));
-        return PromptTemplate(std::move(*chosen.named), chosen.arguments, tokenizer);
-    }
-    const auto& own = served.files->chat_template();
-    if (!own) return std::nullopt;
-    try {
-        PromptTemplate made(ChatTemplate::parse(*own, "the model's chat template"), chosen.arguments, tokenizer);
-        console.note("the prompt goes through the model's chat template (--no-template: raw text)");
+        PromptTemplate made = named_template(chosen, source, tokenizer);
+        console.note(fmt::format("the prompt goes through {}", made.name()));
         return made;
+    }
+    try {
+        auto own = chat_template_of(source, tool_use(chosen.arguments));
+        if (!own) return std::nullopt;
+        console.note(fmt::format("the prompt goes through {} (--no-template: raw text)", own->name()));
+        return PromptTemplate(std::move(*own), chosen.arguments, tokenizer);
     } catch (const TemplateError& error) {
+        throw RequestError(fmt::format("{}; {}", error.what(), kOtherTemplate));
+    } catch (const RequestError& error) {  // several, and none of them plainly meant
         throw RequestError(
-            fmt::format("{}; --template F takes another one, --no-template continues raw text", error.what()));
+            fmt::format("{}; --template NAME takes one of them, --no-template continues raw text", error.what()));
     }
 }
 
 }  // namespace
 
 std::vector<OptionSpec> template_option_specs() {
-    return {
-        {"system", "--system,--system-prompt", "TEXT", "What the model is told before the conversation"},
-        {"no-template", "--no-template", "", "Raw text, though the model has a chat template"},
-        {"template", "--template,--chat-template-file", "F",
-         "Chat template instead of the model's own: a Jinja file, or the name of a common one", OptionRole::InputFile},
-        {"template-arg", "--template-arg", "K=V", "Variable of the template, V as JSON or text (may be repeated)"}};
+    return {{"system", "--system,--system-prompt", "TEXT", "What the model is told before the conversation"},
+            {"no-template", "--no-template", "", "Raw text, though the model has a chat template"},
+            {"template", "--template,--chat-template-file", "F",
+             "Chat template instead of the model's own: a Jinja file, another that the model brings, or a common one, "
+             "by name",
+             OptionRole::InputFile},
+            {"template-arg", "--template-arg", "K=V", "Variable of the template, V as JSON or text (may be repeated)"}};
 }
 
 TemplateSettings template_settings(const Settings& settings) {
@@ -123,11 +152,17 @@ std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, co
                                                     const Tokenizer& tokenizer, CommandContext& context) {
     auto made = named_or_own(chosen, served, tokenizer, context.console);
     if (!made && chosen.choice == TemplateChoice::Automatic) {
-        if (const TemplateFamily* family = guess_template_family(tokenizer, end_of_path(served.path))) {
+        const auto is_control_token = [&](std::string_view text) {
+            const std::vector<TokenId> ids = tokenizer.encode(text, SpecialTokens::Parse);
+            return std::ranges::any_of(ids, [&](TokenId id) {
+                return tokenizer.piece(id) == text && tokenizer.token_kind(id) != TokenKind::Normal;
+            });
+        };
+        if (const TemplateFamily* family = guess_template_family(is_control_token, end_of_path(served.path))) {
             context.console.note(
                 fmt::format("the model has no chat template; what tells of one says {} (--template F takes another)",
                             family->name));
-            made.emplace(parse_family(*family), chosen.arguments, tokenizer);
+            made.emplace(family_template(*family, chosen, tokenizer));
         }
     }
     if (made) return made;

@@ -1,5 +1,6 @@
-// Which template a prompt goes through: --no-template, --template F, --template-arg K=V, --system TEXT, the model's
-// own, or a family that the model's vocabulary or name tells of.
+// Which template a prompt goes through: --no-template, --template F (a file, one of several that the model brings, or a
+// family), --template-arg K=V, --system TEXT, the model's own, or a family that the model's vocabulary or name tells
+// of.
 #pragma once
 
 #include <optional>
@@ -25,18 +26,20 @@ enum class TemplateChoice : std::uint8_t {
 
 struct TemplateSettings {
     TemplateChoice choice = TemplateChoice::Automatic;
-    std::optional<ChatTemplate> named;  // of TemplateChoice::Named
+    std::string name{};                  // of TemplateChoice::Named, as it was given
+    std::optional<ChatTemplate> file{};  // where that is a file
     TemplateArguments arguments{};
     std::optional<std::string> system{};
 };
 
-/// What the settings say; a file of --template is read and parsed. Throws UsageError, IoError, TemplateError: called
-/// before the model is opened.
+/// What the settings say; a file of --template is read and parsed, so that it is found out before the model is opened.
+/// Throws UsageError, IoError, TemplateError.
 [[nodiscard]] TemplateSettings template_settings(const Settings& settings);
 
-/// For one completion: the template named or the model's own, told on the console; nothing where there is none: raw
-/// text. Throws UsageError where an option on the command line would have no effect then, RequestError where the
-/// model's own template is not one.
+/// For one completion: the template named or the model's own (of several the one called "tool_use" where
+/// --template-arg gives tools, else "default"), told on the console; nothing where there is none: raw text. Throws
+/// UsageError where an option on the command line would have no effect then, RequestError where the name is nobody's or
+/// the model's own template is not one.
 [[nodiscard]] std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const ServedModel& served,
                                                                 const Tokenizer& tokenizer, CommandContext& context);
 

@@ -13,6 +13,7 @@
 #include "draft/tables/model_ngrams.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/pack_weights.h"
 #include "runtime/forward.h"
 #include "runtime/kv_cache.h"
 
@@ -109,6 +110,11 @@ public:
         rows_ = floats(kBlockRows, "rows of an embedding");
         products_ = floats(kBlockRows, "products of embeddings");
         square_ = floats(d, "V^T V");
+        if (!device_->shares_host_memory()) {
+            const std::size_t bytes = packed_bytes(DType::F32, d, std::max(d, kBlockRows));
+            packed_ = device_->allocate(bytes, MemoryTag::Draft, "a packed matrix");
+            host_packed_ = device_->allocate_host(bytes, MemoryTag::Draft, "a packed matrix");
+        }
         host_rows_.resize(static_cast<std::size_t>(kBlockRows * d));
         host_products_.resize(static_cast<std::size_t>(kBlockRows * d));
     }
@@ -139,14 +145,18 @@ public:
                 turned[static_cast<std::size_t>(i * n + row)] = host_rows_[static_cast<std::size_t>(row * d_ + i)];
         stream_->copy(rows_.data(), turned.data(), static_cast<std::size_t>(n * d_) * sizeof(float));
         const TensorView block = view(rows_, d_, n);
-        matmul(exec(), {.weights = block, .x = block, .y = view(square_, d_, d_), .store = MatmulStore::Add});
+        square_is_packed_ = false;
+        matmul(exec(), {.weights = packed_.data() == nullptr ? block : packed(turned, n),
+                        .x = block,
+                        .y = view(square_, d_, d_),
+                        .store = MatmulStore::Add});
     }
 
     // x C of n rows x, [n, d]; valid until the next call.
     std::span<const float> times_square(std::span<const float> rows) {
         const auto n = static_cast<std::int64_t>(rows.size()) / d_;
         stream_->copy(rows_.data(), rows.data(), rows.size_bytes());
-        matmul(exec(), {.weights = view(square_, d_, d_), .x = view(rows_, n, d_), .y = view(products_, n, d_)});
+        matmul(exec(), {.weights = square(), .x = view(rows_, n, d_), .y = view(products_, n, d_)});
         stream_->copy(host_products_.data(), products_.data(), rows.size_bytes());
         stream_->synchronize();
         return std::span(host_products_).first(rows.size());
@@ -156,6 +166,24 @@ private:
     [[nodiscard]] ExecRef exec() { return {*device_, *stream_}; }
     [[nodiscard]] Buffer floats(std::int64_t n_rows, std::string_view what) {
         return device_->allocate(static_cast<std::size_t>(n_rows) * row_bytes(DType::F32, d_), MemoryTag::Draft, what);
+    }
+    // [d, cols] as its matmul wants weights, on a device that the host does not write to; valid until the next call.
+    TensorView packed(std::span<const float> matrix, std::int64_t cols) {
+        stream_->synchronize();  // the pack before may be under way
+        const Layout layout = packed_layout(device_->kind());
+        pack_weights(exec(), {.weights = matrix_view(matrix.data(), d_, cols),
+                              .packed = packed_view(host_packed_.data(), DType::F32, d_, cols, layout)});
+        stream_->copy(packed_.data(), host_packed_.data(), packed_bytes(DType::F32, d_, cols));
+        return packed_view(packed_.data(), DType::F32, d_, cols, layout);
+    }
+    TensorView square() {
+        if (packed_.data() == nullptr) return view(square_, d_, d_);
+        if (square_is_packed_) return packed_view(packed_.data(), DType::F32, d_, d_, packed_layout(device_->kind()));
+        std::vector<float> host(static_cast<std::size_t>(d_ * d_));
+        stream_->copy(host.data(), square_.data(), host.size() * sizeof(float));
+        stream_->synchronize();
+        square_is_packed_ = true;
+        return packed(host, d_);
     }
     static TensorView view(const Buffer& buffer, std::int64_t rows, std::int64_t cols) {
         return matrix_view(reinterpret_cast<float*>(buffer.data()), rows, cols);
@@ -167,6 +195,9 @@ private:
     Buffer rows_;                       // [block, d], or [d, block]
     Buffer products_;                   // [block, d]
     Buffer square_;                     // [d, d]
+    Buffer packed_;                     // [d, max(d, block)], packed; empty where matmul takes the host's matrices
+    Buffer host_packed_;                // the same on the host
+    bool square_is_packed_ = false;     // packed_ holds square_
     std::vector<float> host_rows_;      // [block, d]
     std::vector<float> host_products_;  // [block, d]
     std::vector<std::int32_t> ids_;

@@ -19,8 +19,9 @@ inline constexpr int kMaxRank = 4;
 enum class Layout : std::uint8_t {
     RowMajor,
     Interleaved16,  // packs of a CPU device: groups of 16 rows, one 32-bit lane a row (kernels/cpu/interleaved.h)
+    Fragments16,    // packs of a CUDA device: the same groups, in the order of mma fragments (kernels/cuda/fragments.h)
 };
-inline constexpr std::int64_t kInterleavedRows = 16;
+inline constexpr std::int64_t kInterleavedRows = 16;  // rows of a group in every packed layout
 
 /// Shape and place shared by both views. `Byte` is std::byte or const std::byte.
 template <typename Byte>
@@ -30,7 +31,7 @@ struct BasicTensorView {
     int rank = 0;
     std::array<std::int64_t, kMaxRank> shape{};  // e.g. [n_tokens, d_model]
     std::size_t row_stride_bytes = 0;            // between consecutive rows of the last dimension
-    Layout layout = Layout::RowMajor;            // interleaved: rank 2, groups 16 * row_stride_bytes apart
+    Layout layout = Layout::RowMajor;            // packed: rank 2, groups 16 * row_stride_bytes apart
 
     [[nodiscard]] bool empty() const { return data == nullptr; }
     /// Length of the last dimension.
@@ -47,11 +48,11 @@ struct BasicTensorView {
     }
     /// Rows lie behind one another without padding.
     [[nodiscard]] bool packed() const { return row_stride_bytes == row_bytes(dtype, cols()); }
-    /// Rows [begin, begin + count) of a rank-2 view; interleaved rows are cut between groups.
+    /// Rows [begin, begin + count) of a rank-2 view; packed rows are cut between groups.
     [[nodiscard]] BasicTensorView slice_rows(std::int64_t begin, std::int64_t count) const {
         CHECK(rank == 2 && begin >= 0 && count >= 0 && begin + count <= shape[0], "rows [{}, +{}) of {}", begin, count,
               shape[0]);
-        CHECK(layout == Layout::RowMajor || begin % kInterleavedRows == 0, "interleaved rows from {}", begin);
+        CHECK(layout == Layout::RowMajor || begin % kInterleavedRows == 0, "packed rows from {}", begin);
         BasicTensorView part = *this;
         part.data = data + static_cast<std::size_t>(begin) * row_stride_bytes;
         part.shape[0] = count;

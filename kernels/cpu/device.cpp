@@ -47,10 +47,10 @@ double touch_seconds(std::byte* data, std::size_t bytes) {
     return now() - began;
 }
 
-void release_heap(std::byte* data, std::size_t) noexcept {
+void release_heap(void*, std::byte* data, std::size_t) noexcept {
     std::free(data);
 }
-void release_mapping(std::byte* data, std::size_t bytes) noexcept {
+void release_mapping(void*, std::byte* data, std::size_t bytes) noexcept {
     ::munmap(data, bytes);
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/base/check.h"
 #include "runtime/formats/printable.h"
 #include "runtime/template/json_text.h"
+#include "runtime/template/objects.h"
 #include "runtime/template/template_error.h"
 
 namespace slipstream::jinja {
@@ -26,12 +27,12 @@ public:
     bool boolean(bool value) { return add(Value(value)); }
     bool number_integer(number_integer_t value) { return add(Value(value)); }
     bool number_unsigned(number_unsigned_t value) {
-        if (value > std::uint64_t{INT64_MAX}) too_large();
+        if (value > std::uint64_t{INT64_MAX}) return long_integer(fmt::format("{}", value));
         return add(Value(static_cast<std::int64_t>(value)));
     }
     bool number_float(number_float_t value, const string_t& text) {
         // Digits alone: an integer that nlohmann could not hold.
-        if (text.find_first_of(".eE") == string_t::npos) too_large();
+        if (text.find_first_of(".eE") == string_t::npos) return long_integer(text);
         return add(Value(value));
     }
     bool string(string_t& value) { return add(Value(std::move(value))); }
@@ -67,9 +68,7 @@ private:
         Value key;
     };
 
-    [[noreturn]] void too_large() const {
-        fail("{}: an integer beyond 64 bits, which is as large as they go here", what_);
-    }
+    bool long_integer(std::string digits) { return add(Value(std::make_shared<LongInteger>(std::move(digits)))); }
 
     bool open(Kind kind) {
         if (open_.size() == kMaxDepth) fail("{}: JSON nested deeper than {}", what_, kMaxDepth);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runtime/template/json_text.h"
+#include "runtime/template/objects.h"
 #include "runtime/template/python_text.h"
 #include "runtime/template/runtime.h"
 #include "runtime/template/sorting.h"
@@ -36,6 +37,7 @@ public:
             case Kind::Dict:
                 return object(value.dict(), level);
             default:
+                if (const LongInteger* number = LongInteger::of(value)) return out_.append(number->digits());
                 fail("Object of type {} is not JSON serializable", type_name(value));
         }
     }

@@ -51,6 +51,19 @@ void Object::write_repr(TextBuilder& out, int /*level*/) const {
     out.append(fmt::format("<{} object>", type_name()));
 }
 
+void LongInteger::write_repr(TextBuilder& out, int /*level*/) const {
+    out.append(digits_);
+}
+
+bool LongInteger::equals(const Object& other) const {
+    const auto* number = dynamic_cast<const LongInteger*>(&other);
+    return number != nullptr && number->digits_ == digits_;
+}
+
+const LongInteger* LongInteger::of(const Value& value) {
+    return value.is(Kind::Object) ? dynamic_cast<const LongInteger*>(&value.object()) : nullptr;
+}
+
 std::optional<Value> Object::attribute(Runtime& /*runtime*/, std::string_view /*name*/) {
     return std::nullopt;
 }

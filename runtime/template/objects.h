@@ -74,6 +74,24 @@ private:
     std::size_t byte_ = 0;  // of a text: where the next character begins
 };
 
+/// An integer out of JSON that leaves 64 bits (the largest of an unsigned type, in a tool's schema): it can be printed
+/// and compared with its like, and nothing is computed with it.
+class LongInteger final : public Object {
+public:
+    /// `digits` as JSON spells an integer.
+    explicit LongInteger(std::string digits) : digits_(std::move(digits)) {}
+    [[nodiscard]] std::string_view type_name() const override { return "int beyond 64 bits"; }
+    void write_repr(TextBuilder& out, int level) const override;
+    [[nodiscard]] bool equals(const Object& other) const override;
+    [[nodiscard]] std::size_t hash() const override { return std::hash<std::string>()(digits_); }
+    [[nodiscard]] const std::string& digits() const { return digits_; }
+    /// Null where `value` is none.
+    [[nodiscard]] static const LongInteger* of(const Value& value);
+
+private:
+    std::string digits_;
+};
+
 /// range(start, stop, step).
 class Range final : public Object {
 public:

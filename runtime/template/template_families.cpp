@@ -71,6 +71,20 @@ constexpr std::string_view kMistral = R"jinja({{- bos_token -}}
     {%- endif -%}
 {%- endfor -%})jinja";
 
+// Before the third version the brackets are text, and a space stands on either side of what is said.
+constexpr std::string_view kMistralV1 = R"jinja({{- bos_token -}}
+{%- set ns = namespace(before='') -%}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {%- set ns.before = ns.before ~ message.content ~ '\n\n' -%}
+    {%- elif message.role == 'assistant' -%}
+        {{- ' ' ~ message.content|trim ~ eos_token -}}
+    {%- else -%}
+        {{- '[INST] ' ~ ns.before ~ message.content ~ ' [/INST]' -}}
+        {%- set ns.before = '' -%}
+    {%- endif -%}
+{%- endfor -%})jinja";
+
 constexpr std::string_view kLlama2 = R"jinja({#- The system text stands inside the next user turn. -#}
 {%- set ns = namespace(system='') -%}
 {%- for message in messages -%}
@@ -112,13 +126,14 @@ constexpr std::string_view kPlain = R"jinja({{- bos_token -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '### Response:\n' -}}{%- endif -%})jinja";
 
-constexpr std::array<TemplateFamily, 10> kFamilies = {{{"chatml", kChatml, "<|im_end|>"},
+constexpr std::array<TemplateFamily, 11> kFamilies = {{{"chatml", kChatml, "<|im_end|>"},
                                                        {"llama-3", kLlama3, "<|eot_id|>"},
                                                        {"gemma", kGemma, "<end_of_turn>"},
                                                        {"phi-3", kPhi3, "<|end|>"},
                                                        {"deepseek", kDeepseek, ""},
                                                        {"zephyr", kZephyr, ""},
                                                        {"mistral", kMistral, ""},
+                                                       {"mistral-v1", kMistralV1, ""},
                                                        {"llama-2", kLlama2, ""},
                                                        {"vicuna", kVicuna, ""},
                                                        {"plain", kPlain, "### Instruction:"}}};
@@ -136,21 +151,26 @@ constexpr std::array<Mark, 7> kMarks = {{{"chatml", {"<|im_start|>", "<|im_end|>
                                          {"zephyr", {"<|user|>", "<|assistant|>"}},
                                          {"mistral", {"[INST]", "[/INST]"}}}};
 
-// Or by what its name says; the first that is found decides.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kNames = {{{"vicuna", "vicuna"},
-                                                                                   {"zephyr", "zephyr"},
-                                                                                   {"tinyllama", "zephyr"},
-                                                                                   {"alpaca", "plain"},
-                                                                                   {"hermes", "chatml"},
-                                                                                   {"qwen", "chatml"},
-                                                                                   {"phi-3", "phi-3"},
-                                                                                   {"gemma", "gemma"},
-                                                                                   {"mixtral", "mistral"},
-                                                                                   {"mistral", "mistral"},
-                                                                                   {"llama-3", "llama-3"},
-                                                                                   {"llama3", "llama-3"},
-                                                                                   {"llama-2", "llama-2"},
-                                                                                   {"llama2", "llama-2"}}};
+// Or by the words in its name, both of them: a name without "chat" or "instruct" may be that of a model which was never
+// taught to talk. The first that fits decides.
+struct NameWords {
+    std::string_view family;
+    std::array<std::string_view, 2> words;
+};
+constexpr std::array<NameWords, 14> kNames = {{{"vicuna", {"vicuna", ""}},
+                                               {"zephyr", {"zephyr", ""}},
+                                               {"zephyr", {"tinyllama", "chat"}},
+                                               {"plain", {"alpaca", ""}},
+                                               {"chatml", {"hermes", ""}},
+                                               {"chatml", {"qwen", "chat"}},
+                                               {"chatml", {"qwen", "instruct"}},
+                                               {"phi-3", {"phi-3", "instruct"}},
+                                               {"mistral-v1", {"mixtral", "instruct"}},
+                                               {"mistral-v1", {"mistral", "instruct"}},
+                                               {"llama-3", {"llama-3", "instruct"}},
+                                               {"llama-3", {"llama3", "instruct"}},
+                                               {"llama-2", {"llama-2", "chat"}},
+                                               {"llama-2", {"llama2", "chat"}}}};
 
 char lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c == '_' || c == ' ' ? '-' : c;
@@ -176,8 +196,9 @@ const TemplateFamily* guess_template_family(const std::function<bool(std::string
         if (std::all_of(mark.tokens.begin(), mark.tokens.end(), has_token)) return find_template_family(mark.family);
     std::string name(model_name);
     std::transform(name.begin(), name.end(), name.begin(), lower);
-    for (const auto& [part, family] : kNames)
-        if (name.find(part) != std::string::npos) return find_template_family(family);
+    const auto is_in_name = [&name](std::string_view word) { return name.find(word) != std::string::npos; };
+    for (const NameWords& known : kNames)
+        if (std::all_of(known.words.begin(), known.words.end(), is_in_name)) return find_template_family(known.family);
     return nullptr;
 }
 

@@ -53,6 +53,12 @@ Value all_are(Runtime& runtime, const Value& self, Arguments& arguments) {
     return Value(all);
 }
 
+// An empty text has nothing that cannot be printed.
+Value is_all_printable(Runtime& runtime, const Value& self, Arguments& arguments) {
+    const bool is_empty = self.view().empty();
+    return Value(is_empty || all_are<is_printable>(runtime, self, arguments).truth());
+}
+
 bool is_alphanumeric(char32_t code) {
     return is_alpha(code) || is_numeric(code);
 }
@@ -202,7 +208,7 @@ constexpr std::array<Method, 36> kMethods = {{
     {"isidentifier", is_identifier},
     {"islower", cased_as<is_lower, is_upper>},
     {"isnumeric", all_are<is_numeric>},
-    {"isprintable", nullptr},
+    {"isprintable", is_all_printable},
     {"isspace", all_are<is_space>},
     {"istitle", is_titled},
     {"isupper", cased_as<is_upper, is_lower>},

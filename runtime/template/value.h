@@ -95,8 +95,8 @@ private:
 
     Kind kind_ = Kind::Missing;
     union {
-        std::int64_t integer_ = 0;
-        double real_;
+        std::int64_t integer_ = 0;  // NOLINT(readability-identifier-naming): private, though in a union
+        double real_;               // NOLINT(readability-identifier-naming)
     };
     std::shared_ptr<Cell> cell_;
 };

@@ -36,9 +36,14 @@ bool is_truth(Runtime& /*runtime*/, const Value& value, const Arguments& argumen
     return value.is(Kind::Bool) && value.truth() == wanted;
 }
 
+bool is_integer(Runtime& /*runtime*/, const Value& value, const Arguments& arguments) {
+    none_given(arguments);
+    return value.is(Kind::Int) || LongInteger::of(value) != nullptr;
+}
+
 bool is_number(Runtime& /*runtime*/, const Value& value, const Arguments& arguments) {
     none_given(arguments);
-    return value.is_number();
+    return value.is_number() || LongInteger::of(value) != nullptr;
 }
 
 // What has a length and elements.
@@ -144,7 +149,7 @@ constexpr std::array<ValueTest, 39> kTests = {{
     {"greaterthan", compares<Comparison::Greater>},
     {"gt", compares<Comparison::Greater>},
     {"in", is_in},
-    {"integer", is_kind<Kind::Int>},
+    {"integer", is_integer},
     {"iterable", is_iterable_test},
     {"le", compares<Comparison::LessOrEqual>},
     {"lessthan", compares<Comparison::Less>},

@@ -19,13 +19,33 @@ std::string_view bytes_at_start(const Tokenizer& tokenizer, TokenId id, bool& at
     return bytes;
 }
 
+std::vector<TokenId> behind_bos(const Tokenizer& tokenizer, std::vector<TokenId> ids) {
+    const auto bos = tokenizer.bos_id();
+    const bool is_wanted = bos && (tokenizer.adds_bos() || ids.empty());
+    if (is_wanted && (ids.empty() || ids.front() != *bos)) ids.insert(ids.begin(), *bos);
+    return ids;
+}
+
 }  // namespace
 
 std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, SpecialTokens special) const {
-    std::vector<TokenId> ids = encode(text, special);
-    const auto bos = bos_id();
-    const bool is_wanted = bos && (adds_bos() || ids.empty());
-    if (is_wanted && (ids.empty() || ids.front() != *bos)) ids.insert(ids.begin(), *bos);
+    return behind_bos(*this, encode(text, special));
+}
+
+std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, std::span<const std::size_t> literal_at) const {
+    return behind_bos(*this, literal_at.empty() ? encode(text, SpecialTokens::Parse) : encode_around(text, literal_at));
+}
+
+std::vector<TokenId> Tokenizer::encode_around(std::string_view text, std::span<const std::size_t> literal_at) const {
+    std::vector<TokenId> ids;
+    std::size_t begin = 0;
+    const auto encode_to = [&](std::size_t end) {
+        const std::vector<TokenId> part = encode(text.substr(begin, end - begin), SpecialTokens::Parse);
+        ids.insert(ids.end(), part.begin(), part.end());
+        begin = end;
+    };
+    for (const std::size_t at : literal_at) encode_to(at + next_utf8(text.substr(at)).length);
+    encode_to(text.size());
     return ids;
 }
 

@@ -55,8 +55,10 @@ MergeTable read_merges(const GgufVocabulary& source, const IndexedVocabulary& vo
 std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const GgufVocabulary& source) {
     const auto named = find_pre_tokenizer(source.pre_tokenizer);
     if (!named)
-        throw Unsupported(fmt::format("tokenizer.ggml.pre: the pre-tokenizer '{}' is not known to this version",
-                                      printable(source.pre_tokenizer)));
+        throw Unsupported(
+            fmt::format("tokenizer.ggml.pre: the pre-tokenizer '{}' is not known to this version; convert the model "
+                        "anew, or take its tokenizer.json",
+                        printable(source.pre_tokenizer)));
     PipelineParts parts;
     std::vector<AddedToken> added;
     IndexedVocabulary vocabulary = read_tokens(source, added);

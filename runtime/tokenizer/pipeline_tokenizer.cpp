@@ -16,6 +16,13 @@ namespace {
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 29;
 constexpr std::size_t kMaxWordBytes = std::size_t{1} << 31;
 
+void check_size(std::string_view text) {
+    if (text.size() > kMaxTextBytes)
+        throw RequestError(
+            fmt::format("a text of {} bytes is to be tokenized at once; split it into parts of at most {} bytes",
+                        text.size(), kMaxTextBytes));
+}
+
 std::vector<AddedToken> tokens_that_are(const std::vector<AddedToken>& tokens, bool normalized) {
     std::vector<AddedToken> result;
     std::ranges::copy_if(tokens, std::back_inserter(result),
@@ -37,8 +44,8 @@ public:
     Encoding(const PipelineTokenizer& tokenizer, SpecialTokens special)
         : tokenizer_(tokenizer), special_(special), words_(tokenizer.pre_tokenizer_) {}
 
-    std::vector<TokenId> run(std::string_view text) {
-        PieceStart start = PieceStart::OfText;
+    /// A part of the text: the whole, or what follows a cut. Ids come behind those of earlier parts.
+    void run(std::string_view text, PieceStart start) {
         while (!text.empty()) {
             const std::size_t valid = valid_utf8_prefix(text);
             stretch(text.substr(0, valid), start);
@@ -48,8 +55,8 @@ public:
             text.remove_prefix(1);
             start = PieceStart::Inside;
         }
-        return std::move(ids_);
     }
+    [[nodiscard]] std::vector<TokenId> take_ids() { return std::move(ids_); }
 
     void on_word(std::string_view word) override {
         if (const auto known = cache_.find(word)) {
@@ -115,11 +122,24 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts)
 }
 
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, SpecialTokens special) const {
-    if (text.size() > kMaxTextBytes)
-        throw RequestError(
-            fmt::format("a text of {} bytes is to be tokenized at once; split it into parts of at most {} bytes",
-                        text.size(), kMaxTextBytes));
-    return Encoding(*this, special).run(text);
+    check_size(text);
+    Encoding encoding(*this, special);
+    encoding.run(text, PieceStart::OfText);
+    return encoding.take_ids();
+}
+
+std::vector<TokenId> PipelineTokenizer::encode_around(std::string_view text,
+                                                      std::span<const std::size_t> literal_at) const {
+    check_size(text);
+    Encoding encoding(*this, SpecialTokens::Parse);
+    std::size_t begin = 0;
+    for (const std::size_t at : literal_at) {
+        const std::size_t end = at + next_utf8(text.substr(at)).length;
+        encoding.run(text.substr(begin, end - begin), begin == 0 ? PieceStart::OfText : PieceStart::Inside);
+        begin = end;
+    }
+    encoding.run(text.substr(begin), begin == 0 ? PieceStart::OfText : PieceStart::Inside);
+    return encoding.take_ids();
 }
 
 }  // namespace slipstream

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -50,6 +51,11 @@ public:
     [[nodiscard]] std::string_view piece(TokenId id) const override { return vocabulary_->spelling(id); }
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return vocabulary_->bytes(id); }
     [[nodiscard]] bool adds_space_prefix() const override { return adds_space_prefix_; }
+
+protected:
+    /// Cuts as the base does, but nothing is put in front of the part behind a cut.
+    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text,
+                                                     std::span<const std::size_t> literal_at) const override;
 
 private:
     class Encoding;

@@ -111,6 +111,13 @@ std::string without_extra_spaces(std::string_view text) {
     return result;
 }
 
+void check_size(std::string_view text) {
+    if (text.size() > kMaxTextBytes)
+        throw RequestError(
+            fmt::format("a text of {} bytes is to be tokenized at once; split it into parts of at most {} bytes",
+                        text.size(), kMaxTextBytes));
+}
+
 }  // namespace
 
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
@@ -146,19 +153,28 @@ std::string_view SentencePieceTokenizer::token_bytes(TokenId id) const {
 }
 
 std::vector<TokenId> SentencePieceTokenizer::encode(std::string_view text, SpecialTokens special) const {
-    if (text.size() > kMaxTextBytes)
-        throw RequestError(
-            fmt::format("a text of {} bytes is to be tokenized at once; split it into parts of at most {} bytes",
-                        text.size(), kMaxTextBytes));
+    if (special == SpecialTokens::Parse) return encode_around(text, {});
+    check_size(text);
+    std::vector<TokenId> ids;
+    Scratch scratch;
+    encode_text(text, scratch, ids);
+    return ids;
+}
+
+std::vector<TokenId> SentencePieceTokenizer::encode_around(std::string_view text,
+                                                           std::span<const std::size_t> literal_at) const {
+    check_size(text);
     std::vector<TokenId> ids;
     Scratch scratch;
     std::size_t begin = 0;
-    while (special == SpecialTokens::Parse) {
-        const auto match = control_.find(text, begin);
-        if (!match) break;
+    for (std::size_t from = 0; const auto match = control_.find(text, from);) {
+        if (std::ranges::binary_search(literal_at, match->begin)) {
+            from = match->begin + 1;
+            continue;
+        }
         encode_text(text.substr(begin, match->begin - begin), scratch, ids);
         ids.push_back(match->id);
-        begin = match->begin + match->length;
+        begin = from = match->begin + match->length;
     }
     encode_text(text.substr(begin), scratch, ids);
     return ids;

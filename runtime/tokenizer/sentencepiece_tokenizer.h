@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +41,10 @@ public:
     [[nodiscard]] std::string_view piece(TokenId id) const override;
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override;
     [[nodiscard]] bool adds_space_prefix() const override { return model_.add_dummy_prefix; }
+
+protected:
+    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text,
+                                                     std::span<const std::size_t> literal_at) const override;
 
 private:
     /// Scratch space of one call.

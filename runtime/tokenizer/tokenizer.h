@@ -1,6 +1,7 @@
 // Text to ids and back. One kind of tokenizer a file; `make_tokenizer` picks by what the model's files hold.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,6 +44,10 @@ public:
     /// The ids of a prompt: encode() with BOS in front where adds_bos(), unless the text begins with it itself, as text
     /// out of a chat template does. An empty text is BOS alone.
     [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, SpecialTokens special) const;
+    /// The same with SpecialTokens::Parse, but where `literal_at` (byte offsets, ascending) points, the spelling of a
+    /// special token is text.
+    [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text,
+                                                     std::span<const std::size_t> literal_at) const;
     /// The piece as the vocabulary spells it (for `tokenize`), e.g. "▁the", "<0x0A>".
     [[nodiscard]] virtual std::string_view piece(TokenId id) const = 0;
     /// The bytes that the token stands for in running text ("▁the" -> " the", "<0x0A>" -> "\n", control -> "").
@@ -52,6 +57,12 @@ public:
     [[nodiscard]] virtual bool adds_space_prefix() const = 0;
     /// Text of `ids`: token bytes joined, without the space that the encoder added at the start of the text.
     [[nodiscard]] std::string decode(std::span<const TokenId> ids) const;
+
+protected:
+    /// encode() with SpecialTokens::Parse, but for the tokens that begin at `literal_at`. Here: the spelling is cut
+    /// behind its first character, and the parts are encoded as texts of their own.
+    [[nodiscard]] virtual std::vector<TokenId> encode_around(std::string_view text,
+                                                             std::span<const std::size_t> literal_at) const;
 };
 
 /// Reads the tokenizer of an opened model. Throws Unsupported (naming the kind) or FormatError.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The include direction of the house: tools -> draft -> runtime -> offload -> kernels, never back; tests may see all, nobody
 # sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda.
+# Kernels find "gpu.cuh", the device dialect, by the include path.
 # usage: include_direction.sh ROOT        one line per offence, exit code 1 if there is any
 #        include_direction.sh --self-test builds small wrong trees and demands that each offence is seen
 set -euo pipefail
@@ -31,6 +32,7 @@ check() {
             if (included ~ /(^|\/)\.\.(\/|$)/) why = "leaves its folder by .."
             else if (included ~ /^\//) why = "is an absolute path"
             else if (n > 1 && (part[1] in rank) && rank[part[1]] > rank[own[1]]) why = part[1] " is above " own[1]
+            else if (included == "gpu.cuh" && FILENAME ~ /^kernels\/cuda\/[^\/]*\.(cu|cuh)$/) why = ""
             else if (quoted && n == 1 && own[1] != "tests") why = "wants its path from the root of the project"
             else if (FILENAME !~ /^(kernels|tests)\/cuda\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
                 why = "CUDA headers live in kernels/cuda only"
@@ -74,5 +76,8 @@ expect pass runtime/a.cpp '"runtime/b.h"'
 expect pass tools/a.cpp '"tools/b.h"'
 expect pass tests/tools/a.cpp '"tools/b.h"'
 expect pass kernels/cuda/a.cu '<cuda_runtime.h>'
+expect pass kernels/cuda/a.cu '"gpu.cuh"'
+expect refused kernels/cuda/a.cpp '"gpu.cuh"'
+expect refused runtime/a.cu '"gpu.cuh"'
 expect pass kernels/a.h '<vector>'
-echo "17 small trees judged as they should be"
+echo "20 small trees judged as they should be"

@@ -6,10 +6,13 @@
 #include <fstream>
 #include <numeric>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "draft/drafter.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "runtime/forward.h"
@@ -70,6 +73,33 @@ TEST(ModelNgrams, BigramsAreTheModelsBestAfterEachTokenAlone) {
             }
         }
     }
+}
+
+TEST(ModelNgrams, AreMadeOnceForDraftersThatFollowOneAnother) {
+    const Loaded loaded({.vocab = 97});
+    int n_calls = 0;
+    DraftTarget target;
+    target.vocab = 97;
+    target.files = loaded.files.get();
+    target.model = &loaded.model;
+    target.on_progress = [&](std::string_view, double, double) { ++n_calls; };
+    DraftOptions options;
+    options.sources = {SourceKind::Bigram, SourceKind::Unigram};
+    target.kept_ngrams = std::make_shared<KeptNgrams>();
+    static_cast<void>(make_drafter(options, target));
+    const auto kept = target.kept_ngrams->ngrams;
+    ASSERT_NE(kept, nullptr);
+    EXPECT_GT(std::exchange(n_calls, 0), 0);
+    target.sampling.temperature = 0.7;
+    static_cast<void>(make_drafter(options, target));
+    EXPECT_EQ(n_calls, 0);
+    EXPECT_EQ(target.kept_ngrams->ngrams, kept);
+    // On disk they need no memory meanwhile.
+    const TempFolder folder;
+    options.tables = folder.path();
+    target.kept_ngrams = std::make_shared<KeptNgrams>();
+    static_cast<void>(make_drafter(options, target));
+    EXPECT_EQ(target.kept_ngrams->ngrams, nullptr);
 }
 
 std::vector<std::vector<double>> rows_of(const ConstTensorView& table) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -129,6 +130,23 @@ TEST(ModelPlan, ATightBudgetDoesWithARingForTwoBlocks) {
     const double link =
         static_cast<double>(plan.residency().streamed_weights_bytes + plan.residency().streamed_kv_bytes) / 20e9;
     EXPECT_NEAR(plan.pass(1).seconds, link, 0.05 * link);
+}
+
+// A larger budget has larger items, and so a larger ring.
+TEST(ModelPlan, WhatAnErrorAsksForIsEnough) {
+    const Shape shape;
+    std::string error;
+    try {
+        const ModelPlan plan(shape.request(kGiB * 17 / 32));
+    } catch (const OutOfBudget& refusal) {
+        error = refusal.what();
+    }
+    const std::string before = "--device-memory ";
+    const std::size_t at = error.find(before);
+    ASSERT_NE(at, std::string::npos) << error;
+    const std::size_t least = std::stoull(error.substr(at + before.size()));
+    EXPECT_LE(ModelPlan(shape.request(least)).residency().device_bytes, least);
+    EXPECT_THROW(ModelPlan(shape.request(least - 1)), OutOfBudget);
 }
 
 TEST(ModelPlan, TwoDevicesHalveWhatALinkCarries) {

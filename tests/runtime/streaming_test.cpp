@@ -188,6 +188,57 @@ TEST(Streaming, APromptByLayersReadsEachWeightOnce) {
     }
 }
 
+// The ring holds a layer's weights and a few chunks, not the KV of a layer: weights still come once a prompt, and KV
+// again for each piece; on from any position, with windows, some layers resident.
+TEST(Streaming, APromptByLayersReadsKvAgainWhereALayersDoesNotFit) {
+    std::mt19937 random(17);
+    for (const std::int64_t window : {0, 700}) {
+        const auto files = make_tiny_model({.n_layers = 3, .window = window});
+        const std::size_t chunk = kv_of(*files).chunk_bytes();
+        Placement placement{.max_item_bytes = 16384};
+        const auto items = cut_weight_items(files->weights(), WeightRounding::None, placement.max_item_bytes);
+        placement.items.assign(items.size(), true);
+        std::size_t bytes = 0;
+        for (const WeightItem& item : items) bytes += item.bytes;
+        const std::vector<std::vector<std::int64_t>> layouts =
+            window == 0 ? std::vector<std::vector<std::int64_t>>{{0, 0, 0}, {3, 20, 1}}
+                        : std::vector<std::vector<std::int64_t>>{{0, 20, 9}};
+        for (const std::vector<std::int64_t>& chunks : layouts) {
+            placement.chunks = chunks;
+            NoGuesser none;
+            Engine resident(*files, {}, 5120, 1);
+            // The least ring that takes a prompt by layers, and some more.
+            placement.ring_bytes = least_ring(*files, placement, kv_of(*files));
+            const auto by_layers = [&] {
+                Engine engine(*files, placement, 5120, 1);
+                return engine.forward().runs_by_layer(0, 4608, kPrefillPieceTokens);
+            };
+            while (!by_layers()) placement.ring_bytes += chunk;
+            placement.ring_bytes += random() % 5 * chunk;
+            Engine streamed(*files, placement, 5120, 1);
+            const Generated plain = generate(resident, prompt_of(4700), 1, none, 1);
+            const Generated found = generate(streamed, prompt_of(4700), 1, none, 1);
+            ASSERT_EQ(streamed.pass()->figures().weights_bytes, bytes);
+            ASSERT_TRUE(same_bits(found.logits, plain.logits));
+            if (window == 0 && chunks[0] == 0 && chunks[1] == 0) {
+                // The last layer reads for the pass alone; others for piece k its 2 k chunks, k = 1 .. 8, and the pass.
+                EXPECT_EQ(streamed.pass()->figures().kv_bytes, (2 * (2 * 36 + 18) + 18) * chunk);
+            }
+            // On from where that text stands, and from inside a chunk.
+            for (const std::int64_t keep : {std::int64_t{300}, std::int64_t{1000}, std::int64_t{512}}) {
+                for (Engine* engine : {&resident, &streamed}) engine->cache().truncate(engine->forward().exec(), keep);
+                std::vector<TokenId> prompt = prompt_of(static_cast<std::size_t>(keep));
+                for (std::int64_t i = 0; i < 3000; ++i) prompt.push_back(static_cast<TokenId>(random() % 97));
+                ASSERT_TRUE(streamed.forward().runs_by_layer(keep, 3072, kPrefillPieceTokens));
+                const Generated a = generate(resident, prompt, 30, none, 1);
+                const Generated b = generate(streamed, prompt, 30, none, 1);
+                ASSERT_EQ(a.text, b.text) << keep;
+                ASSERT_TRUE(same_bits(a.logits, b.logits)) << keep;
+            }
+        }
+    }
+}
+
 // Chats cut texts back and go on from anywhere; sessions stop between passes.
 TEST(Streaming, CutsAndContinuationsGiveTheBitsOfTheResidentModel) {
     const auto files = make_tiny_model({.n_layers = 2});

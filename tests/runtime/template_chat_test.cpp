@@ -52,6 +52,22 @@ TEST(ChatTemplateInputs, ArgumentsAreJsonOrTextAndHideWhatIsThere) {
     EXPECT_THROW(static_cast<void>(parse_template_argument("=1")), RequestError);
 }
 
+TEST(ChatTemplateInputs, IntegersBeyond64BitsComeThroughAsTheyAre) {
+    TemplateInputs inputs = inputs_of_user("hi");
+    inputs.tools = parse_template_json(
+        R"([{"max": 18446744073709551615, "min": -99999999999999999999, "all": [9223372036854775807, 9223372036854775808]}])",
+        "tools");
+    EXPECT_EQ(rendered("{{ tools|tojson }}", inputs), R"([{"max": 18446744073709551615, "min": -99999999999999999999, )"
+                                                      R"("all": [9223372036854775807, 9223372036854775808]}])");
+    EXPECT_EQ(rendered("{% set t = tools[0] %}{{ t.max }} {{ t }} {{ t.max == t.max }} {{ t.max == t.min }} "
+                       "{{ t.max is number and t.max is integer and t.max is not string }} {{ 1 if t.max else 0 }}",
+                       inputs),
+              "18446744073709551615 {'max': 18446744073709551615, 'min': -99999999999999999999, "
+              "'all': [9223372036854775807, 9223372036854775808]} True False True 1");
+    EXPECT_EQ(error_text<TemplateError>([&] { static_cast<void>(rendered("{{ tools[0].max + 1 }}", inputs)); }),
+              "test: line 1: unsupported operand type(s) for +: 'int beyond 64 bits' and 'int'");
+}
+
 TEST(ChatTemplateInputs, ReasoningGoesByAllItsNames) {
     TemplateInputs inputs;
     inputs.messages = parse_template_json(
@@ -196,6 +212,9 @@ TEST(ChooseTemplate, GuessesAFamilyBySpecialTokensThenByName) {
     EXPECT_EQ(guess({"[INST]", "[/INST]"}, ""), "mistral");
     EXPECT_EQ(guess({"<start_of_turn>", "<end_of_turn>"}, ""), "gemma");
     EXPECT_EQ(guess({}, "Llama_2 7B chat"), "llama-2");
+    EXPECT_EQ(guess({}, "Llama_2 7B"), "nothing");  // never taught to talk
+    EXPECT_EQ(guess({}, "Mixtral-8x7B-Instruct"), "mistral-v1");
+    EXPECT_EQ(guess({}, "TinyLlama 1.1B Chat"), "zephyr");
     EXPECT_EQ(guess({}, "lmsys/vicuna-7b-v1.5"), "vicuna");
     EXPECT_EQ(guess({"<｜User｜>", "<｜Assistant｜>"}, ""), "deepseek");
     EXPECT_EQ(guess({}, "stories260K"), "nothing");

@@ -178,10 +178,7 @@ TEST(TemplateLimits, JsonThatIsTooMuch) {
     EXPECT_EQ(error(repeated("[", 100000)), "messages: JSON nested deeper than 100");
     EXPECT_EQ(error(repeated("{\"a\":", 100000)), "messages: JSON nested deeper than 100");
     EXPECT_EQ(error(repeated("[", 100) + repeated("]", 100)), "");
-    EXPECT_EQ(error("[1, 9223372036854775808]"),
-              "messages: an integer beyond 64 bits, which is as large as they go here");
-    EXPECT_EQ(error("[123456789012345678901234567890]"),
-              "messages: an integer beyond 64 bits, which is as large as they go here");
+    EXPECT_EQ(error("[1, 9223372036854775808, -" + repeated("9", 300) + "]"), "");
     EXPECT_EQ(error("[1e400]"), "messages: not JSON at byte 6");
     EXPECT_EQ(error("{\"a\": 1,}"), "messages: not JSON at byte 9");
     EXPECT_EQ(error(""), "messages: not JSON at byte 1");

@@ -88,6 +88,7 @@ TEST(PlannedDevices, AreCounted) {
     EXPECT_EQ(planned_devices(settings_of({{"devices", {"auto"}}})), 1);
     EXPECT_EQ(planned_devices(settings_of({{"devices", {"cpu"}}})), 1);
     EXPECT_EQ(planned_devices(settings_of({{"devices", {"cpu,cpu"}}})), 2);
+    EXPECT_EQ(planned_devices(settings_of({{"devices", {"cuda:0"}}})), 1);
     EXPECT_THAT(error_text<UsageError>([] {
                     static_cast<void>(planned_devices(settings_of({{"devices", {"gpu"}}})));
                 }),
@@ -97,9 +98,9 @@ TEST(PlannedDevices, AreCounted) {
                 }),
                 HasSubstr("''"));
     EXPECT_THAT(error_text<RequestError>([] {
-                    static_cast<void>(planned_devices(settings_of({{"devices", {"cuda:0"}}})));
+                    static_cast<void>(planned_devices(settings_of({{"devices", {"cuda:0,cpu"}}})));
                 }),
-                AllOf(HasSubstr("no CUDA backend"), HasSubstr("--profile")));
+                AllOf(HasSubstr("several cards"), HasSubstr("--profile")));
 }
 
 TEST(NumberList, IsOfNumbersAboveZero) {

@@ -41,7 +41,9 @@ public:
     [[nodiscard]] const std::vector<std::string>& answers() const { return answers_; }
 
     [[nodiscard]] std::string transcript() const {
-        std::string text = screen_text(bytes());
+        // Where the terminal shows Ctrl-C depends on how far the answer has come.
+        std::string text = std::regex_replace(screen_text(bytes()), std::regex("\\^C"), "");
+        text = std::regex_replace(text, std::regex(" +\n"), "\n");
         for (std::size_t i = 0; i < answers_.size(); ++i) {
             // As the screen has it: no spaces at the ends of lines.
             std::string shown = std::regex_replace(answers_[i], std::regex(" +\n"), "\n");
@@ -65,8 +67,11 @@ private:
     std::vector<std::string> answers_;
 };
 
+void expect_transcript(const std::string& text, const std::string& name) {
+    EXPECT_EQ(text, file_text(source_path("tests/golden/chat/" + name))) << name;
+}
 void expect_transcript(const Talk& talk, const std::string& name) {
-    EXPECT_EQ(talk.transcript(), file_text(source_path("tests/golden/chat/" + name))) << name;
+    expect_transcript(talk.transcript(), name);
 }
 
 TEST(ChatTerminal, EditsALineAndRecallsIt) {
@@ -100,10 +105,9 @@ TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {
     EXPECT_EQ(talk.messages().size(), 4U);  // the line is not sent
     talk.type("\x03");
     EXPECT_EQ(talk.finish(), 130);
-    // How far the first answer came differs from run to run, and with it what is counted from then on.
-    const std::string text = talk.transcript();
-    EXPECT_THAT(text, HasSubstr("\n> /set max-tokens 4\nslipstream: max-tokens 4\n> And then\n{answer 2}\n"));
-    EXPECT_THAT(text, HasSubstr("\n> half a line\nslipstream: Ctrl-C again leaves, and so does Ctrl-D\n>\n"));
+    // How far the first answer came differs from run to run, and with it what is used of the context.
+    expect_transcript(std::regex_replace(talk.transcript(), std::regex("context [^ ]+ [0-9]+ %"), "context #"),
+                      "interrupt.txt");
 }
 
 TEST(ChatTerminal, UndoesAndAnswersAnew) {
@@ -173,16 +177,16 @@ TEST(ChatTerminal, AResizedWindowGetsTheLineAgain) {
     const std::size_t redrawn = talk.bytes().size();
     talk.wait_for("columns");
     talk.resize(120);
-    talk.wait_for("\r\x1b[1A\x1b[J");
+    talk.wait_for("\r\x1b[J");  // it is one row again, for the terminal wraps anew
     talk.wait_for("columns");
     EXPECT_GT(talk.bytes().size(), redrawn);
     talk.ask(" now");
     EXPECT_EQ(talk.messages()[0], line + " now");
     talk.type("\x04");
     EXPECT_EQ(talk.finish(), 0);
-    // On paper without an edge: what was drawn first, then for 120 columns.
-    const std::string text = talk.transcript();
-    EXPECT_THAT(text, HasSubstr("> " + line + " now\n{answer 1}\n"));
+    // The paper has no edge: the row above, which is the line's own where a terminal wraps, is the greeting's second
+    // there.
+    expect_transcript(talk, "resize.txt");
 }
 
 }  // namespace

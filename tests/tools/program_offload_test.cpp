@@ -91,6 +91,7 @@ TEST(Offload, WhatCannotBeDoneIsSaidInOneLine) {
     refused({"--device-memory", "0"}, 2, "a size such as");
     refused({"--link-gib-s", "2"}, 2, "--device-memory");
     refused({"--device-memory", "20M", "--link-gib-s", "-1"}, 2, "GiB a second");
+    refused({"--device-memory", "20M", "--link-gib-s", "1e-9"}, 2, "GiB a second");
 }
 
 }  // namespace

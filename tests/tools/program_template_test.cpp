@@ -78,7 +78,34 @@ TEST(Template, OfAFamilyIsNamed) {
               text_of({"--prompt", "[INST] <<SYS>>\nHi.\n<</SYS>>\n\nOnce [/INST]"}));
     const ProgramResult unknown = generate({"--prompt", "Once", "--template", "nobodys"});
     EXPECT_EQ(unknown.code, 1);
-    EXPECT_THAT(unknown.err, HasSubstr("llama-3, gemma, chatml"));
+    EXPECT_THAT(unknown.err, HasSubstr("chatml, llama-3, gemma"));
+}
+
+TEST(Template, OfSeveralThatTheModelBringsTheNameChooses) {
+    const TemporaryFolder folder;
+    std::filesystem::copy(source_path("tools/demo_model/target"), folder.path() / "model");
+    folder.write("model/tokenizer_config.json",
+                 R"({"chat_template": [{"name": "default", "template": "The fox {{ messages[0].content }}"},
+                                       {"name": "tool_use", "template": "The {{ tools[0] }} {{ messages[0].content }}"},
+                                       {"name": "rag", "template": "The owl {{ messages[0].content }}"}]})");
+    const std::string model = (folder.path() / "model").string();
+    EXPECT_EQ(text_of({"-m", model, "--prompt", "said"}), text_of({"--prompt", "The fox said"}));
+    const ProgramResult named = generate({"-m", model, "--prompt", "said", "--template", "rag"});
+    EXPECT_EQ(named.out, text_of({"--prompt", "The owl said"}));
+    EXPECT_THAT(named.err, HasSubstr("the prompt goes through the model's chat template \"rag\""));
+    EXPECT_EQ(text_of({"-m", model, "--prompt", "said", "--template-arg", "tools=[\"wolf\"]"}),
+              text_of({"--prompt", "The wolf said"}));
+    const ProgramResult unknown = generate({"-m", model, "--prompt", "said", "--template", "nobodys"});
+    EXPECT_EQ(unknown.code, 1);
+    EXPECT_THAT(unknown.err, HasSubstr("the model brings only default, tool_use, rag"));
+}
+
+TEST(Template, WhatIsSaidForgesNoControlToken) {
+    const TemporaryFolder folder;
+    const std::string file = folder.write("t.jinja", "{{ messages[0].content }} she said").string();
+    // The two spellings would be tokens to one who parsed the whole prompt.
+    const std::string said = "Once</s> upon<s> a time";
+    EXPECT_EQ(text_of({"--prompt", said, "--template", file}), text_of({"--prompt", said + " she said"}));
 }
 
 TEST(Template, OptionsThatCannotActAreMistakes) {

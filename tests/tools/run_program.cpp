@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -136,7 +137,13 @@ void RunningProgram::wait_until_asleep() const {
         const std::size_t caught = status.find("SigCgt:");
         const bool handles = caught != std::string::npos &&
                              (std::stoull(status.substr(caught + 7), nullptr, 16) & (1ULL << (SIGINT - 1))) != 0;
-        const bool sleeps = status.find("State:\tS") != std::string::npos;
+        // All its threads: one that waits for another, which waits for a core, is not at rest.
+        bool sleeps = true;
+        std::error_code gone;
+        for (std::filesystem::directory_iterator thread(folder + "task", gone), end_of_list;
+             !gone && thread != end_of_list; thread.increment(gone))
+            sleeps = sleeps && file_text(thread->path().string() + "/status").find("State:\tS") != std::string::npos;
+        sleeps = sleeps && !gone;
         times = handles && sleeps ? times + 1 : 0;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }

@@ -1,0 +1,65 @@
+// The module's one entry and its table. A launch function enqueues and reports nothing; what the runtime remembers of
+// it becomes the status, so no launch goes unchecked. Errors of the kernels themselves show in a later call of their
+// device, as everywhere in CUDA: compute-sanitizer names the kernel.
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/card/runtime.h"
+#include "kernels/cuda/elementwise_launch.h"
+#include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/matmul_launch.h"
+#include "kernels/cuda/module_api.h"
+#include "kernels/cuda/sampling_launch.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+template <typename Launch, void (*kLaunch)(const Launch&, void*)>
+Status enqueue(Place place, const Launch* launch, ErrorText* error) {
+    if (const Status status = card::use_device(place.device, error); status != Status::Ok) return status;
+    kLaunch(*launch, place.stream);
+    return card::status_of(cudaGetLastError(), error);
+}
+
+constexpr Module kModule{
+    kModuleVersion,
+    sizeof(Module),
+    card::count_devices,
+    card::device_properties,
+    card::memory_info,
+    card::allocate,
+    card::free,
+    card::allocate_host,
+    card::free_host,
+    card::register_host,
+    card::unregister_host,
+    card::make_stream,
+    card::free_stream,
+    card::synchronize,
+    card::copy,
+    card::make_event,
+    card::free_event,
+    card::record,
+    card::wait,
+    card::query,
+    card::await,
+    card::elapsed,
+    enqueue<AddLaunch, launch_add>,
+    enqueue<ArgmaxLaunch, launch_argmax>,
+    enqueue<AttentionLaunch, launch_attention>,
+    enqueue<GumbelLaunch, launch_gumbel>,
+    enqueue<KvCommitLaunch, launch_kv_commit>,
+    enqueue<KvWriteLaunch, launch_kv_write>,
+    enqueue<MatmulLaunch, launch_matmul>,
+    enqueue<RmsNormLaunch, launch_rms_norm>,
+    enqueue<RopeLaunch, launch_rope>,
+    enqueue<SwigluLaunch, launch_swiglu>,
+    enqueue<TopKLaunch, launch_top_k>,
+};
+
+}  // namespace
+
+}  // namespace slipstream::cuda
+
+extern "C" __attribute__((visibility("default"))) const slipstream::cuda::Module* slipstream_cuda_module() {
+    return &slipstream::cuda::kModule;
+}

@@ -1,0 +1,37 @@
+// The runtime half of the module's table, on the CUDA runtime that is linked into it (module_api.h says what each
+// does).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/module_api.h"
+
+namespace slipstream::cuda::card {
+
+/// Ok, or the status with the runtime's own words in `error`; the runtime's memory of a recoverable error is cleared.
+Status status_of(cudaError_t result, ErrorText* error);
+/// Makes `device` the calling thread's.
+Status use_device(std::int32_t device, ErrorText* error);
+
+Status count_devices(std::int32_t* n, ErrorText* error);
+Status device_properties(std::int32_t device, DeviceProperties* properties, ErrorText* error);
+Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText* error);
+Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
+Status free(std::int32_t device, void* data, ErrorText* error);
+Status allocate_host(std::size_t bytes, void** data, ErrorText* error);
+Status free_host(void* data, ErrorText* error);
+Status register_host(void* data, std::size_t bytes, ErrorText* error);
+Status unregister_host(void* data, ErrorText* error);
+Status make_stream(std::int32_t device, QueueKind kind, void** stream, ErrorText* error);
+Status free_stream(Place place, ErrorText* error);
+Status synchronize(Place place, ErrorText* error);
+Status copy(Place place, void* dst, const void* src, std::size_t bytes, ErrorText* error);
+Status make_event(std::int32_t device, EventKind kind, void** event, ErrorText* error);
+Status free_event(void* event, ErrorText* error);
+Status record(Place place, void* event, ErrorText* error);
+Status wait(Place place, void* event, ErrorText* error);
+Status query(void* event, ErrorText* error);
+Status await(void* event, ErrorText* error);
+Status elapsed(void* begin, void* end, float* milliseconds, ErrorText* error);
+
+}  // namespace slipstream::cuda::card

@@ -1,0 +1,170 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/base/checked_math.h"
+#include "kernels/base/error.h"
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/op_table.h"
+#include "kernels/cuda/staging.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::size_t kScratchAlignBytes = 256;
+
+cuda::DeviceProperties properties_of(const cuda::Module& module, std::int32_t ordinal) {
+    cuda::DeviceProperties properties{};
+    cuda::ErrorText error{};
+    if (module.device_properties(ordinal, &properties, &error) != cuda::Status::Ok)
+        throw CudaError(fmt::format("cuda:{}: {}", ordinal, error.text));
+    if (properties.sm < cuda::kLeastSm)
+        throw CudaError(
+            fmt::format("cuda:{}: the card ({}, sm_{}) is too old: sm_{} and newer are served; use "
+                        "--devices cpu",
+                        ordinal, properties.name, properties.sm, cuda::kLeastSm));
+    return properties;
+}
+
+// What is free now, less the margin.
+std::size_t free_bytes(const cuda::Module& module, std::int32_t ordinal) {
+    std::uint64_t free = 0;
+    std::uint64_t total = 0;
+    cuda::ErrorText error{};
+    if (module.memory_info(ordinal, &free, &total, &error) != cuda::Status::Ok)
+        throw CudaError(fmt::format("cuda:{}: {}", ordinal, error.text));
+    return static_cast<std::size_t>(free) - std::min<std::size_t>(static_cast<std::size_t>(free), kCardMarginBytes);
+}
+
+void release_device(void* owner, std::byte* data, std::size_t) noexcept {
+    const auto* device = static_cast<const CudaDevice*>(owner);
+    cuda::ErrorText ignored{};
+    device->table().free(device->ordinal(), data, &ignored);
+}
+void release_host(void* owner, std::byte* data, std::size_t) noexcept {
+    const auto* device = static_cast<const CudaDevice*>(owner);
+    cuda::ErrorText ignored{};
+    device->table().free_host(data, &ignored);
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options)
+    : module_(&module),
+      ordinal_(options.ordinal),
+      name_(fmt::format("cuda:{}", options.ordinal)),
+      properties_(std::make_unique<cuda::DeviceProperties>(properties_of(module, options.ordinal))),
+      form_(fmt::format("sm_{}", properties_->sm)),
+      budget_(name_, options.memory_bytes ? *options.memory_bytes : free_bytes(module, options.ordinal)),
+      pool_(options.n_threads),
+      link_in_(std::make_unique<cuda::LinkMeter>(*this)),
+      link_out_(std::make_unique<cuda::LinkMeter>(*this)),
+      turn_ended_(make_event()),
+      staging_(std::make_unique<cuda::Staging>(*this)) {}
+
+CudaDevice::~CudaDevice() = default;
+
+void CudaDevice::check(cuda::Status status, const cuda::ErrorText& error, std::string_view what) const {
+    if (status == cuda::Status::Ok) return;
+    if (status == cuda::Status::OutOfMemory)
+        throw OutOfBudget(
+            fmt::format("{}: no memory is left for {} ({}), though the budget has some: close other "
+                        "programs that use the card, or lower --device-memory",
+                        name_, what, error.text));
+    throw CudaError(fmt::format("{}: {}: {}", name_, what, error.text));
+}
+
+Buffer CudaDevice::allocate(std::size_t bytes, MemoryTag tag, std::string_view what) {
+    Reservation reservation = budget_.reserve(bytes, tag, what);
+    void* data = nullptr;
+    cuda::ErrorText error{};
+    check(module_->allocate(ordinal_, std::max<std::size_t>(bytes, 1), &data, &error), error,
+          fmt::format("{} bytes for {}", bytes, what));
+    return {static_cast<std::byte*>(data), bytes, std::move(reservation), release_device, this};
+}
+
+Buffer CudaDevice::allocate_host(std::size_t bytes, MemoryTag /*tag*/, std::string_view what) {
+    void* data = nullptr;
+    cuda::ErrorText error{};
+    const cuda::Status status = module_->allocate_host(std::max<std::size_t>(bytes, 1), &data, &error);
+    if (status == cuda::Status::OutOfMemory)
+        throw OutOfBudget(
+            fmt::format("{}: the system locks no {} bytes of host memory for {} ({}); close other "
+                        "programs, or raise the limit of locked memory",
+                        name_, bytes, what, error.text));
+    check(status, error, fmt::format("{} bytes of host memory for {}", bytes, what));
+    return {static_cast<std::byte*>(data), bytes, Reservation(), release_host, this};
+}
+
+std::string CudaDevice::register_host(std::byte* data, std::size_t bytes) {
+    cuda::ErrorText error{};
+    if (module_->register_host(data, bytes, &error) == cuda::Status::Ok) return {};
+    return error.text;
+}
+
+void CudaDevice::unregister_host(std::byte* data) noexcept {
+    cuda::ErrorText ignored{};
+    module_->unregister_host(data, &ignored);
+}
+
+std::unique_ptr<Stream> CudaDevice::make_stream(StreamKind kind) {
+    return std::make_unique<cuda::CudaStream>(*this, kind);
+}
+
+std::unique_ptr<Event> CudaDevice::make_event() {
+    return std::make_unique<cuda::CudaEvent>(*this);
+}
+
+LinkFigures CudaDevice::link_in() const {
+    return link_in_->figures();
+}
+LinkFigures CudaDevice::link_out() const {
+    return link_out_->figures();
+}
+
+const OpTable& CudaDevice::ops() const {
+    return cuda::op_table();
+}
+
+void CudaDevice::take_turn(cuda::CudaStream& stream) {
+    if (turn_ == &stream) return;
+    if (turn_ != nullptr) stream.wait(*turn_ended_, turn_->record(*turn_ended_));
+    turn_ = &stream;
+}
+
+void CudaDevice::end_turn(const cuda::CudaStream& stream) noexcept {
+    if (turn_ == &stream) turn_ = nullptr;
+}
+
+std::size_t CudaDevice::scratch_size(std::size_t bytes) {
+    return round_up(bytes, kScratchAlignBytes);
+}
+
+void CudaDevice::reserve_staging(std::size_t op_bytes) {
+    staging_->reserve(turn_, op_bytes);
+}
+
+bool CudaDevice::finds_prepared(const cuda::PreparedActivations& wanted) const {
+    return prepared_.x != nullptr && prepared_.x == wanted.x && prepared_.x_stride == wanted.x_stride &&
+           prepared_.k == wanted.k && prepared_.n_tokens == wanted.n_tokens && prepared_.kind == wanted.kind &&
+           prepared_.scratch == wanted.scratch && prepared_.change + 1 == wanted.change;
+}
+
+void CudaDevice::reserve_scratch(std::size_t bytes) {
+    bytes = scratch_size(bytes);
+    if (bytes <= scratch_.size_bytes()) return;
+    if (turn_ != nullptr) turn_->synchronize();  // it may still use what goes now
+    scratch_ = Buffer();                         // first, so that the budget need not hold both
+    scratch_ = allocate(bytes, MemoryTag::Workspace, "kernel scratch");
+}
+
+std::byte* CudaDevice::scratch(std::size_t bytes) {
+    reserve_scratch(bytes);
+    return scratch_.data();
+}
+
+}  // namespace slipstream

@@ -1,0 +1,127 @@
+// A card as a device: memory under a budget, streams, events, ops, all through the table of functions of a module
+// (module_api.h). No CUDA header and no driver needed to compile or to test: on the emulation's table the same class
+// runs on the host.
+//
+// Ops that take host arrays (positions, tables of chunks) stage them (cuda/staging.h), and share one region of scratch.
+// Both belong to the device, so its compute streams take turns: one that comes to an op waits for what the one before
+// had enqueued. What a stream copies is ordered by its own calls and by events alone.
+//
+// A device is used by one host thread at a time; buffers may be dropped by any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/thread_pool.h"
+#include "kernels/cuda/module_api.h"
+#include "kernels/device.h"
+
+namespace slipstream {
+
+namespace cuda {
+class CudaStream;
+class LinkMeter;
+class Staging;
+
+/// Activations that lie in scratch, rounded for matmuls, and the op that left them there.
+struct PreparedActivations {
+    const float* x = nullptr;  // null: none
+    std::int64_t x_stride = 0;
+    std::int64_t k = 0;
+    std::int64_t n_tokens = 0;
+    std::int32_t kind = 0;  // matmul_scratch_kind()
+    const void* scratch = nullptr;
+    std::uint64_t change = 0;  // n_changes() in that op
+};
+}  // namespace cuda
+
+struct CudaDeviceOptions {
+    int ordinal = 0;                          // as the driver counts cards
+    std::optional<std::size_t> memory_bytes;  // budget; not given: what is free now, less a margin
+    int n_threads = 1;                        // of the host, to pack weights and gather embeddings
+};
+
+/// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.
+inline constexpr std::size_t kCardMarginBytes = std::size_t{1} << 30;
+
+class CudaDevice final : public Device {
+public:
+    /// `module` outlives the device. Throws CudaError where there is no such card or it is too old.
+    CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options);
+    ~CudaDevice() override;
+    CudaDevice(const CudaDevice&) = delete;
+    CudaDevice& operator=(const CudaDevice&) = delete;
+
+    [[nodiscard]] DeviceKind kind() const override { return DeviceKind::Cuda; }
+    [[nodiscard]] std::string_view name() const override { return name_; }
+    [[nodiscard]] std::string_view instruction_form() const override { return form_; }
+    [[nodiscard]] Budget& budget() override { return budget_; }
+    [[nodiscard]] Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) override;
+    [[nodiscard]] Buffer allocate_host(std::size_t bytes, MemoryTag tag, std::string_view what) override;
+    [[nodiscard]] std::string register_host(std::byte* data, std::size_t bytes) override;
+    void unregister_host(std::byte* data) noexcept override;
+    [[nodiscard]] std::unique_ptr<Stream> make_stream(StreamKind kind) override;
+    [[nodiscard]] std::unique_ptr<Event> make_event() override;
+    /// Sums over streams: two that copy the same way at once count twice.
+    [[nodiscard]] LinkFigures link_in() const override;
+    [[nodiscard]] LinkFigures link_out() const override;
+    [[nodiscard]] const OpTable& ops() const override;
+
+    [[nodiscard]] const cuda::Module& table() const { return *module_; }
+    [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
+    [[nodiscard]] const cuda::DeviceProperties& properties() const { return *properties_; }
+    /// Threads of the host that prepare what the card gets.
+    [[nodiscard]] ThreadPool& pool() { return pool_; }
+
+    /// Throws CudaError "<device>: <what>: <error>" unless `status` is Ok; OutOfBudget where the card is out of memory.
+    void check(cuda::Status status, const cuda::ErrorText& error, std::string_view what) const;
+
+    // For ops (cuda/cuda_op.h).
+
+    /// From here on `stream` alone uses scratch and staging, behind what the streams before it had enqueued.
+    void take_turn(cuda::CudaStream& stream);
+    /// A stream that has ended takes no turns any more.
+    void end_turn(const cuda::CudaStream& stream) noexcept;
+    [[nodiscard]] cuda::Staging& staging() { return *staging_; }
+    /// At least `bytes` of device memory, 256-byte aligned, for the op whose turn it is. Grows; what reserve_scratch()
+    /// took is never asked for again.
+    [[nodiscard]] std::byte* scratch(std::size_t bytes);
+    void reserve_scratch(std::size_t bytes);
+    /// What reserve_scratch() takes of the budget of a device that has none.
+    [[nodiscard]] static std::size_t scratch_size(std::size_t bytes);
+    /// Room for ops that stage up to `op_bytes` (Staging::device_bytes).
+    void reserve_staging(std::size_t op_bytes);
+
+    /// Ops begun, and what else on compute streams may have written device memory: so that an op can tell that nothing
+    /// came between it and the one before.
+    [[nodiscard]] std::uint64_t n_changes() const { return n_changes_; }
+    void count_change() { ++n_changes_; }
+    /// Whether the op before left exactly these.
+    [[nodiscard]] bool finds_prepared(const cuda::PreparedActivations& wanted) const;
+    void keep_prepared(const cuda::PreparedActivations& prepared) { prepared_ = prepared; }
+
+private:
+    friend class cuda::CudaStream;
+
+    const cuda::Module* module_;
+    std::int32_t ordinal_;
+    std::string name_;
+    std::unique_ptr<cuda::DeviceProperties> properties_;
+    std::string form_;
+    Budget budget_;
+    ThreadPool pool_;
+    std::unique_ptr<cuda::LinkMeter> link_in_;
+    std::unique_ptr<cuda::LinkMeter> link_out_;
+    std::uint64_t n_changes_ = 0;
+    cuda::PreparedActivations prepared_;
+    cuda::CudaStream* turn_ = nullptr;
+    std::unique_ptr<Event> turn_ended_;
+    Buffer scratch_;
+    std::unique_ptr<cuda::Staging> staging_;
+};
+
+}  // namespace slipstream

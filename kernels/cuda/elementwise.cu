@@ -1,0 +1,168 @@
+// The small kernels between matmuls. Rows of floats; 16 bytes a load where rows lie so, which changes no bit.
+//
+// rms_norm: element i of a row belongs to thread i / 4 mod T, T = 32 for rows of at most 1024 elements, else 256. A
+// thread sums the squares of its elements in ascending order by fused multiply-adds, then lanes (xor 16, 8, 4, 2, 1),
+// then warps in ascending order. So the bits depend on the row's own length and values alone.
+#include "gpu.cuh"
+#include "kernels/cuda/elementwise_launch.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kLongestWarpRow = 1024;
+
+struct alignas(16) Float4 {
+    float x[4];
+};
+
+// Elements [at, at + 4) of a row of d; `wide` where all four are there and lie on 16 bytes.
+__device__ __forceinline__ Float4 load_four(const float* row, int64_t at, int64_t d, bool wide) {
+    if (wide) return *reinterpret_cast<const Float4*>(row + at);
+    Float4 v{};
+    for (int e = 0; e < 4; ++e)
+        if (at + e < d) v.x[e] = row[at + e];
+    return v;
+}
+__device__ __forceinline__ void store_four(float* row, int64_t at, int64_t d, bool wide, const Float4& v) {
+    if (wide) {
+        *reinterpret_cast<Float4*>(row + at) = v;
+        return;
+    }
+    for (int e = 0; e < 4; ++e)
+        if (at + e < d) row[at + e] = v.x[e];
+}
+
+bool on_16_bytes(const float* data, int64_t stride) {
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
+}
+// Blocks go on to further rows.
+unsigned grid_rows(int64_t n) {
+    constexpr int64_t kMost = 4096;
+    return static_cast<unsigned>(n < kMost ? n : kMost);
+}
+unsigned blocks_of(int64_t n, int64_t each) {
+    return static_cast<unsigned>((n + each - 1) / each);
+}
+
+// block: 256 threads, which are 256 / RowThreads rows.
+template <int RowThreads>
+__global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, const bool wide) {
+    constexpr int kRows = kThreads / RowThreads;
+    const int thread = static_cast<int>(threadIdx.x % RowThreads);
+    const int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / RowThreads;
+    const bool there = row < a.n_rows;
+    const float* x = a.x + row * a.x_stride;
+    float* total = a.add == nullptr ? nullptr : a.sum + row * a.sum_stride;
+    float squares = 0.0F;
+    if (there) {
+        for (int64_t at = 4 * thread; at < a.d; at += 4 * RowThreads) {
+            Float4 v = load_four(x, at, a.d, wide);
+            if (total != nullptr) {
+                const Float4 other = load_four(a.add + row * a.add_stride, at, a.d, wide);
+                for (int e = 0; e < 4; ++e) v.x[e] = v.x[e] + other.x[e];
+                store_four(total, at, a.d, wide, v);
+            }
+            for (int e = 0; e < 4; ++e) squares = gpu::fma(v.x[e], v.x[e], squares);
+        }
+    }
+    for (int mask = 16; mask > 0; mask /= 2) squares = squares + gpu::shfl_xor(squares, mask);
+    if constexpr (RowThreads > 32) {
+        const auto sums = gpu::dynamic_shared<float>();
+        if (thread % 32 == 0) sums[thread / 32] = squares;
+        gpu::sync_threads();
+        squares = sums[0];
+        for (int i = 1; i < RowThreads / 32; ++i) squares = squares + sums[i];
+    }
+    if (!there) return;
+    const float scale = 1.0F / sqrtf(squares / static_cast<float>(a.d) + a.eps);
+    for (int64_t at = 4 * thread; at < a.d; at += 4 * RowThreads) {
+        Float4 v = load_four(total == nullptr ? x : total, at, a.d, wide);
+        const Float4 weight = load_four(a.weight, at, a.d, wide);
+        for (int e = 0; e < 4; ++e) v.x[e] = v.x[e] * scale * weight.x[e];
+        store_four(a.y + row * a.y_stride, at, a.d, wide, v);
+    }
+}
+
+// grid (pairs of a token, tokens)
+__global__ void __launch_bounds__(kThreads) turn_pairs(const RopeLaunch a) {
+    const int half = a.n_rotated / 2;
+    const int pair = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+    if (pair >= a.n_heads * half) return;
+    const int i = pair % half;
+    const bool halves = a.pairs == RopePairs::Half;
+    const int first = pair / half * a.head_dim + (halves ? i : 2 * i);
+    const int second = first + (halves ? half : 1);
+    for (int64_t token = blockIdx.y; token < a.n_tokens; token += gridDim.y) {
+        const float cosine = a.cos_sin[token * a.cos_sin_stride + i];
+        const float sine = a.cos_sin[token * a.cos_sin_stride + half + i];
+        float* x = a.x + token * a.x_stride;
+        const float u = x[first];
+        const float v = x[second];
+        x[first] = u * cosine - v * sine;
+        x[second] = u * sine + v * cosine;
+    }
+}
+
+// v / (1 + exp(-v)); exp is capped where the quotient is 0 to float's smallest numbers.
+__device__ __forceinline__ float silu(float v) {
+    const float negative = -v > 88.0F ? 88.0F : -v;
+    return v / (1.0F + gpu::exp_approx(negative));
+}
+
+// grid (fours of a row, rows)
+__global__ void __launch_bounds__(kThreads) gate_rows(const SwigluLaunch a, const bool wide) {
+    const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
+    if (at >= a.d) return;
+    for (int64_t row = blockIdx.y; row < a.n_rows; row += gridDim.y) {
+        const Float4 gate = load_four(a.gate + row * a.gate_stride, at, a.d, wide);
+        Float4 v = load_four(a.up + row * a.up_stride, at, a.d, wide);
+        for (int e = 0; e < 4; ++e) v.x[e] = silu(gate.x[e]) * v.x[e];
+        store_four(a.y + row * a.y_stride, at, a.d, wide, v);
+    }
+}
+
+// grid (fours of a row, rows)
+__global__ void __launch_bounds__(kThreads) add_rows(const AddLaunch a, const bool wide) {
+    const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
+    if (at >= a.d) return;
+    for (int64_t row = blockIdx.y; row < a.n_rows; row += gridDim.y) {
+        const Float4 x = load_four(a.x + row * a.x_stride, at, a.d, wide);
+        Float4 y = load_four(a.y + row * a.y_stride, at, a.d, wide);
+        for (int e = 0; e < 4; ++e) y.x[e] = y.x[e] + x.x[e];
+        store_four(a.y + row * a.y_stride, at, a.d, wide, y);
+    }
+}
+
+}  // namespace
+
+void launch_rms_norm(const RmsNormLaunch& a, void* stream) {
+    const bool wide = a.d % 4 == 0 && on_16_bytes(a.x, a.x_stride) && on_16_bytes(a.weight, 0) &&
+                      on_16_bytes(a.y, a.y_stride) &&
+                      (a.add == nullptr || (on_16_bytes(a.add, a.add_stride) && on_16_bytes(a.sum, a.sum_stride)));
+    if (a.d <= kLongestWarpRow) {
+        gpu::launch(norm_rows<32>, dim3(blocks_of(a.n_rows, kThreads / 32)), dim3(kThreads), 0, stream, a, wide);
+        return;
+    }
+    gpu::launch(norm_rows<kThreads>, dim3(static_cast<unsigned>(a.n_rows)), dim3(kThreads),
+                kThreads / 32 * sizeof(float), stream, a, wide);
+}
+
+void launch_rope(const RopeLaunch& a, void* stream) {
+    const int64_t pairs = int64_t{a.n_heads} * (a.n_rotated / 2);
+    gpu::launch(turn_pairs, dim3(blocks_of(pairs, kThreads), grid_rows(a.n_tokens)), dim3(kThreads), 0, stream, a);
+}
+
+void launch_swiglu(const SwigluLaunch& a, void* stream) {
+    const bool wide = a.d % 4 == 0 && on_16_bytes(a.gate, a.gate_stride) && on_16_bytes(a.up, a.up_stride) &&
+                      on_16_bytes(a.y, a.y_stride);
+    gpu::launch(gate_rows, dim3(blocks_of(a.d, 4 * kThreads), grid_rows(a.n_rows)), dim3(kThreads), 0, stream, a, wide);
+}
+
+void launch_add(const AddLaunch& a, void* stream) {
+    const bool wide = a.d % 4 == 0 && on_16_bytes(a.x, a.x_stride) && on_16_bytes(a.y, a.y_stride);
+    gpu::launch(add_rows, dim3(blocks_of(a.d, 4 * kThreads), grid_rows(a.n_rows)), dim3(kThreads), 0, stream, a, wide);
+}
+
+}  // namespace slipstream::cuda

@@ -1,0 +1,64 @@
+// Parameters of the small kernels between matmuls (kernels/elementwise.h says what each computes). Rows of floats;
+// strides count floats.
+#pragma once
+
+#include <cstdint>
+
+namespace slipstream::cuda {
+
+/// y = norm(x) * weight, or, where `add` is given, of sum = x + add, which is left in `sum`. In place where y, or sum,
+/// is x.
+struct RmsNormLaunch {
+    std::int64_t n_rows = 0;
+    std::int64_t d = 0;
+    const float* x = nullptr;  // [n_rows, d]
+    std::int64_t x_stride = 0;
+    const float* weight = nullptr;  // [d]
+    float* y = nullptr;             // [n_rows, d]
+    std::int64_t y_stride = 0;
+    float eps = 1e-5F;
+    const float* add = nullptr;  // [n_rows, d], or null
+    std::int64_t add_stride = 0;
+    float* sum = nullptr;  // [n_rows, d]
+    std::int64_t sum_stride = 0;
+};
+void launch_rms_norm(const RmsNormLaunch& launch, void* stream);
+
+enum class RopePairs : std::int32_t { Interleaved, Half };
+
+struct RopeLaunch {
+    std::int64_t n_tokens = 0;
+    std::int32_t n_heads = 0;
+    std::int32_t head_dim = 0;
+    std::int32_t n_rotated = 0;
+    RopePairs pairs = RopePairs::Half;
+    float* x = nullptr;  // [n_tokens, n_heads * head_dim]
+    std::int64_t x_stride = 0;
+    const float* cos_sin = nullptr;  // [n_tokens, n_rotated]
+    std::int64_t cos_sin_stride = 0;
+};
+void launch_rope(const RopeLaunch& launch, void* stream);
+
+struct SwigluLaunch {
+    std::int64_t n_rows = 0;
+    std::int64_t d = 0;
+    const float* gate = nullptr;  // [n_rows, d]
+    std::int64_t gate_stride = 0;
+    const float* up = nullptr;  // [n_rows, d]
+    std::int64_t up_stride = 0;
+    float* y = nullptr;  // [n_rows, d]
+    std::int64_t y_stride = 0;
+};
+void launch_swiglu(const SwigluLaunch& launch, void* stream);
+
+struct AddLaunch {
+    std::int64_t n_rows = 0;
+    std::int64_t d = 0;
+    const float* x = nullptr;  // [n_rows, d]
+    std::int64_t x_stride = 0;
+    float* y = nullptr;  // [n_rows, d]
+    std::int64_t y_stride = 0;
+};
+void launch_add(const AddLaunch& launch, void* stream);
+
+}  // namespace slipstream::cuda

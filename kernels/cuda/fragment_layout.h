@@ -1,0 +1,43 @@
+// Byte offsets inside a group of packed weights (fragments.h tells the layout), for the packer and the kernels. Plain
+// numbers; no CUDA header.
+#pragma once
+
+#include <cstdint>
+
+namespace slipstream::cuda {
+
+inline constexpr int kGroupRows = 16;
+inline constexpr int kStepK = 16;                   // k of one mma
+inline constexpr int kFloatStepBytes = 32 * 16;     // F16, BF16: a step of 16 k
+inline constexpr int kQuadBytes = 32 * 16;          // four words a lane
+inline constexpr int kPairedScaleBytes = 8 * 4;     // halves of rows g and g + 8, of one block
+inline constexpr int kBlock32HighBytes = 32 * 2;    // Q5_0, Q5_1: fifth bits of a block of 32
+inline constexpr int kBlock32NibbleBytes = 32 * 8;  // codes of a block of 32, 4 bits each
+inline constexpr int kBlock32ByteBytes = 32 * 16;   // 8 bits each
+
+// Within a block of 256; kXBytes: of 16 rows.
+struct Q4KLayout {
+    static constexpr int kScales = 4 * kQuadBytes;
+    static constexpr int kBytes = kScales + 32 * 8;
+};
+struct Q5KLayout {
+    static constexpr int kHigh = 4 * kQuadBytes;
+    static constexpr int kScales = kHigh + kQuadBytes;
+    static constexpr int kBytes = kScales + 32 * 8;
+};
+struct Q6KLayout {
+    static constexpr int kHigh = 4 * kQuadBytes;
+    static constexpr int kScales = kHigh + 2 * kQuadBytes;
+    static constexpr int kD = kScales + 32 * 8;
+    static constexpr int kBytes = kD + kPairedScaleBytes;
+};
+struct Q3KLayout {
+    static constexpr int kLow = 0;
+    static constexpr int kHigh = 2 * kQuadBytes;
+    static constexpr int kScaleLow = kHigh + kQuadBytes;
+    static constexpr int kScaleHigh = kScaleLow + 32 * 4;
+    static constexpr int kD = kScaleHigh + 32 * 2;
+    static constexpr int kBytes = kD + kPairedScaleBytes;
+};
+
+}  // namespace slipstream::cuda

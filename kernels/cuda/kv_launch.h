@@ -1,0 +1,39 @@
+// Parameters of the kernels that write rows of the KV cache. On a card both parts of a chunk are plain rows,
+// [n_kv_heads][K|V][256][head_dim]; scratch rows are [n_kv_heads][head_dim].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/attention_launch.h"
+
+namespace slipstream::cuda {
+
+struct KvWriteLaunch {
+    KvType type = KvType::F16;
+    std::int32_t n_tokens = 0;
+    std::int32_t row_elements = 0;  // n_kv_heads * head_dim
+    const float* k = nullptr;       // [n_tokens, row_elements], rows k_stride floats apart
+    std::int64_t k_stride = 0;
+    const float* v = nullptr;
+    std::int64_t v_stride = 0;
+    std::byte* scratch_k = nullptr;  // [n_rows, row_elements] of `type`
+    std::byte* scratch_v = nullptr;
+    const std::int32_t* scratch_rows = nullptr;  // [n_tokens]
+};
+void launch_kv_write(const KvWriteLaunch& launch, void* stream);
+
+/// Words of four bytes are moved: a head has an even number of elements.
+struct KvCommitLaunch {
+    std::int32_t n_rows = 0;
+    std::int32_t n_kv_heads = 0;
+    std::int32_t head_words = 0;                 // of one head's row
+    const std::byte* scratch_k = nullptr;        // [n_rows of scratch, n_kv_heads, head_words]
+    const std::byte* scratch_v = nullptr;        //
+    const std::int32_t* scratch_rows = nullptr;  // [n_rows]: row i goes to position first_position + i
+    std::int64_t first_position = 0;
+    std::byte* const* chunks = nullptr;  // pointer of chunk c: chunks[c - first_position / 256]
+};
+void launch_kv_commit(const KvCommitLaunch& launch, void* stream);
+
+}  // namespace slipstream::cuda

@@ -1,0 +1,85 @@
+// Rows into scratch, rounded to the KV type (to nearest even), and from scratch behind the committed ones.
+//
+// 16-bit rows hold finite numbers only: what the type cannot hold becomes its greatest number, NaN as well. Attention
+// multiplies rows that a query does not see by a weight of 0, which must give 0; so no token can reach into another's
+// result by being damaged. Its own result shows the damage all the same, through its query.
+#include "gpu.cuh"
+#include "kernels/cuda/kv_launch.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kChunkRows = 256;
+
+__device__ __forceinline__ void put(float* dst, float value) {
+    *dst = value;
+}
+// fminf and fmaxf take the number of a number and a NaN.
+__device__ __forceinline__ float within(float value, float most) {
+    return fmaxf(fminf(value, most), -most);
+}
+__device__ __forceinline__ void put(gpu::Half* dst, float value) {
+    dst->bits = static_cast<uint16_t>(gpu::pack_f16(within(value, 65504.0F), 0.0F));
+}
+__device__ __forceinline__ void put(gpu::Bf16* dst, float value) {
+    dst->bits = static_cast<uint16_t>(gpu::pack_bf16(within(value, 0x1.fep127F), 0.0F));
+}
+
+// grid (pieces of a row, tokens, keys and values)
+template <class Kv>
+__global__ void __launch_bounds__(kThreads) write_rows(const KvWriteLaunch a) {
+    const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+    if (at >= a.row_elements) return;
+    const int64_t token = blockIdx.y;
+    const bool values = blockIdx.z != 0;
+    const float* src = values ? a.v + token * a.v_stride : a.k + token * a.k_stride;
+    auto* dst = reinterpret_cast<Kv*>(values ? a.scratch_v : a.scratch_k);
+    put(dst + int64_t{a.scratch_rows[token]} * a.row_elements + at, src[at]);
+}
+
+// grid (pieces of a row, rows, keys and values)
+__global__ void __launch_bounds__(kThreads) commit_rows(const KvCommitLaunch a) {
+    const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+    const int row_words = a.n_kv_heads * a.head_words;
+    if (at >= row_words) return;
+    const int64_t position = a.first_position + blockIdx.y;
+    const int64_t chunk = position / kChunkRows - a.first_position / kChunkRows;
+    const int part = static_cast<int>(blockIdx.z);
+    const auto* src = reinterpret_cast<const uint32_t*>(part == 0 ? a.scratch_k : a.scratch_v) +
+                      int64_t{a.scratch_rows[blockIdx.y]} * row_words;
+    auto* dst = reinterpret_cast<uint32_t*>(a.chunks[chunk]) +
+                ((int64_t{at / a.head_words} * 2 + part) * kChunkRows + position % kChunkRows) * a.head_words;
+    dst[at % a.head_words] = src[at];
+}
+
+unsigned pieces(int n) {
+    return static_cast<unsigned>((n + kThreads - 1) / kThreads);
+}
+
+template <class Kv>
+void start_write(const KvWriteLaunch& a, void* stream) {
+    gpu::launch(write_rows<Kv>, dim3(pieces(a.row_elements), static_cast<unsigned>(a.n_tokens), 2), dim3(kThreads), 0,
+                stream, a);
+}
+
+}  // namespace
+
+void launch_kv_write(const KvWriteLaunch& a, void* stream) {
+    switch (a.type) {
+        case KvType::F32:
+            return start_write<float>(a, stream);
+        case KvType::F16:
+            return start_write<gpu::Half>(a, stream);
+        case KvType::BF16:
+            return start_write<gpu::Bf16>(a, stream);
+    }
+}
+
+void launch_kv_commit(const KvCommitLaunch& a, void* stream) {
+    gpu::launch(commit_rows, dim3(pieces(a.n_kv_heads * a.head_words), static_cast<unsigned>(a.n_rows), 2),
+                dim3(kThreads), 0, stream, a);
+}
+
+}  // namespace slipstream::cuda

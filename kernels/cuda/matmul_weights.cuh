@@ -1,0 +1,401 @@
+// Weights of every type as a warp reads them: a unit of a group (16 rows x 64, 128 or 256 k) by wide loads straight
+// into registers, in fragment order (fragments.h); then, a slab of 64 k at a time, operands A of mma and the scales of
+// the lane's two rows. Codes are exact in bfloat16: with c < 128, the bits 0x4300 | c are 128 + c, and one fma takes
+// 128 and the code's offset away.
+//
+// A reader W has: kSlabs of a unit; kRunSteps of 16 k that share a scale (4 where there is none); kScaled, kOffsets
+// (w = scale * code + offset), kHalf (binary16 operands); kUnitsAhead, the units whose slabs are under way together
+// (OfMany: where sums of 32 tokens and more take the registers); kMinBlocks, of matmul_split on a processor (0: as the
+// compiler sees fit; 1 where it would spill to fit two); Head and Slab, what is loaded of a unit and of each of its
+// slabs:
+//     load_head(head, group, k, unit, lane)          where K ends inside the unit, zeros stand behind it
+//     load_slab(slab, group, k, unit, number, lane)  likewise
+//     slab_scales(head, number, lane, scales)        whole warp
+//     operand(head, slab, number, step, a)           step of the slab; both numbers constants after unrolling
+#pragma once
+
+#include "gpu.cuh"
+#include "kernels/cuda/fragment_layout.h"
+
+namespace slipstream::cuda {
+
+/// Scales and offsets of rows g, g + 8 for the runs of a slab.
+struct SlabScales {
+    float scale[4][2];
+    float offset[2][2];
+};
+
+/// Bits 0x4b000000 | v are 2^23 + v.
+inline constexpr float kTwo23 = 8388608.0F;
+__device__ __forceinline__ float small_to_float(uint32_t v) {
+    return __builtin_bit_cast(float, v | 0x4b000000U) - kTwo23;
+}
+
+/// Two codes, below 128, in bits 0-6 and 16-22, minus `offset`, as bfloat16.
+template <int offset>
+__device__ __forceinline__ uint32_t codes_to_bf16(uint32_t codes) {
+    constexpr uint32_t kMinus = 0xc300U | offset;  // -(128 + offset)
+    return gpu::fma_bf16x2(codes | 0x43004300U, 0x3f803f80U, kMinus << 16 | kMinus);
+}
+
+__device__ __forceinline__ float half_low(uint32_t pair) {
+    return gpu::half_to_float(gpu::Half{static_cast<uint16_t>(pair)});
+}
+__device__ __forceinline__ float half_high(uint32_t pair) {
+    return gpu::half_to_float(gpu::Half{static_cast<uint16_t>(pair >> 16)});
+}
+
+/// The lane of the same rows (g) that is number j of four.
+__device__ __forceinline__ int lane_of_quad(int lane, int j) {
+    return (lane & ~3) | j;
+}
+
+// BF16, F16: words are operands.
+template <bool half>
+struct FloatWeights {
+    static constexpr int kSlabs = 1;
+    static constexpr int kRunSteps = 4;
+    static constexpr bool kScaled = false;
+    static constexpr bool kOffsets = false;
+    static constexpr bool kHalf = half;
+    static constexpr int kUnitsAhead = 3;
+    static constexpr int kUnitsAheadOfMany = 2;
+    static constexpr int kMinBlocks = 0;
+    struct Head {};
+    struct Slab {
+        gpu::U32x4 steps[4];
+    };
+
+    static __device__ __forceinline__ void load_head(Head&, const char*, int64_t, int64_t, int) {}
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int,
+                                                     int lane) {
+        const char* at = group + unit * (4 * kFloatStepBytes);
+        const int64_t left = k - unit * (4 * kStepK);
+        if (left >= 4 * kStepK) {
+#pragma unroll
+            for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
+            return;
+        }
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+            const int n = static_cast<int>(left) - s * kStepK;  // k of this step
+            slab.steps[s] = gpu::U32x4{};
+            if (n >= kStepK) {
+                slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
+            } else if (n > 0) {
+                load_short_step(slab.steps[s], at + s * kFloatStepBytes, n, lane);
+            }
+        }
+    }
+    /// The last n < 16 k, which lie row by row.
+    static __device__ __forceinline__ void load_short_step(gpu::U32x4& step, const char* rows, int n, int lane) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const int row = lane / 4 + i / 2 % 2 * 8;
+            const int at = lane % 4 * 2 + i % 2 + i / 4 * 8;
+            const uint32_t bits = at < n ? gpu::load_2(rows + (row * n + at) * 2) : 0U;
+            step.x[i / 2] |= bits << (i % 2 * 16);
+        }
+    }
+    static __device__ __forceinline__ void slab_scales(const Head&, int, int, SlabScales&) {}
+    static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
+#pragma unroll
+        for (int h = 0; h < 4; ++h) a[h] = slab.steps[step].x[h];
+    }
+};
+
+// Blocks of 32 with codes of 4 bits, and a fifth one: Q4_0, Q4_1, Q5_0, Q5_1. `code_offset` is 0 where there is an m.
+template <int code_offset, bool has_m, bool has_high>
+struct NibbleWeights {
+    static constexpr int kSlabs = 2;
+    static constexpr int kRunSteps = 2;
+    static constexpr bool kScaled = true;
+    static constexpr bool kOffsets = has_m;
+    static constexpr bool kHalf = false;
+    static constexpr int kUnitsAhead = has_high ? 1 : 2;
+    static constexpr int kUnitsAheadOfMany = has_high ? 1 : 2;
+    static constexpr int kMinBlocks = has_high ? 1 : 0;
+    struct Head {
+        uint32_t d;        // of block lane % 4
+        uint32_t m;        // likewise
+        uint32_t high[2];  // halves: two blocks each
+    };
+    struct Slab {
+        gpu::U32x4 codes;
+    };
+
+    static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t k, int64_t unit, int lane) {
+        const int64_t n = k / 32;
+        const int64_t b = unit * 4;
+        const char* d = group + n * kBlock32NibbleBytes;
+        const int64_t own = b + lane % 4;
+        const int64_t at = own * kPairedScaleBytes + lane / 4 * 4;
+        head.d = own < n ? gpu::load_4(d + at) : 0U;
+        if constexpr (has_m) head.m = own < n ? gpu::load_4(d + n * kPairedScaleBytes + at) : 0U;
+        if constexpr (has_high) {
+            const char* high = d + n * kPairedScaleBytes * (has_m ? 2 : 1) + lane * 2;
+            head.high[0] = head.high[1] = 0;
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (b + i < n)
+                    head.high[i / 2] |= uint32_t{gpu::load_2(high + (b + i) * kBlock32HighBytes)} << (i % 2 * 16);
+        }
+    }
+    /// An odd last block has its words by itself.
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int number,
+                                                     int lane) {
+        const int64_t pair = unit * 2 + number;
+        const int64_t blocks = k / 32 - pair * 2;  // from here to the end
+        const char* codes = group + pair * kQuadBytes;
+        if (blocks >= 2) {
+            slab.codes = gpu::load_16(codes + lane * 16);
+            return;
+        }
+        slab.codes = gpu::U32x4{};
+        if (blocks < 1) return;
+        const gpu::U32x2 last = gpu::load_8(codes + lane * 8);
+        slab.codes.x[0] = last.x[0];
+        slab.codes.x[1] = last.x[1];
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32_t d = gpu::shfl(head.d, lane_of_quad(lane, 2 * number + i));
+            out.scale[i][0] = half_low(d);
+            out.scale[i][1] = half_high(d);
+            if constexpr (has_m) {
+                const uint32_t m = gpu::shfl(head.m, lane_of_quad(lane, 2 * number + i));
+                out.offset[i][0] = half_low(m);
+                out.offset[i][1] = half_high(m);
+            }
+        }
+    }
+    static __device__ __forceinline__ void operand(const Head& head, const Slab& slab, int number, int step,
+                                                   uint32_t (&a)[4]) {
+        uint32_t high = 0;
+        if constexpr (has_high) {
+            const uint32_t half = head.high[number] >> (step / 2 * 16);
+            high = (half & 0xffU) | (half & 0xff00U) << 8;
+        }
+#pragma unroll
+        for (int h = 0; h < 4; ++h) {
+            uint32_t v = slab.codes.x[step] >> (4 * h) & 0x000f000fU;
+            if constexpr (has_high) v |= (high >> (4 * (step % 2) + h) & 0x00010001U) << 4;
+            a[h] = codes_to_bf16<code_offset>(v);
+        }
+    }
+};
+
+// Q8_0: codes of 8 bits, two's complement.
+struct ByteWeights {
+    static constexpr int kSlabs = 2;
+    static constexpr int kRunSteps = 2;
+    static constexpr bool kScaled = true;
+    static constexpr bool kOffsets = false;
+    static constexpr bool kHalf = false;
+    static constexpr int kUnitsAhead = 2;
+    static constexpr int kUnitsAheadOfMany = 1;
+    static constexpr int kMinBlocks = 0;
+    struct Head {
+        uint32_t d;
+    };
+    struct Slab {
+        gpu::U32x4 codes[2];  // of a block each
+    };
+
+    static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t k, int64_t unit, int lane) {
+        const int64_t n = k / 32;
+        const int64_t own = unit * 4 + lane % 4;
+        head.d = own < n ? gpu::load_4(group + n * kBlock32ByteBytes + own * kPairedScaleBytes + lane / 4 * 4) : 0U;
+    }
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int number,
+                                                     int lane) {
+        const int64_t n = k / 32;
+        const int64_t b = unit * 4 + number * 2;
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            slab.codes[i] = b + i < n ? gpu::load_16(group + (b + i) * kBlock32ByteBytes + lane * 16) : gpu::U32x4{};
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32_t d = gpu::shfl(head.d, lane_of_quad(lane, 2 * number + i));
+            out.scale[i][0] = half_low(d);
+            out.scale[i][1] = half_high(d);
+        }
+    }
+    /// The low seven bits as above; the sign bit, weight -128, makes what is taken away -256 instead of -128.
+    static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
+#pragma unroll
+        for (int h = 0; h < 4; ++h) {
+            const uint32_t v = slab.codes[step / 2].x[step % 2 * 2 + h / 2] >> (h % 2 * 8);
+            a[h] = gpu::fma_bf16x2((v & 0x007f007fU) | 0x43004300U, 0x3f803f80U, (v & 0x00800080U) | 0xc300c300U);
+        }
+    }
+};
+
+// Blocks of 256 with 6-bit scales and minimums: Q4_K, Q5_K.
+template <bool has_high>
+struct ScaledMinWeights {
+    static constexpr int kSlabs = 4;
+    static constexpr int kRunSteps = 2;
+    static constexpr bool kScaled = true;
+    static constexpr bool kOffsets = true;
+    static constexpr bool kHalf = false;
+    static constexpr int kUnitsAhead = 1;
+    static constexpr int kUnitsAheadOfMany = 1;
+    static constexpr int kMinBlocks = 0;
+    struct Head {
+        gpu::U32x4 high;
+        gpu::U32x2 scales;
+    };
+    struct Slab {
+        gpu::U32x4 codes;
+    };
+
+    static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t, int64_t unit, int lane) {
+        const char* block = group + unit * (has_high ? Q5KLayout::kBytes : Q4KLayout::kBytes);
+        if constexpr (has_high) head.high = gpu::load_16(block + Q5KLayout::kHigh + lane * 16);
+        head.scales = gpu::load_8(block + (has_high ? Q5KLayout::kScales : Q4KLayout::kScales) + lane * 8);
+    }
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t, int64_t unit, int number,
+                                                     int lane) {
+        slab.codes = gpu::load_16(group + unit * (has_high ? Q5KLayout::kBytes : Q4KLayout::kBytes) +
+                                  number * kQuadBytes + lane * 16);
+    }
+    /// d and dmin of both rows are gathered from the four lanes; scales of the slab from lane number `number`.
+    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+        const uint32_t own = head.scales.x[0] >> 24 | head.scales.x[1] >> 24 << 8;  // a byte of row g, of row g + 8
+        const uint32_t pair = own | gpu::shfl_xor(own, 1) << 16;
+        const uint32_t ordered = lane % 2 == 0 ? pair : pair >> 16 | pair << 16;  // low bytes g, g + 8, high bytes
+        const uint32_t other = gpu::shfl_xor(ordered, 2);
+        const uint32_t d = lane % 4 < 2 ? ordered : other;
+        const uint32_t dmin = lane % 4 < 2 ? other : ordered;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const uint32_t selector = r == 0 ? 0x0020U : 0x0031U;
+            const float scale_unit = half_low(gpu::byte_perm(d, 0, selector));
+            const float min_unit = half_low(gpu::byte_perm(dmin, 0, selector));
+            const uint32_t packed = gpu::shfl(head.scales.x[r], lane_of_quad(lane, number));
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                out.scale[i][r] = scale_unit * small_to_float(packed >> (12 * i) & 63U);
+                out.offset[i][r] = -(min_unit * small_to_float(packed >> (12 * i + 6) & 63U));
+            }
+        }
+    }
+    static __device__ __forceinline__ void operand(const Head& head, const Slab& slab, int number, int step,
+                                                   uint32_t (&a)[4]) {
+#pragma unroll
+        for (int h = 0; h < 4; ++h) {
+            uint32_t v = slab.codes.x[step] >> (4 * h) & 0x000f000fU;
+            if constexpr (has_high) v |= (head.high.x[number] >> (4 * step + h) & 0x00010001U) << 4;
+            a[h] = codes_to_bf16<0>(v);
+        }
+    }
+};
+
+// Q6_K: a signed scale to each step.
+struct SixBitWeights {
+    static constexpr int kSlabs = 4;
+    static constexpr int kRunSteps = 1;
+    static constexpr bool kScaled = true;
+    static constexpr bool kOffsets = false;
+    static constexpr bool kHalf = false;
+    static constexpr int kUnitsAhead = 1;
+    static constexpr int kUnitsAheadOfMany = 1;
+    static constexpr int kMinBlocks = 0;
+    struct Head {
+        gpu::U32x2 scales;
+        uint32_t d;
+    };
+    struct Slab {
+        gpu::U32x4 codes;
+        gpu::U32x2 high;
+    };
+
+    static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t, int64_t unit, int lane) {
+        const char* block = group + unit * Q6KLayout::kBytes;
+        head.scales = gpu::load_8(block + Q6KLayout::kScales + lane * 8);
+        head.d = gpu::load_4(block + Q6KLayout::kD + lane / 4 * 4);
+    }
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t, int64_t unit, int number,
+                                                     int lane) {
+        const char* block = group + unit * Q6KLayout::kBytes;
+        slab.codes = gpu::load_16(block + number * kQuadBytes + lane * 16);
+        slab.high = gpu::load_8(block + Q6KLayout::kHigh + number / 2 * kQuadBytes + lane * 16 + number % 2 * 8);
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+        const float d[2] = {half_low(head.d), half_high(head.d)};
+#pragma unroll
+        for (int w = 0; w < 2; ++w) {
+            const uint32_t four = gpu::shfl(head.scales.x[w], lane_of_quad(lane, number)) ^ 0x80808080U;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {  // 2^23 + the byte + 128
+                const uint32_t bits = gpu::byte_perm(four, 0x4b000000U, 0x7540U + static_cast<uint32_t>(i));
+                out.scale[2 * w + i / 2][i % 2] = d[i % 2] * (__builtin_bit_cast(float, bits) - (kTwo23 + 128.0F));
+            }
+        }
+    }
+    static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
+        const uint32_t high = slab.high.x[step / 2];
+#pragma unroll
+        for (int h = 0; h < 4; ++h)
+            a[h] = codes_to_bf16<32>((slab.codes.x[step] >> (4 * h) & 0x000f000fU) |
+                                     (high >> (2 * (4 * (step % 2) + h)) & 0x00030003U) << 4);
+    }
+};
+
+// Q3_K: 6-bit scales, 32 taken away, to each step.
+struct ThreeBitWeights {
+    static constexpr int kSlabs = 4;
+    static constexpr int kRunSteps = 1;
+    static constexpr bool kScaled = true;
+    static constexpr bool kOffsets = false;
+    static constexpr bool kHalf = false;
+    static constexpr int kUnitsAhead = 2;
+    static constexpr int kUnitsAheadOfMany = 1;
+    static constexpr int kMinBlocks = 0;
+    struct Head {
+        gpu::U32x4 high;
+        uint32_t scale_low;
+        uint32_t scale_high;
+        uint32_t d;
+    };
+    struct Slab {
+        gpu::U32x2 low;
+    };
+
+    static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t, int64_t unit, int lane) {
+        const char* block = group + unit * Q3KLayout::kBytes;
+        head.high = gpu::load_16(block + Q3KLayout::kHigh + lane * 16);
+        head.scale_low = gpu::load_4(block + Q3KLayout::kScaleLow + lane * 4);
+        head.scale_high = gpu::load_2(block + Q3KLayout::kScaleHigh + lane * 2);
+        head.d = gpu::load_4(block + Q3KLayout::kD + lane / 4 * 4);
+    }
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t, int64_t unit, int number,
+                                                     int lane) {
+        slab.low = gpu::load_8(group + unit * Q3KLayout::kBytes + number / 2 * kQuadBytes + lane * 16 + number % 2 * 8);
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+        const float d[2] = {half_low(head.d), half_high(head.d)};
+        const uint32_t low = gpu::shfl(head.scale_low, lane_of_quad(lane, number));
+        const uint32_t high = gpu::shfl(head.scale_high, lane_of_quad(lane, number));
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const uint32_t scale = (low >> (4 * i) & 15U) | (high >> (2 * i) & 3U) << 4;
+            out.scale[i / 2][i % 2] = d[i % 2] * (small_to_float(scale) - 32.0F);
+        }
+    }
+    static __device__ __forceinline__ void operand(const Head& head, const Slab& slab, int number, int step,
+                                                   uint32_t (&a)[4]) {
+        const uint32_t low = slab.low.x[step / 2];
+        const uint32_t high = head.high.x[number];
+#pragma unroll
+        for (int h = 0; h < 4; ++h)
+            a[h] = codes_to_bf16<4>((low >> (2 * (4 * (step % 2) + h)) & 0x00030003U) |
+                                    (high >> (4 * step + h) & 0x00010001U) << 2);
+    }
+};
+
+}  // namespace slipstream::cuda

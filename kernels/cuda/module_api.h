@@ -1,0 +1,120 @@
+// The border of the CUDA module: one extern "C" entry hands over a table of functions, and nothing else crosses. Plain
+// data, no CUDA header, no C++ library types; a failure is a status and a line of text in the caller's buffer, never an
+// exception. The card's table (card/module.cu) and the emulation's (tests/cuda_emulation/) are filled alike, and
+// CudaDevice runs on either.
+//
+// Handles are opaque: a stream's is what launch functions take as `void* stream`. Functions that concern a device
+// name it; none leaves a device current that its caller counts on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slipstream::cuda {
+
+struct AddLaunch;
+struct ArgmaxLaunch;
+struct AttentionLaunch;
+struct GumbelLaunch;
+struct KvCommitLaunch;
+struct KvWriteLaunch;
+struct MatmulLaunch;
+struct RmsNormLaunch;
+struct RopeLaunch;
+struct SwigluLaunch;
+struct TopKLaunch;
+
+/// Raised with every change of this file or of a launch header.
+inline constexpr std::uint32_t kModuleVersion = 1;
+inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
+inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
+/// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
+inline constexpr std::int32_t kLeastSm = 80;
+
+enum class Status : std::int32_t {
+    Ok,
+    NotReady,      // a query: the work is not done yet
+    NoDriver,      // the machine has none
+    DriverTooOld,  // for the runtime that the module was built with
+    NoDevice,      // a driver, and no card that it shows to this program
+    OutOfMemory,   // of the device, or of lockable host memory
+    Failed,
+};
+
+struct ErrorText {
+    char text[512];  // ends with 0; set where the status is neither Ok nor NotReady
+};
+
+struct DeviceProperties {
+    char name[256];                        // "NVIDIA GeForce RTX 4090"
+    std::int32_t sm;                       // compute capability, 89 for 8.9
+    std::int32_t n_multiprocessors;        //
+    std::int32_t driver_version;           // CUDA version that the driver serves, 13000 for 13.0
+    std::int32_t runtime_version;          // that the module was built with
+    std::uint64_t memory_bytes;            // of the card
+    std::uint64_t l2_bytes;                //
+    std::uint64_t shared_bytes_per_block;  // most that a kernel may ask for
+    double memory_bytes_per_second;        // peak, from clock and bus width; 0: unknown
+};
+
+enum class QueueKind : std::int32_t { Compute, Copy };
+enum class EventKind : std::int32_t {
+    Order,   // for waits and queries; cheap
+    Timing,  // elapsed() may be asked for
+};
+
+/// Where work is enqueued.
+struct Place {
+    std::int32_t device;
+    void* stream;
+};
+
+struct Module {
+    std::uint32_t version;      // kModuleVersion
+    std::uint32_t table_bytes;  // sizeof(Module)
+
+    Status (*count_devices)(std::int32_t* n, ErrorText* error);
+    Status (*device_properties)(std::int32_t device, DeviceProperties* properties, ErrorText* error);
+
+    // Device memory, aligned to 256 bytes; undefined contents.
+    Status (*memory_info)(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText* error);
+    Status (*allocate)(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
+    Status (*free)(std::int32_t device, void* data, ErrorText* error);
+    // Page-locked host memory, reached by every device; and the same for memory that is there already, whole pages.
+    Status (*allocate_host)(std::size_t bytes, void** data, ErrorText* error);
+    Status (*free_host)(void* data, ErrorText* error);
+    Status (*register_host)(void* data, std::size_t bytes, ErrorText* error);
+    Status (*unregister_host)(void* data, ErrorText* error);
+
+    Status (*make_stream)(std::int32_t device, QueueKind kind, void** stream, ErrorText* error);
+    Status (*free_stream)(Place place, ErrorText* error);  // what is enqueued is still done
+    Status (*synchronize)(Place place, ErrorText* error);
+    // Host or device memory on either side; in stream order, and done when the stream has passed it.
+    Status (*copy)(Place place, void* dst, const void* src, std::size_t bytes, ErrorText* error);
+
+    Status (*make_event)(std::int32_t device, EventKind kind, void** event, ErrorText* error);
+    Status (*free_event)(void* event, ErrorText* error);
+    Status (*record)(Place place, void* event, ErrorText* error);
+    Status (*wait)(Place place, void* event, ErrorText* error);  // for the latest record
+    Status (*query)(void* event, ErrorText* error);              // Ok or NotReady
+    Status (*await)(void* event, ErrorText* error);              // blocks the host until it is done
+    Status (*elapsed)(void* begin, void* end, float* milliseconds, ErrorText* error);
+
+    // Kernels. Parameters are copied by the call; what they point at is device memory.
+    Status (*add)(Place place, const AddLaunch* launch, ErrorText* error);
+    Status (*argmax)(Place place, const ArgmaxLaunch* launch, ErrorText* error);
+    Status (*attention)(Place place, const AttentionLaunch* launch, ErrorText* error);
+    Status (*gumbel)(Place place, const GumbelLaunch* launch, ErrorText* error);
+    Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
+    Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
+    Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
+    Status (*rms_norm)(Place place, const RmsNormLaunch* launch, ErrorText* error);
+    Status (*rope)(Place place, const RopeLaunch* launch, ErrorText* error);
+    Status (*swiglu)(Place place, const SwigluLaunch* launch, ErrorText* error);
+    Status (*top_k)(Place place, const TopKLaunch* launch, ErrorText* error);
+};
+
+/// The entry's type: the table, valid as long as the library is loaded.
+using ModuleEntry = const Module* (*)();
+
+}  // namespace slipstream::cuda

@@ -1,0 +1,30 @@
+// The table itself.
+#include "kernels/cuda/op_table.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+constexpr OpTable kOps{
+    .add = add,
+    .attention = attention,
+    .embed = embed,
+    .kv_commit = kv_commit,
+    .kv_write = kv_write,
+    .matmul = matmul,
+    .pack_weights = pack_weights,
+    .reserve_workspace = reserve_workspace,
+    .rms_norm = rms_norm,
+    .rope = rope,
+    .rope_table = rope_table,
+    .swiglu = swiglu,
+    .workspace_bytes = workspace_bytes,
+};
+
+}  // namespace
+
+const OpTable& op_table() {
+    return kOps;
+}
+
+}  // namespace slipstream::cuda

@@ -1,0 +1,29 @@
+// The ops of a CUDA device, as kernels/op_table.h wants them: from checked arguments to launch parameters. Defined in
+// the ops_*.cpp.
+#pragma once
+
+#include "kernels/op_table.h"
+
+namespace slipstream {
+struct KvShape;
+}
+
+namespace slipstream::cuda {
+
+[[nodiscard]] const OpTable& op_table();
+
+void add(ExecRef exec, const AddArgs& args);
+void attention(ExecRef exec, const AttentionArgs& args);
+void embed(ExecRef exec, const EmbedArgs& args);
+void kv_commit(ExecRef exec, const KvCommitArgs& args);
+void kv_write(ExecRef exec, const KvWriteArgs& args);
+void matmul(ExecRef exec, const MatmulArgs& args);
+void pack_weights(ExecRef exec, const PackWeightsArgs& args);
+void reserve_workspace(Device& device, const WorkspaceShapes& shapes);
+void rms_norm(ExecRef exec, const RmsNormArgs& args);
+void rope(ExecRef exec, const RopeArgs& args);
+void rope_table(ExecRef exec, const RopeTableArgs& args);
+void swiglu(ExecRef exec, const SwigluArgs& args);
+[[nodiscard]] std::size_t workspace_bytes(Device& device, const WorkspaceShapes& shapes);
+
+}  // namespace slipstream::cuda

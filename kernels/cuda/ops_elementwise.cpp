@@ -1,0 +1,80 @@
+// The small ops on a CUDA device. Rows that are not there launch nothing.
+#include <cstdint>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/cuda_op.h"
+#include "kernels/cuda/elementwise_launch.h"
+#include "kernels/cuda/op_table.h"
+#include "kernels/elementwise.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+template <typename View>
+std::int64_t stride_floats(const View& view) {
+    return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
+}
+
+}  // namespace
+
+void rms_norm(ExecRef exec, const RmsNormArgs& args) {
+    Op op(exec);
+    if (args.x.rows() == 0 || args.x.cols() == 0) return;
+    const RmsNormLaunch launch{.n_rows = args.x.rows(),
+                               .d = args.x.cols(),
+                               .x = float_row(args.x, 0),
+                               .x_stride = stride_floats(args.x),
+                               .weight = float_row(args.weight, 0),
+                               .y = float_row(args.y, 0),
+                               .y_stride = stride_floats(args.y),
+                               .eps = args.eps};
+    op.launch(&Module::rms_norm, launch,
+              [&] { return fmt::format("rms_norm [{}, {}]", args.x.rows(), args.x.cols()); });
+}
+
+void rope(ExecRef exec, const RopeArgs& args) {
+    Op op(exec);
+    if (args.x.rows() == 0 || args.x.cols() == 0 || args.cos_sin.cols() == 0) return;
+    const RopeLaunch launch{.n_tokens = args.x.rows(),
+                            .n_heads = static_cast<std::int32_t>(args.x.cols() / args.head_dim),
+                            .head_dim = static_cast<std::int32_t>(args.head_dim),
+                            .n_rotated = static_cast<std::int32_t>(args.cos_sin.cols()),
+                            .pairs = args.layout == RopeLayout::Half ? RopePairs::Half : RopePairs::Interleaved,
+                            .x = float_row(args.x, 0),
+                            .x_stride = stride_floats(args.x),
+                            .cos_sin = float_row(args.cos_sin, 0),
+                            .cos_sin_stride = stride_floats(args.cos_sin)};
+    op.launch(&Module::rope, launch, [&] {
+        return fmt::format("rope of [{}, {}] in heads of {}", args.x.rows(), args.x.cols(), args.head_dim);
+    });
+}
+
+void swiglu(ExecRef exec, const SwigluArgs& args) {
+    Op op(exec);
+    if (args.y.rows() == 0 || args.y.cols() == 0) return;
+    const SwigluLaunch launch{.n_rows = args.y.rows(),
+                              .d = args.y.cols(),
+                              .gate = float_row(args.gate, 0),
+                              .gate_stride = stride_floats(args.gate),
+                              .up = float_row(args.up, 0),
+                              .up_stride = stride_floats(args.up),
+                              .y = float_row(args.y, 0),
+                              .y_stride = stride_floats(args.y)};
+    op.launch(&Module::swiglu, launch, [&] { return fmt::format("swiglu [{}, {}]", args.y.rows(), args.y.cols()); });
+}
+
+void add(ExecRef exec, const AddArgs& args) {
+    Op op(exec);
+    if (args.y.rows() == 0 || args.y.cols() == 0) return;
+    const AddLaunch launch{.n_rows = args.y.rows(),
+                           .d = args.y.cols(),
+                           .x = float_row(args.x, 0),
+                           .x_stride = stride_floats(args.x),
+                           .y = float_row(args.y, 0),
+                           .y_stride = stride_floats(args.y)};
+    op.launch(&Module::add, launch, [&] { return fmt::format("add [{}, {}]", args.y.rows(), args.y.cols()); });
+}
+
+}  // namespace slipstream::cuda

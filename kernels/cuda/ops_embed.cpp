@@ -1,0 +1,53 @@
+// Ops whose work is the host's: rows of the embedding, which never leaves host memory, and the angles of rope, which
+// are formed in double. Both are written into page-locked memory by the device's threads and copied in stream order.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/cpu/dequantize.h"
+#include "kernels/cuda/cuda_op.h"
+#include "kernels/cuda/op_table.h"
+#include "kernels/elementwise.h"
+
+namespace slipstream::cuda {
+
+void embed(ExecRef exec, const EmbedArgs& args) {
+    CHECK(args.y.packed() || args.y.rows() <= 1, "embedding rows of {} bytes", args.y.row_stride_bytes);
+    Op op(exec);
+    const std::int64_t d = args.table.cols();
+    op.device().staging().send_rows(
+        op.stream(), args.y.data, row_bytes(DType::F32, d), args.y.rows(),
+        [&](std::byte* out, std::int64_t first, std::int64_t n) {
+            auto* rows = reinterpret_cast<float*>(out);
+            op.device().pool().run(n, 4, [&](std::int64_t begin, std::int64_t end, int) {
+                for (std::int64_t t = begin; t < end; ++t)
+                    cpu::dequantize_row(args.table.dtype, args.table.row(args.tokens[first + t]), rows + t * d, d);
+            });
+        });
+}
+
+void rope_table(ExecRef exec, const RopeTableArgs& args) {
+    CHECK(args.cos_sin.packed() || args.cos_sin.rows() <= 1, "rope angles in rows of {} bytes",
+          args.cos_sin.row_stride_bytes);
+    Op op(exec);
+    const std::int64_t half = args.cos_sin.cols() / 2;
+    op.device().staging().send_rows(
+        op.stream(), args.cos_sin.data, row_bytes(DType::F32, 2 * half), args.cos_sin.rows(),
+        [&](std::byte* out, std::int64_t first, std::int64_t n) {
+            auto* rows = reinterpret_cast<float*>(out);
+            const std::int64_t piece = std::max<std::int64_t>(1, 1024 / std::max<std::int64_t>(1, half));
+            op.device().pool().run(n, piece, [&](std::int64_t begin, std::int64_t end, int) {
+                for (std::int64_t t = begin; t < end; ++t) {
+                    float* row = rows + t * 2 * half;
+                    const auto position = static_cast<double>(args.positions[first + t]);
+                    for (std::int64_t i = 0; i < half; ++i) {
+                        const double angle = position * args.inverse_frequency[i];
+                        row[i] = static_cast<float>(std::cos(angle)) * args.magnitude;
+                        row[half + i] = static_cast<float>(std::sin(angle)) * args.magnitude;
+                    }
+                }
+            });
+        });
+}
+
+}  // namespace slipstream::cuda

@@ -1,0 +1,67 @@
+// Rows of the KV cache on a CUDA device: into scratch, and behind the committed ones.
+#include <cstdint>
+
+#include <fmt/format.h>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/cuda_op.h"
+#include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/op_table.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+constexpr std::int64_t kMostRows = 65535;  // of one launch: a dimension of the grid
+
+std::int64_t stride_floats(const ConstTensorView& view) {
+    return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
+}
+
+}  // namespace
+
+void kv_write(ExecRef exec, const KvWriteArgs& args) {
+    Op op(exec);
+    for (std::int64_t first = 0; first < args.k.rows(); first += kMostRows) {
+        const std::int64_t n = std::min(kMostRows, args.k.rows() - first);
+        const KvWriteLaunch launch{.type = kv_type(args.shape.dtype),
+                                   .n_tokens = static_cast<std::int32_t>(n),
+                                   .row_elements = static_cast<std::int32_t>(args.k.cols()),
+                                   .k = float_row(args.k, first),
+                                   .k_stride = stride_floats(args.k),
+                                   .v = float_row(args.v, first),
+                                   .v_stride = stride_floats(args.v),
+                                   .scratch_k = args.scratch_k,
+                                   .scratch_v = args.scratch_v,
+                                   .scratch_rows = op.stage(args.scratch_rows + first, n)};
+        op.launch(&Module::kv_write, launch, [&] {
+            return fmt::format("kv_write of {} rows of {} {}", n, args.k.cols(), dtype_name(args.shape.dtype));
+        });
+    }
+}
+
+void kv_commit(ExecRef exec, const KvCommitArgs& args) {
+    Op op(exec);
+    for (std::int64_t first = 0; first < args.n_rows; first += kMostRows) {
+        const std::int64_t n = std::min(kMostRows, args.n_rows - first);
+        const std::int64_t position = args.first_position + first;
+        const std::int64_t first_chunk = position / kChunkTokens;
+        const std::int64_t last_chunk = (position + n - 1) / kChunkTokens;
+        const KvCommitLaunch launch{
+            .n_rows = static_cast<std::int32_t>(n),
+            .n_kv_heads = static_cast<std::int32_t>(args.shape.n_kv_heads),
+            .head_words = static_cast<std::int32_t>(row_bytes(args.shape.dtype, args.shape.head_dim) / 4),
+            .scratch_k = args.scratch_k,
+            .scratch_v = args.scratch_v,
+            .scratch_rows = op.stage(args.scratch_rows + first, n),
+            .first_position = position,
+            .chunks = op.stage(args.chunks + first_chunk, last_chunk - first_chunk + 1)};
+        op.launch(&Module::kv_commit, launch, [&] {
+            return fmt::format("kv_commit of {} rows at {}, {} heads of {} {}", n, position, args.shape.n_kv_heads,
+                               args.shape.head_dim, dtype_name(args.shape.dtype));
+        });
+    }
+}
+
+}  // namespace slipstream::cuda

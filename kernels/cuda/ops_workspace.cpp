@@ -1,0 +1,54 @@
+// Workspace of a CUDA device's ops: the scratch of the greediest, and room for the arrays that ops are given.
+#include <algorithm>
+
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/matmul_plan.h"
+#include "kernels/cuda/op_table.h"
+#include "kernels/cuda/staging.h"
+#include "kernels/workspace.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shapes) {
+    std::size_t most = 0;
+    if (shapes.n_tokens == 0) return most;
+    if (shapes.max_cols > 0)
+        for (std::int32_t type = 0; type < kDTypeCount; ++type)
+            most = std::max(most, matmul_scratch_bytes(static_cast<DType>(type), shapes.max_cols, shapes.n_tokens));
+    if (shapes.kv.n_kv_heads > 0)
+        most = std::max(most, attention_scratch_bytes(shapes.kv, shapes.n_q_heads, shapes.n_tokens,
+                                                      device.properties().n_multiprocessors));
+    return most;
+}
+
+// Of one call: at worst every token is the end of a chain of all of them, and each of its steps gathered for it alone,
+// which rounds its rows up at both ends. Positions, tiles, chunk tables and small arrays come on top.
+std::size_t staged_bytes(const WorkspaceShapes& shapes) {
+    if (shapes.n_tokens == 0 || shapes.kv.n_kv_heads == 0) return 0;
+    const std::int64_t n = shapes.n_tokens;
+    const std::int64_t rows = n * (n + 1) / 2 + 2 * kStepTokens * n;
+    const std::int64_t gathers = n * (n / kStepTokens + 2);
+    const std::int64_t tiles = n * (shapes.n_q_heads / shapes.kv.n_kv_heads) + 1;
+    constexpr std::size_t kSmallArrays = std::size_t{64} << 10;  // 8192 chunks: 2 million positions
+    return static_cast<std::size_t>(rows) * sizeof(std::int32_t) +
+           static_cast<std::size_t>(gathers) * sizeof(AttentionGather) +
+           static_cast<std::size_t>(tiles) * sizeof(AttentionTile) + kSmallArrays;
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(Device& device, const WorkspaceShapes& shapes) {
+    const auto& cuda = static_cast<const CudaDevice&>(device);
+    return CudaDevice::scratch_size(scratch_bytes(cuda, shapes)) + Staging::device_bytes(staged_bytes(shapes));
+}
+
+void reserve_workspace(Device& device, const WorkspaceShapes& shapes) {
+    auto& cuda = static_cast<CudaDevice&>(device);
+    cuda.reserve_scratch(scratch_bytes(cuda, shapes));
+    cuda.reserve_staging(staged_bytes(shapes));
+}
+
+}  // namespace slipstream::cuda

@@ -1,0 +1,134 @@
+// The small ops of the CUDA backend: near the scalar CPU's, and E1 bit for bit.
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/base/float16.h"
+#include "kernels/cpu_device.h"
+#include "kernels/elementwise.h"
+#include "tests/cuda/device_array.h"
+#include "tests/cuda/under_test.h"
+
+namespace slipstream::testing_cuda {
+namespace {
+
+std::vector<float> random_floats(std::int64_t n, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (float& value : values) value = normal(random) * (random() % 41 == 0 ? 30.0F : 1.0F);
+    return values;
+}
+
+TensorView view_of(std::vector<float>& values, std::int64_t rows, std::int64_t cols) {
+    return matrix_view(values.data(), rows, cols);
+}
+
+void expect_near(const std::vector<float>& found, const std::vector<float>& exact, double relative, double absolute) {
+    ASSERT_EQ(found.size(), exact.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+        ASSERT_LE(std::fabs(static_cast<double>(found[i]) - exact[i]), relative * std::fabs(exact[i]) + absolute) << i;
+}
+
+class CudaElementwise : public CudaOps {
+protected:
+    ExecRef cpu() { return {cpu_device_, *cpu_stream_}; }
+
+private:
+    CpuDevice cpu_device_{{.form = CpuForm::Scalar}};
+    std::unique_ptr<Stream> cpu_stream_ = cpu_device_.make_stream(StreamKind::Compute);
+};
+
+constexpr std::int64_t kRows[] = {0, 1, 2, 7, 65};
+
+TEST_F(CudaElementwise, RmsNorm) {
+    for (const std::int64_t d : {1, 7, 64, 100, 2048, 5120}) {
+        const std::vector<float> x = random_floats(65 * d, 1);
+        std::vector<float> weight = random_floats(d, 2);
+        std::vector<float> expected(x.size());
+        std::vector<float> x_host = x;
+        rms_norm(cpu(), {.x = view_of(x_host, 65, d),
+                         .weight = vector_view(reinterpret_cast<std::byte*>(weight.data()), DType::F32, d),
+                         .y = view_of(expected, 65, d)});
+        const DeviceFloats w(exec(), 1, d, weight);
+        for (const std::int64_t n : kRows) {
+            const DeviceFloats x_device(exec(), n, d, std::vector<float>(x.begin(), x.begin() + n * d), 4);
+            const DeviceFloats y(exec(), n, d, 2);
+            const ConstTensorView weight_view = vector_view(w.view().data, DType::F32, d);
+            rms_norm(exec(), {.x = x_device.view(), .weight = weight_view, .y = y.view()});
+            expect_near(y.read(), {expected.begin(), expected.begin() + n * d}, 1e-5, 1e-6);
+            if (HasFatalFailure()) return;
+            rms_norm(exec(), {.x = x_device.view(), .weight = weight_view, .y = x_device.view()});
+            ASSERT_TRUE(same_bits(x_device.read(), y.read())) << "in place, d " << d;
+        }
+    }
+}
+
+TEST_F(CudaElementwise, RopeInBothLayouts) {
+    for (const RopeLayout layout : {RopeLayout::Interleaved, RopeLayout::Half})
+        for (const std::int64_t rotated : {64, 32}) {
+            const std::int64_t n = 9;
+            std::vector<std::int32_t> positions;
+            for (std::int32_t i = 0; i < n; ++i) positions.push_back(i * 15013);
+            std::vector<double> frequency;
+            for (std::int64_t i = 0; i < rotated / 2; ++i)
+                frequency.push_back(std::pow(1e-4, 2.0 * static_cast<double>(i) / static_cast<double>(rotated)));
+            std::vector<float> angles(static_cast<std::size_t>(n * rotated));
+            std::vector<float> x = random_floats(n * 3 * 64, 3);
+            const DeviceFloats angles_device(exec(), n, rotated);
+            const DeviceFloats x_device(exec(), n, 3 * 64, x);
+            rope_table(exec(), {.positions = positions.data(),
+                                .inverse_frequency = frequency.data(),
+                                .magnitude = 1.1F,
+                                .cos_sin = angles_device.view()});
+            rope(exec(), {.x = x_device.view(), .cos_sin = angles_device.view(), .head_dim = 64, .layout = layout});
+            rope_table(cpu(), {.positions = positions.data(),
+                               .inverse_frequency = frequency.data(),
+                               .magnitude = 1.1F,
+                               .cos_sin = view_of(angles, n, rotated)});
+            rope(
+                cpu(),
+                {.x = view_of(x, n, 3 * 64), .cos_sin = view_of(angles, n, rotated), .head_dim = 64, .layout = layout});
+            expect_near(angles_device.read(), angles, 0.0, 3e-7);
+            expect_near(x_device.read(), x, 1e-6, 2e-5);
+        }
+}
+
+TEST_F(CudaElementwise, SwigluAndAdd) {
+    for (const std::int64_t d : {1, 63, 768, 5003})
+        for (const std::int64_t n : kRows) {
+            std::vector<float> gate = random_floats(n * d, 4);
+            std::vector<float> up = random_floats(n * d, 5);
+            const DeviceFloats gate_device(exec(), n, d, gate);
+            const DeviceFloats up_device(exec(), n, d, up, 3);
+            const DeviceFloats y(exec(), n, d, 1);
+            swiglu(exec(), {.gate = gate_device.view(), .up = up_device.view(), .y = y.view()});
+            std::vector<float> expected(gate.size());
+            swiglu(cpu(), {.gate = view_of(gate, n, d), .up = view_of(up, n, d), .y = view_of(expected, n, d)});
+            expect_near(y.read(), expected, 4e-6, 1e-6);
+            add(exec(), {.x = up_device.view(), .y = gate_device.view()});
+            add(cpu(), {.x = view_of(up, n, d), .y = view_of(gate, n, d)});
+            ASSERT_TRUE(same_bits(gate_device.read(), gate)) << d;
+        }
+}
+
+// Rows gathered on the host, of types that are decoded there.
+TEST_F(CudaElementwise, EmbedGathersRows) {
+    std::vector<BFloat16> table(50 * 96);
+    std::mt19937 random(7);
+    for (BFloat16& value : table) value = to_bfloat16(static_cast<float>(random() % 1000) / 100.0F);
+    const ConstTensorView view = matrix_view(reinterpret_cast<const std::byte*>(table.data()), DType::BF16, 50, 96);
+    for (const std::int64_t n : kRows) {
+        std::vector<std::int32_t> tokens;
+        for (std::int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<std::int32_t>(random() % 50));
+        const DeviceFloats y(exec(), n, 96);
+        embed(exec(), {.table = view, .tokens = tokens.data(), .y = y.view()});
+        const std::vector<float> found = y.read();
+        for (std::size_t i = 0; i < found.size(); ++i)
+            ASSERT_EQ(found[i], to_float(table[static_cast<std::size_t>(tokens[i / 96]) * 96 + i % 96])) << i;
+    }
+}
+
+}  // namespace
+}  // namespace slipstream::testing_cuda

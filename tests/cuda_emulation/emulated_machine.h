@@ -1,0 +1,81 @@
+// A machine with CUDA cards that are not there: the runtime half of the module's table (kernels/cuda/module_api.h) over
+// host memory, so that CudaDevice and all above it run, and are caught where a card would not forgive.
+//
+// Memory of a card is a mapping that nobody may touch but work that is enqueued: while none runs its pages are closed,
+// so a host access ends the process with a line that says so. Allocations stand between guard bands, which are looked
+// at when they go, and come filled with bytes that are NaN in every float type. Page-locked host memory is told from
+// other memory as the driver tells it: a copy may not cross the border of a registered range.
+//
+// When work is done is the test's choice, within what streams and events promise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "kernels/cuda/module_api.h"
+
+namespace slipstream::emulation {
+
+enum class Timing : std::uint8_t {
+    AtOnce,       // in the order of the calls
+    Latest,       // nothing before somebody waits for it
+    CopiesEarly,  // compute streams as Latest; copy streams go on as far as the waits in them allow, after every call
+};
+inline constexpr Timing kTimings[] = {Timing::AtOnce, Timing::Latest, Timing::CopiesEarly};
+
+struct MachineOptions {
+    int n_cards = 1;
+    std::int32_t sm = 89;
+    std::size_t memory_bytes = std::size_t{1} << 30;  // of each card; address space alone until it is used
+    Timing timing = Timing::AtOnce;
+    std::size_t lockable_bytes = static_cast<std::size_t>(-1);  // registrations beyond it are refused
+};
+
+/// One at a time. What table() is asked for happens on the machine that lives.
+class Machine {
+public:
+    explicit Machine(const MachineOptions& options);
+    /// CHECKs that streams, events and memory are given back.
+    ~Machine();
+    Machine(const Machine&) = delete;
+    Machine& operator=(const Machine&) = delete;
+
+    /// The table, its kernels included.
+    [[nodiscard]] const cuda::Module& table() const;
+
+    /// Work done so far, copies included.
+    [[nodiscard]] std::int64_t n_done() const;
+    /// Work enqueued and not done.
+    [[nodiscard]] std::int64_t n_waiting() const;
+    /// Copies on streams for copies that a card would have made slowly and under the host's eyes, since their host side
+    /// is not page-locked.
+    [[nodiscard]] std::int64_t n_pageable_copies() const;
+    /// Bytes of card memory that are allocated.
+    [[nodiscard]] std::size_t allocated_bytes() const;
+    /// The n-th copy or kernel from now on fails at its call; 0: none.
+    void fail_in(std::int64_t n);
+
+    /// Opens the cards' memory to the host for as long as it lives: for tests that look into it.
+    class Window {
+    public:
+        Window();
+        ~Window();
+        Window(const Window&) = delete;
+        Window& operator=(const Window&) = delete;
+    };
+
+    struct State;
+
+private:
+    std::unique_ptr<State> state_;
+};
+
+/// What a kernel of the table does: `work` when its turn comes, with the cards' memory open.
+[[nodiscard]] cuda::Status enqueue(cuda::Place place, std::function<void()> work, cuda::ErrorText* error);
+
+/// The runtime half of a table; the kernels' entries are null.
+[[nodiscard]] cuda::Module runtime_table();
+
+}  // namespace slipstream::emulation

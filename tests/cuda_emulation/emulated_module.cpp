@@ -1,0 +1,45 @@
+// The kernels of the emulated machine's table: the very launch functions of kernels/cuda, compiled for the host.
+#include "emulated_machine.h"
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/elementwise_launch.h"
+#include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/matmul_launch.h"
+#include "kernels/cuda/sampling_launch.h"
+
+namespace slipstream::emulation {
+
+namespace {
+
+using namespace cuda;  // of the launches
+
+// Parameters are copied, as a card does; the place that a stream has among kernels is all that it is here.
+template <typename Launch, void (*kLaunch)(const Launch&, void*)>
+Status run(Place place, const Launch* launch, ErrorText* error) {
+    return enqueue(
+        place, [launch = *launch] { kLaunch(launch, nullptr); }, error);
+}
+
+cuda::Module full_table() {
+    cuda::Module table = runtime_table();
+    table.add = run<AddLaunch, launch_add>;
+    table.argmax = run<ArgmaxLaunch, launch_argmax>;
+    table.attention = run<AttentionLaunch, launch_attention>;
+    table.gumbel = run<GumbelLaunch, launch_gumbel>;
+    table.kv_commit = run<KvCommitLaunch, launch_kv_commit>;
+    table.kv_write = run<KvWriteLaunch, launch_kv_write>;
+    table.matmul = run<MatmulLaunch, launch_matmul>;
+    table.rms_norm = run<RmsNormLaunch, launch_rms_norm>;
+    table.rope = run<RopeLaunch, launch_rope>;
+    table.swiglu = run<SwigluLaunch, launch_swiglu>;
+    table.top_k = run<TopKLaunch, launch_top_k>;
+    return table;
+}
+
+}  // namespace
+
+const cuda::Module& Machine::table() const {
+    static const cuda::Module kTable = full_table();
+    return kTable;
+}
+
+}  // namespace slipstream::emulation

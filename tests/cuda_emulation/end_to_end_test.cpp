@@ -1,0 +1,401 @@
+// Whole models on the emulated machine: the same texts and the same bits resident, streamed and with guessing, under
+// every timing of streams; logits near the CPU's; and whatever else reads what a device holds.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "draft/drafter.h"
+#include "draft/tables/model_ngrams.h"
+#include "emulated_machine.h"
+#include "kernels/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/workspace.h"
+#include "runtime/cache_fill.h"
+#include "runtime/generation_loop.h"
+#include "runtime/pass_stream.h"
+#include "runtime/self_check.h"
+#include "schedule.h"
+#include "tests/support/scripted_guesser.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+using emulation::kTimings;
+using emulation::Machine;
+using emulation::Timing;
+
+constexpr std::int64_t kBudget = 8;
+constexpr std::size_t kArenaBytes = std::size_t{64} << 20;
+
+/// What a run is to differ in, and not to show.
+struct Way {
+    Timing timing = Timing::AtOnce;
+    bool streams_weights = false;
+    bool streams_kv = false;
+    std::int64_t context = 1024;
+};
+
+std::vector<TokenId> prompt_of(std::size_t n) {
+    std::vector<TokenId> prompt(n);
+    for (std::size_t i = 0; i < n; ++i) prompt[i] = static_cast<TokenId>((i * 31 + i / 7 + 7) % 97);
+    return prompt;
+}
+
+/// A model on a card with all that runs it.
+class Engine {
+public:
+    Engine(const ModelFiles& files, const Way& way)
+        : machine_({.timing = way.timing}),
+          device_(machine_.table(), {.memory_bytes = std::size_t{256} << 20, .n_threads = 2}),
+          arena_({.limit_bytes = kArenaBytes, .device = &device_}),
+          model_(files, device_, load_options(files, way)),
+          cache_(device_, model_.kv_shape(), model_.config().n_layers, way.context,
+                 SelfCheck::scratch_nodes_for(kBudget),
+                 {.resident_chunks = way.streams_kv
+                                         ? std::vector<std::int64_t>(static_cast<std::size_t>(model_.config().n_layers))
+                                         : std::vector<std::int64_t>(),
+                  .arena = &arena_}) {
+        reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_shape(), limits()));
+        if (PassStream::needed(model_, cache_))
+            pass_ = std::make_unique<PassStream>(model_, cache_, arena_, std::size_t{2} << 20);
+        forward_ = std::make_unique<Forward>(model_, limits(), pass_.get());
+    }
+
+    static ForwardLimits limits() { return forward_limits_for(kBudget); }
+
+    Machine& machine() { return machine_; }
+    CudaDevice& device() { return device_; }
+    Model& model() { return model_; }
+    KvCache& cache() { return cache_; }
+    Forward& forward() { return *forward_; }
+    PassStream* pass() { return pass_.get(); }
+
+private:
+    LoadOptions load_options(const ModelFiles& files, const Way& way) {
+        LoadOptions options{.context_tokens = way.context};
+        if (!way.streams_weights) return options;
+        options.placement = {.max_item_bytes = 20000, .arena = &arena_};
+        const std::size_t n = cut_weight_items(files.weights(), WeightRounding::None, 20000).size();
+        for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 != 0);
+        return options;
+    }
+
+    Machine machine_;
+    CudaDevice device_;
+    PinnedArena arena_;
+    Model model_;
+    KvCache cache_;
+    std::unique_ptr<PassStream> pass_;
+    std::unique_ptr<Forward> forward_;
+};
+
+/// Every logit that a generation sees, in order.
+class LogitLog final : public Guesser {
+public:
+    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
+    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
+    void observe(const Observation& observation) override {
+        for (const std::int32_t node : observation.accepted) {
+            const float* row = float_row(observation.logits, node);
+            rows.insert(rows.end(), row, row + observation.logits.cols());
+        }
+        guesser_.observe(observation);
+    }
+    std::vector<float> rows;
+
+private:
+    Guesser& guesser_;
+};
+
+struct Generated {
+    std::vector<TokenId> text;
+    std::vector<float> logits;
+};
+
+Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
+                   const SamplerOptions& sampling, SelfCheck* check = nullptr) {
+    Sampler sampler(sampling, engine.model().config().vocab);
+    NoiseWalk walk(sampler);
+    LogitLog log(guesser);
+    GenerationLoop loop(engine.forward(), engine.cache(), walk, log, {.budget = kBudget, .end_tokens = {}});
+    if (check != nullptr) loop.check_with(*check);
+    loop.begin(prompt);
+    for (std::int64_t left = n_tokens; left > 0;) {
+        const auto fresh = loop.step(left);
+        if (fresh.empty()) break;
+        left -= std::ssize(fresh);
+    }
+    return {loop.text(), log.rows};
+}
+
+// The cache behind a prompt that was, for all that follows, fed: noise is as good, and quick.
+void fill(Engine& engine, std::int64_t n_tokens) {
+    fill_cache(engine.cache(), engine.forward().exec(), n_tokens, 7, {});
+}
+
+Generated plain_text(const ModelFiles& files, const std::vector<TokenId>& prompt, std::int64_t n,
+                     const SamplerOptions& sampling, std::int64_t n_filled = 0) {
+    Engine engine(files, {});
+    fill(engine, n_filled);
+    NoGuesser none;
+    return generate(engine, prompt, n, none, sampling);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+constexpr SamplerOptions kGreedy{.temperature = 0.0};
+const SamplerOptions kSampled{.temperature = 0.9, .seed = 4};
+
+// Greedy and sampled; resident, streamed; plain and with trees of guesses; every timing: one text, one set of bits.
+TEST(EmulatedModel, EveryWayGivesTheSameBits) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
+    const std::vector<TokenId> prompt = prompt_of(250);  // the text goes over a border of chunks
+    for (const SamplerOptions& sampling : {kGreedy, kSampled}) {
+        const Generated expected = plain_text(*files, prompt, 14, sampling, 240);
+        ASSERT_EQ(expected.text.size(), 264U);
+        for (const float logit : expected.logits) ASSERT_TRUE(std::isfinite(logit));
+        for (const Timing timing : kTimings) {
+            for (const auto& [weights, kv] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+                Engine engine(*files, {.timing = timing, .streams_weights = weights, .streams_kv = kv});
+                fill(engine, 240);
+                ScriptedGuesser guesser(expected.text, 0.7, 3);
+                const Generated found = generate(engine, prompt, 14, guesser, sampling);
+                EXPECT_EQ(found.text, expected.text) << static_cast<int>(timing) << weights << kv;
+                EXPECT_TRUE(same_bits(found.logits, expected.logits)) << static_cast<int>(timing) << weights << kv;
+                EXPECT_EQ(engine.machine().n_pageable_copies(), 0);
+                EXPECT_LT(guesser.n_proposed, 14);  // passes that committed more than one
+            }
+        }
+    }
+}
+
+// The order in which blocks run their threads, and when their own copies land, do not show either.
+TEST(EmulatedModel, SchedulesOfBlocksGiveTheSameBits) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::Q8_0});
+    const std::vector<TokenId> prompt = prompt_of(250);
+    const Generated expected = plain_text(*files, prompt, 8, kSampled, 240);
+    for (const emulation::Schedule schedule : emulation::kAllSchedules) {
+        const emulation::ScopedSchedule scoped(schedule);
+        Engine engine(*files, {.timing = Timing::Latest, .streams_weights = true});
+        fill(engine, 240);
+        ScriptedGuesser guesser(expected.text, 0.7, 9);
+        const Generated found = generate(engine, prompt, 8, guesser, kSampled);
+        EXPECT_EQ(found.text, expected.text);
+        EXPECT_TRUE(same_bits(found.logits, expected.logits));
+    }
+}
+
+// A prompt of several pieces through a model that streams goes layer by layer; KV streams in and out on the way.
+TEST(EmulatedModel, LongPromptsGoThroughLayerByLayer) {
+    const auto files = make_tiny_model({.d_model = 32,
+                                        .d_ff = 64,
+                                        .n_layers = 3,
+                                        .n_q_heads = 2,
+                                        .n_kv_heads = 1,
+                                        .head_dim = 64,
+                                        .weight_type = DType::Q8_0});
+    const std::vector<TokenId> prompt = prompt_of(530);
+    const Generated expected = plain_text(*files, prompt, 3, kGreedy);
+    for (const Timing timing : {Timing::Latest, Timing::CopiesEarly}) {
+        Engine engine(*files, {.timing = timing, .streams_weights = true, .streams_kv = true});
+        ASSERT_TRUE(engine.forward().runs_by_layer(0, 512, 512));
+        NoGuesser none;
+        const Generated found = generate(engine, prompt, 3, none, kGreedy);
+        EXPECT_EQ(found.text, expected.text);
+        EXPECT_TRUE(same_bits(found.logits, expected.logits));
+        EXPECT_GT(engine.pass()->figures().weights_bytes, 0U);
+        EXPECT_GT(engine.device().link_in().bytes, 0U);
+        EXPECT_GT(engine.device().link_out().bytes, 0U);
+        EXPECT_EQ(engine.machine().n_pageable_copies(), 0);
+    }
+}
+
+/// Logits behind the last tokens of a prompt, in one pass.
+std::vector<float> logits_on(Device& device, const ModelFiles& files, const std::vector<TokenId>& prompt) {
+    const Model model(files, device, {.context_tokens = 512});
+    KvCache cache(device, model.kv_shape(), model.config().n_layers, 512, 512);
+    Forward forward(model, {.max_tokens = 512, .max_logit_rows = 8});
+    std::vector<NodeId> nodes;
+    for (std::size_t i = 0; i < prompt.size(); ++i)
+        nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back()));
+    std::vector<std::int32_t> wanted;
+    for (std::size_t i = prompt.size() - 8; i < prompt.size(); ++i) wanted.push_back(static_cast<std::int32_t>(i));
+    const ConstTensorView logits = forward.run(cache, prompt, nodes, wanted);
+    const float* first = float_row(logits, 0);
+    return {first, first + logits.rows() * logits.cols()};
+}
+
+// Both round: the card's activations to bfloat16 or half, the CPU's to 8 bits for Q8_0. A product of n terms with
+// relative errors e of random signs is off by e; a model of 2 layers is a chain of 11 such roundings that add up by
+// their squares, times at most 2 where a norm divides by what has errors, too.
+TEST(EmulatedModel, LogitsAreNearTheCpus) {
+    struct Case {
+        DType weights;
+        std::int64_t head_dim;
+        double rounding;  // of both sides' activations together, relative
+    };
+    for (const Case& of : {Case{DType::F32, 16, 0x1p-11}, Case{DType::F32, 64, 0x1p-8}, Case{DType::F16, 64, 0x1p-8},
+                           Case{DType::BF16, 128, 0x1p-8}, Case{DType::Q8_0, 64, 0x1p-6}}) {
+        const auto files = make_tiny_model({.head_dim = of.head_dim, .weight_type = of.weights});
+        const std::vector<TokenId> prompt = prompt_of(70);
+        CpuDevice cpu({.n_threads = 2});
+        const std::vector<float> expected = logits_on(cpu, *files, prompt);
+        std::vector<float> found;
+        {
+            const Machine machine({});
+            CudaDevice device(machine.table(), {.memory_bytes = std::size_t{256} << 20});
+            found = logits_on(device, *files, prompt);
+        }
+        ASSERT_EQ(found.size(), expected.size());
+        double errors = 0.0;
+        double squares = 0.0;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            errors += std::pow(double{found[i]} - double{expected[i]}, 2);
+            squares += std::pow(double{expected[i]}, 2);
+        }
+        const double bound = 2.0 * std::sqrt(11.0) * of.rounding;
+        EXPECT_LT(std::sqrt(errors / squares), bound) << dtype_name(of.weights) << " " << of.head_dim;
+        EXPECT_GT(errors, 0.0);
+    }
+}
+
+TEST(EmulatedModel, TheSelfCheckIsSilent) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::F16});
+    const std::vector<TokenId> prompt = prompt_of(40);
+    const Generated expected = plain_text(*files, prompt, 10, kSampled);
+    Engine engine(*files, {.timing = Timing::Latest, .streams_weights = true, .streams_kv = true});
+    SelfCheck check(engine.model(), engine.pass());
+    ScriptedGuesser guesser(expected.text, 0.7, 5);
+    EXPECT_EQ(generate(engine, prompt, 10, guesser, kSampled, &check).text, expected.text);
+    EXPECT_EQ(check.figures().tokens, 10);
+}
+
+// What a session keeps: chunks out, and into a cache of another placement.
+TEST(EmulatedModel, ChunksComeBackFromASession) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
+    const std::vector<TokenId> prompt = prompt_of(270);
+    std::vector<std::vector<std::byte>> saved;  // [layers]: the first chunk
+    Generated expected;
+    {
+        Engine engine(*files, {.timing = Timing::Latest});
+        fill(engine, 256);
+        NoGuesser none;
+        expected = generate(engine, prompt, 6, none, kGreedy);
+        for (std::int64_t layer = 0; layer < engine.cache().n_layers(); ++layer) {
+            saved.emplace_back(engine.cache().shape().chunk_bytes());
+            engine.cache().read_chunk(engine.forward().exec(), layer, 0, saved.back().data());
+        }
+    }
+    for (const bool streams_kv : {false, true}) {
+        Engine engine(*files, {.timing = Timing::Latest, .streams_kv = streams_kv});
+        engine.cache().restore(engine.forward().exec(), kChunkTokens,
+                               [&](std::int64_t layer, std::int64_t, std::byte* out) {
+                                   std::ranges::copy(saved[static_cast<std::size_t>(layer)], out);
+                               });
+        NoGuesser none;
+        const Generated found = generate(engine, prompt, 6, none, kGreedy);
+        EXPECT_EQ(found.text, expected.text);
+        EXPECT_TRUE(same_bits(found.logits, expected.logits));
+    }
+}
+
+// A cache filled with noise for benchmarks holds the same everywhere.
+TEST(EmulatedModel, AFilledCacheIsTheSameInEveryPlacement) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
+    std::vector<float> first;
+    for (const bool streams_kv : {false, true}) {
+        Engine engine(*files, {.timing = Timing::Latest, .streams_kv = streams_kv});
+        fill(engine, 530);
+        NoGuesser none;
+        const Generated found = generate(engine, prompt_of(531), 2, none, kGreedy);
+        for (const float logit : found.logits) ASSERT_TRUE(std::isfinite(logit));
+        if (first.empty()) first = found.logits;
+        EXPECT_TRUE(same_bits(found.logits, first));
+    }
+}
+
+// The whole drafter, a draft model among its sources, beside the target on one card.
+TEST(EmulatedModel, ADraftModelOnTheSameCardChangesNothing) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
+    const auto small = make_tiny_model({.n_layers = 1, .head_dim = 64, .weight_type = DType::BF16});
+    const std::vector<TokenId> prompt = prompt_of(30);
+    for (const SamplerOptions& sampling : {kGreedy, kSampled}) {
+        const Generated expected = plain_text(*files, prompt, 12, sampling);
+        for (const Timing timing : {Timing::Latest, Timing::CopiesEarly}) {
+            Engine engine(*files, {.timing = timing, .streams_weights = true});
+            const Model draft_model(*small, engine.device(),
+                                    {.rounding = WeightRounding::Q8_0, .tag = MemoryTag::Draft});
+            draft::DraftOptions options;
+            options.sources = {draft::SourceKind::Model, draft::SourceKind::Context};
+            options.max_budget = kBudget;
+            options.adapt_budget = false;
+            draft::DraftTarget target;
+            target.vocab = engine.model().config().vocab;
+            target.sampling = sampling;
+            target.draft_model = &draft_model;
+            const auto drafter = draft::make_drafter(options, target);
+            const Generated found = generate(engine, prompt, 12, *drafter, sampling);
+            EXPECT_EQ(found.text, expected.text);
+            EXPECT_TRUE(same_bits(found.logits, expected.logits));
+            std::int64_t offered = 0;
+            for (const draft::SourceFigures& source : drafter->figures()) offered += source.offered;
+            EXPECT_GT(offered, 0);
+        }
+    }
+}
+
+// Exact products of floats on both; sums in another order.
+TEST(EmulatedModel, TablesOutOfAModelAreNearTheCpus) {
+    const auto files = make_tiny_model({.head_dim = 16, .weight_type = DType::F32});
+    const draft::ModelNgramsOptions options{.k = 4};
+    CpuDevice cpu({.n_threads = 2});
+    const Model on_cpu(*files, cpu, {.context_tokens = 256});
+    const auto expected = draft::build_model_ngrams(on_cpu, *files, options);
+    const Machine machine({.timing = Timing::Latest});
+    CudaDevice device(machine.table(), {.memory_bytes = std::size_t{256} << 20});
+    const Model on_card(*files, device, {.context_tokens = 256});
+    const auto found = draft::build_model_ngrams(on_card, *files, options);
+    ASSERT_TRUE(expected && found);
+    ASSERT_EQ(found->unigrams.distances.size(), 97U);
+    double largest = 0.0;
+    for (const float value : expected->unigrams.alignments) largest = std::max(largest, std::abs(double{value}));
+    for (std::size_t i = 0; i < 97; ++i) {
+        EXPECT_NEAR(found->unigrams.distances[i], expected->unigrams.distances[i],
+                    1e-4 * expected->unigrams.distances[i]);
+        EXPECT_NEAR(found->unigrams.alignments[i], expected->unigrams.alignments[i], 1e-4 * largest);
+    }
+    std::size_t n_same = 0;
+    for (std::size_t i = 0; i < found->bigrams.tokens.size(); ++i)
+        n_same += found->bigrams.tokens[i] == expected->bigrams.tokens[i] ? 1U : 0U;
+    EXPECT_GT(n_same, found->bigrams.tokens.size() * 9 / 10);
+}
+
+// What is planned is what is taken: in steady state nothing is allocated on the card.
+TEST(EmulatedModel, PassesTakeNoMemoryBeyondTheWorkspace) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
+    Engine engine(*files, {});
+    {
+        const Machine::Window window;  // no more than a look from outside
+        const WorkspaceShapes shapes =
+            Forward::workspace_shapes(engine.model().config(), engine.model().kv_shape(), Engine::limits());
+        EXPECT_EQ(workspace_bytes(engine.device(), shapes), engine.device().budget().used_bytes(MemoryTag::Workspace));
+    }
+    const std::size_t before = engine.device().budget().peak_bytes();
+    NoGuesser none;
+    const Generated text = generate(engine, prompt_of(150), 3, none, kGreedy);
+    ScriptedGuesser guesser(text.text, 0.7, 3);
+    engine.cache().truncate(engine.forward().exec(), 100);
+    generate(engine, prompt_of(150), 3, guesser, kGreedy);
+    EXPECT_EQ(engine.device().budget().peak_bytes(), before);
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,286 @@
+// tools/gpu_check where there is no card: programs of a few lines stand in for the driver's tool, the sanitizer and all
+// that was built, and do what a file in their folder says. What is tested is the script's own: that every step runs and
+// is told of whatever becomes of the others, that limits and signals leave a whole report, that nothing passes by
+// standing still.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kNvidiaSmi = R"sh(
+if [ -e "$WISH/no_card" ]; then echo "NVIDIA-SMI has failed because it could not reach the driver."; exit 9; fi
+case $* in
+    *compute_cap*) echo "NVIDIA \"Test\" Card, 580.1, 9.0, 143771, 1980, 3201, 5, 16, 700.00" ;;
+    *) echo "1980 MHz, 3201 MHz, 40, 99.5 W, 5" ;;
+esac
+)sh";
+
+constexpr const char* kSanitizer = R"sh(
+tool=$2
+if [ -e "$WISH/dirty" ] && [[ $* = *Rope* ]]; then echo "========= Invalid write of size 4"; exit 9; fi
+while [ "${1##*/}" != cuda_card_tests ]; do shift; done
+"$@" || exit
+if [ "$tool" = memcheck ]; then echo "========= ERROR SUMMARY: 0 errors"; fi
+if [ "$tool" = racecheck ]; then echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"; fi
+)sh";
+
+constexpr const char* kCardTests = R"sh(
+if [ "${1:-}" = --gtest_list_tests ]; then
+    printf 'Running main() from main.cc\nCudaElementwise.\n  RmsNorm\n  Rope\nCudaMatmul.\n  Sum\n'
+    exit 0
+fi
+if [ -e "$WISH/hang" ]; then sleep 300; fi
+if [ -e "$WISH/skip" ]; then printf '[  PASSED  ] 2 tests.\n[  SKIPPED ] 1 test, listed below:\n'; exit 0; fi
+if [ -e "$WISH/fail" ] && [ $# -eq 0 ]; then
+    printf 'wrong "value"\tat\\3\n[  PASSED  ] 2 tests.\n[  FAILED  ] 1 test, listed below:\n'; exit 1
+fi
+printf '[  PASSED  ] 3 tests.\n'
+)sh";
+
+constexpr const char* kBenchCard = R"sh(
+while [ $# -gt 0 ]; do if [ "$1" = --json ]; then json=$2; fi; shift; done
+echo "what n time"; echo "Q4_K [4096, 14336] 1 7 us"
+echo '{"bench":"matmul","what":"Q4_K","n":1,"seconds":7e-6}' >"$json"
+if [ -e "$WISH/bench_breaks" ]; then printf '{"bench":"matmul","wh' >>"$json"; echo "bench_card: cuda:0: broken" >&2; exit 3; fi
+)sh";
+
+constexpr const char* kRandomModel = R"sh(
+while [ $# -gt 0 ]; do if [ "$1" = --output ]; then echo model >"$2"; fi; shift; done
+)sh";
+
+// A model of 600000 bytes of weights and 300000 of KV, which needs 200000 of the device at least.
+constexpr const char* kSlipstream = R"sh(
+command=$1 cap='' ids='' stats='' greedy=0
+shift
+if [ "$command" = version ]; then echo "slipstream 0.1.0 (stub)"; exit 0; fi
+while [ $# -gt 0 ]; do
+    case $1 in
+        --device-memory) cap=$2; shift ;;
+        --token-ids) ids=$2; shift ;;
+        --stats) stats=$2; shift ;;
+        --temperature) [ "$2" = 0 ] && greedy=1; shift ;;
+    esac
+    shift
+done
+if [ "$command" = bench ]; then
+    echo "tokens ms"; printf '{\n  "runs": []\n}\n' >"$stats"
+    exit 0
+fi
+weights=0 kv=0
+if [[ $cap =~ ^[0-9]+$ ]]; then
+    if [ "$cap" -lt 200000 ]; then echo "slipstream: too small: give --device-memory 200000 or more" >&2; exit 1; fi
+    weights=$((1000000 - cap))
+    if [ "$weights" -gt 600000 ]; then kv=$((weights - 600000)) weights=600000; fi
+fi
+if [ -n "$ids" ]; then
+    seq $((100 - 99 * greedy)) 120 >"$ids"
+    if [ -e "$WISH/other_tokens" ] && [ "$kv" -gt 0 ]; then echo 7 >>"$ids"; fi
+fi
+printf '{\n "plan": {\n "weights_bytes": 600000,\n "kv_bytes": 300000,\n "device_bytes": 1000000,\n' >"$stats"
+printf ' "streamed_weights_bytes": %d,\n "streamed_kv_bytes": %d\n },\n "tokens_per_second": 5.5,\n' "$weights" "$kv" >>"$stats"
+printf ' "exact": true,\n "streamed": {"link_busy_fraction": [\n 0.97\n ]}\n}\n' >>"$stats"
+)sh";
+
+class GpuCheck : public testing::Test {
+protected:
+    void SetUp() override {
+        program("bin/nvidia-smi", kNvidiaSmi);
+        program("bin/compute-sanitizer", kSanitizer);
+        program("built/cuda_card_tests", kCardTests);
+        program("built/bench_card", kBenchCard);
+        program("built/random_model", kRandomModel);
+        program("built/slipstream", kSlipstream);
+        folder_.write("built/libslipstream_cuda.so", "");
+        std::filesystem::create_directories(path("scratch"));
+    }
+
+    [[nodiscard]] std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+    void wish(const std::string& name) const { folder_.write("wish/" + name, ""); }
+
+    [[nodiscard]] ProgramResult check(const std::string& options, const std::string& before = "") const {
+        ProgramRun run;
+        run.shell = fmt::format("PATH={}:$PATH exec {} {} --prebuilt {} --out {} --scratch {} {}", path("bin"), before,
+                                source_path("tools/gpu_check"), path("built"), path("out"), path("scratch"), options);
+        return run_program(run);
+    }
+
+    // The one report of a kind.
+    [[nodiscard]] std::string report(const std::string& extension) const {
+        std::string found;
+        for (const auto& entry : std::filesystem::directory_iterator(path("out"))) {
+            EXPECT_NE(entry.path().extension(), ".part");
+            if (entry.path().extension() != extension) continue;
+            EXPECT_EQ(found, "") << "two reports";
+            found = file_text(entry.path().string());
+        }
+        return found;
+    }
+    [[nodiscard]] nlohmann::json json() const {
+        const nlohmann::json parsed = nlohmann::json::parse(report(".json"), nullptr, false);
+        EXPECT_FALSE(parsed.is_discarded()) << report(".json");
+        return parsed;
+    }
+    [[nodiscard]] static std::string outcome(const nlohmann::json& report, const std::string& step) {
+        for (const nlohmann::json& entry : report.at("steps"))
+            if (entry.at("name") == step) return entry.at("outcome");
+        return "absent";
+    }
+    [[nodiscard]] static nlohmann::json step(const nlohmann::json& report, const std::string& name) {
+        for (const nlohmann::json& entry : report.at("steps"))
+            if (entry.at("name") == name) return entry;
+        return {};
+    }
+    void expect_scratch_is_empty() const { EXPECT_TRUE(std::filesystem::is_empty(path("scratch"))); }
+
+    void program(const std::string& name, const std::string& text) const {
+        const std::filesystem::path file =
+            folder_.write(name, fmt::format("#!/usr/bin/env bash\nWISH={}\n{}", path("wish"), text));
+        std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+    }
+
+private:
+    TemporaryFolder folder_;
+};
+
+TEST_F(GpuCheck, PassesWhereEveryStepDoes) {
+    const ProgramResult result = check("--seconds 110");
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("all steps passed"));
+    const nlohmann::json all = json();
+    std::vector<std::string> names;
+    for (const nlohmann::json& entry : all.at("steps")) {
+        names.push_back(entry.at("name"));
+        EXPECT_EQ(entry.at("outcome"), "passed") << entry.dump();
+    }
+    EXPECT_THAT(names, testing::ElementsAre("tests", "exact-demo", "memcheck", "racecheck", "exact-1b", "bench-card",
+                                            "resident-q4", "resident-bf16", "decode", "streamed"));
+    EXPECT_EQ(all.at("program"), "slipstream 0.1.0 (stub)");
+    EXPECT_EQ(all.at("card").at("name"), "NVIDIA \"Test\" Card");
+    EXPECT_EQ(all.at("card").at("sm"), 90);
+    EXPECT_EQ(all.at("card").at("max_sm_mhz"), 1980);
+    EXPECT_EQ(step(all, "tests").at("figures").at("passed"), 3);
+    EXPECT_EQ(step(all, "memcheck").at("figures").at("clean"), 3);
+    EXPECT_EQ(step(all, "bench-card").at("figures").at(0).at("seconds"), 7e-6);
+    EXPECT_THAT(std::string(step(all, "streamed").at("line")), HasSubstr("the link busy 0.97"));
+    const std::string text = report(".md");
+    EXPECT_THAT(text, HasSubstr("| bench-card | passed |"));
+    EXPECT_THAT(text, HasSubstr("Q4_K [4096, 14336] 1 7 us"));
+    expect_scratch_is_empty();
+}
+
+TEST_F(GpuCheck, ExactnessRunsStreamWeightsAndKvAndGuess) {
+    EXPECT_EQ(check("--seconds 60 --only exact-1b").code, 0);
+    const nlohmann::json all = json();
+    ASSERT_EQ(all.at("steps").size(), 1U);
+    std::set<std::string> kinds;
+    const nlohmann::json ran = step(all, "exact-1b");
+    for (const nlohmann::json& run : ran.at("figures")) {
+        EXPECT_EQ(run.at("equal"), true) << run.dump();
+        const bool weights = run.at("streamed_weights_bytes") > 0;
+        const bool kv = run.at("streamed_kv_bytes") > 0;
+        kinds.insert(fmt::format("{} {} {}",
+                                 kv        ? "kv"
+                                 : weights ? "weights"
+                                           : "resident",
+                                 run.at("sampling").get<std::string>(), run.at("draft").get<std::string>()));
+    }
+    EXPECT_EQ(kinds.size(), 12U);  // three placements, two samplings, with guesses and without
+}
+
+TEST_F(GpuCheck, KeepsWhatFailsAndGoesOn) {
+    for (const char* name : {"fail", "dirty", "other_tokens", "bench_breaks"}) wish(name);
+    const ProgramResult result = check("--seconds 110");
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr("NOT all steps passed"));
+    const nlohmann::json all = json();
+    for (const char* failed : {"tests", "memcheck", "racecheck", "exact-demo", "exact-1b", "bench-card"})
+        EXPECT_EQ(outcome(all, failed), "failed") << failed;
+    for (const char* passed : {"resident-q4", "decode", "streamed"})
+        EXPECT_EQ(outcome(all, passed), "passed") << passed;
+    EXPECT_THAT(std::string(step(all, "tests").at("last_lines")), HasSubstr("wrong \"value\"\tat\\3"));
+    EXPECT_THAT(std::string(step(all, "memcheck").at("line")),
+                AllOf(HasSubstr("2 of 3 tests clean"), HasSubstr("not clean: CudaElementwise.Rope")));
+    EXPECT_THAT(std::string(step(all, "exact-demo").at("line")), HasSubstr("other tokens"));
+    EXPECT_EQ(step(all, "bench-card").at("figures").size(), 1U);  // the line that was cut is left out
+    EXPECT_THAT(report(".md"), HasSubstr("bench_card: cuda:0: broken"));
+    expect_scratch_is_empty();
+}
+
+TEST_F(GpuCheck, ASkippedTestIsNoPassedOne) {
+    wish("skip");
+    EXPECT_EQ(check("--seconds 60 --only tests,memcheck").code, 1);
+    const nlohmann::json all = json();
+    EXPECT_EQ(outcome(all, "tests"), "failed");
+    EXPECT_EQ(outcome(all, "memcheck"), "failed");
+}
+
+TEST_F(GpuCheck, EndsWhatHangsAndSaysWhatTimeWasLackingFor) {
+    wish("hang");
+    const ProgramResult result = check("--seconds 9");
+    EXPECT_EQ(result.code, 1);
+    const nlohmann::json all = json();
+    EXPECT_EQ(outcome(all, "tests"), "out of time");
+    EXPECT_EQ(outcome(all, "streamed"), "not run");
+    EXPECT_THAT(std::string(step(all, "streamed").at("line")), HasSubstr("no time"));
+    EXPECT_LE(all.at("seconds").get<int>(), 12);
+    expect_scratch_is_empty();
+}
+
+TEST_F(GpuCheck, LeavesAReportWhenItIsEnded) {
+    wish("hang");
+    const ProgramResult result = check("--seconds 60", "timeout --preserve-status -s TERM 2");
+    EXPECT_EQ(result.code, 143);
+    EXPECT_EQ(outcome(json(), "tests"), "interrupted");
+    expect_scratch_is_empty();
+}
+
+TEST_F(GpuCheck, SaysInALineWhatIsLacking) {
+    const auto refused = [&](const std::string& options, int code, const std::string& words) {
+        const ProgramResult result = check(options);
+        EXPECT_EQ(result.code, code) << result.err;
+        EXPECT_THAT(result.err, HasSubstr(words));
+        EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    };
+    refused("--minutes soon", 2, "--minutes wants a number, found 'soon'");
+    refused("--only everything", 2, "there is no step 'everything'");
+    refused("--wrong x", 2, "unknown option '--wrong'");
+    refused("--prefix /nowhere/at/all", 1, "--prefix /nowhere/at/all: there is no such folder");
+    wish("no_card");
+    refused("", 1, "nvidia-smi shows no card that can be asked: NVIDIA-SMI has failed");
+    std::filesystem::remove(path("wish/no_card"));
+    std::filesystem::remove(path("built/bench_card"));
+    refused("", 1, "bench_card is not there");
+    std::filesystem::remove(path("bin/nvidia-smi"));
+    if (access("/usr/bin/nvidia-smi", X_OK) != 0) refused("", 1, "there is no nvidia-smi");
+}
+
+TEST_F(GpuCheck, WithoutASanitizerItsStepsAreNotRun) {
+    if (access("/usr/bin/compute-sanitizer", X_OK) == 0 || access("/usr/local/cuda/bin/compute-sanitizer", X_OK) == 0)
+        GTEST_SKIP() << "this machine has a compute-sanitizer of its own";
+    std::filesystem::remove(path("bin/compute-sanitizer"));
+    EXPECT_EQ(check("--seconds 60 --only tests,memcheck").code, 1);
+    const nlohmann::json all = json();
+    EXPECT_EQ(outcome(all, "tests"), "passed");
+    EXPECT_EQ(outcome(all, "memcheck"), "not run");
+    EXPECT_THAT(report(".md"), Not(HasSubstr("tests | failed")));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

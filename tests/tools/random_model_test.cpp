@@ -1,0 +1,205 @@
+// Models of random weights: blocks of the deviation that was asked for, files that load, plan and generate, the same
+// bytes however they are made, and one line where they cannot be.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu/dequantize.h"
+#include "runtime/formats/model_files.h"
+#include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
+#include "tools/random_model_blocks.h"
+#include "tools/random_model_file.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::HasSubstr;
+
+// The shape of the smallest, cut to one layer of 2048 words.
+RandomModelOptions small_options(Quantisation quantisation) {
+    RandomModelOptions options;
+    options.config = *find_shape("llama-68m");
+    options.config.n_layers = 1;
+    options.config.vocab = 2048;
+    options.quantisation = quantisation;
+    return options;
+}
+
+ProgramResult run_random_model(const std::string& arguments) {
+    ProgramRun run;
+    run.shell = std::string("exec " RANDOM_MODEL_PROGRAM " ") + arguments;
+    return run_program(run);
+}
+
+TEST(RandomBlocks, HaveTheDeviationThatWasAskedForAndNoMean) {
+    constexpr std::int64_t kElements = std::int64_t{1} << 16;
+    constexpr double kDeviation = 1.0 / 64.0;
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const auto type = static_cast<DType>(i);
+        SCOPED_TRACE(dtype_name(type));
+        std::vector<std::byte> data(row_bytes(type, kElements));
+        RandomBlocks(type, kDeviation).fill(data.data(), kElements / dtype_info(type).block_elements, 7);
+        std::vector<float> values(kElements);
+        cpu::dequantize_row(type, data.data(), values.data(), kElements);
+        double sum = 0.0;
+        double squares = 0.0;
+        for (const float value : values) {
+            ASSERT_TRUE(std::isfinite(value));
+            sum += value;
+            squares += double{value} * value;
+        }
+        // d varies by a quarter, which adds 1 %; a mean of random blocks is within a few of 1/sqrt(number of blocks).
+        EXPECT_NEAR(std::sqrt(squares / kElements), kDeviation, 0.04 * kDeviation);
+        EXPECT_NEAR(sum / kElements, 0.0, 0.03 * kDeviation);
+    }
+}
+
+TEST(RandomBlocks, DependOnTheSeedAlone) {
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const auto type = static_cast<DType>(i);
+        const RandomBlocks blocks(type, 0.02);
+        std::vector<std::byte> a(row_bytes(type, 1024));
+        std::vector<std::byte> b(a.size(), std::byte{0xff});
+        std::vector<std::byte> c(a.size());
+        const std::int64_t n = 1024 / dtype_info(type).block_elements;
+        blocks.fill(a.data(), n, 1);
+        blocks.fill(b.data(), n, 1);
+        blocks.fill(c.data(), n, 2);
+        EXPECT_EQ(a, b) << dtype_name(type);
+        EXPECT_NE(a, c) << dtype_name(type);
+    }
+}
+
+TEST(RandomModelFile, HoldsTheTypesThatThePlanSays) {
+    const TemporaryFolder folder;
+    for (const char* name : {"BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M"}) {
+        SCOPED_TRACE(name);
+        const RandomModelOptions options = small_options(*find_quantisation(name));
+        const std::filesystem::path path = folder.path() / "model.gguf";
+        write_random_model(path, options);
+        EXPECT_EQ(std::filesystem::file_size(path), random_model_bytes(options));
+        const auto files = ModelFiles::open(path);
+        EXPECT_EQ(files->config().vocab, 2048);
+        const ModelWeights found = files->weights();
+        const ModelWeights planned = shape_weights(options.config, options.quantisation);
+        ASSERT_EQ(found.layers.size(), 1U);
+        EXPECT_EQ(found.lm_head.dtype, planned.lm_head.dtype);
+        EXPECT_EQ(found.token_embedding.dtype, planned.token_embedding.dtype);
+        EXPECT_EQ(found.layers[0].v.dtype, planned.layers[0].v.dtype);
+        EXPECT_EQ(found.layers[0].down.dtype, planned.layers[0].down.dtype);
+        EXPECT_TRUE(files->generation_defaults().end_tokens.empty());
+    }
+}
+
+TEST(RandomModelFile, TakesEveryArchitectureOfTheShapes) {
+    const TemporaryFolder folder;
+    for (const char* name : {"qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b", "llama3.2-1b"}) {
+        SCOPED_TRACE(name);
+        RandomModelOptions options{.config = *find_shape(name), .quantisation = Quantisation::Q4_0};
+        options.config.n_layers = 1;
+        options.config.vocab = 512;
+        const std::filesystem::path path = folder.path() / "model.gguf";
+        write_random_model(path, options);
+        const ModelConfig read = ModelFiles::open(path)->config();
+        EXPECT_EQ(read.head_dim, options.config.head_dim);
+        EXPECT_EQ(read.n_kv_heads, options.config.n_kv_heads);
+        EXPECT_EQ(read.tied_embeddings, options.config.tied_embeddings);
+    }
+}
+
+TEST(RandomModelFile, HasTheSameBytesForAnyNumberOfThreads) {
+    const TemporaryFolder folder;
+    RandomModelOptions options = small_options(Quantisation::Q4_K_M);
+    std::string first;
+    for (const int n_threads : {1, 3}) {
+        options.n_threads = n_threads;
+        write_random_model(folder.path() / "model.gguf", options);
+        const std::string bytes = file_text((folder.path() / "model.gguf").string());
+        if (first.empty()) first = bytes;
+        EXPECT_TRUE(bytes == first);
+    }
+    options.seed = 2;
+    write_random_model(folder.path() / "model.gguf", options);
+    EXPECT_FALSE(file_text((folder.path() / "model.gguf").string()) == first);
+}
+
+TEST(RandomModelProgram, WritesAModelThatIsInspectedAndGenerates) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    const ProgramResult made =
+        run_random_model("--shape llama-68m --type Q4_K_M --layers 2 --seed 3 --threads 2 --output " + path);
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_THAT(made.err, HasSubstr("llama-68m Q4_K_M, 2 layers"));
+    const ProgramResult inspected = run_program({"inspect", path});
+    ASSERT_EQ(inspected.code, 0) << inspected.err;
+    EXPECT_THAT(inspected.out, HasSubstr("llama-68m Q4_K_M of random weights, seed 3"));
+    const std::string ids = (folder.path() / "ids.txt").string();
+    const ProgramResult generated =
+        run_program({"generate", "-m", path, "--devices", "cpu", "--prompt", "once upon", "--max-tokens", "40",
+                     "--temperature", "0", "--draft", "none", "--token-ids", ids});
+    ASSERT_EQ(generated.code, 0) << generated.err;
+    std::istringstream lines(file_text(ids));
+    std::multiset<int> tokens;
+    for (int id = 0; lines >> id;) tokens.insert(id);
+    EXPECT_EQ(tokens.size(), 40U);
+    EXPECT_GT(std::set<int>(tokens.begin(), tokens.end()).size(), 5U);  // not the same word for ever
+}
+
+TEST(RandomModelProgram, AnswersMistakesWithALine) {
+    struct Case {
+        const char* arguments;
+        int code;
+        const char* words;
+    };
+    for (const Case& c :
+         {Case{"--shape nothing --type Q4_0 --output x", 2, "--shape 'nothing': unknown; known: llama-68m"},
+          Case{"--shape 1b --type Q9 --output x", 2, "--type 'Q9': unknown; known: F32, BF16"},
+          Case{"--shape 1b --type Q4_0", 2, "--output is missing"}, Case{"--shape 1b --type", 2, "--type has no value"},
+          Case{"--wrong 1", 2, "unknown option --wrong"},
+          Case{"--shape 1b --type Q4_0 --seed minus --output x", 2, "--seed minus: not a number"},
+          Case{"--shape 1b --type Q4_0 --output /nowhere/x", 1, "cannot be written"}}) {
+        SCOPED_TRACE(c.arguments);
+        const ProgramResult result = run_random_model(c.arguments);
+        EXPECT_EQ(result.code, c.code);
+        EXPECT_THAT(result.err, HasSubstr(c.words));
+        EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
+        EXPECT_EQ(result.out, "");
+    }
+}
+
+TEST(RandomModelProgram, LeavesNothingBehindOnAFullDisk) {
+    const ProgramResult in_place = run_random_model("--shape llama-68m --type Q4_0 --layers 1 --output /dev/full");
+    EXPECT_EQ(in_place.code, 1);
+    EXPECT_THAT(in_place.err, HasSubstr("No space left on device"));
+    // A limit on the length of files stands in for a disk that fills up on the way.
+    const TemporaryFolder folder;
+    ProgramRun run;
+    run.shell = "ulimit -f 1000; exec " RANDOM_MODEL_PROGRAM " --shape llama-68m --type Q4_0 --output " +
+                (folder.path() / "cut.gguf").string();
+    const ProgramResult cut = run_program(run);
+    EXPECT_EQ(cut.code, 1);
+    EXPECT_THAT(cut.err, HasSubstr("cut.gguf: cannot be written: File too large"));
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(RandomModelProgram, RefusesWhatTheDiskHasNoRoomFor) {
+    RandomModelOptions options{.config = *find_shape("llama3.1-405b"), .quantisation = Quantisation::F32};
+    options.config.n_layers = 1024 * 16;  // more than any disk has
+    try {
+        write_random_model(std::filesystem::temp_directory_path() / "huge.gguf", options);
+        FAIL() << "written";
+    } catch (const IoError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("its disk has"));
+    }
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,52 @@
+// Times what a stream of a card is given, by events around it. The host gets a head start: a copy keeps the card busy
+// while calls are enqueued, so that a figure is the card's own time and not the host's; the host's is kept beside it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_stream.h"
+
+namespace slipstream::tools {
+
+struct CardTiming {
+    double seconds = 0.0;          // of one call, the median of the runs
+    double spread = 0.0;           // (slowest - fastest) / median
+    double enqueue_seconds = 0.0;  // of the host, for one call
+};
+
+class CardClock {
+public:
+    /// Takes twice `head_start_bytes` of the device (tag Workspace); 0: no head start.
+    CardClock(CudaDevice& device, Stream& stream, std::size_t head_start_bytes);
+    ~CardClock();
+    CardClock(const CardClock&) = delete;
+    CardClock& operator=(const CardClock&) = delete;
+
+    /// Times `work`, which enqueues `n_calls` calls: one run to warm up, then three to seven, fewer where they take
+    /// long.
+    [[nodiscard]] CardTiming time(std::int64_t n_calls, const std::function<void()>& work);
+    /// The same without a head start: what both take together.
+    [[nodiscard]] CardTiming time_together(std::int64_t n_calls, const std::function<void()>& work);
+
+private:
+    enum class HeadStart : std::uint8_t { Given, None };
+    [[nodiscard]] CardTiming measure(std::int64_t n_calls, HeadStart head_start, const std::function<void()>& work);
+    struct Run {
+        double seconds = 0.0;
+        double enqueue_seconds = 0.0;
+    };
+    void copy_ahead();
+    [[nodiscard]] Run run(int n_head_copies, const std::function<void()>& work);
+
+    CudaDevice& device_;
+    cuda::CudaStream& stream_;
+    std::size_t head_start_bytes_;
+    Buffer head_start_;
+    int n_head_copies_ = 0;
+    void* begin_ = nullptr;
+    void* end_ = nullptr;
+};
+
+}  // namespace slipstream::tools

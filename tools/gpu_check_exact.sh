@@ -1,0 +1,134 @@
+# shellcheck shell=bash disable=SC2154,SC2034  # variables of tools/gpu_check; STEP_LINE is read there
+# Exactness runs of tools/gpu_check (sourced, not run): the tokens of a model are the same wherever its weights and KV
+# lie and whoever guesses. Caps of device memory are found, not fixed: from what the model takes when all of it is
+# resident down to where it can no longer be served; a run counts as streamed only if its statistics say so.
+
+# stat FILE NAME: the first number of that name in a statistics file.
+stat_number() { tr -d '\n' <"$1" | grep -o "\"$2\": *[0-9.e+-]*" | head -n 1 | sed 's/.*: *//' | grep . || echo 0; }
+
+# exact_run PLACEMENT CAP SAMPLING DRAFT [OPTION...]: one text; compared with the first of the same sampling. CAP '-': no
+# limit. Returns 0 equal (or the first), 2 too little memory for that cap, 124 out of time, 1 anything else.
+exact_run() {
+    local placement=$1 cap=$2 sampling=$3 draft=$4 status=0 ids stats options=() equal=true
+    shift 4
+    ids=$EXACT_DIR/$placement-$sampling-$draft.ids stats=$EXACT_DIR/run.json
+    if [ "$cap" != - ]; then options+=(--device-memory "$cap"); fi
+    if [ "$sampling" = greedy ]; then options+=(--temperature 0); else options+=(--temperature 0.8 --top-k 40 --top-p 0.95 --seed 11); fi
+    if [ "$draft" != none ]; then options+=(--tables off); fi
+    rm -f "$stats" "$ids"
+    RUN_WEIGHTS=0 RUN_KV=0
+    echo "== $placement (${cap}), $sampling, draft $draft $*"
+    limited "$BIN/slipstream" generate --devices cuda:0 --no-config --no-template "${EXACT_OPTIONS[@]}" \
+        "${options[@]}" --draft "$draft" --token-ids "$ids" --stats "$stats" -q "$@" >/dev/null 2>"$EXACT_DIR/err" || status=$?
+    cat "$EXACT_DIR/err"
+    if [ "$status" -eq 124 ]; then return 124; fi
+    if [ "$status" -ne 0 ]; then
+        LEAST=$(sed -n 's/.*give --device-memory \([0-9][0-9]*\) or more.*/\1/p' "$EXACT_DIR/err")
+        if [ "$cap" != - ] && grep -q -- '--device-memory' "$EXACT_DIR/err"; then return 2; fi
+        EXACT_BAD+=("$placement, $sampling, draft $draft: code $status")
+        return 1
+    fi
+    RUN_WEIGHTS=$(stat_number "$stats" streamed_weights_bytes) RUN_KV=$(stat_number "$stats" streamed_kv_bytes)
+    if [ "$RUN_WEIGHTS" != 0 ]; then SEEN_WEIGHTS=1; fi
+    if [ "$RUN_KV" != 0 ]; then SEEN_KV=1; fi
+    if [ ! -e "$EXACT_DIR/$sampling.ids" ]; then cp "$ids" "$EXACT_DIR/$sampling.ids"; fi
+    cmp -s "$ids" "$EXACT_DIR/$sampling.ids" && [ -s "$ids" ] || equal=false
+    printf '{"model": "%s", "placement": "%s", "cap": "%s", "sampling": "%s", "draft": "%s", "equal": %s, "tokens": %d, "streamed_weights_bytes": %s, "streamed_kv_bytes": %s, "tokens_per_second": %s}\n' \
+        "$EXACT_NAME" "$placement" "$cap" "$sampling" "$draft" "$equal" "$(wc -l <"$ids")" "$RUN_WEIGHTS" "$RUN_KV" \
+        "$(stat_number "$stats" tokens_per_second)" >>"$STEP_DIR/figures.jsonl"
+    printf '%-16s %-14s %-8s draft %-5s %-6s %6d tokens, %s of weights and %s of KV stream a pass\n' "$placement" "$cap" \
+        "$sampling" "$draft" "$([ "$equal" = true ] && echo equal || echo OTHER)" "$(wc -l <"$ids")" \
+        "$RUN_WEIGHTS" "$RUN_KV" >>"$STEP_DIR/table"
+    EXACT_RUNS=$((EXACT_RUNS + 1))
+    if [ "$equal" = true ]; then return 0; fi
+    EXACT_BAD+=("$placement, $sampling, draft $draft: other tokens, from number $(
+        cmp "$ids" "$EXACT_DIR/$sampling.ids" 2>&1 | sed -n 's/.* line \([0-9]*\)$/\1/p')")
+    return 1
+}
+
+# capped_run PLACEMENT CAP SAMPLING DRAFT: the same; a cap that is too small for it (guesses take room, too) becomes the
+# least that the refusal names, and a little, since the ring follows the link as it is measured each time. CAP_USED is
+# what was enough.
+capped_run() {
+    local code try
+    CAP_USED=$2
+    for try in 1 2 3 4; do
+        code=0
+        exact_run "$1" "$CAP_USED" "$3" "$4" || code=$?
+        if [ "$code" -ne 2 ] || [ -z "$LEAST" ]; then break; fi
+        CAP_USED=$((LEAST + LEAST * try / 50))
+    done
+    return "$code"
+}
+
+# Ever less memory, from what holds all down to the least that is served: CAPS. The runs are greedy and plain.
+find_caps() {
+    local all weights kv part cap code=0
+    all=$(stat_number "$EXACT_DIR/resident.json" device_bytes)
+    weights=$(stat_number "$EXACT_DIR/resident.json" weights_bytes)
+    kv=$(stat_number "$EXACT_DIR/resident.json" kv_bytes)
+    CAPS=()
+    for part in 20 45 65 80 90 97; do
+        cap=$((all - (weights + kv) * part / 100))
+        code=0
+        capped_run cap $((cap > 0 ? cap : 1)) greedy none || code=$?
+        if [ "$code" -eq 124 ]; then return 124; fi
+        if [ "$code" -eq 2 ]; then return 0; fi
+        CAPS+=("$CAP_USED")
+        if [ "$CAP_USED" != "$cap" ]; then return 0; fi
+    done
+}
+
+# exact_model NAME OPTION...: all placements of one model.
+exact_model() {
+    local sampling draft status=0
+    EXACT_NAME=$1 EXACT_RUNS=0 EXACT_BAD=() SEEN_WEIGHTS=0 SEEN_KV=0 EXACT_DIR=$STEP_DIR/runs
+    shift
+    EXACT_OPTIONS=("$@")
+    mkdir -p "$EXACT_DIR"
+    # A cap that holds all of it, so that memory is planned and the plan told.
+    RESIDENT=12G
+    if [ "$CARD_MIB" -lt 14000 ]; then RESIDENT=-; fi
+    exact_run resident "$RESIDENT" greedy none || { status=$?; STEP_LINE="the resident run: ${EXACT_BAD[*]:-out of time}"; return "$status"; }
+    cp "$EXACT_DIR/run.json" "$EXACT_DIR/resident.json"
+    find_caps || status=$?
+    for sampling in greedy seeded; do
+        for draft in none auto; do
+            if [ "$sampling-$draft" = greedy-none ]; then continue; fi  # done
+            exact_run resident "$RESIDENT" "$sampling" "$draft" || keep_late
+            if [ ${#CAPS[@]} -eq 0 ]; then continue; fi
+            capped_run some-streams "${CAPS[0]}" "$sampling" "$draft" || keep_late
+            capped_run most-streams "${CAPS[-1]}" "$sampling" "$draft" || keep_late
+        done
+    done
+    exact_run self-check "$RESIDENT" greedy auto --self-check || keep_late
+    if [ "$status" -ne 124 ] && ! one_line "$EXACT_DIR/run.json" | grep -q '"exact": *true'; then
+        EXACT_BAD+=("self-check: the statistics do not say \"exact\": true")
+    fi
+    if [ "$SEEN_WEIGHTS" -eq 0 ]; then EXACT_BAD+=("weights streamed in no run"); fi
+    if [ "$SEEN_KV" -eq 0 ]; then EXACT_BAD+=("KV streamed in no run"); fi
+    STEP_LINE="$EXACT_RUNS runs, ${#EXACT_BAD[@]} not as they must be"
+    if [ "$status" -eq 124 ]; then STEP_LINE+=", then the time was over" && return 124; fi
+    if [ ${#EXACT_BAD[@]} -eq 0 ]; then return 0; fi
+    printf 'NOT AS IT MUST BE: %s\n' "${EXACT_BAD[@]}"
+    STEP_LINE+=": ${EXACT_BAD[0]}"
+    return 1
+}
+# Of the run before: out of time, or too little memory all the same. In the scope of exact_model.
+keep_late() {
+    local code=$?
+    if [ "$code" -eq 124 ]; then status=124; fi
+    if [ "$code" -eq 2 ]; then EXACT_BAD+=("$sampling, draft $draft: too little memory, and no least that is enough"); fi
+}
+
+step_exact_demo() {
+    exact_model demo -m "$ROOT/tools/demo_model/target" --prompt-file "$ROOT/tools/demo_model/prompts/three_sons.txt" \
+        --ctx 2048 --max-tokens 400
+}
+
+# Of random weights, with a prompt of more than a chunk: a token a byte.
+step_exact_1b() {
+    need_model 1b llama3.2-1b Q4_K_M 16 || return
+    head -c 900 "$ROOT/LICENSE" >"$STEP_DIR/prompt.txt"
+    exact_model 1b -m "$MODEL" --prompt-file "$STEP_DIR/prompt.txt" --ctx 8192 --max-tokens 64
+}
