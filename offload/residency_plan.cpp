@@ -78,7 +78,9 @@ Needs needs_of(const PlanRequest& request, const Spending& spending) {
         }
     }
     // With room for one block only, link and device would take turns.
-    needs.least_ring_bytes = std::max(request.least_ring_bytes, 2 * smallest);
+    const bool both = spending.kv_streams && spending.weights_stream;
+    needs.least_ring_bytes =
+        std::max(sum(request.least_ring_bytes, both ? request.least_kv_ring_bytes : 0), 2 * smallest);
     return needs;
 }
 
@@ -259,10 +261,10 @@ std::size_t ring_needed(const PlanRequest& request, const Needs& needs) {
     const std::size_t least = least_budget_bytes(request);
     throw OutOfBudget(fmt::format(
         "a device budget of {} is too small: {} are taken whatever streams, {} by streaming and {} by its ring; it "
-        "takes {} at least: give --device-memory {} or more, or a shorter --ctx, fewer nodes a pass, a smaller model",
+        "takes {} at least: give --device-memory {} or more, {}or a shorter --ctx, fewer nodes a pass, a smaller model",
         megabytes(request.budget_bytes), megabytes(request.fixed_bytes),
         megabytes(needs.base_bytes - request.fixed_bytes), megabytes(ring_needed(request, needs)), megabytes(least),
-        least));
+        least, request.ring_bytes > needs.least_ring_bytes ? "a smaller --ring, " : ""));
 }
 
 void check_request(const PlanRequest& request) {

@@ -37,6 +37,7 @@ struct PlanRequest {
     std::size_t kv_streaming_bytes = 0;  // of it taken as soon as KV streams: tails
     std::size_t ring_bytes = 0;          // 0: planned
     std::size_t least_ring_bytes = 0;    // what must fit into the ring at once (two items; a layer, for prompts)
+    std::size_t least_kv_ring_bytes = 0;  // and besides, where KV streams beside weights
     double link_bytes_per_second = 0.0;
     double memory_bytes_per_second = 0.0;     // of the host: copies and computing share it; 0: no limit
     double host_bytes_per_copied_byte = 1.0;  // a CPU device's ring lies in host memory, too: read there, written here

@@ -65,13 +65,17 @@ void GenerationLoop::begin(std::vector<TokenId> prompt) {
 }
 
 void GenerationLoop::check_prompt(std::int64_t n_tokens) const {
+    check_prompt(n_tokens, cache_->context_tokens());
+}
+
+void GenerationLoop::check_prompt(std::int64_t n_tokens, std::int64_t context_tokens) {
     if (n_tokens == 0)
         throw RequestError("an empty prompt, and the model has no beginning-of-text token; give it some text");
-    if (n_tokens >= cache_->context_tokens())
+    if (n_tokens >= context_tokens)
         throw RequestError(
             fmt::format("the prompt is {} tokens long and needs a context of {} at least; it is {}: shorten "
                         "the prompt or raise --ctx",
-                        n_tokens, n_tokens + 1, cache_->context_tokens()));
+                        n_tokens, n_tokens + 1, context_tokens));
 }
 
 void GenerationLoop::resume(std::vector<TokenId> text, std::int64_t n_prompt) {

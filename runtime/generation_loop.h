@@ -60,6 +60,8 @@ public:
     void begin(std::vector<TokenId> prompt);
     /// Throws RequestError where a prompt of so many tokens is empty or leaves no room in the context.
     void check_prompt(std::int64_t n_tokens) const;
+    /// The same of a context that nothing serves yet.
+    static void check_prompt(std::int64_t n_tokens, std::int64_t context_tokens);
     /// Goes on with a text: its first `n_prompt` tokens are a prompt, and are fed as begin() has them fed; those behind
     /// were generated from it before, and are computed as generated tokens are, in passes that hold no prompt (E1 for
     /// backends whose prefill has kernels of its own). Otherwise as begin().

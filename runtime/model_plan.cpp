@@ -5,6 +5,8 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "runtime/generation_loop.h"
+#include "runtime/prompt_kv_pieces.h"
 
 namespace slipstream {
 
@@ -39,11 +41,17 @@ void ModelPlan::place(std::size_t max_item_bytes) {
                                         .context_tokens = request_.context_tokens}),
                            request_.n_devices);
     least_ring_bytes_ = least_ring_bytes(blocks_);
+    least_kv_ring_bytes_ = 0;
+    for (const PassBlock& block : blocks_)
+        if (block.tag == PlanTag::Kv)
+            least_kv_ring_bytes_ =
+                std::max(least_kv_ring_bytes_, PromptKvPieces::least_bytes(block.unit_bytes, kPrefillPieceTokens));
     try {
         residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
     } catch (const OutOfBudget&) {
         // A ring for two blocks does for passes; prompts then read the weights once a piece.
         least_ring_bytes_ = 0;
+        least_kv_ring_bytes_ = 0;
         residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
     }
 }
@@ -62,6 +70,7 @@ PlanRequest ModelPlan::plan_request(std::int64_t n_tokens, std::int64_t text_tok
             .kv_streaming_bytes = request_.kv_tail_bytes,
             .ring_bytes = request_.ring_bytes,
             .least_ring_bytes = least_ring_bytes_,
+            .least_kv_ring_bytes = least_kv_ring_bytes_,
             .link_bytes_per_second = request_.link_bytes_per_second,
             .memory_bytes_per_second = request_.memory_bytes_per_second / request_.n_devices,
             .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte,

@@ -56,6 +56,10 @@ public:
     /// Tokens of the pass that was planned for: those of the request, or the largest power of two, up to 256, whose
     /// pass takes at most kRidingAlong times a pass of one.
     [[nodiscard]] std::int64_t pass_tokens() const { return pass_tokens_; }
+    /// Whether a prompt reads what streams of the weights once; otherwise once a piece of 512 tokens.
+    [[nodiscard]] bool prompts_read_weights_once() const {
+        return least_ring_bytes_ > 0 || residency_.streamed_weights_bytes == 0;
+    }
     /// A pass of `n_tokens` behind `text_tokens` committed ones (at most the context), with this residency.
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens, std::int64_t text_tokens) const;
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, request_.context_tokens); }
@@ -74,7 +78,8 @@ private:
     std::vector<WeightItem> items_;
     std::vector<PassBlock> blocks_;
     std::int64_t pass_tokens_ = 1;
-    std::size_t least_ring_bytes_ = 0;
+    std::size_t least_ring_bytes_ = 0;     // 0: two blocks do
+    std::size_t least_kv_ring_bytes_ = 0;  // besides, where KV streams, too
     ResidencyPlan residency_;
 };
 

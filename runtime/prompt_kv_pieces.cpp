@@ -6,10 +6,9 @@
 
 namespace slipstream {
 
-std::size_t PromptKvPieces::least_bytes(const KvCache& cache, std::int64_t piece_tokens) {
-    const std::size_t chunk = cache.shape().chunk_bytes();
-    return 2 * static_cast<std::size_t>(ceil_div(piece_tokens, kChunkTokens)) * chunk +
-           2 * TransferRing::slot_bytes(chunk);
+std::size_t PromptKvPieces::least_bytes(std::size_t chunk_bytes, std::int64_t piece_tokens) {
+    return 2 * static_cast<std::size_t>(ceil_div(piece_tokens, kChunkTokens)) * chunk_bytes +
+           2 * TransferRing::slot_bytes(chunk_bytes);
 }
 
 PromptKvPieces::PromptKvPieces(PassStream& pass, ExecRef exec, std::span<std::byte> area, std::int64_t piece_tokens,
@@ -21,7 +20,7 @@ PromptKvPieces::PromptKvPieces(PassStream& pass, ExecRef exec, std::span<std::by
       first_new_chunk_(begin / kChunkTokens),
       end_chunk_(end / kChunkTokens),
       slots_(area.data()) {
-    CHECK(piece_tokens % kChunkTokens == 0 && area.size() >= least_bytes(*cache_, piece_tokens),
+    CHECK(piece_tokens % kChunkTokens == 0 && area.size() >= least_bytes(cache_->shape().chunk_bytes(), piece_tokens),
           "pieces of {} tokens in {} bytes", piece_tokens, area.size());
     const std::size_t chunk = cache_->shape().chunk_bytes();
     const std::span<std::byte> ring = area.subspan(2 * static_cast<std::size_t>(piece_chunks_) * chunk);

@@ -20,7 +20,7 @@ namespace slipstream {
 class PromptKvPieces final : public KvStream {
 public:
     /// Device memory that pieces of `piece_tokens` (a multiple of 256) need at least.
-    [[nodiscard]] static std::size_t least_bytes(const KvCache& cache, std::int64_t piece_tokens);
+    [[nodiscard]] static std::size_t least_bytes(std::size_t chunk_bytes, std::int64_t piece_tokens);
 
     /// Works in `area`, memory of the device, 64-byte aligned. The cache was promised positions from `begin` up to
     /// `end`. Copies go over pass.copy_in(), and are counted in its figures.

@@ -10,23 +10,28 @@ namespace {
 
 constexpr std::size_t kAlign = 64;
 
-// What the ring holds of weights while a layer is computed: its items that stream, and room to wrap around.
+// What the ring holds of weights while a layer is computed: its items that stream, and room to wrap around. Items of
+// the LM head go one by one.
 std::size_t weights_bytes_at_once(const Model& model) {
     std::size_t most = 0;
     std::size_t sum = 0;
-    std::size_t largest = 0;
+    std::size_t largest = 0;  // of layers
+    std::size_t largest_of_head = 0;
     std::int64_t layer = -1;
     for (std::size_t i = 0; i < model.items().size(); ++i) {
         if (!model.streams(static_cast<std::int32_t>(i))) continue;
         const std::size_t slot = TransferRing::slot_bytes(model.items()[i].bytes);
-        const bool is_head = model.items()[i].layer == model.config().n_layers;  // its items go one by one
-        if (model.items()[i].layer != layer || is_head) sum = 0;
+        if (model.items()[i].layer == model.config().n_layers) {
+            largest_of_head = std::max(largest_of_head, slot);
+            continue;
+        }
+        if (model.items()[i].layer != layer) sum = 0;
         layer = model.items()[i].layer;
         sum += slot;
         most = std::max(most, sum);
         largest = std::max(largest, slot);
     }
-    return TransferRing::region_bytes_for_run(most, largest);
+    return std::max(TransferRing::region_bytes_for_run(most, largest), largest_of_head);
 }
 
 // KV of one layer up to chunk `end_chunk`, where it streams: the most of all layers.
@@ -42,7 +47,8 @@ std::size_t kv_bytes_at_once(const KvCache& cache, std::int64_t end_chunk) {
 
 bool PromptStream::fits(const PassStream& pass, std::int64_t end, std::int64_t piece_tokens) {
     std::size_t kv = kv_bytes_at_once(pass.cache(), end / kChunkTokens);
-    if (piece_tokens % kChunkTokens == 0) kv = std::min(kv, PromptKvPieces::least_bytes(pass.cache(), piece_tokens));
+    if (piece_tokens % kChunkTokens == 0)
+        kv = std::min(kv, PromptKvPieces::least_bytes(pass.cache().shape().chunk_bytes(), piece_tokens));
     return round_up(weights_bytes_at_once(pass.model()), kAlign) + kv <= pass.ring_bytes();
 }
 
@@ -84,6 +90,11 @@ PromptStream::PromptStream(PassStream& pass, ExecRef exec, std::int64_t begin, s
 }
 
 PromptStream::~PromptStream() {
+    try {
+        // What was enqueued may still write into the ring, which the next one to use it knows nothing of.
+        if (!complete_) exec_.stream.synchronize();
+    } catch (...) {
+    }
     try {
         if (feed_ && !complete_) feed_->rewind(exec_.stream);
         if (pieces_ && !complete_) pieces_->drop();

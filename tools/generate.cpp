@@ -158,6 +158,11 @@ int run_generate(CommandContext& context) {
     const std::string prompt_text =
         resumes && !session->is_prompt_text_given() ? session->begin().prompt_text : read_prompt(context.settings);
     if (resumes) session->check_prompt(prompt_text);
+    if (session && !resumes && prompt_text.empty() && context.settings.find("prompt") == nullptr)
+        throw RequestError(
+            fmt::format("there is no session {} to go on with, and no prompt to begin one: give one "
+                        "(--prompt \"\" is the empty prompt), or name the session that is meant",
+                        context.settings.text("session").value_or("")));
     ServedModel served = open_model(resumes ? session->model_path(context) : choose_model(context));
     if (resumes) session->check_model(served, console);
     const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
@@ -176,12 +181,13 @@ int run_generate(CommandContext& context) {
         replayed = session->replay(*tokenizer, request.text);
         if (replayed.ended) return tell_finished_session(*session, replayed, served, records, output, console);
     }
+    const std::int64_t n_prompt = std::ssize(prompt.tokens);
+    request.generator.prompt_tokens = n_prompt;
     TextGenerator generator(
         request.generator, served, sampling,
         resumes ? session->begin().end_tokens : all_end_tokens(served.files->generation_defaults(), *tokenizer),
         context);
     GenerationLoop& loop = generator.loop();
-    const std::int64_t n_prompt = std::ssize(prompt.tokens);
     loop.check_prompt(n_prompt);
     if (session)
         session->attach({.sampling = &sampling,

@@ -92,8 +92,7 @@ OffloadOptions offload_options(const Settings& settings, DeviceKind device) {
     options.ring = size_setting(settings, "ring");
     options.link_bytes_per_second = link_setting(settings);
     options.expect_tokens = settings.integer("expect-tokens", {1, 1 << 20});
-    if (const Setting* link = settings.find("link-gib-s");
-        device == DeviceKind::Cuda && link != nullptr && link->origin == Origin::CommandLine)
+    if (const Setting* link = settings.find("link-gib-s"); device == DeviceKind::Cuda && link != nullptr)
         throw UsageError(
             fmt::format("{}: the link of a card is not throttled in this version; leave it out, or use "
                         "--devices cpu",

@@ -7,6 +7,7 @@
 #include "tools/plan_question.h"
 #include "tools/plan_report.h"
 #include "tools/settings.h"
+#include "tools/signals.h"
 
 namespace slipstream::tools {
 
@@ -14,8 +15,11 @@ namespace {
 
 int run_plan(CommandContext& context) {
     const PlanQuestion question = plan_question(context);
+    throw_if_interrupted();
     const PlanAnswer answer = answer_plan(question);
+    throw_if_interrupted();
     const std::vector<Improvement> helps = improvements(question, answer);
+    throw_if_interrupted();
     TextOutput(std::nullopt)
         .write(context.settings.flag("json") ? plan_json_report(question, answer, helps)
                                              : plan_text_report(question, answer, helps));

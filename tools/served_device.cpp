@@ -17,6 +17,7 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::string_view kCardPrefix = "cuda:";
+constexpr std::uint64_t kLeastFreeBytes = kCardMarginBytes + (std::uint64_t{512} << 20);
 
 // Nothing where it is no card's name; cards are numbered below 1000.
 std::optional<int> card_number(std::string_view device) {
@@ -59,11 +60,24 @@ DeviceChoice named_card(const Setting& setting, std::string_view list, int card)
     return the_card(found, card);
 }
 
+// A card that is taken without being named must be of use: one that others have filled, or keep, is passed by.
 DeviceChoice automatic_device() {
     const CudaCards found = cuda_cards();
-    for (std::size_t card = 0; card < found.cards.size(); ++card)
-        if (found.serves(card)) return the_card(found, static_cast<int>(card));
-    return the_cpu(found.why_not);
+    std::string why = found.why_not;
+    for (std::size_t card = 0; card < found.cards.size(); ++card) {
+        if (!found.serves(card)) continue;
+        std::uint64_t free_bytes = 0;
+        std::uint64_t total_bytes = 0;
+        cuda::ErrorText error{};
+        const auto ordinal = static_cast<std::int32_t>(card);
+        if (found.module->memory_info(ordinal, &free_bytes, &total_bytes, &error) != cuda::Status::Ok)
+            why = fmt::format("{}{} is of no use: {}", kCardPrefix, card, error.text);
+        else if (free_bytes < kLeastFreeBytes)
+            why = fmt::format("{}{} has {} MiB free", kCardPrefix, card, free_bytes >> 20);
+        else
+            return the_card(found, ordinal);
+    }
+    return the_cpu(why);
 }
 
 }  // namespace

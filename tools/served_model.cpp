@@ -175,6 +175,10 @@ void load_model(ServedModel& served, const ComputeOptions& options, const RunNee
             "{}: {} on the device, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
             regime_name(plan.regime), size_text(plan.device_bytes), size_text(plan.streamed_weights_bytes),
             size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
+        if (!served.plan->prompts_read_weights_once())
+            context.console.note(
+                "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
+                "a larger --device-memory, or --ring, brings them once");
     }
 }
 

@@ -199,6 +199,9 @@ std::string summary_line(const TextGenerationResult& result, const SamplerOption
     if (result.resumed_tokens > 0 && std::ssize(result.tokens) == result.resumed_tokens)
         return fmt::format("{}, {} of the session; {}{}", counted(result.prompt_tokens, "prompt token"),
                            counted(result.resumed_tokens, "token"), seed, stop_text(result.stop_reason));
+    if (result.tokens.empty() && result.stop_reason == StopReason::Interrupt)
+        return fmt::format("interrupted within a prompt of {}, after {:.2f} s", counted(result.prompt_tokens, "token"),
+                           result.prefill_seconds);
     const std::string resumed =
         result.resumed_tokens > 0 ? fmt::format(" behind {} of the session", result.resumed_tokens) : "";
     return fmt::format("{} in {:.2f} s, {}{} in {:.2f} s ({:.1f} tokens/s{}); {}{}",

@@ -9,6 +9,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, ServedModel& serve
     : served_(&served), verify_(options.draft.verify) {
     const ModelConfig& config = served.files->config();
     make_device(served, options.compute, context);
+    if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, served.context_tokens);
     // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
     // is planned with.
     if (!served.budgeted) load_model(served, options.compute, {}, context);

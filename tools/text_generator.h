@@ -22,6 +22,7 @@ struct GeneratorOptions {
     ComputeOptions compute;
     DraftSettings draft;
     CheckPasses check = CheckPasses::No;
+    std::optional<std::int64_t> prompt_tokens{};  // where known: one that is too long is refused before all else
 };
 
 class TextGenerator {

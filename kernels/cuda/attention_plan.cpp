@@ -155,7 +155,7 @@ AttentionPlan plan_attention(const AttentionArgs& args, std::int32_t n_multiproc
         const std::size_t wave = kWaveBytesEach * static_cast<std::size_t>(n_multiprocessors);
         plan.wave_chunks = static_cast<std::int32_t>(
             std::clamp<std::int64_t>(static_cast<std::int64_t>(wave / state_bytes(n_queries, head_dim)),
-                                     std::min(1, plan.n_chunks()), plan.n_chunks()));
+                                     std::min(1, plan.n_chunks()), std::min(plan.n_chunks(), kMostWaveChunks)));
         plan.warps_per_tile = static_cast<std::int32_t>(
             std::clamp<std::int64_t>(ceil_div<std::int64_t>(n_rows, kWarpRows), 1, kMaxParallelWarps));
     } else {

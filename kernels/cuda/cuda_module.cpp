@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/table_bytes.h"
+
 namespace slipstream {
 
 namespace {
@@ -51,7 +53,7 @@ CudaCards find_cuda_cards(std::span<const fs::path> folders) {
     if (library == nullptr) return nothing(fmt::format("the CUDA module does not load: {}", loader_error()));
     const auto entry = reinterpret_cast<cuda::ModuleEntry>(::dlsym(library, cuda::kModuleEntry));
     const cuda::Module* module = entry == nullptr ? nullptr : entry();
-    if (module == nullptr || module->version != cuda::kModuleVersion || module->table_bytes != sizeof(cuda::Module))
+    if (module == nullptr || module->version != cuda::kModuleVersion || module->table_bytes != cuda::kTableBytes)
         return nothing(
             fmt::format("{} belongs to another build of slipstream; install both of one version", path->string()));
     return cards_of(*module);

@@ -8,55 +8,84 @@ CudaEvent::CudaEvent(const CudaDevice& device) : device_(&device) {}
 
 CudaEvent::~CudaEvent() {
     ErrorText ignored{};
-    for (void* handle : handles_)
-        if (handle != nullptr) device_->table().free_event(handle, &ignored);
+    for (void* handle : pending_) device_->table().free_event(handle, &ignored);
+    for (void* handle : idle_) device_->table().free_event(handle, &ignored);
 }
 
-void* CudaEvent::handle_of(std::uint64_t use) const {
-    void*& handle = handles_[use % kHandles];
-    if (handle == nullptr) {
-        ErrorText error{};
-        device_->check(device_->table().make_event(device_->ordinal(), EventKind::Order, &handle, &error), error,
-                       "an event");
+std::uint64_t CudaEvent::recorded() const {
+    const std::scoped_lock lock(mutex_);
+    return recorded_;
+}
+
+void CudaEvent::retire(std::uint64_t use) const {
+    for (; completed_ < use; ++completed_) {
+        idle_.push_back(pending_.front());
+        pending_.pop_front();
     }
+}
+
+void CudaEvent::retire_done() const {
+    while (!pending_.empty()) {
+        ErrorText error{};
+        const Status status = device_->table().query(pending_.front(), &error);
+        if (status == Status::NotReady) return;
+        device_->check(status, error, "asking for an event");
+        retire(completed_ + 1);
+    }
+}
+
+void* CudaEvent::take_handle() {
+    if (idle_.empty()) retire_done();
+    if (!idle_.empty()) {
+        void* handle = idle_.back();
+        idle_.pop_back();
+        return handle;
+    }
+    void* handle = nullptr;
+    ErrorText error{};
+    device_->check(device_->table().make_event(device_->ordinal(), EventKind::Order, &handle, &error), error,
+                   "an event");
     return handle;
 }
 
+void* CudaEvent::handle_of(std::uint64_t use) const {
+    return pending_[static_cast<std::size_t>(use - completed_ - 1)];
+}
+
 std::uint64_t CudaEvent::record(Place place) {
-    const std::uint64_t use = recorded() + 1;
+    const std::scoped_lock lock(mutex_);
+    pending_.push_back(take_handle());
     ErrorText error{};
-    device_->check(device_->table().record(place, handle_of(use), &error), error, "recording an event");
-    recorded_.store(use, std::memory_order_release);
-    return use;
+    const Status status = device_->table().record(place, pending_.back(), &error);
+    if (status != Status::Ok) {  // no use then
+        idle_.push_back(pending_.back());
+        pending_.pop_back();
+    }
+    device_->check(status, error, "recording an event");
+    return ++recorded_;
 }
 
 void CudaEvent::wait(Place place, std::uint64_t use) const {
-    CHECK(use >= 1 && use <= recorded(), "wait for use {} of an event recorded {} times", use, recorded());
+    const std::scoped_lock lock(mutex_);
+    CHECK(use >= 1 && use <= recorded_, "wait for use {} of an event recorded {} times", use, recorded_);
+    if (use <= completed_) return;
     ErrorText error{};
     device_->check(device_->table().wait(place, handle_of(use), &error), error, "waiting for an event");
 }
 
 void CudaEvent::await(std::uint64_t use) const {
-    CHECK(use <= recorded(), "wait for use {} of an event recorded {} times", use, recorded());
-    if (use <= completed_.load(std::memory_order_acquire)) return;
+    const std::scoped_lock lock(mutex_);
+    CHECK(use <= recorded_, "wait for use {} of an event recorded {} times", use, recorded_);
+    if (use <= completed_) return;
     ErrorText error{};
     device_->check(device_->table().await(handle_of(use), &error), error, "waiting for the card");
-    completed_.store(std::max(use, completed_.load()), std::memory_order_release);
+    retire(use);
 }
 
-// The handle of a use tells of it as long as no later use has taken it over.
 std::uint64_t CudaEvent::completed() const {
-    const std::uint64_t last = recorded();
-    const std::uint64_t done = completed_.load(std::memory_order_acquire);
-    for (std::uint64_t use = last; use > done && use + kHandles > last; --use) {
-        ErrorText error{};
-        const Status status = device_->table().query(handle_of(use), &error);
-        if (status == Status::NotReady) continue;
-        device_->check(status, error, "asking for an event");
-        completed_.store(use, std::memory_order_release);
-        return use;
-    }
-    return done;
+    const std::scoped_lock lock(mutex_);
+    retire_done();
+    return completed_;
 }
 
 LinkMeter::~LinkMeter() {
@@ -82,8 +111,15 @@ void* LinkMeter::take_event() {
 LinkMeter::Copy LinkMeter::begin(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
     collect();
-    void* first = take_event();
-    return {first, take_event(), bytes};
+    Copy copy{.bytes = bytes};
+    copy.begin = take_event();
+    try {
+        copy.end = take_event();
+    } catch (...) {
+        idle_events_.push_back(copy.begin);
+        throw;
+    }
+    return copy;
 }
 
 void LinkMeter::enqueued(const Copy& copy) {

@@ -1,12 +1,9 @@
 // Streams and events of a CUDA device, and what its link has carried.
 //
-// An event has a few handles of the driver, used in turn: use u has handle u mod kHandles, so that a wait for one of
-// the last uses waits for no later one. A wait for an older use waits for the one that took its handle over, which is
-// later work of streams that are ordered: too much, never too little.
+// Each use of an event that is not known to be done has a handle of the driver of its own, so that a wait for it waits
+// for nothing later. Handles of uses that are done serve again; there are as many as the host has ever run ahead.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -25,7 +22,7 @@ public:
     CudaEvent(const CudaEvent&) = delete;
     CudaEvent& operator=(const CudaEvent&) = delete;
 
-    [[nodiscard]] std::uint64_t recorded() const override { return recorded_.load(std::memory_order_acquire); }
+    [[nodiscard]] std::uint64_t recorded() const override;
     [[nodiscard]] std::uint64_t completed() const override;
 
     std::uint64_t record(Place place);
@@ -35,13 +32,18 @@ public:
     void await(std::uint64_t use) const;
 
 private:
-    static constexpr std::uint64_t kHandles = 4;
+    // All with mutex_ held.
+    [[nodiscard]] void* take_handle();
     [[nodiscard]] void* handle_of(std::uint64_t use) const;
+    void retire(std::uint64_t use) const;
+    void retire_done() const;
 
     const CudaDevice* device_;
-    mutable std::array<void*, kHandles> handles_{};  // made when first used
-    std::atomic<std::uint64_t> recorded_{0};
-    mutable std::atomic<std::uint64_t> completed_{0};
+    mutable std::mutex mutex_;
+    mutable std::deque<void*> pending_;  // handles of uses completed_ + 1 ... recorded_
+    mutable std::vector<void*> idle_;
+    std::uint64_t recorded_ = 0;
+    mutable std::uint64_t completed_ = 0;  // known to be done
 };
 
 /// Bytes and times of the copies of one direction, measured by events around each.

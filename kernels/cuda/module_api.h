@@ -71,7 +71,7 @@ struct Place {
 
 struct Module {
     std::uint32_t version;      // kModuleVersion
-    std::uint32_t table_bytes;  // sizeof(Module)
+    std::uint32_t table_bytes;  // kTableBytes: sizes of this and of what its functions take
 
     Status (*count_devices)(std::int32_t* n, ErrorText* error);
     Status (*device_properties)(std::int32_t device, DeviceProperties* properties, ErrorText* error);

@@ -353,6 +353,25 @@ TEST(Staging, TheSameBytesAreCopiedOnce) {
     stream->synchronize();
 }
 
+// However often the ring has gone round: what is met again was copied long ago, and nothing later is waited for.
+TEST(Staging, NewArraysDoNotStopTheHost) {
+    const Machine machine({.timing = Timing::Latest});
+    CudaDevice device(machine.table(), {.memory_bytes = 64 * kMiB});
+    const auto stream = device.make_stream(StreamKind::Compute);
+    std::vector<std::byte> array(4096);
+    std::int32_t number = 0;
+    for (int pass = 0; pass < 40; ++pass) {
+        for (int i = 0; i < 32; ++i) {
+            const std::int64_t waiting = machine.n_waiting();
+            std::memcpy(array.data(), &++number, sizeof(number));
+            cuda::Op op({device, *stream});
+            static_cast<void>(op.stage(array.data(), std::ssize(array)));
+            ASSERT_GT(machine.n_waiting(), waiting) << "pass " << pass << ", array " << i;
+        }
+        stream->synchronize();
+    }
+}
+
 TEST(Staging, StreamsTakeTurns) {
     for (const Timing timing : kTimings) {
         const Machine machine({.timing = timing});

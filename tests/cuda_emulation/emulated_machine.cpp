@@ -16,6 +16,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/cuda/table_bytes.h"
 
 namespace slipstream::emulation {
 
@@ -426,7 +427,7 @@ Status enqueue(Place place, std::function<void()> work, ErrorText* error) {
 
 cuda::Module runtime_table() {
     return {.version = cuda::kModuleVersion,
-            .table_bytes = sizeof(cuda::Module),
+            .table_bytes = cuda::kTableBytes,
             .count_devices = count_devices,
             .device_properties = device_properties,
             .memory_info = memory_info,

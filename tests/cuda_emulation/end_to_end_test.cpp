@@ -1,6 +1,7 @@
 // Whole models on the emulated machine: the same texts and the same bits resident, streamed and with guessing, under
 // every timing of streams; logits near the CPU's; and whatever else reads what a device holds.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -216,6 +217,36 @@ TEST(EmulatedModel, LongPromptsGoThroughLayerByLayer) {
         EXPECT_GT(engine.device().link_out().bytes, 0U);
         EXPECT_EQ(engine.machine().n_pageable_copies(), 0);
     }
+}
+
+// What a prompt that is given up has left in the queues may still write into the ring when the next one begins.
+TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
+    const auto files = make_tiny_model({.d_model = 32,
+                                        .d_ff = 64,
+                                        .n_layers = 3,
+                                        .n_q_heads = 2,
+                                        .n_kv_heads = 1,
+                                        .head_dim = 64,
+                                        .weight_type = DType::Q8_0});
+    const std::vector<TokenId> prompt = prompt_of(530);
+    const Generated expected = plain_text(*files, prompt, 3, kGreedy);
+    for (const Timing timing : {Timing::Latest, Timing::CopiesEarly})
+        for (int cancel_at = 0; cancel_at < 6; ++cancel_at) {
+            Engine engine(*files, {.timing = timing, .streams_weights = true, .streams_kv = true});
+            Sampler sampler(kGreedy, engine.model().config().vocab);
+            NoiseWalk walk(sampler);
+            NoGuesser none;
+            GenerationLoop loop(engine.forward(), engine.cache(), walk, none, {.budget = kBudget, .end_tokens = {}});
+            loop.begin(prompt);
+            std::atomic<bool> cancel = false;
+            int n_calls = 0;
+            const auto progress = [&](std::int64_t, std::int64_t) { cancel = n_calls++ == cancel_at; };
+            for (std::int64_t left = 3; left > 0;) {
+                cancel = false;
+                left -= std::ssize(loop.step(left, &cancel, progress));
+            }
+            ASSERT_EQ(loop.text(), expected.text) << "given up at " << cancel_at;
+        }
 }
 
 /// Logits behind the last tokens of a prompt, in one pass.

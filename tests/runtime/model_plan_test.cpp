@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "runtime/generation_loop.h"
+#include "runtime/prompt_kv_pieces.h"
 
 namespace slipstream {
 namespace {
@@ -147,6 +149,20 @@ TEST(ModelPlan, WhatAnErrorAsksForIsEnough) {
     const std::size_t least = std::stoull(error.substr(at + before.size()));
     EXPECT_LE(ModelPlan(shape.request(least)).residency().device_bytes, least);
     EXPECT_THROW(ModelPlan(shape.request(least - 1)), OutOfBudget);
+}
+
+// Where KV streams beside weights a prompt still goes layer by layer: its pieces need room of their own.
+TEST(ModelPlan, ARingHasRoomForPromptsByLayers) {
+    const Shape shape;
+    for (const std::size_t budget : {3 * kGiB / 2, 2 * kGiB, 3 * kGiB}) {
+        ModelPlanRequest request = shape.request(budget, 131072);
+        const ModelPlan plan(request);
+        ASSERT_EQ(plan.residency().regime, Regime::BothStream) << budget;
+        EXPECT_TRUE(plan.prompts_read_weights_once());
+        const std::size_t chunk = KvShape{8, 128, DType::F16}.chunk_bytes();
+        EXPECT_GE(plan.residency().ring_bytes,
+                  least_ring_bytes(plan.blocks()) + PromptKvPieces::least_bytes(chunk, kPrefillPieceTokens));
+    }
 }
 
 TEST(ModelPlan, TwoDevicesHalveWhatALinkCarries) {

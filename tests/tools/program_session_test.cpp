@@ -184,6 +184,15 @@ TEST_F(SessionProgram, WhatIsNoSessionStaysAsItIs) {
     expect_refused({}, "a session of version 7");
 }
 
+// A mistyped name is no wish for a text out of nothing.
+TEST_F(SessionProgram, WithoutSessionAndPromptNothingIsBegun) {
+    const ProgramResult result = go_on({"--max-tokens", "3"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, testing::HasSubstr("there is no session " + file("s")));
+    EXPECT_FALSE(fs::exists(file("s")));
+    EXPECT_EQ(go_on({"--max-tokens", "3", "--prompt", ""}).code, 0);
+}
+
 TEST_F(SessionProgram, AnotherProgramsSessionIsRefused) {
     ASSERT_EQ(go_on({"--prompt", "x", "--max-tokens", "3"}).code, 0);
     const int descriptor = open(file("s").c_str(), O_RDONLY | O_CLOEXEC);

@@ -8,6 +8,7 @@
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/cuda/sampling_launch.h"
+#include "kernels/cuda/table_bytes.h"
 
 namespace slipstream::cuda {
 
@@ -22,7 +23,7 @@ Status enqueue(Place place, const Launch* launch, ErrorText* error) {
 
 constexpr Module kModule{
     kModuleVersion,
-    sizeof(Module),
+    kTableBytes,
     card::count_devices,
     card::device_properties,
     card::memory_info,
