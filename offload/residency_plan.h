@@ -31,12 +31,12 @@ struct PlanItem {
 
 struct PlanRequest {
     std::vector<PlanItem> program;
-    std::size_t budget_bytes = 0;        // of the device; the largest size_t: no limit, everything is resident
-    std::size_t fixed_bytes = 0;         // of it taken whatever streams: activations, scratch, workspace, draft models
-    std::size_t streaming_bytes = 0;     // of it taken as soon as a block streams at all, the ring not counted
-    std::size_t kv_streaming_bytes = 0;  // of it taken as soon as KV streams: tails
-    std::size_t ring_bytes = 0;          // 0: planned
-    std::size_t least_ring_bytes = 0;    // what must fit into the ring at once (two items; a layer, for prompts)
+    std::size_t budget_bytes = 0;         // of the device; the largest size_t: no limit, everything is resident
+    std::size_t fixed_bytes = 0;          // of it taken whatever streams: activations, scratch, workspace, draft models
+    std::size_t streaming_bytes = 0;      // of it taken as soon as a block streams at all, the ring not counted
+    std::size_t kv_streaming_bytes = 0;   // of it taken as soon as KV streams: tails
+    std::size_t ring_bytes = 0;           // 0: planned
+    std::size_t least_ring_bytes = 0;     // what must fit into the ring at once (two items; a layer, for prompts)
     std::size_t least_kv_ring_bytes = 0;  // and besides, where KV streams beside weights
     double link_bytes_per_second = 0.0;
     double memory_bytes_per_second = 0.0;     // of the host: copies and computing share it; 0: no limit

@@ -1,5 +1,8 @@
 #include "tools/chat_session.h"
 
+#include <cstdint>
+#include <system_error>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -124,6 +127,16 @@ void save_chat_session(const ChatSession& session, const std::filesystem::path& 
 }
 
 ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults) {
+    constexpr std::uintmax_t kMaxBytes = std::uintmax_t{256} << 20U;
+    const std::string name = path.string();
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(path, error);
+    if (std::filesystem::exists(status)) {
+        if (!std::filesystem::is_regular_file(status)) fail(name, "this is no regular file");
+        const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+        if (!error && bytes > kMaxBytes)
+            fail(name, fmt::format("it is {} bytes long, where a saved chat has {} at the most", bytes, kMaxBytes));
+    }
     return parse_chat_session(read_bytes(path), path.string(), defaults);
 }
 

@@ -36,7 +36,7 @@ struct ChatSession {
 
 /// Replaces the file, whole or not at all. Throws IoError.
 void save_chat_session(const ChatSession& session, const std::filesystem::path& path);
-/// Throws IoError, FormatError.
+/// Throws IoError; FormatError also where the path is no regular file, or one of more than 256 MiB.
 [[nodiscard]] ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults);
 
 }  // namespace slipstream::tools

@@ -54,6 +54,8 @@ int ChatTalk::run(ChatInput& input) {
             // Of a line that was typed, not of how the program was called.
             if (manner_ == ChatManner::Piped) throw RequestError(error.what());
             console_.error(error.what());
+        } catch (const Interrupted&) {  // before the first word, with nothing to keep
+            if (on_interrupt() == Next::Leave) return interrupts_ > 0 ? 130 : signal_exit_code();
         } catch (const Error& error) {
             if (manner_ == ChatManner::Piped) throw;
             console_.error(error.what());

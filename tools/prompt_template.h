@@ -33,10 +33,16 @@ public:
                    std::string_view turn_end = {});
 
     /// The prompt that asks for the next answer. It spells the beginning-of-text token only where the template does:
-    /// Tokenizer::encode_prompt() adds it where it is missing. Throws TemplateError.
+    /// Tokenizer::encode_prompt() adds it where it is missing. Throws TemplateError; RequestError where a message
+    /// spells a control token and the template does with it what keeps that from being told from its own; Interrupted
+    /// after a signal.
     [[nodiscard]] PromptText render(std::span<const Message> messages) const;
 
     [[nodiscard]] const std::string& name() const { return template_.name(); }
+    /// What of --template-arg it reads.
+    [[nodiscard]] bool reads(std::string_view variable) const { return template_.reads(variable); }
+    /// The names of those, but for what comes of the conversation and the model.
+    [[nodiscard]] std::vector<std::string> arguments_read() const;
     /// A text before which an answer ends; nothing where the model has a token for it, or needs none.
     [[nodiscard]] const std::optional<std::string>& turn_end() const { return turn_end_; }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
 #include "runtime/formats/chat_templates.h"
@@ -102,6 +103,28 @@ std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const Serve
     }
 }
 
+// A variable that the template never asks for says nothing to it: most likely it is spelt wrong, or meant for another.
+void check_arguments(const PromptTemplate& made, const TemplateSettings& chosen, CommandContext& context) {
+    if (chosen.arguments.empty()) return;
+    const Setting* setting = context.settings.find("template-arg");
+    const std::vector<std::string> given = context.settings.texts("template-arg");
+    for (std::size_t i = 0; i < chosen.arguments.size(); ++i) {
+        const auto& [key, value] = chosen.arguments[i];
+        if (!made.reads(key)) {
+            const std::string names = fmt::format("{}", fmt::join(made.arguments_read(), ", "));
+            const std::string line = fmt::format("{}: {} does not read {}; it reads {}", setting->where, made.name(),
+                                                 printable(key), names.empty() ? "no variables" : printable(names));
+            if (setting->origin == Origin::CommandLine) throw UsageError(line);
+            context.console.note(line);
+            continue;
+        }
+        const std::string text = given[i].substr(given[i].find('=') + 1);
+        if (value.is_text() && (text.starts_with('{') || text.starts_with('[')))
+            context.console.note(fmt::format("{}: the value of {} is taken as text, for it is not JSON", setting->where,
+                                             printable(key)));
+    }
+}
+
 }  // namespace
 
 std::vector<OptionSpec> template_option_specs() {
@@ -136,7 +159,10 @@ TemplateSettings template_settings(const Settings& settings) {
 std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const ServedModel& served,
                                                   const Tokenizer& tokenizer, CommandContext& context) {
     auto made = named_or_own(chosen, served, tokenizer, context.console);
-    if (made) return made;
+    if (made) {
+        check_arguments(*made, chosen, context);
+        return made;
+    }
     for (const std::string_view name : {"system", "template-arg"}) {
         const Setting* setting = context.settings.find(name);
         if (setting != nullptr && setting->origin == Origin::CommandLine)
@@ -165,7 +191,10 @@ std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, co
             made.emplace(family_template(*family, chosen, tokenizer));
         }
     }
-    if (made) return made;
+    if (made) {
+        check_arguments(*made, chosen, context);
+        return made;
+    }
     if (const Setting* setting = context.settings.find("template-arg");
         setting != nullptr && setting->origin == Origin::CommandLine)
         throw UsageError("--template-arg: there is no chat template to take it; name one by --template");

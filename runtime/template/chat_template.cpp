@@ -86,6 +86,15 @@ bool ChatTemplate::reads(std::string_view variable) const {
     return std::binary_search(parsed_->tree.reads.begin(), parsed_->tree.reads.end(), variable);
 }
 
+std::vector<std::string> ChatTemplate::variables() const {
+    constexpr std::array<std::string_view, 9> kFunctions = {
+        "range", "dict", "lipsum", "cycler", "joiner", "namespace", "raise_exception", "strftime_now", "caller"};
+    std::vector<std::string> names;
+    for (const std::string& name : parsed_->tree.reads)
+        if (std::ranges::find(kFunctions, name) == kFunctions.end()) names.push_back(name);
+    return names;
+}
+
 ChatTemplate ChatTemplate::parse(std::string source, std::string name) {
     auto parsed = std::make_unique<Parsed>();
     int line = 0;

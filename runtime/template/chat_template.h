@@ -59,6 +59,8 @@ public:
     [[nodiscard]] const std::string& source() const;
     /// Whether the template asks for this variable anywhere ("tools", "enable_thinking").
     [[nodiscard]] bool reads(std::string_view variable) const;
+    /// All that it asks for and Jinja or transformers do not define, sorted.
+    [[nodiscard]] std::vector<std::string> variables() const;
 
 private:
     struct Parsed;

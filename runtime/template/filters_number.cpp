@@ -44,12 +44,13 @@ Value rounded(Runtime& runtime, const Value& input, const Arguments& arguments) 
     return calculate(Arithmetic::Divide, Value(*whole), unit);
 }
 
-Value to_int(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
+Value to_int(Runtime& runtime, const Value& input, const Arguments& arguments) {
     const auto given = bind("int", arguments, {"default", "base"}, 0);
     const Value otherwise = is_given(given[0]) ? given[0] : Value(0);
     refuse_undefined(input);
     std::optional<std::int64_t> number;
     if (input.is_text()) {
+        runtime.spend(2 * input.weight());  // read as an integer, and as a real
         // With a base that is none, no text is a number.
         const std::int64_t base = given[1].is_integral() ? given[1].integer() : is_given(given[1]) ? -1 : 10;
         if (base == 0 || (base >= 2 && base <= 36)) number = parse_int(input.view(), static_cast<int>(base));
@@ -64,10 +65,11 @@ Value to_int(Runtime& /*runtime*/, const Value& input, const Arguments& argument
     return number ? Value(*number) : otherwise;
 }
 
-Value to_float(Runtime& /*runtime*/, const Value& input, const Arguments& arguments) {
+Value to_float(Runtime& runtime, const Value& input, const Arguments& arguments) {
     const auto given = bind("float", arguments, {"default"}, 0);
     const Value otherwise = is_given(given[0]) ? given[0] : Value(0.0);
     refuse_undefined(input);
+    runtime.spend_for(input);
     if (input.is_number()) return Value(input.real());
     const auto number = input.is_text() ? parse_float(input.view()) : std::nullopt;
     return number ? Value(*number) : otherwise;
@@ -76,6 +78,7 @@ Value to_float(Runtime& /*runtime*/, const Value& input, const Arguments& argume
 Value file_size(Runtime& runtime, const Value& input, const Arguments& arguments) {
     const bool binary = truth_or(bind("filesizeformat", arguments, {"binary"}, 0)[0], false);
     refuse_undefined(input);
+    runtime.spend_for(input);
     const auto given = input.is_number() ? std::optional(input.real())
                        : input.is_text() ? parse_float(input.view())
                                          : std::nullopt;

@@ -2,6 +2,7 @@
 // text must end with a message. Counted, not timed: the same template and input end the same way on every machine.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,6 +17,8 @@ struct TemplateLimits {
     std::size_t max_text_bytes = std::size_t{64} << 20U;
     /// Of all texts and containers made on the way, also of those that are gone again.
     std::size_t max_allocated_bytes = std::size_t{1} << 30U;
+    /// Looked at every few thousand steps: a rendering ends with a TemplateError once it is true.
+    const std::atomic<bool>* cancel = nullptr;
 };
 
 /// Of a template's source, in bytes.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "runtime/tokenizer/tokenizer_settings.h"
 #include "runtime/tokenizer/utf8.h"
 
 namespace slipstream {
@@ -17,13 +18,27 @@ constexpr char32_t kLastMark = U'\U00010736';
 std::vector<SpellingMatcher::Entry> control_spellings(const Tokenizer& tokenizer) {
     std::vector<SpellingMatcher::Entry> entries;
     for (TokenId id = 0; id < tokenizer.vocab_size(); ++id)
-        if (tokenizer.token_kind(id) == TokenKind::Control) entries.push_back({std::string(tokenizer.piece(id)), id});
+        if (const TokenKind kind = tokenizer.token_kind(id);
+            kind == TokenKind::Control || (kind == TokenKind::UserDefined && is_turn_mark(tokenizer.piece(id))))
+            entries.push_back({std::string(tokenizer.piece(id)), id});
     return entries;
 }
 
 }  // namespace
 
 LiteralMarker::LiteralMarker(const Tokenizer& tokenizer) : spellings_(control_spellings(tokenizer)) {}
+
+std::optional<std::string_view> LiteralMarker::spelt_in_both(std::string_view text,
+                                                             std::span<const std::string_view> messages) const {
+    std::size_t from = 0;
+    while (const auto match = spellings_.find(text, from)) {
+        from = match->begin + 1;
+        const std::string_view spelling = text.substr(match->begin, match->length);
+        const auto holds = [&](std::string_view message) { return message.find(spelling) != message.npos; };
+        if (std::ranges::any_of(messages, holds)) return spelling;
+    }
+    return std::nullopt;
+}
 
 std::string LiteralMarker::marked(std::string_view text, std::string_view mark) const {
     std::string result;

@@ -62,6 +62,11 @@ void Runtime::out_of_steps() const {
     fail("the template does not end within {} steps (does it loop for ever?)", limits_.max_steps);
 }
 
+void Runtime::look_at_cancel() {
+    if (limits_.cancel != nullptr && limits_.cancel->load(std::memory_order_relaxed)) fail("the rendering was stopped");
+    look_at_ = steps_left_ - kStepsBetween;
+}
+
 void Runtime::too_deep() const {
     fail("the template calls itself too deeply: {} levels", kMaxDepth);
 }

@@ -21,7 +21,7 @@ namespace slipstream::jinja {
 class Runtime {
 public:
     Runtime(const TemplateLimits& limits, const std::tm& now)
-        : limits_(limits), now_(now), steps_left_(limits.max_steps) {}
+        : limits_(limits), now_(now), steps_left_(limits.max_steps), look_at_(limits.max_steps - kStepsBetween) {}
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;
     ~Runtime();
@@ -30,6 +30,7 @@ public:
     void spend(std::int64_t steps) {
         if (steps > steps_left_) out_of_steps();
         steps_left_ -= steps;
+        if (steps_left_ <= look_at_) look_at_cancel();
     }
     /// Pays for a walk over all of a value.
     void spend_for(const Value& value) { spend(value.weight()); }
@@ -84,15 +85,19 @@ private:
     /// Of expressions and statements inside each other, macros in macros included. At the most a few KiB of stack each.
     static constexpr int kMaxDepth = 1000;
 
+    static constexpr std::int64_t kStepsBetween = 4096;  // looks at the cancel flag
+
     void allocate(std::size_t bytes);
     void check_text(const std::string& content);
     static void check_depth(int depth);
     [[noreturn]] void out_of_steps() const;
+    void look_at_cancel();
     [[noreturn]] void too_deep() const;
 
     const TemplateLimits limits_;
     const std::tm now_;
     std::int64_t steps_left_;
+    std::int64_t look_at_;  // steps left when the cancel flag is looked at again
     std::size_t allocated_bytes_ = 0;
     int depth_ = 0;
     std::vector<std::shared_ptr<Object>> mutable_objects_;

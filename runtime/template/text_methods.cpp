@@ -92,8 +92,9 @@ Value is_titled(Runtime& runtime, const Value& self, Arguments& arguments) {
     return Value(any);
 }
 
-Value is_ascii(Runtime& /*runtime*/, const Value& self, Arguments& arguments) {
+Value is_ascii(Runtime& runtime, const Value& self, Arguments& arguments) {
     static_cast<void>(bind("isascii", arguments, {}, 0));
+    runtime.spend_for(self);
     return Value(std::all_of(self.view().begin(), self.view().end(),
                              [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
 }
@@ -114,6 +115,7 @@ Value padded(Runtime& runtime, const Value& self, Arguments& arguments) {
     constexpr std::string_view kName = side == Side::Left ? "rjust" : side == Side::Right ? "ljust" : "center";
     const auto given = bind(kName, arguments, {"", ""}, 1);
     const std::int64_t width = int_of(given[0], "width");
+    runtime.spend_for(self);
     const std::string_view fill = is_given(given[1]) ? text_of(given[1], "fill character") : " ";
     if (count_chars(fill) != 1) fail("The fill character must be exactly one character long");
     const std::int64_t missing = std::max<std::int64_t>(width - self.text().n_chars, 0);
@@ -130,6 +132,7 @@ Value padded(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value zero_filled(Runtime& runtime, const Value& self, Arguments& arguments) {
     const auto given = bind("zfill", arguments, {""}, 1);
+    runtime.spend_for(self);
     const std::string_view text = self.view();
     const std::size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
     TextBuilder out = runtime.builder();
@@ -160,6 +163,7 @@ Value expanded_tabs(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value without_prefix(Runtime& runtime, const Value& self, Arguments& arguments) {
     const auto given = bind("removeprefix", arguments, {""}, 1);
+    runtime.spend_for(self);
     std::string_view text = self.view();
     if (const auto prefix = text_of(given[0], "prefix"); text.starts_with(prefix)) text.remove_prefix(prefix.size());
     return runtime.text(std::string(text), self.text());
@@ -167,6 +171,7 @@ Value without_prefix(Runtime& runtime, const Value& self, Arguments& arguments) 
 
 Value without_suffix(Runtime& runtime, const Value& self, Arguments& arguments) {
     const auto given = bind("removesuffix", arguments, {""}, 1);
+    runtime.spend_for(self);
     std::string_view text = self.view();
     if (const auto suffix = text_of(given[0], "suffix"); text.ends_with(suffix)) text.remove_suffix(suffix.size());
     return runtime.text(std::string(text), self.text());

@@ -104,9 +104,10 @@ bool is_in(Runtime& runtime, const Value& value, const Arguments& arguments) {
 }
 
 // Python's `is`: containers and objects by identity; of the rest it is a matter of luck, but for none and bools.
-bool is_same(Runtime& /*runtime*/, const Value& value, const Arguments& arguments) {
+bool is_same(Runtime& runtime, const Value& value, const Arguments& arguments) {
     const Value other = bind("sameas", arguments, {"other"}, 1)[0];
     if (value.kind() != other.kind()) return false;
+    runtime.spend_for(value);
     return value.identity() == nullptr ? equal(value, other) : value.identity() == other.identity();
 }
 

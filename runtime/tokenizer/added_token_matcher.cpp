@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
 #include "runtime/tokenizer/newer_characters.h"
 #include "runtime/tokenizer/pattern_dialect.h"
 #include "runtime/tokenizer/utf8.h"
@@ -24,7 +27,16 @@ std::size_t last_character(std::string_view text) {
     return begin;
 }
 
+constexpr std::size_t kMaxTokenBytes = 1024;
+
 }  // namespace
+
+void check_added_token(const AddedToken& token, std::string_view name) {
+    if (token.content.size() > kMaxTokenBytes)
+        throw FormatError(
+            fmt::format("{}: added token {} is {} bytes long, where {} are the most; this is no tokenizer", name,
+                        token.id, token.content.size(), kMaxTokenBytes));
+}
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : matcher_(spellings_of(tokens)) {
     const bool any_single = std::ranges::any_of(tokens, [](const AddedToken& token) { return token.single_word; });

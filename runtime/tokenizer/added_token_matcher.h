@@ -26,6 +26,10 @@ struct AddedToken {
     bool normalized = false;   // found in normalised text, else in the text as it comes
 };
 
+/// Looking for a token costs its length at every place of a text that begins like it, so that it must be short. Throws
+/// FormatError beyond 1 KiB; `name` is the file's.
+void check_added_token(const AddedToken& token, std::string_view name);
+
 class AddedTokenMatcher {
 public:
     struct Part {

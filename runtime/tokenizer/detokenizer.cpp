@@ -39,13 +39,17 @@ std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, std::span<c
 std::vector<TokenId> Tokenizer::encode_around(std::string_view text, std::span<const std::size_t> literal_at) const {
     std::vector<TokenId> ids;
     std::size_t begin = 0;
-    const auto encode_to = [&](std::size_t end) {
-        const std::vector<TokenId> part = encode(text.substr(begin, end - begin), SpecialTokens::Parse);
+    const auto encode_to = [&](std::size_t end, SpecialTokens special) {
+        const std::vector<TokenId> part = encode(text.substr(begin, end - begin), special);
         ids.insert(ids.end(), part.begin(), part.end());
         begin = end;
     };
-    for (const std::size_t at : literal_at) encode_to(at + next_utf8(text.substr(at)).length);
-    encode_to(text.size());
+    for (const std::size_t at : literal_at) {
+        if (at < begin || at >= text.size()) continue;  // cut there already, or nothing stands behind the mark
+        encode_to(at, SpecialTokens::Parse);
+        encode_to(at + next_utf8(text.substr(at)).length, SpecialTokens::AsText);
+    }
+    encode_to(text.size(), SpecialTokens::Parse);
     return ids;
 }
 

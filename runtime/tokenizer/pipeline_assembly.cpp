@@ -14,6 +14,7 @@ std::vector<AddedToken> place_added_tokens(std::vector<AddedToken> tokens, Index
                                            const std::string& name) {
     std::map<std::string, AddedToken, std::less<>> by_content;  // of equal ones the last counts
     for (AddedToken& token : tokens) {
+        check_added_token(token, name);
         if (const TokenId known = vocabulary.find(token.content); known >= 0) token.id = known;
         const std::string_view other = vocabulary.tokens->spelling(token.id);
         if (!other.empty() && other != token.content)
@@ -53,7 +54,7 @@ void set_text_ends(const TokenizerSettings& settings, const TextTemplate& around
     parts.adds_eos = settings.add_eos.value_or(around.after.has_value());
     if (parts.eos_id) parts.end_tokens.push_back(*parts.eos_id);
     for (const AddedToken& token : parts.added_tokens)
-        if (token.special && ends_text_by_name(token.content)) parts.end_tokens.push_back(token.id);
+        if (ends_text_by_name(token.content)) parts.end_tokens.push_back(token.id);
 }
 
 }  // namespace slipstream

@@ -41,11 +41,11 @@ std::vector<AddedToken> normalised(std::vector<AddedToken> tokens, const TextNor
 /// One call of encode().
 class PipelineTokenizer::Encoding final : public WordSink {
 public:
-    Encoding(const PipelineTokenizer& tokenizer, SpecialTokens special)
-        : tokenizer_(tokenizer), special_(special), words_(tokenizer.pre_tokenizer_) {}
+    explicit Encoding(const PipelineTokenizer& tokenizer) : tokenizer_(tokenizer), words_(tokenizer.pre_tokenizer_) {}
 
     /// A part of the text: the whole, or what follows a cut. Ids come behind those of earlier parts.
-    void run(std::string_view text, PieceStart start) {
+    void run(std::string_view text, SpecialTokens special, PieceStart start) {
+        special_ = special;
         while (!text.empty()) {
             const std::size_t valid = valid_utf8_prefix(text);
             stretch(text.substr(0, valid), start);
@@ -97,7 +97,7 @@ private:
     }
 
     const PipelineTokenizer& tokenizer_;
-    SpecialTokens special_;
+    SpecialTokens special_ = SpecialTokens::Parse;  // of the part at hand
     PreTokenizer::Run words_;
     WordCache cache_;
     WordScratch scratch_;
@@ -123,22 +123,44 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts)
 
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, SpecialTokens special) const {
     check_size(text);
-    Encoding encoding(*this, special);
-    encoding.run(text, PieceStart::OfText);
+    Encoding encoding(*this);
+    encoding.run(text, special, PieceStart::OfText);
     return encoding.take_ids();
+}
+
+bool PipelineTokenizer::is_special(std::string_view character) const {
+    const auto is_found = [&](const AddedTokenMatcher& tokens, std::string_view text) {
+        bool found = false;
+        if (valid_utf8_prefix(text) == text.size())
+            tokens.split(text, SpecialTokens::Parse, [&](const AddedTokenMatcher::Part& part) {
+                found = found || (part.id && token_kind(*part.id) == TokenKind::Control);
+            });
+        return found;
+    };
+    return is_found(in_text_, character) ||
+           is_found(in_normalised_, normalizer_.normalise(character, PieceStart::Inside));
 }
 
 std::vector<TokenId> PipelineTokenizer::encode_around(std::string_view text,
                                                       std::span<const std::size_t> literal_at) const {
     check_size(text);
-    Encoding encoding(*this, SpecialTokens::Parse);
+    Encoding encoding(*this);
     std::size_t begin = 0;
-    for (const std::size_t at : literal_at) {
-        const std::size_t end = at + next_utf8(text.substr(at)).length;
-        encoding.run(text.substr(begin, end - begin), begin == 0 ? PieceStart::OfText : PieceStart::Inside);
+    const auto encode_to = [&](std::size_t end, SpecialTokens special) {
+        encoding.run(text.substr(begin, end - begin), special, begin == 0 ? PieceStart::OfText : PieceStart::Inside);
         begin = end;
+    };
+    for (const std::size_t at : literal_at) {
+        if (at < begin || at >= text.size()) continue;  // cut there already, or nothing stands behind the mark
+        const std::size_t end = at + next_utf8(text.substr(at)).length;
+        if (is_special(text.substr(at, end - at))) {
+            encode_to(at, SpecialTokens::Parse);
+            encode_to(end, SpecialTokens::AsText);
+        } else {
+            encode_to(end, SpecialTokens::Parse);
+        }
     }
-    encoding.run(text.substr(begin), begin == 0 ? PieceStart::OfText : PieceStart::Inside);
+    encode_to(text.size(), SpecialTokens::Parse);
     return encoding.take_ids();
 }
 

@@ -53,12 +53,15 @@ public:
     [[nodiscard]] bool adds_space_prefix() const override { return adds_space_prefix_; }
 
 protected:
-    /// Cuts as the base does, but nothing is put in front of the part behind a cut.
+    /// Cuts as the base does, but only a character that is a token by itself stands alone, and nothing is put in front
+    /// of the part behind a cut.
     [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text,
                                                      std::span<const std::size_t> literal_at) const override;
 
 private:
     class Encoding;
+    /// Whether one character is a special token by itself.
+    [[nodiscard]] bool is_special(std::string_view character) const;
 
     std::unique_ptr<TokenVocabulary> vocabulary_;
     std::unique_ptr<WordModel> model_;

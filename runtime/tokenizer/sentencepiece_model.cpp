@@ -128,7 +128,8 @@ void collect_end_tokens(SentencePieceModel& model, std::initializer_list<std::op
     for (const auto id : named)
         if (id) model.end_tokens.push_back(*id);
     for (std::size_t id = 0; id < model.pieces.size(); ++id)
-        if (model.pieces[id].kind == TokenKind::Control && ends_text_by_name(model.pieces[id].text))
+        if (const TokenKind kind = model.pieces[id].kind;
+            (kind == TokenKind::Control || kind == TokenKind::UserDefined) && ends_text_by_name(model.pieces[id].text))
             model.end_tokens.push_back(static_cast<TokenId>(id));
     std::ranges::sort(model.end_tokens);
     model.end_tokens.erase(std::unique(model.end_tokens.begin(), model.end_tokens.end()), model.end_tokens.end());

@@ -157,7 +157,7 @@ std::vector<TokenId> SentencePieceTokenizer::encode(std::string_view text, Speci
     check_size(text);
     std::vector<TokenId> ids;
     Scratch scratch;
-    encode_text(text, scratch, ids);
+    encode_text(text, PieceStart::OfText, scratch, ids);
     return ids;
 }
 
@@ -167,16 +167,31 @@ std::vector<TokenId> SentencePieceTokenizer::encode_around(std::string_view text
     std::vector<TokenId> ids;
     Scratch scratch;
     std::size_t begin = 0;
+    PieceStart start = PieceStart::OfText;
+    auto literal = literal_at.begin();
+    // Pieces are found wherever they are spelt: where they are text, the spelling is cut behind its first character.
+    const auto encode_to = [&](std::size_t end) {
+        for (; literal != literal_at.end() && *literal < end; ++literal) {
+            if (*literal < begin || !user_defined_.match_at_begin(text.substr(*literal, end - *literal))) continue;
+            const std::size_t cut = std::min(end, *literal + next_utf8(text.substr(*literal)).length);
+            encode_text(text.substr(begin, cut - begin), start, scratch, ids);
+            begin = cut;
+            start = PieceStart::Inside;
+        }
+        encode_text(text.substr(begin, end - begin), start, scratch, ids);
+    };
     for (std::size_t from = 0; const auto match = control_.find(text, from);) {
-        if (std::ranges::binary_search(literal_at, match->begin)) {
+        const auto inside = std::ranges::lower_bound(literal_at, match->begin);
+        if (inside != literal_at.end() && *inside < match->begin + match->length) {
             from = match->begin + 1;
             continue;
         }
-        encode_text(text.substr(begin, match->begin - begin), scratch, ids);
+        encode_to(match->begin);
         ids.push_back(match->id);
         begin = from = match->begin + match->length;
+        start = PieceStart::OfPart;
     }
-    encode_text(text.substr(begin), scratch, ids);
+    encode_to(text.size());
     return ids;
 }
 
@@ -236,8 +251,12 @@ std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text) co
     return normalised;
 }
 
-void SentencePieceTokenizer::encode_text(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const {
-    const std::string normalised = normalise(text);
+void SentencePieceTokenizer::encode_text(std::string_view text, PieceStart start, Scratch& scratch,
+                                         std::vector<TokenId>& out) const {
+    std::string normalised = normalise(text);
+    const std::string_view space = model_.escape_whitespaces ? kSpaceMark : " ";
+    if (start == PieceStart::Inside && model_.add_dummy_prefix && normalised.starts_with(space))
+        normalised.erase(0, space.size());
     const auto first = static_cast<std::ptrdiff_t>(out.size());
     if (merger_)
         encode_by_merging(normalised, scratch, out);

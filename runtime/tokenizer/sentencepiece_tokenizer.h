@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/tokenizer/bpe_merger.h"
+#include "runtime/tokenizer/pre_tokenizer.h"
 #include "runtime/tokenizer/sentencepiece_model.h"
 #include "runtime/tokenizer/spelling_matcher.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -54,7 +55,8 @@ private:
         UnigramSegmenter::Scratch segmenter;
         std::vector<UnigramSegmenter::Segment> segments;
     };
-    void encode_text(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const;
+    /// Nothing is put in front of text that is Inside.
+    void encode_text(std::string_view text, PieceStart start, Scratch& scratch, std::vector<TokenId>& out) const;
     void encode_by_merging(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
     void encode_words(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
     void encode_by_score(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;

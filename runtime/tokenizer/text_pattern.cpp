@@ -20,8 +20,9 @@ namespace slipstream {
 namespace {
 
 // Backtracking steps: enough for a run of a million letters that is read twice, small enough to end soon.
-constexpr std::uint64_t kStepsPerSearch = 1'000'000;
-constexpr std::uint64_t kStepsPerByte = 100;
+constexpr std::uint64_t kStepsOfAll = 4'000'000;
+constexpr std::uint64_t kStepsPerByte = 200;
+constexpr std::uint64_t kFreeSteps = 256;                      // of each match
 constexpr std::size_t kJitStackBytes = std::size_t{64} << 20;  // reserved, used as far as needed
 
 PCRE2_SPTR8 units(std::string_view text) {
@@ -73,18 +74,28 @@ TextPattern::TextPattern(std::string_view pcre2, std::string_view name) : name_(
 TextPattern::Search::Search(const TextPattern& pattern)
     : pattern_(pattern),
       data_(checked(pcre2_match_data_create_8(1, nullptr))),
-      context_(checked(pcre2_match_context_create_8(nullptr))) {}
+      context_(checked(pcre2_match_context_create_8(nullptr))),
+      steps_left_(kStepsOfAll) {}
 
 void TextPattern::Search::begin(std::string_view text) {
     text_ = text.data() == nullptr ? std::string_view("") : text;
     at_ = 0;
     last_end_.reset();
-    const std::uint64_t steps = kStepsPerSearch + kStepsPerByte * text.size();
-    pcre2_set_match_limit_8(context_.get(), static_cast<std::uint32_t>(std::min<std::uint64_t>(
-                                                steps, std::numeric_limits<std::uint32_t>::max())));
+    steps_left_ += kStepsPerByte * text.size();
 }
 
 int TextPattern::Search::match(std::size_t from) {
+    int result = match_within(kFreeSteps, from);
+    for (std::uint64_t steps = 2 * kFreeSteps; result == PCRE2_ERROR_MATCHLIMIT && steps_left_ > 0; steps *= 2) {
+        steps = std::min<std::uint64_t>({steps, steps_left_, std::numeric_limits<std::uint32_t>::max()});
+        steps_left_ -= steps;
+        result = match_within(steps, from);
+    }
+    return result;
+}
+
+int TextPattern::Search::match_within(std::uint64_t steps, std::size_t from) {
+    pcre2_set_match_limit_8(context_.get(), static_cast<std::uint32_t>(steps));
     const auto run = [&] {
         return pattern_.is_jit_ ? pcre2_jit_match_8(pattern_.code_.get(), units(text_), text_.size(), from, 0,
                                                     data_.get(), context_.get())

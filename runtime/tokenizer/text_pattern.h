@@ -1,10 +1,13 @@
 // A regular expression over UTF-8 text: PCRE2 with UTF, UCP and JIT (where the system lets it). Owns the compiled form,
 // which threads may share; what a search writes to lies in a Search, one a thread.
 //
-// Work is bounded: a search gives up with RequestError once it has backtracked far more often than the text is long.
+// Work is bounded: searching gives up with RequestError once its matches have, all together, backtracked far more often
+// than the texts are long. PCRE2 bounds one match and does not tell what it took, so each is tried with a small bound,
+// which is free, and with one twice as large, which the budget pays for, until it is enough.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,13 +49,16 @@ public:
             void operator()(pcre2_real_match_context_8* context) const;
             void operator()(pcre2_real_jit_stack_8* stack) const;
         };
+        /// Of PCRE2, within the budget.
         [[nodiscard]] int match(std::size_t from);
+        [[nodiscard]] int match_within(std::uint64_t steps, std::size_t from);
 
         const TextPattern& pattern_;
         std::unique_ptr<pcre2_real_match_data_8, Free> data_;
         std::unique_ptr<pcre2_real_match_context_8, Free> context_;
         std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;  // only once the small one was not enough
         std::string_view text_;
+        std::uint64_t steps_left_;  // of backtracking, over all texts
         std::size_t at_ = 0;
         std::optional<std::size_t> last_end_;
     };

@@ -59,8 +59,9 @@ public:
     [[nodiscard]] std::string decode(std::span<const TokenId> ids) const;
 
 protected:
-    /// encode() with SpecialTokens::Parse, but for the tokens that begin at `literal_at`. Here: the spelling is cut
-    /// behind its first character, and the parts are encoded as texts of their own.
+    /// encode() with SpecialTokens::Parse, but for the tokens that begin at `literal_at`. Here: the first
+    /// character of the spelling is cut out as text, and the parts are encoded as texts of their own. Offsets at the
+    /// end of the text and behind it say nothing.
     [[nodiscard]] virtual std::vector<TokenId> encode_around(std::string_view text,
                                                              std::span<const std::size_t> literal_at) const;
 };

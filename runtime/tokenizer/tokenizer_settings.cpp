@@ -68,4 +68,14 @@ bool ends_text_by_name(std::string_view spelling) {
     return std::ranges::find(spellings, spelling) != spellings.end();
 }
 
+bool is_turn_mark(std::string_view spelling) {
+    constexpr std::array<std::string_view, 7> spellings = {"<start_of_turn>",  "[INST]", "[/INST]", "[SYSTEM_PROMPT]",
+                                                           "[/SYSTEM_PROMPT]", "<s>",    "</s>"};
+    const auto is_between = [&](std::string_view front, std::string_view back) {
+        return spelling.size() > front.size() + back.size() && spelling.starts_with(front) && spelling.ends_with(back);
+    };
+    return is_between("<|", "|>") || is_between("<｜", "｜>") || ends_text_by_name(spelling) ||
+           std::ranges::find(spellings, spelling) != spellings.end();
+}
+
 }  // namespace slipstream

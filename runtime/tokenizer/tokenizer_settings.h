@@ -26,4 +26,8 @@ struct TokenizerSettings {
 /// ...): a vocabulary often names only one of its end tokens as EOS.
 [[nodiscard]] bool ends_text_by_name(std::string_view spelling);
 
+/// Whether a token looks like one that structures a conversation: "<|...|>", "<｜...｜>", one that ends_text_by_name(),
+/// or another that chat templates of published models write. Files call some of them user-defined instead of special.
+[[nodiscard]] bool is_turn_mark(std::string_view spelling);
+
 }  // namespace slipstream

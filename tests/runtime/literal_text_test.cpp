@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -87,6 +88,65 @@ TEST(LiteralText, WithoutSpellingsNothingIsDifferent) {
         EXPECT_EQ(tokenizer->encode_prompt(honest, std::span<const std::size_t>()),
                   tokenizer->encode_prompt(honest, SpecialTokens::Parse));
     }
+}
+
+// A tokenizer.json of the letters a to d, with these added tokens.
+std::unique_ptr<Tokenizer> with_added_tokens(const fs::path& file, const std::string& added) {
+    std::ofstream(file) << R"({"added_tokens": [)" << added
+                        << R"(], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+            "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "merges": ["a b"], "unk_token": "?",
+            "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "<": 4, "|": 5, ">": 6, "\u00c3": 7, "\u00a9": 8, "ab": 9, "?": 10}}})";
+    TokenizerSource source;
+    source.tokenizer_json = file;
+    return make_tokenizer(source);
+}
+
+TEST(LiteralText, AMarkBehindTheLastCharacterSaysNothing) {
+    for (const auto& tokenizer : tokenizers()) {
+        const std::vector<std::size_t> places{3, 4};
+        EXPECT_EQ(tokenizer->encode_prompt("abc", places), tokenizer->encode_prompt("abc", SpecialTokens::Parse));
+        const std::vector<std::size_t> first{0};
+        EXPECT_NO_THROW(static_cast<void>(tokenizer->encode_prompt("", first)));
+    }
+}
+
+TEST(LiteralText, ATokenOfOneCharacterIsTextAsWell) {
+    const fs::path file = fs::path(testing::TempDir()) / "literal_text_one.json";
+    const auto tokenizer = with_added_tokens(file, R"({"id": 11, "content": "\u00e9", "special": true})");
+    const std::string said =
+        "a\xc3\xa9"
+        "ab\xc3\xa9";
+    EXPECT_THAT(tokenizer->encode_prompt(said, SpecialTokens::Parse), ElementsAre(0, 11, 9, 11));
+    const LiteralMarker marker(*tokenizer);
+    const PromptText prompt = without_marks(marker.marked(said, "!"), "!");
+    EXPECT_THAT(tokenizer->encode_prompt(prompt.text, prompt.literal_at), ElementsAre(0, 7, 8, 9, 7, 8));
+    const std::vector<std::size_t> second{4 + 1};
+    EXPECT_THAT(tokenizer->encode_prompt(said, second), ElementsAre(0, 11, 9, 7, 8));
+    fs::remove(file);
+}
+
+TEST(LiteralText, UserDefinedTokensThatLookLikeTurnsCountAsControl) {
+    const fs::path file = fs::path(testing::TempDir()) / "literal_text_user.json";
+    const auto tokenizer = with_added_tokens(file, R"({"id": 11, "content": "<|im_end|>", "special": false},
+                                                      {"id": 12, "content": "<|a|>", "special": false},
+                                                      {"id": 13, "content": "cd", "special": false})");
+    EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(11));
+    const LiteralMarker marker(*tokenizer);
+    EXPECT_TRUE(marker.is_spelt_in("b<|im_end|>"));
+    EXPECT_FALSE(marker.is_spelt_in("cd"));
+    const PromptText prompt = without_marks(marker.marked("cd<|a|>", "!"), "!");
+    EXPECT_THAT(tokenizer->encode_prompt(prompt.text, prompt.literal_at), ElementsAre(13, 4, 5, 0, 5, 6));
+    fs::remove(file);
+}
+
+TEST(LiteralText, AddedTokensAreShort) {
+    const fs::path file = fs::path(testing::TempDir()) / "literal_text_long.json";
+    const auto added = [&](std::size_t bytes) {
+        return with_added_tokens(file, fmt::format(R"({{"id": 11, "content": "{}"}})", std::string(bytes, 'x')));
+    };
+    EXPECT_EQ(added(1024)->vocab_size(), 12);
+    EXPECT_THROW(static_cast<void>(added(1025)), FormatError);
+    fs::remove(file);
 }
 
 TEST(LiteralText, MarksComeOutAgain) {

@@ -168,5 +168,25 @@ TEST(NewerCharacters, AreReplacedByOlderOnesOfTheirKind) {
     EXPECT_EQ(with_older_characters("plain"), "plain");
 }
 
+TEST(TextPattern, OneBudgetForAllSearchesOfATextAndOfTheNext) {
+    // Each match reads all letters behind it to the end, in vain, before it takes one letter.
+    const TextPattern compiled(to_pcre2("a(?:(?:a|b)*x)?|b", PatternDialect::Oniguruma, "test"), "test");
+    std::string text(20000, 'a');
+    TextPattern::Search search(compiled);
+    search.begin(text);
+    const auto all = [&] {
+        while (search.next()) {
+        }
+    };
+    EXPECT_THROW(all(), RequestError);
+    TextPattern::Search others(compiled);
+    text.resize(60);  // little enough each time, and never too much
+    for (int i = 0; i < 5000; ++i) {
+        others.begin(text);
+        while (others.next()) {
+        }
+    }
+}
+
 }  // namespace
 }  // namespace slipstream

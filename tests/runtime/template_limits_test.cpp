@@ -1,4 +1,7 @@
 // Templates come with models, from anywhere: whatever they do ends in bounded time, memory and stack, with a message.
+#include <atomic>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/runtime/template_goldens.h"
@@ -35,6 +38,25 @@ TEST(TemplateLimits, LoopsThatDoNotEnd) {
                        "{% macro m2() %}{% for i in range(99999) %}{{ i }}{% endfor %}{% endmacro %}"
                        "{% for i in range(99) %}{{ m() }}{% endfor %}"),
               steps);
+}
+
+TEST(TemplateLimits, EveryWalkOverATextCounts) {
+    const std::string steps = "the template does not end within 1000000 steps (does it loop for ever?)";
+    for (const char* walk : {"c|float", "c|int(0, 99)", "c.isascii()", "c is sameas c", "c|default(c)|float"})
+        EXPECT_EQ(error_of(fmt::format("{{% set c = '1' * 1000000 %}}{{% for i in range(1000) %}}{{% set x = {} %}}"
+                                       "{{% endfor %}}",
+                                       walk)),
+                  steps)
+            << walk;
+}
+
+TEST(TemplateLimits, ARenderingCanBeStopped) {
+    const std::atomic<bool> cancel{true};
+    TemplateLimits limits;
+    limits.cancel = &cancel;
+    const TemplateInputs inputs = inputs_with(OrderedJson::parse("{}"));
+    EXPECT_EQ(rendering_of("{% for i in range(99999) %}{% endfor %}", inputs, limits).error,
+              "the rendering was stopped");
 }
 
 TEST(TemplateLimits, TextsThatGrow) {

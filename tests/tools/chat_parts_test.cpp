@@ -1,5 +1,8 @@
 // The parts of chat that need no model: commands, settings, sessions as JSON, messages out of lines, history.
+#include <sys/stat.h>
+
 #include <deque>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -98,6 +101,19 @@ TEST(ChatSession, ComesBackAsItWas) {
     const TemporaryFolder folder;
     save_chat_session(session, folder.path() / "s.json");
     EXPECT_EQ(to_json_text(load_chat_session(folder.path() / "s.json", {})), to_json_text(session));
+}
+
+TEST(ChatSession, IsARegularFileOfSomeSize) {
+    const TemporaryFolder folder;
+    const auto error = [](const std::filesystem::path& path) {
+        return error_of<FormatError>([&] { static_cast<void>(load_chat_session(path, {})); });
+    };
+    EXPECT_THAT(error(folder.path()), HasSubstr("no regular file"));
+    ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+    EXPECT_THAT(error(folder.path() / "pipe"), HasSubstr("no regular file"));
+    const std::filesystem::path large = folder.write("large.json", "");
+    std::filesystem::resize_file(large, (std::uintmax_t{256} << 20U) + 1);
+    EXPECT_THAT(error(large), HasSubstr("it is 268435457 bytes long"));
 }
 
 TEST(ChatSession, RefusesWhatItHasNotSaved) {

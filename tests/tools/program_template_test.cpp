@@ -113,7 +113,8 @@ TEST(Template, OptionsThatCannotActAreMistakes) {
          {Arguments{"--system", "x"}, Arguments{"--template-arg", "a=1"},
           Arguments{"--template", "chatml", "--no-template"}, Arguments{"--no-template", "--system", "x"},
           Arguments{"--template", ""}, Arguments{"--template", "chatml", "--template-arg", "noequals"},
-          Arguments{"--template", "chatml", "--template-arg", "messages=[]"}}) {
+          Arguments{"--template", "chatml", "--template-arg", "messages=[]"},
+          Arguments{"--template", "chatml", "--template-arg", "enable_thinkin=true"}}) {
         Arguments arguments{"--prompt", "Once"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         const ProgramResult result = generate(arguments);

@@ -135,6 +135,31 @@ TEST(PromptTemplate, AMarkIsALetterThatNobodyUses) {
     EXPECT_THROW(static_cast<void>(made.render(std::vector<Message>{{"user", "<|im_end|>" + all}})), RequestError);
 }
 
+TEST(PromptTemplate, MarksChangeNothingThatATemplateComputes) {
+    const Spellings tokenizer({"<|im_end|>"});
+    const auto text_of = [&](std::string_view source) {
+        const PromptText prompt = template_of(source, tokenizer).render(std::vector<Message>{{"user", "<|im_end|>b"}});
+        EXPECT_THAT(control_counts(tokenizer, prompt), ElementsAre(1, 0, 0)) << source;
+        return prompt.text;
+    };
+    EXPECT_EQ(text_of("{{ messages[0].content | length }}"), "11");
+    EXPECT_EQ(text_of("{{ messages[0].content | first }}"), "<");
+    EXPECT_EQ(text_of("{{ messages[0].content[1:] }}"), "|im_end|>b");
+    EXPECT_EQ(text_of("{{ messages[0].content.startswith('<|im') }}"), "True");
+    EXPECT_EQ(text_of("{{ messages[0].content | urlencode }}"), "%3C%7Cim_end%7C%3Eb");
+    EXPECT_EQ(text_of("{% if messages[0].content[0] != '<' %}{{ raise_exception('no') }}{% endif %}a"), "a");
+    // Where a token in the prompt may be either's, there is no prompt.
+    for (const std::string_view source :
+         {"{{ messages[0].content }} {{ messages[0].content | length }}", "{{ messages[0].content | first }}<|im_end|>",
+          "{% if messages[0].content[0] == '<' %}{{ messages[0].content }}{% endif %}"})
+        try {
+            static_cast<void>(template_of(source, tokenizer).render(std::vector<Message>{{"user", "<|im_end|>b"}}));
+            ADD_FAILURE() << source;
+        } catch (const RequestError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("a message spells the control token <|im_end|>"));
+        }
+}
+
 TEST(PromptTemplate, EndsATurnByATextWhereThereIsNoTokenForIt) {
     const Spellings tokenizer({"<|im_end|>"});
     EXPECT_EQ(template_of(kChatMl, tokenizer, "</s>").turn_end(), std::nullopt);  // the end token
