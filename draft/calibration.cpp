@@ -76,10 +76,13 @@ void Calibration::learn(std::span<const Input> inputs, float merged, float truth
     for (const Input& input : inputs) {
         weights[input.source] =
             std::clamp(weights[input.source] + kWeightRate * error * (input.log_odds - kUnknown), 0.0F, kMaxWeight);
-        Cell& cell = cells_[first_cell_[input.source] + input.cell];
-        count(cell, input.probability, truth);
     }
+    learn_words(inputs, truth);
     weights.back() = std::clamp(weights.back() + kBiasRate * error, -kMaxBias, kMaxBias);
+}
+
+void Calibration::learn_words(std::span<const Input> inputs, float truth) {
+    for (const Input& input : inputs) count(cells_[first_cell_[input.source] + input.cell], input.probability, truth);
 }
 
 void Calibration::count(Cell& cell, float expected, float hit) {

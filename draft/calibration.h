@@ -41,6 +41,8 @@ public:
     /// A token that those sources named could have come; `truth`: whether it did (1 or 0), or its probability where the
     /// target tells. `merged`: what merge() gave.
     void learn(std::span<const Input> inputs, float merged, float truth);
+    /// The same of words that were not merged: what their cells are worth, not their weights.
+    void learn_words(std::span<const Input> inputs, float truth);
 
     /// The chance of acceptance in truth, where noise decides: `estimate` as it was reckoned from the noise, corrected
     /// by what such estimates turned out to be worth; filters of the target, above all, are not in the reckoning.

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "draft/measure_passes.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 
@@ -73,7 +74,9 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
       window_(model, fit_window(options.window, model, max_nodes_),
               {.max_rows = kPieceTokens + max_nodes_, .max_depth = max_nodes_}, forward_.exec()),
       sampler_(sampling, n_ids_),
-      list_(sampling, n_ids_) {
+      list_(sampling, n_ids_),
+      pass_times_(kPieceTokens + max_nodes_),
+      propose_time_(1) {
     const auto n_nodes = static_cast<std::size_t>(max_nodes_);
     const auto n_tokens = static_cast<std::size_t>(kPieceTokens + max_nodes_);
     logits_ = model.device().allocate_host(n_nodes * row_bytes(DType::F32, n_ids_), MemoryTag::Draft,
@@ -171,7 +174,7 @@ void DraftModel::expand(const TokenTree& tree, std::span<const TokenId> text, st
     const std::size_t row_size = row_bytes(DType::F32, n_ids_);
     for (std::int64_t i = 0; i < rows.rows(); ++i)
         std::copy_n(rows.row(i), row_size, logits_.data() + static_cast<std::size_t>(first + i) * row_size);
-    pass_time_.add(std::ssize(pass_tokens_), seconds_since(start));
+    pass_times_.add(std::ssize(pass_tokens_), seconds_since(start));
 }
 
 // Brings the cache up to `text` but for a short suffix, which goes into the tree's first pass with node 0 its last.
@@ -313,7 +316,11 @@ std::size_t DraftModel::propose(std::int32_t node, std::int64_t position, const 
 }
 
 double DraftModel::expand_seconds(std::int64_t n_nodes) const {
-    return pass_time_.seconds(n_nodes) + static_cast<double>(n_nodes) * propose_time_.seconds(1);
+    return pass_times_.at(n_nodes) + static_cast<double>(n_nodes) * propose_time_.at(1);
+}
+
+void DraftModel::measure(double max_seconds) {
+    measure_passes(pass_times_, forward_, window_.cache(), max_seconds);
 }
 
 }  // namespace slipstream::draft

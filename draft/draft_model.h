@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "draft/batch_source.h"
-#include "draft/expand_time.h"
 #include "draft/guess_list.h"
+#include "draft/pass_times.h"
 #include "draft/window_kv.h"
 
 namespace slipstream::draft {
@@ -54,6 +54,10 @@ public:
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
     /// The pass, and the proposals behind each of its nodes.
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override;
+    /// What passes take: followed, and measured beforehand by measure(), for no more than about `max_seconds`, before
+    /// the first text.
+    [[nodiscard]] PassTimes& pass_times() { return pass_times_; }
+    void measure(double max_seconds);
 
     /// Logits behind an expanded node, [n_ids], before filters; n_ids is the narrower vocabulary. Valid until the next
     /// expand() or observe().
@@ -108,8 +112,8 @@ private:
     std::vector<NodeId> path_;
     std::vector<Ranked> ranked_;
 
-    ExpandTime pass_time_;
-    ExpandTime propose_time_;
+    PassTimes pass_times_;    // by tokens, those that catch up included
+    PassTimes propose_time_;  // of one node
 };
 
 }  // namespace slipstream::draft

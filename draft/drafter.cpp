@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "draft/crew_choice.h"
 #include "draft/drawn_tree.h"
 #include "draft/guess_switch.h"
 #include "draft/shapes/chain_shape.h"
@@ -50,6 +51,12 @@ public:
     void observe(const Observation& observation) override;
 
     [[nodiscard]] PassTimes& pass_times() override { return times_; }
+    [[nodiscard]] PassTimes* draft_pass_times() override {
+        return sources_.model ? &sources_.model->pass_times() : nullptr;
+    }
+    void measure_draft_model(double max_seconds) override {
+        if (sources_.model) sources_.model->measure(max_seconds);
+    }
     [[nodiscard]] const DraftDistributions* distributions() const override {
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
     }
@@ -72,6 +79,8 @@ private:
     [[nodiscard]] std::int64_t gamma() const;
     void count_shape(const Observation& observation);
     void learn(const Observation& observation);
+    [[nodiscard]] double model_seconds() const;
+    void judge(const Observation& observation, double seconds);
 
     DraftOptions options_;
     double temperature_;  // of the target
@@ -80,6 +89,7 @@ private:
     PassTimes times_;
     TreeBuilder builder_;
     GuessSwitch switch_;
+    CrewChoice crews_;
     NgrammysShape ngrammys_;
     DrawnTree drawn_;
     Source* shape_source_ = nullptr;  // of Growth::OwnShape
@@ -87,7 +97,10 @@ private:
     Growth growing_ = Growth::Nothing;          // in the running pass
     bool guessed_ = false;                      // in the running pass
     double expected_ = 0.0;                     // tokens of the running pass; 0: nobody knows
+    bool choosing_ = false;                     // who guesses in the running pass was crews_'s to say
+    WalkShares shares_;                         // of the running pass
     double draft_seconds_ = 0.0;                // of the running pass
+    double model_seconds_ = 0.0;                // of the draft model before the running pass
     TokenTree scratch_;                         // chains of several sources
     std::vector<SourceFigures> figures_;        // of shapes, and what observing cost; [tables], then the model
     std::vector<std::uint32_t> chain_sources_;  // [chain of several sources]: who named each node, a bit a source
@@ -201,6 +214,7 @@ void SourcesDrafter::reset() {
     for (const auto& source : sources_.tables) source->reset();
     builder_.reset();
     switch_.reset();
+    crews_.reset();
     chain_acceptance_ = kFirstAcceptance;
 }
 
@@ -265,7 +279,8 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                                              .budget = request.budget,
                                              .max_depth = request.max_depth,
                                              .noise = &noise_,
-                                             .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr});
+                                             .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr,
+                                             .crew = choosing_ ? crews_.next() : Crew::Everyone});
             break;
         case Growth::OwnShape:
             shape_source_->propose_shape(tree, request);
@@ -294,6 +309,8 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     // guesses.
     const bool timed = options_.adapt_budget && times_.measured() && !options_.shape;
     growing_ = growth_ == Growth::OwnShape && timed ? Growth::Merged : growth_;
+    choosing_ = guessed_ && timed && growing_ == Growth::Merged && sources_.model && !sources_.tables.empty();
+    model_seconds_ = model_seconds();
     drawn_.reset(std::ssize(limits.text), budget);
     expected_ = 0.0;
     if (guessed_) {
@@ -354,10 +371,10 @@ void SourcesDrafter::learn(const Observation& observation) {
     const std::span<const TokenId> came = observation.text.last(static_cast<std::size_t>(observation.n_new));
     const bool built = guessed_ && growing_ == Growth::Merged;
     if (built) {
-        builder_.learn({.accepted = observation.accepted,
-                        .came = came,
-                        .logits = observation.logits,
-                        .temperature = temperature_});
+        shares_ = builder_.learn({.accepted = observation.accepted,
+                                  .came = came,
+                                  .logits = observation.logits,
+                                  .temperature = temperature_});
     } else if (guessed_) {
         count_shape(observation);
     }
@@ -390,9 +407,22 @@ void SourcesDrafter::observe(const Observation& observation) {
     }
     if (observation.tree == nullptr || observation.pass_seconds <= 0.0) return;
     times_.add(observation.tree->size(), observation.pass_seconds);
-    if (guessed_ && (observation.tree->size() > 1 || draft_seconds_ > kNoticed * times_.at(1)))
+    if (guessed_) judge(observation, draft_seconds_ + seconds_since(began));
+}
+
+// Whether guessing pays, and whose; `seconds`: that drafting and learning took.
+void SourcesDrafter::judge(const Observation& observation, double seconds) {
+    if (observation.tree->size() > 1 || draft_seconds_ > kNoticed * times_.at(1))
         switch_.record(expected_ > 0.0 ? expected_ : static_cast<double>(observation.n_new), observation.n_new,
-                       observation.pass_seconds + draft_seconds_ + seconds_since(began), times_.at(1));
+                       observation.pass_seconds + seconds, times_.at(1));
+    if (!choosing_) return;
+    const double by_model = model_seconds() - model_seconds_;
+    crews_.record(shares_, {.pass = observation.pass_seconds, .model = by_model, .others = seconds - by_model});
+}
+
+// Of all passes so far.
+double SourcesDrafter::model_seconds() const {
+    return sources_.model ? builder_.seconds().back() + figures_.back().seconds : 0.0;
 }
 
 std::vector<SourceFigures> SourcesDrafter::figures() const {

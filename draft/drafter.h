@@ -99,6 +99,10 @@ class Drafter : public Guesser {
 public:
     /// What passes of the target take; measured ones may be put in before the first text.
     [[nodiscard]] virtual PassTimes& pass_times() = 0;
+    /// The same of the draft model; null where there is none.
+    [[nodiscard]] virtual PassTimes* draft_pass_times() = 0;
+    /// Measures those of the draft model, if there is one, for no more than about `max_seconds`. Before the first text.
+    virtual void measure_draft_model(double max_seconds) = 0;
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;

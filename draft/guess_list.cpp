@@ -6,12 +6,13 @@
 #include <limits>
 
 #include "kernels/base/check.h"
+#include "runtime/sampling/greatest.h"
 
 namespace slipstream::draft {
 
 namespace {
 
-constexpr std::size_t kBlock = 16;
+constexpr std::size_t kBlock = kGreatestBlock;
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr float kLeastLogit = -13.8F;  // log(1e-6)
 
@@ -19,21 +20,6 @@ constexpr float kLeastLogit = -13.8F;  // log(1e-6)
 constexpr auto kBetter = [](const Guess& a, const Guess& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 };
-
-// The greatest of 16 numbers; NaN never wins.
-float greatest_of_block(const float* values) {
-    float four[4] = {kImpossible, kImpossible, kImpossible, kImpossible};
-    for (std::size_t i = 0; i < kBlock; i += 4)
-        for (std::size_t lane = 0; lane < 4; ++lane)
-            four[lane] = values[i + lane] > four[lane] ? values[i + lane] : four[lane];
-    return std::max(std::max(four[0], four[1]), std::max(four[2], four[3]));
-}
-
-float greatest_of(std::span<const float> values) {
-    float best = kImpossible;
-    for (const float value : values) best = value > best ? value : best;
-    return best;
-}
 
 }  // namespace
 

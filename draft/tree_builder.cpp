@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "draft/log_odds.h"
 #include "draft/soft_target.h"
 #include "kernels/base/check.h"
 
@@ -46,6 +47,7 @@ void TreeBuilder::reset() {
     calibration_.reset();
     usual_cutoff_ = 1e-3F;
     model_gain_ = 0.5F;
+    try_again_after_ = kTryAgainAfter;
     taken_.clear();
     in_tree_.clear();
     nodes_.clear();
@@ -60,7 +62,8 @@ void TreeBuilder::begin(const BuildRequest& request) {
     arena_.reset(request.text.back());
     nodes_.assign(1, Node{.score = 1.0F});
     cursors_.clear();
-    for (Source* source : sources_) cursors_.push_back(source->root(request.text));
+    for (Source* source : sources_)
+        cursors_.push_back(request.crew == Crew::Model ? kNowhere : source->root(request.text));
     candidates_.clear();
     inputs_.clear();
     in_tree_.clear();
@@ -146,7 +149,7 @@ double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
     CHECK(tree.size() == 1 && !request.text.empty() && request.noise != nullptr && request.budget >= 1);
     begin(request);
     search(request);
-    if (model_ != nullptr && request.max_depth > 0 && request.budget > 1)
+    if (model_ != nullptr && request.crew != Crew::Tables && request.max_depth > 0 && request.budget > 1)
         for (int round = 0; round < kMaxModelRounds && ask_model(request); ++round) search(request);
 
     const std::size_t length = best_length(request);
@@ -196,17 +199,21 @@ void TreeBuilder::learn_node(std::int32_t node, TokenId came, const float* logit
     for (const Candidate& candidate : candidates_of(node)) {
         const float hit = candidate.token == came ? 1.0F : 0.0F;
         if (candidate.by_model && candidate.estimate > kWorthNaming) named_hit += hit;
-        const std::span<const Calibration::Input> inputs(inputs_.data() + candidate.first_input, candidate.n_inputs);
+        const std::span<const Calibration::Input> words = words_of(candidate);
+        const std::span<const Calibration::Input> counted = words_that_count(candidate);
         if (!noisy_) {
-            calibration_.learn(inputs, candidate.merged, hit);
+            calibration_.learn(counted, candidate.merged, hit);
         } else {
-            if (logits != nullptr)
-                calibration_.learn(inputs, candidate.merged,
-                                   target.probability(logits[static_cast<std::size_t>(candidate.token)]));
-            calibration_.learn_estimate(candidate.merged, candidate.reckoned, by_model, hit);
+            if (logits != nullptr) {
+                const float truth = target.probability(logits[static_cast<std::size_t>(candidate.token)]);
+                calibration_.learn(counted, candidate.merged, truth);
+                calibration_.learn_words(words.first(words.size() - counted.size()), truth);
+            }
+            if (candidate.reckoned > 0.0F)
+                calibration_.learn_estimate(candidate.merged, candidate.reckoned, by_model, hit);
         }
         if (candidate.node < 0 || tree_place_[static_cast<std::size_t>(candidate.node)] < 0) continue;  // not offered
-        for (const Calibration::Input& input : inputs) {
+        for (const Calibration::Input& input : words) {
             if (is_silence(input)) continue;
             ++counts_[input.source].offered;
             if (hit > 0.0F) ++counts_[input.source].accepted;
@@ -215,15 +222,45 @@ void TreeBuilder::learn_node(std::int32_t node, TokenId came, const float* logit
     if (by_model) model_gain_ += kModelGainRate * (named_hit - model_gain_);
 }
 
-void TreeBuilder::learn(const BuildOutcome& outcome) {
-    CHECK(outcome.accepted.size() == outcome.came.size(), "{} nodes, {} tokens", outcome.accepted.size(),
-          outcome.came.size());
+// How far each crew alone would have come along the walk: as far as what it says alone scores no less than the last
+// node that came into the tree. A model alone would also have been asked where tables made that needless.
+WalkShares TreeBuilder::shares_of(std::span<const std::int32_t> accepted) const {
+    WalkShares shares{.tokens = static_cast<double>(accepted.size())};
+    const float least = nodes_[static_cast<std::size_t>(in_tree_.back())].score;
+    float by_tables = 1.0F;
+    float by_model = 1.0F;
+    double model_comes = 1.0;  // probability that a model alone came as far
+    for (const std::int32_t node : accepted.subspan(1)) {
+        if (node >= std::ssize(in_tree_)) break;
+        const std::int32_t at = in_tree_[static_cast<std::size_t>(node)];
+        const std::int32_t above = nodes_[static_cast<std::size_t>(at)].above;
+        const Candidate& candidate = candidates_[static_cast<std::size_t>(above)];
+        by_tables *= candidate.by_tables;
+        shares.by_tables += by_tables >= least ? 1.0 : 0.0;
+        if (model_ == nullptr) continue;
+        if (nodes_[static_cast<std::size_t>(arena_.parent(at))].asked_model) {
+            const float its_part = std::min(1.0F, logistic(words_of(candidate).back().log_odds) / candidate.merged);
+            by_model *= candidate.by_model ? candidate.estimate * its_part : 0.0F;
+            if (by_model < least) model_comes = 0.0;
+        } else {
+            shares.model_seconds += model_comes * model_->expand_seconds(1);
+            model_comes *= std::clamp(static_cast<double>(model_gain_), 0.0, 1.0);
+        }
+        shares.by_model += model_comes;
+    }
+    return shares;
+}
+
+WalkShares TreeBuilder::learn(const BuildOutcome& outcome) {
+    CHECK(!outcome.accepted.empty() && outcome.accepted.size() == outcome.came.size(), "{} nodes, {} tokens",
+          outcome.accepted.size(), outcome.came.size());
     for (std::size_t i = 0; i < outcome.accepted.size(); ++i) {
         const std::int32_t node = outcome.accepted[i];
-        if (node >= std::ssize(in_tree_)) return;  // hung under the tree by others
+        if (node >= std::ssize(in_tree_)) break;  // hung under the tree by others
         learn_node(in_tree_[static_cast<std::size_t>(node)], outcome.came[i],
                    outcome.logits.empty() ? nullptr : float_row(outcome.logits, node), outcome.temperature);
     }
+    return shares_of(outcome.accepted);
 }
 
 }  // namespace slipstream::draft

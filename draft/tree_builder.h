@@ -21,6 +21,7 @@
 
 #include "draft/batch_source.h"
 #include "draft/calibration.h"
+#include "draft/crew_choice.h"
 #include "draft/pass_times.h"
 #include "draft/source.h"
 
@@ -32,6 +33,7 @@ struct BuildRequest {
     std::int64_t max_depth = 0;
     const PathNoise* noise = nullptr;
     const PassTimes* times = nullptr;  // null: fill the budget, whatever it costs
+    Crew crew = Crew::Everyone;        // who is asked
 };
 
 /// What became of a tree.
@@ -59,8 +61,8 @@ public:
 
     /// Grows `tree` (node 0 only). Returns the tokens that its pass is expected to commit.
     double grow(TokenTree& tree, const BuildRequest& request);
-    /// Learns from the walk over the tree that was grown last.
-    void learn(const BuildOutcome& outcome);
+    /// Learns from the walk over the tree that was grown last, and tells whose guesses it went along.
+    WalkShares learn(const BuildOutcome& outcome);
     /// The nodes of expanded_tree() that the accepted nodes of the tree grown last stand for, as far as it has them.
     [[nodiscard]] std::span<const std::int32_t> expanded_path(std::span<const std::int32_t> accepted);
     /// Who named `node` of the tree grown last, and how: one word a source; none for node 0.
@@ -74,6 +76,8 @@ public:
     void reset();
 
 private:
+    static constexpr std::int64_t kTryAgainAfter = 24;
+
     struct Node {
         std::int32_t first_candidate = -1;  // -1: not asked for yet
         std::int32_t n_candidates = 0;
@@ -88,6 +92,7 @@ private:
         float merged = 0.0F;     // probability, the noise unknown
         float reckoned = 0.0F;   // from that and the noise
         float estimate = 0.0F;   // of being accepted, given its parent is
+        float by_tables = 0.0F;  // the same before a model was asked
         std::uint32_t first_input = 0;
         std::uint32_t n_inputs = 0;
         bool by_model = false;  // a model named it
@@ -122,6 +127,16 @@ private:
     [[nodiscard]] bool ask_model(const BuildRequest& request);
     [[nodiscard]] std::span<Candidate> candidates_of(std::int32_t node);
     void learn_node(std::int32_t node, TokenId came, const float* logits, double temperature);
+    [[nodiscard]] WalkShares shares_of(std::span<const std::int32_t> accepted) const;
+    // What sources said of it, in their order.
+    [[nodiscard]] std::span<const Calibration::Input> words_of(const Candidate& candidate) const {
+        return {inputs_.data() + candidate.first_input, candidate.n_inputs};
+    }
+    // Those that its probability is merged from: under noise a model's word stands alone, for it is of this very place,
+    // and the noise makes much of small differences.
+    [[nodiscard]] std::span<const Calibration::Input> words_that_count(const Candidate& candidate) const {
+        return noisy_ && candidate.by_model ? words_of(candidate).last(1) : words_of(candidate);
+    }
     [[nodiscard]] bool is_silence(const Calibration::Input& input) const {
         return input.source == sources_.size() && input.cell == silent_cell_;
     }
@@ -145,6 +160,7 @@ private:
     std::vector<std::int32_t> in_tree_;  // [grown tree]: the arena node of each
     std::vector<Word> words_;
     std::vector<TokenId> slot_tokens_;
+    std::vector<float> by_tables_;      // [slots]: what tables alone said, where a model is asked as well
     std::vector<std::uint8_t> named_;   // [slots]: by the model
     std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
     std::uint16_t silent_cell_;         // of the model: what it did not name
@@ -157,6 +173,7 @@ private:
     float usual_cutoff_ = 1e-3F;   // the score of the last node taken, of late
     float model_gain_ = 0.5F;      // tokens that asking a draft model behind an accepted node brings, of late
     std::int64_t last_asked_ = 0;  // tree in which it was asked
+    std::int64_t try_again_after_ = kTryAgainAfter;  // trees without asking it
 };
 
 }  // namespace slipstream::draft

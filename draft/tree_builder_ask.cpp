@@ -80,11 +80,17 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
     }
 
     const bool asked_before = nodes_[static_cast<std::size_t>(node)].first_candidate >= 0;  // so it may have children
+    const std::span<const Candidate> known = candidates_of(node);
+    by_tables_.assign(slot_tokens_.size(), 0.0F);
+    for (const Candidate& candidate : known)
+        if (const std::uint32_t slot = slots_[static_cast<std::size_t>(candidate.token)]; slot != 0)
+            by_tables_[slot - 1] = candidate.by_tables;
     const auto first = static_cast<std::int32_t>(candidates_.size());
     const auto first_input = static_cast<std::uint32_t>(inputs_.size());
     for (const TokenId token : slot_tokens_) {
         slots_[static_cast<std::size_t>(token)] = 0;
-        candidates_.push_back({.token = token});
+        candidates_.push_back(
+            {.token = token, .by_tables = by_tables_[candidates_.size() - static_cast<std::size_t>(first)]});
     }
     const std::span<Candidate> made(candidates_.data() + first, slot_tokens_.size());
     for (const Word& word : words_) ++made[word.slot].n_inputs;
@@ -101,7 +107,7 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
         candidate.by_model = word.input.source == sources_.size() && !is_silence(word.input);
     }
     for (Candidate& candidate : made) {
-        candidate.merged = calibration_.merge({inputs_.data() + candidate.first_input, candidate.n_inputs});
+        candidate.merged = calibration_.merge(words_that_count(candidate));
         if (!asked_before) continue;
         if (const auto child = arena_.child(node, candidate.token)) {
             candidate.node = *child;
@@ -109,6 +115,8 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
         }
     }
     estimate(made, position, *request.noise, nodes_[static_cast<std::size_t>(node)].asked_model);
+    if (!asked_before)
+        for (Candidate& candidate : made) candidate.by_tables = candidate.estimate;
     nodes_[static_cast<std::size_t>(node)].first_candidate = first;
     nodes_[static_cast<std::size_t>(node)].n_candidates = static_cast<std::int32_t>(made.size());
 }
@@ -151,7 +159,13 @@ void TreeBuilder::estimate(std::span<Candidate> candidates, std::int64_t positio
                            bool by_model) const {
     for (Candidate& candidate : candidates) {
         candidate.reckoned = candidate.merged;
-        if (noise.present() && !candidate.by_model) reckon_by_tables(candidate, position, noise);
+        if (!noise.present() || candidate.by_model) continue;
+        // What a model did not name is below its filters, as it is below the target's: tables cannot say better.
+        if (by_model) {
+            candidate.reckoned = 0.0F;
+        } else {
+            reckon_by_tables(candidate, position, noise);
+        }
     }
     if (noise.present() && by_model) reckon_by_model(candidates, position, noise);
     float sum = 0.0F;

@@ -8,12 +8,12 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kMaxBatch = 16;         // nodes that a draft model is asked about at once
-constexpr float kWorthATimedBatch = 0.5F;      // of the best node's gain, to be asked about with it, where time counts
-constexpr float kWorthABatch = 0.05F;          // the same where it does not
-constexpr std::int64_t kTriedAgainAfter = 24;  // trees without asking a draft model
-constexpr float kTablesWord = 0.25F;      // how far tables that cover a node make a model's word needless, under noise
-constexpr double kLeastModelGain = 0.02;  // tokens that asking a draft model must promise where time is no matter
+constexpr std::int64_t kMaxBatch = 16;     // nodes that a draft model is asked about at once
+constexpr float kWorthATimedBatch = 0.5F;  // of the best node's gain, to be asked about with it, where time counts
+constexpr float kWorthABatch = 0.05F;      // the same where it does not
+constexpr std::int64_t kRarestTry = 384;   // trees without asking a draft model
+constexpr float kTablesWord = 0.25F;       // how far tables that cover a node make a model's word needless, under noise
+constexpr double kLeastModelGain = 0.02;   // tokens that asking a draft model must promise where time is no matter
 
 }  // namespace
 
@@ -74,9 +74,11 @@ bool TreeBuilder::ask_model(const BuildRequest& request) {
     if (request.times == nullptr) {
         if (gain < kLeastModelGain) return false;
     } else {
-        // What it costs is known from asking: after a while without, it is tried again.
-        const bool try_again = n_asked_ == 0 && n_trees_ - last_asked_ >= kTriedAgainAfter;
-        if (!try_again && gain * seconds_a_token < model_->expand_seconds(std::ssize(batch_))) return false;
+        // What it costs is known from asking: after a while without, it is tried again, ever more rarely.
+        const bool pays = gain * seconds_a_token >= model_->expand_seconds(std::ssize(batch_));
+        const bool try_again = n_asked_ == 0 && n_trees_ - last_asked_ >= try_again_after_;
+        if (!pays && !try_again) return false;
+        try_again_after_ = pays ? kTryAgainAfter : std::min(2 * try_again_after_, kRarestTry);
     }
     std::ranges::sort(batch_);  // parents before children
     {

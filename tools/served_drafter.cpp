@@ -174,7 +174,9 @@ const draft::DraftDistributions* ServedDrafter::distributions() const {
 }
 
 void ServedDrafter::time_passes(Forward& forward, KvCache& cache) {
-    if (drafter_) draft::measure_passes(drafter_->pass_times(), forward, cache, kMaxTimingSeconds);
+    if (!drafter_) return;
+    draft::measure_passes(drafter_->pass_times(), forward, cache, kMaxTimingSeconds);
+    drafter_->measure_draft_model(kMaxTimingSeconds);
 }
 
 std::vector<draft::SourceFigures> ServedDrafter::figures() const {
@@ -190,10 +192,13 @@ void ServedDrafter::resample(const SamplerOptions& sampling, Console& console) {
     save(console);
     made_for_.sampling = sampling;
     const draft::PassTimes times = drafter_->pass_times();
+    std::optional<draft::PassTimes> draft_times;
+    if (const draft::PassTimes* known = drafter_->draft_pass_times()) draft_times = *known;
     drafter_.reset();  // the new one's memory is the old one's
     try {
         drafter_ = draft::make_drafter(made_with_, made_for_);
         drafter_->pass_times() = times;
+        if (draft_times) *drafter_->draft_pass_times() = *draft_times;
     } catch (const Error& error) {
         console.note(fmt::format("guessing ends here: {}", error.what()));
     }

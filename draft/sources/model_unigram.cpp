@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "draft/noise_bar.h"
 #include "draft/sources/rank_cells.h"
@@ -57,6 +58,18 @@ ModelUnigram::ModelUnigram(const UnigramTable& table, const ModelUnigramOptions&
     for (std::size_t i = 0; i < log_p.size(); ++i)
         greedy_.n = insert_ranked(greedy_.proposals, ranks, greedy_.n, log_p[i],
                                   {.token = static_cast<TokenId>(i), .probability = probabilities_[i]});
+    likeliest_.resize(log_p.size());
+    std::iota(likeliest_.begin(), likeliest_.end(), 0);
+    const std::size_t n = std::min(kNoisy, log_p.size());
+    const auto likelier = [&log_p](TokenId a, TokenId b) {
+        const float p_a = log_p[static_cast<std::size_t>(a)];
+        const float p_b = log_p[static_cast<std::size_t>(b)];
+        return p_a != p_b ? p_a > p_b : a < b;
+    };
+    std::ranges::partial_sort(likeliest_, likeliest_.begin() + static_cast<std::ptrdiff_t>(n), likelier);
+    likeliest_.resize(n);
+    likeliest_.shrink_to_fit();
+    std::ranges::sort(likeliest_);
 }
 
 std::uint16_t ModelUnigram::n_cells() const {
@@ -72,20 +85,20 @@ const ModelUnigram::Best& ModelUnigram::best_at(std::int64_t position, const Pat
     best.n = 0;
     std::array<float, kBest> ranks{};
     NoiseBar bar;
-    const auto n_tokens = static_cast<std::uint32_t>(probabilities_.size());
-    for (std::uint32_t group = 0; 4 * group < n_tokens; ++group) {
-        const PhiloxBlock block =
-            noise_block(noise.seed(), static_cast<std::uint64_t>(position), group, NoiseStream::Sampling);
-        const std::uint32_t end = std::min(4U, n_tokens - 4 * group);
-        for (std::uint32_t lane = 0; lane < end; ++lane) {
-            const std::uint32_t token = 4 * group + lane;
-            const float p = probabilities_[token];
-            if (!bar.may_pass(p, block.word[lane])) continue;
-            const float rank = log_float(p) + gumbel_of(block.word[lane]);
-            best.n = insert_ranked(best.proposals, ranks, best.n, rank,
-                                   {.token = static_cast<TokenId>(token), .probability = p});
-            if (best.n == kBest) bar.raise(ranks[kBest - 1]);
+    std::uint32_t group = ~0U;  // tokens whose noise is in `block`
+    PhiloxBlock block{};
+    for (const TokenId token : likeliest_) {
+        const auto id = static_cast<std::uint32_t>(token);
+        if (id / 4 != group) {
+            group = id / 4;
+            block = noise_block(noise.seed(), static_cast<std::uint64_t>(position), group, NoiseStream::Sampling);
         }
+        const std::uint32_t word = block.word[id % 4];
+        const float p = probabilities_[id];
+        if (!bar.may_pass(p, word)) continue;
+        best.n = insert_ranked(best.proposals, ranks, best.n, log_float(p) + gumbel_of(word),
+                               {.token = token, .probability = p});
+        if (best.n == kBest) bar.raise(ranks[kBest - 1]);
     }
     return best;
 }
@@ -109,7 +122,8 @@ void ModelUnigram::propose_shape(TokenTree& tree, const ShapeRequest& request) {
 }
 
 std::size_t ModelUnigram::memory_bytes() const {
-    return probabilities_.size() * sizeof(float) + remembered_.size() * sizeof(Best);
+    return probabilities_.size() * sizeof(float) + likeliest_.size() * sizeof(TokenId) +
+           remembered_.size() * sizeof(Best);
 }
 
 }  // namespace slipstream::draft

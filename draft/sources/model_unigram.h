@@ -1,10 +1,10 @@
 // The unigrams of the model itself as a source (N-Grammys, Stewart et al. 2024, section 4.1): the same few tokens
-// everywhere, those that the output embedding itself calls
-// common. It learns nothing from the text; the table is built
+// everywhere, those that the output embedding itself calls common. It learns nothing from the text; the table is built
 // once a model (draft/tables/model_ngrams.h). Its own tree: k children of node 0.
 //
-// With noise it knows more: the best tokens by log p + gumbel over the whole vocabulary, which differ from position to
-// position. They are found once a position and kept; most tokens are passed over without a logarithm (noise_bar.h).
+// With noise it knows more: the best tokens by log p + gumbel, which differ from position to position. They are found
+// once a position, among the tokens that are likeliest anyway: the noise of a whole vocabulary takes longer than a
+// small model's pass. Most are passed over without a logarithm (noise_bar.h).
 #pragma once
 
 #include <array>
@@ -26,6 +26,8 @@ class ModelUnigram final : public Source {
 public:
     /// Most children that it ever proposes.
     static constexpr std::size_t kBest = 16;
+    /// Tokens that are looked at where there is noise, the likeliest ones.
+    static constexpr std::size_t kNoisy = 256;
 
     ModelUnigram(const UnigramTable& table, const ModelUnigramOptions& options);
 
@@ -54,6 +56,7 @@ private:
 
     ModelUnigramOptions options_;
     std::vector<float> probabilities_;  // [vocab], in (0, 1)
+    std::vector<TokenId> likeliest_;    // [min(vocab, kNoisy)], by id
     Best greedy_;                       // without noise
     std::vector<Best> remembered_;      // [kRememberedPositions], position p in slot p mod their number
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "kernels/base/noise.h"
+#include "runtime/sampling/greatest.h"
 
 namespace slipstream {
 
@@ -41,14 +43,18 @@ SamplerOptions checked(const SamplerOptions& options) {
 
 Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab) : options_(checked(options)), vocab_(vocab) {
     CHECK(vocab > 0, "vocab {}", vocab);
-    penalised_.resize(static_cast<std::size_t>(vocab));
+    if (options.repeat_penalty != 1.0) penalised_.resize(static_cast<std::size_t>(vocab));
+    block_best_.resize((static_cast<std::size_t>(vocab) + kGreatestBlock - 1) / kGreatestBlock);
+    sorted_best_.reserve(block_best_.size());
     candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab) : 1);
 }
 
 void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> path) {
     CHECK(std::ssize(logits) == vocab_, "{} logits for a vocabulary of {}", logits.size(), vocab_);
-    std::ranges::copy(logits, penalised_.begin());
+    logits_ = logits;
     if (options_.repeat_penalty == 1.0) return;
+    std::ranges::copy(logits, penalised_.begin());
+    logits_ = penalised_;
     const auto n = std::min(path.size(), static_cast<std::size_t>(options_.repeat_window));
     for (const TokenId id : path.last(n)) {
         CHECK(id >= 0 && id < vocab_, "token {} on a path over a vocabulary of {}", id, vocab_);
@@ -61,53 +67,56 @@ void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> p
 
 /// The greatest logit, the lowest id of equals. NaN compares false and never wins.
 TokenId Sampler::best() const {
-    TokenId best_id = -1;
-    float best_logit = -std::numeric_limits<float>::infinity();
-    for (std::size_t i = 0; i < penalised_.size(); ++i) {
-        if (!(penalised_[i] > best_logit)) continue;
-        best_logit = penalised_[i];
-        best_id = static_cast<TokenId>(i);
-    }
-    if (best_id < 0)
-        throw Unsupported(
-            fmt::format("the model's logits are not numbers ({} values, none above -inf); is the model file damaged?",
-                        penalised_.size()));
-    return best_id;
+    const float greatest = greatest_of(logits_);
+    if (!(greatest > -std::numeric_limits<float>::infinity()))
+        throw Unsupported(fmt::format(
+            "the model's logits are not numbers ({} values, none above -inf); is the model file damaged?", vocab_));
+    return static_cast<TokenId>(std::ranges::find(logits_, greatest) - logits_.begin());
 }
 
-/// (logit - greatest) / temperature: 0 for the best, so that nothing overflows at any temperature.
-void Sampler::scale() {
-    const double greatest = penalised_[static_cast<std::size_t>(best())];
-    for (float& logit : penalised_) {
-        const double below = logit == greatest ? 0.0 : logit - greatest;  // inf - inf is no number
-        logit = static_cast<float>(below / options_.temperature);
-    }
-}
-
-/// Fills candidates_ from the scaled logits: all that have a probability, or the best k of them. Few are kept in a heap
-/// with the worst on top, which most of the vocabulary meets with a single comparison.
+/// Fills candidates_ with what is a number above -inf: all, or the best k of them, logits as they came. The k-th best
+/// of the blocks' greatest is no greater than the k-th best logit, and most of the vocabulary lies below it.
 void Sampler::keep_top_k() {
-    constexpr std::int64_t max_heap = 1024;
     constexpr float impossible = -std::numeric_limits<float>::infinity();
     const bool everything = options_.top_k == 0 || options_.top_k >= vocab_;
-    const bool heap = !everything && options_.top_k <= max_heap;
     const auto k = static_cast<std::size_t>(everything ? vocab_ : options_.top_k);
+    const auto block_at = [this](std::size_t block) {
+        const std::size_t begin = block * kGreatestBlock;
+        return logits_.subspan(begin, std::min(kGreatestBlock, logits_.size() - begin));
+    };
+    for (std::size_t i = 0; i < block_best_.size(); ++i) block_best_[i] = greatest_of(block_at(i));
+    float least = impossible;
+    if (k < block_best_.size()) {
+        sorted_best_ = block_best_;
+        const auto kth = sorted_best_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+        std::ranges::nth_element(sorted_best_, kth, std::greater<>());
+        least = *kth;
+    }
     candidates_.clear();
-    for (std::size_t i = 0; i < penalised_.size(); ++i) {
-        const float logit = penalised_[i];
-        if (!(logit > impossible)) continue;  // NaN as well
-        const bool replaces = heap && candidates_.size() == k;
-        if (replaces) {
-            if (logit <= candidates_.front().logit) continue;  // of equals the earlier, lower id stays
-            std::ranges::pop_heap(candidates_, better);
-            candidates_.pop_back();
-        }
-        candidates_.push_back({static_cast<TokenId>(i), logit, 0.0});
-        if (heap) std::ranges::push_heap(candidates_, better);
+    for (std::size_t block = 0; block < block_best_.size(); ++block) {
+        if (block_best_[block] < least) continue;
+        const std::span<const float> logits = block_at(block);
+        for (std::size_t i = 0; i < logits.size(); ++i)
+            if (logits[i] >= least && logits[i] > impossible)  // neither is NaN
+                candidates_.push_back({static_cast<TokenId>(block * kGreatestBlock + i), logits[i], 0.0});
     }
     if (candidates_.size() <= k) return;
-    std::ranges::nth_element(candidates_, candidates_.begin() + static_cast<std::ptrdiff_t>(k), better);
+    std::ranges::nth_element(candidates_, candidates_.begin() + static_cast<std::ptrdiff_t>(k),
+                             [](const Candidate& a, const Candidate& b) { return better(a, b); });
     candidates_.resize(k);
+}
+
+/// Turns the candidates' logits into (logit - greatest) / temperature: 0 for the best, so that nothing overflows at any
+/// temperature. What falls to -inf goes.
+void Sampler::scale(float greatest) {
+    for (Candidate& candidate : candidates_) {
+        const double below =  // inf - inf is no number
+            candidate.logit == greatest ? 0.0 : static_cast<double>(candidate.logit) - static_cast<double>(greatest);
+        candidate.logit = static_cast<float>(below / options_.temperature);
+    }
+    std::erase_if(candidates_, [](const Candidate& candidate) {
+        return !(candidate.logit > -std::numeric_limits<float>::infinity());
+    });
 }
 
 /// The smallest set of best candidates that holds top_p of the mass, at least one. A selection by mass: halve around
@@ -142,8 +151,9 @@ void Sampler::keep_min_p() {
 
 /// Leaves the survivors in candidates_, in no order, `probability` not normalised.
 void Sampler::filter() {
-    scale();
+    const float greatest = logits_[static_cast<std::size_t>(best())];
     keep_top_k();
+    scale(greatest);
     if (options_.top_p < 1.0 || options_.min_p > 0.0)
         for (Candidate& candidate : candidates_) candidate.probability = std::exp(static_cast<double>(candidate.logit));
     keep_top_p();

@@ -54,8 +54,8 @@ public:
 private:
     void penalise(std::span<const float> logits, std::span<const TokenId> path);
     [[nodiscard]] TokenId best() const;
-    void scale();
     void keep_top_k();
+    void scale(float greatest);
     void keep_top_p();
     void keep_min_p();
     void filter();
@@ -63,7 +63,10 @@ private:
 
     SamplerOptions options_;
     std::int64_t vocab_;
-    std::vector<float> penalised_;       // [vocab]; scale() turns them into relative, scaled logits
+    std::vector<float> penalised_;       // [vocab], where there is a penalty
+    std::span<const float> logits_;      // [vocab] of the running call: the caller's, or penalised_
+    std::vector<float> block_best_;      // [vocab / kGreatestBlock]
+    std::vector<float> sorted_best_;     // the same, in part
     std::vector<Candidate> candidates_;  // capacity vocab
 };
 
