@@ -76,10 +76,7 @@ std::int32_t TreeBuilder::make_node(std::int32_t parent, TokenId token) {
     const std::int32_t node = arena_.append(parent, token);
     nodes_.push_back({});
     CHECK(std::ssize(nodes_) == arena_.size(), "node {} of {}", nodes_.size(), arena_.size());
-    for (std::size_t i = 0; i < sources_.size(); ++i) {
-        const Cursor above = cursors_[static_cast<std::size_t>(parent) * sources_.size() + i];
-        cursors_.push_back(above == kNowhere ? kNowhere : sources_[i]->advance(above, token));
-    }
+    cursors_.resize(cursors_.size() + sources_.size(), kNowhere);
     return node;
 }
 

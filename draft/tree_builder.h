@@ -114,6 +114,7 @@ private:
     void begin(const BuildRequest& request);
     [[nodiscard]] std::int32_t make_node(std::int32_t parent, TokenId token);
     void ask(std::int32_t node, const BuildRequest& request);
+    void advance_cursors(std::int32_t node);
     void hear(std::uint16_t source, std::span<const Proposal> proposals);
     void hear_silence(std::size_t n_named_by_tables, std::span<const Word> by_model);
     static void reckon_by_tables(Candidate& candidate, std::int64_t position, const PathNoise& noise);
@@ -151,7 +152,7 @@ private:
 
     TokenTree arena_;              // every node that was ever taken for this tree
     std::vector<Node> nodes_;      // of the arena
-    std::vector<Cursor> cursors_;  // [arena][sources_]
+    std::vector<Cursor> cursors_;  // [arena][sources_], of nodes that were asked about
     std::vector<Candidate> candidates_;
     std::vector<Calibration::Input> inputs_;
     std::vector<std::int32_t> taken_;    // arena nodes by falling score, node 0 first

@@ -53,8 +53,19 @@ void TreeBuilder::hear_silence(std::size_t n_named_by_tables, std::span<const Wo
                  .input = {.source = source, .cell = silent_cell_, .probability = kUnnamed, .log_odds = log_odds}});
 }
 
+// Most nodes are never asked about: sources go along only where they are. The parent was asked about before.
+void TreeBuilder::advance_cursors(std::int32_t node) {
+    const std::int32_t parent = arena_.parent(node);
+    if (parent < 0) return;
+    const Cursor* above = cursors_.data() + static_cast<std::size_t>(parent) * sources_.size();
+    Cursor* here = cursors_.data() + static_cast<std::size_t>(node) * sources_.size();
+    for (std::size_t i = 0; i < sources_.size(); ++i)
+        if (above[i] != kNowhere) here[i] = sources_[i]->advance(above[i], arena_.token(node));
+}
+
 // Puts together what every source says comes behind `node`: its candidates, made anew.
 void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
+    if (nodes_[static_cast<std::size_t>(node)].first_candidate < 0) advance_cursors(node);
     const std::int32_t depth = arena_.depth(node);
     const auto position = static_cast<std::int64_t>(request.text.size()) + depth;
     words_.clear();

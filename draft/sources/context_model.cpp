@@ -23,8 +23,7 @@ void move_to_front(ContextModel::Follower* followers, std::size_t at, ContextMod
 ContextModel::ContextModel(std::int64_t vocab, std::size_t max_contexts)
     : max_contexts_(max_contexts),
       table_(kFirstPlaces),
-      counts_(static_cast<std::size_t>(vocab)),
-      last_seen_(static_cast<std::size_t>(vocab)),
+      seen_(static_cast<std::size_t>(vocab)),
       frequent_rank_(static_cast<std::size_t>(vocab)) {
     CHECK(vocab > 0 && max_contexts >= kFirstPlaces, "vocab {}, {} contexts", vocab, max_contexts);
 }
@@ -36,8 +35,7 @@ void ContextModel::clear() {
     pool_.clear();
     for (auto& blocks : free_blocks_) blocks.clear();
     n_tokens_ = 0;
-    std::ranges::fill(counts_, 0U);
-    std::ranges::fill(last_seen_, 0U);
+    std::ranges::fill(seen_, Seen{});
     std::ranges::fill(frequent_rank_, std::uint8_t{0});
     n_frequent_ = 0;
 }
@@ -94,8 +92,8 @@ void ContextModel::count_follower(Context& context, TokenId token) {
 void ContextModel::count_unigram(TokenId token) {
     const auto id = static_cast<std::size_t>(token);
     ++n_tokens_;
-    const std::uint32_t n = ++counts_[id];
-    last_seen_[id] = n_tokens_;
+    const std::uint32_t n = ++seen_[id].count;
+    seen_[id].last = n_tokens_;
     std::size_t rank = 0;
     if (frequent_rank_[id] != 0) {
         rank = frequent_rank_[id] - 1U;
@@ -103,10 +101,10 @@ void ContextModel::count_unigram(TokenId token) {
         rank = n_frequent_++;
     } else {
         rank = kMaxFrequent - 1;
-        if (count(frequent_[rank]) >= n) return;
+        if (seen(frequent_[rank]).count >= n) return;
         frequent_rank_[static_cast<std::size_t>(frequent_[rank])] = 0;
     }
-    for (; rank > 0 && count(frequent_[rank - 1]) < n; --rank) {
+    for (; rank > 0 && seen(frequent_[rank - 1]).count < n; --rank) {
         frequent_[rank] = frequent_[rank - 1];
         frequent_rank_[static_cast<std::size_t>(frequent_[rank])] = static_cast<std::uint8_t>(rank + 1);
     }
@@ -115,7 +113,7 @@ void ContextModel::count_unigram(TokenId token) {
 }
 
 void ContextModel::add(std::span<const TokenId> text) {
-    CHECK(!text.empty() && text.back() >= 0 && static_cast<std::size_t>(text.back()) < counts_.size() && !full(),
+    CHECK(!text.empty() && text.back() >= 0 && static_cast<std::size_t>(text.back()) < seen_.size() && !full(),
           "{} tokens, {} contexts", text.size(), n_contexts_);
     count_unigram(text.back());
     std::uint64_t key = kNoTokens;
@@ -141,7 +139,7 @@ ContextModel::Followers ContextModel::followers(std::uint32_t context) const {
 
 std::size_t ContextModel::memory_bytes() const {
     return table_.capacity() * sizeof(Context) + pool_.capacity() * sizeof(Follower) +
-           counts_.size() * (2 * sizeof(std::uint32_t) + 1);
+           seen_.size() * (sizeof(Seen) + 1);
 }
 
 }  // namespace slipstream::draft

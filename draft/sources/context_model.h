@@ -60,8 +60,11 @@ public:
     [[nodiscard]] Followers followers(std::uint32_t context) const;
 
     /// Order 0.
-    [[nodiscard]] std::uint32_t count(TokenId token) const { return counts_[static_cast<std::size_t>(token)]; }
-    [[nodiscard]] std::uint32_t last_seen(TokenId token) const { return last_seen_[static_cast<std::size_t>(token)]; }
+    struct Seen {
+        std::uint32_t count = 0;
+        std::uint32_t last = 0;  // n_tokens() when it was added last
+    };
+    [[nodiscard]] const Seen& seen(TokenId token) const { return seen_[static_cast<std::size_t>(token)]; }
     [[nodiscard]] std::uint32_t n_tokens() const { return n_tokens_; }
     /// The tokens with the highest counts, at most kMaxFrequent, falling.
     [[nodiscard]] std::span<const TokenId> frequent() const { return {frequent_.data(), n_frequent_}; }
@@ -96,8 +99,7 @@ private:
     std::vector<Follower> pool_;                             // blocks of 2, 4, ... kMaxFollowers
     std::array<std::vector<std::uint32_t>, 8> free_blocks_;  // by log2 of their capacity
     std::uint32_t n_tokens_ = 0;
-    std::vector<std::uint32_t> counts_;        // [vocab]
-    std::vector<std::uint32_t> last_seen_;     // [vocab]: n_tokens_ when it was added
+    std::vector<Seen> seen_;                   // [vocab]
     std::vector<std::uint8_t> frequent_rank_;  // [vocab]: 1 + place in frequent_; 0: not there
     std::array<TokenId, kMaxFrequent> frequent_{};
     std::size_t n_frequent_ = 0;

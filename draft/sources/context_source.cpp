@@ -97,8 +97,8 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
     const std::uint32_t now = model_.n_tokens();
     for (Candidate& candidate : candidates_) {
         slots_[static_cast<std::size_t>(candidate.token)] = 0;
-        candidate.cells[0] =
-            ContextMixer::unigram(model_.count(candidate.token), now, now - model_.last_seen(candidate.token));
+        const ContextModel::Seen& seen = model_.seen(candidate.token);
+        candidate.cells[0] = ContextMixer::unigram(seen.count, now, now - seen.last);
     }
 }
 

@@ -72,9 +72,9 @@ void expect_equal(const ContextModel& model, const Reference& reference, TokenId
     std::vector<std::uint32_t> counts;
     for (TokenId token = 0; token < vocab; ++token) {
         const auto count = reference.counts.find(token);
-        ASSERT_EQ(model.count(token), count == reference.counts.end() ? 0 : count->second);
+        ASSERT_EQ(model.seen(token).count, count == reference.counts.end() ? 0 : count->second);
         if (count == reference.counts.end()) continue;
-        ASSERT_EQ(model.last_seen(token), reference.last_seen.at(token));
+        ASSERT_EQ(model.seen(token).last, reference.last_seen.at(token));
         counts.push_back(count->second);
     }
     // The most frequent ones; which of equals is free.
@@ -82,7 +82,7 @@ void expect_equal(const ContextModel& model, const Reference& reference, TokenId
     counts.resize(std::min(counts.size(), ContextModel::kMaxFrequent));
     std::vector<std::uint32_t> listed;
     std::vector<TokenId> tokens(model.frequent().begin(), model.frequent().end());
-    for (const TokenId token : tokens) listed.push_back(model.count(token));
+    for (const TokenId token : tokens) listed.push_back(model.seen(token).count);
     ASSERT_EQ(listed, counts);
     std::ranges::sort(tokens);
     ASSERT_EQ(std::ranges::adjacent_find(tokens), tokens.end()) << "a token is listed twice";
