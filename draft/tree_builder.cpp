@@ -49,7 +49,7 @@ TreeBuilder::TreeBuilder(std::vector<Source*> sources, BatchSource* model, std::
 void TreeBuilder::reset() {
     calibration_.reset();
     usual_cutoff_ = 1e-3F;
-    model_gain_ = 0.5F;
+    model_gain_ = kModelGain;
     try_again_after_ = kTryAgainAfter;
     taken_.clear();
     in_tree_.clear();

@@ -77,6 +77,7 @@ public:
 
 private:
     static constexpr std::int64_t kTryAgainAfter = 24;
+    static constexpr float kModelGain = 0.7F;  // a hope, so that it is tried
 
     struct Node {
         std::int32_t first_candidate = -1;  // -1: not asked for yet
@@ -169,12 +170,12 @@ private:
     std::vector<std::int32_t> batch_;
     std::vector<std::int32_t> tree_place_;  // [arena]: the node's place in the grown tree; -1: none
     std::vector<std::int32_t> path_;
-    std::int64_t n_asked_ = 0;     // nodes of this tree that the model was asked about
-    bool noisy_ = false;           // this tree's request
-    float usual_cutoff_ = 1e-3F;   // the score of the last node taken, of late
-    float too_near_ = 0.0F;        // nodes of a lower score are not asked about
-    float model_gain_ = 0.5F;      // tokens that asking a draft model behind an accepted node brings, of late
-    std::int64_t last_asked_ = 0;  // tree in which it was asked
+    std::int64_t n_asked_ = 0;       // nodes of this tree that the model was asked about
+    bool noisy_ = false;             // this tree's request
+    float usual_cutoff_ = 1e-3F;     // the score of the last node taken, of late
+    float too_near_ = 0.0F;          // nodes of a lower score are not asked about
+    float model_gain_ = kModelGain;  // tokens that asking a draft model behind an accepted node brings, of late
+    std::int64_t last_asked_ = 0;    // tree in which it was asked
     std::int64_t try_again_after_ = kTryAgainAfter;  // trees without asking it
 };
 

@@ -18,13 +18,15 @@ constexpr double kLeastModelGain = 0.02;   // tokens that asking a draft model m
 }  // namespace
 
 // What the draft model's word behind a node is worth in tokens, beyond what tables cover and what a place in the tree
-// costs: the last node that the budget holds would go, or one more takes time.
+// costs: the last node of the tree goes, or one more takes time, whichever is less.
 void TreeBuilder::weigh_asking(const BuildRequest& request, std::size_t length) {
     float place_cost = 0.0F;
     if (std::ssize(taken_) >= request.budget) place_cost = nodes_[static_cast<std::size_t>(taken_.back())].score;
-    if (const auto n = static_cast<std::int64_t>(length); request.times != nullptr && n < request.times->max_nodes())
-        place_cost = std::max(place_cost, static_cast<float>(expected_[length - 1] *
-                                                             (request.times->at(n + 1) / request.times->at(n) - 1.0)));
+    if (const auto n = static_cast<std::int64_t>(length); request.times != nullptr && n < request.times->max_nodes()) {
+        const double one_more = expected_[length - 1] * (request.times->at(n + 1) / request.times->at(n) - 1.0);
+        const float last = length > 1 ? nodes_[static_cast<std::size_t>(taken_[length - 1])].score : 1.0F;
+        place_cost = std::max(place_cost, std::min(static_cast<float>(one_more), last));
+    }
     worth_.clear();
     // Behind the tree's end a node may become worth its place by what the model says: all that were taken count.
     for (const std::int32_t node : taken_) {
