@@ -44,8 +44,6 @@ void PassTimes::add(std::int64_t n_nodes, double seconds) {
         for (std::size_t i = below; i <= above; ++i)
             measured_[i] =
                 measured_[i] == 0.0 ? seconds_[i] * seconds / expected : measured_[i] * (1.0 + kOwnRate * surprise);
-        // Fewer nodes take no longer: where more were faster, the time of fewer was that of a slow moment.
-        for (std::size_t i = 0; i < below; ++i) measured_[i] = std::min(measured_[i], measured_[below]);
     }
     spread();
 }

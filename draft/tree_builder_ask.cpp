@@ -180,10 +180,16 @@ void TreeBuilder::estimate(std::span<Candidate> candidates, std::int64_t positio
     }
     if (noise.present() && by_model) reckon_by_model(candidates, position, noise);
     float sum = 0.0F;
-    for (const Candidate& candidate : candidates) sum += candidate.reckoned;
-    const float scale = sum > kMostCertain ? kMostCertain / sum : 1.0F;
+    float most = 0.0F;
+    for (const Candidate& candidate : candidates) {
+        sum += candidate.reckoned;
+        most = std::max(most, candidate.reckoned);
+    }
+    // What is too much in all goes off the others: many doubtful words make no sure one less sure.
+    const float most_left = std::min(most, kMostCertain);
+    const float scale = sum > kMostCertain ? (kMostCertain - most_left) / std::max(sum - most, kLeastCertain) : 1.0F;
     for (Candidate& candidate : candidates) {
-        candidate.reckoned *= scale;
+        candidate.reckoned = candidate.reckoned == most ? most_left : candidate.reckoned * std::min(scale, 1.0F);
         candidate.estimate =
             noise.present() ? calibration_.settle(candidate.merged, candidate.reckoned, by_model) : candidate.reckoned;
     }
