@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t kMaxProposals = 128;  // of one source at one node
 constexpr int kTimedOneIn = 8;              // trees
 constexpr float kUnnamed = 2e-3F;           // of a token that a model was asked about and did not name
-constexpr float kMostCertain = 0.98F;       // all children of a node together
+constexpr float kMostCertain = 0.98F;       // the likeliest child of a node
+constexpr float kAllCertain = 0.99F;        // all of them together
 constexpr float kLeastCertain = 1e-5F;
 // How far probabilities are trusted when noise decides. Tuned on the bundled pair at T = 0.8.
 constexpr float kTableTrust = 0.6F;
@@ -187,7 +188,7 @@ void TreeBuilder::estimate(std::span<Candidate> candidates, std::int64_t positio
     }
     // What is too much in all goes off the others: many doubtful words make no sure one less sure.
     const float most_left = std::min(most, kMostCertain);
-    const float scale = sum > kMostCertain ? (kMostCertain - most_left) / std::max(sum - most, kLeastCertain) : 1.0F;
+    const float scale = sum > kAllCertain ? (kAllCertain - most_left) / std::max(sum - most, kLeastCertain) : 1.0F;
     for (Candidate& candidate : candidates) {
         candidate.reckoned = candidate.reckoned == most ? most_left : candidate.reckoned * std::min(scale, 1.0F);
         candidate.estimate =

@@ -395,6 +395,24 @@ TEST(DraftModel, IdsBeyondTheNarrowerVocabularyAreNeitherProposedNorFed) {
     EXPECT_EQ(of_wide.window().n_tokens(), 3) << "node 0 of the first tree was committed, its children are not known";
 }
 
+TEST(DraftModel, MeasuringItLeavesNothingBehind) {
+    const auto files = make_tiny_model({});
+    CpuDevice device({.n_threads = 1});
+    const Model model(*files, device, {});
+    DraftModel measured(model, 97, {.temperature = 0.0});
+    EXPECT_EQ(measured.expand_seconds(1), 0.0);
+    measured.measure(5.0);
+    EXPECT_GT(measured.expand_seconds(1), 0.0);
+    EXPECT_GT(measured.expand_seconds(32), measured.expand_seconds(1));
+    EXPECT_EQ(measured.window().n_tokens(), 0);
+    DraftModel fresh(model, 97, {.temperature = 0.0});
+    const std::int32_t root = 0;
+    TokenTree tree;
+    tree.reset(3);
+    for (DraftModel* draft : {&measured, &fresh}) draft->expand(tree, std::vector<TokenId>{1, 2, 3}, {&root, 1});
+    EXPECT_TRUE(std::ranges::equal(measured.logits(0), fresh.logits(0)));
+}
+
 TEST(DraftModel, LimitsHold) {
     const auto files = make_tiny_model({.context_tokens = 128});
     CpuDevice device({.n_threads = 1});

@@ -24,6 +24,7 @@ struct Limits {
     std::int64_t max_depth = 32;
     const PathNoise* noise = &kNoNoise;
     const PassTimes* times = nullptr;
+    Crew crew = Crew::Everyone;
 };
 
 Grown grow(TreeBuilder& builder, const ToyText& text, const Limits& limits) {
@@ -33,7 +34,8 @@ Grown grow(TreeBuilder& builder, const ToyText& text, const Limits& limits) {
                                                .budget = limits.budget,
                                                .max_depth = limits.max_depth,
                                                .noise = limits.noise,
-                                               .times = limits.times});
+                                               .times = limits.times,
+                                               .crew = limits.crew});
     return grown;
 }
 
@@ -47,14 +49,14 @@ std::vector<TokenId> children_of_root(const TokenTree& tree) {
 }
 
 /// The target says `came` behind the root.
-void learn_first(TreeBuilder& builder, const TokenTree& tree, TokenId came) {
+WalkShares learn_first(TreeBuilder& builder, const TokenTree& tree, TokenId came) {
     std::vector<std::int32_t> accepted = {0};
     std::vector<TokenId> tokens = {came};
     if (const auto child = tree.child(0, came)) {
         accepted.push_back(*child);
         tokens.push_back(0);
     }
-    builder.learn({.accepted = accepted, .came = tokens});
+    return builder.learn({.accepted = accepted, .came = tokens});
 }
 
 // Every path of at most `depth` tokens, by probability.
@@ -238,6 +240,73 @@ TEST(TreeBuilder, AModelThatCostsMoreThanItBringsIsNotAsked) {
     EXPECT_FALSE(grow(with_dear, {4}, {.budget = 16, .times = &times}).tree.child(0, 2).has_value());
     EXPECT_EQ(dear.n_batches, 0);
     EXPECT_TRUE(grow(with_cheap, {4}, {.budget = 16, .times = &times}).tree.child(0, 2).has_value());
+}
+
+TEST(TreeBuilder, AModelMayTakeThePlaceOfATablesWeakNode) {
+    // One node rides along at little cost, a second costs as much as a pass.
+    ToySource source(fixed_words({{1, 0.3F, 0}}));
+    ToyModel model(fixed_words({{2, 0.9F, 0}}), 64, nullptr, 0.05);
+    PassTimes times(16);
+    for (const std::int64_t size : times.sizes()) times.add(size, size <= 2 ? 1.0 : 2.0);
+    TreeBuilder builder({&source}, &model, 20);
+    const Grown grown = grow(builder, {4}, {.budget = 16, .max_depth = 1, .times = &times});
+    EXPECT_EQ(children_of_root(grown.tree), ToyText{2});
+}
+
+TEST(TreeBuilder, ASureWordStaysSureAmongManyDoubtfulOnes) {
+    ToySource sure(fixed_words({{1, 0.95F, 0}}));
+    std::vector<Proposal> doubtful;
+    for (TokenId token = 2; token < 14; ++token) doubtful.push_back({token, 0.05F, 0});
+    ToySource doubting(fixed_words(doubtful));
+    TreeBuilder builder({&sure, &doubting}, nullptr, 20);
+    const Grown best = grow(builder, {4}, {.budget = 2, .max_depth = 1});
+    EXPECT_EQ(best.tree.token(1), 1);
+    EXPECT_NEAR(best.expected, 1.95, 0.01);
+    // All of them are no more than certain.
+    EXPECT_LE(grow(builder, {4}, {.budget = 32, .max_depth = 1}).expected, 1.99 + 1e-6);
+}
+
+TEST(TreeBuilder, UnderNoiseTablesNameNothingThatAModelDoesNot) {
+    ToySource source(fixed_words({{1, 0.9F, 0}, {2, 0.5F, 0}}));
+    ToyModel model(fixed_words({{2, 0.6F, 0}, {3, 0.3F, 0}}));
+    TreeBuilder builder({&source}, &model, 20);
+    const PathNoise noise(5);
+    const Grown grown = grow(builder, {4}, {.budget = 16, .max_depth = 1, .noise = &noise});
+    EXPECT_EQ(children_of_root(grown.tree), (ToyText{2, 3}));
+    builder.reset();
+    EXPECT_EQ(children_of_root(grow(builder, {4}, {.budget = 16, .max_depth = 1}).tree), (ToyText{1, 2, 3}));
+}
+
+TEST(TreeBuilder, EachCrewIsAskedAlone) {
+    ToySource source(fixed_words({{1, 0.5F, 0}, {3, 0.4F, 0}}));
+    ToyModel model(fixed_words({{2, 0.5F, 0}, {3, 0.4F, 0}}));
+    TreeBuilder builder({&source}, &model, 20);
+    const auto children = [&](Crew crew) {
+        return children_of_root(grow(builder, {4}, {.budget = 16, .max_depth = 1, .crew = crew}).tree);
+    };
+    EXPECT_EQ(children(Crew::Tables), (ToyText{1, 3}));
+    EXPECT_EQ(model.n_batches, 0);
+    EXPECT_EQ(children(Crew::Model), (ToyText{2, 3}));
+    builder.reset();
+    EXPECT_EQ(children(Crew::Everyone), (ToyText{1, 2, 3}));
+}
+
+TEST(TreeBuilder, TellsHowFarEachCrewWouldHaveCome) {
+    ToySource source(fixed_words({{1, 0.5F, 0}, {3, 0.3F, 0}}));
+    ToyModel model(fixed_words({{2, 0.5F, 0}, {3, 0.3F, 0}}));
+    TreeBuilder builder({&source}, &model, 20);
+    struct Case {
+        TokenId came;
+        double tokens, by_tables, by_model;
+    };
+    for (const Case& at : {Case{1, 2, 2, 1}, Case{2, 2, 1, 2}, Case{3, 2, 2, 2}, Case{9, 1, 1, 1}}) {
+        const WalkShares shares =
+            learn_first(builder, grow(builder, {4}, {.budget = 16, .max_depth = 1}).tree, at.came);
+        EXPECT_EQ(shares.tokens, at.tokens) << at.came;
+        EXPECT_EQ(shares.by_tables, at.by_tables) << at.came;
+        EXPECT_EQ(shares.by_model, at.by_model) << at.came;
+        builder.reset();
+    }
 }
 
 TEST(TreeBuilder, ExpandedPathNamesTheNodesThatAModelWasAskedAbout) {
