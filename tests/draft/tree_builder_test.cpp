@@ -267,7 +267,7 @@ TEST(TreeBuilder, ASureWordStaysSureAmongManyDoubtfulOnes) {
 }
 
 TEST(TreeBuilder, UnderNoiseTablesNameNothingThatAModelDoesNot) {
-    ToySource source(fixed_words({{1, 0.9F, 0}, {2, 0.5F, 0}}));
+    ToySource source(fixed_words({{1, 0.5F, 0}, {2, 0.3F, 0}}));
     ToyModel model(fixed_words({{2, 0.6F, 0}, {3, 0.3F, 0}}));
     TreeBuilder builder({&source}, &model, 20);
     const PathNoise noise(5);
