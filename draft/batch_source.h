@@ -35,7 +35,7 @@ public:
     /// draws from. Valid until the next call of anything.
     [[nodiscard]] virtual std::span<const Candidate> distribution(std::int32_t node) = 0;
 
-    /// Predicted seconds of expanding `n_nodes` at once, learnt from the calls before.
+    /// Predicted seconds of expanding `n_nodes` at once, measured beforehand and learnt from the calls.
     [[nodiscard]] virtual double expand_seconds(std::int64_t n_nodes) const = 0;
 };
 

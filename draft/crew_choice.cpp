@@ -9,21 +9,28 @@ namespace {
 constexpr double kDecay = 0.97;             // of what earlier passes count
 constexpr std::int64_t kTrial = 12;         // passes with everyone before a choice
 constexpr std::int64_t kFirstStretch = 64;  // passes of another crew
-constexpr std::int64_t kLongestStretch = 512;
+constexpr std::int64_t kLongestStretch = 128;
+constexpr std::int64_t kLongTime = 4 * kTrial;  // passes with everyone, after which old figures count less
 constexpr double kClearlyBetter = 1.01;
 constexpr double kOthersRate = 0.1;
 constexpr double kHope = 0.3;
-constexpr double kRemembered = 0.3;  // of what is known of everyone, when everyone is asked again
+constexpr double kMostSurprise = 2.0;  // a pass that took far longer had the processor taken away
+constexpr double kRemembered = 0.3;    // of what is known of everyone, when everyone is asked again
+constexpr double kForgotten = 0.33;    // of what other crews took, in a long time without them
 
 }  // namespace
 
-// The crew that commits most tokens a second. Tables that were never tried alone are taken to need as long as with
-// everyone, a model as long as hopes allow.
-Crew CrewChoice::best() const {
+// Seconds that a crew needs beside the draft model, as far as is hoped: tables as with everyone, a model a part of it.
+double CrewChoice::hope(Crew crew) const {
     const double with_everyone = others_[static_cast<std::size_t>(Crew::Everyone)];
+    return crew == Crew::Model ? kHope * with_everyone : with_everyone;
+}
+
+// The crew that commits most tokens a second.
+Crew CrewChoice::best() const {
     const auto others = [&](Crew crew) {
         const double known = others_[static_cast<std::size_t>(crew)];
-        return sums_.passes * (known > 0.0 ? known : crew == Crew::Tables ? with_everyone : kHope * with_everyone);
+        return sums_.passes * (known > 0.0 ? known : hope(crew));
     };
     const double everyone = sums_.tokens / (sums_.pass + sums_.model + others(Crew::Everyone));
     const double tables = sums_.by_tables / (sums_.pass + others(Crew::Tables));
@@ -43,7 +50,8 @@ void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
     // A crew's first pass also pays for what it missed before.
     if (++n_passes_ == 1) return;
     double& others = others_[static_cast<std::size_t>(crew_)];
-    others = others == 0.0 ? seconds.others : others + kOthersRate * (seconds.others - others);
+    others = others == 0.0 ? seconds.others
+                           : others + kOthersRate * (std::min(seconds.others, kMostSurprise * others) - others);
     if (crew_ == Crew::Everyone) {
         for (double* sum : sums_.all()) *sum *= kDecay;
         sums_.tokens += shares.tokens;
@@ -54,7 +62,12 @@ void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
         sums_.model_alone += seconds.model + shares.model_seconds;
         sums_.passes += 1.0;
         if (n_passes_ >= kTrial && best() != Crew::Everyone) return choose();
-        if (n_passes_ == 4 * kTrial) last_choice_ = Crew::Everyone;
+        if (n_passes_ % kLongTime == 0) {
+            last_choice_ = Crew::Everyone;
+            for (const Crew crew : {Crew::Tables, Crew::Model})
+                if (double& known = others_[static_cast<std::size_t>(crew)]; known > 0.0)
+                    known += kForgotten * (hope(crew) - known);
+        }
     } else if (n_passes_ >= stretch_) {
         crew_ = Crew::Everyone;
         n_passes_ = 0;

@@ -54,6 +54,7 @@ private:
         }
     };
 
+    [[nodiscard]] double hope(Crew crew) const;
     [[nodiscard]] Crew best() const;
     void choose();
 

@@ -307,8 +307,8 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     const std::int64_t budget = std::clamp<std::int64_t>(options_.max_budget, 1, limits.budget);
     // A lone source's own tree knows no time: where as many nodes are wanted as pay, the builder grows one of its
     // guesses.
-    const bool timed = options_.adapt_budget && times_.measured() && !options_.shape;
-    growing_ = growth_ == Growth::OwnShape && timed ? Growth::Merged : growth_;
+    const bool timed = options_.adapt_budget && times_.measured();
+    growing_ = growth_ == Growth::OwnShape && timed && !options_.shape ? Growth::Merged : growth_;
     choosing_ = guessed_ && timed && growing_ == Growth::Merged && sources_.model && !sources_.tables.empty();
     model_seconds_ = model_seconds();
     drawn_.reset(std::ssize(limits.text), budget);

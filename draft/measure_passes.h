@@ -7,8 +7,8 @@
 namespace slipstream::draft {
 
 /// Times passes of 1, 2, 4, 8, ... nodes below the end of `cache` (which has room for them and no nodes; none stay),
-/// those of few nodes several times, and puts the best of each into `times`; ends when `max_seconds` are over, after
-/// the pass of 1 at the earliest.
+/// up to 8 nodes several times, then more nodes, and puts the best of each into `times`; ends when `max_seconds` are
+/// over, after one pass of 1 at the earliest.
 /// Passes stay within forward.limits() and the cache's context.
 void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double max_seconds);
 

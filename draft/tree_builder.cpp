@@ -228,6 +228,7 @@ void TreeBuilder::learn_node(std::int32_t node, TokenId came, const float* logit
 // node that came into the tree. A model alone would also have been asked where tables made that needless.
 WalkShares TreeBuilder::shares_of(std::span<const std::int32_t> accepted) const {
     WalkShares shares{.tokens = static_cast<double>(accepted.size())};
+    if (in_tree_.empty()) return shares;
     const float least = nodes_[static_cast<std::size_t>(in_tree_.back())].score;
     float by_tables = 1.0F;
     float by_model = 1.0F;

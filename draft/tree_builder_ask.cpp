@@ -127,7 +127,7 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
         }
     }
     estimate(made, position, *request.noise, nodes_[static_cast<std::size_t>(node)].asked_model);
-    if (!asked_before)
+    if (!asked_before && !nodes_[static_cast<std::size_t>(node)].asked_model)
         for (Candidate& candidate : made) candidate.by_tables = candidate.estimate;
     nodes_[static_cast<std::size_t>(node)].first_candidate = first;
     nodes_[static_cast<std::size_t>(node)].n_candidates = static_cast<std::int32_t>(made.size());
@@ -180,17 +180,16 @@ void TreeBuilder::estimate(std::span<Candidate> candidates, std::int64_t positio
         }
     }
     if (noise.present() && by_model) reckon_by_model(candidates, position, noise);
+    if (candidates.empty()) return;
     float sum = 0.0F;
-    float most = 0.0F;
-    for (const Candidate& candidate : candidates) {
-        sum += candidate.reckoned;
-        most = std::max(most, candidate.reckoned);
-    }
+    for (const Candidate& candidate : candidates) sum += candidate.reckoned;
+    const auto likeliest = std::ranges::max_element(candidates, {}, &Candidate::reckoned);
+    const float most = likeliest->reckoned;
     // What is too much in all goes off the others: many doubtful words make no sure one less sure.
     const float most_left = std::min(most, kMostCertain);
     const float scale = sum > kAllCertain ? (kAllCertain - most_left) / std::max(sum - most, kLeastCertain) : 1.0F;
     for (Candidate& candidate : candidates) {
-        candidate.reckoned = candidate.reckoned == most ? most_left : candidate.reckoned * std::min(scale, 1.0F);
+        candidate.reckoned = &candidate == &*likeliest ? most_left : candidate.reckoned * std::min(scale, 1.0F);
         candidate.estimate =
             noise.present() ? calibration_.settle(candidate.merged, candidate.reckoned, by_model) : candidate.reckoned;
     }

@@ -31,6 +31,7 @@ constexpr double kMaxTableOperations = 1e12;
 
 // Of timing passes before the first text, in all.
 constexpr double kMaxTimingSeconds = 0.03;
+constexpr double kMaxDraftTimingSeconds = 0.005;
 
 bool has(const draft::DraftOptions& options, SourceKind kind) {
     return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
@@ -176,7 +177,7 @@ const draft::DraftDistributions* ServedDrafter::distributions() const {
 void ServedDrafter::time_passes(Forward& forward, KvCache& cache) {
     if (!drafter_) return;
     draft::measure_passes(drafter_->pass_times(), forward, cache, kMaxTimingSeconds);
-    drafter_->measure_draft_model(kMaxTimingSeconds);
+    drafter_->measure_draft_model(kMaxDraftTimingSeconds);
 }
 
 std::vector<draft::SourceFigures> ServedDrafter::figures() const {

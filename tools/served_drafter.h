@@ -48,8 +48,9 @@ public:
     [[nodiscard]] bool guesses() const { return drafter_ != nullptr; }
     /// What its guesses were drawn from, for classical sampling; null where they are point masses.
     [[nodiscard]] const draft::DraftDistributions* distributions() const;
-    /// Times a few passes of a tree's sizes, so that the first tree is as large as pays, and empties `cache` (CHECKed
-    /// to be empty). Slow models are not timed: they learn it from their first passes.
+    /// Times a few passes of a tree's sizes, of the draft model as well, so that the first tree is as large as pays;
+    /// leaves `cache` (CHECKed to be empty) empty. Of slow models a single pass is timed: they learn the rest by and
+    /// by.
     void time_passes(Forward& forward, KvCache& cache);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.

@@ -1,6 +1,6 @@
 // From logits to a token: filters with memory, then the drafter-invariant draw (design: E2).
 //
-// Order: repetition penalty over the path's tokens; temperature; top-k; top-p (of what top-k left, renormalised);
+// Order: repetition penalty over the path's tokens; top-k; temperature; top-p (of what top-k left, renormalised);
 // min-p; then the argmax of log p + gumbel(seed, position, token) over the survivors (kernels/base/noise.h).
 // Temperature 0 is the argmax of the penalised logits. Ties go to the lowest id, in filters as well. Nothing depends on
 // earlier draws: the same (seed, position, path) always gives the same token, which is what makes speculation

@@ -51,7 +51,7 @@ TEST(CrewChoice, TablesThatBringLessThanTheyTakeRest) {
         return Pass{{.tokens = tokens, .by_tables = 1, .by_model = by_model},
                     {.pass = 1.0, .model = 0.2, .others = crew == Crew::Model ? 0.05 : 0.25}};
     });
-    EXPECT_GT(passes_of(course, Crew::Model), 3600);
+    EXPECT_GT(passes_of(course, Crew::Model), 3500);
     EXPECT_EQ(passes_of(course, Crew::Tables), 0);
 }
 
@@ -61,7 +61,7 @@ TEST(CrewChoice, AModelThatTablesMakeNeedlessRests) {
         return Pass{{.tokens = 5, .by_tables = 5, .by_model = 3},
                     {.pass = 1.0, .model = crew == Crew::Tables ? 0.0 : 0.3, .others = 0.1}};
     });
-    EXPECT_GT(passes_of(course, Crew::Tables), 3600);
+    EXPECT_GT(passes_of(course, Crew::Tables), 3500);
 }
 
 TEST(CrewChoice, WhatItTakesInTruthIsLearntByTrying) {
@@ -70,7 +70,9 @@ TEST(CrewChoice, WhatItTakesInTruthIsLearntByTrying) {
     const Course course = run(crews, 4000, [](Crew) {
         return Pass{{.tokens = 20, .by_tables = 1, .by_model = 19}, {.pass = 1.0, .model = 0.2, .others = 0.2}};
     });
-    EXPECT_LE(passes_of(course, Crew::Model), 64);  // one stretch
+    // Once, and now and then again, for machines change.
+    EXPECT_GE(passes_of(course, Crew::Model), 64);
+    EXPECT_LE(passes_of(course, Crew::Model), 1600);
 }
 
 TEST(CrewChoice, ATextThatChangesChangesTheCrew) {
@@ -89,8 +91,25 @@ TEST(CrewChoice, ATextThatChangesChangesTheCrew) {
     };
     EXPECT_GT(passes_of(run(crews, 300, new_text), Crew::Model), 200);
     EXPECT_GT(passes_of(run(crews, 1200, repeating), Crew::Tables), 500);
+    while (crews.next() == Crew::Everyone) run(crews, 1, repeating);
+    ASSERT_NE(crews.next(), Crew::Everyone);
     crews.reset();
     EXPECT_EQ(crews.next(), Crew::Everyone);
+}
+
+TEST(CrewChoice, ASlowMomentOfTheBestCrewIsForgotten) {
+    for (const std::int64_t n_slow : {1, 20}) {
+        CrewChoice crews;
+        std::int64_t n_model = 0;
+        const Course course = run(crews, 20000, [&](Crew crew) {
+            if (crew == Crew::Model) ++n_model;
+            // The end of the first stretch.
+            const bool slow = crew == Crew::Model && n_model <= 64 && n_model > 64 - n_slow;
+            const double others = slow ? (n_slow == 1 ? 4.0 : 0.4) : crew == Crew::Model ? 0.05 : 0.25;
+            return Pass{{.tokens = 2, .by_tables = 1, .by_model = 2}, {.pass = 1.0, .model = 0.2, .others = others}};
+        });
+        EXPECT_GT(passes_of(course, Crew::Model), 16000) << n_slow << " slow passes";
+    }
 }
 
 TEST(CrewChoice, NoGuessesAtAllAreNoReason) {

@@ -266,6 +266,15 @@ TEST(TreeBuilder, ASureWordStaysSureAmongManyDoubtfulOnes) {
     EXPECT_LE(grow(builder, {4}, {.budget = 32, .max_depth = 1}).expected, 1.99 + 1e-6);
 }
 
+TEST(TreeBuilder, SourcesThatDisagreeAreNotAllRight) {
+    std::vector<ToySource> each;
+    for (TokenId token = 1; token <= 4; ++token) each.emplace_back(fixed_words({{token, 0.9F, 0}}));
+    TreeBuilder builder({&each[0], &each[1], &each[2], &each[3]}, nullptr, 20);
+    const Grown grown = grow(builder, {9}, {.budget = 32, .max_depth = 1});
+    EXPECT_EQ(grown.tree.size(), 5);
+    EXPECT_LE(grown.expected, 1.99 + 1e-6);
+}
+
 TEST(TreeBuilder, UnderNoiseTablesNameNothingThatAModelDoesNot) {
     ToySource source(fixed_words({{1, 0.5F, 0}, {2, 0.3F, 0}}));
     ToyModel model(fixed_words({{2, 0.6F, 0}, {3, 0.3F, 0}}));

@@ -122,7 +122,7 @@ TEST(Sampler, ATinyTemperatureIsGreedyAndFinite) {
 
 TEST(Sampler, TiesAtTheBordersGoToTheLowestIds) {
     const std::vector<float> flat(2000, 1.5F);
-    for (const std::int64_t k : {1, 3, 1500}) {  // heap and selection
+    for (const std::int64_t k : {1, 3, 1500}) {  // few and many blocks
         Sampler sampler(options(1, k), 2000);
         std::vector<TokenId> first(static_cast<std::size_t>(k));
         std::iota(first.begin(), first.end(), 0);
