@@ -30,7 +30,7 @@ using draft::SourceKind;
 constexpr double kMaxTableOperations = 1e12;
 
 // Of timing passes before the first text, in all.
-constexpr double kMaxTimingSeconds = 0.03;
+constexpr double kMaxTimingSeconds = 0.015;
 constexpr double kMaxDraftTimingSeconds = 0.005;
 
 bool has(const draft::DraftOptions& options, SourceKind kind) {
