@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
@@ -95,7 +96,8 @@ bool Staging::make_room(std::size_t bytes) {
 const std::byte* Staging::stage(CudaStream& stream, const std::byte* data, std::size_t bytes) {
     CHECK(bytes > 0 && data != nullptr);
     const std::uint64_t digest = digest_of(data, bytes);
-    for (Entry& entry : entries_) {
+    // The latest first: most arrays are those of the layer before.
+    for (Entry& entry : std::views::reverse(entries_)) {
         if (entry.digest != digest || entry.bytes != bytes ||
             std::memcmp(host_.data() + entry.offset, data, bytes) != 0)
             continue;
