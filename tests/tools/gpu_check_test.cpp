@@ -46,7 +46,7 @@ if [ "${1:-}" = --gtest_list_tests ]; then
     printf 'Running main() from main.cc\nCudaElementwise.\n  RmsNorm\n  Rope\nCudaMatmul.\n  Sum\n'
     exit 0
 fi
-if [ -e "$WISH/hang" ]; then sleep 300; fi
+if [ -e "$WISH/hang" ]; then touch "$WISH/hangs"; sleep 300; fi
 if [ -e "$WISH/skip" ]; then printf '[  PASSED  ] 2 tests.\n[  SKIPPED ] 1 test, listed below:\n'; exit 0; fi
 if [ -e "$WISH/fail" ] && [ $# -eq 0 ]; then
     printf 'wrong "value"\tat\\3\n[  PASSED  ] 2 tests.\n[  FAILED  ] 1 test, listed below:\n'; exit 1
@@ -98,10 +98,19 @@ printf ' "streamed_weights_bytes": %d,\n "streamed_kv_bytes": %d\n },\n "tokens_
 printf ' "exact": true,\n "streamed": {"link_busy_fraction": [\n 0.97\n ]}\n}\n' >>"$stats"
 )sh";
 
+// Runs a command, and ends it as soon as the tests on the card hang.
+constexpr const char* kEndWhatHangs = R"sh(
+"$@" &
+until [ -e "$WISH/hangs" ] || ! kill -0 $!; do sleep 0.05; done
+kill -TERM $!
+wait $!
+)sh";
+
 class GpuCheck : public testing::Test {
 protected:
     void SetUp() override {
         program("bin/nvidia-smi", kNvidiaSmi);
+        program("bin/end_what_hangs", kEndWhatHangs);
         program("bin/compute-sanitizer", kSanitizer);
         program("built/cuda_card_tests", kCardTests);
         program("built/bench_card", kBenchCard);
@@ -245,7 +254,7 @@ TEST_F(GpuCheck, EndsWhatHangsAndSaysWhatTimeWasLackingFor) {
 
 TEST_F(GpuCheck, LeavesAReportWhenItIsEnded) {
     wish("hang");
-    const ProgramResult result = check("--seconds 60", "timeout --preserve-status -s TERM 2");
+    const ProgramResult result = check("--seconds 60", path("bin/end_what_hangs"));
     EXPECT_EQ(result.code, 143);
     EXPECT_EQ(outcome(json(), "tests"), "interrupted");
     expect_scratch_is_empty();
