@@ -318,6 +318,57 @@ TEST(TreeBuilder, TellsHowFarEachCrewWouldHaveCome) {
     }
 }
 
+TEST(TreeBuilder, AModelThatWasNotAskedMightHaveComeAsFar) {
+    ToySource source(fixed_words({{1, 0.99F, 0}}));
+    ToyModel model(fixed_words({{1, 0.5F, 0}}), 64, nullptr, 0.25);
+    PassTimes times(16);
+    times.add(1, 1.0);
+    times.add(16, 1.5);
+    TreeBuilder builder({&source}, &model, 20);
+    const Grown grown = grow(builder, {4}, {.budget = 16, .max_depth = 1, .times = &times});
+    ASSERT_EQ(model.n_batches, 0);
+    const WalkShares shares = learn_first(builder, grown.tree, 1);
+    EXPECT_EQ(shares.by_tables, 2.0);
+    EXPECT_GT(shares.by_model, 1.3);
+    EXPECT_LT(shares.by_model, 2.0);
+    EXPECT_EQ(shares.model_seconds, 0.25);
+}
+
+TEST(TreeBuilder, AModelThatNeverPaysIsTriedEverMoreRarely) {
+    ToySource source(fixed_words({{1, 0.5F, 0}}));
+    ToyModel dear(fixed_words({{2, 0.5F, 0}}), 64, nullptr, 5.0);
+    PassTimes times(16);
+    times.add(1, 1.0);
+    times.add(16, 1.1);
+    TreeBuilder builder({&source}, &dear, 20);
+    const auto tries = [&](int n_trees) {
+        const std::int64_t before = dear.n_batches;
+        for (int i = 0; i < n_trees; ++i)
+            static_cast<void>(grow(builder, {4}, {.budget = 16, .max_depth = 1, .times = &times}));
+        return dear.n_batches - before;
+    };
+    EXPECT_GE(tries(400), 3);
+    EXPECT_LE(tries(4000), 11);
+    EXPECT_GE(tries(4000), 10);
+}
+
+TEST(TreeBuilder, ShortPassesAskAboutFewerNodes) {
+    const auto n_named = [](double pass_seconds) {
+        ToyNamed named;
+        ToySource source(random_words(3, 12, 0.9, 0.9), 1, &named);
+        TreeBuilder builder({&source}, nullptr, 20);
+        PassTimes times(64);
+        times.add(1, pass_seconds);
+        times.add(64, pass_seconds);
+        for (int i = 0; i < 20; ++i) static_cast<void>(grow(builder, {4}, {.budget = 64, .times = &times}));
+        named.clear();
+        const Grown grown = grow(builder, {4}, {.budget = 64, .times = &times});
+        EXPECT_EQ(grown.tree.size(), 64);
+        return named.size();
+    };
+    EXPECT_LT(n_named(1e-3), n_named(1e-2));
+}
+
 TEST(TreeBuilder, ExpandedPathNamesTheNodesThatAModelWasAskedAbout) {
     ToyModel model(random_words(5, 8, 0.7, 0.9));
     TreeBuilder builder({}, &model, 20);
