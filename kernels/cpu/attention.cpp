@@ -199,6 +199,10 @@ void attention_avx2(ExecRef exec, const AttentionArgs& args) {
 void attention_avx512(ExecRef exec, const AttentionArgs& args) {
     Attention(exec, args, {reduce_step_avx512, widen_step_avx512}).run();
 }
+
+void attention_avx512_bf16(ExecRef exec, const AttentionArgs& args) {
+    Attention(exec, args, {reduce_step_avx512_near, nullptr}).run();
+}
 #endif
 
 }  // namespace slipstream::cpu

@@ -12,6 +12,8 @@ namespace slipstream::cpu {
 void attention_scalar(ExecRef exec, const AttentionArgs& args);
 void attention_avx2(ExecRef exec, const AttentionArgs& args);
 void attention_avx512(ExecRef exec, const AttentionArgs& args);
+/// The bits of attention_avx512; rows come as suits the machines that avx512_bf16 is chosen for.
+void attention_avx512_bf16(ExecRef exec, const AttentionArgs& args);
 
 void kv_write_scalar(ExecRef exec, const KvWriteArgs& args);
 void kv_write_avx2(ExecRef exec, const KvWriteArgs& args);  // bit-equal to scalar

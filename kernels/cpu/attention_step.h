@@ -40,6 +40,8 @@ using ReduceStep = void (*)(const AttentionStep& step, QueryState* const* batch,
 void reduce_step_scalar(const AttentionStep& step, QueryState* const* batch, int n_batch);
 void reduce_step_avx2(const AttentionStep& step, QueryState* const* batch, int n_batch);
 void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int n_batch);
+/// The same bits; rows are fetched straight into L1, and 16-bit ones need not be widened first.
+void reduce_step_avx512_near(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
 /// From L2 into L1 rows are fetched this far ahead.
 inline constexpr std::int64_t kStepL1PrefetchBytes = 1 << 10;
@@ -54,7 +56,7 @@ void widen_step_avx512(DType type, const std::byte* src, const std::byte* next, 
 /// The two primitives of a form.
 struct AttentionForm {
     ReduceStep reduce;
-    WidenStep widen;
+    WidenStep widen;  // for rows that several batches read; null: that does not pay
 };
 
 /// Scores (raw q . k) become weights exp(score * scale - m), 0 outside the visible slots; m and l move on. Returns the

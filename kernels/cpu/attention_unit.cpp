@@ -89,7 +89,8 @@ void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
                        .first_slot = 0,
                        .end_slot = 0,
                        .scale = args_.scale};
-    if (all_committed && n_queries() > 2 * kMaxBatch && args_.shape.dtype != DType::F32) widen(view);
+    if (form_.widen != nullptr && all_committed && n_queries() > 2 * kMaxBatch && args_.shape.dtype != DType::F32)
+        widen(view);
     bool tile_started = false;
     std::array<QueryState*, kMaxBatch> batch{};
     int n_batch = 0;

@@ -66,20 +66,36 @@ std::string_view cpu_form_name(CpuForm form) {
             return "avx512";
         case CpuForm::Avx512Vnni:
             return "avx512_vnni";
+        case CpuForm::Avx512Bf16:
+            return "avx512_bf16";
     }
     return "?";
 }
 
-CpuForm best_cpu_form() {
+bool cpu_has_form(CpuForm form) {
+    if (form == CpuForm::Scalar) return true;
 #if defined(__x86_64__)
     // Every CPU with AVX2 has F16C; clang 14 cannot ask for it.
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        return __builtin_cpu_supports("avx512vnni") ? CpuForm::Avx512Vnni : CpuForm::Avx512;
-    if (avx2) return CpuForm::Avx2;
+    if (form == CpuForm::Avx2) return avx2;
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (form == CpuForm::Avx512) return avx512;
+    const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    return form == CpuForm::Avx512Vnni ? vnni : vnni && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
 #endif
-    return CpuForm::Scalar;
+}
+
+CpuForm best_cpu_form() {
+    CpuForm best = CpuForm::Scalar;
+    for (const CpuForm form : kCpuForms)
+        if (cpu_has_form(form)) best = form;
+#if defined(__x86_64__)
+    if (best == CpuForm::Avx512Bf16 && !__builtin_cpu_is("amd")) best = CpuForm::Avx512Vnni;
+#endif
+    return best;
 }
 
 CpuDevice::CpuDevice(const CpuDeviceOptions& options)
@@ -91,8 +107,7 @@ CpuDevice::CpuDevice(const CpuDeviceOptions& options)
       faults_(options.faults),
       link_in_(std::make_unique<cpu::LinkClock>(options.link_bytes_per_second)),
       link_out_(std::make_unique<cpu::LinkClock>(options.link_bytes_per_second)) {
-    CHECK(form_ <= best_cpu_form(), "form {} on a machine with {}", cpu_form_name(form_),
-          cpu_form_name(best_cpu_form()));
+    CHECK(cpu_has_form(form_), "form {} on a machine without its instructions", cpu_form_name(form_));
     CHECK(options.link_bytes_per_second >= 0.0 && std::isfinite(options.link_bytes_per_second), "a link of {} bytes/s",
           options.link_bytes_per_second);
 }

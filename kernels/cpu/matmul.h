@@ -3,9 +3,12 @@
 // What an output is, in every form:
 //   float weights: the sum of w[k] x[k].
 //   quantised weights: the sum of w[k] d[k / 32] q[k], activations rounded to 8 bits in blocks of 32 (activations.h).
-// The scalar form adds in double. The vector forms agree with each other to the bit, for either layout of the weights,
-// and E1 holds by construction, since an output has one order of operations:
+//   BF16 weights in the form avx512_bf16: the same of activations rounded to bfloat16.
+// The scalar form adds in double. The vector forms agree with each other to the bit (avx512_bf16 but for BF16 weights),
+// for either layout of the weights, and E1 holds by construction, since an output has one order of operations:
 //   float weights: one chain of fused multiply-adds from 0 over k, ascending.
+//   BF16 weights in avx512_bf16: one chain of vdpbf16ps from 0 over pairs of k, ascending; a step adds the product of
+//   the odd k, then that of the even one (0 behind the last of an odd K), and takes and gives subnormals as 0.
 //   quantised: one chain from 0 over the blocks of 32, ascending. With i = the sum of (code - code_offset) q, exact in
 //   integers, the step is
 //     a scale to each 32 weights:  f = fma(float(i), scale * d, f), and where there are offsets f = fma(offset, s, f)
@@ -24,11 +27,13 @@ namespace slipstream::cpu {
 [[nodiscard]] CpuScratch matmul_scratch_avx2(const WorkspaceShapes& shapes);
 [[nodiscard]] CpuScratch matmul_scratch_avx512(const WorkspaceShapes& shapes);
 [[nodiscard]] CpuScratch matmul_scratch_avx512_vnni(const WorkspaceShapes& shapes);
+[[nodiscard]] CpuScratch matmul_scratch_avx512_bf16(const WorkspaceShapes& shapes);
 
 void matmul_scalar(ExecRef exec, const MatmulArgs& args);
 void matmul_avx2(ExecRef exec, const MatmulArgs& args);
 void matmul_avx512(ExecRef exec, const MatmulArgs& args);
 void matmul_avx512_vnni(ExecRef exec, const MatmulArgs& args);
+void matmul_avx512_bf16(ExecRef exec, const MatmulArgs& args);
 
 /// What happens behind the reduction, in this order in every form: + bias, then y + that.
 [[nodiscard]] inline float finish_output(const MatmulArgs& args, float sum, std::int64_t row, float y_before) {

@@ -81,7 +81,7 @@ SLIPSTREAM_INLINE_AVX2 void multiply_groups(const FloatTile& tile, int first) {
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t)
             sum[h][t] = _mm256_loadu_ps(sums + h / 2 * tile.sums_stride + t * 16 + h % 2 * kHalfRows);
-    const float* x = tile.x;
+    const auto* x = reinterpret_cast<const float*>(tile.x);
     for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
         Pair w[kHalves];
 #pragma GCC unroll 4
@@ -280,7 +280,6 @@ constexpr InterleavedForm kForm{
     .unpack = {nullptr, nullptr, nullptr, unpack<DType::Q8_0>, unpack<DType::Q4_0>, unpack<DType::Q4_1>,
                unpack<DType::Q5_0>, unpack<DType::Q5_1>, unpack<DType::Q3_K>, unpack<DType::Q4_K>, unpack<DType::Q5_K>,
                unpack<DType::Q6_K>},
-    .multiplies_packed = {},
     .quantize = quantize,
 };
 

@@ -26,7 +26,7 @@ struct Pair {
 };
 
 template <DType type>
-constexpr int kPairBytes = type == DType::F32 ? 128 : 64;
+constexpr int kTwoBytes = type == DType::F32 ? 128 : 64;
 
 template <DType type>
 SLIPSTREAM_INLINE_AVX512 Pair load_pair(const std::byte* src) {
@@ -72,14 +72,14 @@ SLIPSTREAM_INLINE_AVX512 void multiply_groups(const FloatTile& tile, int first) 
     for (int g = 0; g < kGroups; ++g)
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) sum[g][t] = _mm512_loadu_ps(sums + g * tile.sums_stride + t * 16);
-    const float* x = tile.x;
-    for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
+    const auto* x = reinterpret_cast<const float*>(tile.x);
+    for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kTwoBytes<type>, x += 2 * T) {
         Pair w[kGroups];
 #pragma GCC unroll 4
         for (int g = 0; g < kGroups; ++g) {
             w[g] = load_pair<type>(weights + g * group_bytes);
 #pragma GCC unroll 2
-            for (int line = 0; line < kPairBytes<type>; line += 64) {
+            for (int line = 0; line < kTwoBytes<type>; line += 64) {
                 _mm_prefetch(into_l2 + g * group_bytes + line, _MM_HINT_T1);
                 _mm_prefetch(into_l1 + g * group_bytes + line, _MM_HINT_T0);
             }

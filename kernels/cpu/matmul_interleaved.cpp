@@ -40,26 +40,43 @@ constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
     std::memcpy(y, results, static_cast<std::size_t>(rows) * sizeof(float));
 }
 
-int tile_tokens_of(const InterleavedForm& form, bool quantized) {
-    return quantized ? form.code_tile_tokens : form.float_tile_tokens;
+/// What a type's weights are multiplied with.
+enum class Operand : std::uint8_t {
+    Floats,
+    Pairs,  // of bfloat16
+    Codes,  // of 8 bits
+};
+
+Operand operand_of(const InterleavedForm& form, DType type) {
+    if (is_quantized(type)) return Operand::Codes;
+    return type == DType::BF16 && form.round_pairs != nullptr ? Operand::Pairs : Operand::Floats;
+}
+
+int tile_tokens_of(const InterleavedForm& form, Operand operand) {
+    return operand == Operand::Codes   ? form.code_tile_tokens
+           : operand == Operand::Pairs ? form.pair_tile_tokens
+                                       : form.float_tile_tokens;
 }
 
 /// Groups that go over K together where there are enough rows.
-std::int64_t most_groups(const InterleavedForm& form, bool quantized, std::int64_t n_tokens) {
-    const std::int64_t n_tiles = ceil_div<std::int64_t>(n_tokens, tile_tokens_of(form, quantized));
-    const std::int64_t widest_tile = ceil_div(n_tokens, n_tiles);
-    const std::int64_t in_registers =
-        quantized ? form.code_groups : form.float_groups[static_cast<std::size_t>(widest_tile - 1)];
+std::int64_t most_groups(const InterleavedForm& form, Operand operand, std::int64_t n_tokens) {
+    const std::int64_t n_tiles = ceil_div<std::int64_t>(n_tokens, tile_tokens_of(form, operand));
+    const auto widest_tile = static_cast<std::size_t>(ceil_div(n_tokens, n_tiles));
+    const std::int64_t in_registers = operand == Operand::Codes   ? form.code_groups
+                                      : operand == Operand::Pairs ? form.pair_groups[widest_tile - 1]
+                                                                  : form.float_groups[widest_tile - 1];
     return n_tokens <= kStreamTokens ? in_registers : std::max(in_registers, kGroupsAtOnce);
 }
 
-std::int64_t laid_out_bytes_per_token(bool quantized, std::int64_t k) {
-    return quantized ? k / 32 * kBlockBytesPerToken : k * static_cast<std::int64_t>(sizeof(float));
+std::int64_t laid_out_bytes_per_token(Operand operand, std::int64_t k) {
+    if (operand == Operand::Codes) return k / 32 * kBlockBytesPerToken;
+    return operand == Operand::Pairs ? ceil_div<std::int64_t>(k, 2) * kPairBytes
+                                     : k * static_cast<std::int64_t>(sizeof(float));
 }
 
-std::size_t laid_out_bytes(bool quantized, std::int64_t n_tokens, std::int64_t k) {
-    const bool in_place = !quantized && n_tokens == 1;
-    return in_place ? 0 : static_cast<std::size_t>(n_tokens * laid_out_bytes_per_token(quantized, k));
+std::size_t laid_out_bytes(Operand operand, std::int64_t n_tokens, std::int64_t k) {
+    const bool in_place = operand == Operand::Floats && n_tokens == 1;
+    return in_place ? 0 : static_cast<std::size_t>(n_tokens * laid_out_bytes_per_token(operand, k));
 }
 
 /// A thread's scratch: unpacked chunks, then rows interleaved here, then sums.
@@ -70,11 +87,11 @@ struct ThreadScratch {
 
     ThreadScratch(const InterleavedForm& form, DType type, Layout layout, std::int64_t n_tokens, std::int64_t k,
                   std::int64_t n_groups) {
-        const bool quantized = is_quantized(type);
+        const Operand operand = operand_of(form, type);
         const auto groups = static_cast<std::size_t>(n_groups);
-        const auto sums = static_cast<std::size_t>(std::min(n_tokens, kPassTokens + tile_tokens_of(form, quantized)) *
+        const auto sums = static_cast<std::size_t>(std::min(n_tokens, kPassTokens + tile_tokens_of(form, operand)) *
                                                    kLanes);  // of a group
-        rows_offset = quantized ? groups * sizeof(UnpackedChunk) : 0;
+        rows_offset = operand == Operand::Codes ? groups * sizeof(UnpackedChunk) : 0;
         sums_offset = rows_offset;
         if (layout == Layout::RowMajor)
             sums_offset += round_up<std::size_t>(groups * static_cast<std::size_t>(kLanes) * row_bytes(type, k), 64);
@@ -90,7 +107,7 @@ public:
           args_(args),
           form_(form),
           type_(args.weights.dtype),
-          quantized_(is_quantized(type_)),
+          operand_(operand_of(form, type_)),
           m_(args.weights.shape[0]),
           k_(args.weights.shape[1]),
           n_(args.x.shape[0]),
@@ -98,17 +115,17 @@ public:
           n_groups_(ceil_div(m_, kInterleavedRows)),
           group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
           chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, kChunkElements))),
-          token_bytes_(laid_out_bytes_per_token(quantized_, k_)) {}
+          token_bytes_(laid_out_bytes_per_token(operand_, k_)) {}
 
     void run() {
         const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
-        groups_at_once_ = std::min(most_groups(form_, quantized_, n_), fair);
+        groups_at_once_ = std::min(most_groups(form_, operand_, n_), fair);
         const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
         const std::int64_t piece = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
         const ThreadScratch scratch(form_, type_, args_.weights.layout, n_, k_, groups_at_once_);
         rows_offset_ = scratch.rows_offset;
         sums_offset_ = scratch.sums_offset;
-        device_.reserve_scratch({.thread_bytes = scratch.bytes, .shared_bytes = laid_out_bytes(quantized_, n_, k_)});
+        device_.reserve_scratch({.thread_bytes = scratch.bytes, .shared_bytes = laid_out_bytes(operand_, n_, k_)});
         lay_out_activations();
         device_.pool().run(n_groups_, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
             for (std::int64_t group = begin; group < end; group += groups_at_once_)
@@ -117,13 +134,13 @@ public:
     }
 
 private:
-    [[nodiscard]] int tile_tokens() const { return tile_tokens_of(form_, quantized_); }
+    [[nodiscard]] int tile_tokens() const { return tile_tokens_of(form_, operand_); }
     // Tiles are of nearly equal width.
     [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const { return tile * n_ / n_tiles_; }
     [[nodiscard]] bool packed() const { return args_.weights.layout == Layout::Interleaved16; }
 
     void lay_out_activations() {
-        if (laid_out_bytes(quantized_, n_, k_) == 0) {
+        if (laid_out_bytes(operand_, n_, k_) == 0) {
             x_ = args_.x.data;
             return;
         }
@@ -138,9 +155,13 @@ private:
     void lay_out(std::int64_t tile, std::byte* dst) const {
         const std::int64_t first = tile_begin(tile);
         const auto width = static_cast<int>(tile_begin(tile + 1) - first);
-        if (quantized_) {
+        if (operand_ == Operand::Codes) {
             for (int t = 0; t < width; ++t)
                 form_.quantize(float_row(args_.x, first + t), k_, t, width, code_traits(type_), dst);
+            return;
+        }
+        if (operand_ == Operand::Pairs) {
+            form_.round_pairs(float_row(args_.x, first), args_.x.row_stride_bytes, k_, width, dst);
             return;
         }
         // By whole cache lines of each row: rows lie a power of two apart, and would evict each other line by line.
@@ -175,7 +196,7 @@ private:
             const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * kLanes;  // of a group
             std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
             for (std::int64_t k = 0; k < k_; k += kChunkElements) {
-                if (quantized_) {
+                if (operand_ == Operand::Codes) {
                     chunk_of_codes(weights, count, k, tile, end, reinterpret_cast<UnpackedChunk*>(scratch), sums);
                 } else {
                     chunk_of_floats(weights, count, k, tile, end, sums);
@@ -193,7 +214,9 @@ private:
                                      std::int64_t index, std::int64_t n_tiles) const {
         const std::int64_t at = k / kChunkElements * chunk_bytes_;
         const std::int64_t bytes = std::min(chunk_bytes_, group_bytes_ - at);
-        const std::int64_t next = at + bytes < group_bytes_ ? at + bytes : count * group_bytes_;
+        const std::int64_t lead = round_up(ceil_div(kL2PrefetchBytes, count), chunk_bytes_);
+        const std::int64_t beyond = at + lead - group_bytes_;
+        const std::int64_t next = beyond < 0 ? at + lead : count * group_bytes_ + beyond % group_bytes_;
         const std::int64_t share = bytes * index / n_tiles;
         return {.into_l1 = weights + at + share + kL1PrefetchBytes,
                 .into_l2 = weights + next + share,
@@ -205,14 +228,21 @@ private:
         const auto n_sub = static_cast<int>(std::min<std::int64_t>(kChunkElements, k_ - k) / 32);
         const std::byte* src = weights + k / kChunkElements * chunk_bytes_;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
-        if (!form_.multiplies_packed[static_cast<std::size_t>(type_)])
-            for (std::int64_t g = 0; g < count; ++g)
-                form_.unpack[static_cast<std::size_t>(type_)](src + g * group_bytes_, block_bytes, n_sub, chunks[g]);
+        const auto type = static_cast<std::size_t>(type_);
+        const bool where_they_lie = n_tiles_ <= form_.most_packed_tiles[type];
+        for (std::int64_t g = 0; g < count; ++g) {
+            if (!where_they_lie) {
+                form_.unpack[type](src + g * group_bytes_, block_bytes, n_sub, chunks[g]);
+            } else if (form_.unpack_scales[type] != nullptr) {
+                form_.unpack_scales[type](src + g * group_bytes_, chunks[g]);
+            }
+        }
+        const auto& kernels = where_they_lie ? form_.multiply_packed[type] : form_.multiply_codes[type];
         const std::int64_t origin = tile_begin(tile);
         for (std::int64_t i = tile; i < end; ++i) {
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
-            form_.multiply_codes[static_cast<std::size_t>(type_)][static_cast<std::size_t>(width - 1)](
+            kernels[static_cast<std::size_t>(width - 1)](
                 {.unpacked = chunks,
                  .packed = src,
                  .group_bytes = group_bytes_,
@@ -227,16 +257,18 @@ private:
 
     void chunk_of_floats(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t tile,
                          std::int64_t end, float* sums) const {
+        const auto& kernels =
+            operand_ == Operand::Pairs ? form_.multiply_pairs : form_.multiply_floats[static_cast<std::size_t>(type_)];
         const std::int64_t elements = std::min<std::int64_t>(kChunkElements, k_ - k);
         const std::int64_t origin = tile_begin(tile);
         for (std::int64_t i = tile; i < end; ++i) {
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
-            form_.multiply_floats[static_cast<std::size_t>(type_)][static_cast<std::size_t>(width - 1)](
+            kernels[static_cast<std::size_t>(width - 1)](
                 {.weights = weights + k / kChunkElements * chunk_bytes_,
                  .group_bytes = group_bytes_,
                  .n_groups = static_cast<int>(count),
-                 .x = reinterpret_cast<const float*>(x_ + begin * token_bytes_) + k * width,
+                 .x = x_ + begin * token_bytes_ + k / 2 * width * (operand_ == Operand::Pairs ? kPairBytes : 8),
                  .k = elements,
                  .sums = sums + (begin - origin) * kLanes,
                  .sums_stride = (tile_begin(end) - origin) * kLanes,
@@ -262,7 +294,7 @@ private:
     const MatmulArgs& args_;
     const InterleavedForm& form_;
     DType type_;
-    bool quantized_;
+    Operand operand_;
     std::int64_t m_;
     std::int64_t k_;
     std::int64_t n_;
@@ -283,13 +315,14 @@ CpuScratch matmul_scratch_interleaved(const WorkspaceShapes& shapes, const Inter
     CpuScratch most;
     for (int i = 0; i < kDTypeCount; ++i) {
         const auto type = static_cast<DType>(i);
+        const Operand operand = operand_of(form, type);
         const std::int64_t block = dtype_info(type).block_elements;
         const std::int64_t k = shapes.max_cols / block * block;
         // Fewer tokens may take more groups, and so more in all.
         for (std::int64_t n = 1; n <= shapes.n_tokens; ++n) {
-            const std::int64_t groups = most_groups(form, is_quantized(type), n);
+            const std::int64_t groups = most_groups(form, operand, n);
             most = larger_of(most, {.thread_bytes = ThreadScratch(form, type, shapes.weights, n, k, groups).bytes,
-                                    .shared_bytes = laid_out_bytes(is_quantized(type), n, k)});
+                                    .shared_bytes = laid_out_bytes(operand, n, k)});
         }
     }
     return most;

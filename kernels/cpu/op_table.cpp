@@ -72,6 +72,21 @@ constexpr OpTable kAvx512Vnni{
     .swiglu = swiglu_avx512,
     .workspace_bytes = workspace_bytes,
 };
+constexpr OpTable kAvx512Bf16{
+    .add = add,
+    .attention = attention_avx512_bf16,
+    .embed = embed,
+    .kv_commit = kv_commit,
+    .kv_write = kv_write_avx2,
+    .matmul = matmul_avx512_bf16,
+    .pack_weights = pack_weights,
+    .reserve_workspace = reserve_workspace,
+    .rms_norm = rms_norm_avx512,
+    .rope = rope,
+    .rope_table = rope_table,
+    .swiglu = swiglu_avx512,
+    .workspace_bytes = workspace_bytes,
+};
 #endif
 
 }  // namespace
@@ -85,6 +100,8 @@ const OpTable& op_table(CpuForm form) {
             return kAvx512;
         case CpuForm::Avx512Vnni:
             return kAvx512Vnni;
+        case CpuForm::Avx512Bf16:
+            return kAvx512Bf16;
 #endif
         default:
             return kScalar;

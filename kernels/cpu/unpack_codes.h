@@ -172,19 +172,46 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q5_K>(const std::byte* src, 
             }
 }
 
+/// The scales of a block of a K format, and its offsets: all that unpack_block() writes beside codes.
+template <DType type>
+SLIPSTREAM_PORTABLE_INLINE void unpack_scales(const std::byte* src, UnpackedChunk& out) {
+    static_assert(type == DType::Q4_K || type == DType::Q5_K);
+    scales_and_mins(src, out);
+}
+
 template <>
-SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q6_K>(const std::byte* src, int, UnpackedChunk& out) {
+SLIPSTREAM_PORTABLE_INLINE void unpack_scales<DType::Q6_K>(const std::byte* src, UnpackedChunk& out) {
     float d[16];
     halves_to_float(src, d);
-    const Words low = words_at(src + 32);
-    const Words high = low + 32;
-    const Words scales = high + 16;
+    const Words scales = words_at(src + 32) + 48;
     for (int i = 0; i < 4; ++i) {
         std::uint32_t unsigned_scales[16];
 #pragma GCC unroll 1
         for (int r = 0; r < 16; ++r) unsigned_scales[r] = scales[i][r] ^ 0x80808080U;
         scale_bytes(d, unsigned_scales, 128, out.scale + 4 * i);
     }
+}
+
+template <>
+SLIPSTREAM_PORTABLE_INLINE void unpack_scales<DType::Q3_K>(const std::byte* src, UnpackedChunk& out) {
+    float d[16];
+    halves_to_float(src, d);
+    const Words packed = words_at(src + 32) + 24;
+    for (int i = 0; i < 4; ++i) {  // unpack_q3_scales (block_fields.h)
+        std::uint32_t scales[16];
+#pragma GCC unroll 1
+        for (int r = 0; r < 16; ++r)
+            scales[r] =
+                ((packed[i % 2][r] >> (4 * (i / 2))) & 0x0f0f0f0fU) | (((packed[2][r] >> (2 * i)) & 0x03030303U) << 4);
+        scale_bytes(d, scales, 32, out.scale + 4 * i);
+    }
+}
+
+template <>
+SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q6_K>(const std::byte* src, int, UnpackedChunk& out) {
+    unpack_scales<DType::Q6_K>(src, out);
+    const Words low = words_at(src + 32);
+    const Words high = low + 32;
     for (int g = 0; g < 8; ++g) {
         const int half = g / 4;
         const int part = g % 4;
@@ -198,19 +225,9 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q6_K>(const std::byte* src, 
 
 template <>
 SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q3_K>(const std::byte* src, int, UnpackedChunk& out) {
-    float d[16];
-    halves_to_float(src, d);
+    unpack_scales<DType::Q3_K>(src, out);
     const Words high = words_at(src + 32);
     const Words low = high + 8;
-    const Words packed = low + 16;
-    for (int i = 0; i < 4; ++i) {  // unpack_q3_scales (block_fields.h)
-        std::uint32_t scales[16];
-#pragma GCC unroll 1
-        for (int r = 0; r < 16; ++r)
-            scales[r] =
-                ((packed[i % 2][r] >> (4 * (i / 2))) & 0x0f0f0f0fU) | (((packed[2][r] >> (2 * i)) & 0x03030303U) << 4);
-        scale_bytes(d, scales, 32, out.scale + 4 * i);
-    }
     for (int g = 0; g < 8; ++g)
         for (int w = 0; w < 8; ++w)
 #pragma GCC unroll 1

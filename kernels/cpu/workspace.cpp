@@ -17,6 +17,8 @@ CpuScratch matmul_scratch(CpuForm form, const WorkspaceShapes& shapes) {
             return matmul_scratch_avx512(shapes);
         case CpuForm::Avx512Vnni:
             return matmul_scratch_avx512_vnni(shapes);
+        case CpuForm::Avx512Bf16:
+            return matmul_scratch_avx512_bf16(shapes);
 #endif
         default:
             return matmul_scratch_scalar(shapes);

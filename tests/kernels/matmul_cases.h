@@ -31,7 +31,7 @@ inline constexpr DType kAllTypes[] = {DType::F32,  DType::F16,  DType::BF16, DTy
 inline std::vector<CpuForm> forms() {
     std::vector<CpuForm> all;
     for (const CpuForm form : kCpuForms)
-        if (form <= best_cpu_form()) all.push_back(form);
+        if (cpu_has_form(form)) all.push_back(form);
     return all;
 }
 

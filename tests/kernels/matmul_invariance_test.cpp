@@ -67,6 +67,7 @@ TEST(MatmulForms, VectorFormsAgreeToTheBit) {
         x.randomise(kSeed);
         std::vector<GuardedMatrix> outputs;
         for (const CpuForm form : vector_forms()) {
+            if (form == CpuForm::Avx512Bf16 && type == DType::BF16) continue;  // has a definition of its own
             Runner run(form);
             run({.weights = run.pack(weights.view()),
                  .x = x.view(),

@@ -53,6 +53,10 @@ std::vector<float> decoded_offsets(const Weights& weights, std::int64_t row) {
     return out;
 }
 
+bool rounds_to_bfloat16(CpuForm form, DType type) {
+    return form == CpuForm::Avx512Bf16 && type == DType::BF16;
+}
+
 struct Expected {
     double sum = 0;
     double bound = 0;
@@ -60,11 +64,12 @@ struct Expected {
 
 /// Sum and error of one output, u = 2^-24.
 /// Float weights: the vector forms round each of the K steps of a chain; bias and Add once more each. The scalar form
-/// rounds once. Everything relative to sum |w| |x|. Quantised: activations are off by at most half a step, d / 2 =
+/// rounds once. Everything relative to sum |w| |x|. Where activations are rounded to bfloat16 they are off by at most
+/// 2^-8 of themselves. Quantised: activations are off by at most half a step, d / 2 =
 /// largest of 32 / 254 (and by 127 * 4 u d, since x / d is rounded before), times |w|. The sums then take two steps a
 /// block of 32 and four more roundings, relative to sum (|scale * code| + |offset|) |rounded x|, at most sum (|w| + 2
 /// |offset|) (|x| + d / 2).
-Expected expected_output(const Weights& weights, std::int64_t row, const float* x) {
+Expected expected_output(CpuForm form, const Weights& weights, std::int64_t row, const float* x) {
     const std::vector<float> w = weights.decoded_row(row);
     const std::vector<float> offsets = decoded_offsets(weights, row);
     const bool quantized = is_quantized(weights.type);
@@ -72,7 +77,7 @@ Expected expected_output(const Weights& weights, std::int64_t row, const float* 
     double magnitude = 0;
     Expected out;
     for (std::size_t i = 0; i < w.size(); ++i) {
-        double half_step = 0;
+        double half_step = rounds_to_bfloat16(form, weights.type) ? 0x1p-8 * std::abs(double{x[i]}) : 0.0;
         if (quantized) {
             double largest = 0;
             for (std::size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j)
@@ -102,7 +107,7 @@ TEST_P(MatmulTest, EqualsDoubleLoopsWithinTheRoundingBound) {
         run({.weights = run.pack(weights.view()), .x = x.view(), .y = y.view(), .bias = {}});
         for (std::int64_t row = 0; row < m; ++row) {
             for (std::int64_t token = 0; token<n; token += n> 64 ? 37 : 1) {
-                const Expected expected = expected_output(weights, row, &x.at(token, 0));
+                const Expected expected = expected_output(form(), weights, row, &x.at(token, 0));
                 ASSERT_NEAR(y.at(token, row), expected.sum, expected.bound)
                     << "[" << m << ", " << k << "] n " << n << ", row " << row << " token " << token;
                 if (expected.bound > 0)
@@ -118,6 +123,14 @@ TEST_P(MatmulTest, EqualsDoubleLoopsWithinTheRoundingBound) {
 float defined_floats(const std::vector<float>& w, const float* x) {
     float sum = 0;
     for (std::size_t i = 0; i < w.size(); ++i) sum = std::fma(w[i], x[i], sum);
+    return sum;
+}
+float defined_pairs(const std::vector<float>& w, const float* x) {
+    float sum = 0;
+    for (std::size_t i = 0; i < w.size(); i += 2) {
+        if (i + 1 < w.size()) sum = std::fma(w[i + 1], to_float(to_bfloat16(x[i + 1])), sum);
+        sum = std::fma(w[i], to_float(to_bfloat16(x[i])), sum);
+    }
     return sum;
 }
 float defined_codes(const Weights& weights, std::int64_t row, const float* x) {
@@ -166,8 +179,10 @@ TEST_P(MatmulVectorTest, EqualsTheDefinitionToTheBitInEitherLayout) {
             for (std::int64_t row = 0; row < m; ++row) {
                 const std::vector<float> w = weights.decoded_row(row);
                 for (std::int64_t token = 0; token<n; token += n> 16 ? 11 : 1) {
-                    const float expected = is_quantized(type()) ? defined_codes(weights, row, &x.at(token, 0))
-                                                                : defined_floats(w, &x.at(token, 0));
+                    const float* const activations = &x.at(token, 0);
+                    const float expected = is_quantized(type()) ? defined_codes(weights, row, activations)
+                                           : rounds_to_bfloat16(form(), type()) ? defined_pairs(w, activations)
+                                                                                : defined_floats(w, activations);
                     ASSERT_EQ(std::bit_cast<std::uint32_t>(y.at(token, row)), std::bit_cast<std::uint32_t>(expected))
                         << "[" << m << ", " << k << "] n " << n << ", row " << row << " token " << token;
                 }

@@ -84,7 +84,7 @@ TEST(UnalignedWeights, GiveTheBitsOfAlignedOnes) {
     for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
         const std::string aligned = tiny_in(type);
         for (const CpuForm form : {CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512}) {
-            if (form > best_cpu_form()) continue;
+            if (!cpu_has_form(form)) continue;
             const std::vector<float> expected = logits_of(aligned, form);
             EXPECT_NE(expected.front(), expected.back());
             for (const std::size_t spaces : {1U, 2U, 3U}) {

@@ -68,7 +68,7 @@ TEST(Bench, PlainDecodingWithFiguresThatHangTogether) {
     EXPECT_TRUE(run["swept"].is_null());
     EXPECT_THAT(run["commit"].get<std::string>(), testing::MatchesRegex("unknown|[0-9a-f]+(-dirty)?"));
     EXPECT_FALSE(run["cpu"].get<std::string>().empty());
-    EXPECT_THAT(run["form"].get<std::string>(), testing::MatchesRegex("scalar|avx2|avx512|avx512_vnni"));
+    EXPECT_THAT(run["form"].get<std::string>(), testing::MatchesRegex("scalar|avx2|avx512|avx512_vnni|avx512_bf16"));
     EXPECT_GT(run["read_gb_per_s"], 0.0);
     EXPECT_GT(run["fma_gflop_per_s"], 0.0);
     EXPECT_EQ(run["weight_bytes"], kBundledBytes);
