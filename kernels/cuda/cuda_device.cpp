@@ -7,6 +7,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/cuda/attention_planner.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/cuda/staging.h"
@@ -60,11 +61,13 @@ CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& opti
       properties_(std::make_unique<cuda::DeviceProperties>(properties_of(module, options.ordinal))),
       form_(fmt::format("sm_{}", properties_->sm)),
       budget_(name_, options.memory_bytes ? *options.memory_bytes : free_bytes(module, options.ordinal)),
+      on_announcement_(options.on_announcement),
       pool_(options.n_threads),
       link_in_(std::make_unique<cuda::LinkMeter>(*this)),
       link_out_(std::make_unique<cuda::LinkMeter>(*this)),
       turn_ended_(make_event()),
-      staging_(std::make_unique<cuda::Staging>(*this)) {}
+      staging_(std::make_unique<cuda::Staging>(*this)),
+      planner_(std::make_unique<cuda::AttentionPlanner>()) {}
 
 CudaDevice::~CudaDevice() = default;
 
@@ -157,8 +160,12 @@ bool CudaDevice::finds_prepared(const cuda::PreparedActivations& wanted) const {
 void CudaDevice::reserve_scratch(std::size_t bytes) {
     bytes = scratch_size(bytes);
     if (bytes <= scratch_.size_bytes()) return;
+    if (turn_ != nullptr && turn_->capturing() != nullptr)
+        throw OutOfBudget(fmt::format("{}: an op in a graph wants {} bytes of scratch, {} were taken beforehand", name_,
+                                      bytes, scratch_.size_bytes()));
     if (turn_ != nullptr) turn_->synchronize();  // it may still use what goes now
-    scratch_ = Buffer();                         // first, so that the budget need not hold both
+    count_workspace_move();
+    scratch_ = Buffer();  // first, so that the budget need not hold both
     scratch_ = allocate(bytes, MemoryTag::Workspace, "kernel scratch");
 }
 

@@ -23,6 +23,7 @@
 namespace slipstream {
 
 namespace cuda {
+class AttentionPlanner;
 class CudaStream;
 class LinkMeter;
 class Staging;
@@ -40,9 +41,10 @@ struct PreparedActivations {
 }  // namespace cuda
 
 struct CudaDeviceOptions {
-    int ordinal = 0;                          // as the driver counts cards
-    std::optional<std::size_t> memory_bytes;  // budget; not given: what is free now, less a margin
-    int n_threads = 1;                        // of the host, to pack weights and gather embeddings
+    int ordinal = 0;                                          // as the driver counts cards
+    std::optional<std::size_t> memory_bytes;                  // budget; not given: what is free now, less a margin
+    int n_threads = 1;                                        // of the host, to pack weights and gather embeddings
+    std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
 };
 
 /// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.
@@ -70,6 +72,9 @@ public:
     [[nodiscard]] LinkFigures link_in() const override;
     [[nodiscard]] LinkFigures link_out() const override;
     [[nodiscard]] const OpTable& ops() const override;
+    void announce(std::string_view line) override {
+        if (on_announcement_) on_announcement_(line);
+    }
 
     [[nodiscard]] const cuda::Module& table() const { return *module_; }
     [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
@@ -100,6 +105,10 @@ public:
     /// came between it and the one before.
     [[nodiscard]] std::uint64_t n_changes() const { return n_changes_; }
     void count_change() { ++n_changes_; }
+    /// Times that scratch or staging have got another place; graphs hold addresses in them.
+    [[nodiscard]] std::uint64_t n_workspace_moves() const { return n_workspace_moves_; }
+    void count_workspace_move() { ++n_workspace_moves_; }
+    [[nodiscard]] cuda::AttentionPlanner& planner() { return *planner_; }
     /// Whether the op before left exactly these.
     [[nodiscard]] bool finds_prepared(const cuda::PreparedActivations& wanted) const;
     void keep_prepared(const cuda::PreparedActivations& prepared) { prepared_ = prepared; }
@@ -113,15 +122,18 @@ private:
     std::unique_ptr<cuda::DeviceProperties> properties_;
     std::string form_;
     Budget budget_;
+    std::function<void(std::string_view)> on_announcement_;
     ThreadPool pool_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
     std::uint64_t n_changes_ = 0;
+    std::uint64_t n_workspace_moves_ = 0;
     cuda::PreparedActivations prepared_;
     cuda::CudaStream* turn_ = nullptr;
     std::unique_ptr<Event> turn_ended_;
     Buffer scratch_;
     std::unique_ptr<cuda::Staging> staging_;
+    std::unique_ptr<cuda::AttentionPlanner> planner_;
 };
 
 }  // namespace slipstream
