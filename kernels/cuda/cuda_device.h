@@ -26,7 +26,9 @@ namespace cuda {
 class AttentionPlanner;
 class CudaStream;
 class LinkMeter;
+class MemoryRegions;
 class Staging;
+struct RegionFigures;
 
 /// Activations that lie in scratch, rounded for matmuls, and the op that left them there.
 struct PreparedActivations {
@@ -41,9 +43,12 @@ struct PreparedActivations {
 }  // namespace cuda
 
 struct CudaDeviceOptions {
-    int ordinal = 0;                                          // as the driver counts cards
-    std::optional<std::size_t> memory_bytes;                  // budget; not given: what is free now, less a margin
-    int n_threads = 1;                                        // of the host, to pack weights and gather embeddings
+    int ordinal = 0;                          // as the driver counts cards
+    std::optional<std::size_t> memory_bytes;  // budget; not given: what is free now, less a margin
+    int n_threads = 1;                        // of the host, to pack weights and gather embeddings
+    // What the driver rounds allocations up to, where not as the card says; 1: a buffer is an allocation, for tools
+    // that look at the borders of those (compute-sanitizer).
+    std::optional<std::size_t> allocation_bytes{};
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
 };
 
@@ -108,6 +113,8 @@ public:
     /// Times that scratch or staging have got another place; graphs hold addresses in them.
     [[nodiscard]] std::uint64_t n_workspace_moves() const { return n_workspace_moves_; }
     void count_workspace_move() { ++n_workspace_moves_; }
+    /// What the driver has given for what the budget counts.
+    [[nodiscard]] cuda::RegionFigures memory() const;
     [[nodiscard]] cuda::AttentionPlanner& planner() { return *planner_; }
     /// Whether the op before left exactly these.
     [[nodiscard]] bool finds_prepared(const cuda::PreparedActivations& wanted) const;
@@ -115,6 +122,7 @@ public:
 
 private:
     friend class cuda::CudaStream;
+    static void release(void* owner, std::byte* data, std::size_t bytes) noexcept;
 
     const cuda::Module* module_;
     std::int32_t ordinal_;
@@ -123,6 +131,7 @@ private:
     std::string form_;
     Budget budget_;
     std::function<void(std::string_view)> on_announcement_;
+    std::unique_ptr<cuda::MemoryRegions> regions_;
     ThreadPool pool_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;

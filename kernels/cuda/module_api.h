@@ -55,6 +55,7 @@ struct DeviceProperties {
     std::uint64_t memory_bytes;            // of the card
     std::uint64_t l2_bytes;                //
     std::uint64_t shared_bytes_per_block;  // most that a kernel may ask for
+    std::uint64_t allocation_bytes;        // an allocation takes a multiple of it
     double memory_bytes_per_second;        // peak, from clock and bus width; 0: unknown
 };
 

@@ -310,6 +310,7 @@ Status device_properties(std::int32_t device, cuda::DeviceProperties* properties
     properties->memory_bytes = machine->options.memory_bytes;
     properties->l2_bytes = std::uint64_t{1} << 20;
     properties->shared_bytes_per_block = 99 << 10;
+    properties->allocation_bytes = machine->options.allocation_bytes;
     return Status::Ok;
 }
 
@@ -323,7 +324,8 @@ Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t
 Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
     if (machine->ends_capture("an allocation", error)) return Status::Failed;
     machine->open();
-    *data = machine->cards[static_cast<std::size_t>(device)]->allocate(bytes);
+    *data =
+        machine->cards[static_cast<std::size_t>(device)]->allocate(round_up(bytes, machine->options.allocation_bytes));
     machine->close();
     return *data == nullptr ? fail(error, Status::OutOfMemory, "out of memory") : Status::Ok;
 }

@@ -33,6 +33,7 @@ struct MachineOptions {
     std::int32_t sm = 89;
     std::size_t memory_bytes = std::size_t{1} << 30;  // of each card; address space alone until it is used
     Timing timing = Timing::AtOnce;
+    std::size_t allocation_bytes = 1;  // what an allocation takes is rounded up to; a card: 2 MiB
     std::size_t lockable_bytes = static_cast<std::size_t>(-1);  // registrations beyond it are refused
 };
 

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -13,13 +14,12 @@
 #include "emulated_machine.h"
 #include "kernels/attention.h"
 #include "kernels/base/error.h"
-#include "kernels/base/float16.h"
 #include "kernels/cuda/attention_planner.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_op.h"
 #include "kernels/elementwise.h"
 #include "kernels/move_rows.h"
-#include "kernels/workspace.h"
+#include "tests/cuda/attention_layers.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream {
@@ -30,6 +30,7 @@ using emulation::Machine;
 using emulation::Timing;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing_cuda::Layers;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
@@ -252,148 +253,9 @@ TEST(Graph, PreparedActivationsDoNotCrossItsBorder) {
     card.stream->synchronize();
 }
 
-/// Layers of attention over caches of noise, as a pass calls them.
-class Layers {
-public:
-    Layers(Card& card, const KvShape& shape, std::int64_t n_q_heads, std::int64_t window)
-        : card_(card), shape_(shape), n_q_heads_(n_q_heads), window_(window) {
-        const auto cols = static_cast<std::size_t>(n_q_heads * shape.head_dim);
-        reserve_workspace(card.device, {.n_tokens = kTokens, .kv = shape, .n_q_heads = n_q_heads});
-        chunk_bytes_ = shape.chunk_bytes();
-        memory_ = card.device.allocate(kLayers * kChunks * chunk_bytes_, MemoryTag::Kv, "chunks");
-        scratch_ = card.device.allocate(2 * kRows * shape.scratch_row_bytes(), MemoryTag::Kv, "scratch");
-        q_ = card.device.allocate(kTokens * cols * 4, MemoryTag::Activations, "queries");
-        out_ = card.device.allocate(kLayers * kTokens * cols * 4, MemoryTag::Activations, "results");
-        fill(memory_, shape.dtype);
-        fill(scratch_, shape.dtype);
-        fill(q_, DType::F32);
-        for (std::size_t i = 0; i < kLayers * kChunks; ++i) chunks_.push_back(memory_.data() + i * chunk_bytes_);
-        positions_.reserve(kTokens), begin_.reserve(kTokens), rows_.reserve(kTokens * kRows);
-    }
-
-    /// A random tree of `n` tokens behind `n_committed` positions; arrays stay where they are.
-    void grow(std::int64_t n, std::int64_t n_committed, std::mt19937& random) {
-        std::vector<std::vector<std::int32_t>> paths;
-        positions_.clear(), begin_.clear(), rows_.clear();
-        for (std::int32_t i = 0; i < n; ++i) {
-            const auto parent = i == 0 ? -1 : static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(i));
-            paths.push_back(parent < 0 ? std::vector<std::int32_t>{} : paths[static_cast<std::size_t>(parent)]);
-            paths.back().push_back((i * 7 + 3) % static_cast<std::int32_t>(kRows));
-            positions_.push_back(static_cast<std::int32_t>(n_committed + std::ssize(paths.back())) - 1);
-            begin_.push_back(static_cast<std::int32_t>(rows_.size()));
-            rows_.insert(rows_.end(), paths.back().begin(), paths.back().end());
-        }
-        n_committed_ = n_committed;
-    }
-    void enqueue() {
-        const std::int64_t n = std::ssize(positions_);
-        const std::int64_t cols = n_q_heads_ * shape_.head_dim;
-        for (std::size_t layer = 0; layer < kLayers; ++layer)
-            attention(card_.exec(), {.shape = shape_,
-                                     .q = matrix_view(reinterpret_cast<const float*>(q_.data()), n, cols),
-                                     .out = matrix_view(reinterpret_cast<float*>(out_.data()) +
-                                                            static_cast<std::ptrdiff_t>(layer * kTokens) * cols,
-                                                        n, cols),
-                                     .n_q_heads = n_q_heads_,
-                                     .positions = positions_.data(),
-                                     .chunks = chunks_.data() + layer * kChunks,
-                                     .n_committed = n_committed_,
-                                     .scratch_k = scratch_.data(),
-                                     .scratch_v = scratch_.data() + kRows * shape_.scratch_row_bytes(),
-                                     .path_begin = begin_.data(),
-                                     .path_rows = rows_.data(),
-                                     .scale = 0.125F,
-                                     .window = layer == 0 ? 0 : window_});
-    }
-    [[nodiscard]] std::vector<std::byte> results() {
-        std::vector<std::byte> found(out_.size_bytes());
-        card_.stream->copy(found.data(), out_.data(), found.size());
-        card_.stream->synchronize();
-        return found;
-    }
-    /// So that nothing is found that an earlier call has left.
-    void clear_results() {
-        const std::vector<std::byte> nothing(out_.size_bytes(), std::byte{0xff});
-        card_.stream->copy(out_.data(), nothing.data(), nothing.size());
-        card_.stream->synchronize();
-    }
-    [[nodiscard]] GraphNumbers numbers() const { return {.n_committed = n_committed_}; }
-    [[nodiscard]] std::int64_t shared_chunks() const {
-        return graph_chunks(*std::ranges::max_element(positions_) / kChunkTokens + 1);
-    }
-
-    static constexpr std::size_t kLayers = 3;
-    static constexpr std::size_t kChunks = 6;
-    static constexpr std::size_t kRows = 40;
-    static constexpr std::size_t kTokens = 12;
-
-private:
-    void fill(const Buffer& buffer, DType dtype) {
-        std::mt19937 random(5);
-        std::normal_distribution<float> normal;
-        std::vector<std::byte> bytes(buffer.size_bytes());
-        for (std::size_t at = 0; at < bytes.size(); at += row_bytes(dtype, 1)) {
-            const float value = normal(random);
-            if (dtype == DType::F32) std::memcpy(&bytes[at], &value, 4);
-            const Half half = to_half(value);
-            if (dtype == DType::F16) std::memcpy(&bytes[at], &half, 2);
-        }
-        card_.stream->copy(buffer.data(), bytes.data(), bytes.size());
-        card_.stream->synchronize();
-    }
-
-    Card& card_;
-    KvShape shape_;
-    std::int64_t n_q_heads_;
-    std::int64_t window_;
-    std::size_t chunk_bytes_ = 0;
-    Buffer memory_, scratch_, q_, out_;
-    std::vector<std::byte*> chunks_;
-    std::vector<std::int32_t> positions_, begin_, rows_;
-    std::int64_t n_committed_ = 0;
-};
-
-// Trees of one size behind texts of any length: a launch of a graph gives the bits of the calls, on tensor cores and
-// plainly, with windows, whatever the graph was captured with; and it plans once for all layers alike.
-TEST(Graph, AttentionOfALaunchHasTheBitsOfItsCalls) {
-    for (const KvShape& shape : {KvShape{.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16},
-                                 KvShape{.n_kv_heads = 1, .head_dim = 16, .dtype = DType::F32}})
-        for (const std::int64_t n : {1, 9}) {
-            Card card;
-            Layers layers(card, shape, 4, 300);
-            std::mt19937 random(static_cast<std::uint32_t>(n));
-            std::unique_ptr<Graph> graph;
-            std::int64_t made_for = 0;
-            std::int64_t n_captured = 0;
-            for (const std::int64_t n_committed :
-                 {0, 100, 249, 255, 256, 300, 511, 512, 700, 766, 768, 900, 1030, 1279, 1290, 1500, 20, 257}) {
-                layers.grow(n, n_committed, random);
-                layers.clear_results();
-                layers.enqueue();
-                const std::vector<std::byte> expected = layers.results();
-                if (graph == nullptr || layers.shared_chunks() != made_for) {
-                    graph = card.stream->capture([&] { layers.enqueue(); });
-                    made_for = layers.shared_chunks();
-                    ++n_captured;
-                }
-                layers.grow(n, n_committed, random);  // not what was captured
-                layers.clear_results();
-                layers.enqueue();
-                const std::vector<std::byte> other = layers.results();
-                layers.clear_results();
-                ASSERT_TRUE(card.stream->launch(*graph, layers.numbers())) << n_committed;
-                EXPECT_EQ(layers.results(), other) << n_committed;
-                if (n > 2) {
-                    EXPECT_NE(expected, other);
-                }
-            }
-            EXPECT_LE(n_captured, 8);
-        }
-}
-
 TEST(Graph, ATextThatHasGrownOutOfAGraphIsNotItsPass) {
     Card card;
-    Layers layers(card, {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16}, 4, 0);
+    Layers layers(card.exec(), {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16}, 4, 0);
     std::mt19937 random(1);
     layers.grow(4, 10, random);
     const auto graph = card.stream->capture([&] { layers.enqueue(); });
@@ -409,8 +271,8 @@ TEST(Graph, ATextThatHasGrownOutOfAGraphIsNotItsPass) {
 TEST(Graph, GraphsTakeTurnsAtTheirArrays) {
     for (const Timing timing : kTimings) {
         Card card(timing);
-        Layers few(card, {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16}, 4, 0);
-        Layers many(card, {.n_kv_heads = 1, .head_dim = 64, .dtype = DType::F16}, 4, 70);
+        Layers few(card.exec(), {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16}, 4, 0);
+        Layers many(card.exec(), {.n_kv_heads = 1, .head_dim = 64, .dtype = DType::F16}, 4, 70);
         std::mt19937 random(2);
         few.grow(2, 300, random), many.grow(11, 1000, random);
         few.enqueue(), many.enqueue();
@@ -429,7 +291,7 @@ TEST(Graph, GraphsTakeTurnsAtTheirArrays) {
 
 TEST(AttentionPlanner, PlansOnceForAllLayersAndAgainForOtherPaths) {
     Card card;
-    Layers layers(card, {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16}, 4, 300);
+    Layers layers(card.exec(), {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16}, 4, 300);
     std::mt19937 random(3);
     const cuda::AttentionPlanner& planner = card.device.planner();
     layers.grow(9, 500, random);
