@@ -289,6 +289,31 @@ TEST(Graph, GraphsTakeTurnsAtTheirArrays) {
     }
 }
 
+// Streams share scratch and the arrays' place: whoever comes next waits on the card for whoever was there, also where
+// both are graphs and the host waits for neither.
+TEST(Graph, StreamsTakeTurns) {
+    for (const Timing timing : kTimings) {
+        Card card(timing);
+        const auto other_stream = card.device.make_stream(StreamKind::Compute);
+        Layers own(card.exec(), {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16}, 4, 0);
+        Layers other({card.device, *other_stream}, {.n_kv_heads = 1, .head_dim = 64, .dtype = DType::F16}, 4, 0);
+        std::mt19937 random(4);
+        own.grow(5, 900, random), other.grow(3, 600, random);
+        own.enqueue(), other.enqueue();
+        const std::vector<std::byte> of_own = own.results(), of_other = other.results();
+        const auto first = card.stream->capture([&] { own.enqueue(); });
+        const auto second = other_stream->capture([&] { other.enqueue(); });
+        own.clear_results(), other.clear_results();
+        for (int round = 0; round < 3; ++round) {
+            ASSERT_TRUE(card.stream->launch(*first, own.numbers()));
+            ASSERT_TRUE(other_stream->launch(*second, other.numbers()));
+            other.enqueue();
+        }
+        EXPECT_EQ(other.results(), of_other);
+        EXPECT_EQ(own.results(), of_own);
+    }
+}
+
 TEST(AttentionPlanner, PlansOnceForAllLayersAndAgainForOtherPaths) {
     Card card;
     Layers layers(card.exec(), {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16}, 4, 300);
