@@ -8,6 +8,7 @@
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/elementwise.h"
+#include "kernels/graph_paths.h"
 #include "kernels/matmul.h"
 #include "runtime/hidden_states.h"
 
@@ -182,9 +183,12 @@ bool Forward::run_graph(KvCache& cache, const Rows& rows, std::span<const std::i
     for (std::int64_t i = 0; i < n_logits; ++i)
         if (logit_tokens[static_cast<std::size_t>(i)] != n - n_logits + i) return false;
     graph_nodes_.assign(rows.nodes.begin(), rows.nodes.end());
+    const std::int64_t highest = *std::ranges::max_element(positions_);
     const PassShape shape{.n_tokens = n,
                           .n_logit_rows = n_logits,
-                          .n_chunks = graph_chunks(*std::ranges::max_element(positions_) / kChunkTokens + 1),
+                          .n_chunks = graph_chunks(highest / kChunkTokens + 1),
+                          .path_rows = graph_path_rows(highest - rows.n_committed + 1),
+                          .paths = path_rows_.data(),
                           .cache = cache.scratch_k(0),
                           .chunks = cache.chunks(0),
                           .max_nodes = cache.max_nodes(),

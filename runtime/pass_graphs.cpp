@@ -12,6 +12,8 @@ namespace {
 
 // Shapes that are remembered, those without a graph included: trees come in many sizes.
 constexpr std::size_t kShapes = 96;
+// Workspace moves when something larger than before is run, if at all; a shape whose graphs go again and again is left.
+constexpr int kMostOutlived = 4;
 
 }  // namespace
 
@@ -26,12 +28,14 @@ PassGraphs::Entry* PassGraphs::meet(const PassShape& shape) {
         std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.used > 0 && entry.shape == shape; });
     if (there != entries_.end()) {
         there->used = clock_;
-        return there->graph == nullptr && refused_ ? nullptr : &*there;
+        const bool may_capture = !refused_ && there->n_outlived < kMostOutlived;
+        return there->graph == nullptr && !may_capture ? nullptr : &*there;
     }
     Entry& oldest = *std::ranges::min_element(entries_, {}, &Entry::used);
     drop(oldest);
     oldest.shape = shape;
     oldest.used = clock_;
+    oldest.n_outlived = 0;
     return nullptr;
 }
 
@@ -55,6 +59,13 @@ void PassGraphs::drop(Entry& entry) {
     --figures_.n_graphs;
     figures_.n_nodes -= entry.graph->n_nodes();
     entry.graph.reset();
+}
+
+void PassGraphs::serves_no_more(Entry& entry) {
+    drop(entry);
+    if (++entry.n_outlived == kMostOutlived)
+        device_->announce(fmt::format("passes of {} tokens are enqueued op by op: {} graphs of theirs served no more",
+                                      entry.shape.n_tokens, kMostOutlived));
 }
 
 void PassGraphs::bound(const Entry& fresh) {

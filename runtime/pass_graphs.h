@@ -22,6 +22,8 @@ struct PassShape {
     std::int64_t n_tokens = 0;
     std::int64_t n_logit_rows = 0;  // of the last tokens
     std::int64_t n_chunks = 0;      // graph_chunks() of the pass's end
+    std::int64_t path_rows = 0;     // graph_path_rows() of its longest path
+    const void* paths = nullptr;    // where graphs read them on the host
     const void* cache = nullptr;    // its scratch on the device
     const void* chunks = nullptr;   // its table on the host
     std::int64_t max_nodes = 0;     // of the cache
@@ -62,7 +64,7 @@ public:
             ++figures_.launched;
             return true;
         }
-        drop(*entry);
+        serves_no_more(*entry);
         return false;
     }
 
@@ -73,11 +75,13 @@ private:
         PassShape shape;
         std::uint64_t used = 0;        // 0: nothing is known here
         std::unique_ptr<Graph> graph;  // null: met once, not captured
+        int n_outlived = 0;            // graphs that served no more
     };
 
     [[nodiscard]] Entry* meet(const PassShape& shape);
     [[nodiscard]] bool capture(Entry& entry, const std::function<void()>& enqueue);
     void drop(Entry& entry);
+    void serves_no_more(Entry& entry);
     void bound(const Entry& fresh);
 
     Device* device_;

@@ -24,6 +24,18 @@ bool AttentionPlanner::same(const Known& known, const AttentionArgs& args, std::
            same_array(known.path_rows, args.path_rows, n_rows);
 }
 
+// For any call of as many tokens as ever came: address space more than memory, since few calls are that large.
+void AttentionPlanner::make_room(Known& known, const AttentionArgs& args) const {
+    const auto n = static_cast<std::size_t>(most_tokens_);
+    const GatherBounds bounds = gather_bounds(most_tokens_);
+    known.positions.reserve(n);
+    known.path_begin.reserve(n);
+    known.path_rows.reserve(n * (n + 1) / 2);
+    known.plan.tiles.reserve(n * static_cast<std::size_t>(args.n_q_heads / args.shape.n_kv_heads) / kWarpRows + 1);
+    known.plan.gathers.reserve(static_cast<std::size_t>(bounds.gathers));
+    known.plan.rows.reserve(static_cast<std::size_t>(bounds.rows));
+}
+
 const AttentionPlan& AttentionPlanner::plan(const AttentionArgs& args, std::int32_t n_multiprocessors) {
     const std::int64_t n = args.q.rows();
     const std::int64_t n_rows = n_path_rows(args);
@@ -36,6 +48,8 @@ const AttentionPlan& AttentionPlanner::plan(const AttentionArgs& args, std::int3
     }
     Known& oldest = *std::ranges::min_element(known_, {}, &Known::used);
     oldest.n_tokens = 0;
+    most_tokens_ = std::max(most_tokens_, n);
+    make_room(oldest, args);
     plan_attention(args, n_multiprocessors, 0, oldest.plan);
     oldest.n_tokens = n;
     oldest.n_q_heads = args.n_q_heads;

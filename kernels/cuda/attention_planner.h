@@ -14,7 +14,7 @@ namespace slipstream::cuda {
 
 class AttentionPlanner {
 public:
-    /// Valid until the next call. Allocates nothing where calls as large came before.
+    /// Valid until the next call. Allocates nothing once the kept plans have all met a call of as many tokens.
     [[nodiscard]] const AttentionPlan& plan(const AttentionArgs& args, std::int32_t n_multiprocessors);
 
     /// Plans that were made, and that were there.
@@ -35,10 +35,12 @@ private:
         AttentionPlan plan;
         std::uint64_t used = 0;
     };
+    void make_room(Known& known, const AttentionArgs& args) const;
     [[nodiscard]] static bool same(const Known& known, const AttentionArgs& args, std::int64_t n_rows);
 
     // Windows that layers alternate between, pieces of KV that streams: the ones of a layer before come again.
     std::array<Known, 8> known_;
+    std::int64_t most_tokens_ = 0;
     std::uint64_t n_made_ = 0;
     std::uint64_t n_found_ = 0;
 };

@@ -8,6 +8,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/graph_paths.h"
 
 namespace slipstream::cuda {
 
@@ -22,6 +23,16 @@ std::size_t bytes_of(std::int64_t n) {
 
 std::int64_t highest_position(const AttentionArgs& args) {
     return *std::max_element(args.positions, args.positions + args.q.rows());
+}
+
+std::int64_t path_rows_each(const AttentionArgs& args) {
+    return graph_path_rows(highest_position(args) - args.n_committed + 1);
+}
+
+// A token at the border of two tiles is in both.
+GatherBounds bounds_of(const AttentionPlan& plan, std::int64_t n_tokens, std::int64_t path_rows_each) {
+    const std::int64_t n = n_tokens + std::ssize(plan.tiles);
+    return {.rows = n * path_rows_each, .gathers = n * (path_rows_each / kStepTokens + 2)};
 }
 
 bool on_tensor_cores(const AttentionArgs& args) {
@@ -66,12 +77,17 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
             there.args.shape.head_dim == args.shape.head_dim && there.args.shape.dtype == args.shape.dtype &&
             there.args.window == args.window && there.args.n_committed == args.n_committed)
             return there;
-    GraphAttention made{.args = args, .n_chunks = launch_chunks(args), .at_capture = {}, .plan = {}};
+    GraphAttention made{.args = args,
+                        .n_chunks = launch_chunks(args),
+                        .path_rows_each = path_rows_each(args),
+                        .bounds = {},
+                        .at_capture = {},
+                        .plan = {}};
     plan_attention(args, n_multiprocessors_, made.n_chunks, made.at_capture);
     made.place = take_front(sizeof(AttentionPlace));
     made.positions = take_front(bytes_of<std::int32_t>(n));
     if (on_tensor_cores(args)) {
-        const GatherBounds bounds = gather_bounds(n);
+        const GatherBounds& bounds = made.bounds = bounds_of(made.at_capture, n, made.path_rows_each);
         made.tiles = take_front(bytes_of<AttentionTile>(std::ssize(made.at_capture.tiles)));
         made.gathers = take_front(bytes_of<AttentionGather>(bounds.gathers));
         made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // last: mostly few of them are there
@@ -80,7 +96,7 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
         made.plan.rows.reserve(static_cast<std::size_t>(bounds.rows));
     } else {
         made.path_begin = take_front(bytes_of<std::int32_t>(n));
-        made.path_rows = take_front(bytes_of<std::int32_t>(n * (n + 1) / 2));
+        made.path_rows = take_front(bytes_of<std::int32_t>(n * made.path_rows_each));
     }
     return attentions_.emplace_back(std::move(made));
 }
@@ -111,7 +127,7 @@ void GraphArrays::put(std::byte* block, std::size_t offset, const T* from, std::
 bool GraphArrays::refresh_attention(std::byte* block, GraphAttention& attention, const GraphNumbers& numbers) {
     AttentionArgs args = attention.args;
     args.n_committed = numbers.n_committed;
-    if (launch_chunks(args) != attention.n_chunks) return false;
+    if (launch_chunks(args) != attention.n_chunks || path_rows_each(args) != attention.path_rows_each) return false;
     AttentionPlan& plan = attention.plan;
     plan_attention(args, n_multiprocessors_, attention.n_chunks, plan);
     if (!plan.launches_like(attention.at_capture)) return false;
@@ -122,15 +138,15 @@ bool GraphArrays::refresh_attention(std::byte* block, GraphAttention& attention,
     put(block, attention.place, &place, 1);
     put(block, attention.positions, args.positions, n);
     if (on_tensor_cores(args)) {
-        const GatherBounds bounds = gather_bounds(args.q.rows());
-        if (std::ssize(plan.gathers) > bounds.gathers || std::ssize(plan.rows) > bounds.rows) return false;
+        if (std::ssize(plan.gathers) > attention.bounds.gathers || std::ssize(plan.rows) > attention.bounds.rows)
+            return false;
         put(block, attention.tiles, plan.tiles.data(), plan.tiles.size());
         put(block, attention.gathers, plan.gathers.data(), plan.gathers.size());
         put(block, attention.rows, plan.rows.data(), plan.rows.size());
         return true;
     }
     const std::int64_t n_rows = n_path_rows(args);
-    if (n_rows > args.q.rows() * (args.q.rows() + 1) / 2) return false;
+    if (n_rows > args.q.rows() * attention.path_rows_each) return false;
     put(block, attention.path_begin, args.path_begin, n);
     put(block, attention.path_rows, args.path_rows, static_cast<std::size_t>(n_rows));
     return true;

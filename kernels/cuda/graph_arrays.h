@@ -20,17 +20,19 @@ namespace slipstream::cuda {
 
 /// Calls of attention of a graph that have their arrays in common. Offsets are of the block.
 struct GraphAttention {
-    AttentionArgs args;          // of the first call
-    std::int64_t n_chunks = 0;   // that launches are made for
-    AttentionPlan at_capture;    // launches are like it
-    AttentionPlan plan;          // of the latest launch
-    std::size_t place = 0;       // AttentionPlace
-    std::size_t positions = 0;   // [n_tokens]
-    std::size_t tiles = 0;       // [at_capture.tiles.size()]
-    std::size_t gathers = 0;     // [bounds.gathers]
-    std::size_t rows = 0;        // [bounds.rows]
-    std::size_t path_begin = 0;  // [n_tokens], where no tensor cores compute
-    std::size_t path_rows = 0;   // [n_tokens (n_tokens + 1) / 2], likewise
+    AttentionArgs args;               // of the first call
+    std::int64_t n_chunks = 0;        // that launches are made for
+    std::int64_t path_rows_each = 0;  // graph_path_rows(): room for each token
+    GatherBounds bounds;              // room for plans
+    AttentionPlan at_capture;         // launches are like it
+    AttentionPlan plan;               // of the latest launch
+    std::size_t place = 0;            // AttentionPlace
+    std::size_t positions = 0;        // [n_tokens]
+    std::size_t tiles = 0;            // [at_capture.tiles.size()]
+    std::size_t gathers = 0;          // [bounds.gathers]
+    std::size_t rows = 0;             // [bounds.rows]
+    std::size_t path_begin = 0;       // [n_tokens], where no tensor cores compute
+    std::size_t path_rows = 0;        // [n_tokens, path_rows_each], likewise
 };
 
 /// Bytes of the block that have changed: [0, front_end) and [tables_begin, tables_end).

@@ -211,6 +211,35 @@ TEST(PassGraphs, TheHostEnqueuesAPassByAFewCalls) {
     EXPECT_EQ(copies[1], 10 * 4);
 }
 
+// A chain that grows by a token a pass, none of it committed: one token at the end of ever more rows, on tensor cores
+// and plainly. Its graph changes where 64 rows are full, and serves all the others.
+TEST(PassGraphs, OneTokenBelowManyHasTheSameBits) {
+    for (const TinyModelOptions& of :
+         {TinyModelOptions{.n_layers = 1, .head_dim = 64, .weight_type = DType::BF16},
+          TinyModelOptions{.n_layers = 1, .head_dim = 16, .weight_type = DType::F32, .kv_dtype = DType::F32}}) {
+        const auto files = make_tiny_model(of);
+        std::vector<float> logits[2];
+        for (const GraphUse use : {GraphUse::Never, GraphUse::Allowed}) {
+            Resident engine(*files, use);
+            fill_cache(engine.cache, engine.forward->exec(), 30, 7, {});
+            NodeId above = kCommittedTip;
+            for (TokenId token = 0; token < 80; ++token) {
+                above = engine.cache.add_node(above);
+                const std::int32_t row = 0;
+                const ConstTensorView found = engine.forward->run(engine.cache, {&token, 1}, {&above, 1}, {&row, 1});
+                std::vector<float>& all = logits[use == GraphUse::Allowed ? 1 : 0];
+                all.insert(all.end(), float_row(found, 0), float_row(found, 0) + found.cols());
+            }
+            if (use == GraphUse::Allowed) {
+                EXPECT_EQ(engine.forward->graphs()->figures().captured, 2);
+                EXPECT_EQ(engine.forward->graphs()->figures().launched, 78);
+                EXPECT_TRUE(engine.said.empty());
+            }
+        }
+        EXPECT_TRUE(same_bits(logits[0], logits[1]));
+    }
+}
+
 TEST(PassGraphs, AreBoundedInNumber) {
     const auto files = make_tiny_model({.n_layers = 1, .head_dim = 64, .weight_type = DType::BF16});
     Resident engine(*files, GraphUse::Allowed);
