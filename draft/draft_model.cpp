@@ -70,7 +70,8 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
                        const DraftModelOptions& options)
     : n_ids_(std::min(target_vocab, model.config().vocab)),
       max_nodes_(fit_nodes(options.max_nodes, model)),
-      forward_(model, {.max_tokens = kPieceTokens + max_nodes_, .max_logit_rows = max_nodes_}),
+      forward_(model,
+               {.max_tokens = kPieceTokens + max_nodes_, .max_logit_rows = max_nodes_, .graphs = options.graphs}),
       window_(model, fit_window(options.window, model, max_nodes_),
               {.max_rows = kPieceTokens + max_nodes_, .max_depth = max_nodes_}, forward_.exec()),
       sampler_(sampling, n_ids_),

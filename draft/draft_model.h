@@ -29,6 +29,7 @@ struct DraftModelOptions {
     std::int64_t max_nodes =
         64;              // of one tree, node 0 included: memory is taken for them; at most half the model's context
     WindowShape window;  // cut to what the model's context leaves
+    GraphUse graphs = GraphUse::Allowed;
 };
 
 class DraftModel final : public BatchSource {

@@ -5,6 +5,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/elementwise.h"
+#include "kernels/move_rows.h"
 
 namespace slipstream::draft {
 
@@ -27,7 +28,6 @@ WindowKv::WindowKv(const Model& model, const WindowShape& shape, const WindowLim
       shape_(shape),
       cache_(model.device(), model.kv_shape(), model.config().n_layers, shape.slots + limits.max_depth,
              limits.max_rows),
-      stream_(&exec.stream),
       kv_cols_(model.config().n_kv_heads * model.config().head_dim),
       n_positions_(shape.slots + limits.max_depth),
       n_raw_rows_(n_positions_ + limits.max_rows),
@@ -38,29 +38,36 @@ WindowKv::WindowKv(const Model& model, const WindowShape& shape, const WindowLim
     Device& device = model.device();
     raw_ = floats(device, 2 * model.config().n_layers * n_raw_rows_, kv_cols_, "the draft model's window");
     cos_sin_ = floats(device, n_positions_, model.config().n_rotated, "the draft model's rope angles");
-    keys_ = floats(device, piece_, kv_cols_, "keys of a sliding window");
-    values_ = floats(device, piece_, kv_cols_, "values of a sliding window");
+    moving_ = floats(device, 2 * piece_, kv_cols_, "keys and values of a sliding window");
     moved_.reserve(static_cast<std::size_t>(piece_));
+    pass_nodes_.reserve(static_cast<std::size_t>(limits.max_rows));
+    from_rows_.reserve(static_cast<std::size_t>(limits.max_rows));
+    to_rows_.reserve(static_cast<std::size_t>(limits.max_rows));
     std::vector<std::int32_t> positions(static_cast<std::size_t>(n_positions_));
     std::iota(positions.begin(), positions.end(), 0);
     rope_table(exec, {.positions = positions.data(),
                       .inverse_frequency = model.rope().inverse_frequency.data(),
                       .magnitude = model.rope().magnitude,
                       .cos_sin = float_matrix(cos_sin_, n_positions_, model.config().n_rotated)});
-    stream_->synchronize();  // `positions` ends here
-    watch_.on_kv_rows = [this](std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v) {
-        keep_rows(layer, k, v);
+    exec.stream.synchronize();  // `positions` ends here
+    watch_.on_kv_rows = [this, exec](std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v) {
+        keep_rows(exec, layer, k, v);
     };
+    watch_.kv_rows_key = this;
 }
 
 std::int64_t WindowKv::n_recent() const {
     return std::max<std::int64_t>(0, cache_.n_committed() - shape_.sinks);
 }
 
+std::size_t WindowKv::raw_plane_bytes() const {
+    return static_cast<std::size_t>(n_raw_rows_) * row_bytes(DType::F32, kv_cols_);
+}
+
 // Row `row` of a layer's K (part 0) or V (part 1) in raw_.
 std::byte* WindowKv::raw_row(std::int64_t layer, std::int64_t part, std::int64_t row) const {
-    return raw_.data() +
-           static_cast<std::size_t>((2 * layer + part) * n_raw_rows_ + row) * row_bytes(DType::F32, kv_cols_);
+    return raw_.data() + static_cast<std::size_t>(2 * layer + part) * raw_plane_bytes() +
+           static_cast<std::size_t>(row) * row_bytes(DType::F32, kv_cols_);
 }
 
 std::int64_t WindowKv::row_of_slot(std::int64_t slot) const {
@@ -69,30 +76,39 @@ std::int64_t WindowKv::row_of_slot(std::int64_t slot) const {
 }
 
 const PassWatch& WindowKv::watch(std::span<const NodeId> nodes) {
-    pass_nodes_ = nodes;
+    pass_nodes_.assign(nodes.begin(), nodes.end());
     return watch_;
 }
 
-void WindowKv::keep_rows(std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v) {
-    CHECK(k.rows() == std::ssize(pass_nodes_) && k.packed() && v.packed(), "{} rows of {} nodes", k.rows(),
-          pass_nodes_.size());
-    // Rows of a pass were mostly added together: one copy a run of them.
-    for (std::size_t begin = 0, end = 0; begin < pass_nodes_.size(); begin = end) {
-        for (end = begin + 1; end < pass_nodes_.size() && pass_nodes_[end] == pass_nodes_[end - 1] + 1;) ++end;
-        const std::size_t bytes = (end - begin) * row_bytes(DType::F32, kv_cols_);
-        const std::int64_t to = n_positions_ + pass_nodes_[begin];
-        stream_->copy(raw_row(layer, 0, to), k.row(static_cast<std::int64_t>(begin)), bytes);
-        stream_->copy(raw_row(layer, 1, to), v.row(static_cast<std::int64_t>(begin)), bytes);
-    }
+// As they are: a row of floats, "rounded" to float.
+void WindowKv::keep_rows(ExecRef exec, std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v) {
+    CHECK(k.rows() == std::ssize(pass_nodes_), "{} rows of {} nodes", k.rows(), pass_nodes_.size());
+    KvShape floats_of = cache_.shape();
+    floats_of.dtype = DType::F32;
+    kv_write(exec, {.shape = floats_of,
+                    .k = k,
+                    .v = v,
+                    .scratch_k = raw_row(layer, 0, n_positions_),
+                    .scratch_v = raw_row(layer, 1, n_positions_),
+                    .scratch_rows = pass_nodes_.data()});
 }
 
 void WindowKv::commit(ExecRef exec, std::span<const NodeId> path) {
-    const std::size_t bytes = row_bytes(DType::F32, kv_cols_);
-    for (std::int64_t layer = 0; layer < cache_.n_layers(); ++layer)
-        for (std::int64_t part = 0; part < 2; ++part)
-            for (std::size_t i = 0; i < path.size(); ++i)
-                exec.stream.copy(raw_row(layer, part, row_of_slot(cache_.n_committed() + static_cast<std::int64_t>(i))),
-                                 raw_row(layer, part, n_positions_ + path[i]), bytes);
+    from_rows_.clear();
+    to_rows_.clear();
+    for (const NodeId node : path) {
+        to_rows_.push_back(static_cast<std::int32_t>(row_of_slot(cache_.n_committed() + std::ssize(to_rows_))));
+        from_rows_.push_back(static_cast<std::int32_t>(n_positions_ + node));
+    }
+    move_rows(exec, {.src = raw_.data(),
+                     .src_plane_bytes = raw_plane_bytes(),
+                     .dst = raw_.data(),
+                     .dst_plane_bytes = raw_plane_bytes(),
+                     .n_planes = 2 * cache_.n_layers(),
+                     .row_bytes = row_bytes(DType::F32, kv_cols_),
+                     .src_rows = from_rows_.data(),
+                     .dst_rows = to_rows_.data(),
+                     .n_rows = std::ssize(path)});
     cache_.commit(exec, path);
 }
 
@@ -112,18 +128,29 @@ void WindowKv::slide(ExecRef exec, std::int64_t n_keep) {
 void WindowKv::place_rows(ExecRef exec, std::int64_t count) {
     const ModelConfig& config = model_->config();
     const std::int64_t first = cache_.n_committed();
-    const TensorView keys = float_matrix(keys_, count, kv_cols_);
-    const TensorView values = float_matrix(values_, count, kv_cols_);
+    const std::size_t plane_bytes = static_cast<std::size_t>(piece_) * row_bytes(DType::F32, kv_cols_);
+    const TensorView keys = float_matrix(moving_, count, kv_cols_);
+    TensorView values = keys;
+    values.data += plane_bytes;
     const TensorView cos_sin = float_matrix(cos_sin_, n_positions_, config.n_rotated).slice_rows(first, count);
     moved_.clear();
-    for (std::int64_t i = 0; i < count; ++i)
+    from_rows_.clear();
+    to_rows_.clear();
+    for (std::int64_t i = 0; i < count; ++i) {
         moved_.push_back(cache_.add_node(moved_.empty() ? kCommittedTip : moved_.back()));
+        from_rows_.push_back(static_cast<std::int32_t>(row_of_slot(first + i)));
+        to_rows_.push_back(static_cast<std::int32_t>(i));
+    }
     for (std::int64_t layer = 0; layer < cache_.n_layers(); ++layer) {
-        for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t row = row_of_slot(first + i);
-            exec.stream.copy(keys.row(i), raw_row(layer, 0, row), keys.row_stride_bytes);
-            exec.stream.copy(values.row(i), raw_row(layer, 1, row), values.row_stride_bytes);
-        }
+        move_rows(exec, {.src = raw_row(layer, 0, 0),
+                         .src_plane_bytes = raw_plane_bytes(),
+                         .dst = keys.data,
+                         .dst_plane_bytes = plane_bytes,
+                         .n_planes = 2,
+                         .row_bytes = keys.row_stride_bytes,
+                         .src_rows = from_rows_.data(),
+                         .dst_rows = to_rows_.data(),
+                         .n_rows = count});
         rope(exec, {.x = keys, .cos_sin = cos_sin, .head_dim = config.head_dim, .layout = config.rope_layout});
         kv_write(exec, {.shape = cache_.shape(),
                         .k = keys,

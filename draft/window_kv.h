@@ -49,7 +49,7 @@ public:
     /// Tokens behind the sinks.
     [[nodiscard]] std::int64_t n_recent() const;
 
-    /// What a pass over `nodes` of cache() must be run with. Valid, as `nodes`, until the pass has returned.
+    /// What a pass over `nodes` of cache() must be run with. Valid until the next call.
     [[nodiscard]] const PassWatch& watch(std::span<const NodeId> nodes);
     /// KvCache::commit, with the rows beside it. Every node of `path` was run with watch().
     void commit(ExecRef exec, std::span<const NodeId> path);
@@ -64,14 +64,14 @@ public:
 
 private:
     [[nodiscard]] std::byte* raw_row(std::int64_t layer, std::int64_t part, std::int64_t row) const;
+    [[nodiscard]] std::size_t raw_plane_bytes() const;
     [[nodiscard]] std::int64_t row_of_slot(std::int64_t slot) const;
-    void keep_rows(std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v);
+    void keep_rows(ExecRef exec, std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v);
     void place_rows(ExecRef exec, std::int64_t count);
 
     const Model* model_;
     WindowShape shape_;
     KvCache cache_;
-    Stream* stream_;
     std::int64_t kv_cols_;
     std::int64_t n_positions_;    // slots, then what nodes may take behind them
     std::int64_t n_raw_rows_;     // of a layer's K, or V: positions, then scratch
@@ -79,11 +79,12 @@ private:
     // [n_layers][K|V][positions + max_rows][kv_cols], F32, keys before rope. Slots behind the sinks lie in a ring by
     // their text position, so that a slide moves none of them.
     Buffer raw_;
-    Buffer cos_sin_;        // [slots, n_rotated], F32
-    Buffer keys_, values_;  // [piece, kv_cols], F32: rows on their way to new slots
-    std::int64_t piece_;    // tokens that move to new slots at a time
+    Buffer cos_sin_;      // [slots, n_rotated], F32
+    Buffer moving_;       // [K|V][piece, kv_cols], F32: rows on their way to new slots
+    std::int64_t piece_;  // tokens that move to new slots at a time
     std::vector<NodeId> moved_;
-    std::span<const NodeId> pass_nodes_;
+    std::vector<NodeId> pass_nodes_;                 // of the running pass; graphs read it at its place
+    std::vector<std::int32_t> from_rows_, to_rows_;  // of a move
     PassWatch watch_;
 };
 

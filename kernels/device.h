@@ -9,12 +9,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "kernels/base/budget.h"
+#include "kernels/base/check.h"
+#include "kernels/graph.h"
 
 namespace slipstream {
 
@@ -93,6 +96,23 @@ public:
     virtual void wait(const Event& event, std::uint64_t use) = 0;
     /// Blocks the host until the stream is empty; rethrows what failed in it.
     virtual void synchronize() = 0;
+
+    /// Whether this stream's work can be kept as graphs (kernels/graph.h).
+    [[nodiscard]] virtual bool has_graphs() const { return false; }
+    /// Calls `enqueue`, which enqueues ops and copies within the device on this stream and nothing else; none of it is
+    /// done. Never null. Throws CudaError or OutOfBudget where the device refuses, and what `enqueue` throws; the
+    /// stream is then as before. Blocks the host for the time of the calls; allocates.
+    [[nodiscard]] virtual std::unique_ptr<Graph> capture(const std::function<void()>& /*enqueue*/) {
+        CHECK(has_graphs(), "a graph on a device without graphs");
+        return nullptr;
+    }
+    /// Enqueues what `graph`, captured on this stream, holds, with its host arrays read now. Allocates nothing, and
+    /// waits at most for the copy of the arrays of the launch before. False, and nothing is enqueued, where it serves
+    /// no more: workspace has moved, or the arrays need more room than the graph has.
+    [[nodiscard]] virtual bool launch(Graph& /*graph*/, const GraphNumbers& /*numbers*/) {
+        CHECK(has_graphs(), "a graph on a device without graphs");
+        return false;
+    }
 };
 
 class Device {
@@ -126,6 +146,8 @@ public:
     /// What streams of kind CopyIn and CopyOut have carried.
     [[nodiscard]] virtual LinkFigures link_in() const = 0;
     [[nodiscard]] virtual LinkFigures link_out() const = 0;
+    /// Tells whoever made the device what a user should know though work goes on, in one line.
+    virtual void announce(std::string_view /*line*/) {}
     /// The kernels of this device's backend.
     [[nodiscard]] virtual const OpTable& ops() const = 0;
 };

@@ -14,6 +14,7 @@ struct EmbedArgs;
 struct KvCommitArgs;
 struct KvWriteArgs;
 struct MatmulArgs;
+struct MoveRowsArgs;
 struct PackWeightsArgs;
 struct RmsNormArgs;
 struct RopeArgs;
@@ -28,6 +29,7 @@ struct OpTable {
     void (*kv_commit)(ExecRef, const KvCommitArgs&);
     void (*kv_write)(ExecRef, const KvWriteArgs&);
     void (*matmul)(ExecRef, const MatmulArgs&);
+    void (*move_rows)(ExecRef, const MoveRowsArgs&);
     void (*pack_weights)(ExecRef, const PackWeightsArgs&);
     void (*reserve_workspace)(Device&, const WorkspaceShapes&);
     void (*rms_norm)(ExecRef, const RmsNormArgs&);

@@ -8,6 +8,7 @@
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/elementwise.h"
+#include "kernels/graph_paths.h"
 #include "kernels/matmul.h"
 #include "runtime/hidden_states.h"
 
@@ -94,6 +95,9 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     positions_.reserve(static_cast<std::size_t>(n));
     path_begin_.reserve(static_cast<std::size_t>(n));
     path_rows_.reserve(static_cast<std::size_t>(n * (n + 1) / 2));  // a chain of n: each token's path one row longer
+    if (pass != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
+    graph_nodes_.reserve(static_cast<std::size_t>(std::min(n, kMostGraphTokens)));
+    graphs_ = std::make_unique<PassGraphs>(device, *stream_);
 }
 
 std::size_t Forward::device_bytes(const ModelConfig& config, const ForwardLimits& limits, Streaming streaming) {
@@ -144,6 +148,12 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
     hidden_now_ = hidden_[0].data();
     embed_rows(rows);
     rope_angles(rows.n());
+    if (graphs_ != nullptr && cancelled(watch)) return {};
+    if (run_graph(cache, rows, logit_tokens, watch)) {
+        const ConstTensorView logits = fetch_logits(std::ssize(logit_tokens));
+        stream_->synchronize();
+        return logits;
+    }
     RunningPass running(pass_, *stream_);
     weights_ = pass_;
     kv_ = cache.streams() ? pass_ : nullptr;
@@ -155,10 +165,45 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
         attention_block(cache, layer, rows, watch);
         feed_forward_block(layer, rows.n());
     }
-    const ConstTensorView logits = logits_of(rows.n(), logit_tokens);
+    compute_logits(rows.n(), logit_tokens);
+    const ConstTensorView logits = fetch_logits(std::ssize(logit_tokens));
     running.complete();
     stream_->synchronize();
     return logits;
+}
+
+// Layers and logits as one launch, where passes of this shape came before. Tokens and angles went ahead, logits follow.
+bool Forward::run_graph(KvCache& cache, const Rows& rows, std::span<const std::int32_t> logit_tokens,
+                        const PassWatch& watch) {
+    const std::int64_t n = rows.n();
+    const std::int64_t n_logits = std::ssize(logit_tokens);
+    if (graphs_ == nullptr || n > kMostGraphTokens || watch.on_progress ||
+        (watch.on_kv_rows && watch.kv_rows_key == nullptr))
+        return false;
+    for (std::int64_t i = 0; i < n_logits; ++i)
+        if (logit_tokens[static_cast<std::size_t>(i)] != n - n_logits + i) return false;
+    graph_nodes_.assign(rows.nodes.begin(), rows.nodes.end());
+    const std::int64_t highest = *std::ranges::max_element(positions_);
+    const PassShape shape{.n_tokens = n,
+                          .n_logit_rows = n_logits,
+                          .n_chunks = graph_chunks(highest / kChunkTokens + 1),
+                          .path_rows = graph_path_rows(highest - rows.n_committed + 1),
+                          .paths = path_rows_.data(),
+                          .cache = cache.scratch_k(0),
+                          .chunks = cache.chunks(0),
+                          .max_nodes = cache.max_nodes(),
+                          .kv_rows = watch.kv_rows_key};
+    weights_ = nullptr;
+    kv_ = nullptr;
+    const Rows kept{rows.tokens, graph_nodes_, rows.n_committed};
+    return graphs_->run(shape, {.n_committed = rows.n_committed}, [&] {
+        for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
+            keys_and_values(cache, layer, kept, watch);
+            attention_block(cache, layer, kept, watch);
+            feed_forward_block(layer, n);
+        }
+        compute_logits(n, logit_tokens);
+    });
 }
 
 bool Forward::runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const {
@@ -233,7 +278,8 @@ ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::i
         }
         stream.end_layer(layer);
     }
-    const ConstTensorView logits = logits_of(std::ssize(tokens), logit_tokens);
+    compute_logits(std::ssize(tokens), logit_tokens);
+    const ConstTensorView logits = fetch_logits(std::ssize(logit_tokens));
     stream.complete();
     stream_->synchronize();
     return logits;
@@ -387,7 +433,7 @@ void Forward::feed_forward_block(std::int64_t layer, std::int64_t n_tokens) {
     multiply(layer, MatrixRole::Down, {.x = gate, .y = hidden(n_tokens), .store = MatmulStore::Add});
 }
 
-ConstTensorView Forward::logits_of(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {
+void Forward::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {
     const ModelConfig& config = model_->config();
     const std::int64_t n_rows = std::ssize(logit_tokens);
     const TensorView selected = activation(selected_, n_rows, config.d_model);
@@ -404,6 +450,12 @@ ConstTensorView Forward::logits_of(std::int64_t n_tokens, std::span<const std::i
     rms_norm(exec(), {.x = selected, .weight = model_->weights().output_norm, .y = selected, .eps = config.rms_eps});
     const TensorView logits = activation(logits_, n_rows, config.vocab);
     multiply(0, MatrixRole::LmHead, {.x = selected, .y = logits});
+}
+
+// Into the host's memory, once the stream has come there.
+ConstTensorView Forward::fetch_logits(std::int64_t n_rows) {
+    const ModelConfig& config = model_->config();
+    const TensorView logits = activation(logits_, n_rows, config.vocab);
     if (model_->device().shares_host_memory()) return logits;
     stream_->copy(host_logits_.data(), logits.data, static_cast<std::size_t>(n_rows) * logits.row_stride_bytes);
     return activation(host_logits_, n_rows, config.vocab);

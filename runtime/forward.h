@@ -15,6 +15,7 @@
 #include "kernels/workspace.h"
 #include "runtime/kv_cache.h"
 #include "runtime/model.h"
+#include "runtime/pass_graphs.h"
 #include "runtime/pass_stream.h"
 #include "runtime/prompt_stream.h"
 
@@ -27,11 +28,18 @@ struct PassWatch {
     /// What each layer makes for the cache, [n_tokens, n_kv_heads * head_dim] both, F32: keys before rope, and values.
     /// The views hold for work that is enqueued on the stream of exec() during the call.
     std::function<void(std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v)> on_kv_rows{};
+    /// Where on_kv_rows enqueues the same work for every pass of as many tokens, but for what arrays hold that a graph
+    /// reads anew (kernels/graph.h): something that stands for it. Null: it does not, and its passes take no graph.
+    const void* kv_rows_key = nullptr;
 };
+
+/// Whether passes may be launched as graphs, where the device has them. The bits are the same.
+enum class GraphUse : std::uint8_t { Allowed, Never };
 
 struct ForwardLimits {
     std::int64_t max_tokens = 512;  // of one pass
     std::int64_t max_logit_rows = 1;
+    GraphUse graphs = GraphUse::Allowed;
 };
 
 class Forward {
@@ -57,6 +65,7 @@ public:
     /// tokens with the indices `logit_tokens`, in host memory, valid until the next call. Each token in [0, vocab). E1:
     /// a token's logits depend on its path alone, bit for bit. Where *watch.cancel turns true between two layers the
     /// pass is given up and an empty view returned; its rows are then undefined, and the caller drops the nodes.
+    /// Passes that take a graph (see graphs()) look at it once, before they begin.
     ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {});
 
@@ -71,6 +80,11 @@ public:
                                  std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
                                  const PassWatch& watch = {});
 
+    /// Passes that were launched as graphs: those of up to 64 tokens without progress to tell, with logits of the last
+    /// tokens or none, where nothing streams. Null where there are none: GraphUse::Never, something streams, or a
+    /// device without graphs.
+    [[nodiscard]] const PassGraphs* graphs() const { return graphs_.get(); }
+
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
 
 private:
@@ -82,6 +96,8 @@ private:
         [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
     };
 
+    [[nodiscard]] bool run_graph(KvCache& cache, const Rows& rows, std::span<const std::int32_t> logit_tokens,
+                                 const PassWatch& watch);
     void trace_paths(const KvCache& cache, std::span<const NodeId> nodes);
     void trace_chain(std::int64_t begin, std::int64_t n);
     void embed_rows(const Rows& rows);
@@ -91,7 +107,8 @@ private:
     void attend(KvCache& cache, std::int64_t layer, AttentionArgs args);
     void feed_forward_block(std::int64_t layer, std::int64_t n_tokens);
     void multiply(std::int64_t layer, MatrixRole role, MatmulArgs args);
-    [[nodiscard]] ConstTensorView logits_of(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
+    void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
+    [[nodiscard]] ConstTensorView fetch_logits(std::int64_t n_rows);
     void check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;
     [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;
@@ -119,6 +136,8 @@ private:
     std::vector<std::int32_t> positions_;   // [n_tokens] of the running pass
     std::vector<std::int32_t> path_begin_;  // [n_tokens]
     std::vector<std::int32_t> path_rows_;   // scratch rows of every token's path, from the committed tip down
+    std::vector<NodeId> graph_nodes_;       // scratch rows of a pass, where graphs read them
+    std::unique_ptr<PassGraphs> graphs_;
 };
 
 }  // namespace slipstream

@@ -9,7 +9,8 @@
 namespace slipstream {
 
 ForwardLimits SelfCheck::limits() {
-    return {.max_tokens = kPrefillPieceTokens, .max_logit_rows = 1};
+    // Op by op: where passes are launched as graphs, that is checked as well.
+    return {.max_tokens = kPrefillPieceTokens, .max_logit_rows = 1, .graphs = GraphUse::Never};
 }
 
 SelfCheck::SelfCheck(const Model& model, PassStream* pass) : forward_(model, limits(), pass) {

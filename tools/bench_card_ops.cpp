@@ -2,6 +2,7 @@
 // card's cache, as they do in a pass, so a share of memory bandwidth above 100 % is possible.
 #include <algorithm>
 #include <functional>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -176,6 +177,9 @@ void bench_card_launches(CardBench& bench) {
     bench.report.section("launches of next to nothing, one behind the other, time of one; n: launches");
     put("enqueued before they run", bench.clock.time(bench.sizes.n_launches, launch_all));
     put("run as they are enqueued", bench.clock.time_together(bench.sizes.n_launches, launch_all));
+    const std::unique_ptr<Graph> graph = bench.stream.capture(launch_all);
+    const auto launch_graph = [&] { CHECK(bench.stream.launch(*graph, {}), "a graph of next to nothing"); };
+    put("all of them in one graph", bench.clock.time_together(bench.sizes.n_launches, launch_graph));
 }
 
 }  // namespace slipstream::tools

@@ -125,6 +125,7 @@ std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const De
         options.ordinal = *choice.card;
         options.memory_bytes = request.memory_bytes;
         options.n_threads = request.n_threads;
+        options.on_announcement = request.on_announcement;
         return std::make_unique<CudaDevice>(*choice.module, options);
     }
     CpuDeviceOptions options;

@@ -1,6 +1,7 @@
 // The device that a command computes on: what --devices names, whether it is there, and the device itself.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,7 @@ struct DeviceRequest {
     int n_threads = 1;
     std::optional<std::size_t> memory_bytes;  // not given: a CPU without limit, a card with what is free
     double link_bytes_per_second = 0.0;       // of CPU devices; 0: not throttled
+    std::function<void(std::string_view)> on_announcement{};  // hears Device::announce()
 };
 /// Throws CudaError, OutOfBudget.
 [[nodiscard]] std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const DeviceRequest& request);

@@ -58,10 +58,12 @@ void make_device(ServedModel& served, const ComputeOptions& options, CommandCont
         context.console.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
                                          counted(config.context_tokens, "token"), choice.tokens));
     served.n_threads = options.n_threads;
-    served.device =
-        make_compute_device(options.device, {.n_threads = options.n_threads,
-                                             .memory_bytes = options.offload.device_memory,
-                                             .link_bytes_per_second = options.offload.link_bytes_per_second});
+    served.device = make_compute_device(
+        options.device,
+        {.n_threads = options.n_threads,
+         .memory_bytes = options.offload.device_memory,
+         .link_bytes_per_second = options.offload.link_bytes_per_second,
+         .on_announcement = [&console = context.console](std::string_view line) { console.note(line); }});
     served.budgeted = served.device->budget().limit_bytes() != Budget::kUnlimited;
     if (options.device.card)
         context.console.note(

@@ -8,4 +8,6 @@ namespace slipstream::cpu {
 
 [[nodiscard]] const OpTable& op_table(CpuForm form);
 
+void move_rows(ExecRef exec, const MoveRowsArgs& args);
+
 }  // namespace slipstream::cpu

@@ -15,15 +15,16 @@ void launch_attention(const AttentionLaunch& a, void* stream) {
         return;
     }
     const float* start = a.start;
-    int chunk = a.first_chunk;
+    const int end = a.end_chunk - a.first_chunk;
+    int chunk = 0;
     do {  // a part without chunks still starts or ends the fold
-        const int n = a.end_chunk - chunk < a.wave_chunks ? a.end_chunk - chunk : a.wave_chunks;
-        const bool last = chunk + n == a.end_chunk;
+        const int n = end - chunk < a.wave_chunks ? end - chunk : a.wave_chunks;
+        const bool last = chunk + n == end;
         if (n > 0) parallel(a, chunk, n, stream);
         join_chunks(a, n, start, last ? (a.out != nullptr ? nullptr : a.state) : a.running, stream);
         start = a.running;
         chunk += n;
-    } while (chunk < a.end_chunk);
+    } while (chunk < end);
 }
 
 }  // namespace slipstream::cuda

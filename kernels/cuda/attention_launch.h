@@ -41,6 +41,13 @@ struct AttentionGather {
     std::int32_t rows_at = 0;
 };
 
+/// What of a launch follows from where its text has come to: a graph reads it anew at each launch.
+struct AttentionPlace {
+    std::int32_t n_committed = 0;
+    std::int32_t first_chunk = 0;
+    std::int32_t table_first = 0;
+};
+
 enum class AttentionWay : std::int32_t {
     Folded,    // a block folds all its chunks in registers
     Parallel,  // a block a chunk, states to memory, then joined in ascending order; a wave of chunks at a time
@@ -68,6 +75,9 @@ struct AttentionLaunch {
     std::int32_t end_chunk = 0;
     const std::byte* const* chunks = nullptr;
     std::int32_t table_first = 0;
+    // In device memory: stands for the fields of its names, and end_chunk moves along with its first_chunk. Chunks
+    // that no query sees, which end_chunk may then count, leave no trace. Null: the fields are what they say.
+    const AttentionPlace* place = nullptr;
     const std::byte* scratch_k = nullptr;  // [n_rows, n_kv_heads, head_dim]
     const std::byte* scratch_v = nullptr;
 

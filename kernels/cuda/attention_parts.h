@@ -5,7 +5,8 @@
 
 namespace slipstream::cuda {
 
-// Chunk states of a wave: chunks [first_chunk, first_chunk + n_chunks) to wave_o, wave_m, wave_l.
+// Chunk states of a wave: `n_chunks` chunks, the first of them `first_chunk` behind the call's first, to wave_o,
+// wave_m, wave_l.
 void parallel_f16(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 void parallel_bf16(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 void parallel_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);

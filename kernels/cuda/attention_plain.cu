@@ -31,15 +31,16 @@ struct Rows {
     const AttentionLaunch& a;
     int token;
     int kv_head;
+    AttentionPlace place;
 
     // Row of a position in the keys, or in the values (part 0, 1).
     __device__ __forceinline__ const Kv* at(int position, int part) const {
         const int d = a.head_dim;
-        if (position < a.n_committed) {
-            const auto* chunk = reinterpret_cast<const Kv*>(a.chunks[position / kChunkSlots - a.table_first]);
+        if (position < place.n_committed) {
+            const auto* chunk = reinterpret_cast<const Kv*>(a.chunks[position / kChunkSlots - place.table_first]);
             return chunk + ((int64_t{kv_head} * 2 + part) * kChunkSlots + position % kChunkSlots) * d;
         }
-        const int row = a.path_rows[a.path_begin[token] + position - a.n_committed];
+        const int row = a.path_rows[a.path_begin[token] + position - place.n_committed];
         const auto* scratch = reinterpret_cast<const Kv*>(part == 0 ? a.scratch_k : a.scratch_v);
         return scratch + (int64_t{row} * a.n_kv_heads + kv_head) * d;
     }
@@ -127,7 +128,7 @@ __device__ __forceinline__ Rows<Kv> begin_query(const AttentionLaunch& a, const 
     for (int i = static_cast<int>(threadIdx.x); i < a.head_dim; i += 32)
         places.q[i] = a.q[token * a.q_stride + int64_t{head} * a.head_dim + i];
     gpu::sync_warp();
-    return {a, token, head / (a.n_q_heads / a.n_kv_heads)};
+    return {a, token, head / (a.n_q_heads / a.n_kv_heads), place_of(a)};
 }
 
 // grid (n_queries, chunks of a wave), one warp.
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(32, 16) plain_parallel(const AttentionLaunch a
     const int slice = static_cast<int>(blockIdx.y);
     const int64_t query = blockIdx.x;
     const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
-    const PlainState state = reduce_plain_chunk(rows, places, first_chunk + slice);
+    const PlainState state = reduce_plain_chunk(rows, places, rows.place.first_chunk + first_chunk + slice);
     for (int i = static_cast<int>(threadIdx.x); i < a.head_dim; i += 32)
         a.wave_o[(slice * n_queries + query) * a.head_dim + i] = places.chunk_o[i];
     if (threadIdx.x == 0) {
@@ -162,7 +163,8 @@ __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) 
         total.l = a.start[n_queries * (d + 1) + query];
     }
     for (int i = lane; i < d; i += 32) places.o[i] = a.start != nullptr ? a.start[query * d + i] : 0.0F;
-    for (int chunk = a.first_chunk; chunk < a.end_chunk; ++chunk) {
+    const int first_chunk = rows.place.first_chunk;
+    for (int chunk = first_chunk; chunk < first_chunk + a.end_chunk - a.first_chunk; ++chunk) {
         const PlainState state = reduce_plain_chunk(rows, places, chunk);
         if (state.m == kNothingSeen) continue;
         const FoldFactors f = fold_factors(total.m, state.m);

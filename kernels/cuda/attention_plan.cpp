@@ -132,16 +132,26 @@ void cut_tiles(const AttentionArgs& args, std::int32_t tile_rows, AttentionPlan&
 }
 
 AttentionPlan plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors) {
+    AttentionPlan plan;
+    plan_attention(args, n_multiprocessors, 0, plan);
+    return plan;
+}
+
+void plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors, std::int64_t least_chunks,
+                    AttentionPlan& plan) {
     std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
     std::int64_t highest = 0;
     for (std::int64_t t = 0; t < args.q.rows(); ++t) {
         lowest = std::min(lowest, lowest_visible(args, t));
         highest = std::max<std::int64_t>(highest, args.positions[t]);
     }
-    AttentionPlan plan;
+    plan.tiles.clear();
+    plan.gathers.clear();
+    plan.rows.clear();
     const std::int64_t first = std::max(args.first_chunk, lowest / kChunkTokens);
     plan.first_chunk = static_cast<std::int32_t>(first);
     plan.end_chunk = static_cast<std::int32_t>(std::max(first, std::min(args.end_chunk, highest / kChunkTokens + 1)));
+    plan.launch_chunks = static_cast<std::int32_t>(std::max<std::int64_t>(plan.n_chunks(), least_chunks));
 
     const auto head_dim = static_cast<std::int32_t>(args.shape.head_dim);
     const bool tiles = attention_on_tensor_cores(kv_type(args.shape.dtype), head_dim);
@@ -149,24 +159,31 @@ AttentionPlan plan_attention(const AttentionArgs& args, std::int32_t n_multiproc
     const std::int64_t n_rows = n_queries / args.shape.n_kv_heads;
     const std::int64_t folded_blocks =
         tiles ? ceil_div<std::int64_t>(n_rows, fold_rows(head_dim)) * args.shape.n_kv_heads : n_queries;
-    const bool folded = folded_blocks >= n_multiprocessors || plan.n_chunks() <= kFewChunks;
-    if (!folded || plan.n_chunks() == 0) {
+    const bool folded = folded_blocks >= n_multiprocessors || plan.launch_chunks <= kFewChunks;
+    plan.way = AttentionWay::Folded;
+    plan.warps_per_tile = kFoldWarps;
+    plan.wave_chunks = 0;
+    if (!folded || plan.launch_chunks == 0) {
         plan.way = AttentionWay::Parallel;
         const std::size_t wave = kWaveBytesEach * static_cast<std::size_t>(n_multiprocessors);
         plan.wave_chunks = static_cast<std::int32_t>(
             std::clamp<std::int64_t>(static_cast<std::int64_t>(wave / state_bytes(n_queries, head_dim)),
-                                     std::min(1, plan.n_chunks()), std::min(plan.n_chunks(), kMostWaveChunks)));
+                                     std::min(1, plan.launch_chunks), std::min(plan.launch_chunks, kMostWaveChunks)));
         plan.warps_per_tile = static_cast<std::int32_t>(
             std::clamp<std::int64_t>(ceil_div<std::int64_t>(n_rows, kWarpRows), 1, kMaxParallelWarps));
-    } else {
-        plan.warps_per_tile = kFoldWarps;
     }
     plan.end_table =
         static_cast<std::int32_t>(std::min<std::int64_t>(plan.end_chunk, ceil_div(args.n_committed, kChunkTokens)));
     if (tiles)
         cut_tiles(args, plan.way == AttentionWay::Parallel ? plan.warps_per_tile * kWarpRows : fold_rows(head_dim),
                   plan);
-    return plan;
+}
+
+std::int64_t n_path_rows(const AttentionArgs& args) {
+    std::int64_t end = 0;
+    for (std::int64_t t = 0; t < args.q.rows(); ++t)
+        end = std::max(end, args.path_begin[t] + (args.positions[t] - args.n_committed) + 1);
+    return end;
 }
 
 AttentionLaunch attention_launch(const AttentionArgs& args, const AttentionPlan& plan) {
@@ -189,7 +206,7 @@ AttentionLaunch attention_launch(const AttentionArgs& args, const AttentionPlan&
             .positions = args.positions,
             .n_committed = static_cast<std::int32_t>(args.n_committed),
             .first_chunk = plan.first_chunk,
-            .end_chunk = plan.end_chunk,
+            .end_chunk = plan.first_chunk + plan.launch_chunks,
             .chunks = plan.n_table() == 0 ? nullptr : args.chunks + plan.first_chunk,
             .table_first = plan.first_chunk,
             .scratch_k = args.scratch_k,

@@ -23,6 +23,8 @@ struct AttentionPlan {
     std::int32_t first_chunk = 0;
     std::int32_t end_chunk = 0;
     std::int32_t end_table = 0;  // chunks [first_chunk, end_table) hold committed positions
+    // Chunks from first_chunk on that the launch is made for: those, or more, of which no token sees anything.
+    std::int32_t launch_chunks = 0;
     AttentionWay way = AttentionWay::Folded;
     std::int32_t warps_per_tile = 1;
     std::int32_t wave_chunks = 0;  // Parallel
@@ -34,15 +36,37 @@ struct AttentionPlan {
     [[nodiscard]] std::int32_t n_table() const { return end_table > first_chunk ? end_table - first_chunk : 0; }
     /// Waves of the parallel way; a call without chunks has one all the same.
     [[nodiscard]] std::int32_t n_waves() const {
-        return n_chunks() <= wave_chunks ? 1 : (n_chunks() + wave_chunks - 1) / wave_chunks;
+        return launch_chunks <= wave_chunks ? 1 : (launch_chunks + wave_chunks - 1) / wave_chunks;
+    }
+    /// Whether the launches of both are alike but for what their arrays hold.
+    [[nodiscard]] bool launches_like(const AttentionPlan& other) const {
+        return way == other.way && warps_per_tile == other.warps_per_tile && wave_chunks == other.wave_chunks &&
+               launch_chunks == other.launch_chunks && tiles.size() == other.tiles.size();
     }
 };
+
+/// Most that a plan for `n_tokens` tokens gathers: at worst every token is the end of a chain of all of them, and each
+/// of its steps gathered for it alone, which rounds its rows up at both ends.
+struct GatherBounds {
+    std::int64_t rows = 0;
+    std::int64_t gathers = 0;
+};
+[[nodiscard]] constexpr GatherBounds gather_bounds(std::int64_t n_tokens) {
+    return {.rows = n_tokens * (n_tokens + 1) / 2 + 2 * kStepTokens * n_tokens,
+            .gathers = n_tokens * (n_tokens / kStepTokens + 2)};
+}
 
 /// Tiles of `tile_rows` queries for chunks [first_chunk, end_chunk) of `args`.
 void cut_tiles(const AttentionArgs& args, std::int32_t tile_rows, AttentionPlan& plan);
 
 /// The way that suits a card of `n_multiprocessors`, and its tiles where tensor cores compute.
 [[nodiscard]] AttentionPlan plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors);
+/// The same into `plan`, whose vectors serve again; for launches of at least `least_chunks` chunks.
+void plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors, std::int64_t least_chunks,
+                    AttentionPlan& plan);
+
+/// Scratch rows of all paths: the length of args.path_rows.
+[[nodiscard]] std::int64_t n_path_rows(const AttentionArgs& args);
 
 /// The launch of a call. Arrays are where they lie on the host: the caller puts them into device memory, and scratch in
 /// its place.

@@ -14,6 +14,12 @@ namespace slipstream::cuda {
 
 inline constexpr int kChunkSlots = kStepSlots * kChunkSteps;
 
+/// Of the fields, or of what stands for them.
+__device__ __forceinline__ AttentionPlace place_of(const AttentionLaunch& a) {
+    if (a.place == nullptr) return {a.n_committed, a.first_chunk, a.table_first};
+    return *a.place;
+}
+
 /// A step, and which rows of the tile take it.
 struct StepRows {
     int step;
@@ -81,16 +87,17 @@ private:
     __device__ __forceinline__ void enter_step() {
         const bool shared = issued_ < steps_.n_shared;
         int step = steps_.first_shared + issued_;
+        const AttentionPlace place = place_of(a_);
         chunk_slots_ = kStepSlots;
         end_slot_ = kStepSlots;
         if (!shared) {
             const AttentionGather& gather = a_.gathers[steps_.first_gather + issued_ - steps_.n_shared];
             step = gather.step;
-            chunk_slots_ = a_.n_committed - step * kStepSlots;
+            chunk_slots_ = place.n_committed - step * kStepSlots;
             end_slot_ = gather.end_slot;
             rows_at_ = gather.rows_at;
         }
-        const auto* chunk = chunk_slots_ > 0 ? a_.chunks[step / kChunkSteps - a_.table_first] : a_.scratch_k;
+        const auto* chunk = chunk_slots_ > 0 ? a_.chunks[step / kChunkSteps - place.table_first] : a_.scratch_k;
         chunk_k_ = reinterpret_cast<const Kv*>(chunk);
         if (chunk_slots_ > 0) chunk_k_ += (int64_t{head_} * 2 * kChunkSlots + step % kChunkSteps * kStepSlots) * D;
     }

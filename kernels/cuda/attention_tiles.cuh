@@ -96,7 +96,8 @@ __global__ void __launch_bounds__(32 * kMaxParallelWarps)
         gpu::dynamic_shared<float>(Shape::Ring::kBytes + static_cast<size_t>(n_block_rows) * Shape::Ring::kPitch * 2) +
         first_row;
 
-    const StepList steps = steps_within(a, tile, first_chunk + slice, first_chunk + slice + 1);
+    const int chunk_number = place_of(a).first_chunk + first_chunk + slice;
+    const StepList steps = steps_within(a, tile, chunk_number, chunk_number + 1);
     RowPair<D> chunk;
     chunk.clear();
     if (steps.n > 0) {
@@ -147,7 +148,8 @@ __global__ void __launch_bounds__(32 * kFoldWarps, 2) attention_folded(const Att
     const auto undo =
         gpu::dynamic_shared<float>(Shape::Ring::kBytes + size_t{kRows} * Shape::Ring::kPitch * 2) + first_row;
 
-    const StepList steps = steps_within(a, tile, a.first_chunk, a.end_chunk);
+    const int first_chunk = place_of(a).first_chunk;
+    const StepList steps = steps_within(a, tile, first_chunk, first_chunk + a.end_chunk - a.first_chunk);
     typename Shape::Ring ring(a, steps, kv_head, gpu::dynamic_shared<Kv>(0));
     if (warp % kHalves == 0) load_queries<Kv, D, Shape::Ring::kPitch>(a, tile, kv_head, first_row, queries, undo);
     gpu::sync_threads();
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(32 * kFoldWarps, 2) attention_folded(const Att
     }
 }
 
-/// One wave of chunks from `first_chunk` on, `n_chunks` of them.
+/// One wave of `n_chunks` chunks, `first_chunk` behind the first of the call.
 template <class Shape>
 void start_parallel(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
     const int rows = a.warps_per_tile * kWarpRows;

@@ -7,7 +7,9 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/cuda/attention_planner.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/memory_regions.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/cuda/staging.h"
 
@@ -40,11 +42,6 @@ std::size_t free_bytes(const cuda::Module& module, std::int32_t ordinal) {
     return static_cast<std::size_t>(free) - std::min<std::size_t>(static_cast<std::size_t>(free), kCardMarginBytes);
 }
 
-void release_device(void* owner, std::byte* data, std::size_t) noexcept {
-    const auto* device = static_cast<const CudaDevice*>(owner);
-    cuda::ErrorText ignored{};
-    device->table().free(device->ordinal(), data, &ignored);
-}
 void release_host(void* owner, std::byte* data, std::size_t) noexcept {
     const auto* device = static_cast<const CudaDevice*>(owner);
     cuda::ErrorText ignored{};
@@ -60,11 +57,15 @@ CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& opti
       properties_(std::make_unique<cuda::DeviceProperties>(properties_of(module, options.ordinal))),
       form_(fmt::format("sm_{}", properties_->sm)),
       budget_(name_, options.memory_bytes ? *options.memory_bytes : free_bytes(module, options.ordinal)),
+      on_announcement_(options.on_announcement),
+      regions_(std::make_unique<cuda::MemoryRegions>(module, options.ordinal,
+                                                     options.allocation_bytes.value_or(properties_->allocation_bytes))),
       pool_(options.n_threads),
       link_in_(std::make_unique<cuda::LinkMeter>(*this)),
       link_out_(std::make_unique<cuda::LinkMeter>(*this)),
       turn_ended_(make_event()),
-      staging_(std::make_unique<cuda::Staging>(*this)) {}
+      staging_(std::make_unique<cuda::Staging>(*this)),
+      planner_(std::make_unique<cuda::AttentionPlanner>()) {}
 
 CudaDevice::~CudaDevice() = default;
 
@@ -80,11 +81,27 @@ void CudaDevice::check(cuda::Status status, const cuda::ErrorText& error, std::s
 
 Buffer CudaDevice::allocate(std::size_t bytes, MemoryTag tag, std::string_view what) {
     Reservation reservation = budget_.reserve(bytes, tag, what);
-    void* data = nullptr;
+    std::byte* data = nullptr;
     cuda::ErrorText error{};
-    check(module_->allocate(ordinal_, std::max<std::size_t>(bytes, 1), &data, &error), error,
-          fmt::format("{} bytes for {}", bytes, what));
-    return {static_cast<std::byte*>(data), bytes, std::move(reservation), release_device, this};
+    const std::size_t expected = budget_.limit_bytes() - std::min(budget_.limit_bytes(), budget_.used_bytes()) + bytes;
+    const cuda::Status status = regions_->allocate(bytes, expected, &data, &error);
+    if (status == cuda::Status::OutOfMemory)
+        throw OutOfBudget(fmt::format(
+            "{}: the card has no {} bytes left for {} ({}), though the budget has: {} of {} bytes are used, "
+            "for which the driver gave {}; close other programs that use the card, or lower "
+            "--device-memory",
+            name_, bytes, what, error.text, budget_.used_bytes() - bytes, budget_.limit_bytes(),
+            regions_->figures().taken_bytes));
+    check(status, error, fmt::format("{} bytes for {}", bytes, what));
+    return {data, bytes, std::move(reservation), release, this};
+}
+
+void CudaDevice::release(void* owner, std::byte* data, std::size_t) noexcept {
+    static_cast<CudaDevice*>(owner)->regions_->free(data);
+}
+
+cuda::RegionFigures CudaDevice::memory() const {
+    return regions_->figures();
 }
 
 Buffer CudaDevice::allocate_host(std::size_t bytes, MemoryTag /*tag*/, std::string_view what) {
@@ -157,8 +174,12 @@ bool CudaDevice::finds_prepared(const cuda::PreparedActivations& wanted) const {
 void CudaDevice::reserve_scratch(std::size_t bytes) {
     bytes = scratch_size(bytes);
     if (bytes <= scratch_.size_bytes()) return;
+    if (turn_ != nullptr && turn_->capturing() != nullptr)
+        throw OutOfBudget(fmt::format("{}: an op in a graph wants {} bytes of scratch, {} were taken beforehand", name_,
+                                      bytes, scratch_.size_bytes()));
     if (turn_ != nullptr) turn_->synchronize();  // it may still use what goes now
-    scratch_ = Buffer();                         // first, so that the budget need not hold both
+    count_workspace_move();
+    scratch_ = Buffer();  // first, so that the budget need not hold both
     scratch_ = allocate(bytes, MemoryTag::Workspace, "kernel scratch");
 }
 

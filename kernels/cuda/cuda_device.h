@@ -23,9 +23,12 @@
 namespace slipstream {
 
 namespace cuda {
+class AttentionPlanner;
 class CudaStream;
 class LinkMeter;
+class MemoryRegions;
 class Staging;
+struct RegionFigures;
 
 /// Activations that lie in scratch, rounded for matmuls, and the op that left them there.
 struct PreparedActivations {
@@ -43,6 +46,10 @@ struct CudaDeviceOptions {
     int ordinal = 0;                          // as the driver counts cards
     std::optional<std::size_t> memory_bytes;  // budget; not given: what is free now, less a margin
     int n_threads = 1;                        // of the host, to pack weights and gather embeddings
+    // What the driver rounds allocations up to, where not as the card says; 1: a buffer is an allocation, for tools
+    // that look at the borders of those (compute-sanitizer).
+    std::optional<std::size_t> allocation_bytes{};
+    std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
 };
 
 /// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.
@@ -70,6 +77,9 @@ public:
     [[nodiscard]] LinkFigures link_in() const override;
     [[nodiscard]] LinkFigures link_out() const override;
     [[nodiscard]] const OpTable& ops() const override;
+    void announce(std::string_view line) override {
+        if (on_announcement_) on_announcement_(line);
+    }
 
     [[nodiscard]] const cuda::Module& table() const { return *module_; }
     [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
@@ -100,12 +110,19 @@ public:
     /// came between it and the one before.
     [[nodiscard]] std::uint64_t n_changes() const { return n_changes_; }
     void count_change() { ++n_changes_; }
+    /// Times that scratch or staging have got another place; graphs hold addresses in them.
+    [[nodiscard]] std::uint64_t n_workspace_moves() const { return n_workspace_moves_; }
+    void count_workspace_move() { ++n_workspace_moves_; }
+    /// What the driver has given for what the budget counts.
+    [[nodiscard]] cuda::RegionFigures memory() const;
+    [[nodiscard]] cuda::AttentionPlanner& planner() { return *planner_; }
     /// Whether the op before left exactly these.
     [[nodiscard]] bool finds_prepared(const cuda::PreparedActivations& wanted) const;
     void keep_prepared(const cuda::PreparedActivations& prepared) { prepared_ = prepared; }
 
 private:
     friend class cuda::CudaStream;
+    static void release(void* owner, std::byte* data, std::size_t bytes) noexcept;
 
     const cuda::Module* module_;
     std::int32_t ordinal_;
@@ -113,15 +130,19 @@ private:
     std::unique_ptr<cuda::DeviceProperties> properties_;
     std::string form_;
     Budget budget_;
+    std::function<void(std::string_view)> on_announcement_;
+    std::unique_ptr<cuda::MemoryRegions> regions_;
     ThreadPool pool_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
     std::uint64_t n_changes_ = 0;
+    std::uint64_t n_workspace_moves_ = 0;
     cuda::PreparedActivations prepared_;
     cuda::CudaStream* turn_ = nullptr;
     std::unique_ptr<Event> turn_ended_;
     Buffer scratch_;
     std::unique_ptr<cuda::Staging> staging_;
+    std::unique_ptr<cuda::AttentionPlanner> planner_;
 };
 
 }  // namespace slipstream

@@ -7,6 +7,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_graph.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/cuda/staging.h"
@@ -28,14 +29,23 @@ public:
     [[nodiscard]] CudaDevice& device() { return device_; }
     [[nodiscard]] CudaStream& stream() { return stream_; }
 
+    /// The graph that this op is captured into; null: it is done as it comes.
+    [[nodiscard]] CudaGraph* graph() { return stream_.capturing(); }
+
     /// `n` elements at `host`, which may change afterwards, in device memory (64-byte aligned) for launches of this op.
     /// No copy where a recent op staged the same bytes.
     template <typename T>
     [[nodiscard]] const T* stage(const T* host, std::int64_t n) {
         static_assert(std::is_trivially_copyable_v<T>);
         if (n == 0) return nullptr;
+        CHECK(graph() == nullptr, "an op in a graph, of an array that no launch would read anew");
         return reinterpret_cast<const T*>(device_.staging().stage(stream_, reinterpret_cast<const std::byte*>(host),
                                                                   static_cast<std::size_t>(n) * sizeof(T)));
+    }
+    /// The same for an array that a graph's launches read anew.
+    [[nodiscard]] const std::int32_t* stage_rows(const std::int32_t* host, std::int64_t n) {
+        if (n == 0 || graph() == nullptr) return stage(host, n);
+        return graph()->at<std::int32_t>(graph()->arrays().add_rows(host, n));
     }
     /// One region an op: asking again gives the same bytes.
     [[nodiscard]] std::byte* scratch(std::size_t bytes) { return device_.scratch(bytes); }

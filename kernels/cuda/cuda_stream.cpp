@@ -1,6 +1,8 @@
 #include "kernels/cuda/cuda_stream.h"
 
 #include "kernels/base/check.h"
+#include "kernels/cuda/cuda_graph.h"
+#include "kernels/cuda/staging.h"
 
 namespace slipstream::cuda {
 
@@ -203,6 +205,47 @@ void CudaStream::wait(const Event& event, std::uint64_t use) {
 void CudaStream::synchronize() {
     ErrorText error{};
     device_->check(device_->table().synchronize(place_, &error), error, "work on the card");
+}
+
+// The turn is taken before: a wait for another stream's work is not the graph's. What an op finds prepared in scratch
+// must come from the graph itself, and what it leaves there is not to be found by whoever comes next.
+std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& enqueue) {
+    CHECK(has_graphs() && capturing_ == nullptr, "a graph within a graph, or of a copy stream");
+    const Module& table = device_->table();
+    device_->take_turn(*this);
+    device_->staging().reserve(this, 0);
+    auto graph = std::make_unique<CudaGraph>(*device_, device_->staging().graph_block(), kGraphBlockBytes);
+    device_->keep_prepared({});
+    ErrorText error{};
+    device_->check(table.begin_capture(place_, &error), error, "a graph");
+    capturing_ = graph.get();
+    void* handle = nullptr;
+    std::int64_t n_nodes = 0;
+    try {
+        enqueue();
+    } catch (...) {
+        capturing_ = nullptr;
+        device_->keep_prepared({});
+        if (table.end_capture(place_, &handle, &n_nodes, &error) == Status::Ok) graph->set_captured(handle, n_nodes);
+        throw;
+    }
+    capturing_ = nullptr;
+    device_->keep_prepared({});
+    device_->check(table.end_capture(place_, &handle, &n_nodes, &error), error, "a graph");
+    graph->set_captured(handle, n_nodes);
+    return graph;
+}
+
+bool CudaStream::launch(Graph& graph, const GraphNumbers& numbers) {
+    auto& captured = static_cast<CudaGraph&>(graph);
+    if (!captured.is_current()) return false;
+    device_->take_turn(*this);
+    device_->count_change();
+    device_->keep_prepared({});
+    if (!device_->staging().send_graph_arrays(*this, captured, numbers)) return false;
+    ErrorText error{};
+    device_->check(device_->table().launch_graph(place_, captured.handle(), &error), error, "a launch of a graph");
+    return true;
 }
 
 }  // namespace slipstream::cuda

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "kernels/device.h"
 
 namespace slipstream::cuda {
+
+class CudaGraph;
 
 class CudaEvent final : public Event {
 public:
@@ -91,13 +95,20 @@ public:
     std::uint64_t record(Event& event) override;
     void wait(const Event& event, std::uint64_t use) override;
     void synchronize() override;
+    /// Compute streams have graphs.
+    [[nodiscard]] bool has_graphs() const override { return meter_ == nullptr; }
+    [[nodiscard]] std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) override;
+    [[nodiscard]] bool launch(Graph& graph, const GraphNumbers& numbers) override;
 
     [[nodiscard]] Place place() const { return place_; }
+    /// What is being captured; null: nothing.
+    [[nodiscard]] CudaGraph* capturing() const { return capturing_; }
 
 private:
     CudaDevice* device_;
     LinkMeter* meter_ = nullptr;  // null: a compute stream
     Place place_{};
+    CudaGraph* capturing_ = nullptr;
 };
 
 }  // namespace slipstream::cuda

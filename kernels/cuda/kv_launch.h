@@ -36,4 +36,18 @@ struct KvCommitLaunch {
 };
 void launch_kv_commit(const KvCommitLaunch& launch, void* stream);
 
+/// In each plane, row src_rows[i] goes to row dst_rows[i]; strides count words of four bytes.
+struct MoveRowsLaunch {
+    std::int32_t n_rows = 0;
+    std::int32_t n_planes = 0;
+    std::int32_t row_words = 0;
+    const std::byte* src = nullptr;
+    std::int64_t src_plane_words = 0;
+    std::byte* dst = nullptr;
+    std::int64_t dst_plane_words = 0;
+    const std::int32_t* src_rows = nullptr;  // [n_rows]
+    const std::int32_t* dst_rows = nullptr;  // [n_rows]
+};
+void launch_move_rows(const MoveRowsLaunch& launch, void* stream);
+
 }  // namespace slipstream::cuda

@@ -1,4 +1,5 @@
-// Rows into scratch, rounded to the KV type (to nearest even), and from scratch behind the committed ones.
+// Rows into scratch, rounded to the KV type (to nearest even), and from scratch behind the committed ones; rows as they
+// are, from place to place.
 //
 // 16-bit rows hold finite numbers only: what the type cannot hold becomes its greatest number, NaN as well. Attention
 // multiplies rows that a query does not see by a weight of 0, which must give 0; so no token can reach into another's
@@ -54,6 +55,15 @@ __global__ void __launch_bounds__(kThreads) commit_rows(const KvCommitLaunch a) 
     dst[at % a.head_words] = src[at];
 }
 
+// grid (pieces of a row, rows, planes)
+__global__ void __launch_bounds__(kThreads) copy_rows(const MoveRowsLaunch a) {
+    const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+    if (at >= a.row_words) return;
+    const int64_t from = blockIdx.z * a.src_plane_words + int64_t{a.src_rows[blockIdx.y]} * a.row_words + at;
+    const int64_t to = blockIdx.z * a.dst_plane_words + int64_t{a.dst_rows[blockIdx.y]} * a.row_words + at;
+    reinterpret_cast<uint32_t*>(a.dst)[to] = reinterpret_cast<const uint32_t*>(a.src)[from];
+}
+
 unsigned pieces(int n) {
     return static_cast<unsigned>((n + kThreads - 1) / kThreads);
 }
@@ -79,6 +89,12 @@ void launch_kv_write(const KvWriteLaunch& a, void* stream) {
 
 void launch_kv_commit(const KvCommitLaunch& a, void* stream) {
     gpu::launch(commit_rows, dim3(pieces(a.n_kv_heads * a.head_words), static_cast<unsigned>(a.n_rows), 2),
+                dim3(kThreads), 0, stream, a);
+}
+
+void launch_move_rows(const MoveRowsLaunch& a, void* stream) {
+    gpu::launch(copy_rows,
+                dim3(pieces(a.row_words), static_cast<unsigned>(a.n_rows), static_cast<unsigned>(a.n_planes)),
                 dim3(kThreads), 0, stream, a);
 }
 

@@ -19,13 +19,14 @@ struct GumbelLaunch;
 struct KvCommitLaunch;
 struct KvWriteLaunch;
 struct MatmulLaunch;
+struct MoveRowsLaunch;
 struct RmsNormLaunch;
 struct RopeLaunch;
 struct SwigluLaunch;
 struct TopKLaunch;
 
 /// Raised with every change of this file or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 1;
+inline constexpr std::uint32_t kModuleVersion = 2;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
@@ -54,6 +55,7 @@ struct DeviceProperties {
     std::uint64_t memory_bytes;            // of the card
     std::uint64_t l2_bytes;                //
     std::uint64_t shared_bytes_per_block;  // most that a kernel may ask for
+    std::uint64_t allocation_bytes;        // an allocation takes a multiple of it
     double memory_bytes_per_second;        // peak, from clock and bus width; 0: unknown
 };
 
@@ -100,6 +102,15 @@ struct Module {
     Status (*await)(void* event, ErrorText* error);              // blocks the host until it is done
     Status (*elapsed)(void* begin, void* end, float* milliseconds, ErrorText* error);
 
+    // Graphs: from begin to end the stream's work is kept instead of done; launches do it, in stream order, reading
+    // what memory holds then. In between nothing else may be asked for than kernels and copies on that stream between
+    // device and page-locked memory: whatever else fails, and so does the end. The end leaves the stream as it was
+    // before, also where it fails. A graph may be freed while launches of it are under way.
+    Status (*begin_capture)(Place place, ErrorText* error);
+    Status (*end_capture)(Place place, void** graph, std::int64_t* n_nodes, ErrorText* error);
+    Status (*launch_graph)(Place place, void* graph, ErrorText* error);
+    Status (*free_graph)(std::int32_t device, void* graph, ErrorText* error);
+
     // Kernels. Parameters are copied by the call; what they point at is device memory.
     Status (*add)(Place place, const AddLaunch* launch, ErrorText* error);
     Status (*argmax)(Place place, const ArgmaxLaunch* launch, ErrorText* error);
@@ -108,6 +119,7 @@ struct Module {
     Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
     Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
     Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
+    Status (*move_rows)(Place place, const MoveRowsLaunch* launch, ErrorText* error);
     Status (*rms_norm)(Place place, const RmsNormLaunch* launch, ErrorText* error);
     Status (*rope)(Place place, const RopeLaunch* launch, ErrorText* error);
     Status (*swiglu)(Place place, const SwigluLaunch* launch, ErrorText* error);

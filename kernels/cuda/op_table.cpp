@@ -12,6 +12,7 @@ constexpr OpTable kOps{
     .kv_commit = kv_commit,
     .kv_write = kv_write,
     .matmul = matmul,
+    .move_rows = move_rows,
     .pack_weights = pack_weights,
     .reserve_workspace = reserve_workspace,
     .rms_norm = rms_norm,

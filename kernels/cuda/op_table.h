@@ -18,6 +18,7 @@ void embed(ExecRef exec, const EmbedArgs& args);
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 void kv_write(ExecRef exec, const KvWriteArgs& args);
 void matmul(ExecRef exec, const MatmulArgs& args);
+void move_rows(ExecRef exec, const MoveRowsArgs& args);
 void pack_weights(ExecRef exec, const PackWeightsArgs& args);
 void reserve_workspace(Device& device, const WorkspaceShapes& shapes);
 void rms_norm(ExecRef exec, const RmsNormArgs& args);

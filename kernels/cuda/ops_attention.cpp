@@ -7,6 +7,7 @@
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention_planner.h"
 #include "kernels/cuda/cuda_op.h"
 #include "kernels/cuda/op_table.h"
 
@@ -14,20 +15,8 @@ namespace slipstream::cuda {
 
 namespace {
 
-// Rows of all paths.
-std::int64_t n_path_rows(const AttentionArgs& args) {
-    std::int64_t end = 0;
-    for (std::int64_t t = 0; t < args.q.rows(); ++t)
-        end = std::max(end, args.path_begin[t] + (args.positions[t] - args.n_committed) + 1);
-    return end;
-}
-
-}  // namespace
-
-void attention(ExecRef exec, const AttentionArgs& args) {
-    Op op(exec);
-    const AttentionPlan plan = plan_attention(args, op.device().properties().n_multiprocessors);
-    AttentionLaunch launch = attention_launch(args, plan);
+// Host arrays of a call into device memory.
+void stage_arrays(Op& op, const AttentionArgs& args, const AttentionPlan& plan, AttentionLaunch& launch) {
     launch.positions = op.stage(launch.positions, launch.n_tokens);
     launch.chunks = op.stage(launch.chunks, plan.n_table());
     if (attention_on_tensor_cores(launch.type, launch.head_dim)) {
@@ -37,6 +26,37 @@ void attention(ExecRef exec, const AttentionArgs& args) {
     } else {
         launch.path_begin = op.stage(launch.path_begin, launch.n_tokens);
         launch.path_rows = op.stage(launch.path_rows, n_path_rows(args));
+    }
+}
+
+// Or where a graph's launches find them.
+void place_arrays(CudaGraph& graph, const AttentionArgs& args, const GraphAttention& of, AttentionLaunch& launch) {
+    launch.place = graph.at<AttentionPlace>(of.place);
+    launch.positions = graph.at<std::int32_t>(of.positions);
+    launch.chunks = graph.at<const std::byte*>(graph.arrays().add_table(args.chunks, of));
+    if (attention_on_tensor_cores(launch.type, launch.head_dim)) {
+        launch.tiles = graph.at<AttentionTile>(of.tiles);
+        launch.gathers = graph.at<AttentionGather>(of.gathers);
+        launch.rows = graph.at<std::int32_t>(of.rows);
+    } else {
+        launch.path_begin = graph.at<std::int32_t>(of.path_begin);
+        launch.path_rows = graph.at<std::int32_t>(of.path_rows);
+    }
+}
+
+}  // namespace
+
+void attention(ExecRef exec, const AttentionArgs& args) {
+    Op op(exec);
+    const GraphAttention* captured = op.graph() == nullptr ? nullptr : &op.graph()->arrays().add_attention(args);
+    const AttentionPlan& plan = captured == nullptr
+                                    ? op.device().planner().plan(args, op.device().properties().n_multiprocessors)
+                                    : captured->at_capture;
+    AttentionLaunch launch = attention_launch(args, plan);
+    if (captured == nullptr) {
+        stage_arrays(op, args, plan, launch);
+    } else {
+        place_arrays(*op.graph(), args, *captured, launch);
     }
     if (const std::size_t floats = attention_scratch_floats(plan, args); floats > 0)
         place_scratch(plan, reinterpret_cast<float*>(op.scratch(floats * sizeof(float))), launch);

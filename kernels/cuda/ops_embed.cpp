@@ -14,6 +14,7 @@ namespace slipstream::cuda {
 void embed(ExecRef exec, const EmbedArgs& args) {
     CHECK(args.y.packed() || args.y.rows() <= 1, "embedding rows of {} bytes", args.y.row_stride_bytes);
     Op op(exec);
+    CHECK(op.graph() == nullptr, "embedding rows in a graph: they are the host's");
     const std::int64_t d = args.table.cols();
     op.device().staging().send_rows(
         op.stream(), args.y.data, row_bytes(DType::F32, d), args.y.rows(),
@@ -30,6 +31,7 @@ void rope_table(ExecRef exec, const RopeTableArgs& args) {
     CHECK(args.cos_sin.packed() || args.cos_sin.rows() <= 1, "rope angles in rows of {} bytes",
           args.cos_sin.row_stride_bytes);
     Op op(exec);
+    CHECK(op.graph() == nullptr, "rope angles in a graph: they are the host's");
     const std::int64_t half = args.cos_sin.cols() / 2;
     op.device().staging().send_rows(
         op.stream(), args.cos_sin.data, row_bytes(DType::F32, 2 * half), args.cos_sin.rows(),

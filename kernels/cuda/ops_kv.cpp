@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda_op.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/op_table.h"
+#include "kernels/move_rows.h"
 
 namespace slipstream::cuda {
 
@@ -34,7 +35,7 @@ void kv_write(ExecRef exec, const KvWriteArgs& args) {
                                    .v_stride = stride_floats(args.v),
                                    .scratch_k = args.scratch_k,
                                    .scratch_v = args.scratch_v,
-                                   .scratch_rows = op.stage(args.scratch_rows + first, n)};
+                                   .scratch_rows = op.stage_rows(args.scratch_rows + first, n)};
         op.launch(&Module::kv_write, launch, [&] {
             return fmt::format("kv_write of {} rows of {} {}", n, args.k.cols(), dtype_name(args.shape.dtype));
         });
@@ -60,6 +61,28 @@ void kv_commit(ExecRef exec, const KvCommitArgs& args) {
         op.launch(&Module::kv_commit, launch, [&] {
             return fmt::format("kv_commit of {} rows at {}, {} heads of {} {}", n, position, args.shape.n_kv_heads,
                                args.shape.head_dim, dtype_name(args.shape.dtype));
+        });
+    }
+}
+
+void move_rows(ExecRef exec, const MoveRowsArgs& args) {
+    Op op(exec);
+    constexpr std::size_t kWord = 4;
+    CHECK(args.n_planes <= kMostRows && args.row_bytes / kWord <= std::size_t{1} << 30,
+          "move_rows of {} bytes in {} planes", args.row_bytes, args.n_planes);
+    for (std::int64_t first = 0; first < args.n_rows; first += kMostRows) {
+        const std::int64_t n = std::min(kMostRows, args.n_rows - first);
+        const MoveRowsLaunch launch{.n_rows = static_cast<std::int32_t>(n),
+                                    .n_planes = static_cast<std::int32_t>(args.n_planes),
+                                    .row_words = static_cast<std::int32_t>(args.row_bytes / kWord),
+                                    .src = args.src,
+                                    .src_plane_words = static_cast<std::int64_t>(args.src_plane_bytes / kWord),
+                                    .dst = args.dst,
+                                    .dst_plane_words = static_cast<std::int64_t>(args.dst_plane_bytes / kWord),
+                                    .src_rows = op.stage_rows(args.src_rows + first, n),
+                                    .dst_rows = op.stage_rows(args.dst_rows + first, n)};
+        op.launch(&Module::move_rows, launch, [&] {
+            return fmt::format("move_rows of {} rows of {} bytes in {} planes", n, args.row_bytes, args.n_planes);
         });
     }
 }

@@ -24,13 +24,11 @@ std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shape
     return most;
 }
 
-// Of one call: at worst every token is the end of a chain of all of them, and each of its steps gathered for it alone,
-// which rounds its rows up at both ends. Positions, tiles, chunk tables and small arrays come on top.
+// Of one call: what its paths gather. Positions, tiles, chunk tables and small arrays come on top.
 std::size_t staged_bytes(const WorkspaceShapes& shapes) {
     if (shapes.n_tokens == 0 || shapes.kv.n_kv_heads == 0) return 0;
     const std::int64_t n = shapes.n_tokens;
-    const std::int64_t rows = n * (n + 1) / 2 + 2 * kStepTokens * n;
-    const std::int64_t gathers = n * (n / kStepTokens + 2);
+    const auto [rows, gathers] = gather_bounds(n);
     const std::int64_t tiles = n * (shapes.n_q_heads / shapes.kv.n_kv_heads) + 1;
     constexpr std::size_t kSmallArrays = std::size_t{64} << 10;  // 8192 chunks: 2 million positions
     return static_cast<std::size_t>(rows) * sizeof(std::int32_t) +

@@ -7,6 +7,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_graph.h"
 #include "kernels/cuda/cuda_stream.h"
 
 namespace slipstream::cuda {
@@ -14,7 +15,8 @@ namespace slipstream::cuda {
 namespace {
 
 constexpr std::size_t kAlignBytes = 64;
-constexpr std::size_t kTableBytes = std::size_t{1} << 20;  // beside a largest op: small arrays of many layers
+// Beside a largest op: the block of graphs, and small arrays of many layers.
+constexpr std::size_t kTableBytes = kGraphBlockBytes + (std::size_t{512} << 10);
 constexpr std::size_t kRowBytes = std::size_t{4} << 20;
 
 // Tells arrays apart before their bytes are compared. Multiply and rotate, four words at a time.
@@ -58,12 +60,14 @@ void Staging::reserve(CudaStream* stream, std::size_t op_bytes) {
     // What is enqueued may still read the old rings.
     if (stream != nullptr) stream->synchronize();
     copied_->await(copied_->recorded());
+    device_.count_workspace_move();
     entries_.clear();
-    head_ = 0;
+    head_ = kGraphBlockBytes;
     on_device_ = Buffer();
     host_ = Buffer();
     on_device_ = device_.allocate(bytes, MemoryTag::Workspace, "arrays that ops are given");
     host_ = device_.allocate_host(bytes, MemoryTag::Workspace, "arrays that ops are given");
+    GraphArrays::forget(host_.data(), kGraphBlockBytes);
 }
 
 // Goes round from head_ until `bytes` fit there: entries that are met are forgotten, or passed by where the running op
@@ -77,8 +81,8 @@ bool Staging::make_room(std::size_t bytes) {
         const bool meets = !entries_.empty() && entries_.front().offset >= head_ && entries_.front().offset < end;
         if (!meets) {
             if (!to_front) return true;
-            if (head_ == 0) return false;
-            head_ = 0;
+            if (head_ == kGraphBlockBytes) return false;
+            head_ = kGraphBlockBytes;
             continue;
         }
         Entry oldest = entries_.front();
@@ -119,6 +123,27 @@ const std::byte* Staging::stage(CudaStream& stream, const std::byte* data, std::
     entries_.back().copied = copied_->record(stream.place());
     ++n_copied_;
     return on_device_.data() + entry.offset;
+}
+
+bool Staging::send_graph_arrays(CudaStream& stream, CudaGraph& graph, const GraphNumbers& numbers) {
+    copied_->await(graph_use_);
+    const std::optional<GraphChanges> changes = graph.arrays().refresh(host_.data(), numbers);
+    if (!changes) {
+        GraphArrays::forget(host_.data(), kGraphBlockBytes);  // what was written has no copy
+        return false;
+    }
+    const auto copy = [&](std::size_t begin, std::size_t end) {
+        if (begin < end) stream.copy(on_device_.data() + begin, host_.data() + begin, end - begin);
+    };
+    try {
+        copy(0, changes->front_end);
+        copy(changes->tables_begin, changes->tables_end);
+    } catch (...) {
+        GraphArrays::forget(host_.data(), kGraphBlockBytes);
+        throw;
+    }
+    graph_use_ = copied_->record(stream.place());
+    return true;
 }
 
 void Staging::send_rows(CudaStream& stream, std::byte* dst, std::size_t bytes_a_row, std::int64_t n_rows,

@@ -7,6 +7,9 @@
 // written in stream order, behind all that reads it; the host's side waits for the copy out of the same place, which a
 // ring of many ops has behind it.
 //
+// Graphs: a block of the same memory, in front of the rings, that launches of graphs read their arrays from, one launch
+// after another (graph_arrays.h).
+//
 // Rows: a page-locked ring that values are written into, and copied from to where they belong.
 #pragma once
 
@@ -18,6 +21,7 @@
 #include <span>
 
 #include "kernels/device.h"
+#include "kernels/graph.h"
 
 namespace slipstream {
 class CudaDevice;
@@ -26,7 +30,12 @@ class CudaDevice;
 namespace slipstream::cuda {
 
 class CudaEvent;
+class CudaGraph;
 class CudaStream;
+
+/// Of the block that graphs have: the arrays of a pass of 64 nodes take 60 KB, tables of 80 layers of 128K positions
+/// 320 KB.
+inline constexpr std::size_t kGraphBlockBytes = std::size_t{512} << 10;
 
 class Staging {
 public:
@@ -45,6 +54,12 @@ public:
     /// enqueues their copy to `dst`.
     void send_rows(CudaStream& stream, std::byte* dst, std::size_t bytes_a_row, std::int64_t n_rows,
                    const std::function<void(std::byte* out, std::int64_t first, std::int64_t n)>& fill);
+
+    /// The block of graphs on the device.
+    [[nodiscard]] const std::byte* graph_block() const { return on_device_.data(); }
+    /// Writes what the next launch of `graph` reads, once the launch before has copied its own, and enqueues its copy.
+    /// False, and nothing is enqueued, where it does not fit.
+    [[nodiscard]] bool send_graph_arrays(CudaStream& stream, CudaGraph& graph, const GraphNumbers& numbers);
 
     /// What reserve() takes of the device's budget for ops that stage up to `op_bytes`, where nothing is taken yet.
     [[nodiscard]] static std::size_t device_bytes(std::size_t op_bytes);
@@ -69,12 +84,13 @@ private:
     [[nodiscard]] bool make_room(std::size_t bytes);
 
     CudaDevice& device_;
-    Buffer host_;
-    Buffer on_device_;
-    std::deque<Entry> entries_;  // in the order of their places, from head_ on round the circle
-    std::size_t head_ = 0;       // where the next one lies, if it fits
+    Buffer host_;                          // the block of graphs, then the ring
+    Buffer on_device_;                     // the same
+    std::deque<Entry> entries_;            // in the order of their places, from head_ on round the circle
+    std::size_t head_ = kGraphBlockBytes;  // where the next one lies, if it fits
     std::uint64_t op_ = 0;
     std::unique_ptr<CudaEvent> copied_;
+    std::uint64_t graph_use_ = 0;  // of copied_: the copy of a graph's arrays
 
     Buffer rows_;  // slots that are filled and copied in turn
     std::unique_ptr<CudaEvent> rows_copied_;

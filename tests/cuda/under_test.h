@@ -26,7 +26,8 @@ protected:
     void SetUp() override {
         under_ = module_under_test();
         if (under_.module == nullptr) GTEST_SKIP() << under_.why_not;
-        device_ = std::make_unique<CudaDevice>(*under_.module, CudaDeviceOptions{.memory_bytes = {}, .n_threads = 2});
+        device_ = std::make_unique<CudaDevice>(
+            *under_.module, CudaDeviceOptions{.memory_bytes = {}, .n_threads = 2, .allocation_bytes = 1});
         stream_ = device_->make_stream(StreamKind::Compute);
     }
     void TearDown() override {

@@ -15,6 +15,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cuda/cuda_module.h"
 #include "kernels/cuda/cuda_op.h"
+#include "kernels/cuda/memory_regions.h"
 #include "kernels/elementwise.h"
 #include "offload/pinned_arena.h"
 #include "tests/support/error_text.h"
@@ -134,6 +135,53 @@ TEST(CudaDevice, ACardThatIsFullerThanItsBudgetSaysSo) {
     EXPECT_THAT(error_text<OutOfBudget>([&] { (void)device.allocate(2 * kMiB, MemoryTag::Weights, "weights"); }),
                 AllOf(HasSubstr("weights"), HasSubstr("--device-memory")));
     EXPECT_EQ(device.budget().used_bytes(), 0U);
+}
+
+// As a model takes it: norms, packs of weights, extents of KV, activations; then all of it is given back, in any order.
+TEST(CudaDevice, TakesLittleMoreOfACardThanItsBudgetCounts) {
+    Machine machine({.memory_bytes = std::size_t{2} << 30, .allocation_bytes = 2 * kMiB});
+    CudaDevice device(machine.table(), {.memory_bytes = std::size_t{1} << 30});
+    std::mt19937 random(5);
+    std::vector<Buffer> buffers;
+    std::size_t rounded_alone = 0;
+    const auto take = [&](std::size_t bytes) {
+        buffers.push_back(device.allocate(bytes, MemoryTag::Weights, "a block"));
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffers.back().data()) % 256, 0U);
+        rounded_alone += (bytes + 2 * kMiB - 1) / (2 * kMiB) * 2 * kMiB;
+    };
+    for (int layer = 0; layer < 40; ++layer) {
+        take(4096 + random() % 4096);
+        take(9 * kMiB + random() % kMiB);
+        for (int extent = 0; extent < 4; ++extent) take(kMiB / 4 * (1 + random() % 8));
+    }
+    std::ranges::sort(buffers, {}, &Buffer::data);
+    for (std::size_t i = 1; i < buffers.size(); ++i)
+        ASSERT_GE(buffers[i].data(), buffers[i - 1].data() + buffers[i - 1].size_bytes());
+    const std::size_t used = device.budget().used_bytes();
+    const cuda::RegionFigures taken = device.memory();
+    EXPECT_EQ(taken.taken_bytes, machine.allocated_bytes());
+    EXPECT_LT(static_cast<double>(taken.taken_bytes), 1.06 * static_cast<double>(used));
+    EXPECT_GT(static_cast<double>(rounded_alone), 1.3 * static_cast<double>(used));
+    EXPECT_LT(taken.n_regions, 80);
+    std::ranges::shuffle(buffers, random);
+    for (std::size_t i = 0; i < buffers.size(); i += 2) buffers[i] = Buffer();
+    for (std::size_t i = 0; i < buffers.size(); i += 2) take(1 + random() % (2 * kMiB));  // into what is free again
+    buffers.clear();
+    EXPECT_EQ(device.budget().used_bytes(), 0U);
+    EXPECT_EQ(device.memory().taken_bytes, 0U);
+    EXPECT_EQ(machine.allocated_bytes(), 0U);
+}
+
+// A region that the card has no room for is tried smaller before anything is refused.
+TEST(CudaDevice, FillsACardToItsEnd) {
+    const Machine machine({.memory_bytes = 21 * kMiB, .allocation_bytes = 2 * kMiB});
+    CudaDevice device(machine.table(), {.memory_bytes = 64 * kMiB});
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 10; ++i) buffers.push_back(device.allocate(2 * kMiB - 256, MemoryTag::Weights, "a block"));
+    EXPECT_THAT(error_text<OutOfBudget>([&] { (void)device.allocate(kMiB, MemoryTag::Kv, "the KV cache"); }),
+                AllOf(HasSubstr("cuda:0"), HasSubstr("no 1048576 bytes left for the KV cache"),
+                      HasSubstr("of 67108864 bytes are used"), HasSubstr("--device-memory")));
+    EXPECT_EQ(buffers.size(), 10U);
 }
 
 TEST(CudaDeviceDeathTest, TheHostMayNotTouchItsMemory) {

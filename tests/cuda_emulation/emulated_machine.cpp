@@ -117,6 +117,20 @@ struct Event {
     std::uint64_t done = 0;
     Clock::time_point done_at{};
     std::map<std::uint64_t, Stream*> where;  // records not done
+    bool is_of_capture = false;              // the last record was captured: nobody outside may ask for it
+};
+
+struct CopyTask {
+    void* dst = nullptr;
+    const void* src = nullptr;
+    std::size_t bytes = 0;
+};
+
+/// Work that was captured.
+struct Graph {
+    std::vector<std::function<void()>> work;
+    std::vector<CopyTask> copies;  // among it, looked at again at each launch
+    std::string invalid;           // what has ended the capture, if anything did
 };
 
 struct Stream {
@@ -128,6 +142,7 @@ struct Stream {
     };
     bool is_for_copies = false;
     std::deque<Task> tasks;
+    std::unique_ptr<Graph> capture;  // null: work is enqueued
 };
 
 }  // namespace
@@ -145,7 +160,12 @@ struct Machine::State {
     std::int64_t n_events = 0;
     std::int64_t n_done = 0;
     std::int64_t n_pageable_copies = 0;
+    std::int64_t n_kernels = 0;
+    std::int64_t n_copies = 0;
+    std::int64_t n_graph_launches = 0;
+    std::int64_t n_graphs = 0;
     std::int64_t fail_in = 0;
+    bool refuses_graphs = false;
     int n_open = 0;
 
     [[nodiscard]] CardMemory* card_of(const void* address) const {
@@ -223,6 +243,20 @@ struct Machine::State {
     }
     bool fails() { return fail_in > 0 && --fail_in == 0; }
 
+    // A call that no capture survives, where one is going on; the machine has one thread as far as captures go.
+    bool ends_capture(const char* call, ErrorText* error) {
+        const auto captures = [](const auto& stream) { return stream->capture != nullptr; };
+        const auto found = std::ranges::find_if(streams, captures);
+        return found != streams.end() && ends_capture_of(**found, call, error);
+    }
+    static bool ends_capture_of(Stream& stream, const char* call, ErrorText* error) {
+        if (stream.capture == nullptr) return false;
+        const std::string text = std::string("operation not permitted when stream is capturing: ") + call;
+        if (stream.capture->invalid.empty()) stream.capture->invalid = text;
+        std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
+        return true;
+    }
+
     // Whether the host's bytes are page-locked; false also where none of them is. Nothing where a border is crossed.
     [[nodiscard]] std::optional<bool> is_locked(const void* data, std::size_t bytes) const {
         const auto* begin = static_cast<const std::byte*>(data);
@@ -276,6 +310,7 @@ Status device_properties(std::int32_t device, cuda::DeviceProperties* properties
     properties->memory_bytes = machine->options.memory_bytes;
     properties->l2_bytes = std::uint64_t{1} << 20;
     properties->shared_bytes_per_block = 99 << 10;
+    properties->allocation_bytes = machine->options.allocation_bytes;
     return Status::Ok;
 }
 
@@ -287,13 +322,16 @@ Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t
 }
 
 Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
+    if (machine->ends_capture("an allocation", error)) return Status::Failed;
     machine->open();
-    *data = machine->cards[static_cast<std::size_t>(device)]->allocate(bytes);
+    *data =
+        machine->cards[static_cast<std::size_t>(device)]->allocate(round_up(bytes, machine->options.allocation_bytes));
     machine->close();
     return *data == nullptr ? fail(error, Status::OutOfMemory, "out of memory") : Status::Ok;
 }
 
-Status free_memory(std::int32_t device, void* data, ErrorText*) {
+Status free_memory(std::int32_t device, void* data, ErrorText* error) {
+    if (machine->ends_capture("freeing memory", error)) return Status::Failed;
     machine->open();
     machine->cards[static_cast<std::size_t>(device)]->free(static_cast<std::byte*>(data));
     machine->close();
@@ -301,6 +339,7 @@ Status free_memory(std::int32_t device, void* data, ErrorText*) {
 }
 
 Status lock(void* data, std::size_t bytes, ErrorText* error) {
+    if (machine->ends_capture("page-locking", error)) return Status::Failed;
     if (bytes > machine->options.lockable_bytes - std::min(machine->options.lockable_bytes, machine->locked_bytes))
         return fail(error, Status::OutOfMemory, "out of memory");
     const std::optional<bool> there = machine->is_locked(data, bytes);
@@ -311,6 +350,7 @@ Status lock(void* data, std::size_t bytes, ErrorText* error) {
 }
 
 Status unlock(void* data, ErrorText* error) {
+    if (machine->ends_capture("giving up page-locked memory", error)) return Status::Failed;
     const auto range = machine->locked.find(static_cast<std::byte*>(data));
     if (range == machine->locked.end()) return fail(error, Status::Failed, "the range is not registered");
     machine->locked_bytes -= range->second;
@@ -340,31 +380,57 @@ Status make_stream(std::int32_t, cuda::QueueKind kind, void** stream, ErrorText*
     return Status::Ok;
 }
 
-Status free_stream(Place place, ErrorText*) {
+Status free_stream(Place place, ErrorText* error) {
+    if (machine->ends_capture("freeing a stream", error)) return Status::Failed;
     machine->drain(stream_of(place));
     std::erase_if(machine->streams, [&](const auto& stream) { return stream.get() == place.stream; });
     return Status::Ok;
 }
 
-Status synchronize(Place place, ErrorText*) {
+Status synchronize(Place place, ErrorText* error) {
+    if (Machine::State::ends_capture_of(stream_of(place), "synchronize", error)) return Status::Failed;
     machine->drain(stream_of(place));
     return Status::Ok;
 }
 
-Status copy(Place place, void* dst, const void* src, std::size_t bytes, ErrorText* error) {
-    if (machine->fails()) return fail(error, Status::Failed, "an injected fault");
-    bool pageable = false;
-    for (const void* side : {static_cast<const void*>(dst), src}) {
+// What is wrong with a copy's two sides as they are now; empty: nothing. `pageable`: one is host memory that is not
+// page-locked.
+std::string wrong_with(const CopyTask& copy, bool* pageable) {
+    *pageable = false;
+    for (const void* side : {static_cast<const void*>(copy.dst), copy.src}) {
         if (const CardMemory* card = machine->card_of(side); card != nullptr) {
-            if (!card->is_allocated(side, bytes)) return fail(error, Status::Failed, "invalid argument");
+            if (!card->is_allocated(side, copy.bytes)) return "invalid argument";
             continue;
         }
-        const std::optional<bool> locked = machine->is_locked(side, bytes);
-        if (!locked) return fail(error, Status::Failed, "invalid argument");
-        pageable = pageable || !*locked;
+        const std::optional<bool> locked = machine->is_locked(side, copy.bytes);
+        if (!locked) return "invalid argument";
+        *pageable = *pageable || !*locked;
     }
-    if (pageable && stream_of(place).is_for_copies) ++machine->n_pageable_copies;
-    stream_of(place).tasks.push_back({.work = [dst, src, bytes] { std::memcpy(dst, src, bytes); }});
+    return {};
+}
+
+Status copy(Place place, void* dst, const void* src, std::size_t bytes, ErrorText* error) {
+    Stream& stream = stream_of(place);
+    if (machine->fails()) return fail(error, Status::Failed, "an injected fault");
+    const CopyTask task{dst, src, bytes};
+    bool pageable = false;
+    if (const std::string wrong = wrong_with(task, &pageable); !wrong.empty()) {
+        if (machine->ends_capture_of(stream, "a copy of memory that is not there", error)) return Status::Failed;
+        return fail(error, Status::Failed, wrong);
+    }
+    const auto work = [task] { std::memcpy(task.dst, task.src, task.bytes); };
+    if (stream.capture != nullptr) {
+        if (pageable) {
+            machine->ends_capture_of(stream, "a copy from or to pageable host memory", error);
+            return Status::Failed;
+        }
+        stream.capture->work.emplace_back(work);
+        stream.capture->copies.push_back(task);
+        return Status::Ok;
+    }
+    if (pageable && stream.is_for_copies) ++machine->n_pageable_copies;
+    ++machine->n_copies;
+    stream.tasks.push_back({.work = work});
     machine->go_on();
     return Status::Ok;
 }
@@ -387,6 +453,8 @@ Status free_event(void* event, ErrorText*) {
 }
 
 Status record(Place place, void* event, ErrorText*) {
+    event_of(event).is_of_capture = stream_of(place).capture != nullptr;
+    if (event_of(event).is_of_capture) return Status::Ok;
     const std::uint64_t use = ++event_of(event).recorded;
     event_of(event).where[use] = &stream_of(place);
     stream_of(place).tasks.push_back({.event = &event_of(event), .use = use, .records = true});
@@ -394,18 +462,73 @@ Status record(Place place, void* event, ErrorText*) {
     return Status::Ok;
 }
 
-Status wait(Place place, void* event, ErrorText*) {
-    stream_of(place).tasks.push_back({.event = &event_of(event), .use = event_of(event).recorded});
+// A card would draw a stream that waits for a captured event into the capture; nothing here means that.
+Status wait(Place place, void* event, ErrorText* error) {
+    Stream& stream = stream_of(place);
+    if (stream.capture != nullptr) {
+        if (event_of(event).is_of_capture) return Status::Ok;
+        machine->ends_capture_of(stream, "a wait for an event that was recorded outside", error);
+        return Status::Failed;
+    }
+    if (event_of(event).is_of_capture)
+        return fail(error, Status::Failed, "a wait outside a capture for an event that was recorded in it");
+    stream.tasks.push_back({.event = &event_of(event), .use = event_of(event).recorded});
     machine->go_on();
     return Status::Ok;
 }
 
-Status query(void* event, ErrorText*) {
+Status query(void* event, ErrorText* error) {
+    if (machine->ends_capture("asking for an event", error)) return Status::Failed;
+    if (event_of(event).is_of_capture)
+        return fail(error, Status::Failed, "asking for an event that was recorded in a capture");
     return event_of(event).done == event_of(event).recorded ? Status::Ok : Status::NotReady;
 }
 
-Status await(void* event, ErrorText*) {
+Status await(void* event, ErrorText* error) {
+    if (machine->ends_capture("waiting for an event", error)) return Status::Failed;
+    if (event_of(event).is_of_capture)
+        return fail(error, Status::Failed, "waiting for an event that was recorded in a capture");
     machine->bring_about(event_of(event), event_of(event).recorded);
+    return Status::Ok;
+}
+
+Status begin_capture(Place place, ErrorText* error) {
+    if (machine->ends_capture("another capture", error)) return Status::Failed;
+    stream_of(place).capture = std::make_unique<Graph>();
+    return Status::Ok;
+}
+
+Status end_capture(Place place, void** graph, std::int64_t* n_nodes, ErrorText* error) {
+    if (stream_of(place).capture == nullptr) return fail(error, Status::Failed, "the stream is not capturing");
+    std::unique_ptr<Graph> captured = std::move(stream_of(place).capture);
+    if (!captured->invalid.empty())
+        return fail(error, Status::Failed, "the capture was invalidated (" + captured->invalid + ")");
+    if (machine->refuses_graphs) return fail(error, Status::OutOfMemory, "out of memory");
+    *n_nodes = std::ssize(captured->work);
+    *graph = captured.release();
+    ++machine->n_graphs;
+    return Status::Ok;
+}
+
+Status launch_graph(Place place, void* graph, ErrorText* error) {
+    if (machine->ends_capture_of(stream_of(place), "a launch of a graph", error)) return Status::Failed;
+    if (machine->fails()) return fail(error, Status::Failed, "an injected fault");
+    bool pageable = false;
+    for (const CopyTask& task : static_cast<Graph*>(graph)->copies)
+        if (!wrong_with(task, &pageable).empty() || pageable)
+            return fail(error, Status::Failed, "a copy of the graph reads or writes memory that is gone");
+    ++machine->n_graph_launches;
+    // Kept until it has run, as a card keeps it.
+    stream_of(place).tasks.push_back({.work = [work = static_cast<Graph*>(graph)->work] {
+        for (const auto& step : work) step();
+    }});
+    machine->go_on();
+    return Status::Ok;
+}
+
+Status free_graph(std::int32_t, void* graph, ErrorText*) {
+    delete static_cast<Graph*>(graph);
+    --machine->n_graphs;
     return Status::Ok;
 }
 
@@ -419,8 +542,17 @@ Status elapsed(void* begin, void* end, float* milliseconds, ErrorText* error) {
 }  // namespace
 
 Status enqueue(Place place, std::function<void()> work, ErrorText* error) {
-    if (machine->fails()) return fail(error, Status::Failed, "an injected fault");
-    stream_of(place).tasks.push_back({.work = std::move(work)});
+    Stream& stream = stream_of(place);
+    if (machine->fails()) {
+        if (stream.capture != nullptr) stream.capture->invalid = "an injected fault";
+        return fail(error, Status::Failed, "an injected fault");
+    }
+    if (stream.capture != nullptr) {
+        stream.capture->work.push_back(std::move(work));
+        return Status::Ok;
+    }
+    ++machine->n_kernels;
+    stream.tasks.push_back({.work = std::move(work)});
     machine->go_on();
     return Status::Ok;
 }
@@ -447,7 +579,11 @@ cuda::Module runtime_table() {
             .wait = wait,
             .query = query,
             .await = await,
-            .elapsed = elapsed};
+            .elapsed = elapsed,
+            .begin_capture = begin_capture,
+            .end_capture = end_capture,
+            .launch_graph = launch_graph,
+            .free_graph = free_graph};
 }
 
 Machine::Machine(const MachineOptions& options) : state_(std::make_unique<State>(options)) {
@@ -460,9 +596,10 @@ Machine::Machine(const MachineOptions& options) : state_(std::make_unique<State>
 }
 
 Machine::~Machine() {
-    CHECK(state_->streams.empty() && state_->n_events == 0 && state_->locked.empty() && allocated_bytes() == 0,
-          "{} streams, {} events, {} host ranges and {} bytes outlive their machine", state_->streams.size(),
-          state_->n_events, state_->locked.size(), allocated_bytes());
+    CHECK(state_->streams.empty() && state_->n_events == 0 && state_->n_graphs == 0 && state_->locked.empty() &&
+              allocated_bytes() == 0,
+          "{} streams, {} events, {} graphs, {} host ranges and {} bytes outlive their machine", state_->streams.size(),
+          state_->n_events, state_->n_graphs, state_->locked.size(), allocated_bytes());
     ::sigaction(SIGSEGV, &before, nullptr);
     machine = nullptr;
 }
@@ -477,6 +614,21 @@ std::int64_t Machine::n_waiting() const {
 }
 std::int64_t Machine::n_pageable_copies() const {
     return state_->n_pageable_copies;
+}
+std::int64_t Machine::n_kernels() const {
+    return state_->n_kernels;
+}
+std::int64_t Machine::n_copies() const {
+    return state_->n_copies;
+}
+std::int64_t Machine::n_graph_launches() const {
+    return state_->n_graph_launches;
+}
+std::int64_t Machine::n_graphs() const {
+    return state_->n_graphs;
+}
+void Machine::refuse_graphs(bool refuses) {
+    state_->refuses_graphs = refuses;
 }
 std::size_t Machine::allocated_bytes() const {
     std::size_t bytes = 0;

@@ -6,6 +6,9 @@
 // at when they go, and come filled with bytes that are NaN in every float type. Page-locked host memory is told from
 // other memory as the driver tells it: a copy may not cross the border of a registered range.
 //
+// Between the begin and the end of a capture it refuses what a driver refuses, and what a driver would let pass and a
+// replay would not forgive: pageable host memory, events from outside. A graph's copies are looked at at each launch.
+//
 // When work is done is the test's choice, within what streams and events promise.
 #pragma once
 
@@ -30,6 +33,7 @@ struct MachineOptions {
     std::int32_t sm = 89;
     std::size_t memory_bytes = std::size_t{1} << 30;  // of each card; address space alone until it is used
     Timing timing = Timing::AtOnce;
+    std::size_t allocation_bytes = 1;  // what an allocation takes is rounded up to; a card: 2 MiB
     std::size_t lockable_bytes = static_cast<std::size_t>(-1);  // registrations beyond it are refused
 };
 
@@ -52,6 +56,15 @@ public:
     /// Copies on streams for copies that a card would have made slowly and under the host's eyes, since their host side
     /// is not page-locked.
     [[nodiscard]] std::int64_t n_pageable_copies() const;
+    /// Calls by which the host has enqueued: launches of kernels (of an attention, a matmul: one), copies, launches of
+    /// graphs. What was captured counts as nothing before, and as one launch each time.
+    [[nodiscard]] std::int64_t n_kernels() const;
+    [[nodiscard]] std::int64_t n_copies() const;
+    [[nodiscard]] std::int64_t n_graph_launches() const;
+    /// Graphs that live.
+    [[nodiscard]] std::int64_t n_graphs() const;
+    /// Whether captures fail at their end for want of memory.
+    void refuse_graphs(bool refuses);
     /// Bytes of card memory that are allocated.
     [[nodiscard]] std::size_t allocated_bytes() const;
     /// The n-th copy or kernel from now on fails at its call; 0: none.

@@ -28,6 +28,7 @@ cuda::Module full_table() {
     table.kv_commit = run<KvCommitLaunch, launch_kv_commit>;
     table.kv_write = run<KvWriteLaunch, launch_kv_write>;
     table.matmul = run<MatmulLaunch, launch_matmul>;
+    table.move_rows = run<MoveRowsLaunch, launch_move_rows>;
     table.rms_norm = run<RmsNormLaunch, launch_rms_norm>;
     table.rope = run<RopeLaunch, launch_rope>;
     table.swiglu = run<SwigluLaunch, launch_swiglu>;

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "kernels/cuda/attention_planner.h"
+#include "kernels/cuda/graph_arrays.h"
 #include "kernels/workspace.h"
 #include "tests/kernels/attention_cases.h"
 
@@ -99,6 +101,51 @@ TEST(KernelsAllocation, PartsOfAttentionTakeNoneAfterWorkspaceIsReserved) {
         EXPECT_EQ(n_allocations, before);
         EXPECT_EQ(device.budget().peak_bytes(), used);
     }
+}
+
+// The host's share of a pass on a card: plans of attention, and the arrays of a graph's launch.
+TEST(KernelsAllocation, PlansAndArraysOfGraphsTakeNone) {
+    constexpr std::int32_t kTokens = 48;
+    std::vector<std::int32_t> positions, begin, rows, nodes(kTokens);
+    std::vector<const std::byte*> chunks(64);
+    const auto grow = [&](std::int32_t n_committed, std::int32_t round) {  // a chain with leaves
+        positions.clear(), begin.clear(), rows.clear();
+        for (std::int32_t i = 0; i < kTokens; ++i) {
+            const std::int32_t depth = i % 2 == 0 ? i / 2 : (i / 2 + round) % (i / 2 + 1);
+            positions.push_back(n_committed + depth);
+            begin.push_back(static_cast<std::int32_t>(rows.size()));
+            for (std::int32_t step = 0; step < depth; ++step) rows.push_back(2 * step);
+            rows.push_back(i);
+            nodes[static_cast<std::size_t>(i)] = i + round;
+        }
+    };
+    rows.reserve(std::size_t{kTokens} * kTokens), positions.reserve(kTokens), begin.reserve(kTokens);
+    grow(3000, 0);
+    AttentionArgs args{.shape = {.n_kv_heads = 8, .head_dim = 128, .dtype = DType::F16},
+                       .q = matrix_view(static_cast<const float*>(nullptr), kTokens, 32 * 128),
+                       .n_q_heads = 32,
+                       .positions = positions.data(),
+                       .chunks = chunks.data(),
+                       .n_committed = 3000,
+                       .path_begin = begin.data(),
+                       .path_rows = rows.data()};
+    std::vector<std::byte> block(std::size_t{512} << 10);
+    cuda::GraphArrays arrays(block.size(), 128);
+    static_cast<void>(arrays.add_rows(nodes.data(), kTokens));
+    const cuda::GraphAttention& attention = arrays.add_attention(args);
+    for (int layer = 0; layer < 32; ++layer) static_cast<void>(arrays.add_table(chunks.data() + layer, attention));
+    cuda::AttentionPlanner planner;
+    for (int round = 0; round < 20; ++round) {
+        const std::int64_t before = n_allocations;
+        grow(3000 + round, round);
+        args.n_committed = 3000 + round;
+        ASSERT_TRUE(arrays.refresh(block.data(), {.n_committed = args.n_committed}));
+        for (int layer = 0; layer < 4; ++layer) static_cast<void>(planner.plan(args, 128));
+        if (round >= 12) {  // the planner has met as many plans as it keeps
+            EXPECT_EQ(n_allocations, before) << round;
+        }
+    }
+    EXPECT_EQ(planner.n_made(), 20U);
 }
 
 }  // namespace

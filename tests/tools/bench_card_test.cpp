@@ -81,7 +81,7 @@ TEST(BenchCard, MeasuresEverythingOnce) {
     EXPECT_EQ(lines["matmul_own_x"].size(), 6U);  // 1 and 16 of each
     EXPECT_EQ(lines["attention"].size(), 6U);     // three passes at two contexts
     EXPECT_EQ(lines["op"].size(), 16U);           // five ops and three ways to choose, by two numbers of rows
-    EXPECT_EQ(lines["launch"].size(), 2U);
+    EXPECT_EQ(lines["launch"].size(), 3U);
     ASSERT_EQ(lines["end"].size(), 1U);
     EXPECT_EQ(lines["end"][0].at("left_out"), 0);
     for (const auto& [bench, figures] : lines) {

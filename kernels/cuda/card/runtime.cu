@@ -83,6 +83,9 @@ Status device_properties(std::int32_t device, DeviceProperties* properties, Erro
     properties->memory_bytes = of_card.totalGlobalMem;
     properties->l2_bytes = static_cast<std::uint64_t>(of_card.l2CacheSize);
     properties->shared_bytes_per_block = of_card.sharedMemPerBlockOptin;
+    // Of cudaMalloc on every card and driver known; the runtime does not say (cuMemGetAllocationGranularity of the
+    // driver says the same for memory mapped by hand).
+    properties->allocation_bytes = std::uint64_t{2} << 20;
     // Two transfers a clock, kHz and bits.
     properties->memory_bytes_per_second = 2e3 * attribute(cudaDevAttrMemoryClockRate, device) *
                                           (attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8.0);

@@ -33,5 +33,9 @@ Status wait(Place place, void* event, ErrorText* error);
 Status query(void* event, ErrorText* error);
 Status await(void* event, ErrorText* error);
 Status elapsed(void* begin, void* end, float* milliseconds, ErrorText* error);
+Status begin_capture(Place place, ErrorText* error);
+Status end_capture(Place place, void** graph, std::int64_t* n_nodes, ErrorText* error);
+Status launch_graph(Place place, void* graph, ErrorText* error);
+Status free_graph(std::int32_t device, void* graph, ErrorText* error);
 
 }  // namespace slipstream::cuda::card
