@@ -60,37 +60,19 @@ constexpr OpTable kAvx512{
     .swiglu = swiglu_avx512,
     .workspace_bytes = workspace_bytes,
 };
-constexpr OpTable kAvx512Vnni{
-    .add = add,
-    .attention = attention_avx512,
-    .embed = embed,
-    .kv_commit = kv_commit,
-    .kv_write = kv_write_avx2,
-    .matmul = matmul_avx512_vnni,
-    .move_rows = move_rows,
-    .pack_weights = pack_weights,
-    .reserve_workspace = reserve_workspace,
-    .rms_norm = rms_norm_avx512,
-    .rope = rope,
-    .rope_table = rope_table,
-    .swiglu = swiglu_avx512,
-    .workspace_bytes = workspace_bytes,
-};
-constexpr OpTable kAvx512Bf16{
-    .add = add,
-    .attention = attention_avx512_bf16,
-    .embed = embed,
-    .kv_commit = kv_commit,
-    .kv_write = kv_write_avx2,
-    .matmul = matmul_avx512_bf16,
-    .pack_weights = pack_weights,
-    .reserve_workspace = reserve_workspace,
-    .rms_norm = rms_norm_avx512,
-    .rope = rope,
-    .rope_table = rope_table,
-    .swiglu = swiglu_avx512,
-    .workspace_bytes = workspace_bytes,
-};
+constexpr OpTable avx512_vnni() {
+    OpTable table = kAvx512;
+    table.matmul = matmul_avx512_vnni;
+    return table;
+}
+constexpr OpTable avx512_bf16() {
+    OpTable table = kAvx512;
+    table.attention = attention_avx512_bf16;
+    table.matmul = matmul_avx512_bf16;
+    return table;
+}
+constexpr OpTable kAvx512Vnni = avx512_vnni();
+constexpr OpTable kAvx512Bf16 = avx512_bf16();
 #endif
 
 }  // namespace
