@@ -58,6 +58,11 @@ public:
         return table_[place].key == 0 ? kNone : static_cast<std::uint32_t>(place);
     }
     [[nodiscard]] Followers followers(std::uint32_t context) const;
+    /// For a find() or followers() that comes soon.
+    void prefetch(std::uint64_t key) const { __builtin_prefetch(&table_[first_place(key)]); }
+    void prefetch_followers(std::uint32_t context) const {
+        if (table_[context].capacity > 1) __builtin_prefetch(pool_.data() + table_[context].place);
+    }
 
     /// Order 0.
     struct Seen {
@@ -81,10 +86,13 @@ private:
         Follower alone{};
     };
 
+    [[nodiscard]] std::size_t first_place(std::uint64_t key) const {
+        return static_cast<std::size_t>(key >> 8) & (table_.size() - 1);
+    }
     // Of the key, or the empty place where it belongs.
     [[nodiscard]] std::size_t place_of(std::uint64_t key) const {
         const std::size_t mask = table_.size() - 1;
-        std::size_t place = static_cast<std::size_t>(key >> 8) & mask;
+        std::size_t place = first_place(key);
         while (table_[place].key != 0 && table_[place].key != key) place = (place + 1) & mask;
         return place;
     }

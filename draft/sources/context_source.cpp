@@ -51,14 +51,21 @@ ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) 
     return place;
 }
 
+// A long text's table is larger than the caches: all lengths are asked for before the first is looked at.
 void ContextSource::find_contexts(Place& place) const {
+    std::array<std::uint64_t, kMaxOrder> keys;
     std::uint64_t key = ContextModel::kNoTokens;
+    for (int i = 0; i < place.n_last; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        keys[at] = key = ContextModel::extend(key, place.last[at]);
+        model_.prefetch(key);
+    }
     place.longest = 0;
     for (int i = 0; i < place.n_last; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        key = ContextModel::extend(key, place.last[at]);
-        place.context[at] = model_.find(key);
+        place.context[at] = model_.find(keys[at]);
         if (place.context[at] == ContextModel::kNone) return;  // then nothing longer was seen either
+        model_.prefetch_followers(place.context[at]);
         place.longest = i + 1;
     }
 }
