@@ -114,7 +114,9 @@ WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, const KvSha
     return {.n_tokens = limits.max_tokens,
             .max_cols = std::max({config.d_model, config.d_ff, config.n_q_heads * config.head_dim}),
             .kv = kv,
-            .n_q_heads = config.n_q_heads};
+            .n_q_heads = config.n_q_heads,
+            .n_logit_rows = limits.max_logit_rows,
+            .vocab = config.vocab};
 }
 
 TensorView Forward::activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const {

@@ -4,6 +4,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/interleaved.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/sampling.h"
 #include "kernels/cpu/workspace.h"
 
 namespace slipstream::cpu {
@@ -16,6 +17,10 @@ constexpr OpTable kScalar{
     .embed = embed,
     .kv_commit = kv_commit,
     .kv_write = kv_write_scalar,
+    .logit_argmax = logit_argmax,
+    .logit_gumbel = logit_gumbel,
+    .logit_sum = logit_sum,
+    .logit_top_k = logit_top_k,
     .matmul = matmul_scalar,
     .pack_weights = pack_weights,
     .reserve_workspace = reserve_workspace,
@@ -33,6 +38,10 @@ constexpr OpTable kAvx2{
     .embed = embed,
     .kv_commit = kv_commit,
     .kv_write = kv_write_avx2,
+    .logit_argmax = logit_argmax,
+    .logit_gumbel = logit_gumbel,
+    .logit_sum = logit_sum,
+    .logit_top_k = logit_top_k,
     .matmul = matmul_avx2,
     .pack_weights = pack_weights,
     .reserve_workspace = reserve_workspace,
@@ -48,6 +57,10 @@ constexpr OpTable kAvx512{
     .embed = embed,
     .kv_commit = kv_commit,
     .kv_write = kv_write_avx2,
+    .logit_argmax = logit_argmax,
+    .logit_gumbel = logit_gumbel,
+    .logit_sum = logit_sum,
+    .logit_top_k = logit_top_k,
     .matmul = matmul_avx512,
     .pack_weights = pack_weights,
     .reserve_workspace = reserve_workspace,
@@ -63,6 +76,10 @@ constexpr OpTable kAvx512Vnni{
     .embed = embed,
     .kv_commit = kv_commit,
     .kv_write = kv_write_avx2,
+    .logit_argmax = logit_argmax,
+    .logit_gumbel = logit_gumbel,
+    .logit_sum = logit_sum,
+    .logit_top_k = logit_top_k,
     .matmul = matmul_avx512_vnni,
     .pack_weights = pack_weights,
     .reserve_workspace = reserve_workspace,

@@ -18,6 +18,7 @@ struct AttentionLaunch;
 struct GumbelLaunch;
 struct KvCommitLaunch;
 struct KvWriteLaunch;
+struct LogitSumLaunch;
 struct MatmulLaunch;
 struct RmsNormLaunch;
 struct RopeLaunch;
@@ -25,7 +26,7 @@ struct SwigluLaunch;
 struct TopKLaunch;
 
 /// Raised with every change of this file or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 1;
+inline constexpr std::uint32_t kModuleVersion = 2;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
@@ -107,6 +108,7 @@ struct Module {
     Status (*gumbel)(Place place, const GumbelLaunch* launch, ErrorText* error);
     Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
     Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
+    Status (*logit_sum)(Place place, const LogitSumLaunch* launch, ErrorText* error);
     Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
     Status (*rms_norm)(Place place, const RmsNormLaunch* launch, ErrorText* error);
     Status (*rope)(Place place, const RopeLaunch* launch, ErrorText* error);
