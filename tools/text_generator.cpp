@@ -48,6 +48,7 @@ SourceTotals TextGenerator::sources() const {
 
 void TextGenerator::start_clock() {
     start_ = stream_snapshot(*served_, target_->pass());
+    logits_at_start_ = target_->forward().logit_figures().bytes;
 }
 
 void TextGenerator::complete(RunFigures& figures, Console& console) const {
@@ -55,6 +56,7 @@ void TextGenerator::complete(RunFigures& figures, Console& console) const {
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
     figures.streamed = stream_snapshot(*served_, target_->pass()) - start_;
+    figures.logits_bytes = target_->forward().logit_figures().bytes - logits_at_start_;
 }
 
 std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer) {

@@ -1,10 +1,10 @@
 // Sampling from the heads of rows gives the whole row's token and distribution, bit for bit, whatever the settings; and
 // heads decide where they are meant to, so that rows stay where they are.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -13,46 +13,13 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu_device.h"
-#include "kernels/sampling.h"
-#include "runtime/device_logits.h"
 #include "runtime/sampling/sampler.h"
+#include "tests/support/remote_rows.h"
 
 namespace slipstream {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-/// Rows of logits as a pass on a card would leave them, with heads by the CPU's ops.
-class Rows {
-public:
-    Rows(std::int64_t n, std::int64_t vocab, std::vector<float> logits)
-        : vocab_(vocab),
-          logits_(std::move(logits)),
-          heads_(DeviceLogits::head_bytes(n)),
-          remote_(device_, n, vocab),
-          n_(n) {}
-
-    LogitRows with_heads(const LogitNeeds& needs, std::span<const std::int64_t> positions) {
-        remote_.enqueue_heads({device_, *stream_}, matrix_view(std::as_const(logits_).data(), n_, vocab_), needs,
-                              positions, heads_.data());
-        return {remote_, n_, vocab_};
-    }
-    std::span<const float> row(std::int64_t i) const {
-        return std::span(logits_).subspan(static_cast<std::size_t>(i * vocab_), static_cast<std::size_t>(vocab_));
-    }
-    std::int64_t n_fetched() const { return remote_.figures().fetched; }
-    const LogitFigures& figures() const { return remote_.figures(); }
-
-private:
-    CpuDevice device_{{.n_threads = 1}};
-    std::unique_ptr<Stream> stream_ = device_.make_stream(StreamKind::Compute);
-    std::int64_t vocab_;
-    std::vector<float> logits_;
-    std::vector<std::byte> heads_;
-    DeviceLogits remote_;
-    std::int64_t n_;
-};
 
 enum class Kind { Peaked, Flat, Equals, Odd, Few, None };
 constexpr Kind kKinds[] = {Kind::Peaked, Kind::Flat, Kind::Equals, Kind::Odd, Kind::Few, Kind::None};
@@ -133,7 +100,7 @@ TEST(SamplerHeads, TokensAreThoseOfTheRow) {
         const std::int64_t vocab = vocabs[random() % std::size(vocabs)];
         const Kind kind = kKinds[random() % std::size(kKinds)];
         const SamplerOptions options = random_options(random, vocab);
-        Rows rows(1, vocab, random_row(kind, vocab, random));
+        RemoteRows rows(1, vocab, random_row(kind, vocab, random));
         Sampler of_heads(options, vocab);
         Sampler of_rows(options, vocab);
         const std::vector<TokenId> path = random_path(rows.row(0), random);
@@ -157,7 +124,7 @@ TEST(SamplerHeads, DistributionsAreThoseOfTheRow) {
         const std::int64_t vocab = vocabs[random() % std::size(vocabs)];
         const Kind kind = kKinds[random() % 5];
         const SamplerOptions options = random_options(random, vocab);
-        Rows rows(1, vocab, random_row(kind, vocab, random));
+        RemoteRows rows(1, vocab, random_row(kind, vocab, random));
         Sampler of_heads(options, vocab);
         Sampler of_rows(options, vocab);
         const std::vector<TokenId> path = random_path(rows.row(0), random);
@@ -184,7 +151,7 @@ TEST(SamplerHeads, BordersOfTopPAreThoseOfTheRow) {
     std::int64_t n_fetched = 0;
     for (int round = 0; round < 1500; ++round) {
         const std::int64_t vocab = 300;
-        Rows rows(1, vocab, random_row(round % 3 == 0 ? Kind::Equals : Kind::Peaked, vocab, random));
+        RemoteRows rows(1, vocab, random_row(round % 3 == 0 ? Kind::Equals : Kind::Peaked, vocab, random));
         SamplerOptions options{.temperature = 0.9, .top_k = round % 2 == 0 ? 0 : 30, .top_p = 1.0, .seed = 5};
         Sampler all(options, vocab);
         const auto candidates = all.distribution(rows.row(0), {});
@@ -229,7 +196,7 @@ TEST(SamplerHeads, UsualSettingsFetchNoRow) {
             logits[logits.size() - 7] = 13.0F;
             positions.push_back(i + 9);
         }
-        Rows rows(n, vocab, std::move(logits));
+        RemoteRows rows(n, vocab, std::move(logits));
         Sampler sampler(options, vocab);
         const LogitRows heads = rows.with_heads(sampler.sample_needs(), positions);
         std::vector<TokenId> path = {1, 5, 7, 3999};
@@ -244,7 +211,7 @@ TEST(SamplerHeads, UsualSettingsFetchNoRow) {
 // A draw that was made for another place is none.
 TEST(SamplerHeads, ADrawOfAnotherPositionIsNotTaken) {
     std::mt19937 random(15);
-    Rows rows(1, 200, random_row(Kind::Flat, 200, random));
+    RemoteRows rows(1, 200, random_row(Kind::Flat, 200, random));
     Sampler sampler({.temperature = 1.0, .top_k = 0, .top_p = 1.0, .seed = 3}, 200);
     const std::int64_t position = 4;
     const LogitRows heads = rows.with_heads(sampler.sample_needs(), {&position, 1});
