@@ -80,8 +80,14 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
       propose_time_(1) {
     const auto n_nodes = static_cast<std::size_t>(max_nodes_);
     const auto n_tokens = static_cast<std::size_t>(kPieceTokens + max_nodes_);
-    logits_ = model.device().allocate_host(n_nodes * row_bytes(DType::F32, n_ids_), MemoryTag::Draft,
-                                           "logits of the draft model's tree");
+    needs_ = {.n_best = list_.most_listed(), .n_ids = n_ids_};
+    if (!model.device().shares_host_memory() && options.rows == DraftRows::Best && needs_.n_best <= kMostTopLogits) {
+        best_.resize(n_nodes);
+    } else {
+        needs_.n_best = 0;
+        logits_ = model.device().allocate_host(n_nodes * row_bytes(DType::F32, n_ids_), MemoryTag::Draft,
+                                               "logits of the draft model's tree");
+    }
     expanded_.reserve(n_nodes);
     index_of_.reserve(std::max<std::size_t>(1024, n_nodes));
     pass_tokens_.reserve(n_tokens);
@@ -170,12 +176,27 @@ void DraftModel::expand(const TokenTree& tree, std::span<const TokenId> text, st
         expanded_.push_back({above, token});
         logit_rows_.push_back(static_cast<std::int32_t>(pass_tokens_.size()) - 1);
     }
-    const ConstTensorView rows =
-        forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, window_.watch(pass_nodes_));
-    const std::size_t row_size = row_bytes(DType::F32, n_ids_);
-    for (std::int64_t i = 0; i < rows.rows(); ++i)
-        std::copy_n(rows.row(i), row_size, logits_.data() + static_cast<std::size_t>(first + i) * row_size);
+    const PassWatch watch = window_.watch(pass_nodes_);
+    keep_rows(best_.empty() ? LogitRows(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, watch))
+                            : forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, needs_, watch),
+              first);
     pass_times_.add(std::ssize(pass_tokens_), seconds_since(start));
+}
+
+// What a pass said of the nodes from the first-th expanded on.
+void DraftModel::keep_rows(const LogitRows& rows, std::int32_t first) {
+    const auto n_ids = static_cast<std::size_t>(n_ids_);
+    for (std::int64_t i = 0; i < rows.rows(); ++i) {
+        const auto at = static_cast<std::size_t>(first + i);
+        if (best_.empty()) {
+            std::ranges::copy(rows.row(i).first(n_ids), reinterpret_cast<float*>(logits_.data()) + at * n_ids);
+            continue;
+        }
+        const LogitHead head = rows.head(i);
+        best_[at].n = head.ids.size();
+        std::ranges::copy(head.ids, best_[at].ids.begin());
+        std::ranges::copy(head.logits, best_[at].logits.begin());
+    }
 }
 
 // Brings the cache up to `text` but for a short suffix, which goes into the tree's first pass with node 0 its last.
@@ -239,6 +260,7 @@ std::int32_t DraftModel::index_of(std::int32_t node) const {
 }
 
 std::span<const float> DraftModel::logits(std::int32_t node) const {
+    CHECK(best_.empty(), "a draft model that keeps the best of a row alone");
     return {reinterpret_cast<const float*>(logits_.data()) + index_of(node) * n_ids_, static_cast<std::size_t>(n_ids_)};
 }
 
@@ -292,10 +314,17 @@ void DraftModel::rank(std::int64_t position, const PathNoise& noise, std::size_t
         ranked_.push_back({guesses[i].logit, guesses[i].token, guesses[i].probability});
 }
 
+void DraftModel::fill_list(std::int32_t node) {
+    const std::int32_t index = index_of(node);
+    if (best_.empty()) return list_.fill(logits(node), path_of(index));
+    const BestTokens& best = best_[static_cast<std::size_t>(index)];
+    list_.fill(std::span(best.ids).first(best.n), std::span(best.logits).first(best.n), path_of(index));
+}
+
 std::size_t DraftModel::propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
                                 std::span<Proposal> out) {
     const auto start = Clock::now();
-    list_.fill(logits(node), path_of(index_of(node)));
+    fill_list(node);
     rank(position, noise, out.size());
     const std::size_t n = std::min(out.size(), ranked_.size());
     for (std::size_t i = 0; i < n; ++i) {
@@ -321,7 +350,7 @@ double DraftModel::expand_seconds(std::int64_t n_nodes) const {
 }
 
 void DraftModel::measure(double max_seconds) {
-    measure_passes(pass_times_, forward_, window_.cache(), max_seconds);
+    measure_passes(pass_times_, forward_, window_.cache(), max_seconds, best_.empty() ? nullptr : &needs_);
 }
 
 }  // namespace slipstream::draft

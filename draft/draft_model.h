@@ -12,6 +12,7 @@
 // Invariant: nothing proposed here can change the output.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,14 +23,23 @@
 #include "draft/guess_list.h"
 #include "draft/pass_times.h"
 #include "draft/window_kv.h"
+#include "kernels/sampling.h"
 
 namespace slipstream::draft {
+
+/// What is kept of the logits behind a node, on devices whose memory the host does not share.
+enum class DraftRows : std::uint8_t {
+    Best,   // as many of the best as guesses are chosen from, where kMostTopLogits suffice for that (top-k up to it,
+            // temperature 0); else whole rows
+    Whole,  // all: for distribution()
+};
 
 struct DraftModelOptions {
     std::int64_t max_nodes =
         64;              // of one tree, node 0 included: memory is taken for them; at most half the model's context
     WindowShape window;  // cut to what the model's context leaves
     GraphUse graphs = GraphUse::Allowed;
+    DraftRows rows = DraftRows::Best;  // on a device that shares the host's memory rows are whole in any case
 };
 
 class DraftModel final : public BatchSource {
@@ -52,6 +62,7 @@ public:
     /// Greedily (temperature 0) the order is the logits' and probabilities are those at temperature 1.
     [[nodiscard]] std::size_t propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
+    /// Whole rows are at hand (CHECKed; DraftRows).
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
     /// The pass, and the proposals behind each of its nodes.
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override;
@@ -61,14 +72,21 @@ public:
     void measure(double max_seconds);
 
     /// Logits behind an expanded node, [n_ids], before filters; n_ids is the narrower vocabulary. Valid until the next
-    /// expand() or observe().
+    /// expand() or observe(). Whole rows are at hand (CHECKed; DraftRows).
     [[nodiscard]] std::span<const float> logits(std::int32_t node) const;
     [[nodiscard]] const WindowKv& window() const { return window_; }
+    /// What crossed the link as logits.
+    [[nodiscard]] LogitFigures logit_figures() const { return forward_.logit_figures(); }
 
 private:
     struct Expanded {
         std::int32_t parent;  // index among the expanded, -1 for node 0
         TokenId token;
+    };
+    struct BestTokens {  // of a node
+        std::size_t n = 0;
+        std::array<TokenId, static_cast<std::size_t>(kMostTopLogits)> ids;
+        std::array<float, static_cast<std::size_t>(kMostTopLogits)> logits;
     };
     struct Ranked {
         float value;
@@ -90,6 +108,8 @@ private:
     void feed(std::span<const TokenId> text, std::int64_t end);
     void append_node(TokenId token, NodeId parent);
     [[nodiscard]] std::span<const TokenId> path_of(std::int32_t index);
+    void keep_rows(const LogitRows& rows, std::int32_t first);
+    void fill_list(std::int32_t node);
     void rank(std::int64_t position, const PathNoise& noise, std::size_t n_wanted);
 
     std::int64_t n_ids_;  // that both models know
@@ -98,13 +118,15 @@ private:
     WindowKv window_;
     Sampler sampler_;            // as the target's
     GuessList list_;             // of the node asked for last
+    LogitNeeds needs_;           // of a pass, where best_ is kept
     std::vector<TokenId> text_;  // [window_.n_tokens()]: what the cache stands for
 
     // The tree since its first expand().
     std::vector<Expanded> expanded_;        // [n], in order of expansion
     std::vector<std::int32_t> index_of_;    // [nodes of the tree so far], -1: not expanded
     std::int64_t n_lead_ = 0;               // tokens in front of the guesses, node 0 the last
-    Buffer logits_;                         // [max_nodes, n_ids], F32, which the host reads
+    Buffer logits_;                         // [max_nodes, n_ids], F32, which the host reads; or
+    std::vector<BestTokens> best_;          // [max_nodes], where that is enough
     std::vector<TokenId> history_;          // what the penalty sees: the text's end, then a node's path
     std::size_t n_history_ = 0;             // of the text's
     std::vector<TokenId> pass_tokens_;      // [n_tokens] of a pass

@@ -17,6 +17,7 @@
 #include "draft/tree_builder.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "kernels/sampling.h"
 
 namespace slipstream::draft {
 
@@ -47,6 +48,7 @@ class SourcesDrafter final : public Drafter {
 public:
     SourcesDrafter(const DraftOptions& options, const DraftTarget& target);
 
+    [[nodiscard]] LogitNeeds logit_needs() const override;
     void propose(TokenTree& tree, const ProposalLimits& limits) override;
     void observe(const Observation& observation) override;
 
@@ -365,6 +367,15 @@ void SourcesDrafter::count_shape(const Observation& observation) {
         figures.offered += offered;
         figures.accepted += accepted;
     }
+}
+
+// What the tables learn from, and under noise the tree builder, which asks for tokens by name: most are among the best.
+LogitNeeds SourcesDrafter::logit_needs() const {
+    LogitNeeds needs;
+    if (noise_.present() && growth_ == Growth::Merged)
+        needs = {.n_best = kMostTopLogits, .sum_temperature = temperature_};
+    for (const auto& source : sources_.tables) needs = both(needs, source->logit_needs());
+    return needs;
 }
 
 void SourcesDrafter::learn(const Observation& observation) {

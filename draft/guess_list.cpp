@@ -44,15 +44,45 @@ void GuessList::fill(std::span<const float> logits, std::span<const TokenId> pat
     if (!penalised_.empty()) {
         CHECK(logits.size() == penalised_.size(), "{} logits, a vocabulary of {}", logits.size(), penalised_.size());
         std::ranges::copy(logits, penalised_.begin());
-        const auto penalty = static_cast<float>(options_.repeat_penalty);
-        for (const TokenId id : path.last(std::min(path.size(), static_cast<std::size_t>(options_.repeat_window)))) {
-            const float logit = logits[static_cast<std::size_t>(id)];
-            penalised_[static_cast<std::size_t>(id)] = logit > 0.0F ? logit / penalty : logit * penalty;
-        }
+        for (const TokenId id : remembered(path))
+            penalised_[static_cast<std::size_t>(id)] = penalised(logits[static_cast<std::size_t>(id)]);
         logits = penalised_;
     }
     collect(logits, n_listed_);
     weigh();
+}
+
+void GuessList::fill(std::span<const TokenId> ids, std::span<const float> logits, std::span<const TokenId> path) {
+    CHECK(ids.size() == logits.size() && ids.size() <= guesses_.capacity(), "{} tokens, {} logits", ids.size(),
+          logits.size());
+    const std::span<const TokenId> fallen = remembered(path);
+    float greatest = kImpossible;
+    guesses_.clear();
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const bool falls = std::ranges::find(fallen, ids[i]) != fallen.end();
+        guesses_.push_back({ids[i], falls ? penalised(logits[i]) : logits[i], 0.0F});
+        greatest = std::max(greatest, guesses_.back().logit);
+    }
+    const float least = greatest + temperature_ * kLeastLogit;
+    std::erase_if(guesses_,
+                  [least](const Guess& guess) { return !(guess.logit >= least && guess.logit > kImpossible); });
+    for (Guess& guess : guesses_) guess = scaled(guess.token, guess.logit, greatest);
+    cut(n_listed_);
+    weigh();
+}
+
+std::span<const TokenId> GuessList::remembered(std::span<const TokenId> path) const {
+    if (penalised_.empty()) return {};
+    return path.last(std::min(path.size(), static_cast<std::size_t>(options_.repeat_window)));
+}
+
+float GuessList::penalised(float logit) const {
+    const auto penalty = static_cast<float>(options_.repeat_penalty);
+    return logit > 0.0F ? logit / penalty : logit * penalty;
+}
+
+Guess GuessList::scaled(TokenId token, float logit, float greatest) const {
+    return {token, logit == greatest ? 0.0F : (logit - greatest) / temperature_, 0.0F};
 }
 
 // The best `n_wanted` tokens into guesses_, sorted, with scaled logits.
@@ -75,9 +105,12 @@ void GuessList::collect(std::span<const float> logits, std::size_t n_wanted) {
         const std::size_t end = std::min((block + 1) * kBlock, logits.size());
         for (std::size_t i = block * kBlock; i < end; ++i)
             if (logits[i] >= least && logits[i] > kImpossible)
-                guesses_.push_back({static_cast<TokenId>(i),
-                                    logits[i] == greatest ? 0.0F : (logits[i] - greatest) / temperature_, 0.0F});
+                guesses_.push_back(scaled(static_cast<TokenId>(i), logits[i], greatest));
     }
+    cut(n_wanted);
+}
+
+void GuessList::cut(std::size_t n_wanted) {
     if (guesses_.size() > n_wanted) {
         std::ranges::nth_element(guesses_, guesses_.begin() + static_cast<std::ptrdiff_t>(n_wanted), kBetter);
         guesses_.resize(n_wanted);

@@ -30,6 +30,11 @@ public:
     /// after top-k tokens but not before kFewest; without top-k after kMost, or where tokens are 1e-6 times as likely
     /// as the best: what lies behind counts as impossible. Allocates nothing.
     void fill(std::span<const float> logits, std::span<const TokenId> path);
+    /// The same of a row's best tokens alone (LogitHead::ids and logits), best first, which is as good where no penalty
+    /// moves them: the list is theirs as far as they go. Not where most_listed() is more than they are.
+    void fill(std::span<const TokenId> ids, std::span<const float> logits, std::span<const TokenId> path);
+    /// Most tokens of a list.
+    [[nodiscard]] std::int64_t most_listed() const { return static_cast<std::int64_t>(n_listed_); }
 
     /// By falling logit, ties by id; the survivors come first. Empty where no logit is above -inf. Valid until the next
     /// fill().
@@ -41,6 +46,10 @@ public:
 
 private:
     void collect(std::span<const float> logits, std::size_t n_wanted);
+    [[nodiscard]] std::span<const TokenId> remembered(std::span<const TokenId> path) const;
+    [[nodiscard]] float penalised(float logit) const;
+    [[nodiscard]] Guess scaled(TokenId token, float logit, float greatest) const;
+    void cut(std::size_t n_wanted);
     void weigh();
 
     SamplerOptions options_;

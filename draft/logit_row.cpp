@@ -85,6 +85,17 @@ std::span<const TopToken> RowTop::best(std::span<const float> logits, std::int64
     return {top_.data(), n};
 }
 
+std::span<const TopToken> RowTop::best(const LogitRows& rows, std::int64_t row, std::int64_t k) {
+    CHECK(k > 0, "the best {}", k);
+    if (!rows.has_heads()) return best(rows.row(row), k);
+    const LogitHead head = rows.head(row);
+    const std::size_t n_wanted = std::min(static_cast<std::size_t>(k), top_.size());
+    if (head.ids.size() < n_wanted && !head.complete) return best(rows.row(row), k);
+    const std::size_t n = std::min(head.ids.size(), n_wanted);
+    for (std::size_t i = 0; i < n; ++i) top_[i] = {head.ids[i], head.logits[i]};
+    return {top_.data(), n};
+}
+
 float log_normaliser(std::span<const float> logits, float greatest, float temperature) {
     const double sum = sum_of_blocks(logits, greatest, kLog2OfE / temperature, 1);
     return static_cast<float>(std::log(std::max(sum, 1.0)));
@@ -106,6 +117,17 @@ float estimated_log_normaliser(std::span<const float> logits, std::span<const To
     }
     const double sum = best + static_cast<double>(stride) * std::max(others, 0.0);
     return static_cast<float>(std::log(std::max(sum, 1.0)));
+}
+
+float estimated_log_normaliser(const LogitRows& rows, std::int64_t row, std::span<const TopToken> top,
+                               float temperature) {
+    if (rows.has_heads()) {
+        const LogitHead head = rows.head(row);
+        constexpr double same = 1e-6;  // as good as
+        const double difference = std::abs(head.sum_temperature - static_cast<double>(temperature));
+        if (difference <= same * head.sum_temperature) return std::log(std::max(head.sum, 1.0F));
+    }
+    return estimated_log_normaliser(rows.row(row), top, temperature);
 }
 
 }  // namespace slipstream::draft

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/logit_rows.h"
 #include "runtime/model_config.h"
 
 namespace slipstream::draft {
@@ -29,6 +30,9 @@ public:
     /// Allocates nothing.
     [[nodiscard]] std::span<const TopToken> best(std::span<const float> logits, std::int64_t k);
 
+    /// The same of row `row`: from its head where that has as many, else from the row.
+    [[nodiscard]] std::span<const TopToken> best(const LogitRows& rows, std::int64_t row, std::int64_t k);
+
 private:
     std::vector<TopToken> top_;  // [max_k]
 };
@@ -42,6 +46,11 @@ private:
 /// The same in about a quarter of the time, from a quarter of the row and its best tokens `top` (RowTop::best, not
 /// empty), which count exactly. For guesses: off by about a tenth where the row is flat, by nothing where it is not.
 [[nodiscard]] float estimated_log_normaliser(std::span<const float> logits, std::span<const TopToken> top,
+                                             float temperature);
+
+/// The same of row `row`: the device's own sum (within kLogitSumError) where its head has one at `temperature`, else
+/// estimated from the row.
+[[nodiscard]] float estimated_log_normaliser(const LogitRows& rows, std::int64_t row, std::span<const TopToken> top,
                                              float temperature);
 
 }  // namespace slipstream::draft

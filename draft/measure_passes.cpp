@@ -19,7 +19,7 @@ constexpr int kRepeats = 2;       // of more nodes
 
 }  // namespace
 
-void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double max_seconds) {
+void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double max_seconds, const LogitNeeds* needs) {
     using Clock = std::chrono::steady_clock;
     CHECK(cache.n_nodes() == 0, "{} nodes", cache.n_nodes());
     const std::int64_t most = std::min({times.max_nodes(), forward.limits().max_tokens, forward.limits().max_logit_rows,
@@ -43,7 +43,11 @@ void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double m
         logit_tokens.resize(static_cast<std::size_t>(size.n));
         std::iota(logit_tokens.begin(), logit_tokens.end(), 0);
         const double before = spent();
-        static_cast<void>(forward.run(cache, tokens, nodes, logit_tokens));
+        if (needs != nullptr) {
+            static_cast<void>(forward.run(cache, tokens, nodes, logit_tokens, *needs, {}));
+        } else {
+            static_cast<void>(forward.run(cache, tokens, nodes, logit_tokens));
+        }
         size.best = std::min(size.best, spent() - before);
         cache.forget();
         return spent() <= max_seconds;

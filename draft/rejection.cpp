@@ -23,13 +23,12 @@ RejectionWalk::RejectionWalk(Sampler& sampler, std::int64_t vocab, const DraftDi
     support_.reserve(static_cast<std::size_t>(vocab));
 }
 
-void RejectionWalk::walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
+void RejectionWalk::walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits,
                          std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
     CHECK(limits.max_new_tokens >= 1 && logits.rows() == tree.size() && !text.empty() && text.back() == tree.token(0));
     accepted.assign(1, 0);
     for (std::int32_t node = 0;;) {
-        const std::span<const float> row(float_row(logits, node), static_cast<std::size_t>(logits.cols()));
-        const std::span<const Candidate> target = sampler_->distribution(row, text);
+        const std::span<const Candidate> target = sampler_->distribution(logits, node, text);
         const DrawnChildren children = drafts_ == nullptr ? DrawnChildren{} : drafts_->drawn(node);
         const TokenId token = decide(target, children, std::ssize(text));
         text.push_back(token);

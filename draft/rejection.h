@@ -55,8 +55,9 @@ public:
     RejectionWalk(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts);
 
     /// Allocates nothing where the vectors have room.
-    void walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
-              std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) override;
+    [[nodiscard]] LogitNeeds logit_needs() const override { return sampler_->distribution_needs(); }
+    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
+              std::vector<std::int32_t>& accepted) override;
 
 private:
     [[nodiscard]] TokenId decide(std::span<const Candidate> target, const DrawnChildren& children,

@@ -59,6 +59,8 @@ public:
     /// kept by the source must not point behind the text. The first observation after construction or reset() may find
     /// any text. `logits` may be empty although there is a tree (a replay knows no logits).
     virtual void observe(const Observation& observation) = 0;
+    /// What observe() looks at of every row of logits, on devices where that is not free.
+    [[nodiscard]] virtual LogitNeeds logit_needs() const { return {}; }
     /// Forgets everything learnt, as after construction; fixed tables (frozen, corpus, model n-grams) stay.
     virtual void reset() = 0;
 

@@ -147,8 +147,12 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
             case SourceKind::Model:
                 if (target.draft_model == nullptr)
                     throw RequestError("the source model needs a draft model; name one by --draft-model PATH");
-                set.model = std::make_unique<DraftModel>(*target.draft_model, target.vocab, target.sampling,
-                                                         DraftModelOptions{.max_nodes = model_nodes(options, target)});
+                set.model = std::make_unique<DraftModel>(
+                    *target.draft_model, target.vocab, target.sampling,
+                    DraftModelOptions{
+                        .max_nodes = model_nodes(options, target),
+                        .window = {},
+                        .rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best});
                 break;
         }
     }

@@ -1,10 +1,10 @@
 #include "draft/tree_builder.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "draft/log_odds.h"
-#include "draft/soft_target.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
@@ -191,12 +191,10 @@ std::vector<Calibration::Input> TreeBuilder::words_for(std::int32_t node) const 
     return words;
 }
 
-// With noise, what came says little about what was likely; the target's own probabilities say it all. `logits`: of the
-// node, [vocab], or null.
-void TreeBuilder::learn_node(std::int32_t node, TokenId came, const float* logits, double temperature) {
+// With noise, what came says little about what was likely; the target's own probabilities say it all. `target`: of the
+// node, or null.
+void TreeBuilder::learn_node(std::int32_t node, TokenId came, const RowTarget* target) {
     const bool by_model = nodes_[static_cast<std::size_t>(node)].asked_model;
-    SoftTarget target;
-    if (noisy_ && logits != nullptr) target = soft_target({logits, slots_.size()}, temperature);
     float named_hit = 0.0F;
     for (const Candidate& candidate : candidates_of(node)) {
         const float hit = candidate.token == came ? 1.0F : 0.0F;
@@ -206,8 +204,8 @@ void TreeBuilder::learn_node(std::int32_t node, TokenId came, const float* logit
         if (!noisy_) {
             calibration_.learn(counted, candidate.merged, hit);
         } else {
-            if (logits != nullptr) {
-                const float truth = target.probability(logits[static_cast<std::size_t>(candidate.token)]);
+            if (target != nullptr) {
+                const float truth = target->probability(candidate.token);
                 calibration_.learn(counted, candidate.merged, truth);
                 calibration_.learn_words(words.first(words.size() - counted.size()), truth);
             }
@@ -260,8 +258,9 @@ WalkShares TreeBuilder::learn(const BuildOutcome& outcome) {
     for (std::size_t i = 0; i < outcome.accepted.size(); ++i) {
         const std::int32_t node = outcome.accepted[i];
         if (node >= std::ssize(in_tree_)) break;  // hung under the tree by others
-        learn_node(in_tree_[static_cast<std::size_t>(node)], outcome.came[i],
-                   outcome.logits.empty() ? nullptr : float_row(outcome.logits, node), outcome.temperature);
+        std::optional<RowTarget> target;
+        if (noisy_ && !outcome.logits.empty()) target.emplace(outcome.logits, node, outcome.temperature);
+        learn_node(in_tree_[static_cast<std::size_t>(node)], outcome.came[i], target ? &*target : nullptr);
     }
     return shares_of(outcome.accepted);
 }

@@ -23,6 +23,7 @@
 #include "draft/calibration.h"
 #include "draft/crew_choice.h"
 #include "draft/pass_times.h"
+#include "draft/soft_target.h"
 #include "draft/source.h"
 
 namespace slipstream::draft {
@@ -40,7 +41,7 @@ struct BuildRequest {
 struct BuildOutcome {
     std::span<const std::int32_t> accepted{};  // nodes of the tree, node 0 first
     std::span<const TokenId> came{};           // the target's token behind each of them
-    ConstTensorView logits{};                  // [tree size, vocab], may be empty
+    LogitRows logits{};                        // [tree size, vocab], may be empty
     double temperature = 0.0;                  // of the target
 };
 
@@ -128,7 +129,7 @@ private:
     [[nodiscard]] double choose_batch(const BuildRequest& request, double seconds_a_token);
     [[nodiscard]] bool ask_model(const BuildRequest& request);
     [[nodiscard]] std::span<Candidate> candidates_of(std::int32_t node);
-    void learn_node(std::int32_t node, TokenId came, const float* logits, double temperature);
+    void learn_node(std::int32_t node, TokenId came, const RowTarget* target);
     [[nodiscard]] WalkShares shares_of(std::span<const std::int32_t> accepted) const;
     // What sources said of it, in their order.
     [[nodiscard]] std::span<const Calibration::Input> words_of(const Candidate& candidate) const {

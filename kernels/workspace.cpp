@@ -13,6 +13,8 @@ void check_shapes(const WorkspaceShapes& shapes) {
     CHECK(shapes.kv.n_kv_heads == 0 ||
               (shapes.kv.head_dim > 0 && shapes.n_q_heads > 0 && shapes.n_q_heads % shapes.kv.n_kv_heads == 0),
           "workspace for {} heads over {} of {}", shapes.n_q_heads, shapes.kv.n_kv_heads, shapes.kv.head_dim);
+    CHECK(shapes.n_logit_rows == 0 || (shapes.n_logit_rows > 0 && shapes.vocab > 0), "workspace for logits [{}, {}]",
+          shapes.n_logit_rows, shapes.vocab);
 }
 
 }  // namespace

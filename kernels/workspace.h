@@ -16,6 +16,8 @@ struct WorkspaceShapes {
     std::int64_t max_cols = 0;  // K of a matmul, over weights of any type; 0: none is called
     KvShape kv;                 // of attention, with n_q_heads; n_kv_heads 0: none is called
     std::int64_t n_q_heads = 0;
+    std::int64_t n_logit_rows = 0;  // of one call that chooses tokens (sampling.h), over logits of `vocab`; 0: none is
+    std::int64_t vocab = 0;
     Layout weights = Layout::Interleaved16;  // RowMajor: some are not packed, which takes more
 };
 

@@ -20,6 +20,12 @@ std::size_t float_bytes(std::int64_t rows, std::int64_t cols) {
     return static_cast<std::size_t>(rows) * row_bytes(DType::F32, cols);
 }
 
+// Of the rows whose logits are wanted; heads of the logits take the place of activations.
+std::size_t selected_bytes(const ModelConfig& config, const ForwardLimits& limits) {
+    return std::max(float_bytes(limits.max_logit_rows, config.d_model),
+                    DeviceLogits::head_bytes(limits.max_logit_rows));
+}
+
 Buffer floats(Device& device, std::int64_t rows, std::int64_t cols, std::string_view what) {
     return device.allocate(float_bytes(rows, cols), MemoryTag::Activations, what);
 }
@@ -88,10 +94,11 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     gate_ = floats(device, n, config.d_ff, "feed-forward gate");
     up_ = floats(device, n, config.d_ff, "feed-forward activations");
     cos_sin_ = floats(device, n, config.n_rotated, "rope angles");
-    selected_ = floats(device, limits.max_logit_rows, config.d_model, "selected activations");
+    selected_ = device.allocate(selected_bytes(config, limits), MemoryTag::Activations, "selected activations");
     logits_ = floats(device, limits.max_logit_rows, config.vocab, "logits");
     if (!device.shares_host_memory())
-        host_logits_ = device.allocate_host(logits_.size_bytes(), MemoryTag::Activations, "logits");
+        remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, config.vocab);
+    row_positions_.reserve(static_cast<std::size_t>(limits.max_logit_rows));
     positions_.reserve(static_cast<std::size_t>(n));
     path_begin_.reserve(static_cast<std::size_t>(n));
     path_rows_.reserve(static_cast<std::size_t>(n * (n + 1) / 2));  // a chain of n: each token's path one row longer
@@ -106,8 +113,7 @@ std::size_t Forward::device_bytes(const ModelConfig& config, const ForwardLimits
     const std::int64_t kv_cols = config.n_kv_heads * config.head_dim;
     std::size_t bytes = float_bytes(n, config.d_model) * 2 + float_bytes(n, q_cols) * 2 + float_bytes(n, kv_cols) * 2 +
                         float_bytes(n, config.d_ff) * 2 + float_bytes(n, config.n_rotated) +
-                        float_bytes(limits.max_logit_rows, config.d_model) +
-                        float_bytes(limits.max_logit_rows, config.vocab);
+                        selected_bytes(config, limits) + float_bytes(limits.max_logit_rows, config.vocab);
     if (streaming == Streaming::Yes)
         bytes += float_bytes(n, config.d_model) +
                  attention_state_floats(n, config.n_q_heads, config.head_dim) * sizeof(float);
@@ -118,7 +124,9 @@ WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, const KvSha
     return {.n_tokens = limits.max_tokens,
             .max_cols = std::max({config.d_model, config.d_ff, config.n_q_heads * config.head_dim}),
             .kv = kv,
-            .n_q_heads = config.n_q_heads};
+            .n_q_heads = config.n_q_heads,
+            .n_logit_rows = limits.max_logit_rows,
+            .vocab = config.vocab};
 }
 
 TensorView Forward::activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const {
@@ -141,6 +149,17 @@ void Forward::check_pass(const KvCache& cache, std::span<const TokenId> tokens, 
 
 ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                              std::span<const std::int32_t> logit_tokens, const PassWatch& watch) {
+    return run_layers(cache, tokens, nodes, logit_tokens, nullptr, watch).view();
+}
+
+LogitRows Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                       std::span<const std::int32_t> logit_tokens, const LogitNeeds& needs, const PassWatch& watch) {
+    return run_layers(cache, tokens, nodes, logit_tokens, &needs, watch);
+}
+
+LogitRows Forward::run_layers(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                              std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs,
+                              const PassWatch& watch) {
     const std::int64_t n_layers = model_->config().n_layers;
     check_pass(cache, tokens, nodes, logit_tokens);
     trace_paths(cache, nodes);
@@ -150,7 +169,7 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
     rope_angles(rows.n());
     if (graphs_ != nullptr && cancelled(watch)) return {};
     if (run_graph(cache, rows, logit_tokens, watch)) {
-        const ConstTensorView logits = fetch_logits(std::ssize(logit_tokens));
+        const LogitRows logits = hand_over(logit_tokens, needs);
         stream_->synchronize();
         return logits;
     }
@@ -166,7 +185,7 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
         feed_forward_block(layer, rows.n());
     }
     compute_logits(rows.n(), logit_tokens);
-    const ConstTensorView logits = fetch_logits(std::ssize(logit_tokens));
+    const LogitRows logits = hand_over(logit_tokens, needs);
     running.complete();
     stream_->synchronize();
     return logits;
@@ -214,10 +233,10 @@ bool Forward::runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t p
     return HiddenStates::host_bytes(n_pieces, hidden_[0].size_bytes()) <= arena.limit_bytes() - arena.used_bytes();
 }
 
-ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
-                                      std::span<const TokenId> prompt, std::span<const TokenId> tokens,
-                                      std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                                      const PassWatch& watch) {
+LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
+                                std::span<const TokenId> prompt, std::span<const TokenId> tokens,
+                                std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
+                                const LogitNeeds& needs, const PassWatch& watch) {
     const ModelConfig& config = model_->config();
     const std::int64_t end = begin + std::ssize(prompt);
     check_pass(cache, tokens, nodes, logit_tokens);
@@ -279,7 +298,7 @@ ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::i
         stream.end_layer(layer);
     }
     compute_logits(std::ssize(tokens), logit_tokens);
-    const ConstTensorView logits = fetch_logits(std::ssize(logit_tokens));
+    const LogitRows logits = hand_over(logit_tokens, &needs);
     stream.complete();
     stream_->synchronize();
     return logits;
@@ -433,6 +452,10 @@ void Forward::feed_forward_block(std::int64_t layer, std::int64_t n_tokens) {
     multiply(layer, MatrixRole::Down, {.x = gate, .y = hidden(n_tokens), .store = MatmulStore::Add});
 }
 
+LogitFigures Forward::logit_figures() const {
+    return remote_ != nullptr ? remote_->figures() : LogitFigures{};
+}
+
 void Forward::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {
     const ModelConfig& config = model_->config();
     const std::int64_t n_rows = std::ssize(logit_tokens);
@@ -452,13 +475,18 @@ void Forward::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t
     multiply(0, MatrixRole::LmHead, {.x = selected, .y = logits});
 }
 
-// Into the host's memory, once the stream has come there.
-ConstTensorView Forward::fetch_logits(std::int64_t n_rows) {
+// To the host, once the stream has come there: whole rows, or what `needs` says of them.
+LogitRows Forward::hand_over(std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs) {
     const ModelConfig& config = model_->config();
+    const std::int64_t n_rows = std::ssize(logit_tokens);
     const TensorView logits = activation(logits_, n_rows, config.vocab);
-    if (model_->device().shares_host_memory()) return logits;
-    stream_->copy(host_logits_.data(), logits.data, static_cast<std::size_t>(n_rows) * logits.row_stride_bytes);
-    return activation(host_logits_, n_rows, config.vocab);
+    if (remote_ == nullptr) return {ConstTensorView(logits)};
+    if (needs == nullptr) return {remote_->enqueue_rows(exec(), logits)};
+    row_positions_.clear();
+    for (const std::int32_t token : logit_tokens)
+        row_positions_.push_back(std::int64_t{positions_[static_cast<std::size_t>(token)]} + 1);
+    remote_->enqueue_heads(exec(), logits, *needs, row_positions_, selected_.data());
+    return {*remote_, n_rows, config.vocab};
 }
 
 }  // namespace slipstream

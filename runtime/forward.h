@@ -13,7 +13,9 @@
 #include "kernels/device.h"
 #include "kernels/matmul.h"
 #include "kernels/workspace.h"
+#include "runtime/device_logits.h"
 #include "runtime/kv_cache.h"
+#include "runtime/logit_rows.h"
 #include "runtime/model.h"
 #include "runtime/pass_graphs.h"
 #include "runtime/pass_stream.h"
@@ -68,17 +70,24 @@ public:
     /// Passes that take a graph (see graphs()) look at it once, before they begin.
     ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {});
+    /// The same, where few of the logits may be looked at: rows stay on a device whose memory the host does not share,
+    /// and what `needs` says of each comes over.
+    LogitRows run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                  std::span<const std::int32_t> logit_tokens, const LogitNeeds& needs, const PassWatch& watch);
 
     /// Whether a prompt from position `begin` to `end`, in pieces that end at multiples of `piece_tokens`, goes through
     /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
     [[nodiscard]] bool runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const;
-    /// As run(), with a prompt before it that is committed on the way: `prompt` at the positions from `begin`, where
-    /// the cache ended before it was promised begin + prompt.size(), in pieces that end at multiples of
+    /// As the second run(), with a prompt before it that is committed on the way: `prompt` at the positions from
+    /// `begin`, where the cache ended before it was promised begin + prompt.size(), in pieces that end at multiples of
     /// `piece_tokens`. Where it is given up, the caller breaks the promise.
-    ConstTensorView run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
-                                 std::span<const TokenId> prompt, std::span<const TokenId> tokens,
-                                 std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                                 const PassWatch& watch = {});
+    LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
+                           std::span<const TokenId> prompt, std::span<const TokenId> tokens,
+                           std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
+                           const LogitNeeds& needs, const PassWatch& watch = {});
+
+    /// What crossed the link as logits; nothing where the host shares the device's memory.
+    [[nodiscard]] LogitFigures logit_figures() const;
 
     /// Passes that were launched as graphs: those of up to 64 tokens without progress to tell, with logits of the last
     /// tokens or none, where nothing streams. Null where there are none: GraphUse::Never, something streams, or a
@@ -107,8 +116,12 @@ private:
     void attend(KvCache& cache, std::int64_t layer, AttentionArgs args);
     void feed_forward_block(std::int64_t layer, std::int64_t n_tokens);
     void multiply(std::int64_t layer, MatrixRole role, MatmulArgs args);
+    // `needs` null: whole rows.
+    [[nodiscard]] LogitRows run_layers(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                                       std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs,
+                                       const PassWatch& watch);
     void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
-    [[nodiscard]] ConstTensorView fetch_logits(std::int64_t n_rows);
+    [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs);
     void check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;
     [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;
@@ -129,14 +142,15 @@ private:
     Buffer attended_;                       // [max_tokens, n_q_heads * head_dim]
     Buffer gate_, up_;                      // [max_tokens, d_ff]
     Buffer cos_sin_;                        // [max_tokens, n_rotated]
-    Buffer selected_;                       // [max_logit_rows, d_model]
+    Buffer selected_;                       // [max_logit_rows, d_model]; heads of rows when it is done with
     Buffer logits_;                         // [max_logit_rows, vocab]
-    Buffer host_logits_;                    // the same, where the host does not reach the device's
-    std::vector<NodeId> piece_rows_;        // scratch rows 0, 1, ... of a piece of prompt
-    std::vector<std::int32_t> positions_;   // [n_tokens] of the running pass
-    std::vector<std::int32_t> path_begin_;  // [n_tokens]
-    std::vector<std::int32_t> path_rows_;   // scratch rows of every token's path, from the committed tip down
-    std::vector<NodeId> graph_nodes_;       // scratch rows of a pass, where graphs read them
+    std::unique_ptr<DeviceLogits> remote_;     // null where the host reaches the device's
+    std::vector<std::int64_t> row_positions_;  // [logit rows] of the running pass: of the tokens that follow
+    std::vector<NodeId> piece_rows_;           // scratch rows 0, 1, ... of a piece of prompt
+    std::vector<std::int32_t> positions_;      // [n_tokens] of the running pass
+    std::vector<std::int32_t> path_begin_;     // [n_tokens]
+    std::vector<std::int32_t> path_rows_;      // scratch rows of every token's path, from the committed tip down
+    std::vector<NodeId> graph_nodes_;          // scratch rows of a pass, where graphs read them
     std::unique_ptr<PassGraphs> graphs_;
 };
 

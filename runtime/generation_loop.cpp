@@ -157,10 +157,10 @@ bool GenerationLoop::feed_by_layer(const PromptProgress& on_progress, const std:
         for (std::int64_t i = border; i < n_prompt_; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
         const auto last =
             static_cast<std::int32_t>(n_prompt_ - border - 1);  // whose logits tell that it came to an end
-        const ConstTensorView logits = forward_->run_by_layer(
+        const LogitRows logits = forward_->run_by_layer(
             *cache_, begin, kPrefillPieceTokens,
             prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
-            prompt.subspan(static_cast<std::size_t>(border)), pass_nodes_, {&last, 1},
+            prompt.subspan(static_cast<std::size_t>(border)), pass_nodes_, {&last, 1}, {},
             watch_of(begin, n_prompt_, on_progress, cancel));
         if (logits.empty()) {
             cache_->break_promise(begin);
@@ -190,8 +190,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     const std::int64_t begin = cache_->n_committed();
     const std::int64_t border = feeds_by_layer() ? prompt_border() : begin;
     const std::int64_t n_missing = n_text - border;
-    const ConstTensorView logits =
-        run_pass(begin, border, max_new_tokens, watch_of(begin, n_text, on_progress, cancel));
+    const LogitRows logits = run_pass(begin, border, max_new_tokens, watch_of(begin, n_text, on_progress, cancel));
     if (logits.empty()) return {};
     const double pass_seconds = laps.end_lap(seconds_.verify);
     const WalkLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
@@ -212,18 +211,19 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
 
 // One pass over what the cache lacks from `border` on and the tree below it; the prompt from `begin` to `border` before
 // it, layer by layer, where there is one. Where it comes to nothing, the cache is as before.
-ConstTensorView GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
-                                         const PassWatch& watch) {
+LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
+                                   const PassWatch& watch) {
     cache_->promise(border);
     try {
         assemble_pass(std::ssize(text_) - border, max_new_tokens);
-        const ConstTensorView logits =
+        const LogitNeeds needs = both(walk_->logit_needs(), guesser_->logit_needs());
+        const LogitRows logits =
             border == begin
-                ? forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, watch)
+                ? forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, needs, watch)
                 : forward_->run_by_layer(*cache_, begin, kPrefillPieceTokens,
                                          std::span<const TokenId>(text_).subspan(
                                              static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
-                                         pass_tokens_, pass_nodes_, logit_tokens_, watch);
+                                         pass_tokens_, pass_nodes_, logit_tokens_, needs, watch);
         if (logits.empty()) cache_->break_promise(begin);
         return logits;
     } catch (...) {
@@ -251,7 +251,7 @@ void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_
 // Walks the tree: the text gains the new tokens, accepted_ and path_ say what to commit. Checks that where it was asked
 // for. False where *cancel turned true meanwhile; then, and where something is thrown, text and cache are as before the
 // pass.
-bool GenerationLoop::accept(const ConstTensorView& logits, const WalkLimits& limits, const std::atomic<bool>* cancel) {
+bool GenerationLoop::accept(const LogitRows& logits, const WalkLimits& limits, const std::atomic<bool>* cancel) {
     const std::size_t n_text = text_.size();
     Laps laps;
     try {

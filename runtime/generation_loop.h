@@ -99,10 +99,10 @@ private:
     [[nodiscard]] bool feed_by_layer(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
     [[nodiscard]] std::int64_t prompt_border() const;
     [[nodiscard]] bool feeds_by_layer() const;
-    [[nodiscard]] ConstTensorView run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
-                                           const PassWatch& watch);
+    [[nodiscard]] LogitRows run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
+                                     const PassWatch& watch);
     void assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens);
-    [[nodiscard]] bool accept(const ConstTensorView& logits, const WalkLimits& limits, const std::atomic<bool>* cancel);
+    [[nodiscard]] bool accept(const LogitRows& logits, const WalkLimits& limits, const std::atomic<bool>* cancel);
     void drop_pass(std::size_t n_text);
     [[nodiscard]] PassWatch watch_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
                                      const std::atomic<bool>* cancel) const;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/base/tensor_view.h"
+#include "runtime/logit_rows.h"
 #include "runtime/token_tree.h"
 
 namespace slipstream {
@@ -15,7 +15,7 @@ struct Observation {
     std::int64_t n_new = 0;           // how many of them this pass added (prefill: the whole prompt); 0: the text was
                                       // cut back to `text`
     const TokenTree* tree = nullptr;  // the tree that was verified; null after prefill and cuts
-    ConstTensorView logits{};         // [tree->size(), vocab], F32: of every node, accepted or not; empty after prefill
+    LogitRows logits{};               // [tree->size(), vocab], F32: of every node, accepted or not; empty after prefill
     std::span<const std::int32_t> accepted{};  // accepted nodes of the tree, node 0 first
     double pass_seconds = 0.0;                 // what the target's pass over the tree took; 0: not measured
 };
@@ -30,6 +30,8 @@ struct ProposalLimits {
 class Guesser {
 public:
     virtual ~Guesser() = default;
+    /// What observe() looks at of every row of logits, on devices where that is not free.
+    [[nodiscard]] virtual LogitNeeds logit_needs() const { return {}; }
     /// Hangs guesses under the tree's nodes, within `limits`. The output never depends on what is proposed.
     virtual void propose(TokenTree& tree, const ProposalLimits& limits) = 0;
     /// Views in `observation` are valid during the call only.

@@ -52,7 +52,7 @@ bool SelfCheck::check(KvCache& cache, const CheckedPass& pass, const std::atomic
 
 void SelfCheck::compare_logits(const CheckedPass& pass, std::size_t depth, const ConstTensorView& plain) const {
     const std::int32_t node = pass.accepted[depth];
-    const float* guessed = float_row(pass.logits, node);
+    const float* guessed = pass.logits.row(node).data();
     const float* alone = float_row(plain, 0);
     CHECK(pass.logits.cols() == plain.cols(), "{} and {} logits", pass.logits.cols(), plain.cols());
     if (std::memcmp(guessed, alone, plain.row_stride_bytes) == 0) return;

@@ -29,7 +29,7 @@ public:
 struct CheckedPass {
     std::span<const TokenId> text;  // all tokens committed before the pass, the tree's root last
     const TokenTree* tree = nullptr;
-    ConstTensorView logits;                  // [tree->size(), vocab], F32
+    LogitRows logits;                        // [tree->size(), vocab], F32
     std::span<const std::int32_t> accepted;  // nodes of the tree, node 0 first
     std::span<const NodeId> path;            // scratch rows to commit: what the cache lacked of the text, then the
                                              // accepted guesses; [text - committed + accepted - 1]

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/tensor_view.h"
+#include "runtime/logit_rows.h"
 #include "runtime/sampling/sampler.h"
 #include "runtime/token_tree.h"
 
@@ -22,17 +22,19 @@ struct WalkLimits {
 class TreeWalk {
 public:
     virtual ~TreeWalk() = default;
+    /// What it looks at in every pass, on devices where that is not free.
+    [[nodiscard]] virtual LogitNeeds logit_needs() const { return {}; }
     /// `logits` [tree.size(), vocab], a row a node. `text`: all committed tokens, the tree's root last; the new tokens
     /// are appended (as many as nodes were accepted, at least one). `accepted` receives the accepted nodes, node 0
     /// first: a path of the tree, the tokens of all but node 0 followed by one of the target's own. Throws Unsupported
     /// where logits are not numbers; `text` may then have grown.
-    virtual void walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
+    virtual void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits,
                       std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) = 0;
 };
 
 /// The walk of E2, with the parameters of TreeWalk::walk(). Allocates nothing where the vectors have room.
 /// (Daliri, Musco, Suresh 2024, arXiv 2408.07978, for the coupling that makes proposals hit.)
-void walk_tree(const TokenTree& tree, const ConstTensorView& logits, Sampler& sampler, const WalkLimits& limits,
+void walk_tree(const TokenTree& tree, const LogitRows& logits, Sampler& sampler, const WalkLimits& limits,
                std::vector<TokenId>& text, std::vector<std::int32_t>& accepted);
 
 /// Drafter-invariant sampling (E2): the same tokens whatever was guessed.
@@ -40,8 +42,9 @@ class NoiseWalk final : public TreeWalk {
 public:
     /// `sampler` outlives the walk.
     explicit NoiseWalk(Sampler& sampler) : sampler_(&sampler) {}
-    void walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
-              std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) override {
+    [[nodiscard]] LogitNeeds logit_needs() const override { return sampler_->sample_needs(); }
+    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
+              std::vector<std::int32_t>& accepted) override {
         walk_tree(tree, logits, *sampler_, limits, text, accepted);
     }
 

@@ -218,7 +218,7 @@ public:
                 observe({.text = text(),
                          .n_new = 1,
                          .tree = &tree,
-                         .logits = matrix_view(logits.data(), kLogitRows, vocab),
+                         .logits = matrix_view(std::as_const(logits).data(), kLogitRows, vocab),
                          .accepted = {&accepted, 1}});
             });
         if (place_.options.json)

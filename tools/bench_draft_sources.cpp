@@ -86,7 +86,7 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
         recycling->observe({.text = tree.tokens(),
                             .n_new = 1,
                             .tree = &tree,
-                            .logits = matrix_view(logits.data(), 1, text.vocab),
+                            .logits = matrix_view(std::as_const(logits).data(), 1, text.vocab),
                             .accepted = {&accepted, 1}});
         set_row([](std::size_t) { return kUnlikely; });
     }

@@ -174,9 +174,10 @@ const draft::DraftDistributions* ServedDrafter::distributions() const {
     return drafter_ ? drafter_->distributions() : nullptr;
 }
 
-void ServedDrafter::time_passes(Forward& forward, KvCache& cache) {
+void ServedDrafter::time_passes(Forward& forward, KvCache& cache, const TreeWalk& walk) {
     if (!drafter_) return;
-    draft::measure_passes(drafter_->pass_times(), forward, cache, kMaxTimingSeconds);
+    const LogitNeeds needs = both(walk.logit_needs(), drafter_->logit_needs());
+    draft::measure_passes(drafter_->pass_times(), forward, cache, kMaxTimingSeconds, &needs);
     drafter_->measure_draft_model(kMaxDraftTimingSeconds);
 }
 

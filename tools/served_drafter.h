@@ -50,8 +50,8 @@ public:
     [[nodiscard]] const draft::DraftDistributions* distributions() const;
     /// Times a few passes of a tree's sizes, of the draft model as well, so that the first tree is as large as pays;
     /// leaves `cache` (CHECKed to be empty) empty. Of slow models a single pass is timed: they learn the rest by and
-    /// by.
-    void time_passes(Forward& forward, KvCache& cache);
+    /// by. `walk`: who will read the logits.
+    void time_passes(Forward& forward, KvCache& cache, const TreeWalk& walk);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.
     void reset();

@@ -27,6 +27,7 @@ public:
 
     [[nodiscard]] KvCache& cache() { return cache_; }
     [[nodiscard]] Forward& forward() { return *forward_; }
+    [[nodiscard]] const Forward& forward() const { return *forward_; }
     /// Null where nothing streams.
     [[nodiscard]] PassStream* pass() { return pass_.get(); }
     [[nodiscard]] const PassStream* pass() const { return pass_.get(); }

@@ -121,7 +121,9 @@ JsonObject statistics_json(const ServedModel& served, const TextGenerationResult
     }
     JsonObject streamed;
     const StreamSnapshot& stream = figures.streamed;
-    streamed.unsigned_integer("weights_bytes", stream.weights_bytes).unsigned_integer("kv_bytes", stream.kv_bytes);
+    streamed.unsigned_integer("weights_bytes", stream.weights_bytes)
+        .unsigned_integer("kv_bytes", stream.kv_bytes)
+        .unsigned_integer("logits_bytes", figures.logits_bytes);
     if (served.ring_bytes() > 0 && stream.seconds > 0.0) {
         constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
         streamed.reals("link_busy_fraction", {std::min(1.0, stream.link_busy_seconds / stream.seconds)})

@@ -34,6 +34,7 @@ struct RunFigures {
     double first_token_seconds = 0.0;  // from the start of the program; 0 where none came
     SourceTotals sources{};
     StreamSnapshot streamed{};                     // of decoding
+    std::uint64_t logits_bytes = 0;                // of decoding, from a card to the host
     std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
 };
 

@@ -22,7 +22,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, ServedModel& serve
     sampler_.emplace(sampling, config.vocab);
     if (options.check == CheckPasses::Yes) self_check_.emplace(*served.model, target_->pass());
     make_loop();
-    drafter_->time_passes(target_->forward(), target_->cache());
+    drafter_->time_passes(target_->forward(), target_->cache(), *walk_);
     start_clock();
 }
 
@@ -48,6 +48,7 @@ SourceTotals TextGenerator::sources() const {
 
 void TextGenerator::start_clock() {
     start_ = stream_snapshot(*served_, target_->pass());
+    logits_at_start_ = target_->forward().logit_figures().bytes;
 }
 
 void TextGenerator::complete(RunFigures& figures, Console& console) const {
@@ -55,6 +56,7 @@ void TextGenerator::complete(RunFigures& figures, Console& console) const {
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
     figures.streamed = stream_snapshot(*served_, target_->pass()) - start_;
+    figures.logits_bytes = target_->forward().logit_figures().bytes - logits_at_start_;
 }
 
 std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer) {

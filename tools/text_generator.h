@@ -61,7 +61,8 @@ private:
     std::optional<SelfCheck> self_check_;
     std::optional<GenerationLoop> loop_;
     StreamSnapshot start_{};
-    SourceTotals earlier_sources_;  // of guessers before the last resample()
+    std::uint64_t logits_at_start_ = 0;  // bytes
+    SourceTotals earlier_sources_;       // of guessers before the last resample()
 };
 
 /// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...).

@@ -116,7 +116,7 @@ void Lookahead::add_ngram(std::span<const TokenId> tokens) {
 void Lookahead::observe(const Observation& observation) {
     if (observation.tree == nullptr || observation.logits.empty()) return;
     const TokenTree& tree = *observation.tree;
-    const ConstTensorView& logits = observation.logits;
+    const LogitRows& logits = observation.logits;
     CHECK(logits.rows() == tree.size() && logits.cols() == options_.vocab, "logits [{}, {}] of a tree of {} nodes",
           logits.rows(), logits.cols(), tree.size());
     std::optional<std::int32_t> trunk = 0;
@@ -126,8 +126,7 @@ void Lookahead::observe(const Observation& observation) {
         std::optional<std::int32_t> end = trunk;
         for (std::size_t row = 1; end && row < column.rows.size(); ++row) end = tree.child(*end, column.rows[row]);
         if (!end) continue;
-        const std::span<const TopToken> top =
-            row_top_.best({float_row(logits, *end), static_cast<std::size_t>(logits.cols())}, 1);
+        const std::span<const TopToken> top = row_top_.best(logits, *end, 1);
         if (top.empty()) continue;  // no numbers
         column.rows.push_back(top.front().token);
         if (column.rows.size() <= followers_) continue;

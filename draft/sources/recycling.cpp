@@ -49,22 +49,25 @@ const Recycling::Row& Recycling::row(TokenId token) const {
 void Recycling::observe(const Observation& observation) {
     if (observation.tree == nullptr || observation.logits.empty()) return;
     const TokenTree& tree = *observation.tree;
-    const ConstTensorView& logits = observation.logits;
+    const LogitRows& logits = observation.logits;
     CHECK(logits.rows() == tree.size() && logits.cols() == options_.vocab, "logits [{}, {}] of a tree of {} nodes",
           logits.rows(), logits.cols(), tree.size());
-    for (std::int32_t node = 0; node < tree.size(); ++node)
-        learn(tree.token(node), {float_row(logits, node), static_cast<std::size_t>(logits.cols())});
+    for (std::int32_t node = 0; node < tree.size(); ++node) learn(tree.token(node), logits, node);
 }
 
-void Recycling::learn(TokenId token, std::span<const float> logits) {
-    const std::span<const TopToken> top = row_top_.best(logits, kCandidates);
+LogitNeeds Recycling::logit_needs() const {
+    return {.n_best = kCandidates, .sum_temperature = options_.temperature > 0.0 ? options_.temperature : 1.0};
+}
+
+void Recycling::learn(TokenId token, const LogitRows& logits, std::int32_t node) {
+    const std::span<const TopToken> top = row_top_.best(logits, node, kCandidates);
     if (top.empty()) return;  // no numbers: the row stays as it was
     CHECK(token >= 0 && token < options_.vocab, "token {} of {}", token, options_.vocab);
     Row& row = rows_[static_cast<std::size_t>(token)];
     row.tokens.fill(kNoToken);
     const float scale = sharpness(options_.temperature);
     const float greatest = top.front().logit;
-    const float normaliser = estimated_log_normaliser(logits, top, 1.0F / scale);
+    const float normaliser = estimated_log_normaliser(logits, node, top, 1.0F / scale);
     for (std::size_t i = 0; i < top.size(); ++i) {
         row.tokens[i] = top[i].token;
         row.probabilities[i] = kept_probability(std::exp((top[i].logit - greatest) * scale - normaliser));

@@ -35,7 +35,8 @@ public:
     [[nodiscard]] std::string_view name() const override { return "recycling"; }
     /// A cell is the rank in the row.
     [[nodiscard]] std::uint16_t n_cells() const override { return kCandidates; }
-    /// Learns from logits [tree size, vocab], where there are any.
+    /// Learns from logits [tree size, vocab], where there are any: each row's best, and what they weigh.
+    [[nodiscard]] LogitNeeds logit_needs() const override;
     void observe(const Observation& observation) override;
     void reset() override;
 
@@ -59,7 +60,7 @@ private:
         std::array<Half, kCandidates> probabilities;  // > 0 where there is a token
     };
 
-    void learn(TokenId token, std::span<const float> logits);
+    void learn(TokenId token, const LogitRows& logits, std::int32_t node);
     [[nodiscard]] const Row& row(TokenId token) const;
 
     RecyclingOptions options_;

@@ -4,6 +4,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/interleaved.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/sampling.h"
 #include "kernels/cpu/workspace.h"
 
 namespace slipstream::cpu {
@@ -16,6 +17,10 @@ constexpr OpTable kScalar{
     .embed = embed,
     .kv_commit = kv_commit,
     .kv_write = kv_write_scalar,
+    .logit_argmax = logit_argmax,
+    .logit_gumbel = logit_gumbel,
+    .logit_sum = logit_sum,
+    .logit_top_k = logit_top_k,
     .matmul = matmul_scalar,
     .move_rows = move_rows,
     .pack_weights = pack_weights,
@@ -34,6 +39,10 @@ constexpr OpTable kAvx2{
     .embed = embed,
     .kv_commit = kv_commit,
     .kv_write = kv_write_avx2,
+    .logit_argmax = logit_argmax,
+    .logit_gumbel = logit_gumbel,
+    .logit_sum = logit_sum,
+    .logit_top_k = logit_top_k,
     .matmul = matmul_avx2,
     .move_rows = move_rows,
     .pack_weights = pack_weights,
@@ -50,6 +59,10 @@ constexpr OpTable kAvx512{
     .embed = embed,
     .kv_commit = kv_commit,
     .kv_write = kv_write_avx2,
+    .logit_argmax = logit_argmax,
+    .logit_gumbel = logit_gumbel,
+    .logit_sum = logit_sum,
+    .logit_top_k = logit_top_k,
     .matmul = matmul_avx512,
     .move_rows = move_rows,
     .pack_weights = pack_weights,

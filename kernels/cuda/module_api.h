@@ -18,6 +18,7 @@ struct AttentionLaunch;
 struct GumbelLaunch;
 struct KvCommitLaunch;
 struct KvWriteLaunch;
+struct LogitSumLaunch;
 struct MatmulLaunch;
 struct MoveRowsLaunch;
 struct RmsNormLaunch;
@@ -118,6 +119,7 @@ struct Module {
     Status (*gumbel)(Place place, const GumbelLaunch* launch, ErrorText* error);
     Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
     Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
+    Status (*logit_sum)(Place place, const LogitSumLaunch* launch, ErrorText* error);
     Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
     Status (*move_rows)(Place place, const MoveRowsLaunch* launch, ErrorText* error);
     Status (*rms_norm)(Place place, const RmsNormLaunch* launch, ErrorText* error);

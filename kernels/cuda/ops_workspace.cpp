@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/op_table.h"
+#include "kernels/cuda/sampling_plan.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/workspace.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shapes) {
     std::size_t most = 0;
+    if (shapes.n_logit_rows > 0) most = sampling_scratch_bytes(shapes.n_logit_rows, shapes.vocab);
     if (shapes.n_tokens == 0) return most;
     if (shapes.max_cols > 0)
         for (std::int32_t type = 0; type < kDTypeCount; ++type)
@@ -24,9 +26,10 @@ std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shape
     return most;
 }
 
-// Of one call: what its paths gather. Positions, tiles, chunk tables and small arrays come on top.
+// Of one call: what its paths gather. Positions, tiles, chunk tables and small arrays come on top, more than what
+// choosing tokens stages.
 std::size_t staged_bytes(const WorkspaceShapes& shapes) {
-    if (shapes.n_tokens == 0 || shapes.kv.n_kv_heads == 0) return 0;
+    if (shapes.n_tokens == 0 || shapes.kv.n_kv_heads == 0) return sampling_staged_bytes(shapes.n_logit_rows);
     const std::int64_t n = shapes.n_tokens;
     const auto [rows, gathers] = gather_bounds(n);
     const std::int64_t tiles = n * (shapes.n_q_heads / shapes.kv.n_kv_heads) + 1;

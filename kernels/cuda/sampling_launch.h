@@ -48,6 +48,17 @@ struct TopKLaunch {
 };
 void launch_top_k(const TopKLaunch& launch, void* stream);
 
+/// Sum of exp((logit - greatest) / temperature) over each row (kernels/sampling.h: logit_sum).
+struct LogitSumLaunch {
+    LogitRows rows;
+    const float* greatest = nullptr;  // [n], greatest_stride floats apart
+    std::int64_t greatest_stride = 1;
+    float inverse_temperature = 1.0F;
+    float* sums = nullptr;         // [n]
+    std::byte* scratch = nullptr;  // logit_sum_scratch_bytes(n, vocab), 16-byte aligned
+};
+void launch_logit_sum(const LogitSumLaunch& launch, void* stream);
+
 // A row is cut into pieces that blocks take side by side.
 inline constexpr std::int32_t kArgmaxPiece = 8192;  // logits
 inline constexpr std::int32_t kTopKPiece = 4096;
@@ -62,6 +73,10 @@ inline constexpr std::int32_t kTopKPiece = 4096;
 /// The same, behind each row's greatest logit and its id.
 [[nodiscard]] constexpr std::size_t gumbel_scratch_bytes(std::int32_t n, std::int32_t vocab) {
     return argmax_scratch_bytes(n, vocab) + 8 * static_cast<std::size_t>(n);
+}
+/// A sum of each piece.
+[[nodiscard]] constexpr std::size_t logit_sum_scratch_bytes(std::int32_t n, std::int32_t vocab) {
+    return 4 * static_cast<std::size_t>(n) * static_cast<std::size_t>(sampling_pieces(vocab, kArgmaxPiece));
 }
 /// k values and ids of each piece, and of each piece of those.
 [[nodiscard]] constexpr std::size_t top_k_scratch_bytes(std::int32_t n, std::int32_t vocab, std::int32_t k) {

@@ -19,8 +19,9 @@ constexpr std::uint32_t mixed() {
     constexpr std::size_t kSizes[] = {
         sizeof(Module),         sizeof(DeviceProperties), sizeof(ErrorText),       sizeof(Place),
         sizeof(AddLaunch),      sizeof(ArgmaxLaunch),     sizeof(AttentionLaunch), sizeof(GumbelLaunch),
-        sizeof(KvCommitLaunch), sizeof(KvWriteLaunch),    sizeof(MatmulLaunch),    sizeof(RmsNormLaunch),
-        sizeof(RopeLaunch),     sizeof(SwigluLaunch),     sizeof(TopKLaunch),      sizeof(MoveRowsLaunch)};
+        sizeof(KvCommitLaunch), sizeof(KvWriteLaunch),    sizeof(LogitSumLaunch),  sizeof(MatmulLaunch),
+        sizeof(RmsNormLaunch),  sizeof(RopeLaunch),       sizeof(SwigluLaunch),    sizeof(TopKLaunch),
+        sizeof(MoveRowsLaunch)};
     std::uint32_t mix = 0;
     for (const std::size_t size : kSizes) mix = mix * 31 + static_cast<std::uint32_t>(size);
     return mix;

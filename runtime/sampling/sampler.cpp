@@ -10,6 +10,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "kernels/base/noise.h"
+#include "kernels/sampling.h"
 #include "runtime/sampling/greatest.h"
 
 namespace slipstream {
@@ -46,7 +47,8 @@ Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab) : options_(c
     if (options.repeat_penalty != 1.0) penalised_.resize(static_cast<std::size_t>(vocab));
     block_best_.resize((static_cast<std::size_t>(vocab) + kGreatestBlock - 1) / kGreatestBlock);
     sorted_best_.reserve(block_best_.size());
-    candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab) : 1);
+    candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
+                                                   : static_cast<std::size_t>(kMostTopLogits));  // of a head
 }
 
 void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> path) {
@@ -55,22 +57,35 @@ void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> p
     if (options_.repeat_penalty == 1.0) return;
     std::ranges::copy(logits, penalised_.begin());
     logits_ = penalised_;
-    const auto n = std::min(path.size(), static_cast<std::size_t>(options_.repeat_window));
-    for (const TokenId id : path.last(n)) {
+    // From the logit as it came, so that a token that repeats is penalised once.
+    for (const TokenId id : penalised_tokens(path))
+        penalised_[static_cast<std::size_t>(id)] = penalised(logits[static_cast<std::size_t>(id)]);
+}
+
+/// The tokens of a path that the penalty remembers; none without one.
+std::span<const TokenId> Sampler::penalised_tokens(std::span<const TokenId> path) const {
+    if (options_.repeat_penalty == 1.0) return {};
+    const auto tokens = path.last(std::min(path.size(), static_cast<std::size_t>(options_.repeat_window)));
+    for (const TokenId id : tokens)
         CHECK(id >= 0 && id < vocab_, "token {} on a path over a vocabulary of {}", id, vocab_);
-        // From the logit as it came, so that a token that repeats is penalised once.
-        const double logit = logits[static_cast<std::size_t>(id)];
-        const double penalised = logit > 0.0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
-        penalised_[static_cast<std::size_t>(id)] = static_cast<float>(penalised);
-    }
+    return tokens;
+}
+
+float Sampler::penalised(float logit) const {
+    const double as_it_came = logit;
+    return static_cast<float>(as_it_came > 0.0 ? as_it_came / options_.repeat_penalty
+                                               : as_it_came * options_.repeat_penalty);
+}
+
+void Sampler::throw_no_numbers() const {
+    throw Unsupported(fmt::format(
+        "the model's logits are not numbers ({} values, none above -inf); is the model file damaged?", vocab_));
 }
 
 /// The greatest logit, the lowest id of equals. NaN compares false and never wins.
 TokenId Sampler::best() const {
     const float greatest = greatest_of(logits_);
-    if (!(greatest > -std::numeric_limits<float>::infinity()))
-        throw Unsupported(fmt::format(
-            "the model's logits are not numbers ({} values, none above -inf); is the model file damaged?", vocab_));
+    if (!(greatest > -std::numeric_limits<float>::infinity())) throw_no_numbers();
     return static_cast<TokenId>(std::ranges::find(logits_, greatest) - logits_.begin());
 }
 
@@ -200,6 +215,11 @@ std::span<const Candidate> Sampler::distribution(std::span<const float> logits, 
         return candidates_;
     }
     filter();
+    return weigh();
+}
+
+/// The survivors in order, with what they are drawn with.
+std::span<const Candidate> Sampler::weigh() {
     std::ranges::sort(candidates_, better);
     double mass = 0.0;
     for (Candidate& candidate : candidates_) {

@@ -27,6 +27,7 @@ cuda::Module full_table() {
     table.gumbel = run<GumbelLaunch, launch_gumbel>;
     table.kv_commit = run<KvCommitLaunch, launch_kv_commit>;
     table.kv_write = run<KvWriteLaunch, launch_kv_write>;
+    table.logit_sum = run<LogitSumLaunch, launch_logit_sum>;
     table.matmul = run<MatmulLaunch, launch_matmul>;
     table.move_rows = run<MoveRowsLaunch, launch_move_rows>;
     table.rms_norm = run<RmsNormLaunch, launch_rms_norm>;

@@ -103,7 +103,7 @@ public:
     void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
     void observe(const Observation& observation) override {
         for (const std::int32_t node : observation.accepted) {
-            const float* row = float_row(observation.logits, node);
+            const float* row = observation.logits.row(node).data();
             rows.insert(rows.end(), row, row + observation.logits.cols());
         }
         guesser_.observe(observation);

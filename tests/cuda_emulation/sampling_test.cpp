@@ -4,12 +4,14 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "kernels/base/noise.h"
 #include "kernels/cuda/sampling_launch.h"
+#include "kernels/sampling.h"
 #include "tests/cuda_emulation/schedule.h"
 
 namespace slipstream {
@@ -101,6 +103,44 @@ TEST(CudaSamplingTest, GumbelIsTheHostsDraw) {
                 EXPECT_EQ(ids[static_cast<std::size_t>(row)], best_id) << shape.vocab << " at " << temperature;
                 EXPECT_EQ(scores[static_cast<std::size_t>(row)], best);
             }
+        }
+    }
+}
+
+// The same bits whatever order threads run in; near the sum in double.
+TEST(CudaSamplingTest, SumsAreTheSameInEverySchedule) {
+    for (const Shape& shape : kShapes) {
+        const std::vector<float> logits = random_logits(shape.n, shape.vocab, 4);
+        const auto n = static_cast<std::size_t>(shape.n);
+        std::vector<float> greatest(n, -kInfinity);
+        std::vector<double> exact(n, 0.0);
+        const auto row_of = [&](std::size_t row) {
+            return std::span(logits).subspan(row * static_cast<std::size_t>(shape.vocab),
+                                             static_cast<std::size_t>(shape.vocab));
+        };
+        for (std::size_t row = 0; row < n; ++row) {
+            for (const float logit : row_of(row))
+                if (logit > greatest[row]) greatest[row] = logit;
+            for (const float logit : row_of(row))
+                if (logit > -kInfinity) exact[row] += std::exp((double{logit} - double{greatest[row]}) / 0.7);
+        }
+        std::vector<float> first;
+        for (const emulation::Schedule schedule : emulation::kAllSchedules) {
+            const emulation::ScopedSchedule scope(schedule);
+            std::vector<float> sums(n + 1, std::nanf(""));
+            std::vector<std::byte> scratch(cuda::logit_sum_scratch_bytes(shape.n, shape.vocab));
+            cuda::launch_logit_sum({.rows = rows_of(logits, shape.n, shape.vocab),
+                                    .greatest = greatest.data(),
+                                    .greatest_stride = 1,
+                                    .inverse_temperature = static_cast<float>(1.0 / 0.7),
+                                    .sums = sums.data(),
+                                    .scratch = scratch.data()},
+                                   nullptr);
+            EXPECT_TRUE(std::isnan(sums.back()));
+            sums.pop_back();
+            for (std::size_t row = 0; row < n; ++row) EXPECT_NEAR(sums[row], exact[row], kLogitSumError * exact[row]);
+            if (first.empty()) first = sums;
+            EXPECT_EQ(sums, first);
         }
     }
 }

@@ -103,14 +103,14 @@ public:
     FaultyWalk(Sampler& sampler, const DrawnTree& drawn, Fault fault)
         : sampler_(sampler), drawn_(drawn), fault_(fault) {}
 
-    void walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
-              std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) override {
+    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
+              std::vector<std::int32_t>& accepted) override {
         const std::vector<TokenId> committed = text;
         accepted.assign(1, 0);
         for (std::int32_t node = 0;;) {
             const auto& path = fault_ == Fault::CommittedPathOnly ? committed : text;
             std::vector<double> p(kToyVocab);
-            for (const Candidate& candidate : sampler_.distribution({float_row(logits, node), kToyVocab}, path))
+            for (const Candidate& candidate : sampler_.distribution(logits.row(node), path))
                 p[static_cast<std::size_t>(candidate.id)] = candidate.probability;
             text.push_back(decide(p, drawn_.drawn(node)));
             if (std::ssize(accepted) == limits.max_new_tokens) return;
@@ -190,8 +190,8 @@ class LyingWalk final : public TreeWalk {
 public:
     LyingWalk(Sampler& sampler, const DrawnTree& drawn, Liar::Lie lie)
         : liar_(drawn, lie), walk_(sampler, kToyVocab, &liar_) {}
-    void walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
-              std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) override {
+    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
+              std::vector<std::int32_t>& accepted) override {
         walk_.walk(tree, logits, limits, text, accepted);
     }
 

@@ -112,8 +112,8 @@ TEST(GenerationLoop, TellsTheGuesserWhatAPassTook) {
 class FailingWalk final : public TreeWalk {
 public:
     explicit FailingWalk(Sampler& sampler) : walk_(sampler) {}
-    void walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
-              std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) override {
+    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
+              std::vector<std::int32_t>& accepted) override {
         walk_.walk(tree, logits, limits, text, accepted);
         if (fails) throw Unsupported("the model's logits are not numbers");
     }

@@ -24,10 +24,10 @@ public:
     using Tamper = std::function<void(const TokenTree&, const ConstTensorView&, std::span<const std::int32_t>)>;
 
     explicit TamperedWalk(Sampler& sampler) : walk_(sampler) {}
-    void walk(const TokenTree& tree, const ConstTensorView& logits, const WalkLimits& limits,
-              std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) override {
+    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
+              std::vector<std::int32_t>& accepted) override {
         walk_.walk(tree, logits, limits, text, accepted);
-        if (tamper) tamper(tree, logits, accepted);
+        if (tamper) tamper(tree, logits.view(), accepted);
     }
 
     Tamper tamper;

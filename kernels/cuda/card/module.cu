@@ -54,6 +54,7 @@ constexpr Module kModule{
     enqueue<GumbelLaunch, launch_gumbel>,
     enqueue<KvCommitLaunch, launch_kv_commit>,
     enqueue<KvWriteLaunch, launch_kv_write>,
+    enqueue<LogitSumLaunch, launch_logit_sum>,
     enqueue<MatmulLaunch, launch_matmul>,
     enqueue<MoveRowsLaunch, launch_move_rows>,
     enqueue<RmsNormLaunch, launch_rms_norm>,

@@ -1,0 +1,46 @@
+// Rows of logits as a pass on a card leaves them, with heads by the CPU's ops.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu_device.h"
+#include "runtime/device_logits.h"
+
+namespace slipstream {
+
+class RemoteRows {
+public:
+    explicit RemoteRows(std::int64_t n, std::int64_t vocab, std::vector<float> logits)
+        : vocab_(vocab),
+          logits_(std::move(logits)),
+          heads_(DeviceLogits::head_bytes(n)),
+          remote_(device_, n, vocab),
+          n_(n) {}
+
+    LogitRows with_heads(const LogitNeeds& needs, std::span<const std::int64_t> positions) {
+        remote_.enqueue_heads({device_, *stream_}, matrix_view(std::as_const(logits_).data(), n_, vocab_), needs,
+                              positions, heads_.data());
+        return {remote_, n_, vocab_};
+    }
+    std::span<const float> row(std::int64_t i) const {
+        return std::span(logits_).subspan(static_cast<std::size_t>(i * vocab_), static_cast<std::size_t>(vocab_));
+    }
+    std::int64_t n_fetched() const { return remote_.figures().fetched; }
+    const LogitFigures& figures() const { return remote_.figures(); }
+
+private:
+    CpuDevice device_{{.n_threads = 1}};
+    std::unique_ptr<Stream> stream_ = device_.make_stream(StreamKind::Compute);
+    std::int64_t vocab_;
+    std::vector<float> logits_;
+    std::vector<std::byte> heads_;
+    DeviceLogits remote_;
+    std::int64_t n_;
+};
+
+}  // namespace slipstream
