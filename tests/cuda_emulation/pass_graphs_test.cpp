@@ -69,10 +69,11 @@ struct Resident {
     public:
         LogitLog(Guesser& guesser, std::vector<float>& rows) : guesser_(guesser), rows_(rows) {}
         void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
+        LogitNeeds logit_needs() const override { return guesser_.logit_needs(); }
         void observe(const Observation& observation) override {
             for (const std::int32_t node : observation.accepted) {
-                const float* row = float_row(observation.logits, node);
-                rows_.insert(rows_.end(), row, row + observation.logits.cols());
+                const std::span<const float> row = observation.logits.row(node);
+                rows_.insert(rows_.end(), row.begin(), row.end());
             }
             guesser_.observe(observation);
         }
@@ -303,7 +304,10 @@ TEST(PassGraphs, ADraftModelsStepsHaveTheSameBits) {
     for (const GraphUse use : {GraphUse::Never, GraphUse::Allowed}) {
         Resident engine(*files, use);
         draft::DraftModel draft(engine.model, 97, kGreedy,
-                                {.max_nodes = 12, .window = {.sinks = 4, .recent = 20, .slots = 48}, .graphs = use});
+                                {.max_nodes = 12,
+                                 .window = {.sinks = 4, .recent = 20, .slots = 48},
+                                 .graphs = use,
+                                 .rows = draft::DraftRows::Whole});
         std::vector<float>& found = logits[use == GraphUse::Allowed ? 1 : 0];
         std::vector<TokenId> text = prompt_of(10);
         TokenTree tree;
