@@ -17,6 +17,7 @@ struct WorkspaceShapes {
     KvShape kv;                 // of attention, with n_q_heads; n_kv_heads 0: none is called
     std::int64_t n_q_heads = 0;
     Layout weights = Layout::Interleaved16;  // RowMajor: some are not packed, which takes more
+    std::int64_t prompt_rows = 0;            // M of the largest matrix that meets prompt (MatmulArgs::prompt); 0: none
 };
 
 /// Bytes that reserve_workspace() takes from the budget of a device that has reserved nothing yet; for all its threads.

@@ -114,7 +114,11 @@ WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, const KvSha
     return {.n_tokens = limits.max_tokens,
             .max_cols = std::max({config.d_model, config.d_ff, config.n_q_heads * config.head_dim}),
             .kv = kv,
-            .n_q_heads = config.n_q_heads};
+            .n_q_heads = config.n_q_heads,
+            .prompt_rows = limits.max_tokens < kPromptPieceTokens
+                               ? 0
+                               : std::max({config.d_model, config.d_ff, config.n_q_heads * config.head_dim,
+                                           config.n_kv_heads * config.head_dim})};
 }
 
 TensorView Forward::activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const {
@@ -136,11 +140,12 @@ void Forward::check_pass(const KvCache& cache, std::span<const TokenId> tokens, 
 }
 
 ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                             std::span<const std::int32_t> logit_tokens, const PassWatch& watch) {
+                             std::span<const std::int32_t> logit_tokens, const PassWatch& watch, PassRows kind) {
     const std::int64_t n_layers = model_->config().n_layers;
     check_pass(cache, tokens, nodes, logit_tokens);
     trace_paths(cache, nodes);
-    const Rows rows{tokens, nodes, cache.n_committed()};
+    const Rows rows{tokens, nodes, cache.n_committed(), kind};
+    CHECK(kind == PassRows::Decoded || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
     hidden_now_ = hidden_[0].data();
     embed_rows(rows);
     rope_angles(rows.n());
@@ -153,7 +158,7 @@ ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, st
             watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers));
         keys_and_values(cache, layer, rows, watch);
         attention_block(cache, layer, rows, watch);
-        feed_forward_block(layer, rows.n());
+        feed_forward_block(layer, rows);
     }
     const ConstTensorView logits = logits_of(rows.n(), logit_tokens);
     running.complete();
@@ -183,10 +188,11 @@ ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::i
     // Pieces of the prompt, then the pass itself.
     const std::int64_t n_pieces = end / piece_tokens - begin / piece_tokens + 1;
     const auto rows_of = [&](std::int64_t piece) -> Rows {
-        if (piece + 1 == n_pieces) return {tokens, nodes, end};
+        if (piece + 1 == n_pieces) return {tokens, nodes, end, PassRows::Decoded};
         const std::int64_t first = std::max(begin, (begin / piece_tokens + piece) * piece_tokens);
         const auto n = static_cast<std::size_t>((begin / piece_tokens + piece + 1) * piece_tokens - first);
-        return {prompt.subspan(static_cast<std::size_t>(first - begin), n), std::span(piece_rows_).first(n), first};
+        return {prompt.subspan(static_cast<std::size_t>(first - begin), n), std::span(piece_rows_).first(n), first,
+                PassRows::Prompt};
     };
     weights_ = nullptr;
     kv_ = nullptr;
@@ -218,7 +224,7 @@ ConstTensorView Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::i
             // Of the last layer nothing but the rows for the cache is wanted of a prompt.
             if (is_pass || layer + 1 < config.n_layers) {
                 attention_block(cache, layer, rows, watch);
-                feed_forward_block(layer, rows.n());
+                feed_forward_block(layer, rows);
             }
             if (!is_pass)
                 kv_commit(exec(), {.shape = cache.shape(),
@@ -278,13 +284,17 @@ void Forward::rope_angles(std::int64_t n) {
 }
 
 // y = x W^T for a matrix in parts, wherever they are; `args` says all but the weights. Each part makes columns of y.
-void Forward::multiply(std::int64_t layer, MatrixRole role, MatmulArgs args) {
+void Forward::multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args) {
     const TensorView y = args.y;
     const ConstTensorView bias = args.bias;
     for (const MatrixPart& part : model_->parts(layer, role)) {
         const std::int64_t n_rows = part.packed.shape[0];
         args.weights = part.packed;
         const bool streams = model_->streams(part.item);
+        if (rows.kind == PassRows::Prompt)
+            args.prompt = PromptPiece{.first_token = rows.n_committed % kPromptPieceTokens,
+                                      .first_row = part.first_row,
+                                      .matrix_rows = y.shape[1]};
         if (streams) args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
         args.y = columns(y, part.first_row, n_rows);
         if (!bias.empty()) args.bias = columns(bias, part.first_row, n_rows);
@@ -306,9 +316,9 @@ void Forward::keys_and_values(KvCache& cache, std::int64_t layer, const Rows& ro
     const TensorView cos_sin = activation(cos_sin_, n, config.n_rotated);
 
     rms_norm(exec(), {.x = hidden(n), .weight = weights.attn_norm, .y = normed, .eps = config.rms_eps});
-    multiply(layer, MatrixRole::Q, {.x = normed, .y = q, .bias = weights.q_bias});
-    multiply(layer, MatrixRole::K, {.x = normed, .y = k, .bias = weights.k_bias});
-    multiply(layer, MatrixRole::V, {.x = normed, .y = v, .bias = weights.v_bias});
+    multiply(layer, MatrixRole::Q, rows, {.x = normed, .y = q, .bias = weights.q_bias});
+    multiply(layer, MatrixRole::K, rows, {.x = normed, .y = k, .bias = weights.k_bias});
+    multiply(layer, MatrixRole::V, rows, {.x = normed, .y = v, .bias = weights.v_bias});
     if (!weights.q_norm.empty()) {  // Qwen3: each head by itself, before rope
         const TensorView q_heads = activation(q_, n * config.n_q_heads, d);
         const TensorView k_heads = activation(k_, n * config.n_kv_heads, d);
@@ -345,7 +355,7 @@ void Forward::attention_block(KvCache& cache, std::int64_t layer, const Rows& ro
             .path_rows = path_rows_.data(),
             .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
             .window = config.window(layer)});
-    multiply(layer, MatrixRole::AttnOut,
+    multiply(layer, MatrixRole::AttnOut, rows,
              {.x = attended, .y = hidden(rows.n()), .bias = weights.attn_out_bias, .store = MatmulStore::Add});
 }
 
@@ -374,17 +384,18 @@ void Forward::attend(KvCache& cache, std::int64_t layer, AttentionArgs args) {
     fold(n_host, kAllChunks);
 }
 
-void Forward::feed_forward_block(std::int64_t layer, std::int64_t n_tokens) {
+void Forward::feed_forward_block(std::int64_t layer, const Rows& rows) {
+    const std::int64_t n_tokens = rows.n();
     const ModelConfig& config = model_->config();
     const LayerWeights& weights = model_->weights().layers[static_cast<std::size_t>(layer)];
     const TensorView normed = activation(normed_, n_tokens, config.d_model);
     const TensorView gate = activation(gate_, n_tokens, config.d_ff);
     const TensorView up = activation(up_, n_tokens, config.d_ff);
     rms_norm(exec(), {.x = hidden(n_tokens), .weight = weights.ffn_norm, .y = normed, .eps = config.rms_eps});
-    multiply(layer, MatrixRole::Gate, {.x = normed, .y = gate});
-    multiply(layer, MatrixRole::Up, {.x = normed, .y = up});
+    multiply(layer, MatrixRole::Gate, rows, {.x = normed, .y = gate});
+    multiply(layer, MatrixRole::Up, rows, {.x = normed, .y = up});
     swiglu(exec(), {.gate = gate, .up = up, .y = gate});
-    multiply(layer, MatrixRole::Down, {.x = gate, .y = hidden(n_tokens), .store = MatmulStore::Add});
+    multiply(layer, MatrixRole::Down, rows, {.x = gate, .y = hidden(n_tokens), .store = MatmulStore::Add});
 }
 
 ConstTensorView Forward::logits_of(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {
@@ -403,7 +414,7 @@ ConstTensorView Forward::logits_of(std::int64_t n_tokens, std::span<const std::i
     }
     rms_norm(exec(), {.x = selected, .weight = model_->weights().output_norm, .y = selected, .eps = config.rms_eps});
     const TensorView logits = activation(logits_, n_rows, config.vocab);
-    multiply(0, MatrixRole::LmHead, {.x = selected, .y = logits});
+    multiply(0, MatrixRole::LmHead, Rows{}, {.x = selected, .y = logits});
     if (model_->device().shares_host_memory()) return logits;
     stream_->copy(host_logits_.data(), logits.data, static_cast<std::size_t>(n_rows) * logits.row_stride_bytes);
     return activation(host_logits_, n_rows, config.vocab);

@@ -29,6 +29,13 @@ struct PassWatch {
     std::function<void(std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v)> on_kv_rows{};
 };
 
+/// Which kernels compute the matrices of a pass, where a device has others for prompts (kernels/matmul.h). A row's bits
+/// follow from its position and from this alone.
+enum class PassRows : std::uint8_t {
+    Decoded,  // any nodes
+    Prompt,   // the next positions of the text, within one piece of kPromptPieceTokens; their logits are not wanted
+};
+
 struct ForwardLimits {
     std::int64_t max_tokens = 512;  // of one pass
     std::int64_t max_logit_rows = 1;
@@ -58,14 +65,15 @@ public:
     /// a token's logits depend on its path alone, bit for bit. Where *watch.cancel turns true between two layers the
     /// pass is given up and an empty view returned; its rows are then undefined, and the caller drops the nodes.
     ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                        std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {});
+                        std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {},
+                        PassRows kind = PassRows::Decoded);
 
     /// Whether a prompt from position `begin` to `end`, in pieces that end at multiples of `piece_tokens`, goes through
     /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
     [[nodiscard]] bool runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const;
-    /// As run(), with a prompt before it that is committed on the way: `prompt` at the positions from `begin`, where
-    /// the cache ended before it was promised begin + prompt.size(), in pieces that end at multiples of
-    /// `piece_tokens`. Where it is given up, the caller breaks the promise.
+    /// As run(), with a prompt (PassRows::Prompt) before it that is committed on the way: `prompt` at the positions
+    /// from `begin`, where the cache ended before it was promised begin + prompt.size(), in pieces that end at
+    /// multiples of `piece_tokens`. Where it is given up, the caller breaks the promise.
     ConstTensorView run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
                                  std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                                  std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
@@ -79,6 +87,7 @@ private:
         std::span<const TokenId> tokens{};
         std::span<const NodeId> nodes{};  // scratch rows
         std::int64_t n_committed = 0;     // positions below them in the cache
+        PassRows kind = PassRows::Decoded;
         [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
     };
 
@@ -89,8 +98,8 @@ private:
     void keys_and_values(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch);
     void attention_block(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch);
     void attend(KvCache& cache, std::int64_t layer, AttentionArgs args);
-    void feed_forward_block(std::int64_t layer, std::int64_t n_tokens);
-    void multiply(std::int64_t layer, MatrixRole role, MatmulArgs args);
+    void feed_forward_block(std::int64_t layer, const Rows& rows);
+    void multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args);
     [[nodiscard]] ConstTensorView logits_of(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
     void check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;

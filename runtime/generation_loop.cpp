@@ -100,10 +100,15 @@ PassWatch GenerationLoop::watch_of(std::int64_t begin, std::int64_t end, const P
             }};
 }
 
+// Rows below are computed as prompt (PassRows::Prompt), by whole pieces; those from here to the prompt's end as tokens
+// that are generated, since the last of them are computed with those. A prompt's own length decides, and nothing else.
+std::int64_t GenerationLoop::prompt_border_of(std::int64_t n_prompt) {
+    return (n_prompt - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
+}
+
 // Where the pieces of prompt end that are fed before the pass of the last tokens.
 std::int64_t GenerationLoop::prompt_border() const {
-    const std::int64_t border = (n_prompt_ - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
-    return std::max(border, cache_->n_committed());
+    return std::max(prompt_border_of(n_prompt_), cache_->n_committed());
 }
 
 bool GenerationLoop::feeds_by_layer() const {
@@ -135,7 +140,8 @@ bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progr
     NodeId above = kCommittedTip;
     for (std::int64_t i = begin; i < end; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
     const std::span<const TokenId> tokens(text_.data() + begin, static_cast<std::size_t>(end - begin));
-    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(begin, end, on_progress, cancel)));
+    const PassRows kind = end <= prompt_border_of(n_prompt_) ? PassRows::Prompt : PassRows::Decoded;
+    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(begin, end, on_progress, cancel), kind));
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
         cache_->forget();
         return false;
@@ -287,8 +293,10 @@ void GenerationLoop::truncate(std::int64_t n_tokens) {
     CHECK(n_tokens >= 1 && n_tokens <= n_text, "{} of {} tokens", n_tokens, n_text);
     if (n_tokens == n_text) return;
     text_.resize(static_cast<std::size_t>(n_tokens));
+    // Of a prompt that is cut, rows of its last piece may have been computed as part of a whole one.
+    const std::int64_t n_kept = n_tokens < n_prompt_ ? prompt_border_of(n_tokens) : n_tokens - 1;
     n_prompt_ = std::min(n_prompt_, n_tokens);
-    cache_->truncate(forward_->exec(), std::min(cache_->n_committed(), n_tokens - 1));
+    cache_->truncate(forward_->exec(), std::min(cache_->n_committed(), n_kept));
     guesser_->observe({.text = text_, .n_new = 0});
 }
 

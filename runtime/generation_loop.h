@@ -17,7 +17,7 @@
 namespace slipstream {
 
 /// Prefill borders are multiples of this, at absolute positions, whatever the budget or placement (E1).
-inline constexpr std::int64_t kPrefillPieceTokens = 512;
+inline constexpr std::int64_t kPrefillPieceTokens = kPromptPieceTokens;
 
 struct LoopLimits {
     std::int64_t budget = 1;  // most nodes of a tree, node 0 included
@@ -97,6 +97,7 @@ public:
 private:
     [[nodiscard]] bool feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel);
     [[nodiscard]] bool feed_by_layer(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] static std::int64_t prompt_border_of(std::int64_t n_prompt);
     [[nodiscard]] std::int64_t prompt_border() const;
     [[nodiscard]] bool feeds_by_layer() const;
     [[nodiscard]] ConstTensorView run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,

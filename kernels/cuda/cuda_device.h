@@ -45,6 +45,10 @@ struct CudaDeviceOptions {
     int n_threads = 1;                        // of the host, to pack weights and gather embeddings
 };
 
+/// What the bits of a card depend on, its instruction_form(): the compute capability, and the version of cuBLASLt where
+/// prompts go through it ("sm_89+cublaslt-130100"). Loads the library.
+[[nodiscard]] std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& card);
+
 /// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.
 inline constexpr std::size_t kCardMarginBytes = std::size_t{1} << 30;
 
@@ -74,6 +78,10 @@ public:
     [[nodiscard]] const cuda::Module& table() const { return *module_; }
     [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
     [[nodiscard]] const cuda::DeviceProperties& properties() const { return *properties_; }
+    /// cuBLASLt of this device, for prompts; null where the library is not there: own kernels then compute them.
+    [[nodiscard]] void* blas() const { return blas_; }
+    /// Why there is none, in a line; empty where there is one.
+    [[nodiscard]] const std::string& no_blas() const { return no_blas_; }
     /// Threads of the host that prepare what the card gets.
     [[nodiscard]] ThreadPool& pool() { return pool_; }
 
@@ -117,6 +125,8 @@ private:
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
     std::uint64_t n_changes_ = 0;
+    void* blas_ = nullptr;
+    std::string no_blas_;
     cuda::PreparedActivations prepared_;
     cuda::CudaStream* turn_ = nullptr;
     std::unique_ptr<Event> turn_ended_;

@@ -19,13 +19,17 @@ struct GumbelLaunch;
 struct KvCommitLaunch;
 struct KvWriteLaunch;
 struct MatmulLaunch;
+struct PromptActivationsLaunch;
+struct PromptProductLaunch;
+struct PromptStoreLaunch;
+struct PromptWeightsLaunch;
 struct RmsNormLaunch;
 struct RopeLaunch;
 struct SwigluLaunch;
 struct TopKLaunch;
 
 /// Raised with every change of this file or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 1;
+inline constexpr std::uint32_t kModuleVersion = 2;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
@@ -100,6 +104,12 @@ struct Module {
     Status (*await)(void* event, ErrorText* error);              // blocks the host until it is done
     Status (*elapsed)(void* begin, void* end, float* milliseconds, ErrorText* error);
 
+    // cuBLASLt, for prompts. Loaded by the first call, so that who uses no card never loads it. Failed, with the
+    // reason, where it is not there or is of another major version than the module was built with.
+    Status (*blas_version)(std::int64_t* version, ErrorText* error);  // 130100 for 13.1.0
+    Status (*make_blas)(std::int32_t device, void** blas, ErrorText* error);
+    Status (*free_blas)(std::int32_t device, void* blas, ErrorText* error);
+
     // Kernels. Parameters are copied by the call; what they point at is device memory.
     Status (*add)(Place place, const AddLaunch* launch, ErrorText* error);
     Status (*argmax)(Place place, const ArgmaxLaunch* launch, ErrorText* error);
@@ -108,6 +118,10 @@ struct Module {
     Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
     Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
     Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
+    Status (*prompt_activations)(Place place, const PromptActivationsLaunch* launch, ErrorText* error);
+    Status (*prompt_product)(Place place, const PromptProductLaunch* launch, ErrorText* error);
+    Status (*prompt_store)(Place place, const PromptStoreLaunch* launch, ErrorText* error);
+    Status (*prompt_weights)(Place place, const PromptWeightsLaunch* launch, ErrorText* error);
     Status (*rms_norm)(Place place, const RmsNormLaunch* launch, ErrorText* error);
     Status (*rope)(Place place, const RopeLaunch* launch, ErrorText* error);
     Status (*swiglu)(Place place, const SwigluLaunch* launch, ErrorText* error);

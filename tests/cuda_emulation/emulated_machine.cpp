@@ -145,6 +145,8 @@ struct Machine::State {
     std::int64_t n_events = 0;
     std::int64_t n_done = 0;
     std::int64_t n_pageable_copies = 0;
+    std::int64_t n_prompt_products = 0;
+    std::int64_t n_blas = 0;  // made and not freed
     std::int64_t fail_in = 0;
     int n_open = 0;
 
@@ -416,7 +418,30 @@ Status elapsed(void* begin, void* end, float* milliseconds, ErrorText* error) {
     return Status::Ok;
 }
 
+Status blas_version(std::int64_t* version, ErrorText* error) {
+    *version = 1;
+    return machine->options.has_blas ? Status::Ok : fail(error, Status::Failed, "the machine has none");
+}
+
+Status make_blas(std::int32_t, void** blas, ErrorText* error) {
+    if (!machine->options.has_blas) return fail(error, Status::Failed, "the machine has none");
+    *blas = new char;
+    ++machine->n_blas;
+    return Status::Ok;
+}
+
+Status free_blas(std::int32_t, void* blas, ErrorText*) {
+    delete static_cast<char*>(blas);
+    --machine->n_blas;
+    return Status::Ok;
+}
+
 }  // namespace
+
+Status enqueue_product(Place place, std::function<void()> work, ErrorText* error) {
+    ++machine->n_prompt_products;
+    return enqueue(place, std::move(work), error);
+}
 
 Status enqueue(Place place, std::function<void()> work, ErrorText* error) {
     if (machine->fails()) return fail(error, Status::Failed, "an injected fault");
@@ -447,7 +472,10 @@ cuda::Module runtime_table() {
             .wait = wait,
             .query = query,
             .await = await,
-            .elapsed = elapsed};
+            .elapsed = elapsed,
+            .blas_version = blas_version,
+            .make_blas = make_blas,
+            .free_blas = free_blas};
 }
 
 Machine::Machine(const MachineOptions& options) : state_(std::make_unique<State>(options)) {
@@ -460,9 +488,10 @@ Machine::Machine(const MachineOptions& options) : state_(std::make_unique<State>
 }
 
 Machine::~Machine() {
-    CHECK(state_->streams.empty() && state_->n_events == 0 && state_->locked.empty() && allocated_bytes() == 0,
-          "{} streams, {} events, {} host ranges and {} bytes outlive their machine", state_->streams.size(),
-          state_->n_events, state_->locked.size(), allocated_bytes());
+    CHECK(state_->streams.empty() && state_->n_events == 0 && state_->locked.empty() && allocated_bytes() == 0 &&
+              state_->n_blas == 0,
+          "{} streams, {} events, {} host ranges, {} bytes and {} of cuBLASLt outlive their machine",
+          state_->streams.size(), state_->n_events, state_->locked.size(), allocated_bytes(), state_->n_blas);
     ::sigaction(SIGSEGV, &before, nullptr);
     machine = nullptr;
 }
@@ -477,6 +506,9 @@ std::int64_t Machine::n_waiting() const {
 }
 std::int64_t Machine::n_pageable_copies() const {
     return state_->n_pageable_copies;
+}
+std::int64_t Machine::n_prompt_products() const {
+    return state_->n_prompt_products;
 }
 std::size_t Machine::allocated_bytes() const {
     std::size_t bytes = 0;

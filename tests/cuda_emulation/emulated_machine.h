@@ -30,6 +30,7 @@ struct MachineOptions {
     std::int32_t sm = 89;
     std::size_t memory_bytes = std::size_t{1} << 30;  // of each card; address space alone until it is used
     Timing timing = Timing::AtOnce;
+    bool has_blas = true;                                       // what stands for cuBLASLt
     std::size_t lockable_bytes = static_cast<std::size_t>(-1);  // registrations beyond it are refused
 };
 
@@ -54,6 +55,8 @@ public:
     [[nodiscard]] std::int64_t n_pageable_copies() const;
     /// Bytes of card memory that are allocated.
     [[nodiscard]] std::size_t allocated_bytes() const;
+    /// Products over prompt so far, by what stands for cuBLASLt.
+    [[nodiscard]] std::int64_t n_prompt_products() const;
     /// The n-th copy or kernel from now on fails at its call; 0: none.
     void fail_in(std::int64_t n);
 
@@ -74,6 +77,9 @@ private:
 
 /// What a kernel of the table does: `work` when its turn comes, with the cards' memory open.
 [[nodiscard]] cuda::Status enqueue(cuda::Place place, std::function<void()> work, cuda::ErrorText* error);
+
+/// A product over prompt: `work` as above, counted.
+[[nodiscard]] cuda::Status enqueue_product(cuda::Place place, std::function<void()> work, cuda::ErrorText* error);
 
 /// The runtime half of a table; the kernels' entries are null.
 [[nodiscard]] cuda::Module runtime_table();

@@ -2,11 +2,13 @@
 // it becomes the status, so no launch goes unchecked. Errors of the kernels themselves show in a later call of their
 // device, as everywhere in CUDA: compute-sanitizer names the kernel.
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/card/blas.h"
 #include "kernels/cuda/card/runtime.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
+#include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
 #include "kernels/cuda/table_bytes.h"
 
@@ -44,6 +46,9 @@ constexpr Module kModule{
     card::query,
     card::await,
     card::elapsed,
+    card::blas_version,
+    card::make_blas,
+    card::free_blas,
     enqueue<AddLaunch, launch_add>,
     enqueue<ArgmaxLaunch, launch_argmax>,
     enqueue<AttentionLaunch, launch_attention>,
@@ -51,6 +56,10 @@ constexpr Module kModule{
     enqueue<KvCommitLaunch, launch_kv_commit>,
     enqueue<KvWriteLaunch, launch_kv_write>,
     enqueue<MatmulLaunch, launch_matmul>,
+    enqueue<PromptActivationsLaunch, launch_prompt_activations>,
+    card::prompt_product,
+    enqueue<PromptStoreLaunch, launch_prompt_store>,
+    enqueue<PromptWeightsLaunch, launch_prompt_weights>,
     enqueue<RmsNormLaunch, launch_rms_norm>,
     enqueue<RopeLaunch, launch_rope>,
     enqueue<SwigluLaunch, launch_swiglu>,
