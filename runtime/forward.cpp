@@ -326,14 +326,15 @@ void Forward::keys_and_values(KvCache& cache, std::int64_t layer, const Rows& ro
         rms_norm(exec(), {.x = k_heads, .weight = weights.k_norm, .y = k_heads, .eps = config.rms_eps});
     }
     if (watch.on_kv_rows) watch.on_kv_rows(layer, k, v);
-    rope(exec(), {.x = q, .cos_sin = cos_sin, .head_dim = d, .layout = config.rope_layout});
-    rope(exec(), {.x = k, .cos_sin = cos_sin, .head_dim = d, .layout = config.rope_layout});
-    kv_write(exec(), {.shape = cache.shape(),
-                      .k = k,
-                      .v = v,
-                      .scratch_k = cache.scratch_k(layer),
-                      .scratch_v = cache.scratch_v(layer),
-                      .scratch_rows = rows.nodes.data()});
+    rotate_write(exec(), {.shape = cache.shape(),
+                          .q = q,
+                          .k = k,
+                          .v = v,
+                          .cos_sin = cos_sin,
+                          .layout = config.rope_layout,
+                          .scratch_k = cache.scratch_k(layer),
+                          .scratch_v = cache.scratch_v(layer),
+                          .scratch_rows = rows.nodes.data()});
 }
 
 void Forward::attention_block(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch&) {

@@ -25,6 +25,7 @@ struct PromptStoreLaunch;
 struct PromptWeightsLaunch;
 struct RmsNormLaunch;
 struct RopeLaunch;
+struct RotateWriteLaunch;
 struct SwigluLaunch;
 struct TopKLaunch;
 
@@ -124,6 +125,7 @@ struct Module {
     Status (*prompt_weights)(Place place, const PromptWeightsLaunch* launch, ErrorText* error);
     Status (*rms_norm)(Place place, const RmsNormLaunch* launch, ErrorText* error);
     Status (*rope)(Place place, const RopeLaunch* launch, ErrorText* error);
+    Status (*rotate_write)(Place place, const RotateWriteLaunch* launch, ErrorText* error);
     Status (*swiglu)(Place place, const SwigluLaunch* launch, ErrorText* error);
     Status (*top_k)(Place place, const TopKLaunch* launch, ErrorText* error);
 };

@@ -35,7 +35,8 @@ constexpr std::uint32_t mixed() {
                                       sizeof(PromptActivationsLaunch),
                                       sizeof(PromptProductLaunch),
                                       sizeof(PromptStoreLaunch),
-                                      sizeof(PromptWeightsLaunch)};
+                                      sizeof(PromptWeightsLaunch),
+                                      sizeof(RotateWriteLaunch)};
     std::uint32_t mix = 0;
     for (const std::size_t size : kSizes) mix = mix * 31 + static_cast<std::uint32_t>(size);
     return mix;

@@ -36,6 +36,7 @@ cuda::Module full_table() {
     table.prompt_weights = run<PromptWeightsLaunch, launch_prompt_weights>;
     table.rms_norm = run<RmsNormLaunch, launch_rms_norm>;
     table.rope = run<RopeLaunch, launch_rope>;
+    table.rotate_write = run<RotateWriteLaunch, launch_rotate_write>;
     table.swiglu = run<SwigluLaunch, launch_swiglu>;
     table.top_k = run<TopKLaunch, launch_top_k>;
     return table;

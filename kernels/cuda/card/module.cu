@@ -62,6 +62,7 @@ constexpr Module kModule{
     enqueue<PromptWeightsLaunch, launch_prompt_weights>,
     enqueue<RmsNormLaunch, launch_rms_norm>,
     enqueue<RopeLaunch, launch_rope>,
+    enqueue<RotateWriteLaunch, launch_rotate_write>,
     enqueue<SwigluLaunch, launch_swiglu>,
     enqueue<TopKLaunch, launch_top_k>,
 };
