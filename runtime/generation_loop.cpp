@@ -106,6 +106,15 @@ std::int64_t GenerationLoop::prompt_border_of(std::int64_t n_prompt) {
     return (n_prompt - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
 }
 
+std::int64_t GenerationLoop::rows_to_keep(const Device& device, const KvCache& cache, std::int64_t n_same,
+                                          std::int64_t n_prompt) {
+    CHECK(n_same <= cache.n_committed() && n_same < n_prompt, "{} of {} positions for a prompt of {}", n_same,
+          cache.n_committed(), n_prompt);
+    const std::int64_t border = prompt_border_of(n_prompt);
+    if (!device.has_prompt_kernels() || border == cache.prompt_rows()) return n_same;
+    return std::min({n_same, border, cache.prompt_rows()});
+}
+
 // Where the pieces of prompt end that are fed before the pass of the last tokens.
 std::int64_t GenerationLoop::prompt_border() const {
     return std::max(prompt_border_of(n_prompt_), cache_->n_committed());
@@ -147,6 +156,7 @@ bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progr
         return false;
     }
     cache_->commit(forward_->exec(), pass_nodes_);
+    if (kind == PassRows::Prompt) cache_->set_prompt_rows(end);
     return true;
 }
 
@@ -177,6 +187,7 @@ bool GenerationLoop::feed_by_layer(const PromptProgress& on_progress, const std:
         throw;
     }
     cache_->commit(forward_->exec(), pass_nodes_);
+    cache_->set_prompt_rows(border);
     return true;
 }
 
@@ -230,7 +241,11 @@ ConstTensorView GenerationLoop::run_pass(std::int64_t begin, std::int64_t border
                                          std::span<const TokenId>(text_).subspan(
                                              static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
                                          pass_tokens_, pass_nodes_, logit_tokens_, watch);
-        if (logits.empty()) cache_->break_promise(begin);
+        if (logits.empty()) {
+            cache_->break_promise(begin);
+        } else if (border != begin) {
+            cache_->set_prompt_rows(border);
+        }
         return logits;
     } catch (...) {
         cache_->break_promise(begin);

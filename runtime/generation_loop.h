@@ -56,8 +56,13 @@ public:
     void check_with(SelfCheck& self_check);
 
     /// Starts a text with `prompt` (1 to context tokens). What the cache holds must be the beginning of it, and
-    /// shorter: the caller truncates. Throws as check_prompt().
+    /// shorter: the caller truncates (rows_to_keep()). Throws as check_prompt().
     void begin(std::vector<TokenId> prompt);
+    /// Of the first `n_same` positions of `cache`, which a prompt of `n_prompt` tokens begins with: how many hold what
+    /// begin() would have computed for it, bit for bit. All, but on a device whose prompts have kernels of their own: a
+    /// row may be kept that was computed as prompt and would be again, or was not and would not.
+    [[nodiscard]] static std::int64_t rows_to_keep(const Device& device, const KvCache& cache, std::int64_t n_same,
+                                                   std::int64_t n_prompt);
     /// Throws RequestError where a prompt of so many tokens is empty or leaves no room in the context.
     void check_prompt(std::int64_t n_tokens) const;
     /// The same of a context that nothing serves yet.

@@ -63,6 +63,7 @@ public:
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::Cuda; }
     [[nodiscard]] std::string_view name() const override { return name_; }
     [[nodiscard]] std::string_view instruction_form() const override { return form_; }
+    [[nodiscard]] bool has_prompt_kernels() const override { return blas_ != nullptr; }
     [[nodiscard]] Budget& budget() override { return budget_; }
     [[nodiscard]] Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) override;
     [[nodiscard]] Buffer allocate_host(std::size_t bytes, MemoryTag tag, std::string_view what) override;

@@ -508,6 +508,35 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
             }
 }
 
+// A conversation: the next prompt begins with the last one and its answer. What is kept of the cache is what the whole
+// prompt would have made.
+TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
+    const auto files = prompt_model();
+    const std::vector<TokenId> all = prompt_of(kLongPrompt);
+    struct Turn {
+        std::int64_t n_first, n_same, n_second, n_kept;
+    };
+    for (const Turn& turn : {Turn{600, 605, 1000, 605},       // no piece more
+                             Turn{600, 605, 1100, 512},       // rows of the answer become prompt
+                             Turn{1100, 1010, 1020, 512}}) {  // rows of a prompt become the end of one
+        Engine engine(*files, {.timing = Timing::Latest, .context = kLongContext});
+        NoGuesser none;
+        const std::vector<TokenId> first(all.begin(), all.begin() + turn.n_first);
+        std::vector<TokenId> second = generate(engine, first, 8, none, kGreedy).text;
+        second.resize(static_cast<std::size_t>(turn.n_same));
+        while (std::ssize(second) < turn.n_second) second.push_back(all[second.size()]);
+        const std::int64_t n_kept =
+            GenerationLoop::rows_to_keep(engine.device(), engine.cache(), turn.n_same, turn.n_second);
+        EXPECT_EQ(n_kept, turn.n_kept);
+        engine.cache().truncate(engine.forward().exec(), n_kept);
+        const Generated found = generate(engine, second, 3, none, kGreedy);
+        engine.cache().truncate(engine.forward().exec(), 0);
+        const Generated afresh = generate(engine, second, 3, none, kGreedy);
+        EXPECT_EQ(found.text, afresh.text) << turn.n_second;
+        EXPECT_TRUE(same_bits(found.logits, afresh.logits)) << turn.n_second;
+    }
+}
+
 // A prompt that ends with a piece, or a text that is cut back into the prompt, has other last rows than a longer one.
 TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
     const auto files = prompt_model();
