@@ -308,10 +308,11 @@ void GenerationLoop::truncate(std::int64_t n_tokens) {
     CHECK(n_tokens >= 1 && n_tokens <= n_text, "{} of {} tokens", n_tokens, n_text);
     if (n_tokens == n_text) return;
     text_.resize(static_cast<std::size_t>(n_tokens));
-    // Of a prompt that is cut, rows of its last piece may have been computed as part of a whole one.
-    const std::int64_t n_kept = n_tokens < n_prompt_ ? prompt_border_of(n_tokens) : n_tokens - 1;
+    std::int64_t n_kept = std::min(cache_->n_committed(), n_tokens - 1);
+    // Of a prompt that is cut, rows of the last piece may have been computed as part of a whole one.
+    if (n_tokens < n_prompt_) n_kept = rows_to_keep(forward_->exec().device, *cache_, n_kept, n_tokens);
     n_prompt_ = std::min(n_prompt_, n_tokens);
-    cache_->truncate(forward_->exec(), std::min(cache_->n_committed(), n_kept));
+    cache_->truncate(forward_->exec(), n_kept);
     guesser_->observe({.text = text_, .n_new = 0});
 }
 
