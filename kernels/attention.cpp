@@ -40,9 +40,7 @@ void check_part(const AttentionArgs& args) {
               args.first_chunk, args.end_chunk);
 }
 
-}  // namespace
-
-void kv_write(ExecRef exec, const KvWriteArgs& args) {
+void check_write(const KvWriteArgs& args) {
     check_shape(args.shape);
     const std::int64_t n = args.k.rows();
     const std::int64_t cols = args.shape.n_kv_heads * args.shape.head_dim;
@@ -51,7 +49,34 @@ void kv_write(ExecRef exec, const KvWriteArgs& args) {
               (n == 0 || args.scratch_rows != nullptr),
           "kv_write [{}, {}] and [{}, {}]", n, args.k.cols(), args.v.rows(), args.v.cols());
     for (std::int64_t t = 0; t < n; ++t) CHECK(args.scratch_rows[t] >= 0);
+}
+
+}  // namespace
+
+void kv_write(ExecRef exec, const KvWriteArgs& args) {
+    check_write(args);
     exec.device.ops().kv_write(exec, args);
+}
+
+void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
+    const std::int64_t n = args.q.rows();
+    const std::int64_t d = args.shape.head_dim;
+    const KvWriteArgs write{.shape = args.shape,
+                            .k = args.k,
+                            .v = args.v,
+                            .scratch_k = args.scratch_k,
+                            .scratch_v = args.scratch_v,
+                            .scratch_rows = args.scratch_rows};
+    check_write(write);
+    CHECK(args.q.dtype == DType::F32 && args.q.cols() % d == 0 && args.k.rows() == n &&
+              args.cos_sin.dtype == DType::F32 && args.cos_sin.cols() % 2 == 0 && args.cos_sin.cols() <= d &&
+              args.cos_sin.rows() == n,
+          "rotate_write of [{}, {}] and [{}, {}] by [{}, {}]", n, args.q.cols(), args.k.rows(), args.k.cols(),
+          args.cos_sin.rows(), args.cos_sin.cols());
+    if (const OpTable& ops = exec.device.ops(); ops.rotate_write != nullptr) return ops.rotate_write(exec, args);
+    rope(exec, {.x = args.q, .cos_sin = args.cos_sin, .head_dim = d, .layout = args.layout});
+    rope(exec, {.x = args.k, .cos_sin = args.cos_sin, .head_dim = d, .layout = args.layout});
+    exec.device.ops().kv_write(exec, write);
 }
 
 void kv_commit(ExecRef exec, const KvCommitArgs& args) {

@@ -17,6 +17,7 @@
 
 #include "kernels/base/tensor_view.h"
 #include "kernels/device.h"
+#include "kernels/elementwise.h"
 
 namespace slipstream {
 
@@ -46,6 +47,21 @@ struct KvWriteArgs {
     const std::int32_t* scratch_rows = nullptr;  // [n_tokens]: where each token's row goes
 };
 void kv_write(ExecRef exec, const KvWriteArgs& args);
+
+/// rope() of q and of k, then kv_write(), bit for bit; where a device has one kernel for the three, k crosses memory
+/// once and two launches are saved.
+struct RotateWriteArgs {
+    KvShape shape;
+    TensorView q;                                // [n_tokens, n_q_heads * head_dim], F32: turned in place
+    TensorView k;                                // [n_tokens, n_kv_heads * head_dim], F32; undefined afterwards
+    ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
+    ConstTensorView cos_sin;                     // [n_tokens, n_rotated], F32, of rope_table()
+    RopeLayout layout = RopeLayout::Half;        //
+    std::byte* scratch_k = nullptr;              // as in KvWriteArgs
+    std::byte* scratch_v = nullptr;              //
+    const std::int32_t* scratch_rows = nullptr;  //
+};
+void rotate_write(ExecRef exec, const RotateWriteArgs& args);
 
 /// Copies scratch rows behind the committed ones: row scratch_rows[i] goes to position first_position + i.
 struct KvCommitArgs {

@@ -123,6 +123,8 @@ public:
     [[nodiscard]] virtual std::string_view name() const = 0;
     /// The instruction form that decides the bits of a result (E1): "scalar", "avx2", "avx512", "sm_89".
     [[nodiscard]] virtual std::string_view instruction_form() const = 0;
+    /// Whether prompts are computed by kernels of their own (MatmulArgs::prompt), whose bits may differ.
+    [[nodiscard]] virtual bool has_prompt_kernels() const { return false; }
     [[nodiscard]] virtual Budget& budget() = 0;
     /// 64-byte aligned memory; throws OutOfBudget, or IoError where the system has none. `what` names it in errors.
     [[nodiscard]] virtual Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) = 0;

@@ -65,6 +65,11 @@ void matmul(ExecRef exec, const MatmulArgs& args) {
         check_floats(args.bias, "bias");
         CHECK(!overlap(args.bias, args.y), "y overlaps the bias");
     }
+    if (const std::optional<PromptPiece>& piece = args.prompt)
+        CHECK(piece->first_token >= 0 && piece->first_token + n_tokens <= kPromptPieceTokens && piece->first_row >= 0 &&
+                  piece->first_row % kInterleavedRows == 0 && piece->first_row + m <= piece->matrix_rows,
+              "{} tokens from {} of a piece of prompt, {} rows from {} of {}", n_tokens, piece->first_token, m,
+              piece->first_row, piece->matrix_rows);
     if (m == 0 || n_tokens == 0) return;
     exec.device.ops().matmul(exec, args);
 }

@@ -23,6 +23,7 @@ struct PackWeightsArgs;
 struct RmsNormArgs;
 struct RopeArgs;
 struct RopeTableArgs;
+struct RotateWriteArgs;
 struct SwigluArgs;
 struct WorkspaceShapes;
 
@@ -43,6 +44,7 @@ struct OpTable {
     void (*rms_norm)(ExecRef, const RmsNormArgs&);
     void (*rope)(ExecRef, const RopeArgs&);
     void (*rope_table)(ExecRef, const RopeTableArgs&);
+    void (*rotate_write)(ExecRef, const RotateWriteArgs&);  // null: by rope and kv_write
     void (*swiglu)(ExecRef, const SwigluArgs&);
     std::size_t (*workspace_bytes)(Device&, const WorkspaceShapes&);
 };

@@ -8,8 +8,9 @@ namespace slipstream {
 namespace {
 
 void check_shapes(const WorkspaceShapes& shapes) {
-    CHECK(shapes.n_tokens >= 0 && shapes.max_cols >= 0, "workspace for {} tokens, {} columns", shapes.n_tokens,
-          shapes.max_cols);
+    CHECK(shapes.n_tokens >= 0 && shapes.max_cols >= 0 && shapes.prompt_rows >= 0,
+          "workspace for {} tokens, {} columns, {} rows for prompts", shapes.n_tokens, shapes.max_cols,
+          shapes.prompt_rows);
     CHECK(shapes.kv.n_kv_heads == 0 ||
               (shapes.kv.head_dim > 0 && shapes.n_q_heads > 0 && shapes.n_q_heads % shapes.kv.n_kv_heads == 0),
           "workspace for {} heads over {} of {}", shapes.n_q_heads, shapes.kv.n_kv_heads, shapes.kv.head_dim);

@@ -19,6 +19,7 @@ struct WorkspaceShapes {
     std::int64_t n_logit_rows = 0;  // of one call that chooses tokens (sampling.h), over logits of `vocab`; 0: none is
     std::int64_t vocab = 0;
     Layout weights = Layout::Interleaved16;  // RowMajor: some are not packed, which takes more
+    std::int64_t prompt_rows = 0;            // M of the largest matrix that meets prompt (MatmulArgs::prompt); 0: none
 };
 
 /// Bytes that reserve_workspace() takes from the budget of a device that has reserved nothing yet; for all its threads.

@@ -126,7 +126,11 @@ WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, const KvSha
             .kv = kv,
             .n_q_heads = config.n_q_heads,
             .n_logit_rows = limits.max_logit_rows,
-            .vocab = config.vocab};
+            .vocab = config.vocab,
+            .prompt_rows = limits.max_tokens < kPromptPieceTokens
+                               ? 0
+                               : std::max({config.d_model, config.d_ff, config.n_q_heads * config.head_dim,
+                                           config.n_kv_heads * config.head_dim})};
 }
 
 TensorView Forward::activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const {
@@ -148,27 +152,28 @@ void Forward::check_pass(const KvCache& cache, std::span<const TokenId> tokens, 
 }
 
 ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                             std::span<const std::int32_t> logit_tokens, const PassWatch& watch) {
-    return run_layers(cache, tokens, nodes, logit_tokens, nullptr, watch).view();
+                             std::span<const std::int32_t> logit_tokens, const PassWatch& watch, PassRows kind) {
+    return run_layers(cache, tokens, nodes, logit_tokens, nullptr, watch, kind).view();
 }
 
 LogitRows Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                        std::span<const std::int32_t> logit_tokens, const LogitNeeds& needs, const PassWatch& watch) {
-    return run_layers(cache, tokens, nodes, logit_tokens, &needs, watch);
+    return run_layers(cache, tokens, nodes, logit_tokens, &needs, watch, PassRows::Decoded);
 }
 
 LogitRows Forward::run_layers(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                               std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs,
-                              const PassWatch& watch) {
+                              const PassWatch& watch, PassRows kind) {
     const std::int64_t n_layers = model_->config().n_layers;
     check_pass(cache, tokens, nodes, logit_tokens);
     trace_paths(cache, nodes);
-    const Rows rows{tokens, nodes, cache.n_committed()};
+    const Rows rows{tokens, nodes, cache.n_committed(), kind};
+    CHECK(kind == PassRows::Decoded || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
     hidden_now_ = hidden_[0].data();
     embed_rows(rows);
     rope_angles(rows.n());
     if (graphs_ != nullptr && cancelled(watch)) return {};
-    if (run_graph(cache, rows, logit_tokens, watch)) {
+    if (kind == PassRows::Decoded && run_graph(cache, rows, logit_tokens, watch)) {
         const LogitRows logits = hand_over(logit_tokens, needs);
         stream_->synchronize();
         return logits;
@@ -182,7 +187,7 @@ LogitRows Forward::run_layers(KvCache& cache, std::span<const TokenId> tokens, s
             watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers));
         keys_and_values(cache, layer, rows, watch);
         attention_block(cache, layer, rows, watch);
-        feed_forward_block(layer, rows.n());
+        feed_forward_block(layer, rows);
     }
     compute_logits(rows.n(), logit_tokens);
     const LogitRows logits = hand_over(logit_tokens, needs);
@@ -219,7 +224,7 @@ bool Forward::run_graph(KvCache& cache, const Rows& rows, std::span<const std::i
         for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
             keys_and_values(cache, layer, kept, watch);
             attention_block(cache, layer, kept, watch);
-            feed_forward_block(layer, n);
+            feed_forward_block(layer, kept);
         }
         compute_logits(n, logit_tokens);
     });
@@ -247,10 +252,11 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
     // Pieces of the prompt, then the pass itself.
     const std::int64_t n_pieces = end / piece_tokens - begin / piece_tokens + 1;
     const auto rows_of = [&](std::int64_t piece) -> Rows {
-        if (piece + 1 == n_pieces) return {tokens, nodes, end};
+        if (piece + 1 == n_pieces) return {tokens, nodes, end, PassRows::Decoded};
         const std::int64_t first = std::max(begin, (begin / piece_tokens + piece) * piece_tokens);
         const auto n = static_cast<std::size_t>((begin / piece_tokens + piece + 1) * piece_tokens - first);
-        return {prompt.subspan(static_cast<std::size_t>(first - begin), n), std::span(piece_rows_).first(n), first};
+        return {prompt.subspan(static_cast<std::size_t>(first - begin), n), std::span(piece_rows_).first(n), first,
+                PassRows::Prompt};
     };
     weights_ = nullptr;
     kv_ = nullptr;
@@ -282,7 +288,7 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
             // Of the last layer nothing but the rows for the cache is wanted of a prompt.
             if (is_pass || layer + 1 < config.n_layers) {
                 attention_block(cache, layer, rows, watch);
-                feed_forward_block(layer, rows.n());
+                feed_forward_block(layer, rows);
             }
             if (!is_pass)
                 kv_commit(exec(), {.shape = cache.shape(),
@@ -343,13 +349,17 @@ void Forward::rope_angles(std::int64_t n) {
 }
 
 // y = x W^T for a matrix in parts, wherever they are; `args` says all but the weights. Each part makes columns of y.
-void Forward::multiply(std::int64_t layer, MatrixRole role, MatmulArgs args) {
+void Forward::multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args) {
     const TensorView y = args.y;
     const ConstTensorView bias = args.bias;
     for (const MatrixPart& part : model_->parts(layer, role)) {
         const std::int64_t n_rows = part.packed.shape[0];
         args.weights = part.packed;
         const bool streams = model_->streams(part.item);
+        if (rows.kind == PassRows::Prompt)
+            args.prompt = PromptPiece{.first_token = rows.n_committed % kPromptPieceTokens,
+                                      .first_row = part.first_row,
+                                      .matrix_rows = y.shape[1]};
         if (streams) args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
         args.y = columns(y, part.first_row, n_rows);
         if (!bias.empty()) args.bias = columns(bias, part.first_row, n_rows);
@@ -371,9 +381,9 @@ void Forward::keys_and_values(KvCache& cache, std::int64_t layer, const Rows& ro
     const TensorView cos_sin = activation(cos_sin_, n, config.n_rotated);
 
     rms_norm(exec(), {.x = hidden(n), .weight = weights.attn_norm, .y = normed, .eps = config.rms_eps});
-    multiply(layer, MatrixRole::Q, {.x = normed, .y = q, .bias = weights.q_bias});
-    multiply(layer, MatrixRole::K, {.x = normed, .y = k, .bias = weights.k_bias});
-    multiply(layer, MatrixRole::V, {.x = normed, .y = v, .bias = weights.v_bias});
+    multiply(layer, MatrixRole::Q, rows, {.x = normed, .y = q, .bias = weights.q_bias});
+    multiply(layer, MatrixRole::K, rows, {.x = normed, .y = k, .bias = weights.k_bias});
+    multiply(layer, MatrixRole::V, rows, {.x = normed, .y = v, .bias = weights.v_bias});
     if (!weights.q_norm.empty()) {  // Qwen3: each head by itself, before rope
         const TensorView q_heads = activation(q_, n * config.n_q_heads, d);
         const TensorView k_heads = activation(k_, n * config.n_kv_heads, d);
@@ -381,14 +391,15 @@ void Forward::keys_and_values(KvCache& cache, std::int64_t layer, const Rows& ro
         rms_norm(exec(), {.x = k_heads, .weight = weights.k_norm, .y = k_heads, .eps = config.rms_eps});
     }
     if (watch.on_kv_rows) watch.on_kv_rows(layer, k, v);
-    rope(exec(), {.x = q, .cos_sin = cos_sin, .head_dim = d, .layout = config.rope_layout});
-    rope(exec(), {.x = k, .cos_sin = cos_sin, .head_dim = d, .layout = config.rope_layout});
-    kv_write(exec(), {.shape = cache.shape(),
-                      .k = k,
-                      .v = v,
-                      .scratch_k = cache.scratch_k(layer),
-                      .scratch_v = cache.scratch_v(layer),
-                      .scratch_rows = rows.nodes.data()});
+    rotate_write(exec(), {.shape = cache.shape(),
+                          .q = q,
+                          .k = k,
+                          .v = v,
+                          .cos_sin = cos_sin,
+                          .layout = config.rope_layout,
+                          .scratch_k = cache.scratch_k(layer),
+                          .scratch_v = cache.scratch_v(layer),
+                          .scratch_rows = rows.nodes.data()});
 }
 
 void Forward::attention_block(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch&) {
@@ -410,7 +421,7 @@ void Forward::attention_block(KvCache& cache, std::int64_t layer, const Rows& ro
             .path_rows = path_rows_.data(),
             .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
             .window = config.window(layer)});
-    multiply(layer, MatrixRole::AttnOut,
+    multiply(layer, MatrixRole::AttnOut, rows,
              {.x = attended, .y = hidden(rows.n()), .bias = weights.attn_out_bias, .store = MatmulStore::Add});
 }
 
@@ -439,17 +450,18 @@ void Forward::attend(KvCache& cache, std::int64_t layer, AttentionArgs args) {
     fold(n_host, kAllChunks);
 }
 
-void Forward::feed_forward_block(std::int64_t layer, std::int64_t n_tokens) {
+void Forward::feed_forward_block(std::int64_t layer, const Rows& rows) {
+    const std::int64_t n_tokens = rows.n();
     const ModelConfig& config = model_->config();
     const LayerWeights& weights = model_->weights().layers[static_cast<std::size_t>(layer)];
     const TensorView normed = activation(normed_, n_tokens, config.d_model);
     const TensorView gate = activation(gate_, n_tokens, config.d_ff);
     const TensorView up = activation(up_, n_tokens, config.d_ff);
     rms_norm(exec(), {.x = hidden(n_tokens), .weight = weights.ffn_norm, .y = normed, .eps = config.rms_eps});
-    multiply(layer, MatrixRole::Gate, {.x = normed, .y = gate});
-    multiply(layer, MatrixRole::Up, {.x = normed, .y = up});
+    multiply(layer, MatrixRole::Gate, rows, {.x = normed, .y = gate});
+    multiply(layer, MatrixRole::Up, rows, {.x = normed, .y = up});
     swiglu(exec(), {.gate = gate, .up = up, .y = gate});
-    multiply(layer, MatrixRole::Down, {.x = gate, .y = hidden(n_tokens), .store = MatmulStore::Add});
+    multiply(layer, MatrixRole::Down, rows, {.x = gate, .y = hidden(n_tokens), .store = MatmulStore::Add});
 }
 
 LogitFigures Forward::logit_figures() const {
@@ -472,7 +484,7 @@ void Forward::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t
     }
     rms_norm(exec(), {.x = selected, .weight = model_->weights().output_norm, .y = selected, .eps = config.rms_eps});
     const TensorView logits = activation(logits_, n_rows, config.vocab);
-    multiply(0, MatrixRole::LmHead, {.x = selected, .y = logits});
+    multiply(0, MatrixRole::LmHead, Rows{}, {.x = selected, .y = logits});
 }
 
 // To the host, once the stream has come there: whole rows, or what `needs` says of them.

@@ -38,6 +38,13 @@ struct PassWatch {
 /// Whether passes may be launched as graphs, where the device has them. The bits are the same.
 enum class GraphUse : std::uint8_t { Allowed, Never };
 
+/// Which kernels compute the matrices of a pass, where a device has others for prompts (kernels/matmul.h). A row's bits
+/// follow from its position and from this alone.
+enum class PassRows : std::uint8_t {
+    Decoded,  // any nodes
+    Prompt,   // the next positions of the text, within one piece of kPromptPieceTokens; their logits are not wanted
+};
+
 struct ForwardLimits {
     std::int64_t max_tokens = 512;  // of one pass
     std::int64_t max_logit_rows = 1;
@@ -69,18 +76,19 @@ public:
     /// pass is given up and an empty view returned; its rows are then undefined, and the caller drops the nodes.
     /// Passes that take a graph (see graphs()) look at it once, before they begin.
     ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                        std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {});
-    /// The same, where few of the logits may be looked at: rows stay on a device whose memory the host does not share,
-    /// and what `needs` says of each comes over.
+                        std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {},
+                        PassRows kind = PassRows::Decoded);
+    /// The same of decoded rows, where few of the logits may be looked at: rows stay on a device whose memory the host
+    /// does not share, and what `needs` says of each comes over.
     LogitRows run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                   std::span<const std::int32_t> logit_tokens, const LogitNeeds& needs, const PassWatch& watch);
 
     /// Whether a prompt from position `begin` to `end`, in pieces that end at multiples of `piece_tokens`, goes through
     /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
     [[nodiscard]] bool runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const;
-    /// As the second run(), with a prompt before it that is committed on the way: `prompt` at the positions from
-    /// `begin`, where the cache ended before it was promised begin + prompt.size(), in pieces that end at multiples of
-    /// `piece_tokens`. Where it is given up, the caller breaks the promise.
+    /// As the second run(), with a prompt (PassRows::Prompt) before it that is committed on the way: `prompt` at the
+    /// positions from `begin`, where the cache ended before it was promised begin + prompt.size(), in pieces that end
+    /// at multiples of `piece_tokens`. Where it is given up, the caller breaks the promise.
     LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
@@ -102,6 +110,7 @@ private:
         std::span<const TokenId> tokens{};
         std::span<const NodeId> nodes{};  // scratch rows
         std::int64_t n_committed = 0;     // positions below them in the cache
+        PassRows kind = PassRows::Decoded;
         [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
     };
 
@@ -114,12 +123,12 @@ private:
     void keys_and_values(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch);
     void attention_block(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch);
     void attend(KvCache& cache, std::int64_t layer, AttentionArgs args);
-    void feed_forward_block(std::int64_t layer, std::int64_t n_tokens);
-    void multiply(std::int64_t layer, MatrixRole role, MatmulArgs args);
+    void feed_forward_block(std::int64_t layer, const Rows& rows);
+    void multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args);
     // `needs` null: whole rows.
     [[nodiscard]] LogitRows run_layers(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                                        std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs,
-                                       const PassWatch& watch);
+                                       const PassWatch& watch, PassRows kind);
     void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
     [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs);
     void check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,

@@ -100,10 +100,24 @@ PassWatch GenerationLoop::watch_of(std::int64_t begin, std::int64_t end, const P
             }};
 }
 
+// Rows below are computed as prompt (PassRows::Prompt), by whole pieces; those from here to the prompt's end as tokens
+// that are generated, since the last of them are computed with those. A prompt's own length decides, and nothing else.
+std::int64_t GenerationLoop::prompt_border_of(std::int64_t n_prompt) {
+    return (n_prompt - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
+}
+
+std::int64_t GenerationLoop::rows_to_keep(const Device& device, const KvCache& cache, std::int64_t n_same,
+                                          std::int64_t n_prompt) {
+    CHECK(n_same <= cache.n_committed() && n_same < n_prompt, "{} of {} positions for a prompt of {}", n_same,
+          cache.n_committed(), n_prompt);
+    const std::int64_t border = prompt_border_of(n_prompt);
+    if (!device.has_prompt_kernels() || border == cache.prompt_rows()) return n_same;
+    return std::min({n_same, border, cache.prompt_rows()});
+}
+
 // Where the pieces of prompt end that are fed before the pass of the last tokens.
 std::int64_t GenerationLoop::prompt_border() const {
-    const std::int64_t border = (n_prompt_ - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
-    return std::max(border, cache_->n_committed());
+    return std::max(prompt_border_of(n_prompt_), cache_->n_committed());
 }
 
 bool GenerationLoop::feeds_by_layer() const {
@@ -135,12 +149,14 @@ bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progr
     NodeId above = kCommittedTip;
     for (std::int64_t i = begin; i < end; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
     const std::span<const TokenId> tokens(text_.data() + begin, static_cast<std::size_t>(end - begin));
-    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(begin, end, on_progress, cancel)));
+    const PassRows kind = end <= prompt_border_of(n_prompt_) ? PassRows::Prompt : PassRows::Decoded;
+    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(begin, end, on_progress, cancel), kind));
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
         cache_->forget();
         return false;
     }
     cache_->commit(forward_->exec(), pass_nodes_);
+    if (kind == PassRows::Prompt) cache_->set_prompt_rows(end);
     return true;
 }
 
@@ -171,6 +187,7 @@ bool GenerationLoop::feed_by_layer(const PromptProgress& on_progress, const std:
         throw;
     }
     cache_->commit(forward_->exec(), pass_nodes_);
+    cache_->set_prompt_rows(border);
     return true;
 }
 
@@ -224,7 +241,11 @@ LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std:
                                          std::span<const TokenId>(text_).subspan(
                                              static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
                                          pass_tokens_, pass_nodes_, logit_tokens_, needs, watch);
-        if (logits.empty()) cache_->break_promise(begin);
+        if (logits.empty()) {
+            cache_->break_promise(begin);
+        } else if (border != begin) {
+            cache_->set_prompt_rows(border);
+        }
         return logits;
     } catch (...) {
         cache_->break_promise(begin);
@@ -287,8 +308,11 @@ void GenerationLoop::truncate(std::int64_t n_tokens) {
     CHECK(n_tokens >= 1 && n_tokens <= n_text, "{} of {} tokens", n_tokens, n_text);
     if (n_tokens == n_text) return;
     text_.resize(static_cast<std::size_t>(n_tokens));
+    std::int64_t n_kept = std::min(cache_->n_committed(), n_tokens - 1);
+    // Of a prompt that is cut, rows of the last piece may have been computed as part of a whole one.
+    if (n_tokens < n_prompt_) n_kept = rows_to_keep(forward_->exec().device, *cache_, n_kept, n_tokens);
     n_prompt_ = std::min(n_prompt_, n_tokens);
-    cache_->truncate(forward_->exec(), std::min(cache_->n_committed(), n_tokens - 1));
+    cache_->truncate(forward_->exec(), n_kept);
     guesser_->observe({.text = text_, .n_new = 0});
 }
 

@@ -17,7 +17,7 @@
 namespace slipstream {
 
 /// Prefill borders are multiples of this, at absolute positions, whatever the budget or placement (E1).
-inline constexpr std::int64_t kPrefillPieceTokens = 512;
+inline constexpr std::int64_t kPrefillPieceTokens = kPromptPieceTokens;
 
 struct LoopLimits {
     std::int64_t budget = 1;  // most nodes of a tree, node 0 included
@@ -56,8 +56,13 @@ public:
     void check_with(SelfCheck& self_check);
 
     /// Starts a text with `prompt` (1 to context tokens). What the cache holds must be the beginning of it, and
-    /// shorter: the caller truncates. Throws as check_prompt().
+    /// shorter: the caller truncates (rows_to_keep()). Throws as check_prompt().
     void begin(std::vector<TokenId> prompt);
+    /// Of the first `n_same` positions of `cache`, which a prompt of `n_prompt` tokens begins with: how many hold what
+    /// begin() would have computed for it, bit for bit. All, but on a device whose prompts have kernels of their own: a
+    /// row may be kept that was computed as prompt and would be again, or was not and would not.
+    [[nodiscard]] static std::int64_t rows_to_keep(const Device& device, const KvCache& cache, std::int64_t n_same,
+                                                   std::int64_t n_prompt);
     /// Throws RequestError where a prompt of so many tokens is empty or leaves no room in the context.
     void check_prompt(std::int64_t n_tokens) const;
     /// The same of a context that nothing serves yet.
@@ -97,6 +102,7 @@ public:
 private:
     [[nodiscard]] bool feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel);
     [[nodiscard]] bool feed_by_layer(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] static std::int64_t prompt_border_of(std::int64_t n_prompt);
     [[nodiscard]] std::int64_t prompt_border() const;
     [[nodiscard]] bool feeds_by_layer() const;
     [[nodiscard]] LogitRows run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,

@@ -161,6 +161,7 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     forget();
     if (n_tokens == n_committed_) return;
     n_committed_ = n_tokens;
+    prompt_rows_ = std::min(prompt_rows_, n_tokens);
     if (!streams()) return;
     if (programs_ != nullptr) programs_->thaw(exec.stream);
     const std::int64_t n_full = n_tokens / kChunkTokens;
@@ -174,6 +175,7 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
 void KvCache::truncate(std::int64_t n_tokens) {
     CHECK(!streams() && n_tokens >= 0 && n_tokens <= n_committed_, "{} of {} positions", n_tokens, n_committed_);
     n_committed_ = n_tokens;
+    prompt_rows_ = std::min(prompt_rows_, n_tokens);
     forget();
 }
 
@@ -294,6 +296,7 @@ void KvCache::keep_promise(std::uint64_t flush_use) {
 void KvCache::break_promise(std::int64_t n_tokens) {
     forget();
     n_committed_ = n_tokens;
+    prompt_rows_ = std::min(prompt_rows_, n_tokens);
 }
 
 }  // namespace slipstream

@@ -11,6 +11,7 @@
 // thaws the program (design section 4).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -86,6 +87,10 @@ public:
     void commit(ExecRef exec, std::span<const NodeId> path);
     /// Drops all nodes.
     void forget();
+    /// Committed positions below were computed as prompt (PassRows::Prompt), as whoever feeds them has said; fewer
+    /// where the cache was cut since.
+    [[nodiscard]] std::int64_t prompt_rows() const { return std::min(prompt_rows_, n_committed_); }
+    void set_prompt_rows(std::int64_t n_tokens) { prompt_rows_ = n_tokens; }
     /// Keeps the first `n_tokens` committed positions and drops all nodes. Where the last chunk of them is on the host
     /// only, it comes back.
     void truncate(ExecRef exec, std::int64_t n_tokens);
@@ -169,6 +174,7 @@ private:
     std::int64_t n_chunks_;  // of a layer
     std::int64_t max_nodes_;
     std::int64_t n_committed_ = 0;
+    std::int64_t prompt_rows_ = 0;
     std::vector<std::int64_t> resident_;  // [n_layers]: chunks of each
     std::vector<Buffer> extents_;
     std::vector<std::byte*> chunks_;       // [n_layers * n_chunks]

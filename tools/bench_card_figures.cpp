@@ -120,6 +120,21 @@ void CardReport::add(const CardFigure& figure) {
     json_->write(line.to_text(JsonLayout::OneLine));
 }
 
+void CardReport::compare(const CardComparison& of) {
+    text_.write(fmt::format("{:>42} {:>6} our kernels take {:.2f} of cuBLASLt's time, prompts as computed {:.2f}\n",
+                            of.what, "", of.own / of.library, of.as_used / of.library));
+    if (!json_) return;
+    JsonObject line;
+    line.text("bench", "batch_invariance")
+        .text("what", of.what)
+        .real("own_seconds", of.own)
+        .real("prompt_seconds", of.as_used)
+        .real("cublaslt_seconds", of.library)
+        .real("own_over_cublaslt", of.own / of.library)
+        .real("prompt_over_cublaslt", of.as_used / of.library);
+    json_->write(line.to_text(JsonLayout::OneLine));
+}
+
 void CardReport::end(std::int64_t left_out) {
     if (left_out > 0) text_.write(fmt::format("\nout of time: {} measurements left out\n", left_out));
     if (!json_) return;

@@ -19,7 +19,7 @@ enum class CardRoad : std::uint8_t {
 };
 
 struct CardFigure {
-    std::string bench;             // "copy", "memory", "matmul", "attention", "op", "launch"
+    std::string bench;             // "copy", "memory", "matmul", "cublaslt", "attention", "op", "launch"
     std::string what;              // "Q4_K [4096, 14336]"
     std::int64_t n = 0;            // tokens, copies, rows: what the bench counts
     double seconds = 0.0;          // of one call, the median
@@ -28,6 +28,14 @@ struct CardFigure {
     double flops = 0.0;            // that a call has to do on tensor cores
     double enqueue_seconds = 0.0;  // of the host, for one call
     CardRoad road = CardRoad::Memory;
+};
+
+/// One matrix against a piece of prompt, in seconds.
+struct CardComparison {
+    std::string what{};    // the weights' type
+    double own = 0.0;      // our kernels, whose bits do not depend on company
+    double as_used = 0.0;  // weights unpacked, then cuBLASLt
+    double library = 0.0;  // cuBLASLt alone
 };
 
 /// What the card can do at most; 0 where that is not known.
@@ -60,6 +68,8 @@ public:
     /// A heading over the figures that follow.
     void section(const std::string& title);
     void add(const CardFigure& figure);
+    /// What batch invariance costs, and whether prompts go the quicker way.
+    void compare(const CardComparison& comparison);
     /// The last line: `left_out` measurements for which there was no time.
     void end(std::int64_t left_out);
 

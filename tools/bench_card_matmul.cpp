@@ -3,12 +3,18 @@
 // Weights are those of a random model, packed once; the other matrices are copies of the first elsewhere in memory,
 // which costs a kernel the same. The series is timed whole. Matrices that share x round it once ("x shared", as q, k
 // and v do); for some n the same with an x of its own for each matrix.
+//
+// A whole piece of prompt is measured three ways: by our kernels, as prompts are computed (unpacked, then cuBLASLt),
+// and by cuBLASLt alone over weights that lie unpacked: what kernels whose bits know no company cost beside it.
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/cuda_op.h"
+#include "kernels/cuda/prompt_launch.h"
+#include "kernels/cuda/prompt_plan.h"
 #include "kernels/matmul.h"
 #include "kernels/pack_weights.h"
 #include "kernels/workspace.h"
@@ -64,7 +70,34 @@ Buffer make_activations(CardBench& bench, std::int64_t n_floats) {
     return card;
 }
 
-enum class XUse : std::uint8_t { Shared, Own };
+enum class XUse : std::uint8_t {
+    Shared,
+    Own,
+    Prompt,  // shared, a whole piece of prompt
+};
+
+std::string_view bench_name(XUse use) {
+    switch (use) {
+        case XUse::Shared:
+            return "matmul";
+        case XUse::Own:
+            return "matmul_own_x";
+        case XUse::Prompt:
+            return "matmul_prompt";
+    }
+    return "?";
+}
+std::string_view note_of(XUse use) {
+    switch (use) {
+        case XUse::Shared:
+            return "";
+        case XUse::Own:
+            return ", own x";
+        case XUse::Prompt:
+            return ", prompt";
+    }
+    return "?";
+}
 
 // Of the largest call; smaller ones use the beginning.
 struct Operands {
@@ -72,9 +105,10 @@ struct Operands {
     Buffer y;
 };
 
-void bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& weights, const Operands& operands,
-                  XUse use) {
-    if (!bench.has_time()) return;
+// Seconds of one matrix; 0 where there was no time.
+double bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& weights, const Operands& operands,
+                    XUse use) {
+    if (!bench.has_time()) return 0.0;
     const CardSizes& sizes = bench.sizes;
     const std::size_t bytes = packed_bytes(type, sizes.rows, sizes.cols);
     const CardTiming timing = bench.clock.time(sizes.n_matrices, [&] {
@@ -84,18 +118,93 @@ void bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& we
                                                              static_cast<std::size_t>(i) * bytes,
                                                          type, sizes.rows, sizes.cols, packed_layout(DeviceKind::Cuda)),
                                   .x = matrix_view(own, DType::F32, n, sizes.cols),
-                                  .y = matrix_view(operands.y.data(), DType::F32, n, sizes.rows)});
+                                  .y = matrix_view(operands.y.data(), DType::F32, n, sizes.rows),
+                                  .prompt = use == XUse::Prompt ? std::optional(PromptPiece{.matrix_rows = sizes.rows})
+                                                                : std::nullopt});
         }
     });
-    bench.report.add({.bench = use == XUse::Own ? "matmul_own_x" : "matmul",
-                      .what = fmt::format("{} [{}, {}]{}", dtype_name(type), sizes.rows, sizes.cols,
-                                          use == XUse::Own ? ", own x" : ""),
+    bench.report.add({.bench = std::string(bench_name(use)),
+                      .what = fmt::format("{} [{}, {}]{}", dtype_name(type), sizes.rows, sizes.cols, note_of(use)),
                       .n = n,
                       .seconds = timing.seconds,
                       .spread = timing.spread,
                       .bytes = static_cast<double>(bytes + float_bytes(n * (sizes.rows + sizes.cols))),
                       .flops = 2.0 * static_cast<double>(n) * static_cast<double>(sizes.rows * sizes.cols),
                       .enqueue_seconds = timing.enqueue_seconds});
+    return timing.seconds;
+}
+
+// cuBLASLt alone, over all slabs of a matrix that lies unpacked. Seconds of one matrix; 0 where there was no time.
+double bench_library(CardBench& bench, DType type, const Buffer& weights, const Buffer& x) {
+    using namespace cuda;
+    if (!bench.has_time()) return 0.0;
+    const CardSizes& sizes = bench.sizes;
+    const PromptOperands operands = type == DType::F16 ? PromptOperands::F16 : PromptOperands::Bf16;
+    const std::int64_t slab_rows = prompt_slab_rows(sizes.rows);
+    const std::int64_t n_slabs = (sizes.rows + slab_rows - 1) / slab_rows;
+    const std::size_t slab_bytes = static_cast<std::size_t>(slab_rows * sizes.cols) * 2;
+    const PromptScratch layout = prompt_scratch(sizes.cols, slab_rows);
+    const Buffer scratch = bench.device.allocate(layout.bytes, MemoryTag::Workspace, "a piece of prompt");
+    const Buffer rows =
+        bench.device.allocate(slab_bytes * static_cast<std::size_t>(n_slabs), MemoryTag::Weights, "an unpacked matrix");
+    const auto describe = [&] { return fmt::format("a piece of prompt, {}", dtype_name(type)); };
+    {
+        Op op(bench.exec());
+        op.launch(&Module::prompt_activations,
+                  {.operands = operands,
+                   .n_tokens = static_cast<std::int32_t>(kPromptTokens),
+                   .k = sizes.cols,
+                   .x = reinterpret_cast<const float*>(x.data()),
+                   .x_stride = sizes.cols,
+                   .activations = scratch.data(),
+                   .factors = reinterpret_cast<float*>(scratch.data() + layout.factors)},
+                  describe);
+        op.launch(&Module::prompt_weights,
+                  {.dtype = static_cast<std::int32_t>(type),
+                   .n_groups = (sizes.rows + kInterleavedRows - 1) / kInterleavedRows,
+                   .k = sizes.cols,
+                   .packed = weights.data(),
+                   .rows = rows.data()},
+                  describe);
+    }
+    const CardTiming timing = bench.clock.time(sizes.n_matrices, [&] {
+        Op op(bench.exec());
+        for (std::int64_t i = 0; i < sizes.n_matrices * n_slabs; ++i)
+            op.launch(&Module::prompt_product,
+                      {.blas = bench.device.blas(),
+                       .operands = operands,
+                       .slab_rows = slab_rows,
+                       .k = sizes.cols,
+                       .activations = scratch.data(),
+                       .weights = rows.data() + static_cast<std::size_t>(i % n_slabs) * slab_bytes,
+                       .product = reinterpret_cast<float*>(scratch.data() + layout.product),
+                       .product_stride = slab_rows,
+                       .workspace = scratch.data() + layout.workspace},
+                      describe);
+    });
+    const double n = static_cast<double>(kPromptTokens);
+    bench.report.add({.bench = "cublaslt",
+                      .what = fmt::format("cuBLASLt, {} [{}, {}]", operands == PromptOperands::F16 ? "F16" : "BF16",
+                                          sizes.rows, sizes.cols),
+                      .n = kPromptTokens,
+                      .seconds = timing.seconds,
+                      .spread = timing.spread,
+                      .bytes = static_cast<double>(slab_bytes) * static_cast<double>(n_slabs) +
+                               static_cast<double>(float_bytes(kPromptTokens * sizes.rows)) +
+                               static_cast<double>(kPromptTokens * sizes.cols * 2),
+                      .flops = 2.0 * n * static_cast<double>(sizes.rows * sizes.cols),
+                      .enqueue_seconds = timing.enqueue_seconds});
+    return timing.seconds;
+}
+
+// A piece of prompt, beside `own` seconds by our kernels.
+void bench_prompt(CardBench& bench, DType type, const Buffer& weights, const Operands& operands, double own) {
+    if (bench.device.blas() == nullptr || !cuda::prompt_uses_blas(type, bench.sizes.cols)) return;
+    const double as_used = bench_tokens(bench, type, kPromptPieceTokens, weights, operands, XUse::Prompt);
+    const double library = bench_library(bench, type, weights, operands.x[0]);
+    if (own > 0.0 && as_used > 0.0 && library > 0.0)
+        bench.report.compare(
+            {.what = std::string(dtype_name(type)), .own = own, .as_used = as_used, .library = library});
 }
 
 }  // namespace
@@ -105,9 +214,11 @@ void bench_card_matmul(CardBench& bench, const std::vector<DType>& types, const 
     bench.report.section(fmt::format("matmul over {} matrices, time of one; n: tokens", bench.sizes.n_matrices));
     const std::int64_t most = *std::max_element(n_tokens.begin(), n_tokens.end());
     const std::int64_t x_floats = most * bench.sizes.cols;
-    reserve_workspace(
-        bench.device,
-        {.n_tokens = most, .max_cols = bench.sizes.cols, .kv = {}, .weights = packed_layout(DeviceKind::Cuda)});
+    reserve_workspace(bench.device, {.n_tokens = most,
+                                     .max_cols = bench.sizes.cols,
+                                     .kv = {},
+                                     .weights = packed_layout(DeviceKind::Cuda),
+                                     .prompt_rows = most < kPromptPieceTokens ? 0 : bench.sizes.rows});
     const Operands operands{
         .x = {make_activations(bench, x_floats), make_activations(bench, x_floats)},
         .y = bench.device.allocate(float_bytes(most * bench.sizes.rows), MemoryTag::Activations, "outputs")};
@@ -118,7 +229,8 @@ void bench_card_matmul(CardBench& bench, const std::vector<DType>& types, const 
         }
         const Buffer weights = make_matrices(bench, type);
         for (const std::int64_t n : n_tokens) {
-            bench_tokens(bench, type, n, weights, operands, XUse::Shared);
+            const double own = bench_tokens(bench, type, n, weights, operands, XUse::Shared);
+            if (n == kPromptPieceTokens) bench_prompt(bench, type, weights, operands, own);
             if (std::find(kOwnTokens.begin(), kOwnTokens.end(), n) != kOwnTokens.end())
                 bench_tokens(bench, type, n, weights, operands, XUse::Own);
         }

@@ -37,7 +37,8 @@ std::int64_t ChatGenerator::keep_beginning_of(const std::vector<TokenId>& tokens
     const auto n_held = std::min<std::int64_t>(cache.n_committed(), std::ssize(text_));
     const auto n_compared = std::min<std::int64_t>(n_held, std::ssize(tokens) - 1);
     const auto differ = std::mismatch(tokens.begin(), tokens.begin() + n_compared, text_.begin());
-    const std::int64_t n_kept = differ.first - tokens.begin();
+    const std::int64_t n_kept =
+        GenerationLoop::rows_to_keep(*served_->device, cache, differ.first - tokens.begin(), std::ssize(tokens));
     if (n_kept < cache.n_committed()) cache.truncate(generator_.target().forward().exec(), n_kept);
     return n_kept;
 }

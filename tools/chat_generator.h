@@ -1,8 +1,9 @@
 // Answers of a chat: each prompt is the whole conversation, and what the KV cache holds of its beginning is kept.
 //
 // Invariant: an answer is what `generate` gives for the same whole prompt, seed and samplers. The cache keeps the
-// longest run of tokens that the new prompt begins with, whether they came as prompt or were generated: on a CPU both
-// are computed by the same kernels, bit for bit (design section 3, E1).
+// longest run of tokens that the new prompt begins with, whether they came as prompt or were generated, where the same
+// kernels compute both, bit for bit (E1); where prompts have kernels of their own, what those would have computed
+// otherwise is computed again (GenerationLoop::rows_to_keep).
 #pragma once
 
 #include <cstdint>

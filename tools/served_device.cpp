@@ -42,7 +42,7 @@ DeviceChoice the_card(const CudaCards& found, int card) {
     return {.card = card,
             .module = found.module,
             .why = fmt::format("the first card that serves: {}", properties.name),
-            .form = fmt::format("sm_{}", properties.sm)};
+            .form = card_form(*found.module, properties)};
 }
 
 DeviceChoice named_card(const Setting& setting, std::string_view list, int card) {

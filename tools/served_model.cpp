@@ -7,6 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "tools/console.h"
 #include "tools/host.h"
 #include "tools/measured_rates.h"
@@ -70,6 +71,9 @@ void make_device(ServedModel& served, const ComputeOptions& options, CommandCont
             fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
                         "text looks wrong compare --devices cpu",
                         options.device.name(), options.device.form));
+    if (const auto* card = dynamic_cast<const CudaDevice*>(served.device.get());
+        card != nullptr && !card->no_blas().empty())
+        context.console.note(card->no_blas());
     const Settings& settings = context.settings;
     context.console.detail(settings.describe("devices", options.device.name(), options.device.why));
     context.console.detail(settings.describe("threads", fmt::format("{}", options.n_threads),

@@ -50,12 +50,19 @@ void release_host(void* owner, std::byte* data, std::size_t) noexcept {
 
 }  // namespace
 
+std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& card) {
+    std::int64_t version = 0;
+    cuda::ErrorText why_not{};
+    if (module.blas_version(&version, &why_not) != cuda::Status::Ok) return fmt::format("sm_{}", card.sm);
+    return fmt::format("sm_{}+cublaslt-{}", card.sm, version);
+}
+
 CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options)
     : module_(&module),
       ordinal_(options.ordinal),
       name_(fmt::format("cuda:{}", options.ordinal)),
       properties_(std::make_unique<cuda::DeviceProperties>(properties_of(module, options.ordinal))),
-      form_(fmt::format("sm_{}", properties_->sm)),
+      form_(card_form(module, *properties_)),
       budget_(name_, options.memory_bytes ? *options.memory_bytes : free_bytes(module, options.ordinal)),
       on_announcement_(options.on_announcement),
       regions_(std::make_unique<cuda::MemoryRegions>(module, options.ordinal,
@@ -65,9 +72,20 @@ CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& opti
       link_out_(std::make_unique<cuda::LinkMeter>(*this)),
       turn_ended_(make_event()),
       staging_(std::make_unique<cuda::Staging>(*this)),
-      planner_(std::make_unique<cuda::AttentionPlanner>()) {}
+      planner_(std::make_unique<cuda::AttentionPlanner>()) {
+    std::int64_t version = 0;
+    cuda::ErrorText error{};
+    if (module.blas_version(&version, &error) == cuda::Status::Ok) {
+        check(module.make_blas(ordinal_, &blas_, &error), error, "cuBLASLt");
+    } else {
+        no_blas_ = fmt::format("cuBLASLt is not there ({}): prompts run on slipstream's own kernels", error.text);
+    }
+}
 
-CudaDevice::~CudaDevice() = default;
+CudaDevice::~CudaDevice() {
+    cuda::ErrorText ignored{};
+    if (blas_ != nullptr) module_->free_blas(ordinal_, blas_, &ignored);
+}
 
 void CudaDevice::check(cuda::Status status, const cuda::ErrorText& error, std::string_view what) const {
     if (status == cuda::Status::Ok) return;

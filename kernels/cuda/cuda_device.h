@@ -52,6 +52,10 @@ struct CudaDeviceOptions {
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
 };
 
+/// What the bits of a card depend on, its instruction_form(): the compute capability, and the version of cuBLASLt where
+/// prompts go through it ("sm_89+cublaslt-130100"). Loads the library.
+[[nodiscard]] std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& card);
+
 /// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.
 inline constexpr std::size_t kCardMarginBytes = std::size_t{1} << 30;
 
@@ -66,6 +70,7 @@ public:
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::Cuda; }
     [[nodiscard]] std::string_view name() const override { return name_; }
     [[nodiscard]] std::string_view instruction_form() const override { return form_; }
+    [[nodiscard]] bool has_prompt_kernels() const override { return blas_ != nullptr; }
     [[nodiscard]] Budget& budget() override { return budget_; }
     [[nodiscard]] Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) override;
     [[nodiscard]] Buffer allocate_host(std::size_t bytes, MemoryTag tag, std::string_view what) override;
@@ -84,6 +89,10 @@ public:
     [[nodiscard]] const cuda::Module& table() const { return *module_; }
     [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
     [[nodiscard]] const cuda::DeviceProperties& properties() const { return *properties_; }
+    /// cuBLASLt of this device, for prompts; null where the library is not there: own kernels then compute them.
+    [[nodiscard]] void* blas() const { return blas_; }
+    /// Why there is none, in a line; empty where there is one.
+    [[nodiscard]] const std::string& no_blas() const { return no_blas_; }
     /// Threads of the host that prepare what the card gets.
     [[nodiscard]] ThreadPool& pool() { return pool_; }
 
@@ -137,6 +146,8 @@ private:
     std::unique_ptr<cuda::LinkMeter> link_out_;
     std::uint64_t n_changes_ = 0;
     std::uint64_t n_workspace_moves_ = 0;
+    void* blas_ = nullptr;
+    std::string no_blas_;
     cuda::PreparedActivations prepared_;
     cuda::CudaStream* turn_ = nullptr;
     std::unique_ptr<Event> turn_ended_;

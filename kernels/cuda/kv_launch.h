@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/elementwise_launch.h"
 
 namespace slipstream::cuda {
 
@@ -22,6 +23,20 @@ struct KvWriteLaunch {
     const std::int32_t* scratch_rows = nullptr;  // [n_tokens]
 };
 void launch_kv_write(const KvWriteLaunch& launch, void* stream);
+
+/// Queries are turned where they lie, keys on their way into scratch; values go there as they are.
+struct RotateWriteLaunch {
+    KvWriteLaunch write{};  // k is not turned, and stays so
+    std::int32_t n_q_heads = 0;
+    std::int32_t head_dim = 0;
+    std::int32_t n_rotated = 0;
+    RopePairs pairs = RopePairs::Half;
+    float* q = nullptr;  // [n_tokens, n_q_heads * head_dim]
+    std::int64_t q_stride = 0;
+    const float* cos_sin = nullptr;  // [n_tokens, n_rotated]
+    std::int64_t cos_sin_stride = 0;
+};
+void launch_rotate_write(const RotateWriteLaunch& launch, void* stream);
 
 /// Words of four bytes are moved: a head has an even number of elements.
 struct KvCommitLaunch {

@@ -1,5 +1,5 @@
-// Rows into scratch, rounded to the KV type (to nearest even), and from scratch behind the committed ones; rows as they
-// are, from place to place.
+// Rows into scratch, rounded to the KV type (to nearest even), with or without the rotation before it, and from scratch
+// behind the committed ones; rows as they are, from place to place.
 //
 // 16-bit rows hold finite numbers only: what the type cannot hold becomes its greatest number, NaN as well. Attention
 // multiplies rows that a query does not see by a weight of 0, which must give 0; so no token can reach into another's
@@ -40,6 +40,63 @@ __global__ void __launch_bounds__(kThreads) write_rows(const KvWriteLaunch a) {
     put(dst + int64_t{a.scratch_rows[token]} * a.row_elements + at, src[at]);
 }
 
+// Elements of a head that turn together; the same products and sums as turn_pairs (elementwise.cu).
+struct Pair {
+    int first;
+    int second;
+};
+__device__ __forceinline__ Pair pair_of(const RotateWriteLaunch& a, int i) {
+    const int half = a.n_rotated / 2;
+    return a.pairs == RopePairs::Half ? Pair{i, i + half} : Pair{2 * i, 2 * i + 1};
+}
+struct Turned {
+    float first;
+    float second;
+};
+__device__ __forceinline__ Turned turned(const RotateWriteLaunch& a, const float* angles, int i, float u, float v) {
+    const float cosine = angles[i];
+    const float sine = angles[a.n_rotated / 2 + i];
+    return {u * cosine - v * sine, u * sine + v * cosine};
+}
+
+// grid (pieces of a row, tokens, queries, keys and values). A thread has a pair, or an element that does not turn.
+template <class Kv>
+__global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteLaunch a) {
+    const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+    const int64_t token = blockIdx.y;
+    const int half = a.n_rotated / 2;
+    const float* angles = a.cos_sin + token * a.cos_sin_stride;
+    if (blockIdx.z == 0) {
+        if (at >= a.n_q_heads * half) return;
+        float* head = a.q + token * a.q_stride + at / half * a.head_dim;
+        const Pair pair = pair_of(a, at % half);
+        const Turned to = turned(a, angles, at % half, head[pair.first], head[pair.second]);
+        head[pair.first] = to.first;
+        head[pair.second] = to.second;
+        return;
+    }
+    const int64_t row = int64_t{a.write.scratch_rows[token]} * a.write.row_elements;
+    if (blockIdx.z == 2) {
+        if (at >= a.write.row_elements) return;
+        put(reinterpret_cast<Kv*>(a.write.scratch_v) + row + at, a.write.v[token * a.write.v_stride + at]);
+        return;
+    }
+    const int places = a.head_dim - half;  // of a head
+    if (at >= a.write.row_elements / a.head_dim * places) return;
+    const int64_t first = at / places * a.head_dim;
+    const float* head = a.write.k + token * a.write.k_stride + first;
+    Kv* to = reinterpret_cast<Kv*>(a.write.scratch_k) + row + first;
+    const int place = at % places;
+    if (place >= half) {
+        put(to + half + place, head[half + place]);
+        return;
+    }
+    const Pair pair = pair_of(a, place);
+    const Turned key = turned(a, angles, place, head[pair.first], head[pair.second]);
+    put(to + pair.first, key.first);
+    put(to + pair.second, key.second);
+}
+
 // grid (pieces of a row, rows, keys and values)
 __global__ void __launch_bounds__(kThreads) commit_rows(const KvCommitLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -74,7 +131,26 @@ void start_write(const KvWriteLaunch& a, void* stream) {
                 stream, a);
 }
 
+template <class Kv>
+void start_rotate_write(const RotateWriteLaunch& a, void* stream) {
+    const int n_pairs = a.n_q_heads * (a.n_rotated / 2);
+    const int widest = n_pairs > a.write.row_elements ? n_pairs : a.write.row_elements;
+    gpu::launch(rotate_write_rows<Kv>, dim3(pieces(widest), static_cast<unsigned>(a.write.n_tokens), 3), dim3(kThreads),
+                0, stream, a);
+}
+
 }  // namespace
+
+void launch_rotate_write(const RotateWriteLaunch& a, void* stream) {
+    switch (a.write.type) {
+        case KvType::F32:
+            return start_rotate_write<float>(a, stream);
+        case KvType::F16:
+            return start_rotate_write<gpu::Half>(a, stream);
+        case KvType::BF16:
+            return start_rotate_write<gpu::Bf16>(a, stream);
+    }
+}
 
 void launch_kv_write(const KvWriteLaunch& a, void* stream) {
     switch (a.type) {

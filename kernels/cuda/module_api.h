@@ -21,8 +21,13 @@ struct KvWriteLaunch;
 struct LogitSumLaunch;
 struct MatmulLaunch;
 struct MoveRowsLaunch;
+struct PromptActivationsLaunch;
+struct PromptProductLaunch;
+struct PromptStoreLaunch;
+struct PromptWeightsLaunch;
 struct RmsNormLaunch;
 struct RopeLaunch;
+struct RotateWriteLaunch;
 struct SwigluLaunch;
 struct TopKLaunch;
 
@@ -111,6 +116,11 @@ struct Module {
     Status (*end_capture)(Place place, void** graph, std::int64_t* n_nodes, ErrorText* error);
     Status (*launch_graph)(Place place, void* graph, ErrorText* error);
     Status (*free_graph)(std::int32_t device, void* graph, ErrorText* error);
+    // cuBLASLt, for prompts. Loaded by the first call, so that who uses no card never loads it. Failed, with the
+    // reason, where it is not there or is of another major version than the module was built with.
+    Status (*blas_version)(std::int64_t* version, ErrorText* error);  // 130100 for 13.1.0
+    Status (*make_blas)(std::int32_t device, void** blas, ErrorText* error);
+    Status (*free_blas)(std::int32_t device, void* blas, ErrorText* error);
 
     // Kernels. Parameters are copied by the call; what they point at is device memory.
     Status (*add)(Place place, const AddLaunch* launch, ErrorText* error);
@@ -122,8 +132,13 @@ struct Module {
     Status (*logit_sum)(Place place, const LogitSumLaunch* launch, ErrorText* error);
     Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
     Status (*move_rows)(Place place, const MoveRowsLaunch* launch, ErrorText* error);
+    Status (*prompt_activations)(Place place, const PromptActivationsLaunch* launch, ErrorText* error);
+    Status (*prompt_product)(Place place, const PromptProductLaunch* launch, ErrorText* error);
+    Status (*prompt_store)(Place place, const PromptStoreLaunch* launch, ErrorText* error);
+    Status (*prompt_weights)(Place place, const PromptWeightsLaunch* launch, ErrorText* error);
     Status (*rms_norm)(Place place, const RmsNormLaunch* launch, ErrorText* error);
     Status (*rope)(Place place, const RopeLaunch* launch, ErrorText* error);
+    Status (*rotate_write)(Place place, const RotateWriteLaunch* launch, ErrorText* error);
     Status (*swiglu)(Place place, const SwigluLaunch* launch, ErrorText* error);
     Status (*top_k)(Place place, const TopKLaunch* launch, ErrorText* error);
 };

@@ -22,6 +22,7 @@ constexpr OpTable kOps{
     .rms_norm = rms_norm,
     .rope = rope,
     .rope_table = rope_table,
+    .rotate_write = rotate_write,
     .swiglu = swiglu,
     .workspace_bytes = workspace_bytes,
 };

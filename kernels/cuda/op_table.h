@@ -28,6 +28,7 @@ void reserve_workspace(Device& device, const WorkspaceShapes& shapes);
 void rms_norm(ExecRef exec, const RmsNormArgs& args);
 void rope(ExecRef exec, const RopeArgs& args);
 void rope_table(ExecRef exec, const RopeTableArgs& args);
+void rotate_write(ExecRef exec, const RotateWriteArgs& args);
 void swiglu(ExecRef exec, const SwigluArgs& args);
 [[nodiscard]] std::size_t workspace_bytes(Device& device, const WorkspaceShapes& shapes);
 

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::int64_t kMostRows = 65535;  // of one launch: a dimension of the grid
 
-std::int64_t stride_floats(const ConstTensorView& view) {
+template <typename View>
+std::int64_t stride_floats(const View& view) {
     return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
 }
 
@@ -38,6 +39,36 @@ void kv_write(ExecRef exec, const KvWriteArgs& args) {
                                    .scratch_rows = op.stage_rows(args.scratch_rows + first, n)};
         op.launch(&Module::kv_write, launch, [&] {
             return fmt::format("kv_write of {} rows of {} {}", n, args.k.cols(), dtype_name(args.shape.dtype));
+        });
+    }
+}
+
+void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
+    Op op(exec);
+    for (std::int64_t first = 0; first < args.k.rows(); first += kMostRows) {
+        const std::int64_t n = std::min(kMostRows, args.k.rows() - first);
+        const RotateWriteLaunch launch{
+            .write = {.type = kv_type(args.shape.dtype),
+                      .n_tokens = static_cast<std::int32_t>(n),
+                      .row_elements = static_cast<std::int32_t>(args.k.cols()),
+                      .k = float_row(args.k, first),
+                      .k_stride = stride_floats(args.k),
+                      .v = float_row(args.v, first),
+                      .v_stride = stride_floats(args.v),
+                      .scratch_k = args.scratch_k,
+                      .scratch_v = args.scratch_v,
+                      .scratch_rows = op.stage_rows(args.scratch_rows + first, n)},
+            .n_q_heads = static_cast<std::int32_t>(args.q.cols() / args.shape.head_dim),
+            .head_dim = static_cast<std::int32_t>(args.shape.head_dim),
+            .n_rotated = static_cast<std::int32_t>(args.cos_sin.cols()),
+            .pairs = args.layout == RopeLayout::Half ? RopePairs::Half : RopePairs::Interleaved,
+            .q = float_row(args.q, first),
+            .q_stride = stride_floats(args.q),
+            .cos_sin = float_row(args.cos_sin, first),
+            .cos_sin_stride = stride_floats(args.cos_sin)};
+        op.launch(&Module::rotate_write, launch, [&] {
+            return fmt::format("rotate_write of {} rows of {} and {} {}", n, args.q.cols(), args.k.cols(),
+                               dtype_name(args.shape.dtype));
         });
     }
 }

@@ -12,6 +12,7 @@
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/op_table.h"
+#include "kernels/cuda/ops_prompt.h"
 #include "kernels/matmul.h"
 #include "kernels/pack_weights.h"
 
@@ -33,6 +34,7 @@ void matmul(ExecRef exec, const MatmulArgs& args) {
     const std::int64_t n_tokens = args.x.shape[0];
     CHECK(weights.layout == Layout::Fragments16 && n_tokens <= std::int64_t{1} << 30, "matmul by weights of layout {}",
           static_cast<int>(weights.layout));
+    if (prompt_takes(static_cast<CudaDevice&>(exec.device), args)) return prompt_matmul(exec, args);
     Op op(exec);
     MatmulLaunch launch{.dtype = static_cast<std::int32_t>(weights.dtype),
                         .n_tokens = static_cast<std::int32_t>(n_tokens),

@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/op_table.h"
+#include "kernels/cuda/prompt_plan.h"
 #include "kernels/cuda/sampling_plan.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/workspace.h"
@@ -20,6 +21,7 @@ std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shape
     if (shapes.max_cols > 0)
         for (std::int32_t type = 0; type < kDTypeCount; ++type)
             most = std::max(most, matmul_scratch_bytes(static_cast<DType>(type), shapes.max_cols, shapes.n_tokens));
+    if (device.blas() != nullptr) most = std::max(most, prompt_scratch_bytes(shapes.prompt_rows, shapes.max_cols));
     if (shapes.kv.n_kv_heads > 0)
         most = std::max(most, attention_scratch_bytes(shapes.kv, shapes.n_q_heads, shapes.n_tokens,
                                                       device.properties().n_multiprocessors));

@@ -10,18 +10,35 @@
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
+#include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
 
 namespace slipstream::cuda {
 
 namespace table_detail {
 constexpr std::uint32_t mixed() {
-    constexpr std::size_t kSizes[] = {
-        sizeof(Module),         sizeof(DeviceProperties), sizeof(ErrorText),       sizeof(Place),
-        sizeof(AddLaunch),      sizeof(ArgmaxLaunch),     sizeof(AttentionLaunch), sizeof(GumbelLaunch),
-        sizeof(KvCommitLaunch), sizeof(KvWriteLaunch),    sizeof(LogitSumLaunch),  sizeof(MatmulLaunch),
-        sizeof(RmsNormLaunch),  sizeof(RopeLaunch),       sizeof(SwigluLaunch),    sizeof(TopKLaunch),
-        sizeof(MoveRowsLaunch)};
+    constexpr std::size_t kSizes[] = {sizeof(Module),
+                                      sizeof(DeviceProperties),
+                                      sizeof(ErrorText),
+                                      sizeof(Place),
+                                      sizeof(AddLaunch),
+                                      sizeof(ArgmaxLaunch),
+                                      sizeof(AttentionLaunch),
+                                      sizeof(GumbelLaunch),
+                                      sizeof(KvCommitLaunch),
+                                      sizeof(KvWriteLaunch),
+                                      sizeof(LogitSumLaunch),
+                                      sizeof(MatmulLaunch),
+                                      sizeof(MoveRowsLaunch),
+                                      sizeof(PromptActivationsLaunch),
+                                      sizeof(PromptProductLaunch),
+                                      sizeof(PromptStoreLaunch),
+                                      sizeof(PromptWeightsLaunch),
+                                      sizeof(RmsNormLaunch),
+                                      sizeof(RopeLaunch),
+                                      sizeof(RotateWriteLaunch),
+                                      sizeof(SwigluLaunch),
+                                      sizeof(TopKLaunch)};
     std::uint32_t mix = 0;
     for (const std::size_t size : kSizes) mix = mix * 31 + static_cast<std::uint32_t>(size);
     return mix;

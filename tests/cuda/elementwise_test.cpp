@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "kernels/base/float16.h"
 #include "kernels/cpu_device.h"
 #include "kernels/elementwise.h"
@@ -93,6 +94,60 @@ TEST_F(CudaElementwise, RopeInBothLayouts) {
             expect_near(angles_device.read(), angles, 0.0, 3e-7);
             expect_near(x_device.read(), x, 1e-6, 2e-5);
         }
+}
+
+// One kernel for what rope (twice) and kv_write do: every bit of theirs, in every type, also where heads turn in part.
+TEST_F(CudaElementwise, RotateWriteIsRopeAndKvWrite) {
+    constexpr std::int64_t kTokens = 7;
+    constexpr std::int64_t kScratchRows = 9;
+    const std::vector<std::int32_t> rows{8, 0, 3, 4, 1, 7, 5};
+    for (const DType type : {DType::F16, DType::BF16, DType::F32})
+        for (const RopeLayout layout : {RopeLayout::Interleaved, RopeLayout::Half})
+            for (const std::int64_t rotated : {64, 32, 0}) {
+                const KvShape shape{.n_kv_heads = 2, .head_dim = 64, .dtype = type};
+                const std::vector<float> angles = random_floats(kTokens * rotated, 8);
+                const std::vector<float> q = random_floats(kTokens * 5 * 64, 9);
+                const std::vector<float> k = random_floats(kTokens * 2 * 64, 10);
+                const DeviceFloats cos_sin(exec(), kTokens, rotated, angles, 2);
+                const DeviceFloats v(exec(), kTokens, 2 * 64, random_floats(kTokens * 2 * 64, 11), 1);
+                const std::vector<std::byte> fresh(kScratchRows * shape.scratch_row_bytes(), std::byte{0x5a});
+                std::vector<float> turned[2];
+                std::vector<std::byte> keys[2];
+                std::vector<std::byte> values[2];
+                for (const int way : {0, 1}) {
+                    const DeviceFloats q_device(exec(), kTokens, 5 * 64, q, 3);
+                    const DeviceFloats k_device(exec(), kTokens, 2 * 64, k);
+                    const Buffer scratch_k = upload_bytes(exec(), fresh);
+                    const Buffer scratch_v = upload_bytes(exec(), fresh);
+                    if (way == 0) {
+                        for (const DeviceFloats* x : {&q_device, &k_device})
+                            rope(exec(), {.x = x->view(), .cos_sin = cos_sin.view(), .head_dim = 64, .layout = layout});
+                        kv_write(exec(), {.shape = shape,
+                                          .k = k_device.view(),
+                                          .v = v.view(),
+                                          .scratch_k = scratch_k.data(),
+                                          .scratch_v = scratch_v.data(),
+                                          .scratch_rows = rows.data()});
+                    } else {
+                        rotate_write(exec(), {.shape = shape,
+                                              .q = q_device.view(),
+                                              .k = k_device.view(),
+                                              .v = v.view(),
+                                              .cos_sin = cos_sin.view(),
+                                              .layout = layout,
+                                              .scratch_k = scratch_k.data(),
+                                              .scratch_v = scratch_v.data(),
+                                              .scratch_rows = rows.data()});
+                    }
+                    turned[way] = q_device.read();
+                    keys[way] = download_bytes(exec(), scratch_k.data(), fresh.size());
+                    values[way] = download_bytes(exec(), scratch_v.data(), fresh.size());
+                }
+                ASSERT_TRUE(same_bits(turned[0], turned[1])) << dtype_name(type) << " " << rotated;
+                ASSERT_EQ(keys[0], keys[1]) << dtype_name(type) << " " << rotated;
+                ASSERT_EQ(values[0], values[1]) << dtype_name(type) << " " << rotated;
+                ASSERT_NE(keys[0], fresh);
+            }
 }
 
 TEST_F(CudaElementwise, SwigluAndAdd) {

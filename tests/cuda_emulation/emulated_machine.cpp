@@ -164,6 +164,8 @@ struct Machine::State {
     std::int64_t n_copies = 0;
     std::int64_t n_graph_launches = 0;
     std::int64_t n_graphs = 0;
+    std::int64_t n_prompt_products = 0;
+    std::int64_t n_blas = 0;  // made and not freed
     std::int64_t fail_in = 0;
     bool refuses_graphs = false;
     int n_open = 0;
@@ -539,7 +541,30 @@ Status elapsed(void* begin, void* end, float* milliseconds, ErrorText* error) {
     return Status::Ok;
 }
 
+Status blas_version(std::int64_t* version, ErrorText* error) {
+    *version = 1;
+    return machine->options.has_blas ? Status::Ok : fail(error, Status::Failed, "the machine has none");
+}
+
+Status make_blas(std::int32_t, void** blas, ErrorText* error) {
+    if (!machine->options.has_blas) return fail(error, Status::Failed, "the machine has none");
+    *blas = new char;
+    ++machine->n_blas;
+    return Status::Ok;
+}
+
+Status free_blas(std::int32_t, void* blas, ErrorText*) {
+    delete static_cast<char*>(blas);
+    --machine->n_blas;
+    return Status::Ok;
+}
+
 }  // namespace
+
+Status enqueue_product(Place place, std::function<void()> work, ErrorText* error) {
+    ++machine->n_prompt_products;
+    return enqueue(place, std::move(work), error);
+}
 
 Status enqueue(Place place, std::function<void()> work, ErrorText* error) {
     Stream& stream = stream_of(place);
@@ -583,7 +608,10 @@ cuda::Module runtime_table() {
             .begin_capture = begin_capture,
             .end_capture = end_capture,
             .launch_graph = launch_graph,
-            .free_graph = free_graph};
+            .free_graph = free_graph,
+            .blas_version = blas_version,
+            .make_blas = make_blas,
+            .free_blas = free_blas};
 }
 
 Machine::Machine(const MachineOptions& options) : state_(std::make_unique<State>(options)) {
@@ -597,9 +625,10 @@ Machine::Machine(const MachineOptions& options) : state_(std::make_unique<State>
 
 Machine::~Machine() {
     CHECK(state_->streams.empty() && state_->n_events == 0 && state_->n_graphs == 0 && state_->locked.empty() &&
-              allocated_bytes() == 0,
-          "{} streams, {} events, {} graphs, {} host ranges and {} bytes outlive their machine", state_->streams.size(),
-          state_->n_events, state_->n_graphs, state_->locked.size(), allocated_bytes());
+              allocated_bytes() == 0 && state_->n_blas == 0,
+          "{} streams, {} events, {} graphs, {} host ranges, {} bytes and {} of cuBLASLt outlive their machine",
+          state_->streams.size(), state_->n_events, state_->n_graphs, state_->locked.size(), allocated_bytes(),
+          state_->n_blas);
     ::sigaction(SIGSEGV, &before, nullptr);
     machine = nullptr;
 }
@@ -629,6 +658,9 @@ std::int64_t Machine::n_graphs() const {
 }
 void Machine::refuse_graphs(bool refuses) {
     state_->refuses_graphs = refuses;
+}
+std::int64_t Machine::n_prompt_products() const {
+    return state_->n_prompt_products;
 }
 std::size_t Machine::allocated_bytes() const {
     std::size_t bytes = 0;

@@ -34,6 +34,7 @@ struct MachineOptions {
     std::size_t memory_bytes = std::size_t{1} << 30;  // of each card; address space alone until it is used
     Timing timing = Timing::AtOnce;
     std::size_t allocation_bytes = 1;  // what an allocation takes is rounded up to; a card: 2 MiB
+    bool has_blas = true;                                       // what stands for cuBLASLt
     std::size_t lockable_bytes = static_cast<std::size_t>(-1);  // registrations beyond it are refused
 };
 
@@ -67,6 +68,8 @@ public:
     void refuse_graphs(bool refuses);
     /// Bytes of card memory that are allocated.
     [[nodiscard]] std::size_t allocated_bytes() const;
+    /// Products over prompt so far, by what stands for cuBLASLt.
+    [[nodiscard]] std::int64_t n_prompt_products() const;
     /// The n-th copy or kernel from now on fails at its call; 0: none.
     void fail_in(std::int64_t n);
 
@@ -87,6 +90,9 @@ private:
 
 /// What a kernel of the table does: `work` when its turn comes, with the cards' memory open.
 [[nodiscard]] cuda::Status enqueue(cuda::Place place, std::function<void()> work, cuda::ErrorText* error);
+
+/// A product over prompt: `work` as above, counted.
+[[nodiscard]] cuda::Status enqueue_product(cuda::Place place, std::function<void()> work, cuda::ErrorText* error);
 
 /// The runtime half of a table; the kernels' entries are null.
 [[nodiscard]] cuda::Module runtime_table();

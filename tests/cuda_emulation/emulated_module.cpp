@@ -1,9 +1,11 @@
 // The kernels of the emulated machine's table: the very launch functions of kernels/cuda, compiled for the host.
+#include "emulated_blas.h"
 #include "emulated_machine.h"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/matmul_launch.h"
+#include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
 
 namespace slipstream::emulation {
@@ -30,8 +32,13 @@ cuda::Module full_table() {
     table.logit_sum = run<LogitSumLaunch, launch_logit_sum>;
     table.matmul = run<MatmulLaunch, launch_matmul>;
     table.move_rows = run<MoveRowsLaunch, launch_move_rows>;
+    table.prompt_activations = run<PromptActivationsLaunch, launch_prompt_activations>;
+    table.prompt_product = prompt_product;
+    table.prompt_store = run<PromptStoreLaunch, launch_prompt_store>;
+    table.prompt_weights = run<PromptWeightsLaunch, launch_prompt_weights>;
     table.rms_norm = run<RmsNormLaunch, launch_rms_norm>;
     table.rope = run<RopeLaunch, launch_rope>;
+    table.rotate_write = run<RotateWriteLaunch, launch_rotate_write>;
     table.swiglu = run<SwigluLaunch, launch_swiglu>;
     table.top_k = run<TopKLaunch, launch_top_k>;
     return table;

@@ -40,6 +40,7 @@ struct Way {
     bool streams_weights = false;
     bool streams_kv = false;
     std::int64_t context = 1024;
+    bool has_blas = true;
 };
 
 std::vector<TokenId> prompt_of(std::size_t n) {
@@ -52,7 +53,7 @@ std::vector<TokenId> prompt_of(std::size_t n) {
 class Engine {
 public:
     Engine(const ModelFiles& files, const Way& way)
-        : machine_({.timing = way.timing}),
+        : machine_({.timing = way.timing, .has_blas = way.has_blas}),
           device_(machine_.table(), {.memory_bytes = std::size_t{256} << 20, .n_threads = 2}),
           arena_({.limit_bytes = kArenaBytes, .device = &device_}),
           model_(files, device_, load_options(files, way)),
@@ -407,6 +408,164 @@ TEST(EmulatedModel, TablesOutOfAModelAreNearTheCpus) {
     for (std::size_t i = 0; i < found->bigrams.tokens.size(); ++i)
         n_same += found->bigrams.tokens[i] == expected->bigrams.tokens[i] ? 1U : 0U;
     EXPECT_GT(n_same, found->bigrams.tokens.size() * 9 / 10);
+}
+
+// A prompt of two whole pieces and a part of one; one slab and several items a matrix where weights stream.
+std::unique_ptr<ModelFiles> prompt_model() {
+    return make_tiny_model({.d_model = 32,
+                            .d_ff = 160,
+                            .n_layers = 2,
+                            .n_q_heads = 2,
+                            .n_kv_heads = 1,
+                            .head_dim = 64,
+                            .weight_type = DType::Q8_0});
+}
+constexpr std::int64_t kLongPrompt = 1230;
+constexpr std::int64_t kLongContext = 1536;
+
+// Whole pieces of a prompt go through what stands for cuBLASLt, the rest and what is generated through our kernels:
+// alike in every placement, with and without guesses; and the bits tell that they do.
+TEST(EmulatedPromptModel, EveryWayGivesTheSameBits) {
+    const auto files = prompt_model();
+    const std::vector<TokenId> prompt = prompt_of(kLongPrompt);
+    for (const SamplerOptions& sampling : {kGreedy, kSampled}) {
+        Generated expected;
+        {
+            Engine engine(*files, {.context = kLongContext});
+            NoGuesser none;
+            expected = generate(engine, prompt, 8, none, sampling);
+            // Seven matrices a layer of one slab each, two pieces.
+            EXPECT_EQ(engine.machine().n_prompt_products(), 2 * 2 * 7);
+            EXPECT_EQ(engine.device().instruction_form(), "sm_89+cublaslt-1");
+        }
+        for (const auto& [weights, kv] : {std::pair{false, false}, {true, false}, {true, true}}) {
+            if (sampling.temperature > 0.0 && !kv) continue;
+            Engine engine(
+                *files,
+                {.timing = Timing::Latest, .streams_weights = weights, .streams_kv = kv, .context = kLongContext});
+            ScriptedGuesser guesser(expected.text, 0.7, 3);
+            const Generated found = generate(engine, prompt, 8, guesser, sampling);
+            EXPECT_EQ(found.text, expected.text) << weights << kv;
+            EXPECT_TRUE(same_bits(found.logits, expected.logits)) << weights << kv;
+            EXPECT_GT(engine.machine().n_prompt_products(), 0);
+        }
+        if (sampling.temperature > 0.0) continue;
+        Engine without(*files, {.context = kLongContext, .has_blas = false});
+        NoGuesser none;
+        const Generated own = generate(without, prompt, 8, none, sampling);
+        EXPECT_FALSE(same_bits(own.logits, expected.logits));
+        EXPECT_EQ(without.machine().n_prompt_products(), 0);
+        EXPECT_EQ(without.device().instruction_form(), "sm_89");
+        EXPECT_NE(without.device().no_blas(), "");
+    }
+}
+
+// A text that is resumed: its first chunks out of a session, the rest of the prompt as prompt, also where that begins
+// inside a piece, and what was generated as it was generated.
+TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
+    const auto files = prompt_model();
+    const std::vector<TokenId> prompt = prompt_of(kLongPrompt);
+    constexpr std::int64_t kTokens = 10;
+    Generated expected;
+    std::vector<std::vector<std::byte>> saved;  // [chunks][layers]
+    {
+        Engine engine(*files, {.context = kLongContext});
+        NoGuesser none;
+        expected = generate(engine, prompt, kTokens, none, kGreedy);
+        for (std::int64_t chunk = 0; chunk < 4; ++chunk)
+            for (std::int64_t layer = 0; layer < engine.cache().n_layers(); ++layer) {
+                saved.emplace_back(engine.cache().shape().chunk_bytes());
+                engine.cache().read_chunk(engine.forward().exec(), layer, chunk, saved.back().data());
+            }
+    }
+    const auto n_logits = static_cast<std::ptrdiff_t>(expected.logits.size() / kTokens);
+    for (const bool streams : {false, true})
+        for (const std::int64_t n_chunks : {0, 1, 3, 4})
+            for (const std::int64_t n_resumed : {3, 0}) {
+                if (n_resumed == 0 && n_chunks != 3) continue;
+                if (streams == (n_chunks % 3 == 0) && n_resumed > 0) continue;  // each way for some
+                Engine engine(*files, {.timing = Timing::Latest,
+                                       .streams_weights = streams,
+                                       .streams_kv = streams,
+                                       .context = kLongContext});
+                if (n_chunks > 0)
+                    engine.cache().restore(
+                        engine.forward().exec(), n_chunks * kChunkTokens,
+                        [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+                            std::ranges::copy(
+                                saved[static_cast<std::size_t>(chunk * engine.cache().n_layers() + layer)], out);
+                        });
+                Sampler sampler(kGreedy, engine.model().config().vocab);
+                NoiseWalk walk(sampler);
+                ScriptedGuesser guesser(expected.text, 0.7, 3);
+                LogitLog log(guesser);
+                GenerationLoop loop(engine.forward(), engine.cache(), walk, log, {.budget = kBudget, .end_tokens = {}});
+                loop.resume({expected.text.begin(), expected.text.begin() + kLongPrompt + n_resumed}, kLongPrompt);
+                for (std::int64_t left = kTokens - n_resumed; left > 0;) left -= std::ssize(loop.step(left));
+                ASSERT_EQ(loop.text(), expected.text) << streams << " " << n_chunks;
+                const std::vector<float> rest(expected.logits.begin() + n_logits * n_resumed, expected.logits.end());
+                ASSERT_TRUE(same_bits(log.rows, rest)) << streams << " " << n_chunks << " " << n_resumed;
+            }
+}
+
+// A conversation: the next prompt begins with the last one and its answer. What is kept of the cache is what the whole
+// prompt would have made.
+TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
+    const auto files = prompt_model();
+    const std::vector<TokenId> all = prompt_of(kLongPrompt);
+    struct Turn {
+        std::int64_t n_first, n_same, n_second, n_kept;
+    };
+    for (const Turn& turn : {Turn{600, 605, 1000, 605},       // no piece more
+                             Turn{600, 605, 1100, 512},       // rows of the answer become prompt
+                             Turn{1100, 1010, 1020, 512}}) {  // rows of a prompt become the end of one
+        Engine engine(*files, {.timing = Timing::Latest, .context = kLongContext});
+        NoGuesser none;
+        const std::vector<TokenId> first(all.begin(), all.begin() + turn.n_first);
+        std::vector<TokenId> second = generate(engine, first, 8, none, kGreedy).text;
+        second.resize(static_cast<std::size_t>(turn.n_same));
+        while (std::ssize(second) < turn.n_second) second.push_back(all[second.size()]);
+        const std::int64_t n_kept =
+            GenerationLoop::rows_to_keep(engine.device(), engine.cache(), turn.n_same, turn.n_second);
+        EXPECT_EQ(n_kept, turn.n_kept);
+        engine.cache().truncate(engine.forward().exec(), n_kept);
+        const Generated found = generate(engine, second, 3, none, kGreedy);
+        engine.cache().truncate(engine.forward().exec(), 0);
+        const Generated afresh = generate(engine, second, 3, none, kGreedy);
+        EXPECT_EQ(found.text, afresh.text) << turn.n_second;
+        EXPECT_TRUE(same_bits(found.logits, afresh.logits)) << turn.n_second;
+    }
+}
+
+// A prompt that ends with a piece, or a text that is cut back into the prompt, has other last rows than a longer one.
+TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
+    const auto files = prompt_model();
+    const std::vector<TokenId> prompt = prompt_of(kLongPrompt);
+    for (const std::int64_t cut : {std::int64_t{1024}, std::int64_t{700}}) {
+        NoGuesser none;
+        Engine engine(*files, {.context = kLongContext});
+        Sampler sampler(kGreedy, engine.model().config().vocab);
+        NoiseWalk walk(sampler);
+        GenerationLoop loop(engine.forward(), engine.cache(), walk, none, {.budget = kBudget, .end_tokens = {}});
+        loop.begin(prompt);
+        for (std::int64_t left = 5; left > 0;) left -= std::ssize(loop.step(left));
+        loop.truncate(cut);
+        const std::vector<TokenId> kept = loop.text();
+        for (std::int64_t left = 4; left > 0;) left -= std::ssize(loop.step(left));
+        const std::vector<TokenId> found = loop.text();
+        std::vector<std::byte> chunk(engine.cache().shape().chunk_bytes());
+        const auto last = (cut - 1) / kChunkTokens - 1;  // the last that is full
+        engine.cache().read_chunk(engine.forward().exec(), 1, last, chunk.data());
+        // The same prompt as far as it is left, and the same generated tokens behind it.
+        engine.cache().truncate(engine.forward().exec(), 0);
+        const std::int64_t n_prompt = std::min(cut, kLongPrompt);
+        loop.resume(kept, n_prompt);
+        for (std::int64_t left = 4; left > 0;) left -= std::ssize(loop.step(left));
+        EXPECT_EQ(loop.text(), found) << cut;
+        std::vector<std::byte> afresh(chunk.size());
+        engine.cache().read_chunk(engine.forward().exec(), 1, last, afresh.data());
+        EXPECT_EQ(std::memcmp(chunk.data(), afresh.data(), chunk.size()), 0) << cut;
+    }
 }
 
 // What is planned is what is taken: in steady state nothing is allocated on the card.

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/attention.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu_device.h"
 
@@ -155,6 +156,54 @@ TEST_P(ElementwiseTest, AddAndEmbed) {
         embed(exec(),
               {.table = matrix_view(x.data(), 1, 2), .tokens = tokens.data(), .y = matrix_view(rows.data(), 3, 2)}),
         "token 1 of a vocabulary of 1");
+}
+
+// The fused op is the three it stands for, bit for bit.
+TEST_P(ElementwiseTest, RotateWriteIsRopeAndKvWrite) {
+    constexpr std::int64_t kTokens = 3;
+    const std::int32_t rows[kTokens] = {4, 0, 2};
+    for (const DType type : {DType::F16, DType::F32})
+        for (const std::int64_t rotated : {16, 8}) {
+            const KvShape shape{.n_kv_heads = 2, .head_dim = 16, .dtype = type};
+            const std::vector<float> angles = random_values(static_cast<std::size_t>(kTokens * rotated), 1);
+            const std::vector<float> v = random_values(kTokens * 32, 2);
+            std::vector<float> q[2] = {random_values(kTokens * 64, 3), random_values(kTokens * 64, 3)};
+            std::vector<float> k[2] = {random_values(kTokens * 32, 4), random_values(kTokens * 32, 4)};
+            std::vector<std::byte> keys[2];
+            std::vector<std::byte> values[2];
+            const ConstTensorView cos_sin = matrix_view(angles.data(), kTokens, rotated);
+            for (const int way : {0, 1}) {
+                keys[way].assign(5 * shape.scratch_row_bytes(), std::byte{0x5a});
+                values[way] = keys[way];
+                const TensorView q_view = matrix_view(q[way].data(), kTokens, 64);
+                const TensorView k_view = matrix_view(k[way].data(), kTokens, 32);
+                const ConstTensorView v_view = matrix_view(v.data(), kTokens, 32);
+                if (way == 1) {
+                    rotate_write(exec(), {.shape = shape,
+                                          .q = q_view,
+                                          .k = k_view,
+                                          .v = v_view,
+                                          .cos_sin = cos_sin,
+                                          .layout = RopeLayout::Interleaved,
+                                          .scratch_k = keys[way].data(),
+                                          .scratch_v = values[way].data(),
+                                          .scratch_rows = rows});
+                    continue;
+                }
+                for (const TensorView& x : {q_view, k_view})
+                    rope(exec(), {.x = x, .cos_sin = cos_sin, .head_dim = 16, .layout = RopeLayout::Interleaved});
+                kv_write(exec(), {.shape = shape,
+                                  .k = k_view,
+                                  .v = v_view,
+                                  .scratch_k = keys[way].data(),
+                                  .scratch_v = values[way].data(),
+                                  .scratch_rows = rows});
+            }
+            EXPECT_EQ(q[0], q[1]);
+            EXPECT_NE(q[0], random_values(kTokens * 64, 3));
+            EXPECT_EQ(keys[0], keys[1]);
+            EXPECT_EQ(values[0], values[1]);
+        }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, ElementwiseTest, testing::ValuesIn(kCpuForms),

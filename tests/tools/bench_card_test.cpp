@@ -26,7 +26,7 @@ CardSizes small_sizes() {
     sizes.first_types = {DType::BF16, DType::Q4_K};
     sizes.other_types = {DType::Q8_0};
     sizes.first_tokens = {1, 16};
-    sizes.other_tokens = {3};
+    sizes.other_tokens = {3, 512};
     sizes.n_q_heads = 4;
     sizes.n_kv_heads = 2;
     sizes.head_dim = 64;
@@ -76,8 +76,17 @@ TEST(BenchCard, MeasuresEverythingOnce) {
     auto lines = run_small(std::chrono::hours(1));
     EXPECT_EQ(lines["card"].size(), 1U);
     EXPECT_EQ(lines["memory"].size(), 1U);
-    EXPECT_EQ(lines["copy"].size(), 6U);          // three ways of two sizes
-    EXPECT_EQ(lines["matmul"].size(), 9U);        // three types by three numbers of tokens
+    EXPECT_EQ(lines["copy"].size(), 6U);     // three ways of two sizes
+    EXPECT_EQ(lines["matmul"].size(), 12U);  // three types by four numbers of tokens
+    EXPECT_EQ(lines["matmul_prompt"].size(), 3U);
+    EXPECT_EQ(lines["cublaslt"].size(), 3U);
+    ASSERT_EQ(lines["batch_invariance"].size(), 3U);
+    for (const nlohmann::json& line : lines["batch_invariance"]) {
+        EXPECT_DOUBLE_EQ(line.at("own_over_cublaslt"),
+                         line.at("own_seconds").get<double>() / line.at("cublaslt_seconds").get<double>());
+        EXPECT_DOUBLE_EQ(line.at("prompt_over_cublaslt"),
+                         line.at("prompt_seconds").get<double>() / line.at("cublaslt_seconds").get<double>());
+    }
     EXPECT_EQ(lines["matmul_own_x"].size(), 6U);  // 1 and 16 of each
     EXPECT_EQ(lines["attention"].size(), 6U);     // three passes at two contexts
     EXPECT_EQ(lines["op"].size(), 16U);           // five ops and three ways to choose, by two numbers of rows

@@ -2,11 +2,13 @@
 // it becomes the status, so no launch goes unchecked. Errors of the kernels themselves show in a later call of their
 // device, as everywhere in CUDA: compute-sanitizer names the kernel.
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/card/blas.h"
 #include "kernels/cuda/card/runtime.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
+#include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
 #include "kernels/cuda/table_bytes.h"
 
@@ -48,6 +50,9 @@ constexpr Module kModule{
     card::end_capture,
     card::launch_graph,
     card::free_graph,
+    card::blas_version,
+    card::make_blas,
+    card::free_blas,
     enqueue<AddLaunch, launch_add>,
     enqueue<ArgmaxLaunch, launch_argmax>,
     enqueue<AttentionLaunch, launch_attention>,
@@ -57,8 +62,13 @@ constexpr Module kModule{
     enqueue<LogitSumLaunch, launch_logit_sum>,
     enqueue<MatmulLaunch, launch_matmul>,
     enqueue<MoveRowsLaunch, launch_move_rows>,
+    enqueue<PromptActivationsLaunch, launch_prompt_activations>,
+    card::prompt_product,
+    enqueue<PromptStoreLaunch, launch_prompt_store>,
+    enqueue<PromptWeightsLaunch, launch_prompt_weights>,
     enqueue<RmsNormLaunch, launch_rms_norm>,
     enqueue<RopeLaunch, launch_rope>,
+    enqueue<RotateWriteLaunch, launch_rotate_write>,
     enqueue<SwigluLaunch, launch_swiglu>,
     enqueue<TopKLaunch, launch_top_k>,
 };
