@@ -176,7 +176,7 @@ void DraftModel::expand(const TokenTree& tree, std::span<const TokenId> text, st
         expanded_.push_back({above, token});
         logit_rows_.push_back(static_cast<std::int32_t>(pass_tokens_.size()) - 1);
     }
-    const PassWatch watch = window_.watch(pass_nodes_);
+    const PassWatch& watch = window_.watch(pass_nodes_);
     keep_rows(best_.empty() ? LogitRows(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, watch))
                             : forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, needs_, watch),
               first);

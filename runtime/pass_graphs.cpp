@@ -27,8 +27,10 @@ PassGraphs::Entry* PassGraphs::meet(const PassShape& shape) {
     const auto there =
         std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.used > 0 && entry.shape == shape; });
     if (there != entries_.end()) {
+        // A shape that comes seldom would lose its graph before it is launched: more of them in turn than are kept.
+        const bool often = clock_ - there->used <= kMostGraphs;
         there->used = clock_;
-        const bool may_capture = !refused_ && there->n_outlived < kMostOutlived;
+        const bool may_capture = often && !refused_ && there->n_outlived < kMostOutlived;
         return there->graph == nullptr && !may_capture ? nullptr : &*there;
     }
     Entry& oldest = *std::ranges::min_element(entries_, {}, &Entry::used);

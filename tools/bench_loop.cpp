@@ -59,8 +59,10 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
 }
 
 BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
-    const std::int64_t n_cached = cache_->n_committed();
     const auto n_prompt = static_cast<std::int64_t>(prompt.size());
+    const std::int64_t n_cached =
+        GenerationLoop::rows_to_keep(forward_->exec().device, *cache_, cache_->n_committed(), n_prompt);
+    if (n_cached < cache_->n_committed()) cache_->truncate(forward_->exec(), n_cached);
     // The prompt comes to the guesser as a whole, and may begin with a text that it knows.
     guesser_->observe({.text = text_, .n_new = 0});
     GenerationLoop loop(*forward_, *cache_, *walk_, *guesser_, limits_);

@@ -34,6 +34,7 @@ Buffer float_rows(const Bench& bench, std::int64_t n, std::int64_t cols) {
 }
 
 void Bench::report(const Case& result) const {
+    ++n_reported;
     const double calls = static_cast<double>(result.n_calls);
     const double seconds = result.timing.median_s / calls;
     const double gb_per_s = result.bytes / seconds * 1e-9;
@@ -149,10 +150,10 @@ void fill_weights(std::byte* data, std::size_t bytes) {
     }
 }
 
-void time_form(const Options& options, const MachinePeaks& peaks, std::byte* memory, CpuForm form) {
+void time_form(const Options& options, const MachinePeaks& peaks, std::byte* memory, CpuForm form, int& n_reported) {
     CpuDevice device({.n_threads = options.n_threads, .form = form});
     const auto stream = device.make_stream(StreamKind::Compute);
-    const Bench bench{options, peaks, memory, device, *stream};
+    const Bench bench{options, peaks, memory, device, *stream, n_reported};
     if (options.wants("matmul"))
         for (int i = 0; i < kDTypeCount; ++i)
             if (!options.type || *options.type == static_cast<DType>(i)) time_matmul(bench, static_cast<DType>(i));
@@ -168,8 +169,12 @@ void run(const Options& options) {
     if (!options.json)
         fmt::print("{} threads: read {:.1f} GB/s, f32 fma {:.0f} GFLOP/s; percent of these\n", options.n_threads,
                    peaks.read_gb_per_s, peaks.fma_gflop_per_s);
+    int n_reported = 0;
     for (const CpuForm form : std::views::reverse(kCpuForms))
-        if (options.form ? *options.form == form : cpu_has_form(form)) time_form(options, peaks, memory.data(), form);
+        if (options.form ? *options.form == form : cpu_has_form(form))
+            time_form(options, peaks, memory.data(), form, n_reported);
+    if (n_reported == 0)
+        throw RequestError("nothing to measure: what --op names knows no such --type, --cols or --tokens");
 }
 
 }  // namespace

@@ -78,6 +78,7 @@ struct Bench {
     std::byte* memory;  // [kMemoryBytes]
     CpuDevice& device;
     Stream& stream;
+    int& n_reported;
 
     [[nodiscard]] ExecRef exec() const { return {device, stream}; }
     [[nodiscard]] bool skips(std::int64_t n_tokens) const {

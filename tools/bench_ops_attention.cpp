@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kQueryHeads = 32;
 constexpr std::int64_t kKvHeads = 8;
 constexpr std::int64_t kHeadDims[] = {64, 128};
+constexpr std::int64_t kMostTokens = 4096;  // their paths are listed row by row
 constexpr DType kKvTypes[] = {DType::F16, DType::BF16, DType::F32};
 
 /// The caches of some layers, each `depth` committed positions and the rows of a pass behind them, a chain.
@@ -103,6 +104,9 @@ private:
 
 void time_attention(const Bench& bench) {
     const Options& options = bench.options;
+    for (const std::int64_t n : options.n_tokens)
+        if (n > kMostTokens)
+            throw RequestError(fmt::format("--tokens {}: attention and rows of KV take at most {}", n, kMostTokens));
     for (const DType type : kKvTypes) {
         if (options.type && *options.type != type) continue;
         for (const std::int64_t head_dim : kHeadDims) {
@@ -135,7 +139,8 @@ void time_attention(const Bench& bench) {
                 if (options.wants("kv_write"))
                     report("kv_write", 2 * (floats + count * row_bytes), 0, [&](std::size_t) { layers.write(); });
                 if (options.wants("kv_commit"))
-                    report("kv_commit", 4 * count * row_bytes, 0, [&](std::size_t layer) { layers.commit(layer); });
+                    report("kv_commit", 4 * std::min(count, depth) * row_bytes, 0,
+                           [&](std::size_t layer) { layers.commit(layer); });
             }
         }
     }

@@ -8,6 +8,11 @@ namespace slipstream::bench_ops {
 
 void time_matmul(const Bench& bench, DType type) {
     const Options& options = bench.options;
+    if (options.cols % dtype_info(type).block_elements != 0) {
+        if (!options.type) return;
+        throw RequestError(fmt::format("--cols {}: {} comes in blocks of {}", options.cols, dtype_name(type),
+                                       dtype_info(type).block_elements));
+    }
     const std::size_t matrix_bytes = packed_bytes(type, options.rows, options.cols);
     if (matrix_bytes > kMemoryBytes)
         throw RequestError(fmt::format("--rows {} --cols {}: a matrix of {} bytes, at most {}", options.rows,

@@ -16,7 +16,7 @@ inline constexpr int kMaxBatch = 4;
 struct AttentionStep {
     const std::byte* k;  // [head_dim][64], transposed
     const std::byte* v;  // [64][head_dim]
-    // What is read after this step: fetched into L2 while it is computed, line by line. Itself where nothing follows.
+    // What is read after this step: fetched while it is computed, line by line. Itself where nothing follows.
     const std::byte* next_k;
     const std::byte* next_v;
     DType dtype;

@@ -16,7 +16,7 @@
 
 namespace slipstream::cpu {
 
-/// Bytes of a unit's tiles: gathered rows, and widened rows.
+/// Bytes of a unit's tiles: gathered rows, and widened rows (the same for forms that widen none).
 [[nodiscard]] std::size_t attention_tiles_bytes(const KvShape& shape);
 
 class AttentionUnit {

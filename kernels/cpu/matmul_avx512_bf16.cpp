@@ -4,8 +4,6 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/float16.h"

@@ -54,7 +54,7 @@ std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& 
     std::int64_t version = 0;
     cuda::ErrorText why_not{};
     if (module.blas_version(&version, &why_not) != cuda::Status::Ok) return fmt::format("sm_{}", card.sm);
-    return fmt::format("sm_{}+cublaslt-{}", card.sm, version);
+    return fmt::format("sm_{}x{}+cublaslt-{}", card.sm, card.n_multiprocessors, version);
 }
 
 CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options)
@@ -197,6 +197,7 @@ void CudaDevice::reserve_scratch(std::size_t bytes) {
                                       bytes, scratch_.size_bytes()));
     if (turn_ != nullptr) turn_->synchronize();  // it may still use what goes now
     count_workspace_move();
+    keep_prepared({});
     scratch_ = Buffer();  // first, so that the budget need not hold both
     scratch_ = allocate(bytes, MemoryTag::Workspace, "kernel scratch");
 }

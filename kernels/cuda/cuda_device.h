@@ -52,8 +52,9 @@ struct CudaDeviceOptions {
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
 };
 
-/// What the bits of a card depend on, its instruction_form(): the compute capability, and the version of cuBLASLt where
-/// prompts go through it ("sm_89+cublaslt-130100"). Loads the library.
+/// What the bits of a card depend on, its instruction_form(): the compute capability and, where prompts go through
+/// cuBLASLt, what its choice of algorithms looks at: multiprocessors, and its version ("sm_89x128+cublaslt-130100").
+/// Loads the library.
 [[nodiscard]] std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& card);
 
 /// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.

@@ -65,8 +65,8 @@ void Staging::reserve(CudaStream* stream, std::size_t op_bytes) {
     head_ = kGraphBlockBytes;
     on_device_ = Buffer();
     host_ = Buffer();
-    on_device_ = device_.allocate(bytes, MemoryTag::Workspace, "arrays that ops are given");
     host_ = device_.allocate_host(bytes, MemoryTag::Workspace, "arrays that ops are given");
+    on_device_ = device_.allocate(bytes, MemoryTag::Workspace, "arrays that ops are given");
     GraphArrays::forget(host_.data(), kGraphBlockBytes);
 }
 

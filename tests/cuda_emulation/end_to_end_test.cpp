@@ -436,7 +436,7 @@ TEST(EmulatedPromptModel, EveryWayGivesTheSameBits) {
             expected = generate(engine, prompt, 8, none, sampling);
             // Seven matrices a layer of one slab each, two pieces.
             EXPECT_EQ(engine.machine().n_prompt_products(), 2 * 2 * 7);
-            EXPECT_EQ(engine.device().instruction_form(), "sm_89+cublaslt-1");
+            EXPECT_EQ(engine.device().instruction_form(), "sm_89x4+cublaslt-1");
         }
         for (const auto& [weights, kv] : {std::pair{false, false}, {true, false}, {true, true}}) {
             if (sampling.temperature > 0.0 && !kv) continue;

@@ -254,14 +254,19 @@ TEST(PassGraphs, AreBoundedInNumber) {
         engine.cache.forget();
     };
     const PassGraphFigures& figures = engine.forward->graphs()->figures();
-    for (int round = 0; round < 2; ++round)
-        for (std::int64_t n = 1; n <= static_cast<std::int64_t>(kMostGraphs) + 6; ++n) run(n);
+    for (std::int64_t n = 1; n <= static_cast<std::int64_t>(kMostGraphs) + 6; ++n)
+        for (int round = 0; round < 2; ++round) run(n);
     EXPECT_EQ(figures.captured, static_cast<std::int64_t>(kMostGraphs) + 6);
     EXPECT_EQ(figures.n_graphs, static_cast<std::int64_t>(kMostGraphs));
     EXPECT_EQ(engine.machine.n_graphs(), static_cast<std::int64_t>(kMostGraphs));
     run(static_cast<std::int64_t>(kMostGraphs));  // among the last: still there
     EXPECT_EQ(figures.captured, static_cast<std::int64_t>(kMostGraphs) + 6);
-    run(1);  // long gone
+    // Sizes that come in turn, more than are kept, are not captured again and again.
+    for (int round = 0; round < 3; ++round)
+        for (std::int64_t n = 1; n <= static_cast<std::int64_t>(kMostGraphs) + 6; ++n) run(n);
+    EXPECT_EQ(figures.captured, static_cast<std::int64_t>(kMostGraphs) + 6);
+    run(1);
+    run(1);  // long gone, and wanted again
     EXPECT_EQ(figures.captured, static_cast<std::int64_t>(kMostGraphs) + 7);
     run(kMostGraphTokens + 1);
     run(kMostGraphTokens + 1);

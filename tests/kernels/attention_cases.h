@@ -19,6 +19,11 @@
 
 namespace slipstream::testing_attention {
 
+/// The form, where the machine has it: fixtures are made before their test can be skipped.
+inline CpuForm form_or_best(CpuForm form) {
+    return cpu_has_form(form) ? form : best_cpu_form();
+}
+
 inline float round_to(DType type, float value) {
     if (type == DType::F16) return to_float(to_half(value));
     if (type == DType::BF16) return to_float(to_bfloat16(value));

@@ -40,8 +40,8 @@ class AttentionPartsTest : public testing_attention::FormsAndTypes {
 protected:
     AttentionPartsTest() {
         for (const int n_threads : kThreadCounts)
-            devices_.push_back(std::make_unique<CpuDevice>(
-                CpuDeviceOptions{.n_threads = n_threads, .form = std::min(std::get<0>(GetParam()), best_cpu_form())}));
+            devices_.push_back(std::make_unique<CpuDevice>(CpuDeviceOptions{
+                .n_threads = n_threads, .form = testing_attention::form_or_best(std::get<0>(GetParam()))}));
     }
     CpuDevice& one_thread() { return *devices_.front(); }
 

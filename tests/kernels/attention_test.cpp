@@ -113,6 +113,27 @@ TEST_P(AttentionTest, ChunksDealtOutToThreadsGiveTheBitsOfOneThread) {
     }
 }
 
+TEST(AttentionForms, RowsThatComeAnotherWayGiveTheSameBits) {
+    if (!cpu_has_form(CpuForm::Avx512Bf16)) GTEST_SKIP() << "this machine has no avx512_bf16";
+    CpuDevice by_l2({.n_threads = 1, .form = CpuForm::Avx512});
+    CpuDevice into_l1({.n_threads = 1, .form = CpuForm::Avx512Bf16});
+    for (const DType type : {DType::F32, DType::F16, DType::BF16})
+        for (const std::int64_t head_dim : {16, 80, 128})
+            for (const std::int64_t n_tokens : {1, 5}) {
+                const KvShape shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = type};
+                Cache one(by_l2, shape, 8, 5);
+                Cache other(into_l1, shape, 8, 5);
+                std::vector<int> tokens;
+                for (int i = 0; i < 600 + n_tokens; ++i) {
+                    one.add_token(i - 1);
+                    other.add_token(i - 1);
+                    if (i >= 600) tokens.push_back(i);
+                }
+                EXPECT_EQ(other.run(tokens, 600, 0, 0), one.run(tokens, 600, 0, 0))
+                    << dtype_name(type) << ", head_dim " << head_dim << ", " << n_tokens << " tokens";
+            }
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionTest,
                          testing::Combine(testing::ValuesIn(kCpuForms),
                                           testing::Values(DType::F32, DType::F16, DType::BF16)),

@@ -61,23 +61,26 @@ TEST_P(MatmulInvarianceTest, BitsDoNotDependOnCompanyThreadsLayoutOrPlace) {
 }
 
 TEST(MatmulForms, VectorFormsAgreeToTheBit) {
-    for (const DType type : kAllTypes) {
-        const Weights weights = random_weights(type, 40, 512);
-        GuardedMatrix x(19, 512);
-        x.randomise(kSeed);
-        std::vector<GuardedMatrix> outputs;
-        for (const CpuForm form : vector_forms()) {
-            if (form == CpuForm::Avx512Bf16 && type == DType::BF16) continue;  // has a definition of its own
-            Runner run(form);
-            run({.weights = run.pack(weights.view()),
-                 .x = x.view(),
-                 .y = outputs.emplace_back(19, 40).view(),
-                 .bias = {}});
-            for (std::int64_t token = 0; token < 19; ++token)
-                for (std::int64_t row = 0; row < 40; ++row)
-                    ASSERT_EQ(std::bit_cast<std::uint32_t>(outputs.front().at(token, row)),
-                              std::bit_cast<std::uint32_t>(outputs.back().at(token, row)))
-                        << dtype_name(type) << " " << cpu_form_name(form) << " token " << token << " row " << row;
+    for (const std::int64_t n : {5, 16, 19}) {  // one tile of tokens, two, three
+        for (const DType type : kAllTypes) {
+            const Weights weights = random_weights(type, 40, 512);
+            GuardedMatrix x(n, 512);
+            x.randomise(kSeed);
+            std::vector<GuardedMatrix> outputs;
+            for (const CpuForm form : vector_forms()) {
+                if (form == CpuForm::Avx512Bf16 && type == DType::BF16) continue;  // has a definition of its own
+                Runner run(form);
+                run({.weights = run.pack(weights.view()),
+                     .x = x.view(),
+                     .y = outputs.emplace_back(n, 40).view(),
+                     .bias = {}});
+                for (std::int64_t token = 0; token < n; ++token)
+                    for (std::int64_t row = 0; row < 40; ++row)
+                        ASSERT_EQ(std::bit_cast<std::uint32_t>(outputs.front().at(token, row)),
+                                  std::bit_cast<std::uint32_t>(outputs.back().at(token, row)))
+                            << dtype_name(type) << " " << cpu_form_name(form) << " n " << n << " token " << token
+                            << " row " << row;
+            }
         }
     }
 }
