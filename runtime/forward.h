@@ -153,7 +153,7 @@ private:
     Buffer cos_sin_;                        // [max_tokens, n_rotated]
     Buffer selected_;                       // [max_logit_rows, d_model]; heads of rows when it is done with
     Buffer logits_;                         // [max_logit_rows, vocab]
-    std::unique_ptr<DeviceLogits> remote_;     // null where the host reaches the device's
+    std::unique_ptr<DeviceLogits> remote_;  // null where the host reaches the device's
     std::vector<std::int64_t> row_positions_;  // [logit rows] of the running pass: of the tokens that follow
     std::vector<NodeId> piece_rows_;           // scratch rows 0, 1, ... of a piece of prompt
     std::vector<std::int32_t> positions_;      // [n_tokens] of the running pass

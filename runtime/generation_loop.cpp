@@ -85,6 +85,8 @@ void GenerationLoop::resume(std::vector<TokenId> text, std::int64_t n_prompt) {
     cache_->forget();
     text_ = std::move(text);
     n_prompt_ = n_prompt;
+    // What the cache holds is computed as this text has it, also where it was restored from a file.
+    cache_->set_prompt_rows(std::min(cache_->n_committed(), prompt_border_of(n_prompt)));
     // Room for the longest text, for the same reason.
     text_.reserve(static_cast<std::size_t>(cache_->context_tokens() + 1));
     guesser_->observe({.text = text_, .n_new = n});

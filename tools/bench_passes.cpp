@@ -90,11 +90,13 @@ void run_passes(BenchResult& result, const BenchRequest& request, ServedModel& s
                                  .kv_bytes = kv_read_bytes(config, cache.shape(), request.depth, n)});
     const StreamSnapshot before = stream_snapshot(served, target.pass());
     // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
-    // left it, and is not counted.
+    // left it, and is not counted. Where passes become graphs, the second of a size captures: that is round 0's as
+    // well.
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
             const std::span<const TokenId> few = std::span(tokens).first(static_cast<std::size_t>(pass.tokens));
-            if (target.pass() != nullptr) static_cast<void>(timed_pass(forward, cache, few));
+            if (target.pass() != nullptr || (round == 0 && forward.graphs() != nullptr))
+                static_cast<void>(timed_pass(forward, cache, few));
             const double seconds = timed_pass(forward, cache, few);
             if (round > 0) pass.seconds.push_back(seconds);  // round 0 warms up
         }

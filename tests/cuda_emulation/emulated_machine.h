@@ -34,7 +34,7 @@ struct MachineOptions {
     std::size_t memory_bytes = std::size_t{1} << 30;  // of each card; address space alone until it is used
     Timing timing = Timing::AtOnce;
     std::size_t allocation_bytes = 1;  // what an allocation takes is rounded up to; a card: 2 MiB
-    bool has_blas = true;                                       // what stands for cuBLASLt
+    bool has_blas = true;              // what stands for cuBLASLt
     std::size_t lockable_bytes = static_cast<std::size_t>(-1);  // registrations beyond it are refused
 };
 

@@ -503,6 +503,8 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                 loop.resume({expected.text.begin(), expected.text.begin() + kLongPrompt + n_resumed}, kLongPrompt);
                 for (std::int64_t left = kTokens - n_resumed; left > 0;) left -= std::ssize(loop.step(left));
                 ASSERT_EQ(loop.text(), expected.text) << streams << " " << n_chunks;
+                // Restored rows are known to be the prompt's, as those that were computed here.
+                EXPECT_EQ(engine.cache().prompt_rows(), kLongPrompt / kPromptPieceTokens * kPromptPieceTokens);
                 const std::vector<float> rest(expected.logits.begin() + n_logits * n_resumed, expected.logits.end());
                 ASSERT_TRUE(same_bits(log.rows, rest)) << streams << " " << n_chunks << " " << n_resumed;
             }
