@@ -51,7 +51,7 @@ TEST(CudaDevice, SaysWhatItIs) {
     CudaDevice device(machine.table(), {.ordinal = 1, .memory_bytes = kMiB});
     EXPECT_EQ(device.kind(), DeviceKind::Cuda);
     EXPECT_EQ(device.name(), "cuda:1");
-    EXPECT_EQ(device.instruction_form(), "sm_86+cublaslt-1");
+    EXPECT_EQ(device.instruction_form(), "sm_86x4+cublaslt-1");
     EXPECT_EQ(device.no_blas(), "");
     EXPECT_FALSE(device.shares_host_memory());
     EXPECT_EQ(device.budget().limit_bytes(), kMiB);
