@@ -19,8 +19,6 @@ constexpr float kMostHits = kMaxRatio * kMemory;  // more say no more
 constexpr float kMaxWeight = 2.0F;
 constexpr float kMaxBias = 16.0F;
 constexpr float kWeightRate = 0.004F;
-// Log-odds of a token of which nothing is known: what agreement is measured from.
-constexpr float kUnknown = -6.0F;
 constexpr float kBiasRate = 0.002F;
 
 // Weights before anything is learnt, by how many agree: those who agree are worth a little more than their mean.
@@ -54,16 +52,19 @@ void Calibration::reset() {
     for (Weights& weights : weights_) weights.back() = 0.0F;
 }
 
-float Calibration::corrected_log_odds(std::uint16_t source, std::uint16_t cell, float probability) const {
-    const Cell& found = cells_[first_cell_[source] + cell];
-    return log_odds(std::clamp(probability * found.ratio, 1e-6F, 0.995F));
-}
-
-float Calibration::merge(std::span<const Input> inputs) const {
-    const Weights& weights = weights_[set_of(inputs)];
-    float sum = weights.back();
-    for (const Input& input : inputs) sum += weights[input.source] * (input.log_odds - kUnknown);
-    return logistic(kUnknown + sum);
+void Calibration::corrected_log_odds(std::uint16_t source, std::span<const Proposal> proposals,
+                                     std::span<float> out) const {
+    const Cell* cells = cells_.data() + first_cell_[source];
+    for (std::size_t first = 0; first < proposals.size(); first += 4) {
+        const std::size_t n = std::min<std::size_t>(4, proposals.size() - first);
+        Float4 block = {0.5F, 0.5F, 0.5F, 0.5F};
+        for (std::size_t i = 0; i < n; ++i) {
+            const Proposal& proposal = proposals[first + i];
+            block[i] = std::clamp(proposal.probability * cells[proposal.cell].ratio, kLeastProbability, kSurestWord);
+        }
+        block = log_odds(block);
+        for (std::size_t i = 0; i < n; ++i) out[first + i] = block[i];
+    }
 }
 
 void Calibration::refresh(Cell& cell) {

@@ -7,10 +7,14 @@
 // independent, and noisy-or would count one observation twice (the folder's page has the figures).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "draft/log_odds.h"
+#include "draft/source.h"
 
 namespace slipstream::draft {
 
@@ -33,10 +37,20 @@ public:
     void reset();
 
     /// Log-odds of the source's own `probability`, corrected by what guesses of this cell turned out to be worth.
-    [[nodiscard]] float corrected_log_odds(std::uint16_t source, std::uint16_t cell, float probability) const;
+    [[nodiscard]] float corrected_log_odds(std::uint16_t source, std::uint16_t cell, float probability) const {
+        const Cell& found = cells_[first_cell_[source] + cell];
+        return log_odds(std::clamp(probability * found.ratio, kLeastProbability, kSurestWord));
+    }
+    /// The same of several, to `out`, [proposals].
+    void corrected_log_odds(std::uint16_t source, std::span<const Proposal> proposals, std::span<float> out) const;
     /// The probability that the sources together give a token: `inputs`, one a source that names it, in
     /// the order of the sources.
-    [[nodiscard]] float merge(std::span<const Input> inputs) const;
+    [[nodiscard]] float merge(std::span<const Input> inputs) const {
+        const Weights& weights = weights_[set_of(inputs)];
+        float sum = weights.back();
+        for (const Input& input : inputs) sum += weights[input.source] * (input.log_odds - kUnknown);
+        return logistic(kUnknown + sum);
+    }
 
     /// A token that those sources named could have come; `truth`: whether it did (1 or 0), or its probability where the
     /// target tells. `merged`: what merge() gave.
@@ -55,6 +69,10 @@ public:
     [[nodiscard]] bool restore(std::span<const float> state);
 
 private:
+    // Log-odds of a token of which nothing is known: what agreement is measured from.
+    static constexpr float kUnknown = -6.0F;
+    static constexpr float kLeastProbability = 1e-6F;
+    static constexpr float kSurestWord = 0.995F;
     struct Cell {
         float hits = 0.0F;
         float expected = 0.0F;

@@ -19,15 +19,15 @@
 
 namespace slipstream::draft {
 
-/// One child that a source believes in.
+/// One child that a source believes in. Without initial values: arrays of them are scratch for microseconds.
 struct Proposal {
-    TokenId token = 0;
+    TokenId token;
     /// The source's own estimate that the target's next token is this one, were the path right and the noise unknown:
     /// in (0, 1). What it is worth in truth is learnt by calibration.
-    float probability = 0.0F;
+    float probability;
     /// Which kind of guess it is, in [0, Source::n_cells()): what calibration tells apart, such as rank or match
     /// length.
-    std::uint16_t cell = 0;
+    std::uint16_t cell;
 };
 
 /// Where a source stands on a path.
@@ -69,6 +69,8 @@ public:
     /// One token further down from a cursor that is not kNowhere, whoever proposed the token. Cursors are valid until
     /// the next observe() or reset().
     [[nodiscard]] virtual Cursor advance(Cursor cursor, TokenId token) = 0;
+    /// advance() is likely to be called so before long: what it reads may be fetched into the caches.
+    virtual void prefetch(Cursor, TokenId) const {}
     /// Children at `cursor` (not kNowhere), which would stand at absolute `position`: distinct tokens, most likely
     /// first by noise.rank(), at most out.size(). Returns how many. Allocates nothing.
     [[nodiscard]] virtual std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,

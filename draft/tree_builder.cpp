@@ -19,6 +19,7 @@ constexpr float kTooNearAtMost = 4.0F;
 constexpr double kLongPass = 4e-3;       // seconds: such passes and longer ones pay for looking at every node
 constexpr std::size_t kAlwaysAsked = 8;  // of the nodes taken first
 constexpr float kLowestScore = 1e-6F;    // what is less likely is not worth a look
+constexpr float kLateShare = 0.7F;       // of the usual last score: what is below seldom comes in
 constexpr int kMaxModelRounds = 8;
 constexpr double kPatience = 0.9;     // of the best tokens a second: below it a search has gone far enough
 constexpr float kWorthNaming = 0.1F;  // of an estimate, to count for what a draft model brings
@@ -31,9 +32,10 @@ std::vector<std::uint16_t> cells_of(std::span<Source* const> sources, const Batc
     return cells;
 }
 
-bool lower(const auto& a, const auto& b) {
+// Of offers; ties go to the older one.
+constexpr auto kLower = [](const auto& a, const auto& b) {
     return a.score != b.score ? a.score < b.score : a.candidate > b.candidate;
-}
+};
 
 }  // namespace
 
@@ -43,6 +45,7 @@ TreeBuilder::TreeBuilder(std::vector<Source*> sources, BatchSource* model, std::
       calibration_(cells_of(sources_, model_), model_ != nullptr ? sources_.size() : Calibration::kNone),
       counts_(n_sources()),
       seconds_(n_sources()),
+      proposals_(kMaxProposals),
       slots_(static_cast<std::size_t>(vocab)),
       silent_cell_(model_ != nullptr ? model_->n_cells() : 0) {}
 
@@ -95,9 +98,37 @@ void TreeBuilder::offer_children(std::int32_t node, const BuildRequest& request)
     for (std::size_t i = 0; i < children.size(); ++i) {
         const float reached = score * children[i].estimate;
         if (reached < std::max(kLowestScore, 0.1F * usual_cutoff_)) continue;
-        offers_.push_back({reached, first + static_cast<std::int32_t>(i), node});
-        std::ranges::push_heap(offers_, [](const Offer& a, const Offer& b) { return lower(a, b); });
+        const Offer offer{reached, first + static_cast<std::int32_t>(i), node};
+        if (reached < late_score_) {
+            late_offers_.push_back(offer);
+            continue;
+        }
+        offers_.push_back(offer);
+        std::ranges::push_heap(offers_, kLower);
+        if (reached >= too_near_) prefetch(node, children[i].token);
     }
+}
+
+// The best offer that is left. Most are never taken: those below a score that is seldom reached wait outside the heap
+// until it is empty.
+std::optional<TreeBuilder::Offer> TreeBuilder::best_offer() {
+    if (offers_.empty()) {
+        std::swap(offers_, late_offers_);
+        std::ranges::make_heap(offers_, kLower);
+        late_score_ = 0.0F;
+        if (offers_.empty()) return std::nullopt;
+    }
+    std::ranges::pop_heap(offers_, kLower);
+    const Offer best = offers_.back();
+    offers_.pop_back();
+    return best;
+}
+
+// Tables look up what they will be asked, should the child of `node` be taken.
+void TreeBuilder::prefetch(std::int32_t node, TokenId token) const {
+    const Cursor* cursors = cursors_.data() + static_cast<std::size_t>(node) * sources_.size();
+    for (std::size_t i = 0; i < sources_.size(); ++i)
+        if (cursors[i] != kNowhere) sources_[i]->prefetch(cursors[i], token);
 }
 
 // Takes nodes by falling score until the budget is full, or further ones cannot pay.
@@ -106,12 +137,14 @@ void TreeBuilder::search(const BuildRequest& request) {
     taken_.assign(1, 0);
     expected_.assign(1, 1.0);
     offers_.clear();
+    late_offers_.clear();
+    late_score_ = kLateShare * usual_cutoff_;
     offer_children(0, request);
     double best_rate = request.times == nullptr ? 0.0 : 1.0 / request.times->at(1);
-    while (!offers_.empty() && std::ssize(taken_) < request.budget) {
-        std::ranges::pop_heap(offers_, [](const Offer& a, const Offer& b) { return lower(a, b); });
-        const Offer offer = offers_.back();
-        offers_.pop_back();
+    while (std::ssize(taken_) < request.budget) {
+        const std::optional<Offer> best = best_offer();
+        if (!best) break;
+        const Offer& offer = *best;
         auto& candidate = candidates_[static_cast<std::size_t>(offer.candidate)];
         std::int32_t node = candidate.node;
         if (node < 0) {

@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -77,6 +78,7 @@ public:
     void reset();
 
 private:
+    static constexpr std::size_t kMaxProposals = 128;  // of one source at one node
     static constexpr std::int64_t kTryAgainAfter = 24;
     static constexpr float kModelGain = 0.7F;  // a hope, so that it is tried
 
@@ -116,6 +118,7 @@ private:
     void begin(const BuildRequest& request);
     [[nodiscard]] std::int32_t make_node(std::int32_t parent, TokenId token);
     void ask(std::int32_t node, const BuildRequest& request);
+    void put_together(std::int32_t node);
     void advance_cursors(std::int32_t node);
     void hear(std::uint16_t source, std::span<const Proposal> proposals);
     void hear_silence(std::size_t n_named_by_tables, std::span<const Word> by_model);
@@ -124,6 +127,8 @@ private:
     void estimate(std::span<Candidate> candidates, std::int64_t position, const PathNoise& noise, bool by_model) const;
     void search(const BuildRequest& request);
     void offer_children(std::int32_t node, const BuildRequest& request);
+    [[nodiscard]] std::optional<Offer> best_offer();
+    void prefetch(std::int32_t node, TokenId token) const;
     [[nodiscard]] std::size_t best_length(const BuildRequest& request) const;
     void weigh_asking(const BuildRequest& request, std::size_t length);
     [[nodiscard]] double choose_batch(const BuildRequest& request, double seconds_a_token);
@@ -157,13 +162,15 @@ private:
     std::vector<Cursor> cursors_;  // [arena][sources_], of nodes that were asked about
     std::vector<Candidate> candidates_;
     std::vector<Calibration::Input> inputs_;
-    std::vector<std::int32_t> taken_;    // arena nodes by falling score, node 0 first
-    std::vector<double> expected_;       // [taken]: tokens that the tree so far is expected to commit
-    std::vector<Offer> offers_;          // a heap
+    std::vector<std::int32_t> taken_;  // arena nodes by falling score, node 0 first
+    std::vector<double> expected_;     // [taken]: tokens that the tree so far is expected to commit
+    std::vector<Offer> offers_;        // a heap
+    std::vector<Offer> late_offers_;   // of lower scores than late_score_, in no order
+    float late_score_ = 0.0F;
     std::vector<std::int32_t> in_tree_;  // [grown tree]: the arena node of each
     std::vector<Word> words_;
-    std::vector<TokenId> slot_tokens_;
-    std::vector<float> by_tables_;      // [slots]: what tables alone said, where a model is asked as well
+    std::vector<Proposal> proposals_;   // [kMaxProposals]: room for what one source says
+    std::size_t first_made_ = 0;        // of the candidates that are being put together: slot 0
     std::vector<std::uint8_t> named_;   // [slots]: by the model
     std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
     std::uint16_t silent_cell_;         // of the model: what it did not name

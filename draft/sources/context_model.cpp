@@ -112,13 +112,23 @@ void ContextModel::count_unigram(TokenId token) {
     frequent_rank_[id] = static_cast<std::uint8_t>(rank + 1);
 }
 
+ContextModel::Keys ContextModel::keys_behind(std::span<const TokenId> text) {
+    Keys keys{};
+    const std::span<const TokenId> last = text.last(std::min<std::size_t>(text.size(), kMaxOrder));
+    for (std::size_t i = 0; i < last.size(); ++i) {
+        for (std::size_t longer = i; longer > 0; --longer) keys[longer] = extend(keys[longer - 1], last[i]);
+        keys[0] = extend(kNoTokens, last[i]);
+    }
+    return keys;
+}
+
 void ContextModel::add(std::span<const TokenId> text) {
     CHECK(!text.empty() && text.back() >= 0 && static_cast<std::size_t>(text.back()) < seen_.size() && !full(),
           "{} tokens, {} contexts", text.size(), n_contexts_);
     count_unigram(text.back());
-    std::uint64_t key = kNoTokens;
+    const Keys keys = keys_behind(text.first(text.size() - 1));
     for (std::size_t order = 1; order <= kMaxOrder && order < text.size(); ++order) {
-        key = extend(key, text[text.size() - 1 - order]);
+        const std::uint64_t key = keys[order - 1];
         std::size_t place = place_of(key);
         if (table_[place].key == 0) {
             if (2 * ++n_contexts_ > table_.size()) {

@@ -45,13 +45,17 @@ public:
     /// Whether the next add() might exceed the bound.
     [[nodiscard]] bool full() const { return n_contexts_ + kMaxOrder > max_contexts_; }
 
-    /// Key of the context that is one token longer, `token` standing before all of it; kNoTokens is the empty one's.
+    /// Key of the context that is one token longer, `token` standing behind all of it; kNoTokens is the empty one's.
     static constexpr std::uint64_t kNoTokens = 0x2545f4914f6cdd1dU;
     [[nodiscard]] static constexpr std::uint64_t extend(std::uint64_t key, TokenId token) {
         key = (key ^ static_cast<std::uint32_t>(token)) * 0x9e3779b97f4a7c15U;
         key = (key ^ (key >> 32)) * 0xd6e8feb86659fd93U;
         return (key ^ (key >> 32)) | 1;  // 0 marks an empty place
     }
+    /// Keys of the last 1, 2, ... tokens.
+    using Keys = std::array<std::uint64_t, kMaxOrder>;
+    /// Of the contexts that `text` ends with, as far as it has as many tokens; 0 beyond.
+    [[nodiscard]] static Keys keys_behind(std::span<const TokenId> text);
     /// The context of this key: an index for followers(), valid until the next add(), or kNone.
     [[nodiscard]] std::uint32_t find(std::uint64_t key) const {
         const std::size_t place = place_of(key);

@@ -1,6 +1,8 @@
 #include "draft/sources/context_source.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 
 #include "draft/log_odds.h"
 #include "draft/sources/rank_cells.h"
@@ -18,6 +20,9 @@ constexpr std::int64_t kMaxTaught = 2048;
 // When the table is full it is filled again from the text's end, by this part of what it holds.
 constexpr std::size_t kKeptShare = 2;
 
+// Words of an answer that are kept at least, so that it serves again where more are asked for.
+constexpr std::uint32_t kLeastKept = 4;
+
 }  // namespace
 
 ContextSource::ContextSource(std::int64_t vocab, const Options& options)
@@ -28,6 +33,8 @@ ContextSource::ContextSource(std::int64_t vocab, const Options& options)
       slots_(static_cast<std::size_t>(vocab)) {
     candidates_.reserve(kMaxCandidates);
     places_.reserve(1024);
+    ranked_.reserve(kMaxCandidates);
+    words_.reserve(kMaxCandidates);
 }
 
 std::uint16_t ContextSource::n_cells() const {
@@ -37,6 +44,7 @@ std::uint16_t ContextSource::n_cells() const {
 void ContextSource::reset() {
     model_.clear();
     mixer_.reset();
+    recent_.clear();
     rows_.reset();
     places_.clear();
     n_text_ = 0;
@@ -44,29 +52,23 @@ void ContextSource::reset() {
 
 ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) const {
     Place place;
-    place.n_last = static_cast<int>(std::min<std::size_t>(text.size(), kMaxOrder));
-    for (int i = 0; i < place.n_last; ++i)
-        place.last[static_cast<std::size_t>(i)] = text[text.size() - 1 - static_cast<std::size_t>(i)];
-    find_contexts(place);
+    place.keys = ContextModel::keys_behind(text);
+    place.n_keys = static_cast<int>(std::min<std::size_t>(text.size(), kMaxOrder));
+    find_longest(place);
     return place;
 }
 
-// A long text's table is larger than the caches: all lengths are asked for before the first is looked at.
-void ContextSource::find_contexts(Place& place) const {
-    std::array<std::uint64_t, kMaxOrder> keys;
-    std::uint64_t key = ContextModel::kNoTokens;
-    for (int i = 0; i < place.n_last; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        keys[at] = key = ContextModel::extend(key, place.last[at]);
-        model_.prefetch(key);
-    }
-    place.longest = 0;
-    for (int i = 0; i < place.n_last; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        place.context[at] = model_.find(keys[at]);
-        if (place.context[at] == ContextModel::kNone) return;  // then nothing longer was seen either
-        model_.prefetch_followers(place.context[at]);
-        place.longest = i + 1;
+// From the longest down: what was proposed behind a path was mostly seen behind all of it. A long text's table is
+// larger than the caches, so all lengths are asked for before the first is looked at.
+void ContextSource::find_longest(Place& place) const {
+    for (int i = 0; i + 1 < place.n_keys; ++i) model_.prefetch(place.keys[static_cast<std::size_t>(i)]);
+    for (place.longest = place.n_keys; place.longest > 0; --place.longest) {
+        const std::uint64_t key = place.keys[static_cast<std::size_t>(place.longest - 1)];
+        place.context = model_.find(key);
+        if (place.context == ContextModel::kNone) continue;
+        recent_.prefetch(key);
+        model_.prefetch_followers(place.context);
+        return;
     }
 }
 
@@ -75,12 +77,20 @@ void ContextSource::find_contexts(Place& place) const {
 void ContextSource::collect(const Place& place, std::size_t per_order, std::size_t most) {
     candidates_.clear();
     std::array<ContextMixer::CellIndex, ContextMixer::kOrders> unseen{};
+    // Where the longest was seen, so were the others.
+    std::array<std::uint32_t, kMaxOrder> context;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(place.longest); ++i) {
+        context[i] = static_cast<int>(i) + 1 < place.longest ? model_.find(place.keys[i]) : place.context;
+        if (context[i] != ContextModel::kNone) model_.prefetch_followers(context[i]);
+    }
+    std::array<ContextModel::Followers, ContextMixer::kOrders> behind;
     for (int order = 1; order <= place.longest; ++order) {
-        const auto found = model_.followers(place.context[static_cast<std::size_t>(order - 1)]);
-        unseen[static_cast<std::size_t>(order)] = ContextMixer::unseen(order, found.total, found.recent_first.size());
+        const auto at = static_cast<std::size_t>(order);
+        if (context[at - 1] != ContextModel::kNone) behind[at] = model_.followers(context[at - 1]);
+        unseen[at] = ContextMixer::unseen(order, behind[at].total, behind[at].recent_first.size());
     }
     for (int order = place.longest; order >= 1; --order) {
-        const auto found = model_.followers(place.context[static_cast<std::size_t>(order - 1)]);
+        const ContextModel::Followers& found = behind[static_cast<std::size_t>(order)];
         const std::size_t n = std::min(found.recent_first.size(), per_order);
         for (std::size_t rank = 0; rank < n; ++rank) {
             const ContextModel::Follower& follower = found.recent_first[rank];
@@ -162,47 +172,87 @@ Cursor ContextSource::root(std::span<const TokenId> text) {
 }
 
 Cursor ContextSource::advance(Cursor cursor, TokenId token) {
-    const Place& above = places_[static_cast<std::size_t>(cursor)];
     Place place;
-    place.last[0] = token;
-    place.n_last = std::min(above.n_last + 1, std::min(above.longest + 1, kMaxOrder));
-    for (int i = 1; i < place.n_last; ++i)
-        place.last[static_cast<std::size_t>(i)] = above.last[static_cast<std::size_t>(i - 1)];
-    find_contexts(place);
+    {
+        const Place& above = places_[static_cast<std::size_t>(cursor)];
+        place.n_keys = std::min(above.longest + 1, kMaxOrder);
+        place.keys[0] = ContextModel::extend(ContextModel::kNoTokens, token);
+        for (std::size_t i = 1; i < place.keys.size(); ++i)
+            place.keys[i] = ContextModel::extend(above.keys[i - 1], token);
+    }
+    find_longest(place);
     if (place.longest == 0) return kNowhere;
     places_.push_back(place);
     return places_.size() - 1;
 }
 
+void ContextSource::prefetch(Cursor cursor, TokenId token) const {
+    const Place& above = places_[static_cast<std::size_t>(cursor)];
+    const auto longest = static_cast<std::size_t>(std::min(above.longest, kMaxOrder - 1));
+    const std::uint64_t key = longest > 0 ? above.keys[longest - 1] : ContextModel::kNoTokens;
+    model_.prefetch(ContextModel::extend(key, token));
+}
+
+// What was seen behind the place: the likeliest `n_asked` in order, then those that noise might choose instead.
+std::span<const Proposal> ContextSource::answer(const Place& place, std::size_t n_asked) {
+    const bool may_recur = place.longest > 0 && !place.at_root && n_asked <= RecentAnswers::kMostWords;
+    RecentAnswers::Question question;
+    if (may_recur) {
+        question = {.key = place.keys[static_cast<std::size_t>(place.longest - 1)],
+                    .total = model_.followers(place.context).total,
+                    .now = model_.n_tokens(),
+                    .n_asked = static_cast<std::uint32_t>(n_asked)};
+        if (const auto known = recent_.find(question); !known.empty()) return known;
+        n_asked = question.n_asked = std::max<std::uint32_t>(question.n_asked, kLeastKept);
+    }
+    collect(place, std::min(kMaxPerOrder, 3 + n_asked), std::min(kMaxCandidates, 4 + 2 * n_asked));
+    weigh(place);
+    // In one word: the likelier the greater, then the lower token. Probabilities are positive, so their bits order
+    // them.
+    ranked_.clear();
+    for (const Candidate& candidate : candidates_)
+        ranked_.push_back(std::uint64_t{std::bit_cast<std::uint32_t>(candidate.probability)} << 32 |
+                          ~static_cast<std::uint32_t>(candidate.token));
+    const auto end = ranked_.begin() + static_cast<std::ptrdiff_t>(std::min(ranked_.size(), n_asked));
+    if (end != ranked_.end()) std::ranges::nth_element(ranked_, end, std::greater<>());
+    std::sort(ranked_.begin(), end, std::greater<>());
+    words_.clear();
+    for (const std::uint64_t word : ranked_) {
+        const auto probability = std::bit_cast<float>(static_cast<std::uint32_t>(word >> 32));
+        words_.push_back({.token = static_cast<TokenId>(~static_cast<std::uint32_t>(word)),
+                          .probability = probability,
+                          .cell = rank_probability_cell(words_.size(), probability)});
+    }
+    if (may_recur) recent_.keep(question, words_);
+    return words_;
+}
+
 std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                    std::span<Proposal> out) {
-    const Place& place = places_[static_cast<std::size_t>(cursor)];
-    collect(place, std::min(kMaxPerOrder, 3 + out.size()), std::min(kMaxCandidates, 4 + 2 * out.size()));
-    weigh(place);
+    const std::span<const Proposal> words = answer(places_[static_cast<std::size_t>(cursor)], out.size());
+    const std::size_t n = std::min(words.size(), out.size());
+    if (!noise.present()) {  // by probability alone no logarithm is needed
+        std::ranges::copy(words.first(n), out.begin());
+        return n;
+    }
     struct Ranked {
         float rank;
         std::uint32_t index;
     };
     std::array<Ranked, kMaxCandidates> ranked;
-    for (std::uint32_t i = 0; i < candidates_.size(); ++i) {
-        const Candidate& candidate = candidates_[i];
-        // By probability alone no logarithm is needed.
-        ranked[i] = {
-            noise.present() ? noise.rank(candidate.probability, position, candidate.token) : candidate.probability, i};
-    }
-    const auto better = [this](const Ranked& a, const Ranked& b) {
-        return a.rank != b.rank ? a.rank > b.rank : candidates_[a.index].token < candidates_[b.index].token;
+    for (std::uint32_t i = 0; i < words.size(); ++i)
+        ranked[i] = {noise.rank(words[i].probability, position, words[i].token), i};
+    const auto better = [&words](const Ranked& a, const Ranked& b) {
+        return a.rank != b.rank ? a.rank > b.rank : words[a.index].token < words[b.index].token;
     };
-    const std::size_t n = std::min(candidates_.size(), out.size());
-    const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(candidates_.size());
+    const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(words.size());
     const auto cut = ranked.begin() + static_cast<std::ptrdiff_t>(n);
     if (cut != end) std::nth_element(ranked.begin(), cut, end, better);
     std::sort(ranked.begin(), cut, better);
     for (std::size_t i = 0; i < n; ++i) {
-        const Candidate& candidate = candidates_[ranked[i].index];
-        out[i] = {.token = candidate.token,
-                  .probability = candidate.probability,
-                  .cell = rank_probability_cell(i, candidate.probability)};
+        const Proposal& word = words[ranked[i].index];
+        out[i] = {
+            .token = word.token, .probability = word.probability, .cell = rank_probability_cell(i, word.probability)};
     }
     return n;
 }
@@ -212,7 +262,8 @@ void ContextSource::propose_shape(TokenTree& tree, const ShapeRequest& request) 
 }
 
 std::size_t ContextSource::memory_bytes() const {
-    return model_.memory_bytes() + rows_.memory_bytes() + slots_.size() * sizeof(slots_.front());
+    return model_.memory_bytes() + recent_.memory_bytes() + rows_.memory_bytes() +
+           slots_.size() * sizeof(slots_.front());
 }
 
 // What the text taught about texts in general; the text's own counts stay behind with it.
@@ -224,6 +275,7 @@ void ContextSource::load(TableReader& reader) {
     const std::span<const float> state = reader.f32s();
     reader.finish();
     if (!mixer_.restore(state)) reader.fail("the weights of another version");
+    recent_.clear();
 }
 
 }  // namespace slipstream::draft

@@ -14,6 +14,7 @@
 #include "draft/sources/context_mixer.h"
 #include "draft/sources/context_model.h"
 #include "draft/sources/context_ngram.h"
+#include "draft/sources/recent_answers.h"
 
 namespace slipstream::draft {
 
@@ -31,6 +32,7 @@ public:
     void reset() override;
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
+    void prefetch(Cursor cursor, TokenId token) const override;
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
@@ -46,10 +48,10 @@ private:
 
     // A place on a path: a cursor is its index.
     struct Place {
-        std::array<TokenId, kMaxOrder> last{};  // the last tokens, the latest first
-        int n_last = 0;
-        int longest = 0;                                 // of the contexts seen before
-        std::array<std::uint32_t, kMaxOrder> context{};  // of the last 1, 2, ... tokens, as far as seen
+        ContextModel::Keys keys{};  // of the contexts behind which it stands, shortest first
+        int n_keys = 0;
+        int longest = 0;            // of the contexts seen before, 0: none
+        std::uint32_t context = 0;  // the longest one
         bool at_root = false;
     };
     struct Candidate {
@@ -60,18 +62,22 @@ private:
     };
 
     [[nodiscard]] Place place_behind(std::span<const TokenId> text) const;
-    void find_contexts(Place& place) const;
+    void find_longest(Place& place) const;
+    [[nodiscard]] std::span<const Proposal> answer(const Place& place, std::size_t n_asked);
     void collect(const Place& place, std::size_t per_order, std::size_t most);
     void weigh(const Place& place);
     void learn(std::span<const TokenId> text, TokenId next);
 
     ContextModel model_;
     ContextMixer mixer_;
+    RecentAnswers recent_;
     ContextNgramIndex rows_;
     NgrammysShape shape_;
     Options options_;
     std::vector<Place> places_;  // of the running proposal
     std::vector<Candidate> candidates_;
+    std::vector<std::uint64_t> ranked_;
+    std::vector<Proposal> words_;
     std::vector<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
     std::int64_t n_text_ = 0;
 };

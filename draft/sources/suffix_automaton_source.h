@@ -43,6 +43,7 @@ public:
 
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
+    void prefetch(Cursor cursor, TokenId token) const override;
     /// Looks at the match and at most kMaxSuffixes shorter ones; where there is noise at all of them, otherwise at as
     /// many as `out` has room for.
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,

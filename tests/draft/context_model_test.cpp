@@ -19,7 +19,7 @@ constexpr std::size_t kContexts = std::size_t{1} << 20;
 
 std::uint64_t key_of(std::span<const TokenId> context) {
     std::uint64_t key = ContextModel::kNoTokens;
-    for (std::size_t i = context.size(); i > 0; --i) key = ContextModel::extend(key, context[i - 1]);
+    for (const TokenId token : context) key = ContextModel::extend(key, token);
     return key;
 }
 
