@@ -254,6 +254,17 @@ TEST_F(GpuCheck, EndsWhatHangsAndSaysWhatTimeWasLackingFor) {
     expect_scratch_is_empty();
 }
 
+// A step may take what is left beyond the limits of those that follow: none follow here.
+TEST_F(GpuCheck, TheLastStepHasAllThatIsLeft) {
+    program("built/bench_card",
+            "while [ $# -gt 0 ]; do if [ \"$1\" = --seconds ]; then echo \"given $2\"; fi; shift; done");
+    EXPECT_EQ(check("--minutes 9 --only tests,bench-card").code, 0);
+    const std::string text = report(".md");
+    const std::size_t given = text.find("given ");
+    ASSERT_NE(given, std::string::npos) << text;
+    EXPECT_GT(std::stoi(text.substr(given + 6)), 500);
+}
+
 TEST_F(GpuCheck, LeavesAReportWhenItIsEnded) {
     wish("hang");
     const ProgramResult result = check("--seconds 60", path("bin/end_what_hangs"));
