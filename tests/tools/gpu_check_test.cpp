@@ -27,7 +27,10 @@ using testing::Not;
 constexpr const char* kNvidiaSmi = R"sh(
 if [ -e "$WISH/no_card" ]; then echo "NVIDIA-SMI has failed because it could not reach the driver."; exit 9; fi
 case $* in
-    *compute_cap*) echo "NVIDIA \"Test\" Card, 580.1, 9.0, 143771, 1980, 3201, 5, 16, 700.00" ;;
+    *compute_cap*)
+        name='NVIDIA "Test" Card'
+        if [[ $* = *"-i 2" ]]; then name='The third'; fi
+        echo "$name, 580.1, 9.0, 143771, 1980, 3201, 5, 16, 700.00" ;;
     *) echo "1980 MHz, 3201 MHz, 40, 99.5 W, 5" ;;
 esac
 )sh";
@@ -263,6 +266,11 @@ TEST_F(GpuCheck, TheLastStepHasAllThatIsLeft) {
     const std::size_t given = text.find("given ");
     ASSERT_NE(given, std::string::npos) << text;
     EXPECT_GT(std::stoi(text.substr(given + 6)), 500);
+}
+
+TEST_F(GpuCheck, TellsOfTheCardThatProgramsAreShown) {
+    EXPECT_EQ(check("--seconds 60 --only tests", "env CUDA_VISIBLE_DEVICES=2,1").code, 0);
+    EXPECT_EQ(json().at("card").at("name"), "The third");
 }
 
 TEST_F(GpuCheck, LeavesAReportWhenItIsEnded) {
