@@ -28,9 +28,11 @@ constexpr const char* kNvidiaSmi = R"sh(
 if [ -e "$WISH/no_card" ]; then echo "NVIDIA-SMI has failed because it could not reach the driver."; exit 9; fi
 case $* in
     *compute_cap*)
+        capability=9.0
+        if [ -e "$WISH/old_card" ]; then capability=7.5; fi
         name='NVIDIA "Test" Card'
         if [[ $* = *"-i 2" ]]; then name='The third'; fi
-        echo "$name, 580.1, 9.0, 143771, 1980, 3201, 5, 16, 700.00" ;;
+        echo "$name, 580.1, $capability, 143771, 1980, 3201, 5, 16, 700.00" ;;
     *) echo "1980 MHz, 3201 MHz, 40, 99.5 W, 5" ;;
 esac
 )sh";
@@ -295,6 +297,9 @@ TEST_F(GpuCheck, SaysInALineWhatIsLacking) {
     wish("no_card");
     refused("", 1, "nvidia-smi shows no card that can be asked: NVIDIA-SMI has failed");
     std::filesystem::remove(path("wish/no_card"));
+    wish("old_card");
+    refused("", 1, "the card (NVIDIA \"Test\" Card, sm_75) is too old: sm_80 and newer are served");
+    std::filesystem::remove(path("wish/old_card"));
     std::filesystem::remove(path("built/bench_card"));
     refused("", 1, "bench_card is not there");
     std::filesystem::remove(path("bin/nvidia-smi"));
