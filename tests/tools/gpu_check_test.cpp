@@ -127,7 +127,8 @@ protected:
     }
 
     [[nodiscard]] std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
-    void wish(const std::string& name) const { folder_.write("wish/" + name, ""); }
+    void wish(const std::string& name) const { file("wish/" + name); }
+    void file(const std::string& name) const { folder_.write(name, ""); }
 
     [[nodiscard]] ProgramResult check(const std::string& options, const std::string& before = "") const {
         ProgramRun run;
@@ -273,6 +274,16 @@ TEST_F(GpuCheck, TheLastStepHasAllThatIsLeft) {
 TEST_F(GpuCheck, TellsOfTheCardThatProgramsAreShown) {
     EXPECT_EQ(check("--seconds 60 --only tests", "env CUDA_VISIBLE_DEVICES=2,1").code, 0);
     EXPECT_EQ(json().at("card").at("name"), "The third");
+}
+
+TEST_F(GpuCheck, FindsTheToolkitsLibraries) {
+    program("bin/nvcc", "echo Cuda compilation tools, release 13.0");
+    program("built/cuda_card_tests", R"sh(echo "$LD_LIBRARY_PATH" >"$WISH/libraries"; echo "[  PASSED  ] 3 tests.")sh");
+    EXPECT_EQ(check("--seconds 60 --only tests").code, 0);
+    EXPECT_THAT(file_text(path("wish/libraries")), Not(HasSubstr(path("lib64"))));
+    file("lib64/libcublasLt.so.13");
+    EXPECT_EQ(check("--seconds 60 --only tests").code, 0);
+    EXPECT_THAT(file_text(path("wish/libraries")), HasSubstr(path("lib64")));
 }
 
 TEST_F(GpuCheck, LeavesAReportWhenItIsEnded) {
