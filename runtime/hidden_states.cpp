@@ -34,8 +34,8 @@ std::size_t HiddenStates::host_bytes(std::int64_t n_pieces, std::size_t piece_by
     return static_cast<std::size_t>(n_pieces) * piece_bytes;
 }
 
-// The next step's piece comes while this one is computed. Its buffer is that of the step before, whose copy out is
-// enqueued; its home was written by a copy at least two steps back.
+// The next step's piece comes while this one is computed. Its buffer is that of the step before, whose computing and,
+// but in the last layer, copy out are enqueued; its home was written by a copy at least two steps back.
 std::byte* HiddenStates::begin(Stream& compute) {
     const auto buffer = static_cast<std::size_t>(step_ % 2);
     if (layer_of(step_) == 0) {
@@ -51,6 +51,7 @@ std::byte* HiddenStates::begin(Stream& compute) {
 void HiddenStates::fetch(std::int64_t step) {
     const auto buffer = static_cast<std::size_t>(step % 2);
     if (free_use_[buffer] > 0) copy_in_->wait(*out_, free_use_[buffer]);
+    if (read_use_[buffer] > 0) copy_in_->wait(*computed_, read_use_[buffer]);
     copy_in_->wait(*out_, out_use_[static_cast<std::size_t>(step % n_pieces_)]);
     copy_in_->copy(buffers_[buffer], home_of(step), piece_bytes_);
     in_use_[buffer] = copy_in_->record(*in_);
@@ -58,8 +59,9 @@ void HiddenStates::fetch(std::int64_t step) {
 
 void HiddenStates::end(Stream& compute) {
     const auto buffer = static_cast<std::size_t>(step_ % 2);
+    read_use_[buffer] = compute.record(*computed_);
     if (layer_of(step_) + 1 < n_layers_) {
-        copy_out_->wait(*computed_, compute.record(*computed_));
+        copy_out_->wait(*computed_, read_use_[buffer]);
         copy_out_->copy(home_of(step_), buffers_[buffer], piece_bytes_);
         free_use_[buffer] = copy_out_->record(*out_);
         out_use_[static_cast<std::size_t>(step_ % n_pieces_)] = free_use_[buffer];

@@ -49,6 +49,7 @@ private:
     std::int64_t step_ = 0;
     std::array<std::uint64_t, 2> in_use_{};    // of the last fetch into each buffer
     std::array<std::uint64_t, 2> free_use_{};  // of the last copy out of each buffer
+    std::array<std::uint64_t, 2> read_use_{};  // of the last computing in each buffer
     std::vector<std::uint64_t> out_use_;       // [n_pieces]: of the last copy out of each piece
 };
 

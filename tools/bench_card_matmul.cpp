@@ -9,12 +9,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "kernels/cuda/cuda_op.h"
 #include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/prompt_plan.h"
+#include "kernels/graph.h"
 #include "kernels/matmul.h"
 #include "kernels/pack_weights.h"
 #include "kernels/workspace.h"
@@ -27,6 +30,7 @@ namespace {
 
 // Numbers of tokens that are measured with an x of its own for each matrix, too.
 constexpr std::array<std::int64_t, 3> kOwnTokens{1, 16, 64};
+constexpr std::int64_t kMostGraphTokens = 16;
 
 std::size_t float_bytes(std::int64_t n) {
     return static_cast<std::size_t>(n) * sizeof(float);
@@ -73,6 +77,7 @@ Buffer make_activations(CardBench& bench, std::int64_t n_floats) {
 enum class XUse : std::uint8_t {
     Shared,
     Own,
+    Graph,   // shared, the series captured and launched
     Prompt,  // shared, a whole piece of prompt
 };
 
@@ -82,6 +87,8 @@ std::string_view bench_name(XUse use) {
             return "matmul";
         case XUse::Own:
             return "matmul_own_x";
+        case XUse::Graph:
+            return "matmul_graph";
         case XUse::Prompt:
             return "matmul_prompt";
     }
@@ -93,6 +100,8 @@ std::string_view note_of(XUse use) {
             return "";
         case XUse::Own:
             return ", own x";
+        case XUse::Graph:
+            return ", one graph";
         case XUse::Prompt:
             return ", prompt";
     }
@@ -111,7 +120,7 @@ double bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& 
     if (!bench.has_time()) return 0.0;
     const CardSizes& sizes = bench.sizes;
     const std::size_t bytes = packed_bytes(type, sizes.rows, sizes.cols);
-    const CardTiming timing = bench.clock.time(sizes.n_matrices, [&] {
+    const auto series = [&] {
         for (std::int64_t i = 0; i < sizes.n_matrices; ++i) {
             const std::byte* const own = operands.x[use == XUse::Own ? static_cast<std::size_t>(i % 2) : 0].data();
             matmul(bench.exec(), {.weights = packed_view(static_cast<const std::byte*>(weights.data()) +
@@ -122,6 +131,11 @@ double bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& 
                                   .prompt = use == XUse::Prompt ? std::optional(PromptPiece{.matrix_rows = sizes.rows})
                                                                 : std::nullopt});
         }
+    };
+    const std::unique_ptr<Graph> graph = use == XUse::Graph ? bench.stream.capture(series) : nullptr;
+    const CardTiming timing = bench.clock.time(sizes.n_matrices, [&] {
+        if (graph == nullptr) return series();
+        CHECK(bench.stream.launch(*graph, {}), "a graph of {} matrices", sizes.n_matrices);
     });
     bench.report.add({.bench = std::string(bench_name(use)),
                       .what = fmt::format("{} [{}, {}]{}", dtype_name(type), sizes.rows, sizes.cols, note_of(use)),
@@ -230,6 +244,7 @@ void bench_card_matmul(CardBench& bench, const std::vector<DType>& types, const 
         const Buffer weights = make_matrices(bench, type);
         for (const std::int64_t n : n_tokens) {
             const double own = bench_tokens(bench, type, n, weights, operands, XUse::Shared);
+            if (n <= kMostGraphTokens) bench_tokens(bench, type, n, weights, operands, XUse::Graph);
             if (n == kPromptPieceTokens) bench_prompt(bench, type, weights, operands, own);
             if (std::find(kOwnTokens.begin(), kOwnTokens.end(), n) != kOwnTokens.end())
                 bench_tokens(bench, type, n, weights, operands, XUse::Own);

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "kernels/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "tools/host.h"
 
 namespace slipstream::tools {
@@ -25,14 +26,18 @@ std::string cpu_name() {
 
 }  // namespace
 
-BenchMachine measure_machine(int n_threads) {
+BenchMachine measure_machine(Device& device, int n_threads) {
+    if (device.kind() == DeviceKind::Cuda) {
+        const cuda::DeviceProperties& card = static_cast<CudaDevice&>(device).properties();
+        return {DeviceKind::Cuda, card.name, n_threads, {.read_gb_per_s = card.memory_bytes_per_second * 1e-9}};
+    }
     const HostMemory memory = host_memory();
     const std::size_t bytes =
         memory.total_bytes == 0 ? kMostBytes : std::clamp(memory.available_bytes / 4, kLeastBytes, kMostBytes);
-    CpuDevice device({.n_threads = n_threads, .form = {}});
-    const Buffer data = device.allocate(bytes, MemoryTag::Workspace, "memory to measure bandwidth with");
+    CpuDevice cpu({.n_threads = n_threads, .form = {}});  // without the budget of `device`
+    const Buffer data = cpu.allocate(bytes, MemoryTag::Workspace, "memory to measure bandwidth with");
     std::memset(data.data(), 1, bytes);
-    return {cpu_name(), n_threads, measure_peaks(device.pool(), data.data(), bytes)};
+    return {DeviceKind::Cpu, cpu_name(), n_threads, measure_peaks(cpu.pool(), data.data(), bytes)};
 }
 
 }  // namespace slipstream::tools

@@ -140,12 +140,20 @@ void add_passes(TextTable& table, const BenchResult& result) {
     }
 }
 
+std::string peaks_text(const BenchMachine& machine) {
+    const MachinePeaks& peaks = machine.peaks;
+    if (machine.kind == DeviceKind::Cpu)
+        return fmt::format("{}: reads {:.1f} GB/s, {:.0f} GFLOP/s of f32", counted(machine.n_threads, "thread"),
+                           peaks.read_gb_per_s, peaks.fma_gflop_per_s);
+    if (peaks.read_gb_per_s > 0.0) return fmt::format("the card reads {:.0f} GB/s by its data", peaks.read_gb_per_s);
+    return "what the card reads is not known";
+}
+
 std::string machine_line(const BenchResult& result) {
-    return fmt::format("{}{}: context {}, KV {}, {:.1f} MB of weights; {}: reads {:.1f} GB/s, {:.0f} GFLOP/s of f32\n",
+    return fmt::format("{}{}: context {}, KV {}, {:.1f} MB of weights; {}\n",
                        result.swept ? fmt::format("{} {}: ", result.swept->first, result.swept->second) : "",
                        result.model, result.context_tokens, result.kv_type, result.weights.all() * 1e-6,
-                       counted(result.machine.n_threads, "thread"), result.machine.peaks.read_gb_per_s,
-                       result.machine.peaks.fma_gflop_per_s);
+                       peaks_text(result.machine));
 }
 
 void put_summary(JsonObject& json, const std::string& name, const Summary& summary) {
@@ -196,7 +204,7 @@ JsonObject run_json(const BenchResult& result) {
     JsonObject json;
     json.text("version", build_version())
         .text("commit", build_commit())
-        .text("cpu", result.machine.cpu)
+        .text(result.machine.kind == DeviceKind::Cpu ? "cpu" : "card", result.machine.name)
         .text("form", result.form)
         .integer("threads", result.machine.n_threads)
         .real("read_gb_per_s", result.machine.peaks.read_gb_per_s)
@@ -235,7 +243,7 @@ std::string bench_table(const std::vector<BenchResult>& results) {
     CHECK(!results.empty());
     const BenchResult& first = results.front();
     std::string text = fmt::format("slipstream {} ({}), {}, {} kernels\n", build_version(), build_commit(),
-                                   first.machine.cpu, first.form);
+                                   first.machine.name, first.form);
     for (const BenchResult& result : results) text += machine_line(result);
     TextTable table(headers(first));
     for (const BenchResult& result : results) {

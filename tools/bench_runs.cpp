@@ -20,10 +20,10 @@ std::string describe_sampling(const SamplerOptions& sampling) {
 
 void measure_and_choose(BenchResult& result, ServedModel& served, const BenchRequest& request,
                         CommandContext& context) {
-    // Before the weights come in: its memory is free again then.
-    result.machine = measure_machine(request.compute.n_threads);
-    throw_if_interrupted();
     make_device(served, request.compute, context);
+    // Before the weights come in: its memory is free again then.
+    result.machine = measure_machine(*served.device, request.compute.n_threads);
+    throw_if_interrupted();
     result.form = served.device->instruction_form();
     result.model = served.path.string();
     result.context_tokens = served.context_tokens;

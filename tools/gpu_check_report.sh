@@ -7,11 +7,16 @@
 STEP_NUMBER=0
 CHILD=
 
+# cuda:0 is the first card that programs are shown; the driver's tool counts all of them by their place on the bus.
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+CARD_INDEX=${CUDA_VISIBLE_DEVICES:-0}
+CARD_INDEX=${CARD_INDEX%%,*}
+
 # The card that is used, into CARD_*. 1 where there is none, with CARD_ERROR.
 read_card() {
     local line fields=name,driver_version,compute_cap,memory.total,clocks.max.sm,clocks.max.mem
     fields+=,pcie.link.gen.max,pcie.link.width.max,power.limit
-    if ! line=$(nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits -i 0 2>&1) || [ -z "$line" ]; then
+    if ! line=$(nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits -i "$CARD_INDEX" 2>&1) || [ -z "$line" ]; then
         CARD_ERROR=${line%%$'\n'*}
         return 1
     fi
@@ -26,7 +31,7 @@ read_card() {
 # Clocks and temperature as they are now, for the report.
 card_state() {
     nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw,pcie.link.gen.current \
-        --format=csv,noheader -i 0 2>/dev/null | head -n 1
+        --format=csv,noheader -i "$CARD_INDEX" 2>/dev/null | head -n 1
 }
 
 free_gb() { df -P -k "$1" 2>/dev/null | awk 'NR == 2 { print int($4 / 1048576) } END { if (NR < 2) print 0 }'; }

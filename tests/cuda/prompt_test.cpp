@@ -219,20 +219,21 @@ TEST_F(CudaPrompt, TokensAreRoundedAnewWhereTheyDiffer) {
     EXPECT_TRUE(same_bits(elsewhere.read(), first.read()));  // the emulated library's order knows no places
 }
 
-// The emulated library sums in another order: so products that should be its own are told from ours.
+// Where the rule names our kernels, their bits. The emulated library sums in another order: so products that should be
+// its own are told from ours; a card's may agree.
 TEST_F(CudaPrompt, IsComputedByTheLibraryWhereTheRuleSaysSo) {
-    if (is_card()) GTEST_SKIP() << "a card's library may agree with our kernels";
     for (const DType type : kAllTypes)
         for (const std::int64_t k : {std::int64_t{48}, std::int64_t{256}}) {
             if (k % dtype_info(type).block_elements != 0) continue;
+            const bool ours = type == DType::F32 || k == 48;
+            if (is_card() && !ours) continue;
             const Weights weights = random_weights(type, 64, k);
             const ConstTensorView packed = on_device(weights);
             const std::vector<float> x = random_floats(kPromptPieceTokens * k, 13);
             const DeviceFloats x_device(exec(), kPromptPieceTokens, k, x);
             const DeviceFloats own(exec(), kPromptPieceTokens, 64);
             matmul(exec(), {.weights = packed, .x = x_device.view(), .y = own.view()});
-            EXPECT_EQ(same_bits(multiply(packed, x), own.read()), type == DType::F32 || k == 48)
-                << dtype_name(type) << " " << k;
+            EXPECT_EQ(same_bits(multiply(packed, x), own.read()), ours) << dtype_name(type) << " " << k;
         }
 }
 

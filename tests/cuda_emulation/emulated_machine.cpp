@@ -214,16 +214,27 @@ struct Machine::State {
     void drain(Stream& stream) {
         if (stream.tasks.empty()) return;
         const Opened opened(*this);
-        while (!stream.tasks.empty())
-            if (!step(stream)) bring_about(*stream.tasks.front().event, stream.tasks.front().use);
+        while (!stream.tasks.empty()) advance(stream);
     }
     void bring_about(Event& event, std::uint64_t use) {
         if (event.done >= use) return;
         const Opened opened(*this);
         while (event.done < use) {
             CHECK(!event.where.empty(), "a wait for what nobody records");
-            Stream& stream = *event.where.begin()->second;
-            if (!step(stream)) bring_about(*stream.tasks.front().event, stream.tasks.front().use);
+            advance(*event.where.begin()->second);
+        }
+    }
+    // The next task, or what it waits for. Where copies come early they overtake what is computed meanwhile.
+    void advance(Stream& stream) {
+        if (!step(stream)) return bring_about(*stream.tasks.front().event, stream.tasks.front().use);
+        if (options.timing == Timing::CopiesEarly && !stream.is_for_copies) copies_go_on();
+    }
+    void copies_go_on() {
+        for (const auto& stream : streams) {
+            if (!stream->is_for_copies || stream->tasks.empty()) continue;
+            const Opened opened(*this);
+            while (!stream->tasks.empty() && step(*stream)) {
+            }
         }
     }
     void go_on() {
@@ -232,12 +243,7 @@ struct Machine::State {
                 for (const auto& stream : streams) drain(*stream);
                 break;
             case Timing::CopiesEarly:
-                for (const auto& stream : streams) {
-                    if (!stream->is_for_copies || stream->tasks.empty()) continue;
-                    const Opened opened(*this);
-                    while (!stream->tasks.empty() && step(*stream)) {
-                    }
-                }
+                copies_go_on();
                 break;
             case Timing::Latest:
                 break;

@@ -25,6 +25,7 @@ enum class Timing : std::uint8_t {
     AtOnce,       // in the order of the calls
     Latest,       // nothing before somebody waits for it
     CopiesEarly,  // compute streams as Latest; copy streams go on as far as the waits in them allow, after every call
+                  // and after all that compute streams do
 };
 inline constexpr Timing kTimings[] = {Timing::AtOnce, Timing::Latest, Timing::CopiesEarly};
 

@@ -11,6 +11,9 @@
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/bench_card_runs.h"
+#include "tools/bench_machine.h"
+#include "tools/bench_report.h"
+#include "tools/json_object.h"
 
 namespace slipstream::tools {
 namespace {
@@ -88,6 +91,7 @@ TEST(BenchCard, MeasuresEverythingOnce) {
                          line.at("prompt_seconds").get<double>() / line.at("cublaslt_seconds").get<double>());
     }
     EXPECT_EQ(lines["matmul_own_x"].size(), 6U);  // 1 and 16 of each
+    EXPECT_EQ(lines["matmul_graph"].size(), 9U);  // 1, 3 and 16 of each
     EXPECT_EQ(lines["attention"].size(), 6U);     // three passes at two contexts
     EXPECT_EQ(lines["op"].size(), 16U);           // five ops and three ways to choose, by two numbers of rows
     EXPECT_EQ(lines["launch"].size(), 3U);
@@ -108,6 +112,26 @@ TEST(BenchCard, FloorIsTheLongerOfBytesAndArithmetic) {
     figure.road = CardRoad::Link;
     EXPECT_DOUBLE_EQ(floor_seconds(figure, peaks), 0.0);
     EXPECT_DOUBLE_EQ(CardPeaks{.measured_bytes_per_second = 5.0}.memory(), 5.0);
+}
+
+// `slipstream bench` holds a card's figures against the card's memory, not the host's.
+TEST(BenchMachine, OfACardIsTheCard) {
+    const emulation::Machine machine({.memory_bytes = std::size_t{64} << 20});
+    CudaDevice device(machine.table(), {.memory_bytes = std::size_t{32} << 20});
+    BenchResult result;
+    result.mode = BenchMode::Passes;
+    result.machine = measure_machine(device, 3);
+    EXPECT_EQ(result.machine.kind, DeviceKind::Cuda);
+    EXPECT_EQ(result.machine.name, "an emulated card");
+    EXPECT_EQ(result.machine.peaks.fma_gflop_per_s, 0.0);
+    result.passes.push_back({.tokens = 1, .seconds = {1e-3}, .weight_bytes = 2e9});
+    EXPECT_THAT(bench_table({result}), testing::HasSubstr("what the card reads is not known"));
+    result.machine.peaks.read_gb_per_s = 4000.0;
+    const std::string table = bench_table({result});
+    EXPECT_THAT(table, testing::HasSubstr("the card reads 4000 GB/s by its data"));
+    EXPECT_THAT(table, testing::HasSubstr(" 50.0\n"));
+    const nlohmann::json json = nlohmann::json::parse(bench_json({result}).to_text(JsonLayout::OneLine));
+    EXPECT_EQ(json.at("runs").at(0).at("card"), "an emulated card");
 }
 
 TEST(BenchCard, CountsWhatThereIsNoTimeFor) {

@@ -279,7 +279,7 @@ TEST(BenchReport, DraftsHaveATableOfTheirOwn) {
 BenchResult result_of_passes() {
     BenchResult result;
     result.mode = BenchMode::Passes;
-    result.machine = {.cpu = "a cpu", .n_threads = 2, .peaks = {.read_gb_per_s = 20.0, .fma_gflop_per_s = 100.0}};
+    result.machine = {.name = "a cpu", .n_threads = 2, .peaks = {.read_gb_per_s = 20.0, .fma_gflop_per_s = 100.0}};
     result.form = "scalar";
     result.model = "m.gguf";
     result.depth = 16;

@@ -27,14 +27,20 @@ using testing::Not;
 constexpr const char* kNvidiaSmi = R"sh(
 if [ -e "$WISH/no_card" ]; then echo "NVIDIA-SMI has failed because it could not reach the driver."; exit 9; fi
 case $* in
-    *compute_cap*) echo "NVIDIA \"Test\" Card, 580.1, 9.0, 143771, 1980, 3201, 5, 16, 700.00" ;;
+    *compute_cap*)
+        capability=9.0
+        if [ -e "$WISH/old_card" ]; then capability=7.5; fi
+        name='NVIDIA "Test" Card'
+        if [[ $* = *"-i 2" ]]; then name='The third'; fi
+        echo "$name, 580.1, $capability, 143771, 1980, 3201, 5, 16, 700.00" ;;
     *) echo "1980 MHz, 3201 MHz, 40, 99.5 W, 5" ;;
 esac
 )sh";
 
 constexpr const char* kSanitizer = R"sh(
 tool=$2
-if [ -e "$WISH/dirty" ] && [[ $* = *Rope* ]]; then echo "========= Invalid write of size 4"; exit 9; fi
+echo "$*" >>"$WISH/sanitized"
+if [ -e "$WISH/dirty" ] && [[ $* = *Rope* || $* = *CudaElementwise.\** ]]; then echo "========= Invalid write of size 4"; exit 9; fi
 while [ "${1##*/}" != cuda_card_tests ]; do shift; done
 "$@" || exit
 if [ "$tool" = memcheck ]; then echo "========= ERROR SUMMARY: 0 errors"; fi
@@ -43,7 +49,7 @@ if [ "$tool" = racecheck ]; then echo "========= RACECHECK SUMMARY: 0 hazards di
 
 constexpr const char* kCardTests = R"sh(
 if [ "${1:-}" = --gtest_list_tests ]; then
-    printf 'Running main() from main.cc\nCudaElementwise.\n  RmsNorm\n  Rope\nCudaMatmul.\n  Sum\n'
+    printf 'Running main() from main.cc\nCudaElementwise.\n  RmsNorm\n  Rope\nCudaLargeMatmul.\n  Sum\nCudaMatmul.\n  Sum\n'
     exit 0
 fi
 if [ -e "$WISH/hang" ]; then touch "$WISH/hangs"; sleep 300; fi
@@ -117,11 +123,12 @@ protected:
         program("built/random_model", kRandomModel);
         program("built/slipstream", kSlipstream);
         folder_.write("built/libslipstream_cuda.so", "");
-        std::filesystem::create_directories(path("scratch"));
+        for (const char* folder : {"scratch", "wish"}) std::filesystem::create_directories(path(folder));
     }
 
     [[nodiscard]] std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
-    void wish(const std::string& name) const { folder_.write("wish/" + name, ""); }
+    void wish(const std::string& name) const { file("wish/" + name); }
+    void file(const std::string& name) const { folder_.write(name, ""); }
 
     [[nodiscard]] ProgramResult check(const std::string& options, const std::string& before = "") const {
         ProgramRun run;
@@ -226,6 +233,7 @@ TEST_F(GpuCheck, KeepsWhatFailsAndGoesOn) {
     EXPECT_THAT(std::string(step(all, "tests").at("last_lines")), HasSubstr("wrong \"value\"\tat\\3"));
     EXPECT_THAT(std::string(step(all, "memcheck").at("line")),
                 AllOf(HasSubstr("2 of 3 tests clean"), HasSubstr("not clean: CudaElementwise.Rope")));
+    EXPECT_THAT(file_text(path("wish/sanitized")), Not(HasSubstr("Large")));
     EXPECT_THAT(std::string(step(all, "exact-demo").at("line")), HasSubstr("other tokens"));
     EXPECT_EQ(step(all, "bench-card").at("figures").size(), 1U);  // the line that was cut is left out
     EXPECT_THAT(report(".md"), HasSubstr("bench_card: cuda:0: broken"));
@@ -252,6 +260,32 @@ TEST_F(GpuCheck, EndsWhatHangsAndSaysWhatTimeWasLackingFor) {
     expect_scratch_is_empty();
 }
 
+// A step may take what is left beyond the limits of those that follow: none follow here.
+TEST_F(GpuCheck, TheLastStepHasAllThatIsLeft) {
+    program("built/bench_card",
+            "while [ $# -gt 0 ]; do if [ \"$1\" = --seconds ]; then echo \"given $2\"; fi; shift; done");
+    EXPECT_EQ(check("--minutes 9 --only tests,bench-card").code, 0);
+    const std::string text = report(".md");
+    const std::size_t given = text.find("given ");
+    ASSERT_NE(given, std::string::npos) << text;
+    EXPECT_GT(std::stoi(text.substr(given + 6)), 500);
+}
+
+TEST_F(GpuCheck, TellsOfTheCardThatProgramsAreShown) {
+    EXPECT_EQ(check("--seconds 60 --only tests", "env CUDA_VISIBLE_DEVICES=2,1").code, 0);
+    EXPECT_EQ(json().at("card").at("name"), "The third");
+}
+
+TEST_F(GpuCheck, FindsTheToolkitsLibraries) {
+    program("bin/nvcc", "echo Cuda compilation tools, release 13.0");
+    program("built/cuda_card_tests", R"sh(echo "$LD_LIBRARY_PATH" >"$WISH/libraries"; echo "[  PASSED  ] 3 tests.")sh");
+    EXPECT_EQ(check("--seconds 60 --only tests").code, 0);
+    EXPECT_THAT(file_text(path("wish/libraries")), Not(HasSubstr(path("lib64"))));
+    file("lib64/libcublasLt.so.13");
+    EXPECT_EQ(check("--seconds 60 --only tests").code, 0);
+    EXPECT_THAT(file_text(path("wish/libraries")), HasSubstr(path("lib64")));
+}
+
 TEST_F(GpuCheck, LeavesAReportWhenItIsEnded) {
     wish("hang");
     const ProgramResult result = check("--seconds 60", path("bin/end_what_hangs"));
@@ -274,6 +308,9 @@ TEST_F(GpuCheck, SaysInALineWhatIsLacking) {
     wish("no_card");
     refused("", 1, "nvidia-smi shows no card that can be asked: NVIDIA-SMI has failed");
     std::filesystem::remove(path("wish/no_card"));
+    wish("old_card");
+    refused("", 1, "the card (NVIDIA \"Test\" Card, sm_75) is too old: sm_80 and newer are served");
+    std::filesystem::remove(path("wish/old_card"));
     std::filesystem::remove(path("built/bench_card"));
     refused("", 1, "bench_card is not there");
     std::filesystem::remove(path("bin/nvidia-smi"));
