@@ -126,9 +126,9 @@ step_exact_demo() {
         --ctx 2048 --max-tokens 400
 }
 
-# Of random weights, with a prompt of more than a chunk: a token a byte.
+# Of random weights, a token a byte: a prompt of more pieces than hidden states have buffers.
 step_exact_1b() {
     need_model 1b llama3.2-1b Q4_K_M 16 || return
-    head -c 900 "$ROOT/LICENSE" >"$STEP_DIR/prompt.txt"
+    cat "$ROOT/LICENSE" "$ROOT/LICENSE" | head -c 1800 >"$STEP_DIR/prompt.txt"
     exact_model 1b -m "$MODEL" --prompt-file "$STEP_DIR/prompt.txt" --ctx 8192 --max-tokens 64
 }
