@@ -68,6 +68,8 @@ public:
         if (table_[context].capacity > 1) __builtin_prefetch(pool_.data() + table_[context].place);
     }
 
+    void prefetch_seen(TokenId token) const { __builtin_prefetch(&seen_[static_cast<std::size_t>(token)]); }
+
     /// Order 0.
     struct Seen {
         std::uint32_t count = 0;

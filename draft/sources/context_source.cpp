@@ -97,6 +97,7 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
             std::uint16_t& slot = slots_[static_cast<std::size_t>(follower.token)];
             if (slot == 0) {
                 if (candidates_.size() >= most) continue;
+                model_.prefetch_seen(follower.token);
                 candidates_.push_back({.token = follower.token, .highest = order, .cells = unseen, .probability = 0});
                 slot = static_cast<std::uint16_t>(candidates_.size());
             }

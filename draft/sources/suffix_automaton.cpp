@@ -39,11 +39,11 @@ void SuffixAutomaton::extend_automaton(TokenId token) {
     // What ends where the text ended is followed by a token from now on.
     std::uint32_t state = last_;
     for (int i = 0; i < kMaxSuffixes && state != kRoot; ++i, state = states_[state].link)
-        states_[state].end = position - 1;
+        states_[state].follower = token;
 
     text_.push_back(token);
     const auto added = static_cast<std::uint32_t>(states_.size());
-    states_.push_back({.length = position + 1, .link = kRoot, .end = position});
+    states_.push_back({.length = position + 1, .link = kRoot});
     // Every suffix of the old text that nothing like `token` has followed yet now leads to the new state.
     std::uint32_t parent = last_;
     std::uint32_t present = target(parent, token);
@@ -140,7 +140,7 @@ void SuffixAutomaton::prefetch(Match match, TokenId token) const {
 
 TokenId SuffixAutomaton::follower(Match match) const {
     DCHECK(match.length > 0 && match.state != last_, "state {}", match.state);
-    return text_[states_[match.state].end + 1];
+    return states_[match.state].follower;
 }
 
 std::size_t SuffixAutomaton::memory_bytes() const {

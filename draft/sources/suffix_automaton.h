@@ -2,15 +2,15 @@
 // stands for the substrings that end at the same places, its suffix link for the longest shorter suffix that ends at
 // more places. Appending a token takes amortised O(1) steps; so does following the text's longest match.
 //
-// Each state remembers where one of its occurrences ends, by rule the most recent that is followed by a token: with
-// every token appended, the states along the suffix links of the text's end take up the new place. That walk is cut
-// after kMaxSuffixes links, reached only by texts that repeat themselves over and over; beyond it an older place stays.
+// Each state remembers what followed one of its occurrences, by rule the most recent that is followed by a token: with
+// every token appended, the states along the suffix links of the text's end take it up. That walk is cut after
+// kMaxSuffixes links, reached only by texts that repeat themselves over and over; beyond it an older one stays.
 //
 // Memory is bounded: when the text reaches max_tokens, its older half is dropped and the automaton built again from the
 // newer one (amortised, that doubles the work a token; the token that triggers it waits for all of it).
 //
-// Invariant: every state but the root and the last has an end that is followed by a token of the text. So a match that
-// is neither never reads past the text, and never takes the text's own end for an occurrence.
+// Invariant: every state but the root and the last has a follower. So a match that is neither has something to say, and
+// the text's own end is never taken for an occurrence.
 #pragma once
 
 #include <cstddef>
@@ -65,15 +65,16 @@ public:
     [[nodiscard]] std::size_t memory_bytes() const;
 
 private:
+    static constexpr TokenId kNone = -1;
+
     struct State {
         std::uint32_t length = 0;  // of the longest substring of the state
         std::uint32_t link = 0;    // the root links to itself
-        std::uint32_t end = 0;     // position of an occurrence's last token
+        TokenId follower = kNone;  // what came behind an occurrence
         TokenId token = kNone;     // first transition, inline
         std::uint32_t target = 0;
         TokenId more = kNone;  // newest of the others, which are in the table, linked by token; kNone ends the list
     };
-    static constexpr TokenId kNone = -1;
     static constexpr std::uint32_t kRoot = 0;
 
     void extend_automaton(TokenId token);
