@@ -1,7 +1,7 @@
 // What was said behind a context not long ago, to be said again. The trees of consecutive passes ask behind the same
 // frequent contexts, whose counts hardly change in between; mixing them anew is most of what drafting costs. An answer
-// serves while nothing new was seen behind its context, for a few tokens: shorter contexts and the mixer's weights may
-// have moved a little by then.
+// serves while nothing new was seen behind its context, for a while: shorter contexts and the mixer's weights may have
+// moved a little by then.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,7 @@ namespace slipstream::draft {
 class RecentAnswers {
 public:
     static constexpr std::size_t kMostWords = 32;
+    static constexpr std::uint32_t kFresh = 1024;  // tokens for which an answer serves
 
     /// Of a context that was seen `total` times, asked for `n_asked` words when the text had `now` tokens.
     struct Question {
@@ -54,7 +55,6 @@ public:
 
 private:
     static constexpr std::size_t kAnswers = 4096;
-    static constexpr std::uint32_t kFresh = 1024;  // tokens
 
     struct Answer {
         Question question;
