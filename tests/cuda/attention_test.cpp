@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/workspace.h"
 #include "tests/cuda/device_cache.h"
 #include "tests/cuda/under_test.h"
 
@@ -92,6 +93,32 @@ TEST_F(CudaAttention, PiecesOfAPromptGiveTheBitsOfSingleTokens) {
                     << dtype_name(shape.dtype) << " position " << begin + static_cast<std::int64_t>(i);
             }
         }
+    }
+}
+
+// E1 over sizes of passes, across borders of steps, tiles and chunks; and none at all.
+TEST_F(CudaAttention, PassesOfAnySizeGiveTheBitsOfSingleTokens) {
+    const std::vector<Case> shapes{{DType::F16, 4, 1, 64}, {DType::BF16, 2, 1, 128}, {DType::F32, 2, 1, 64}};
+    constexpr std::int64_t kBefore = 37;
+    for (const Case& shape : shapes) {
+        const KvShape kv{shape.n_kv_heads, shape.head_dim, shape.dtype};
+        reserve_workspace(device(), {.n_tokens = 513, .kv = kv, .n_q_heads = shape.n_q_heads});
+        DeviceCache cache(exec(), kv, shape.n_q_heads, 7);
+        const std::vector<int> chain = cache.path(cache.add_chain(-1, kBefore + 513));
+        const auto columns = static_cast<std::size_t>(cache.q_cols());
+        for (const std::int64_t n : {1, 2, 7, 8, 64, 513}) {
+            const std::vector<int> pass(chain.begin() + kBefore, chain.begin() + kBefore + n);
+            const std::vector<float> together = cache.run(pass, kBefore);
+            for (const std::int64_t i : {std::int64_t{0}, n / 2, n - 1}) {
+                const auto at = static_cast<std::size_t>(i);
+                const std::vector<float> alone = cache.run({pass[at]}, kBefore);
+                ASSERT_TRUE(same_bits(alone, std::span(together).subspan(at * columns, columns)))
+                    << dtype_name(shape.dtype) << " token " << i << " of " << n;
+            }
+        }
+        const DeviceFloats none(exec(), 0, cache.q_cols());
+        attention(exec(), {.shape = kv, .q = none.view(), .out = none.view(), .n_q_heads = shape.n_q_heads});
+        static_cast<void>(none.read());  // with the bands around it
     }
 }
 

@@ -68,8 +68,7 @@ TEST_F(CudaElementwise, RmsNorm) {
 
 TEST_F(CudaElementwise, RopeInBothLayouts) {
     for (const RopeLayout layout : {RopeLayout::Interleaved, RopeLayout::Half})
-        for (const std::int64_t rotated : {64, 32}) {
-            const std::int64_t n = 9;
+        for (const auto& [rotated, n] : {std::pair{64, 9}, {32, 9}, {64, 0}, {64, 1}, {32, 2}, {64, 65}, {64, 131}}) {
             std::vector<std::int32_t> positions;
             for (std::int32_t i = 0; i < n; ++i) positions.push_back(i * 15013);
             std::vector<double> frequency;
