@@ -21,22 +21,28 @@ std::int64_t stride_floats(const View& view) {
     return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
 }
 
+// Rows [first, first + n) into scratch; of KvWriteArgs or RotateWriteArgs.
+template <typename Args>
+KvWriteLaunch write_launch(Op& op, const Args& args, std::int64_t first, std::int64_t n) {
+    return {.type = kv_type(args.shape.dtype),
+            .n_tokens = static_cast<std::int32_t>(n),
+            .row_elements = static_cast<std::int32_t>(args.k.cols()),
+            .k = float_row(args.k, first),
+            .k_stride = stride_floats(args.k),
+            .v = float_row(args.v, first),
+            .v_stride = stride_floats(args.v),
+            .scratch_k = args.scratch_k,
+            .scratch_v = args.scratch_v,
+            .scratch_rows = op.stage_rows(args.scratch_rows + first, n)};
+}
+
 }  // namespace
 
 void kv_write(ExecRef exec, const KvWriteArgs& args) {
     Op op(exec);
     for (std::int64_t first = 0; first < args.k.rows(); first += kMostRows) {
         const std::int64_t n = std::min(kMostRows, args.k.rows() - first);
-        const KvWriteLaunch launch{.type = kv_type(args.shape.dtype),
-                                   .n_tokens = static_cast<std::int32_t>(n),
-                                   .row_elements = static_cast<std::int32_t>(args.k.cols()),
-                                   .k = float_row(args.k, first),
-                                   .k_stride = stride_floats(args.k),
-                                   .v = float_row(args.v, first),
-                                   .v_stride = stride_floats(args.v),
-                                   .scratch_k = args.scratch_k,
-                                   .scratch_v = args.scratch_v,
-                                   .scratch_rows = op.stage_rows(args.scratch_rows + first, n)};
+        const KvWriteLaunch launch = write_launch(op, args, first, n);
         op.launch(&Module::kv_write, launch, [&] {
             return fmt::format("kv_write of {} rows of {} {}", n, args.k.cols(), dtype_name(args.shape.dtype));
         });
@@ -48,16 +54,7 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
     for (std::int64_t first = 0; first < args.k.rows(); first += kMostRows) {
         const std::int64_t n = std::min(kMostRows, args.k.rows() - first);
         const RotateWriteLaunch launch{
-            .write = {.type = kv_type(args.shape.dtype),
-                      .n_tokens = static_cast<std::int32_t>(n),
-                      .row_elements = static_cast<std::int32_t>(args.k.cols()),
-                      .k = float_row(args.k, first),
-                      .k_stride = stride_floats(args.k),
-                      .v = float_row(args.v, first),
-                      .v_stride = stride_floats(args.v),
-                      .scratch_k = args.scratch_k,
-                      .scratch_v = args.scratch_v,
-                      .scratch_rows = op.stage_rows(args.scratch_rows + first, n)},
+            .write = write_launch(op, args, first, n),
             .n_q_heads = static_cast<std::int32_t>(args.q.cols() / args.shape.head_dim),
             .head_dim = static_cast<std::int32_t>(args.shape.head_dim),
             .n_rotated = static_cast<std::int32_t>(args.cos_sin.cols()),
