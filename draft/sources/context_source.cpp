@@ -154,6 +154,7 @@ void ContextSource::observe(const Observation& observation) {
     for (std::int64_t i = first; i < n; ++i) {
         if (model_.full()) {
             model_.clear();
+            recent_.clear();  // it counts from the start again, and may come to the same numbers
             const auto kept = static_cast<std::int64_t>(options_.max_contexts / (kKeptShare * kMaxOrder));
             for (std::int64_t j = std::max<std::int64_t>(0, i - kept); j < i; ++j)
                 model_.add(observation.text.first(static_cast<std::size_t>(j) + 1));

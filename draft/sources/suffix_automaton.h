@@ -28,7 +28,7 @@ public:
     /// Most suffix links followed at once; a longer chain of them is cut short (see above and extend()).
     static constexpr int kMaxSuffixes = 64;
 
-    /// A substring of the text that is followed by a token somewhere: the `length` tokens up to the state's end.
+    /// A substring of the text that a token follows somewhere: the last `length` tokens of its state's longest one.
     struct Match {
         std::uint32_t state = 0;
         std::uint32_t length = 0;  // 0: nothing matches

@@ -178,6 +178,29 @@ TEST(ContextSource, WhereTheTableIsFullItBeginsAgainFromTheTextsEnd) {
     EXPECT_LT(most, std::size_t{2} << 20);
 }
 
+TEST(ContextSource, WhatWasSaidBeforeTheTableWasFilledAgainIsNotSaidAgain) {
+    ContextSource source(kVocab, {.max_contexts = 4096, .shape = {}});
+    ChangingText random(9, 40);
+    std::vector<TokenId> text;
+    const auto add = [&](TokenId token) {
+        text.push_back(token);
+        observe(source, text, 1);
+    };
+    for (int i = 0; i < 300; ++i) add(random.token());
+    const std::vector<TokenId> path = {50, 51};
+    for (const TokenId token : {50, 51, 52}) add(token);
+    ASSERT_EQ(behind(source, text, path, {}, 4).front().token, 52);
+    while (!behind(source, text, std::span(path).first(1)).empty()) {
+        ASSERT_LT(text.size(), 5000U);
+        add(random.token());
+    }
+    // As often behind the same tokens, and few tokens later by the count of those that are left.
+    for (const TokenId token : {50, 51, 53}) add(token);
+    const std::vector<Proposal> proposals = behind(source, text, path, {}, 4);
+    ASSERT_EQ(proposals.size(), 1U);
+    EXPECT_EQ(proposals.front().token, 53);
+}
+
 TEST(ContextSource, NoiseRanksByItself) {
     ContextSource source(kVocab, {});
     ChangingText random(8, 20);
