@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kTimedOneIn = 8;  // trees
 // Of the usual last score: what a child is taken to reach at most, and what no child is heard for. (Spec-Bench replay,
-// budget 96: 2.536 tokens a pass with 0.8 and 0, 2.535 with 1.6 and 0.1, a fifth fewer instructions a tree.)
+// budget 96: 2.535 tokens a pass with 0.8 and 0 as with 1.6 and 0.1, a sixth fewer instructions a tree.)
 constexpr float kSeldomReached = 1.6F;
 constexpr float kHopeless = 0.1F;
 constexpr float kUnnamed = 2e-3F;      // of a token that a model was asked about and did not name
@@ -79,7 +79,7 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
     const auto position = static_cast<std::int64_t>(request.text.size()) + arena_.depth(node);
     words_.clear();
     first_made_ = candidates_.size();
-    // Estimates sum to 1 at most, so the j-th best scores no more than score / j; half of that in truth.
+    // Estimates sum to 1 at most, so the j-th best scores no more than score / j; half of that is taken.
     const auto most = static_cast<std::size_t>(
         std::clamp(at.score / (kSeldomReached * usual_cutoff_), 2.0F, static_cast<float>(kMaxProposals)));
     const std::span<Proposal> room = std::span(proposals_).first(most);

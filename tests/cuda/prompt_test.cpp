@@ -1,16 +1,11 @@
 // Matmul over prompt: by cuBLASLt, or what stands for it on the emulated machine. Near the sum in double; a row's bits
 // follow from its place in its piece and matrix, however both are cut; and no other kernel's bits.
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "kernels/cuda/prompt_plan.h"
-#include "kernels/matmul.h"
-#include "kernels/pack_weights.h"
 #include "kernels/workspace.h"
-#include "tests/cuda/device_array.h"
-#include "tests/cuda/under_test.h"
-#include "tests/kernels/matmul_cases.h"
+#include "tests/cuda/matmul_on_device.h"
 
 namespace slipstream::testing_cuda {
 namespace {
@@ -19,34 +14,11 @@ using testing_matmul::kAllTypes;
 using testing_matmul::random_weights;
 using testing_matmul::Weights;
 
-std::vector<float> random_floats(std::int64_t n, std::uint32_t seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(static_cast<std::size_t>(n));
-    for (float& value : values) value = normal(random) * (random() % 53 == 0 ? 100.0F : 1.0F);
-    return values;
-}
-
-class CudaPrompt : public CudaOps {
+class CudaPrompt : public CudaMatmul {
 protected:
     void SetUp() override {
-        CudaOps::SetUp();
+        CudaMatmul::SetUp();
         if (!testing::Test::IsSkipped() && device().blas() == nullptr) GTEST_SKIP() << device().no_blas();
-    }
-    void TearDown() override {
-        packed_ = {};
-        CudaOps::TearDown();
-    }
-    ConstTensorView on_device(const Weights& weights) {
-        const std::size_t size = packed_bytes(weights.type, weights.m, weights.k);
-        std::vector<std::byte> bytes(size + 64, std::byte{0xff});
-        auto* host = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(bytes.data()) + 63) / 64 * 64);
-        const TensorView packed = packed_view(host, weights.type, weights.m, weights.k, packed_layout(device().kind()));
-        pack_weights(exec(), {.weights = weights.view(), .packed = packed});
-        packed_ = upload_bytes(exec(), {host, size});
-        ConstTensorView view = packed;
-        view.data = packed_.data();
-        return view;
     }
     /// y of rows [first_row, first_row + n_rows) of `weights` and tokens [first, first + n) of a piece `x` [512, K].
     std::vector<float> multiply(const ConstTensorView& weights, const std::vector<float>& x, std::int64_t first,
@@ -73,9 +45,6 @@ protected:
             weights.data + static_cast<std::size_t>(first_row) * row_bytes(weights.dtype, weights.shape[1]),
             weights.dtype, n_rows, weights.shape[1], weights.layout);
     }
-
-private:
-    Buffer packed_;
 };
 
 std::vector<float> slice(const std::vector<float>& all, std::int64_t cols, std::int64_t first, std::int64_t n,
