@@ -80,7 +80,8 @@ SLIPSTREAM_INLINE_AVX2 void multiply_groups(const FloatTile& tile, int first) {
     for (int h = 0; h < kHalves; ++h)
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t)
-            sum[h][t] = _mm256_loadu_ps(sums + h / 2 * tile.sums_stride + t * 16 + h % 2 * kHalfRows);
+            sum[h][t] = tile.from_zero ? _mm256_setzero_ps()
+                                       : _mm256_loadu_ps(sums + h / 2 * tile.sums_stride + t * 16 + h % 2 * kHalfRows);
     const auto* x = reinterpret_cast<const float*>(tile.x);
     for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kPairBytes<type>, x += 2 * T) {
         Pair w[kHalves];
@@ -179,7 +180,8 @@ SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int group, int h
     float* const sums_of_group = tile.sums + group * tile.sums_stride;
     __m256 sums[T];
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) sums[t] = _mm256_loadu_ps(sums_of_group + 16 * t + row);
+    for (int t = 0; t < T; ++t)
+        sums[t] = tile.from_zero ? _mm256_setzero_ps() : _mm256_loadu_ps(sums_of_group + 16 * t + row);
     const std::byte* x = tile.x;
     const std::byte* into_l1 = tile.ahead.into_l1 + group * tile.group_bytes;
     const std::byte* into_l2 = tile.ahead.into_l2 + group * tile.group_bytes;
@@ -258,6 +260,10 @@ template <DType type>
 constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
     multiply_codes<type, 1>, multiply_codes<type, 2>, multiply_codes<type, 3>, multiply_codes<type, 4>};
 
+SLIPSTREAM_AVX2 void finish(const FinishTile& tile) {
+    finish_tile(tile);
+}
+
 // In the order of DType.
 constexpr InterleavedForm kForm{
     .float_tile_tokens = 6,
@@ -281,6 +287,7 @@ constexpr InterleavedForm kForm{
                unpack<DType::Q5_0>, unpack<DType::Q5_1>, unpack<DType::Q3_K>, unpack<DType::Q4_K>, unpack<DType::Q5_K>,
                unpack<DType::Q6_K>},
     .quantize = quantize,
+    .finish = finish,
 };
 
 }  // namespace

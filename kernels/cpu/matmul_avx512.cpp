@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/matmul_interleaved.h"
+#include "kernels/cpu/packed_codes.h"
 #include "kernels/cpu/target.h"
 
 namespace slipstream::cpu {
@@ -71,7 +72,8 @@ SLIPSTREAM_INLINE_AVX512 void multiply_groups(const FloatTile& tile, int first) 
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g)
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) sum[g][t] = _mm512_loadu_ps(sums + g * tile.sums_stride + t * 16);
+        for (int t = 0; t < T; ++t)
+            sum[g][t] = tile.from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + g * tile.sums_stride + t * 16);
     const auto* x = reinterpret_cast<const float*>(tile.x);
     for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kTwoBytes<type>, x += 2 * T) {
         Pair w[kGroups];
@@ -156,9 +158,12 @@ SLIPSTREAM_AVX512 void quantize(const float* x, std::int64_t k, int t, int n_til
 }
 
 template <DType type>
-SLIPSTREAM_AVX512_LOOPS void unpack(const std::byte* __restrict src, std::size_t block_bytes, int n_sub,
-                                    UnpackedChunk& __restrict out) {
-    unpack_chunk<type>(src, block_bytes, n_sub, out);
+SLIPSTREAM_AVX512 void unpack(const std::byte* src, std::size_t, int n_sub, UnpackedChunk& out) {
+    unpack_packed<type>(src, n_sub, out);
+}
+
+SLIPSTREAM_AVX512 void finish(const FinishTile& tile) {
+    finish_tile(tile);
 }
 
 template <DType type, std::size_t... i>
@@ -187,6 +192,7 @@ InterleavedForm make_form() {
                    unpack<DType::Q5_K>,
                    unpack<DType::Q6_K>};
     form.quantize = quantize;
+    form.finish = finish;
     return form;
 }
 

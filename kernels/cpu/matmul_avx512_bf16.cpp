@@ -46,14 +46,15 @@ SLIPSTREAM_INLINE_BF16 void multiply_groups(const FloatTile& tile, int first) {
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g)
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) sum[g][t] = _mm512_loadu_ps(sums + g * tile.sums_stride + t * 16);
+        for (int t = 0; t < T; ++t)
+            sum[g][t] = tile.from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + g * tile.sums_stride + t * 16);
     const std::byte* x = tile.x;
     for (std::int64_t k = 0; k + 2 <= tile.k; k += 2, weights += kWeightBytes, x += kPairBytes * T) {
         __m512bh w[kGroups];
 #pragma GCC unroll 4
         for (int g = 0; g < kGroups; ++g) {
             w[g] = load_pairs(weights + g * group_bytes);
-            _mm_prefetch(into_l2 + g * group_bytes, _MM_HINT_T1);
+            if (tile.ahead.by_l2) _mm_prefetch(into_l2 + g * group_bytes, _MM_HINT_T1);
             _mm_prefetch(into_l1 + g * group_bytes, _MM_HINT_T0);
         }
         into_l1 += tile.ahead.step_bytes;
@@ -118,10 +119,11 @@ constexpr std::array<InterleavedForm::FloatFn, kMaxTileTokens> all_widths(std::i
 }
 
 InterleavedForm make_form() {
-    InterleavedForm form = interleaved_form_avx512_vnni();
+    InterleavedForm form = interleaved_form_avx512_vnni(CodeGroups::Two);
     form.round_pairs = round_pairs;
     form.pair_tile_tokens = kTileTokens;
     for (int t = 1; t <= kTileTokens; ++t) form.pair_groups[static_cast<std::size_t>(t - 1)] = groups_of(t);
+    form.pair_streams.most_tokens_of_one = kTileTokens;
     form.multiply_pairs = all_widths(std::make_index_sequence<kTileTokens>());
     return form;
 }

@@ -27,7 +27,10 @@ SLIPSTREAM_INLINE_VNNI __m512 broadcast_float(const std::byte* src) {
 // Tiles of tokens that 4-bit codes are unpacked for anew, one or two operations a word: beyond, once into memory.
 constexpr int kPackedTilesOf4Bits = 2;
 constexpr int kAnyTiles = std::numeric_limits<int>::max();
-constexpr int kGroups = 3;  // groups that share each activation: 8 tokens x 3 dot products in registers
+constexpr int kTileTokens = 8;
+constexpr int groups_of(CodeGroups groups) {
+    return groups == CodeGroups::Three ? 3 : 2;
+}
 
 enum class From : std::uint8_t {
     Unpacked,  // codes and scales of the tile's unpacked chunks
@@ -76,7 +79,8 @@ SLIPSTREAM_INLINE_VNNI void dot_products(const CodeTile& tile, int s, const std:
     }
 }
 
-/// Sums stay in memory: one load and store to eleven operations, and registers are left for three groups.
+/// Sums are kept over the chunk, with two groups in registers: through memory from sub-block to sub-block, each would
+/// wait for the store before it.
 template <DType type, From from, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& whole, int group) {
     using At = BlockOffsets<T>;
@@ -84,7 +88,13 @@ SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& whole, int group) {
     CodeTile tile = whole;  // a copy that no store can reach stays in registers
     tile.packed += group * tile.group_bytes;
     tile.unpacked += group;
-    float* const sums = tile.sums + group * tile.sums_stride;
+    float* const place = tile.sums + group * tile.sums_stride;
+    __m512 sums[kN][T];
+#pragma GCC unroll 4
+    for (int g = 0; g < kN; ++g)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+            sums[g][t] = tile.from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(place + g * tile.sums_stride + 16 * t);
     const std::byte* into_l1 = tile.ahead.into_l1 + group * tile.group_bytes;
     const std::byte* into_l2 = tile.ahead.into_l2 + group * tile.group_bytes;
     const std::byte* x = tile.x;
@@ -93,7 +103,7 @@ SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& whole, int group) {
         for (int g = 0; g < kN; ++g)
             for (std::int64_t line = g * tile.group_bytes; line < g * tile.group_bytes + tile.ahead.step_bytes;
                  line += 64) {
-                _mm_prefetch(into_l2 + line, _MM_HINT_T1);
+                if (tile.ahead.by_l2) _mm_prefetch(into_l2 + line, _MM_HINT_T1);
                 _mm_prefetch(into_l1 + line, _MM_HINT_T0);
             }
         into_l1 += tile.ahead.step_bytes;
@@ -117,58 +127,65 @@ SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& whole, int group) {
             const __m512 scale = load_scale<type, from>(tile, g, kTraits.scale_run == 32 ? s : 2 * s + 1);
 #pragma GCC unroll 8
             for (int t = 0; t < T; ++t) {
-                float* const place = sums + g * tile.sums_stride + 16 * t;
                 const __m512 d = broadcast_float(x + At::kD + 4 * t);
                 const __m512 dot = _mm512_cvtepi32_ps(dots[g][t]);
-                __m512 sum = _mm512_loadu_ps(place);
                 if constexpr (kTraits.scale_run == 32) {
-                    sum = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, d), sum);
+                    sums[g][t] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, d), sums[g][t]);
                 } else {
-                    sum = _mm512_fmadd_ps(_mm512_fmadd_ps(scale, dot, product[g][t]), d, sum);
+                    sums[g][t] = _mm512_fmadd_ps(_mm512_fmadd_ps(scale, dot, product[g][t]), d, sums[g][t]);
                 }
                 if constexpr (kTraits.has_offset)
-                    sum = _mm512_fmadd_ps(load_offset<type, from>(tile, g, s), broadcast_float(x + At::kSum + 4 * t),
-                                          sum);
-                _mm512_storeu_ps(place, sum);
+                    sums[g][t] = _mm512_fmadd_ps(load_offset<type, from>(tile, g, s),
+                                                 broadcast_float(x + At::kSum + 4 * t), sums[g][t]);
             }
         }
     }
+#pragma GCC unroll 4
+    for (int g = 0; g < kN; ++g)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) _mm512_storeu_ps(place + g * tile.sums_stride + 16 * t, sums[g][t]);
 }
 
-template <DType type, From from, int T>
+template <DType type, From from, CodeGroups groups, int T>
 SLIPSTREAM_AVX512_VNNI void multiply_codes(const CodeTile& tile) {
+    constexpr int kGroups = groups_of(groups);
     int g = 0;
     for (; g + kGroups <= tile.n_groups; g += kGroups) multiply_groups<type, from, T, kGroups>(tile, g);
     for (; g < tile.n_groups; ++g) multiply_groups<type, from, T, 1>(tile, g);
 }
 
 template <DType type>
-SLIPSTREAM_AVX512_LOOPS void unpack_scales_of(const std::byte* __restrict src, UnpackedChunk& __restrict out) {
-    unpack_scales<type>(src, out);
+SLIPSTREAM_AVX512 void unpack_scales_of(const std::byte* src, UnpackedChunk& out) {
+    packed_scales<type>(src, out);
 }
 
-template <DType type, From from>
+template <DType type, From from, CodeGroups groups>
 constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
-    multiply_codes<type, from, 1>, multiply_codes<type, from, 2>, multiply_codes<type, from, 3>,
-    multiply_codes<type, from, 4>, multiply_codes<type, from, 5>, multiply_codes<type, from, 6>,
-    multiply_codes<type, from, 7>, multiply_codes<type, from, 8>};
+    multiply_codes<type, from, groups, 1>, multiply_codes<type, from, groups, 2>, multiply_codes<type, from, groups, 3>,
+    multiply_codes<type, from, groups, 4>, multiply_codes<type, from, groups, 5>, multiply_codes<type, from, groups, 6>,
+    multiply_codes<type, from, groups, 7>, multiply_codes<type, from, groups, 8>};
 
-template <DType type>
+template <DType type, CodeGroups groups>
 void multiply_packed(InterleavedForm& form, int most_tiles) {
     const auto i = static_cast<std::size_t>(type);
     form.most_packed_tiles[i] = most_tiles;
-    form.multiply_packed[i] = kMultiplyCodes<type, From::Packed>;
+    form.multiply_packed[i] = kMultiplyCodes<type, From::Packed, groups>;
     if constexpr (!has_plain_scales(type)) form.unpack_scales[i] = unpack_scales_of<type>;
 }
 
+template <CodeGroups groups>
 InterleavedForm make_form() {
     // One type stands for those whose scales and offsets lie alike, once they are unpacked.
-    constexpr auto& kPlain = kMultiplyCodes<DType::Q4_0, From::Unpacked>;
-    constexpr auto& kWithOffset = kMultiplyCodes<DType::Q4_1, From::Unpacked>;
-    constexpr auto& kScalesTo16 = kMultiplyCodes<DType::Q6_K, From::Unpacked>;
+    constexpr auto& kPlain = kMultiplyCodes<DType::Q4_0, From::Unpacked, groups>;
+    constexpr auto& kWithOffset = kMultiplyCodes<DType::Q4_1, From::Unpacked, groups>;
+    constexpr auto& kScalesTo16 = kMultiplyCodes<DType::Q6_K, From::Unpacked, groups>;
     InterleavedForm form = interleaved_form_avx512();
-    form.code_tile_tokens = 8;
-    form.code_groups = kGroups;
+    form.code_tile_tokens = kTileTokens;
+    form.code_groups = groups_of(groups);
+    if (groups == CodeGroups::Two) {
+        form.code_streams.most_tokens_of_one = 3;
+        form.code_streams.several = {.l1 = 2 << 10, .l2 = 8 << 10};
+    }
     form.multiply_codes = {{{},
                             {},
                             {},
@@ -181,31 +198,32 @@ InterleavedForm make_form() {
                             kWithOffset,    // Q4_K
                             kWithOffset,    // Q5_K
                             kScalesTo16}};  // Q6_K
-    multiply_packed<DType::Q8_0>(form, kAnyTiles);
-    multiply_packed<DType::Q4_0>(form, kPackedTilesOf4Bits);
-    multiply_packed<DType::Q4_1>(form, kPackedTilesOf4Bits);
-    multiply_packed<DType::Q4_K>(form, kPackedTilesOf4Bits);
-    multiply_packed<DType::Q5_0>(form, 1);
-    multiply_packed<DType::Q5_1>(form, 1);
-    multiply_packed<DType::Q3_K>(form, 1);
-    multiply_packed<DType::Q5_K>(form, 1);
-    multiply_packed<DType::Q6_K>(form, 1);
+    multiply_packed<DType::Q8_0, groups>(form, kAnyTiles);
+    multiply_packed<DType::Q4_0, groups>(form, kPackedTilesOf4Bits);
+    multiply_packed<DType::Q4_1, groups>(form, kPackedTilesOf4Bits);
+    multiply_packed<DType::Q4_K, groups>(form, kPackedTilesOf4Bits);
+    multiply_packed<DType::Q5_0, groups>(form, 1);
+    multiply_packed<DType::Q5_1, groups>(form, 1);
+    multiply_packed<DType::Q3_K, groups>(form, 1);
+    multiply_packed<DType::Q5_K, groups>(form, 1);
+    multiply_packed<DType::Q6_K, groups>(form, 1);
     return form;
 }
 
 }  // namespace
 
-const InterleavedForm& interleaved_form_avx512_vnni() {
-    static const InterleavedForm form = make_form();
-    return form;
+const InterleavedForm& interleaved_form_avx512_vnni(CodeGroups groups) {
+    static const InterleavedForm three = make_form<CodeGroups::Three>();
+    static const InterleavedForm two = make_form<CodeGroups::Two>();
+    return groups == CodeGroups::Three ? three : two;
 }
 
 CpuScratch matmul_scratch_avx512_vnni(const WorkspaceShapes& shapes) {
-    return matmul_scratch_interleaved(shapes, interleaved_form_avx512_vnni());
+    return matmul_scratch_interleaved(shapes, interleaved_form_avx512_vnni(CodeGroups::Three));
 }
 
 void matmul_avx512_vnni(ExecRef exec, const MatmulArgs& args) {
-    matmul_interleaved(exec, args, interleaved_form_avx512_vnni());
+    matmul_interleaved(exec, args, interleaved_form_avx512_vnni(CodeGroups::Three));
 }
 
 }  // namespace slipstream::cpu

@@ -12,91 +12,24 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/interleaved.h"
+#include "kernels/cpu/matmul_extents.h"
 #include "kernels/cpu_device.h"
 
 namespace slipstream::cpu {
 
 namespace {
 
-constexpr int kLanes = static_cast<int>(kInterleavedRows);
-constexpr std::int64_t kStreamTokens = 32;         // up to here memory is what a pass waits for
-constexpr std::int64_t kGroupsAtOnce = 4;          // beyond; 4 unpacked chunks: 24 KB of L1
-constexpr std::int64_t kPassTokens = 512;          // tokens whose sums are kept at once: 4 x 512 x 128 bytes of L2
 constexpr std::int64_t kPieceBytes = 64 << 10;     // of weights, taken at once by a thread
 constexpr std::int64_t kPiecesPerThread = 4;       // at least: a late thread delays a quarter of its share
 constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
 
-/// finish_output (matmul.h) of `rows` outputs of a token; inlined, so that a whole group is vector code.
-[[gnu::always_inline]] inline void finish_rows(const MatmulArgs& args, const float* sums, std::int64_t row, int rows,
-                                               float* y) {
-    float results[kLanes];
-    for (int r = 0; r < rows; ++r) results[r] = sums[r];
-    if (!args.bias.empty()) {
-        const float* bias = float_row(args.bias, 0) + row;
-        for (int r = 0; r < rows; ++r) results[r] += bias[r];
-    }
-    if (args.store == MatmulStore::Add)
-        for (int r = 0; r < rows; ++r) results[r] = y[r] + results[r];
-    std::memcpy(y, results, static_cast<std::size_t>(rows) * sizeof(float));
-}
-
-/// What a type's weights are multiplied with.
-enum class Operand : std::uint8_t {
-    Floats,
-    Pairs,  // of bfloat16
-    Codes,  // of 8 bits
-};
-
-Operand operand_of(const InterleavedForm& form, DType type) {
-    if (is_quantized(type)) return Operand::Codes;
-    return type == DType::BF16 && form.round_pairs != nullptr ? Operand::Pairs : Operand::Floats;
-}
-
-int tile_tokens_of(const InterleavedForm& form, Operand operand) {
-    return operand == Operand::Codes   ? form.code_tile_tokens
-           : operand == Operand::Pairs ? form.pair_tile_tokens
-                                       : form.float_tile_tokens;
-}
-
-/// Groups that go over K together where there are enough rows.
-std::int64_t most_groups(const InterleavedForm& form, Operand operand, std::int64_t n_tokens) {
-    const std::int64_t n_tiles = ceil_div<std::int64_t>(n_tokens, tile_tokens_of(form, operand));
-    const auto widest_tile = static_cast<std::size_t>(ceil_div(n_tokens, n_tiles));
-    const std::int64_t in_registers = operand == Operand::Codes   ? form.code_groups
-                                      : operand == Operand::Pairs ? form.pair_groups[widest_tile - 1]
-                                                                  : form.float_groups[widest_tile - 1];
-    return n_tokens <= kStreamTokens ? in_registers : std::max(in_registers, kGroupsAtOnce);
-}
-
-std::int64_t laid_out_bytes_per_token(Operand operand, std::int64_t k) {
-    if (operand == Operand::Codes) return k / 32 * kBlockBytesPerToken;
-    return operand == Operand::Pairs ? ceil_div<std::int64_t>(k, 2) * kPairBytes
-                                     : k * static_cast<std::int64_t>(sizeof(float));
-}
-
-std::size_t laid_out_bytes(Operand operand, std::int64_t n_tokens, std::int64_t k) {
-    const bool in_place = operand == Operand::Floats && n_tokens == 1;
-    return in_place ? 0 : static_cast<std::size_t>(n_tokens * laid_out_bytes_per_token(operand, k));
-}
-
-/// A thread's scratch: unpacked chunks, then rows interleaved here, then sums.
-struct ThreadScratch {
-    std::size_t rows_offset;
-    std::size_t sums_offset;
-    std::size_t bytes;
-
-    ThreadScratch(const InterleavedForm& form, DType type, Layout layout, std::int64_t n_tokens, std::int64_t k,
-                  std::int64_t n_groups) {
-        const Operand operand = operand_of(form, type);
-        const auto groups = static_cast<std::size_t>(n_groups);
-        const auto sums = static_cast<std::size_t>(std::min(n_tokens, kPassTokens + tile_tokens_of(form, operand)) *
-                                                   kLanes);  // of a group
-        rows_offset = operand == Operand::Codes ? groups * sizeof(UnpackedChunk) : 0;
-        sums_offset = rows_offset;
-        if (layout == Layout::RowMajor)
-            sums_offset += round_up<std::size_t>(groups * static_cast<std::size_t>(kLanes) * row_bytes(type, k), 64);
-        bytes = sums_offset + groups * sums * sizeof(float);
-    }
+/// Groups that go over K together, against tiles of tokens whose sums are kept at once.
+struct Stripe {
+    const std::byte* weights;  // of the first group
+    std::int64_t count;        // of groups
+    std::int64_t tile;
+    std::int64_t end;
+    std::int64_t step_bytes;  // that each step of each tile fetches ahead
 };
 
 /// What every thread needs to know of one call.
@@ -112,14 +45,19 @@ public:
           k_(args.weights.shape[1]),
           n_(args.x.shape[0]),
           n_tiles_(ceil_div<std::int64_t>(n_, tile_tokens())),
+          tile_width_(n_ / n_tiles_),
+          n_wider_tiles_(n_ % n_tiles_),
           n_groups_(ceil_div(m_, kInterleavedRows)),
           group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
           chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, kChunkElements))),
-          token_bytes_(laid_out_bytes_per_token(operand_, k_)) {}
+          token_bytes_(laid_out_bytes_per_token(operand_, k_)),
+          one_stream_(in_one_stream(form, operand_, n_, n_groups_ * group_bytes_)),
+          fetch_(one_stream_ ? streams_of(form, operand_).one : streams_of(form, operand_).several) {}
 
     void run() {
         const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
-        groups_at_once_ = std::min(most_groups(form_, operand_, n_), fair);
+        groups_at_once_ = one_stream_ ? 1 : std::min(most_groups(form_, operand_, n_), fair);
+        l2_lead_ = std::min(round_up(ceil_div(fetch_.l2, groups_at_once_), chunk_bytes_), group_bytes_);
         const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
         const std::int64_t piece = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
         const ThreadScratch scratch(form_, type_, args_.weights.layout, n_, k_, groups_at_once_);
@@ -135,8 +73,10 @@ public:
 
 private:
     [[nodiscard]] int tile_tokens() const { return tile_tokens_of(form_, operand_); }
-    // Tiles are of nearly equal width.
-    [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const { return tile * n_ / n_tiles_; }
+    // Tiles are of nearly equal width: the first ones may be one token wider.
+    [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const {
+        return tile * tile_width_ + std::min(tile, n_wider_tiles_);
+    }
     [[nodiscard]] bool packed() const { return args_.weights.layout == Layout::Interleaved16; }
 
     void lay_out_activations() {
@@ -194,12 +134,17 @@ private:
         for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
             const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
             const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * kLanes;  // of a group
-            std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
+            if (k_ == 0) std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
+            const Stripe stripe{.weights = weights,
+                                .count = count,
+                                .tile = tile,
+                                .end = end,
+                                .step_bytes = ceil_div(chunk_bytes_, kChunkElements / step_elements() * (end - tile))};
             for (std::int64_t k = 0; k < k_; k += kChunkElements) {
                 if (operand_ == Operand::Codes) {
-                    chunk_of_codes(weights, count, k, tile, end, reinterpret_cast<UnpackedChunk*>(scratch), sums);
+                    chunk_of_codes(stripe, k, reinterpret_cast<UnpackedChunk*>(scratch), sums);
                 } else {
-                    chunk_of_floats(weights, count, k, tile, end, sums);
+                    chunk_of_floats(stripe, k, sums);
                 }
             }
             for (std::int64_t g = 0; g < count; ++g)
@@ -208,86 +153,86 @@ private:
         }
     }
 
-    /// Tile `index` of `n_tiles` fetches its share of what follows the chunk at `k`: the next one of the same groups,
-    /// or the first one of the groups behind them.
-    [[nodiscard]] WeightsAhead ahead(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t n_steps,
-                                     std::int64_t index, std::int64_t n_tiles) const {
+    [[nodiscard]] std::int64_t step_elements() const { return operand_ == Operand::Codes ? 32 : 2; }
+
+    /// Tile `index` of a stripe fetches its share of what follows the chunk at `k`, in `n_steps`: the next one of the
+    /// same groups, or the first one of the groups behind them.
+    [[nodiscard]] WeightsAhead ahead(const Stripe& stripe, std::int64_t k, std::int64_t index,
+                                     std::int64_t n_steps) const {
         const std::int64_t at = k / kChunkElements * chunk_bytes_;
-        const std::int64_t bytes = std::min(chunk_bytes_, group_bytes_ - at);
-        const std::int64_t lead = round_up(ceil_div(kL2PrefetchBytes, count), chunk_bytes_);
-        const std::int64_t beyond = at + lead - group_bytes_;
-        const std::int64_t next = beyond < 0 ? at + lead : count * group_bytes_ + beyond % group_bytes_;
-        const std::int64_t share = bytes * index / n_tiles;
-        return {.into_l1 = weights + at + share + kL1PrefetchBytes,
-                .into_l2 = weights + next + share,
-                .step_bytes = ceil_div(bytes, n_steps * n_tiles)};
+        const std::int64_t share = index * n_steps * stripe.step_bytes;
+        std::int64_t next = at + l2_lead_;
+        if (next >= group_bytes_) next += (stripe.count - 1) * group_bytes_;
+        return {.into_l1 = stripe.weights + at + share + fetch_.l1,
+                .into_l2 = stripe.weights + next + share,
+                .step_bytes = stripe.step_bytes,
+                .by_l2 = fetch_.l2 != 0};
     }
 
-    void chunk_of_codes(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t tile,
-                        std::int64_t end, UnpackedChunk* chunks, float* sums) const {
-        const auto n_sub = static_cast<int>(std::min<std::int64_t>(kChunkElements, k_ - k) / 32);
-        const std::byte* src = weights + k / kChunkElements * chunk_bytes_;
+    void chunk_of_codes(const Stripe& stripe, std::int64_t k, UnpackedChunk* chunks, float* sums) const {
+        const std::int64_t n_sub = std::min<std::int64_t>(kChunkElements, k_ - k) / step_elements();
+        const std::byte* src = stripe.weights + k / kChunkElements * chunk_bytes_;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
         const auto type = static_cast<std::size_t>(type_);
         const bool where_they_lie = n_tiles_ <= form_.most_packed_tiles[type];
-        for (std::int64_t g = 0; g < count; ++g) {
+        for (std::int64_t g = 0; g < stripe.count; ++g) {
             if (!where_they_lie) {
-                form_.unpack[type](src + g * group_bytes_, block_bytes, n_sub, chunks[g]);
+                form_.unpack[type](src + g * group_bytes_, block_bytes, static_cast<int>(n_sub), chunks[g]);
             } else if (form_.unpack_scales[type] != nullptr) {
                 form_.unpack_scales[type](src + g * group_bytes_, chunks[g]);
             }
         }
         const auto& kernels = where_they_lie ? form_.multiply_packed[type] : form_.multiply_codes[type];
-        const std::int64_t origin = tile_begin(tile);
-        for (std::int64_t i = tile; i < end; ++i) {
+        const std::int64_t origin = tile_begin(stripe.tile);
+        for (std::int64_t i = stripe.tile; i < stripe.end; ++i) {
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
             kernels[static_cast<std::size_t>(width - 1)](
                 {.unpacked = chunks,
                  .packed = src,
                  .group_bytes = group_bytes_,
-                 .n_groups = static_cast<int>(count),
+                 .n_groups = static_cast<int>(stripe.count),
                  .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
-                 .n_sub = n_sub,
+                 .n_sub = static_cast<int>(n_sub),
                  .sums = sums + (begin - origin) * kLanes,
-                 .sums_stride = (tile_begin(end) - origin) * kLanes,
-                 .ahead = ahead(weights, count, k, n_sub, i - tile, end - tile)});
+                 .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
+                 .from_zero = k == 0,
+                 .ahead = ahead(stripe, k, i - stripe.tile, n_sub)});
         }
     }
 
-    void chunk_of_floats(const std::byte* weights, std::int64_t count, std::int64_t k, std::int64_t tile,
-                         std::int64_t end, float* sums) const {
+    void chunk_of_floats(const Stripe& stripe, std::int64_t k, float* sums) const {
         const auto& kernels =
             operand_ == Operand::Pairs ? form_.multiply_pairs : form_.multiply_floats[static_cast<std::size_t>(type_)];
         const std::int64_t elements = std::min<std::int64_t>(kChunkElements, k_ - k);
-        const std::int64_t origin = tile_begin(tile);
-        for (std::int64_t i = tile; i < end; ++i) {
+        const std::int64_t origin = tile_begin(stripe.tile);
+        for (std::int64_t i = stripe.tile; i < stripe.end; ++i) {
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
             kernels[static_cast<std::size_t>(width - 1)](
-                {.weights = weights + k / kChunkElements * chunk_bytes_,
+                {.weights = stripe.weights + k / kChunkElements * chunk_bytes_,
                  .group_bytes = group_bytes_,
-                 .n_groups = static_cast<int>(count),
+                 .n_groups = static_cast<int>(stripe.count),
                  .x = x_ + begin * token_bytes_ + k / 2 * width * (operand_ == Operand::Pairs ? kPairBytes : 8),
                  .k = elements,
                  .sums = sums + (begin - origin) * kLanes,
-                 .sums_stride = (tile_begin(end) - origin) * kLanes,
-                 .ahead = ahead(weights, count, k, ceil_div<std::int64_t>(elements, 2), i - tile, end - tile)});
+                 .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
+                 .from_zero = k == 0,
+                 .ahead = ahead(stripe, k, i - stripe.tile, elements / step_elements())});
         }
     }
 
     /// sums: [width, kLanes] of one tile.
     void finish(std::int64_t group, std::int64_t tile, const float* sums) const {
         const std::int64_t row = group * kLanes;
-        const auto rows = static_cast<int>(std::min<std::int64_t>(kLanes, m_ - row));
-        for (std::int64_t token = tile_begin(tile); token < tile_begin(tile + 1); ++token, sums += kLanes) {
-            float* y = float_row(args_.y, token) + row;
-            if (rows == kLanes) {
-                finish_rows(args_, sums, row, kLanes, y);
-            } else {
-                finish_rows(args_, sums, row, rows, y);
-            }
-        }
+        const std::int64_t begin = tile_begin(tile);
+        form_.finish({.sums = sums,
+                      .bias = args_.bias.empty() ? nullptr : float_row(args_.bias, 0) + row,
+                      .y = reinterpret_cast<std::byte*>(float_row(args_.y, begin) + row),
+                      .y_stride_bytes = args_.y.row_stride_bytes,
+                      .n_tokens = static_cast<int>(tile_begin(tile + 1) - begin),
+                      .n_rows = static_cast<int>(std::min<std::int64_t>(kLanes, m_ - row)),
+                      .store = args_.store});
     }
 
     CpuDevice& device_;
@@ -299,11 +244,16 @@ private:
     std::int64_t k_;
     std::int64_t n_;
     std::int64_t n_tiles_;
+    std::int64_t tile_width_;  // of all but the first n_wider_tiles_
+    std::int64_t n_wider_tiles_;
     std::int64_t n_groups_;
     std::int64_t group_bytes_;
     std::int64_t chunk_bytes_;  // of a group, but for its last chunk
     std::int64_t token_bytes_;  // of a token's activations, laid out
+    bool one_stream_;
+    FetchDistance fetch_;
     std::int64_t groups_at_once_ = 1;
+    std::int64_t l2_lead_ = 0;     // of each group; 0: none
     std::size_t rows_offset_ = 0;  // in a thread's scratch
     std::size_t sums_offset_ = 0;
     const std::byte* x_ = nullptr;  // tiles behind one another: that of token t begins at t * token_bytes_

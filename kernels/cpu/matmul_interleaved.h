@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/matmul.h"
@@ -14,10 +15,21 @@
 namespace slipstream::cpu {
 
 inline constexpr int kMaxTileTokens = 16;
-/// Weights are fetched into L2 a chunk ahead of the kernel, and from there into L1 this far ahead. One step into L1
-/// alone holds one of its few fill buffers for the whole way from memory (numbers: kernels/README.md).
-inline constexpr std::int64_t kL1PrefetchBytes = 1 << 10;
-inline constexpr std::int64_t kL2PrefetchBytes = 1 << 14;
+
+/// How far ahead of the kernel weights are fetched, in bytes; 0: not into that cache.
+struct FetchDistance {
+    std::int64_t l1;  // of each group
+    std::int64_t l2;  // of the groups that go over K together, rounded up to whole chunks
+};
+
+/// Groups that go over K together are as many streams of weights. As a rule they are fetched into L2 and from there
+/// into L1: one step into L1 alone holds one of its few fill buffers for the whole way from memory. With few tokens
+/// some machines read faster where one group goes alone, fetched straight into L1 (numbers: kernels/README.md).
+struct Streams {
+    int most_tokens_of_one = 0;  // up to so many one group goes alone
+    FetchDistance one{.l1 = 8 << 10, .l2 = 0};
+    FetchDistance several{.l1 = 1 << 10, .l2 = 16 << 10};
+};
 
 inline constexpr std::int64_t kPairBytes = 4;  // two activations as bfloat16
 inline constexpr int kFloatTypes = 3;          // F32, F16, BF16: the first of DType
@@ -29,9 +41,10 @@ struct WeightsAhead {
     const std::byte* into_l1;
     const std::byte* into_l2;
     std::int64_t step_bytes;  // a step: two k of float weights, a sub-block of codes
+    bool by_l2;               // false, where one group goes alone: only into L1
 };
 
-/// Some groups of 16 rows x one chunk of K x one tile of T tokens: adds to `sums`.
+/// Some groups of 16 rows x one chunk of K x one tile of T tokens: adds to `sums`, or writes them.
 struct FloatTile {
     const std::byte* weights;  // packed, `k` elements, of the first group
     std::int64_t group_bytes;  // from a group to the next
@@ -40,6 +53,7 @@ struct FloatTile {
     std::int64_t k;
     float* sums;               // [T, 16] of the first group
     std::int64_t sums_stride;  // floats from a group to the next
+    bool from_zero;            // the first chunk: what lies in `sums` is not read
     WeightsAhead ahead;
 };
 struct CodeTile {
@@ -51,13 +65,26 @@ struct CodeTile {
     int n_sub;
     float* sums;  // as above
     std::int64_t sums_stride;
+    bool from_zero;
     WeightsAhead ahead;
+};
+
+/// Sums of one group and a tile of tokens to where the outputs lie: finish_output (matmul.h).
+struct FinishTile {
+    const float* sums;  // [n_tokens, 16]
+    const float* bias;  // of the group's first row; may be null
+    std::byte* y;       // the output of the first token and row
+    std::size_t y_stride_bytes;
+    int n_tokens;
+    int n_rows;
+    MatmulStore store;
 };
 
 struct InterleavedForm {
     using FloatFn = void (*)(const FloatTile& tile);
     using CodeFn = void (*)(const CodeTile& tile);
     using UnpackFn = void (*)(const std::byte* src, std::size_t block_bytes, int n_sub, UnpackedChunk& out);
+    using FinishFn = void (*)(const FinishTile& tile);
     using QuantizeFn = void (*)(const float* x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
                                 std::byte* tile);
     using RoundFn = void (*)(const float* x, std::size_t row_stride_bytes, std::int64_t k, int n_tile, std::byte* tile);
@@ -66,6 +93,7 @@ struct InterleavedForm {
     int code_tile_tokens;
     std::array<int, kMaxTileTokens> float_groups;  // [T - 1]: groups that go over K together, with few tokens
     int code_groups;
+    Streams code_streams{};
     std::array<std::array<FloatFn, kMaxTileTokens>, kFloatTypes> multiply_floats;  // [dtype][T - 1]
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_codes;    // [dtype][T - 1]
     std::array<UnpackFn, kDTypeCount> unpack;                                      // [dtype]
@@ -77,18 +105,48 @@ struct InterleavedForm {
     std::array<ScalesFn, kDTypeCount> unpack_scales{};  // [dtype]: of a chunk, first; null where there is nothing to do
 
     QuantizeFn quantize;
+    FinishFn finish;
 
     // BF16 weights times activations rounded to bfloat16, in forms that have such dot products.
     RoundFn round_pairs = nullptr;  // a tile of tokens into pairs; null: BF16 weights are multiplied as floats
     int pair_tile_tokens = 0;
     std::array<int, kMaxTileTokens> pair_groups{};
+    Streams pair_streams{};
     std::array<FloatFn, kMaxTileTokens> multiply_pairs{};  // [T - 1]
+};
+
+/// InterleavedForm::finish, compiled by each form for itself.
+[[gnu::always_inline]] inline void finish_tile(const FinishTile& tile) {
+    constexpr int kRows = static_cast<int>(kInterleavedRows);
+    const auto finish = [&](const float* sums, float* y, int n_rows) __attribute__((always_inline)) {
+        float results[kRows];
+        for (int r = 0; r < n_rows; ++r) results[r] = sums[r];
+        if (tile.bias != nullptr)
+            for (int r = 0; r < n_rows; ++r) results[r] += tile.bias[r];
+        if (tile.store == MatmulStore::Add)
+            for (int r = 0; r < n_rows; ++r) results[r] = y[r] + results[r];
+        std::memcpy(y, results, static_cast<std::size_t>(n_rows) * sizeof(float));
+    };
+    for (int t = 0; t < tile.n_tokens; ++t) {
+        auto* y = reinterpret_cast<float*>(tile.y + static_cast<std::size_t>(t) * tile.y_stride_bytes);
+        if (tile.n_rows == kRows) {
+            finish(tile.sums + kRows * t, y, kRows);
+        } else {
+            finish(tile.sums + kRows * t, y, tile.n_rows);
+        }
+    }
+}
+
+/// Groups of codes that go over K together (numbers: kernels/README.md).
+enum class CodeGroups : std::uint8_t {
+    Three,  // Intel's cores: fewest loads of activations
+    Two,    // AMD's: their sums stay in registers
 };
 
 /// The inner kernels; only for machines that have the instructions (cpu_has_form()).
 [[nodiscard]] const InterleavedForm& interleaved_form_avx2();
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512();
-[[nodiscard]] const InterleavedForm& interleaved_form_avx512_vnni();
+[[nodiscard]] const InterleavedForm& interleaved_form_avx512_vnni(CodeGroups groups);
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512_bf16();
 
 /// What any matmul within the shapes takes of a device.

@@ -10,6 +10,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/target.h"
+#include "kernels/cpu/unpack_codes.h"
 
 namespace slipstream::cpu {
 
@@ -64,13 +65,21 @@ SLIPSTREAM_INLINE_PACKED __m512i word_at(const std::byte* words, int i) {
 SLIPSTREAM_INLINE_PACKED __m512i in_each_byte(__m512i word, int mask) {
     return _mm512_and_si512(word, _mm512_set1_epi32(mask * 0x01010101));
 }
-/// Each lane shifted by a number that changes from sub-block to sub-block.
+/// Each lane shifted or rotated by a number that changes from sub-block to sub-block.
 SLIPSTREAM_INLINE_PACKED __m512i shifted_right(__m512i word, int by) {
     return _mm512_srlv_epi32(word, _mm512_set1_epi32(by));
 }
-/// Low nibbles, or high ones.
-SLIPSTREAM_INLINE_PACKED __m512i nibbles(__m512i word, bool high) {
-    return in_each_byte(high ? _mm512_srli_epi32(word, 4) : word, 0x0f);
+SLIPSTREAM_INLINE_PACKED __m512i rotated_left(__m512i word, int by) {
+    return _mm512_rolv_epi32(word, _mm512_set1_epi32(by));
+}
+/// Low nibbles, or high ones, above them what is not masked away yet.
+SLIPSTREAM_INLINE_PACKED __m512i nibbles_unmasked(__m512i word, bool high) {
+    return high ? _mm512_srli_epi32(word, 4) : word;
+}
+/// In each byte the bits of `low` in `mask`, and those of `high`.
+SLIPSTREAM_INLINE_PACKED __m512i joined(__m512i low, int mask, __m512i high) {
+    constexpr int kLowAndMaskOrHigh = 0xea;
+    return _mm512_ternarylogic_epi32(low, _mm512_set1_epi32(mask * 0x01010101), high, kLowAndMaskOrHigh);
 }
 
 /// Word `word` of sub-block `s`: four k of 16 rows, unsigned codes. `block` as of block_of().
@@ -83,31 +92,86 @@ SLIPSTREAM_INLINE_PACKED __m512i packed_codes(const std::byte* block, int s, int
     if constexpr (type == DType::Q8_0) {
         return word_at(words, word);
     } else if constexpr (type == DType::Q4_0 || type == DType::Q4_1) {
-        return nibbles(word_at(low, word % 4), word >= 4);
+        return in_each_byte(nibbles_unmasked(word_at(low, word % 4), word >= 4), 0x0f);
     } else if constexpr (type == DType::Q5_0 || type == DType::Q5_1) {
         const __m512i bits = word_at(high, 0);
         const __m512i fifth = word < 4 ? _mm512_slli_epi32(bits, 4 - word) : _mm512_srli_epi32(bits, word - 4);
-        return _mm512_or_si512(nibbles(word_at(low, word % 4), word >= 4), in_each_byte(fifth, 0x10));
+        return joined(nibbles_unmasked(word_at(low, word % 4), word >= 4), 0x0f, in_each_byte(fifth, 0x10));
     } else if constexpr (type == DType::Q4_K) {
         return in_each_byte(shifted_right(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f);
     } else if constexpr (type == DType::Q5_K) {
-        const __m512i fifth = _mm512_slli_epi32(in_each_byte(shifted_right(word_at(high, word), s), 0x01), 4);
-        return _mm512_or_si512(in_each_byte(shifted_right(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f), fifth);
+        const __m512i fifth = in_each_byte(rotated_left(word_at(high, word), 4 - s), 0x10);
+        return joined(shifted_right(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f, fifth);
     } else if constexpr (type == DType::Q6_K) {
         const int part = s % 4;
-        const __m512i upper = shifted_right(word_at(high, 8 * (s / 4) + word), 2 * part);
-        const __m512i lower = shifted_right(word_at(low, 16 * (s / 4) + 8 * (part % 2) + word), 4 * (part / 2));
-        return _mm512_or_si512(in_each_byte(lower, 0x0f), _mm512_slli_epi32(in_each_byte(upper, 0x03), 4));
+        const __m512i upper = in_each_byte(rotated_left(word_at(high, 8 * (s / 4) + word), 4 - 2 * part), 0x30);
+        return joined(shifted_right(word_at(low, 16 * (s / 4) + 8 * (part % 2) + word), 4 * (part / 2)), 0x0f, upper);
     } else {
         static_assert(type == DType::Q3_K);
-        const __m512i third = _mm512_slli_epi32(in_each_byte(shifted_right(word_at(high, word), s), 0x01), 2);
-        return _mm512_or_si512(in_each_byte(shifted_right(word_at(low, 8 * (s / 4) + word), 2 * (s % 4)), 0x03), third);
+        const __m512i third = in_each_byte(rotated_left(word_at(high, word), 2 - s), 0x04);
+        return joined(shifted_right(word_at(low, 8 * (s / 4) + word), 2 * (s % 4)), 0x03, third);
     }
 }
 
 /// Binary16 field `i` of a block, as floats.
 SLIPSTREAM_INLINE_PACKED __m512 packed_half(const std::byte* block, int i) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32 * i)));
+}
+
+/// out[i] = factor * byte `i` of each lane of `words`, for i < 4; bytes unsigned, `bias` subtracted from each.
+SLIPSTREAM_INLINE_PACKED void scaled_bytes(__m512 factor, __m512i words, int bias, float (*out)[16]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+        const __m512i byte =
+            _mm512_and_si512(_mm512_srli_epi32(words, 8 * static_cast<unsigned>(i)), _mm512_set1_epi32(0xff));
+        const __m512 number = _mm512_cvtepi32_ps(_mm512_sub_epi32(byte, _mm512_set1_epi32(bias)));
+        _mm512_store_ps(out[i], _mm512_mul_ps(factor, number));
+    }
+}
+
+/// unpack_scales<type> (unpack_codes.h).
+template <DType type>
+SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChunk& out) {
+    const __m512 d = packed_half(block, 0);
+    const std::byte* words = block + packed_block(type).words;
+    if constexpr (type == DType::Q4_K || type == DType::Q5_K) {
+        const __m512 minus_dmin = _mm512_xor_ps(packed_half(block, 1), _mm512_set1_ps(-0.0F));
+        const __m512i a = word_at(words, 0);
+        const __m512i b = word_at(words, 1);
+        const __m512i c = word_at(words, 2);
+        const __m512i high_a = in_each_byte(_mm512_srli_epi32(a, 2), 0x30);
+        const __m512i high_b = in_each_byte(_mm512_srli_epi32(b, 2), 0x30);
+        scaled_bytes(d, in_each_byte(a, 0x3f), 0, out.scale);
+        scaled_bytes(d, joined(c, 0x0f, high_a), 0, out.scale + 4);
+        scaled_bytes(minus_dmin, in_each_byte(b, 0x3f), 0, out.offset);
+        scaled_bytes(minus_dmin, joined(_mm512_srli_epi32(c, 4), 0x0f, high_b), 0, out.offset + 4);
+    } else if constexpr (type == DType::Q6_K) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i)  // signed bytes
+            scaled_bytes(d, _mm512_xor_si512(word_at(words, 48 + i), _mm512_set1_epi8(-128)), 128, out.scale + 4 * i);
+    } else {
+        static_assert(type == DType::Q3_K);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            const __m512i low = _mm512_srli_epi32(word_at(words, 24 + i % 2), 4 * (static_cast<unsigned>(i) / 2));
+            const __m512i high = rotated_left(word_at(words, 26), 4 - 2 * i);
+            scaled_bytes(d, joined(low, 0x0f, in_each_byte(high, 0x30)), 32, out.scale + 4 * i);
+        }
+    }
+}
+
+/// unpack_chunk<type> (unpack_codes.h).
+template <DType type>
+SLIPSTREAM_INLINE_PACKED void unpack_packed(const std::byte* src, int n_sub, UnpackedChunk& out) {
+    for (int s = 0; s < n_sub; ++s) {
+        const std::byte* block = block_of<type>(src, s);
+#pragma GCC unroll 8
+        for (int word = 0; word < 8; ++word) _mm512_store_si512(out.codes[s][word], packed_codes<type>(block, s, word));
+        if constexpr (has_plain_scales(type)) _mm512_store_ps(out.scale[s], packed_half(block, 0));
+        if constexpr (has_plain_scales(type) && code_traits(type).has_offset)
+            _mm512_store_ps(out.offset[s], packed_half(block, 1));
+    }
+    if constexpr (!has_plain_scales(type)) packed_scales<type>(src, out);
 }
 
 }  // namespace slipstream::cpu

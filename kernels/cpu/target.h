@@ -7,13 +7,9 @@
 #define SLIPSTREAM_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
 #define SLIPSTREAM_AVX512_VNNI __attribute__((target("avx512vnni,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
 #define SLIPSTREAM_AVX512_BF16 __attribute__((target("avx512bf16,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
-// AVX-512 as above, with loops vectorised by the compiler in full registers.
-#define SLIPSTREAM_AVX512_LOOPS \
-    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,prefer-vector-width=512")))
 #else
 #define SLIPSTREAM_AVX2
 #define SLIPSTREAM_AVX512
 #define SLIPSTREAM_AVX512_VNNI
 #define SLIPSTREAM_AVX512_BF16
-#define SLIPSTREAM_AVX512_LOOPS
 #endif

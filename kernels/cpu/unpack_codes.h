@@ -172,12 +172,9 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q5_K>(const std::byte* src, 
             }
 }
 
-/// The scales of a block of a K format, and its offsets: all that unpack_block() writes beside codes.
+/// The scales of a block of Q6_K or Q3_K.
 template <DType type>
-SLIPSTREAM_PORTABLE_INLINE void unpack_scales(const std::byte* src, UnpackedChunk& out) {
-    static_assert(type == DType::Q4_K || type == DType::Q5_K);
-    scales_and_mins(src, out);
-}
+SLIPSTREAM_PORTABLE_INLINE void unpack_scales(const std::byte* src, UnpackedChunk& out);
 
 template <>
 SLIPSTREAM_PORTABLE_INLINE void unpack_scales<DType::Q6_K>(const std::byte* src, UnpackedChunk& out) {
