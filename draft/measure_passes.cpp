@@ -29,7 +29,8 @@ void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double m
         double best = std::numeric_limits<double>::infinity();
     };
     std::vector<Size> sizes;
-    for (std::int64_t n = 1; n <= most; n = n < most ? std::min(2 * n, most) : n + 1) sizes.push_back({.n = n});
+    for (std::int64_t n = 1; n <= most; n = n < most ? std::min(n < 4 ? n + 1 : 2 * n, most) : n + 1)
+        sizes.push_back({.n = n});
     std::vector<TokenId> tokens;
     std::vector<NodeId> nodes;
     std::vector<std::int32_t> logit_tokens;

@@ -14,6 +14,10 @@ constexpr double kCommonRate = 0.1;    // of what a pass moves all times
 constexpr double kOwnRate = 0.1;       // and its own size's further
 constexpr double kMostSurprise = 2.0;  // a pass that took far longer had the processor taken away
 
+bool is_known(double seconds) {
+    return seconds > 0.0;
+}
+
 }  // namespace
 
 PassTimes::PassTimes(std::int64_t max_nodes) {
@@ -25,25 +29,32 @@ PassTimes::PassTimes(std::int64_t max_nodes) {
 }
 
 bool PassTimes::measured() const {
-    return std::ranges::any_of(measured_, [](double seconds) { return seconds > 0.0; });
+    return std::ranges::any_of(measured_, is_known);
 }
 
 void PassTimes::add(std::int64_t n_nodes, double seconds) {
     if (n_nodes < 1 || n_nodes > max_nodes() || !(seconds > 0.0) || !std::isfinite(seconds)) return;
     const auto above = static_cast<std::size_t>(std::ranges::lower_bound(sizes_, n_nodes) - sizes_.begin());
     const std::size_t below = sizes_[above] == n_nodes ? above : above - 1;
-    if (!measured()) {
+    const auto last = std::ranges::find_if(measured_.rbegin(), measured_.rend(), is_known);
+    const auto n_between = static_cast<std::size_t>(measured_.rend() - last);  // sizes up to the largest measured one
+    if (n_between == 0) {
         measured_[below] = measured_[above] = seconds;
     } else {
         // Part of the surprise is the machine's, and holds for every size; part is this size's own, and all of it where
-        // nothing but other sizes were known.
+        // nothing but smaller sizes were known.
         const double expected = at(n_nodes);
         const double surprise = std::min(seconds / expected, kMostSurprise) - 1.0;
-        if (measured_[below] > 0.0 && measured_[above] > 0.0)
-            for (double& kept : measured_) kept *= 1.0 + kCommonRate * surprise;
-        for (std::size_t i = below; i <= above; ++i)
-            measured_[i] =
-                measured_[i] == 0.0 ? seconds_[i] * seconds / expected : measured_[i] * (1.0 + kOwnRate * surprise);
+        const double common = above < n_between ? 1.0 + kCommonRate * surprise : 1.0;
+        for (double& kept : measured_) kept *= common;
+        for (std::size_t i = below; i <= above; ++i) {
+            if (i >= n_between) {
+                measured_[i] = seconds_[i] * seconds / expected;
+            } else {
+                const double before = measured_[i] > 0.0 ? measured_[i] : seconds_[i] * common;
+                measured_[i] = before * (1.0 + kOwnRate * surprise);
+            }
+        }
     }
     spread();
 }
@@ -73,7 +84,8 @@ void PassTimes::spread() {
                       : std::max(0.0, (seconds_[last] - seconds_[0]) / static_cast<double>(sizes_[last] - sizes_[0]));
         seconds_[j] = seconds_[last] + per_node * static_cast<double>(sizes_[j] - sizes_[last]);
     }
-    for (std::size_t i = 1; i < sizes_.size(); ++i) seconds_[i] = std::max(seconds_[i], seconds_[i - 1]);
+    // A pass of more nodes that took less tells that the other one was held up.
+    for (std::size_t i = sizes_.size() - 1; i > 0; --i) seconds_[i - 1] = std::min(seconds_[i - 1], seconds_[i]);
 }
 
 double PassTimes::at(std::int64_t n_nodes) const {

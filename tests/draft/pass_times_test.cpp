@@ -102,6 +102,28 @@ TEST(PassTimes, FollowsAMachineThatBecomesSlowerOrFaster) {
     }
 }
 
+TEST(PassTimes, TheFirstPassOfASizeBetweenMeasuredOnesCountsLittle) {
+    PassTimes times(32);
+    for (const std::int64_t size : {1, 2, 4, 8, 16}) times.add(size, 0.01 + 0.001 * static_cast<double>(size));
+    times.add(3, 0.05);
+    EXPECT_LT(times.at(3) / times.at(2), 1.25);
+    times.add(12, 0.0005);
+    EXPECT_GT(times.at(12) / times.at(8), 0.8);
+    expect_rising(times);
+}
+
+TEST(PassTimes, ASizeThatWasHeldUpDoesNotMakeMoreNodesDearer) {
+    PassTimes times(16);
+    const auto true_seconds = [](std::int64_t n) { return 0.01 + 0.001 * static_cast<double>(n); };
+    for (const std::int64_t size : times.sizes()) times.add(size, true_seconds(size));
+    for (int i = 0; i < 8; ++i) {
+        times.add(3, 1.5 * true_seconds(3));
+        for (const std::int64_t size : {1, 4, 8, 16}) times.add(size, true_seconds(size));
+    }
+    EXPECT_NEAR(times.at(8) / times.at(1), true_seconds(8) / true_seconds(1), 0.05);
+    EXPECT_LE(times.at(3), times.at(4));
+}
+
 TEST(PassTimes, ASlowTimeOfFewNodesGivesWayToFasterPassesOfMore) {
     // The first pass of all was slow, and no pass of its size ever comes again.
     PassTimes times(64);
