@@ -81,6 +81,7 @@ private:
     [[nodiscard]] std::int64_t gamma() const;
     void count_shape(const Observation& observation);
     void learn(const Observation& observation);
+    void tell_tables(const Observation& observation);
     [[nodiscard]] double model_seconds() const;
     void judge(const Observation& observation, double seconds);
 
@@ -100,6 +101,8 @@ private:
     bool guessed_ = false;                      // in the running pass
     double expected_ = 0.0;                     // tokens of the running pass; 0: nobody knows
     bool choosing_ = false;                     // who guesses in the running pass was crews_'s to say
+    Crew crew_ = Crew::Everyone;                // of the running pass
+    std::int64_t n_told_ = 0;                   // tokens of the text that the tables have heard of
     WalkShares shares_;                         // of the running pass
     double draft_seconds_ = 0.0;                // of the running pass
     double model_seconds_ = 0.0;                // of the draft model before the running pass
@@ -217,6 +220,8 @@ void SourcesDrafter::reset() {
     builder_.reset();
     switch_.reset();
     crews_.reset();
+    crew_ = Crew::Everyone;
+    n_told_ = 0;
     chain_acceptance_ = kFirstAcceptance;
 }
 
@@ -282,7 +287,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                                              .max_depth = request.max_depth,
                                              .noise = &noise_,
                                              .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr,
-                                             .crew = choosing_ ? crews_.next() : Crew::Everyone});
+                                             .crew = crew_});
             break;
         case Growth::OwnShape:
             shape_source_->propose_shape(tree, request);
@@ -312,7 +317,11 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     const bool timed = options_.adapt_budget && times_.measured();
     growing_ = growth_ == Growth::OwnShape && timed && !options_.shape ? Growth::Merged : growth_;
     choosing_ = guessed_ && timed && growing_ == Growth::Merged && sources_.model && !sources_.tables.empty();
+    crew_ = choosing_ ? crews_.next() : Crew::Everyone;
     model_seconds_ = model_seconds();
+    // What tables missed while the draft model guessed alone.
+    if (const std::int64_t missed = std::ssize(limits.text) - n_told_; crew_ != Crew::Model && missed > 0)
+        tell_tables({.text = limits.text, .n_new = missed});
     drawn_.reset(std::ssize(limits.text), budget);
     expected_ = 0.0;
     if (guessed_) {
@@ -410,16 +419,26 @@ void SourcesDrafter::observe(const Observation& observation) {
     } else if (sources_.model) {
         sources_.model->observe(observation);
     }
+    if (observation.tree == nullptr || crew_ != Crew::Model) tell_tables(observation);
+    if (observation.tree == nullptr || observation.pass_seconds <= 0.0) return;
+    times_.add(observation.tree->size(), observation.pass_seconds);
+    if (guessed_) judge(observation, draft_seconds_ + seconds_since(began));
+}
+
+// Where they missed something, that as well, without its logits.
+void SourcesDrafter::tell_tables(const Observation& observation) {
+    Observation told = observation;
+    const std::int64_t length = std::ssize(observation.text);
+    if (length - observation.n_new > n_told_) told = {.text = observation.text, .n_new = length - n_told_};
+    if (observation.n_new == 0 && length > n_told_) told.n_new = length - n_told_;  // cut behind what they know
+    n_told_ = length;
     Clock::time_point before = Clock::now();
     for (std::size_t i = 0; i < sources_.tables.size(); ++i) {
-        sources_.tables[i]->observe(observation);
+        sources_.tables[i]->observe(told);
         const Clock::time_point now = Clock::now();
         figures_[i].seconds += std::chrono::duration<double>(now - before).count();
         before = now;
     }
-    if (observation.tree == nullptr || observation.pass_seconds <= 0.0) return;
-    times_.add(observation.tree->size(), observation.pass_seconds);
-    if (guessed_) judge(observation, draft_seconds_ + seconds_since(began));
 }
 
 // Whether guessing pays, and whose; `seconds`: that drafting and learning took.
