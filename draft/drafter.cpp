@@ -9,6 +9,7 @@
 #include "draft/crew_choice.h"
 #include "draft/drawn_tree.h"
 #include "draft/guess_switch.h"
+#include "draft/missed_text.h"
 #include "draft/shapes/chain_shape.h"
 #include "draft/shapes/drawn_shape.h"
 #include "draft/source_set.h"
@@ -102,7 +103,7 @@ private:
     double expected_ = 0.0;                     // tokens of the running pass; 0: nobody knows
     bool choosing_ = false;                     // who guesses in the running pass was crews_'s to say
     Crew crew_ = Crew::Everyone;                // of the running pass
-    std::int64_t n_told_ = 0;                   // tokens of the text that the tables have heard of
+    MissedText missed_;                         // by the tables
     WalkShares shares_;                         // of the running pass
     double draft_seconds_ = 0.0;                // of the running pass
     double model_seconds_ = 0.0;                // of the draft model before the running pass
@@ -221,7 +222,7 @@ void SourcesDrafter::reset() {
     switch_.reset();
     crews_.reset();
     crew_ = Crew::Everyone;
-    n_told_ = 0;
+    missed_.reset();
     chain_acceptance_ = kFirstAcceptance;
 }
 
@@ -319,9 +320,8 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     choosing_ = guessed_ && timed && growing_ == Growth::Merged && sources_.model && !sources_.tables.empty();
     crew_ = choosing_ ? crews_.next() : Crew::Everyone;
     model_seconds_ = model_seconds();
-    // What tables missed while the draft model guessed alone.
-    if (const std::int64_t missed = std::ssize(limits.text) - n_told_; crew_ != Crew::Model && missed > 0)
-        tell_tables({.text = limits.text, .n_new = missed});
+    // What they missed while the draft model guessed alone.
+    if (crew_ != Crew::Model && missed_.behind(limits.text)) tell_tables({.text = limits.text});
     drawn_.reset(std::ssize(limits.text), budget);
     expected_ = 0.0;
     if (guessed_) {
@@ -336,7 +336,7 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
 
 // Nodes that cost nothing: up to the budget where it is fixed, else as many as a pass takes along unnoticed.
 void SourcesDrafter::use_leftover(TokenTree& tree, ShapeRequest request) {
-    if (growing_ != Growth::Merged) return;
+    if (growing_ != Growth::Merged || crew_ == Crew::Model) return;
     if (options_.adapt_budget) {
         if (!times_.measured()) return;
         std::int64_t n = tree.size();
@@ -425,13 +425,8 @@ void SourcesDrafter::observe(const Observation& observation) {
     if (guessed_) judge(observation, draft_seconds_ + seconds_since(began));
 }
 
-// Where they missed something, that as well, without its logits.
 void SourcesDrafter::tell_tables(const Observation& observation) {
-    Observation told = observation;
-    const std::int64_t length = std::ssize(observation.text);
-    if (length - observation.n_new > n_told_) told = {.text = observation.text, .n_new = length - n_told_};
-    if (observation.n_new == 0 && length > n_told_) told.n_new = length - n_told_;  // cut behind what they know
-    n_told_ = length;
+    const Observation told = missed_.told(observation);
     Clock::time_point before = Clock::now();
     for (std::size_t i = 0; i < sources_.tables.size(); ++i) {
         sources_.tables[i]->observe(told);
