@@ -24,10 +24,14 @@ SLIPSTREAM_INLINE_VNNI __m512 broadcast_float(const std::byte* src) {
     return _mm512_set1_ps(*reinterpret_cast<const float*>(src));
 }
 
-// Tiles of tokens that 4-bit codes are unpacked for anew, one or two operations a word: beyond, once into memory.
-constexpr int kPackedTilesOf4Bits = 2;
-constexpr int kAnyTiles = std::numeric_limits<int>::max();
 constexpr int kTileTokens = 8;
+constexpr int kSumsInRegisters =
+    6;  // most tokens whose sums of two groups stay in registers, beside their dot products
+// Tokens that codes are unpacked for anew with each tile: of 4 bits, one or two operations a word, two tiles. Beyond,
+// once into memory.
+constexpr int kPackedTokensOf4Bits = 16;
+constexpr int kPackedTokens = 8;
+constexpr int kAnyTokens = std::numeric_limits<int>::max();
 constexpr int groups_of(CodeGroups groups) {
     return groups == CodeGroups::Three ? 3 : 2;
 }
@@ -166,9 +170,9 @@ constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
     multiply_codes<type, from, groups, 7>, multiply_codes<type, from, groups, 8>};
 
 template <DType type, CodeGroups groups>
-void multiply_packed(InterleavedForm& form, int most_tiles) {
+void multiply_packed(InterleavedForm& form, int most_tokens) {
     const auto i = static_cast<std::size_t>(type);
-    form.most_packed_tiles[i] = most_tiles;
+    form.most_packed_tokens[i] = most_tokens;
     form.multiply_packed[i] = kMultiplyCodes<type, From::Packed, groups>;
     if constexpr (!has_plain_scales(type)) form.unpack_scales[i] = unpack_scales_of<type>;
 }
@@ -180,7 +184,8 @@ InterleavedForm make_form() {
     constexpr auto& kWithOffset = kMultiplyCodes<DType::Q4_1, From::Unpacked, groups>;
     constexpr auto& kScalesTo16 = kMultiplyCodes<DType::Q6_K, From::Unpacked, groups>;
     InterleavedForm form = interleaved_form_avx512();
-    form.code_tile_tokens = kTileTokens;
+    form.code_tile_tokens = groups == CodeGroups::Two ? kSumsInRegisters : kTileTokens;
+    form.packed_tile_tokens = kTileTokens;
     form.code_groups = groups_of(groups);
     if (groups == CodeGroups::Two) {
         form.code_streams.most_tokens_of_one = 3;
@@ -198,15 +203,15 @@ InterleavedForm make_form() {
                             kWithOffset,    // Q4_K
                             kWithOffset,    // Q5_K
                             kScalesTo16}};  // Q6_K
-    multiply_packed<DType::Q8_0, groups>(form, kAnyTiles);
-    multiply_packed<DType::Q4_0, groups>(form, kPackedTilesOf4Bits);
-    multiply_packed<DType::Q4_1, groups>(form, kPackedTilesOf4Bits);
-    multiply_packed<DType::Q4_K, groups>(form, kPackedTilesOf4Bits);
-    multiply_packed<DType::Q5_0, groups>(form, 1);
-    multiply_packed<DType::Q5_1, groups>(form, 1);
-    multiply_packed<DType::Q3_K, groups>(form, 1);
-    multiply_packed<DType::Q5_K, groups>(form, 1);
-    multiply_packed<DType::Q6_K, groups>(form, 1);
+    multiply_packed<DType::Q8_0, groups>(form, kAnyTokens);
+    multiply_packed<DType::Q4_0, groups>(form, kPackedTokensOf4Bits);
+    multiply_packed<DType::Q4_1, groups>(form, kPackedTokensOf4Bits);
+    multiply_packed<DType::Q4_K, groups>(form, kPackedTokensOf4Bits);
+    multiply_packed<DType::Q5_0, groups>(form, kPackedTokens);
+    multiply_packed<DType::Q5_1, groups>(form, kPackedTokens);
+    multiply_packed<DType::Q3_K, groups>(form, kPackedTokens);
+    multiply_packed<DType::Q5_K, groups>(form, kPackedTokens);
+    multiply_packed<DType::Q6_K, groups>(form, kPackedTokens);
     return form;
 }
 

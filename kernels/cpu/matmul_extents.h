@@ -38,6 +38,10 @@ inline int tile_tokens_of(const InterleavedForm& form, Operand operand) {
                                        : form.float_tile_tokens;
 }
 
+inline bool multiplied_where_they_lie(const InterleavedForm& form, DType type, std::int64_t n_tokens) {
+    return is_quantized(type) && n_tokens <= form.most_packed_tokens[static_cast<std::size_t>(type)];
+}
+
 inline Streams streams_of(const InterleavedForm& form, Operand operand) {
     return operand == Operand::Codes ? form.code_streams : operand == Operand::Pairs ? form.pair_streams : Streams{};
 }
@@ -79,8 +83,8 @@ struct ThreadScratch {
                   std::int64_t n_groups) {
         const Operand operand = operand_of(form, type);
         const auto groups = static_cast<std::size_t>(n_groups);
-        const auto sums = static_cast<std::size_t>(std::min(n_tokens, kPassTokens + tile_tokens_of(form, operand)) *
-                                                   kLanes);  // of a group
+        const auto sums =
+            static_cast<std::size_t>(std::min(n_tokens, kPassTokens + kMaxTileTokens) * kLanes);  // of a group
         rows_offset = operand == Operand::Codes ? groups * sizeof(UnpackedChunk) : 0;
         sums_offset = rows_offset;
         if (layout == Layout::RowMajor)

@@ -41,6 +41,7 @@ public:
           form_(form),
           type_(args.weights.dtype),
           operand_(operand_of(form, type_)),
+          where_they_lie_(multiplied_where_they_lie(form, type_, args.x.shape[0])),
           m_(args.weights.shape[0]),
           k_(args.weights.shape[1]),
           n_(args.x.shape[0]),
@@ -72,7 +73,9 @@ public:
     }
 
 private:
-    [[nodiscard]] int tile_tokens() const { return tile_tokens_of(form_, operand_); }
+    [[nodiscard]] int tile_tokens() const {
+        return where_they_lie_ ? form_.packed_tile_tokens : tile_tokens_of(form_, operand_);
+    }
     // Tiles are of nearly equal width: the first ones may be one token wider.
     [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const {
         return tile * tile_width_ + std::min(tile, n_wider_tiles_);
@@ -174,15 +177,14 @@ private:
         const std::byte* src = stripe.weights + k / kChunkElements * chunk_bytes_;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
         const auto type = static_cast<std::size_t>(type_);
-        const bool where_they_lie = n_tiles_ <= form_.most_packed_tiles[type];
         for (std::int64_t g = 0; g < stripe.count; ++g) {
-            if (!where_they_lie) {
+            if (!where_they_lie_) {
                 form_.unpack[type](src + g * group_bytes_, block_bytes, static_cast<int>(n_sub), chunks[g]);
             } else if (form_.unpack_scales[type] != nullptr) {
                 form_.unpack_scales[type](src + g * group_bytes_, chunks[g]);
             }
         }
-        const auto& kernels = where_they_lie ? form_.multiply_packed[type] : form_.multiply_codes[type];
+        const auto& kernels = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
         const std::int64_t origin = tile_begin(stripe.tile);
         for (std::int64_t i = stripe.tile; i < stripe.end; ++i) {
             const std::int64_t begin = tile_begin(i);
@@ -240,6 +242,7 @@ private:
     const InterleavedForm& form_;
     DType type_;
     Operand operand_;
+    bool where_they_lie_;  // codes, that are not unpacked into memory
     std::int64_t m_;
     std::int64_t k_;
     std::int64_t n_;

@@ -98,9 +98,10 @@ struct InterleavedForm {
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_codes;    // [dtype][T - 1]
     std::array<UnpackFn, kDTypeCount> unpack;                                      // [dtype]
 
-    // Codes that are multiplied where they lie, where a call has at most so many tiles of tokens.
+    // Codes that are multiplied where they lie, where a call has at most so many tokens.
     using ScalesFn = void (*)(const std::byte* src, UnpackedChunk& out);
-    std::array<int, kDTypeCount> most_packed_tiles{};                               // [dtype]
+    int packed_tile_tokens = 0;
+    std::array<int, kDTypeCount> most_packed_tokens{};                              // [dtype]
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_packed{};  // [dtype][T - 1]
     std::array<ScalesFn, kDTypeCount> unpack_scales{};  // [dtype]: of a chunk, first; null where there is nothing to do
 
