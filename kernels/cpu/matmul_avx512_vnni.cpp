@@ -188,6 +188,7 @@ InterleavedForm make_form() {
     form.packed_tile_tokens = kTileTokens;
     form.code_groups = groups_of(groups);
     if (groups == CodeGroups::Two) {
+        form.packed_chunk_elements = 4096;
         form.code_streams.most_tokens_of_one = 3;
         form.code_streams.several = {.l1 = 2 << 10, .l2 = 8 << 10};
     }

@@ -42,6 +42,7 @@ public:
           type_(args.weights.dtype),
           operand_(operand_of(form, type_)),
           where_they_lie_(multiplied_where_they_lie(form, type_, args.x.shape[0])),
+          chunk_elements_(chunk_elements_of(form, type_, args.x.shape[0])),
           m_(args.weights.shape[0]),
           k_(args.weights.shape[1]),
           n_(args.x.shape[0]),
@@ -50,7 +51,7 @@ public:
           n_wider_tiles_(n_ % n_tiles_),
           n_groups_(ceil_div(m_, kInterleavedRows)),
           group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
-          chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, kChunkElements))),
+          chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, chunk_elements_))),
           token_bytes_(laid_out_bytes_per_token(operand_, k_)),
           one_stream_(in_one_stream(form, operand_, n_, n_groups_ * group_bytes_)),
           fetch_(one_stream_ ? streams_of(form, operand_).one : streams_of(form, operand_).several) {}
@@ -142,8 +143,8 @@ private:
                                 .count = count,
                                 .tile = tile,
                                 .end = end,
-                                .step_bytes = ceil_div(chunk_bytes_, kChunkElements / step_elements() * (end - tile))};
-            for (std::int64_t k = 0; k < k_; k += kChunkElements) {
+                                .step_bytes = ceil_div(chunk_bytes_, chunk_elements_ / step_elements() * (end - tile))};
+            for (std::int64_t k = 0; k < k_; k += chunk_elements_) {
                 if (operand_ == Operand::Codes) {
                     chunk_of_codes(stripe, k, reinterpret_cast<UnpackedChunk*>(scratch), sums);
                 } else {
@@ -162,7 +163,7 @@ private:
     /// same groups, or the first one of the groups behind them.
     [[nodiscard]] WeightsAhead ahead(const Stripe& stripe, std::int64_t k, std::int64_t index,
                                      std::int64_t n_steps) const {
-        const std::int64_t at = k / kChunkElements * chunk_bytes_;
+        const std::int64_t at = k / chunk_elements_ * chunk_bytes_;
         const std::int64_t share = index * n_steps * stripe.step_bytes;
         std::int64_t next = at + l2_lead_;
         if (next >= group_bytes_) next += (stripe.count - 1) * group_bytes_;
@@ -173,8 +174,8 @@ private:
     }
 
     void chunk_of_codes(const Stripe& stripe, std::int64_t k, UnpackedChunk* chunks, float* sums) const {
-        const std::int64_t n_sub = std::min<std::int64_t>(kChunkElements, k_ - k) / step_elements();
-        const std::byte* src = stripe.weights + k / kChunkElements * chunk_bytes_;
+        const std::int64_t n_sub = std::min<std::int64_t>(chunk_elements_, k_ - k) / step_elements();
+        const std::byte* src = stripe.weights + k / chunk_elements_ * chunk_bytes_;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
         const auto type = static_cast<std::size_t>(type_);
         for (std::int64_t g = 0; g < stripe.count; ++g) {
@@ -206,13 +207,13 @@ private:
     void chunk_of_floats(const Stripe& stripe, std::int64_t k, float* sums) const {
         const auto& kernels =
             operand_ == Operand::Pairs ? form_.multiply_pairs : form_.multiply_floats[static_cast<std::size_t>(type_)];
-        const std::int64_t elements = std::min<std::int64_t>(kChunkElements, k_ - k);
+        const std::int64_t elements = std::min<std::int64_t>(chunk_elements_, k_ - k);
         const std::int64_t origin = tile_begin(stripe.tile);
         for (std::int64_t i = stripe.tile; i < stripe.end; ++i) {
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
             kernels[static_cast<std::size_t>(width - 1)](
-                {.weights = stripe.weights + k / kChunkElements * chunk_bytes_,
+                {.weights = stripe.weights + k / chunk_elements_ * chunk_bytes_,
                  .group_bytes = group_bytes_,
                  .n_groups = static_cast<int>(stripe.count),
                  .x = x_ + begin * token_bytes_ + k / 2 * width * (operand_ == Operand::Pairs ? kPairBytes : 8),
@@ -243,6 +244,7 @@ private:
     DType type_;
     Operand operand_;
     bool where_they_lie_;  // codes, that are not unpacked into memory
+    std::int64_t chunk_elements_;
     std::int64_t m_;
     std::int64_t k_;
     std::int64_t n_;

@@ -101,7 +101,8 @@ struct InterleavedForm {
     // Codes that are multiplied where they lie, where a call has at most so many tokens.
     using ScalesFn = void (*)(const std::byte* src, UnpackedChunk& out);
     int packed_tile_tokens = 0;
-    std::array<int, kDTypeCount> most_packed_tokens{};                              // [dtype]
+    std::int64_t packed_chunk_elements = kChunkElements;  // at most, that a kernel goes over at once
+    std::array<int, kDTypeCount> most_packed_tokens{};    // [dtype]
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_packed{};  // [dtype][T - 1]
     std::array<ScalesFn, kDTypeCount> unpack_scales{};  // [dtype]: of a chunk, first; null where there is nothing to do
 
