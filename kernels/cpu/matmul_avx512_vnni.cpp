@@ -4,6 +4,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "kernels/cpu/activations.h"
@@ -102,45 +103,52 @@ SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& whole, int group) {
     const std::byte* into_l1 = tile.ahead.into_l1 + group * tile.group_bytes;
     const std::byte* into_l2 = tile.ahead.into_l2 + group * tile.group_bytes;
     const std::byte* x = tile.x;
-    for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes) {
+    constexpr std::int64_t kStepBytes = packed_block(type).bytes * (has_plain_scales(type) ? kSubBlocks : 1);
+    for (int first = 0; first < tile.n_sub; first += kSubBlocks, tile.packed += kStepBytes) {
+        if constexpr (from == From::Packed && !has_plain_scales(type))
 #pragma GCC unroll 4
-        for (int g = 0; g < kN; ++g)
-            for (std::int64_t line = g * tile.group_bytes; line < g * tile.group_bytes + tile.ahead.step_bytes;
-                 line += 64) {
-                if (tile.ahead.by_l2) _mm_prefetch(into_l2 + line, _MM_HINT_T1);
-                _mm_prefetch(into_l1 + line, _MM_HINT_T0);
+            for (int g = 0; g < kN; ++g) packed_scales<type>(tile.packed + g * tile.group_bytes, tile.unpacked[g]);
+        const int n_sub = std::min(kSubBlocks, tile.n_sub - first);
+        for (int s = 0; s < n_sub; ++s, x += At::kBytes) {
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g)
+                for (std::int64_t line = g * tile.group_bytes; line < g * tile.group_bytes + tile.ahead.step_bytes;
+                     line += 64) {
+                    if (tile.ahead.by_l2) _mm_prefetch(into_l2 + line, _MM_HINT_T1);
+                    _mm_prefetch(into_l1 + line, _MM_HINT_T0);
+                }
+            into_l1 += tile.ahead.step_bytes;
+            into_l2 += tile.ahead.step_bytes;
+            __m512i dots[kN][T];
+            __m512 product[kN][T];  // what is multiplied by d
+            if constexpr (kTraits.scale_run == 32) {
+                dot_products<type, from, T, kN>(tile, s, x, At::kStart0, 0, 8, dots);
+            } else {
+                dot_products<type, from, T, kN>(tile, s, x, At::kStart0, 0, 4, dots);
+#pragma GCC unroll 4
+                for (int g = 0; g < kN; ++g) {
+                    const __m512 scale0 = load_scale<type, from>(tile, g, 2 * s);
+#pragma GCC unroll 8
+                    for (int t = 0; t < T; ++t) product[g][t] = _mm512_mul_ps(scale0, _mm512_cvtepi32_ps(dots[g][t]));
+                }
+                dot_products<type, from, T, kN>(tile, s, x, At::kStart1, 4, 4, dots);
             }
-        into_l1 += tile.ahead.step_bytes;
-        into_l2 += tile.ahead.step_bytes;
-        __m512i dots[kN][T];
-        __m512 product[kN][T];  // what is multiplied by d
-        if constexpr (kTraits.scale_run == 32) {
-            dot_products<type, from, T, kN>(tile, s, x, At::kStart0, 0, 8, dots);
-        } else {
-            dot_products<type, from, T, kN>(tile, s, x, At::kStart0, 0, 4, dots);
 #pragma GCC unroll 4
             for (int g = 0; g < kN; ++g) {
-                const __m512 scale0 = load_scale<type, from>(tile, g, 2 * s);
+                const __m512 scale = load_scale<type, from>(tile, g, kTraits.scale_run == 32 ? s : 2 * s + 1);
 #pragma GCC unroll 8
-                for (int t = 0; t < T; ++t) product[g][t] = _mm512_mul_ps(scale0, _mm512_cvtepi32_ps(dots[g][t]));
-            }
-            dot_products<type, from, T, kN>(tile, s, x, At::kStart1, 4, 4, dots);
-        }
-#pragma GCC unroll 4
-        for (int g = 0; g < kN; ++g) {
-            const __m512 scale = load_scale<type, from>(tile, g, kTraits.scale_run == 32 ? s : 2 * s + 1);
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                const __m512 d = broadcast_float(x + At::kD + 4 * t);
-                const __m512 dot = _mm512_cvtepi32_ps(dots[g][t]);
-                if constexpr (kTraits.scale_run == 32) {
-                    sums[g][t] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, d), sums[g][t]);
-                } else {
-                    sums[g][t] = _mm512_fmadd_ps(_mm512_fmadd_ps(scale, dot, product[g][t]), d, sums[g][t]);
+                for (int t = 0; t < T; ++t) {
+                    const __m512 d = broadcast_float(x + At::kD + 4 * t);
+                    const __m512 dot = _mm512_cvtepi32_ps(dots[g][t]);
+                    if constexpr (kTraits.scale_run == 32) {
+                        sums[g][t] = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, d), sums[g][t]);
+                    } else {
+                        sums[g][t] = _mm512_fmadd_ps(_mm512_fmadd_ps(scale, dot, product[g][t]), d, sums[g][t]);
+                    }
+                    if constexpr (kTraits.has_offset)
+                        sums[g][t] = _mm512_fmadd_ps(load_offset<type, from>(tile, g, s),
+                                                     broadcast_float(x + At::kSum + 4 * t), sums[g][t]);
                 }
-                if constexpr (kTraits.has_offset)
-                    sums[g][t] = _mm512_fmadd_ps(load_offset<type, from>(tile, g, s),
-                                                 broadcast_float(x + At::kSum + 4 * t), sums[g][t]);
             }
         }
     }
@@ -158,11 +166,6 @@ SLIPSTREAM_AVX512_VNNI void multiply_codes(const CodeTile& tile) {
     for (; g < tile.n_groups; ++g) multiply_groups<type, from, T, 1>(tile, g);
 }
 
-template <DType type>
-SLIPSTREAM_AVX512 void unpack_scales_of(const std::byte* src, UnpackedChunk& out) {
-    packed_scales<type>(src, out);
-}
-
 template <DType type, From from, CodeGroups groups>
 constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
     multiply_codes<type, from, groups, 1>, multiply_codes<type, from, groups, 2>, multiply_codes<type, from, groups, 3>,
@@ -174,7 +177,6 @@ void multiply_packed(InterleavedForm& form, int most_tokens) {
     const auto i = static_cast<std::size_t>(type);
     form.most_packed_tokens[i] = most_tokens;
     form.multiply_packed[i] = kMultiplyCodes<type, From::Packed, groups>;
-    if constexpr (!has_plain_scales(type)) form.unpack_scales[i] = unpack_scales_of<type>;
 }
 
 template <CodeGroups groups>

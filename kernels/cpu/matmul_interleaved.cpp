@@ -178,13 +178,8 @@ private:
         const std::byte* src = stripe.weights + k / chunk_elements_ * chunk_bytes_;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
         const auto type = static_cast<std::size_t>(type_);
-        for (std::int64_t g = 0; g < stripe.count; ++g) {
-            if (!where_they_lie_) {
-                form_.unpack[type](src + g * group_bytes_, block_bytes, static_cast<int>(n_sub), chunks[g]);
-            } else if (form_.unpack_scales[type] != nullptr) {
-                form_.unpack_scales[type](src + g * group_bytes_, chunks[g]);
-            }
-        }
+        for (std::int64_t g = 0; !where_they_lie_ && g < stripe.count; ++g)
+            form_.unpack[type](src + g * group_bytes_, block_bytes, static_cast<int>(n_sub), chunks[g]);
         const auto& kernels = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
         const std::int64_t origin = tile_begin(stripe.tile);
         for (std::int64_t i = stripe.tile; i < stripe.end; ++i) {

@@ -57,8 +57,8 @@ struct FloatTile {
     WeightsAhead ahead;
 };
 struct CodeTile {
-    const UnpackedChunk* unpacked;  // [n_groups]; scales at most, where packed codes are multiplied as they are
-    const std::byte* packed;        // the chunk of the first group
+    UnpackedChunk* unpacked;  // [n_groups]; scratch for scales, where packed codes are multiplied as they are
+    const std::byte* packed;  // the chunk of the first group
     std::int64_t group_bytes;
     int n_groups;
     const std::byte* x;  // [n_sub] blocks of T tokens (activations.h)
@@ -99,12 +99,10 @@ struct InterleavedForm {
     std::array<UnpackFn, kDTypeCount> unpack;                                      // [dtype]
 
     // Codes that are multiplied where they lie, where a call has at most so many tokens.
-    using ScalesFn = void (*)(const std::byte* src, UnpackedChunk& out);
     int packed_tile_tokens = 0;
     std::int64_t packed_chunk_elements = kChunkElements;  // at most, that a kernel goes over at once
     std::array<int, kDTypeCount> most_packed_tokens{};    // [dtype]
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_packed{};  // [dtype][T - 1]
-    std::array<ScalesFn, kDTypeCount> unpack_scales{};  // [dtype]: of a chunk, first; null where there is nothing to do
 
     QuantizeFn quantize;
     FinishFn finish;
