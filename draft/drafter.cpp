@@ -65,7 +65,7 @@ public:
     }
     [[nodiscard]] std::vector<SourceFigures> figures() const override;
     void reset() override;
-    void save() const override;
+    void save() override;
     [[nodiscard]] std::size_t memory_bytes() const override;
 
 private:
@@ -83,6 +83,7 @@ private:
     void count_shape(const Observation& observation);
     void learn(const Observation& observation);
     void tell_tables(const Observation& observation);
+    void tell_rest();
     [[nodiscard]] double model_seconds() const;
     void judge(const Observation& observation, double seconds);
 
@@ -190,8 +191,9 @@ void SourcesDrafter::load() {
     }
 }
 
-void SourcesDrafter::save() const {
+void SourcesDrafter::save() {
     if (!store_) return;
+    tell_rest();
     std::vector<TableSection> sections;
     // What other sources learnt in earlier runs stays.
     if (const auto file = store_->load(fingerprint_))
@@ -419,7 +421,13 @@ void SourcesDrafter::observe(const Observation& observation) {
     } else if (sources_.model) {
         sources_.model->observe(observation);
     }
-    if (observation.tree == nullptr || crew_ != Crew::Model) tell_tables(observation);
+    const bool another_text = observation.n_new == std::ssize(observation.text);
+    if (another_text) tell_rest();
+    if (observation.tree == nullptr || crew_ != Crew::Model) {
+        tell_tables(observation);
+    } else {
+        missed_.miss(observation);
+    }
     if (observation.tree == nullptr || observation.pass_seconds <= 0.0) return;
     times_.add(observation.tree->size(), observation.pass_seconds);
     if (guessed_) judge(observation, draft_seconds_ + seconds_since(began));
@@ -434,6 +442,12 @@ void SourcesDrafter::tell_tables(const Observation& observation) {
         figures_[i].seconds += std::chrono::duration<double>(now - before).count();
         before = now;
     }
+}
+
+// What they missed of a text that ends.
+void SourcesDrafter::tell_rest() {
+    if (const std::optional<Observation> rest = missed_.rest())
+        for (const auto& source : sources_.tables) source->observe(*rest);
 }
 
 // Whether guessing pays, and whose; `seconds`: that drafting and learning took.

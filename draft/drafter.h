@@ -110,7 +110,7 @@ public:
     /// observation of the whole text must come before the next proposal.
     virtual void reset() = 0;
     /// Writes what was learnt to options.tables; does nothing where there is none. Throws IoError.
-    virtual void save() const = 0;
+    virtual void save() = 0;
     /// Bytes of all tables, as far as they grow.
     [[nodiscard]] virtual std::size_t memory_bytes() const = 0;
 };

@@ -3,7 +3,7 @@
 // Kept at a few sizes, linear between them, never falling with n: passes that take longer than larger ones were held
 // up. Each pass moves all sizes by part of what it took beyond or below what was expected, for a machine is slower in
 // the loop than in a measurement, and slower when others use it; and the sizes next to its own by more. A single slow
-// one counts little, also where it is the first of its size.
+// one counts little, also where it is the first of its size, if larger ones are known.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // Inner kernels of matmul for AVX-512 with BF16: vdpbf16ps multiplies the two k of a row that lie in a lane with two
-// activations rounded to bfloat16. Everything but BF16 weights is as with VNNI.
+// activations rounded to bfloat16. Codes are multiplied as with VNNI,
+// as AMD's cores are best served; all else is as with AVX-512.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -8,6 +9,7 @@
 
 #include "kernels/base/float16.h"
 #include "kernels/cpu/matmul_interleaved.h"
+#include "kernels/cpu/matmul_vnni.h"
 #include "kernels/cpu/target.h"
 
 namespace slipstream::cpu {
@@ -119,7 +121,7 @@ constexpr std::array<InterleavedForm::FloatFn, kMaxTileTokens> all_widths(std::i
 }
 
 InterleavedForm make_form() {
-    InterleavedForm form = interleaved_form_avx512_vnni(CodeGroups::Two);
+    InterleavedForm form = vnni::make_form<vnni::CodeGroups::Two>();
     form.round_pairs = round_pairs;
     form.pair_tile_tokens = kTileTokens;
     for (int t = 1; t <= kTileTokens; ++t) form.pair_groups[static_cast<std::size_t>(t - 1)] = groups_of(t);

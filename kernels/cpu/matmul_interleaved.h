@@ -16,10 +16,11 @@ namespace slipstream::cpu {
 
 inline constexpr int kMaxTileTokens = 16;
 
-/// How far ahead of the kernel weights are fetched, in bytes; 0: not into that cache.
+/// How far ahead of the kernel weights are fetched, in bytes.
 struct FetchDistance {
     std::int64_t l1;  // of each group
-    std::int64_t l2;  // of the groups that go over K together, rounded up to whole chunks
+    std::int64_t l2;  // of the groups that go over K together, rounded up to whole chunks; 0: not into L2, which only
+                      // kernels know that may be given one group alone
 };
 
 /// Groups that go over K together are as many streams of weights. As a rule they are fetched into L2 and from there
@@ -137,16 +138,10 @@ struct InterleavedForm {
     }
 }
 
-/// Groups of codes that go over K together (numbers: kernels/README.md).
-enum class CodeGroups : std::uint8_t {
-    Three,  // Intel's cores: fewest loads of activations
-    Two,    // AMD's: their sums stay in registers
-};
-
 /// The inner kernels; only for machines that have the instructions (cpu_has_form()).
 [[nodiscard]] const InterleavedForm& interleaved_form_avx2();
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512();
-[[nodiscard]] const InterleavedForm& interleaved_form_avx512_vnni(CodeGroups groups);
+[[nodiscard]] const InterleavedForm& interleaved_form_avx512_vnni();
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512_bf16();
 
 /// What any matmul within the shapes takes of a device.

@@ -1,5 +1,6 @@
-// Codes and scales straight from packed weights (interleaved.h) into registers, AVX-512: what the kernels of
-// avx512_vnni multiply where unpacking into memory first (unpack_codes.h) would cost more. The same bits.
+// Codes and scales of packed weights (interleaved.h) in registers, AVX-512: what the kernels of avx512_vnni multiply
+// where unpacking into memory first would cost more, and how that is done in all forms of AVX-512. The same bits as
+// unpack_codes.h.
 #pragma once
 
 #if defined(__x86_64__)
@@ -129,7 +130,7 @@ SLIPSTREAM_INLINE_PACKED void scaled_bytes(__m512 factor, __m512i words, int bia
     }
 }
 
-/// unpack_scales<type> (unpack_codes.h).
+/// Scales and offsets of a block of a K format, with the bits of unpack_block() (unpack_codes.h).
 template <DType type>
 SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChunk& out) {
     const __m512 d = packed_half(block, 0);

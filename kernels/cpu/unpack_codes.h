@@ -174,7 +174,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q5_K>(const std::byte* src, 
 
 /// The scales of a block of Q6_K or Q3_K.
 template <DType type>
-SLIPSTREAM_PORTABLE_INLINE void unpack_scales(const std::byte* src, UnpackedChunk& out);
+void unpack_scales(const std::byte* src, UnpackedChunk& out) = delete;
 
 template <>
 SLIPSTREAM_PORTABLE_INLINE void unpack_scales<DType::Q6_K>(const std::byte* src, UnpackedChunk& out) {

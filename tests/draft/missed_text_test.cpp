@@ -2,6 +2,7 @@
 // the text whenever it is asked.
 #include "draft/missed_text.h"
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -55,6 +56,24 @@ TEST(MissedText, WhatWasMissedComesWithoutItsTree) {
     EXPECT_FALSE(missed.behind(text));
 }
 
+TEST(MissedText, TheRestOfATextThatEnds) {
+    MissedText missed;
+    const std::vector<TokenId> text{1, 2, 3, 4, 5, 6};
+    const TokenTree tree;
+    static_cast<void>(missed.told({.text = std::span(text).first(2), .n_new = 2}));
+    EXPECT_FALSE(missed.rest());
+    missed.miss({.text = std::span(text).first(3), .n_new = 1, .tree = &tree});
+    missed.miss({.text = std::span(text).first(5), .n_new = 2, .tree = &tree});
+    const auto rest = missed.rest();
+    ASSERT_TRUE(rest);
+    EXPECT_TRUE(std::ranges::equal(rest->text, std::span(text).first(5)));
+    EXPECT_EQ(rest->n_new, 3);
+    EXPECT_FALSE(missed.rest());
+    missed.miss({.text = text, .n_new = 1, .tree = &tree});
+    static_cast<void>(missed.told({.text = std::span(text).first(4), .n_new = 0}));
+    EXPECT_FALSE(missed.rest()) << "what was cut off is nobody's";
+}
+
 TEST(MissedText, AnyCourseOfPassesCutsAndTextsIsHeardWhole) {
     for (std::uint32_t seed = 0; seed < 200; ++seed) {
         std::mt19937 random(seed);
@@ -68,6 +87,8 @@ TEST(MissedText, AnyCourseOfPassesCutsAndTextsIsHeardWhole) {
             const std::size_t what = text.empty() ? 0 : below(12);
             Observation observation;
             if (what == 0) {
+                if (const auto rest = missed.rest()) listener.hear(*rest);
+                ASSERT_EQ(listener.text, text) << "seed " << seed << ", step " << step;
                 text.clear();
             } else if (what == 1) {
                 text.resize(1 + below(text.size()));
@@ -78,7 +99,15 @@ TEST(MissedText, AnyCourseOfPassesCutsAndTextsIsHeardWhole) {
             const bool pass = what > 3;
             observation = {.text = text, .n_new = static_cast<std::int64_t>(n_new), .tree = pass ? &tree : nullptr};
             // A pass may go by without them.
-            if (!pass || below(3) > 0) listener.hear(missed.told(observation));
+            if (!pass || below(3) > 0) {
+                listener.hear(missed.told(observation));
+            } else {
+                missed.miss(observation);
+            }
+            if (below(10) == 0) {
+                if (const auto rest = missed.rest()) listener.hear(*rest);
+                ASSERT_EQ(listener.text, text) << "seed " << seed << ", step " << step;
+            }
             if (below(4) == 0 && missed.behind(text)) listener.hear(missed.told({.text = text, .n_new = 0}));
             if (!missed.behind(text)) {
                 ASSERT_EQ(listener.text, text) << "seed " << seed << ", step " << step;

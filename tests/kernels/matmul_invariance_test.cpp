@@ -107,6 +107,43 @@ TEST_P(MatmulInvarianceTest, ANeighbourThatIsNotANumberStaysAlone) {
         }
 }
 
+// Matrices of more than 2 MiB, which some forms go over one group at a time with few tokens, and K beyond what a kernel
+// goes over at once: the bits of their parts.
+TEST_P(MatmulInvarianceTest, AMatrixThatComesFromMemoryIsItsParts) {
+    if (form() == CpuForm::Scalar) GTEST_SKIP() << "one way for all";
+    constexpr int kMostTokens = 9;
+    constexpr std::int64_t kPart = 256;  // rows
+    const std::int64_t block = dtype_info(type()).block_elements;
+    for (const std::int64_t least : {std::int64_t{1024}, std::int64_t{4097}}) {
+        const std::int64_t k = (least / block + 1) * block;
+        const std::int64_t rows = (3 << 20) / static_cast<std::int64_t>(row_bytes(type(), k)) / 16 * 16 + 5;
+        const Weights weights = random_weights(type(), rows, k);
+        GuardedMatrix x(kMostTokens, k);
+        x.randomise(kSeed);
+        GuardedMatrix all(kMostTokens, rows);
+        Runner parts(form(), 1);
+        const ConstTensorView packed = parts.pack(weights.view());
+        for (std::int64_t first = 0; first < rows; first += kPart) {
+            const std::int64_t m = std::min(kPart, rows - first);
+            GuardedMatrix y(1, m);
+            for (int token = 0; token < kMostTokens; ++token) {
+                parts({.weights = packed.slice_rows(first, m),
+                       .x = x.view().slice_rows(token, 1),
+                       .y = y.view(),
+                       .bias = {}});
+                for (std::int64_t row = 0; row < m; ++row) all.at(token, first + row) = y.at(0, row);
+            }
+        }
+        for (const int n_threads : {1, 3}) {
+            for (const Layout layout : kLayouts) {
+                Runner run(form(), n_threads);
+                const ConstTensorView view = run.in_layout(layout, weights.view());
+                for (const int n : {1, 2, 3, 4, 8, 9}) expect_same_bits(run, view, x, all, 0, n, 0, rows);
+            }
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, MatmulInvarianceTest,
                          testing::Combine(testing::ValuesIn(forms()), testing::ValuesIn(kAllTypes)), case_name);
 

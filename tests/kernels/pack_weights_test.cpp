@@ -86,11 +86,10 @@ INSTANTIATE_TEST_SUITE_P(Types, UnpackTest,
 
 TEST(PackWeights, UnpackingInEveryFormEqualsThePlainOne) {
     for (const CpuForm form : vector_forms()) {
-        const cpu::InterleavedForm& table = form == CpuForm::Avx2     ? cpu::interleaved_form_avx2()
-                                            : form == CpuForm::Avx512 ? cpu::interleaved_form_avx512()
-                                            : form == CpuForm::Avx512Vnni
-                                                ? cpu::interleaved_form_avx512_vnni(cpu::CodeGroups::Three)
-                                                : cpu::interleaved_form_avx512_bf16();
+        const cpu::InterleavedForm& table = form == CpuForm::Avx2         ? cpu::interleaved_form_avx2()
+                                            : form == CpuForm::Avx512     ? cpu::interleaved_form_avx512()
+                                            : form == CpuForm::Avx512Vnni ? cpu::interleaved_form_avx512_vnni()
+                                                                          : cpu::interleaved_form_avx512_bf16();
         for (const DType type : kAllTypes) {
             if (!is_quantized(type)) continue;
             const std::int64_t k = dtype_info(type).block_elements;
