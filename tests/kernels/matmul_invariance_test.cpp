@@ -110,7 +110,6 @@ TEST_P(MatmulInvarianceTest, ANeighbourThatIsNotANumberStaysAlone) {
 // Matrices of more than 2 MiB, which some forms go over one group at a time with few tokens, and K beyond what a kernel
 // goes over at once: the bits of their parts.
 TEST_P(MatmulInvarianceTest, AMatrixThatComesFromMemoryIsItsParts) {
-    if (form() == CpuForm::Scalar) GTEST_SKIP() << "one way for all";
     constexpr int kMostTokens = 9;
     constexpr std::int64_t kPart = 256;  // rows
     const std::int64_t block = dtype_info(type()).block_elements;
