@@ -54,8 +54,12 @@ protected:
 
 // Kills runs at random moments until one comes to its end; text and --output are those of one run.
 void expect_to_survive(const Arguments& command, const TemporaryFolder& folder, int n_kills, unsigned seed) {
+    const auto began = std::chrono::steady_clock::now();
     const std::string expected = run_program(command).out;
     ASSERT_GT(expected.size(), 500U);
+    // Within a run's time, however fast the machine is.
+    const std::chrono::duration<double, std::milli> whole = std::chrono::steady_clock::now() - began;
+    const auto latest = static_cast<unsigned>(std::clamp(0.7 * whole.count(), 10.0, 300.0));
     const std::string session = (folder.path() / "s").string();
     const std::string output = (folder.path() / "text").string();
     std::mt19937 random(seed);
@@ -64,7 +68,7 @@ void expect_to_survive(const Arguments& command, const TemporaryFolder& folder, 
         ProgramRun run;
         run.arguments = command + Arguments{"--session", session, "--output", output};
         RunningProgram program(run);
-        std::this_thread::sleep_for(std::chrono::milliseconds(30 + random() % 300));
+        std::this_thread::sleep_for(std::chrono::milliseconds(10 + random() % latest));
         const int signal = random() % 3 == 0 ? SIGINT : SIGKILL;
         program.send(signal);
         const ProgramResult result = program.finish();
