@@ -1,8 +1,10 @@
 // The walk. Activations are laid out in tiles of tokens first, quantised where the weights are. Then pieces of row
 // groups go to the threads. As many groups as a kernel's registers hold go over K together, so that each activation
-// that is loaded serves all of them; with many tokens, when activations come from L2 or L3, at least kGroupsAtOnce. K
-// goes by in chunks: a chunk of quantised weights is unpacked once into L1 and multiplied with every tile of tokens, so
-// that unpacking costs little from a few tokens on. Meanwhile the chunk behind it is fetched, a share with each tile.
+// that is loaded serves all of them; with many tokens, when activations come from L2 or L3, at least kGroupsAtOnce;
+// with few, in forms that read faster so, one alone. K goes by in chunks: a chunk of quantised weights is unpacked once
+// into L1 and multiplied with every tile of tokens, so that unpacking costs little from a few tokens on, or by longer
+// ones where few tokens multiply codes where they lie. Meanwhile the weights behind are fetched, a share with each
+// tile.
 
 #include "kernels/cpu/matmul_interleaved.h"
 

@@ -41,10 +41,12 @@ TEST(Terminal, GetsAFinalNewlineAndColours) {
 }
 
 TEST(Terminal, KeepsNothingOfTheLiveRate) {
-    // A prompt of two pieces, echoed, so that there is a bar to get in its way; and a second of text.
+    // A prompt of two pieces, echoed, so that there is a bar to get in its way; and text that takes long enough for the
+    // rate to be told.
     std::string prompt = "Once upon a time";
     for (int i = 0; i < 300; ++i) prompt += " the wolf said";
-    std::vector<std::string> arguments{"generate", "--prompt", prompt, "--echo", "--max-tokens", "700", "--seed", "5"};
+    std::vector<std::string> arguments{"generate", "--prompt", prompt, "--echo",  "--max-tokens",
+                                       "5000",     "--seed",   "5",    "--draft", "none"};
     const std::string shown = on_terminal(arguments, {});
     EXPECT_THAT(shown, HasSubstr("tokens/s\x1b[0m\x1b["));  // the rate was there
     arguments.emplace_back("-q");
