@@ -2,7 +2,8 @@
 //
 // What an output is, in every form:
 //   float weights: the sum of w[k] x[k].
-//   quantised weights: the sum of w[k] d[k / 32] q[k], activations rounded to 8 bits in blocks of 32 (activations.h).
+//   quantised weights: the sum of w[k] d q[k], activations rounded to 8 bits (activations.h), with a scale d to each
+//   32 of them, for the K formats to each 256, as the formats' own reference has it.
 //   BF16 weights in the form avx512_bf16: the same of activations rounded to bfloat16.
 // The scalar form adds in double. The vector forms agree with each other to the bit (avx512_bf16 but for BF16 weights),
 // for either layout of the weights, and E1 holds by construction, since an output has one order of operations:
@@ -10,10 +11,11 @@
 //   BF16 weights in avx512_bf16: one chain of vdpbf16ps from 0 over pairs of k, ascending; a step adds the product of
 //   the odd k, then that of the even one (0 behind the last of an odd K), and takes and gives subnormals as 0.
 //   quantised: one chain from 0 over the blocks of 32, ascending. With i = the sum of (code - code_offset) q, exact in
-//   integers, the step is
-//     a scale to each 32 weights:  f = fma(float(i), scale * d, f), and where there are offsets f = fma(offset, s, f)
-//                                  with s = d * float(sum of q)
-//     a scale to each 16 weights:  f = fma(fma(scale1, float(i1), scale0 * float(i0)), d, f), i0 and i1 of the halves
+//   integers, the step is f = fma(float(i), scale * d, f), and where there are offsets f = fma(offset, s, f) with
+//   s = d * float(sum of q).
+//   K formats: one chain over the blocks of 256; the step is f = fma(b, d, f) with b a chain from 0 over the runs that
+//   share a scale, 16 or 32 weights, b = fma(float(i), scale, b), and where there are minimums b = fma(float(j), -dmin,
+//   b) at its end, j = the sum of min * q, exact in integers.
 #pragma once
 
 #include "kernels/cpu_device.h"

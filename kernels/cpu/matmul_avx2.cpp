@@ -1,11 +1,11 @@
 // Inner kernels of matmul for AVX2 with FMA and F16C: a register is 8 of a group's 16 rows, so a group goes by in two
-// halves. Codes by vpmaddubsw, whose 16-bit sums of two products saturate: it adds up as many steps as the codes' bits
-// leave room for (activations are -128 to 127), and codes of 8 bits are multiplied as two nibbles.
+// halves. Those for codes are in matmul_avx2_codes.h.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "kernels/cpu/activations.h"
+#include "kernels/cpu/matmul_avx2_codes.h"
 #include "kernels/cpu/matmul_interleaved.h"
 #include "kernels/cpu/target.h"
 
@@ -13,18 +13,13 @@ namespace slipstream::cpu {
 
 namespace {
 
-#define SLIPSTREAM_INLINE_AVX2 SLIPSTREAM_AVX2 __attribute__((always_inline)) static inline
-
-constexpr int kHalfRows = 8;
+using namespace avx2;
 
 struct Pair {
     __m256 even;
     __m256 odd;
 };
 
-SLIPSTREAM_INLINE_AVX2 __m256i load_32(const void* src) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
-}
 SLIPSTREAM_INLINE_AVX2 __m128i load_16(const std::byte* src) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(src));
 }
@@ -129,116 +124,6 @@ SLIPSTREAM_AVX2 void multiply_floats(const FloatTile& tile) {
     for (; g + kGroups <= tile.n_groups; g += kGroups) multiply_groups<type, T, kGroups>(tile, g);
     if constexpr (kGroups > 1)
         for (; g < tile.n_groups; ++g) multiply_groups<type, T, 1>(tile, g);
-}
-
-SLIPSTREAM_INLINE_AVX2 __m256i broadcast_word(const std::byte* src) {
-    return _mm256_set1_epi32(*reinterpret_cast<const int*>(src));
-}
-
-/// dots[t] += codes [first, first + count) of a sub-block times the activations of token t, for half a group. `codes`
-/// points at the half's first row.
-template <int kCodeBits, int T>
-SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int half, const std::byte* x, int first,
-                                         int count, __m256i (&dots)[T]) {
-    // 2 products of at most (2^bits - 1) * 128 a step; int16 holds so many steps.
-    constexpr int kSteps = kCodeBits <= 4 || kCodeBits == 8 ? 8 : kCodeBits == 5 ? 4 : 2;
-    const __m256i ones = _mm256_set1_epi16(1);
-    const __m256i low_bits = _mm256_set1_epi8(15);
-    for (int begin = first; begin < first + count; begin += kSteps) {
-        __m256i low[T];
-        __m256i high[T];
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_si256();
-        const int end = begin + kSteps < first + count ? begin + kSteps : first + count;
-#pragma GCC unroll 8
-        for (int g = begin; g < end; ++g) {
-            const __m256i w = load_32(codes[g] + kHalfRows * half);
-            const __m256i w_low = kCodeBits == 8 ? _mm256_and_si256(w, low_bits) : w;
-            const __m256i w_high = _mm256_and_si256(_mm256_srli_epi16(w, 4), low_bits);
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                const __m256i q = broadcast_word(x + 4 * (g * T + t));
-                low[t] = _mm256_add_epi16(low[t], _mm256_maddubs_epi16(w_low, q));
-                if constexpr (kCodeBits == 8) high[t] = _mm256_add_epi16(high[t], _mm256_maddubs_epi16(w_high, q));
-            }
-        }
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-            dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(low[t], ones));
-            if constexpr (kCodeBits == 8)
-                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(high[t], _mm256_set1_epi16(16)));
-        }
-    }
-}
-
-template <DType type, int T>
-SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int group, int half) {
-    using At = BlockOffsets<T>;
-    constexpr CodeTraits kTraits = code_traits(type);
-    const UnpackedChunk& weights = tile.unpacked[group];
-    const int row = kHalfRows * half;
-    float* const sums_of_group = tile.sums + group * tile.sums_stride;
-    __m256 sums[T];
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t)
-        sums[t] = tile.from_zero ? _mm256_setzero_ps() : _mm256_loadu_ps(sums_of_group + 16 * t + row);
-    const std::byte* x = tile.x;
-    const std::byte* into_l1 = tile.ahead.into_l1 + group * tile.group_bytes;
-    const std::byte* into_l2 = tile.ahead.into_l2 + group * tile.group_bytes;
-    for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes) {
-        if (half == 0)
-            for (std::int64_t line = 0; line < tile.ahead.step_bytes; line += 64) {
-                _mm_prefetch(into_l2 + line, _MM_HINT_T1);
-                _mm_prefetch(into_l1 + line, _MM_HINT_T0);
-            }
-        into_l1 += tile.ahead.step_bytes;
-        into_l2 += tile.ahead.step_bytes;
-        __m256i dots[T];
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + At::kStart0 + 4 * t);
-        if constexpr (kTraits.scale_run == 32) {
-            add_products<kTraits.code_bits, T>(weights.codes[s], half, x, 0, 8, dots);
-            const __m256 scale = _mm256_loadu_ps(weights.scale[s] + row);
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                const __m256 both = _mm256_mul_ps(scale, _mm256_castsi256_ps(broadcast_word(x + At::kD + 4 * t)));
-                sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), both, sums[t]);
-            }
-            if constexpr (kTraits.has_offset) {
-                const __m256 offset = _mm256_loadu_ps(weights.offset[s] + row);
-#pragma GCC unroll 8
-                for (int t = 0; t < T; ++t)
-                    sums[t] =
-                        _mm256_fmadd_ps(offset, _mm256_castsi256_ps(broadcast_word(x + At::kSum + 4 * t)), sums[t]);
-            }
-        } else {
-            add_products<kTraits.code_bits, T>(weights.codes[s], half, x, 0, 4, dots);
-            const __m256 scale0 = _mm256_loadu_ps(weights.scale[2 * s] + row);
-            const __m256 scale1 = _mm256_loadu_ps(weights.scale[2 * s + 1] + row);
-            __m256 first[T];
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                first[t] = _mm256_mul_ps(scale0, _mm256_cvtepi32_ps(dots[t]));
-                dots[t] = broadcast_word(x + At::kStart1 + 4 * t);
-            }
-            add_products<kTraits.code_bits, T>(weights.codes[s], half, x, 4, 4, dots);
-#pragma GCC unroll 8
-            for (int t = 0; t < T; ++t) {
-                const __m256 both = _mm256_fmadd_ps(scale1, _mm256_cvtepi32_ps(dots[t]), first[t]);
-                sums[t] = _mm256_fmadd_ps(both, _mm256_castsi256_ps(broadcast_word(x + At::kD + 4 * t)), sums[t]);
-            }
-        }
-    }
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) _mm256_storeu_ps(sums_of_group + 16 * t + row, sums[t]);
-}
-
-template <DType type, int T>
-SLIPSTREAM_AVX2 void multiply_codes(const CodeTile& tile) {
-    for (int g = 0; g < tile.n_groups; ++g) {
-        multiply_half<type, T>(tile, g, 0);
-        multiply_half<type, T>(tile, g, 1);
-    }
 }
 
 SLIPSTREAM_AVX2 void quantize(const float* __restrict x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,

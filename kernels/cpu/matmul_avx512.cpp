@@ -122,38 +122,47 @@ SLIPSTREAM_AVX512 void multiply_floats(const FloatTile& tile) {
 }
 
 /// quantize_token (activations.h): the same operations on a block in two registers.
-SLIPSTREAM_AVX512 void quantize(const float* x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
-                                std::byte* tile) {
+template <int kRun>
+SLIPSTREAM_AVX512 void quantize_runs(const float* x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
+                                     std::byte* tile) {
     const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
     const __m512 round = _mm512_set1_ps(0x1.8p23F);
-    const bool halves = traits.scale_run == 16;
-    for (std::int64_t block = 0; block < k / 32; ++block, x += 32, tile += kBlockBytesPerToken * n_tile) {
-        const __m512 low = _mm512_loadu_ps(x);
-        const __m512 high = _mm512_loadu_ps(x + 16);
-        const __m512i largest = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), magnitude_bits),
-                                                 _mm512_and_si512(_mm512_castps_si512(high), magnitude_bits));
-        float d = std::bit_cast<float>(_mm512_reduce_max_epu32(largest)) / 127.0F;
-        if (d < 0x1p-126F) d = 0.0F;
+    for (const float* const end = x + k; x < end;) {
+        __m512i largest = _mm512_setzero_si512();
+#pragma GCC unroll 16
+        for (int i = 0; i < kRun; i += 16)
+            largest = _mm512_max_epu32(largest,
+                                       _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + i)), magnitude_bits));
+        const float d = activation_step(_mm512_reduce_max_epu32(largest));
         const __m512 inverse = _mm512_set1_ps(d == 0.0F ? 0.0F : 1.0F / d);
-        const __m128i q_low =
-            _mm512_cvtepi32_epi8(_mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(low, inverse), round)));
-        const __m128i q_high =
-            _mm512_cvtepi32_epi8(_mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(high, inverse), round)));
-        const __m256i q = _mm256_set_m128i(q_high, q_low);
-        __m256i sums = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
-        sums = _mm256_hadd_epi32(sums, sums);
-        sums = _mm256_hadd_epi32(sums, sums);
-        const int sum_low = _mm256_cvtsi256_si32(sums);
-        const int sum_high = _mm256_extract_epi32(sums, 4);
-        alignas(32) std::uint32_t q_words[8];
-        _mm256_store_si256(reinterpret_cast<__m256i*>(q_words), q);
-        auto* words = reinterpret_cast<std::uint32_t*>(tile) + t;
+        std::int32_t sum_before = 0;
+        for (int block = 0; block < kRun / 32; ++block, x += 32, tile += kBlockBytesPerToken * n_tile) {
+            const __m512 low = _mm512_mul_ps(_mm512_loadu_ps(x), inverse);
+            const __m512 high = _mm512_mul_ps(_mm512_loadu_ps(x + 16), inverse);
+            const __m128i q_low = _mm512_cvtepi32_epi8(_mm512_castps_si512(_mm512_add_ps(low, round)));
+            const __m128i q_high = _mm512_cvtepi32_epi8(_mm512_castps_si512(_mm512_add_ps(high, round)));
+            const __m256i q = _mm256_set_m128i(q_high, q_low);
+            __m256i sums = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
+            sums = _mm256_hadd_epi32(sums, sums);
+            sums = _mm256_hadd_epi32(sums, sums);
+            const std::int32_t halves[2] = {_mm256_cvtsi256_si32(sums), _mm256_extract_epi32(sums, 4)};
+            alignas(32) std::uint32_t q_words[8];
+            _mm256_store_si256(reinterpret_cast<__m256i*>(q_words), q);
+            auto* words = reinterpret_cast<std::uint32_t*>(tile) + t;
 #pragma GCC unroll 8
-        for (int g = 0; g < 8; ++g) words[g * n_tile] = q_words[g];
-        words[8 * n_tile] = static_cast<std::uint32_t>(-traits.code_offset * (halves ? sum_low : sum_low + sum_high));
-        words[9 * n_tile] = static_cast<std::uint32_t>(halves ? -traits.code_offset * sum_high : 0);
-        words[10 * n_tile] = std::bit_cast<std::uint32_t>(d);
-        words[11 * n_tile] = std::bit_cast<std::uint32_t>(d * static_cast<float>(sum_low + sum_high));
+            for (int g = 0; g < 8; ++g) words[g * n_tile] = q_words[g];
+            put_block_sums(traits, halves, sum_before, block % 2 != 0, d, n_tile, words);
+            sum_before = halves[0] + halves[1];
+        }
+    }
+}
+
+SLIPSTREAM_AVX512 void quantize(const float* x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
+                                std::byte* tile) {
+    if (traits.activation_run == 32) {
+        quantize_runs<32>(x, k, t, n_tile, traits, tile);
+    } else {
+        quantize_runs<256>(x, k, t, n_tile, traits, tile);
     }
 }
 

@@ -45,9 +45,9 @@ inline bool multiplied_where_they_lie(const InterleavedForm& form, DType type, s
 /// Elements of K that a kernel goes over at once. Of quantised weights one chunk is unpacked at once; where nothing is,
 /// it may be more.
 inline std::int64_t chunk_elements_of(const InterleavedForm& form, DType type, std::int64_t n_tokens) {
-    if (!multiplied_where_they_lie(form, type, n_tokens)) return kChunkElements;
+    if (!multiplied_where_they_lie(form, type, n_tokens) || n_tokens > kStreamTokens) return kChunkElements;
     // One tile of 8-bit codes waits for memory, and is better fetched by short chunks.
-    const bool short_chunks = type == DType::Q8_0 && n_tokens <= form.packed_tile_tokens;
+    const bool short_chunks = type == DType::Q8_0 && n_tokens <= form.packed_one_tile;
     return short_chunks ? kChunkElements : form.packed_chunk_elements;
 }
 

@@ -24,6 +24,7 @@ namespace {
 constexpr std::int64_t kPieceBytes = 64 << 10;     // of weights, taken at once by a thread
 constexpr std::int64_t kPiecesPerThread = 4;       // at least: a late thread delays a quarter of its share
 constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
+constexpr std::int64_t kFetchedTokens = 128;       // whose outputs are fetched: the lines of four groups fill L1
 
 /// Groups that go over K together, against tiles of tokens whose sums are kept at once.
 struct Stripe {
@@ -31,7 +32,7 @@ struct Stripe {
     std::int64_t count;        // of groups
     std::int64_t tile;
     std::int64_t end;
-    std::int64_t step_bytes;  // that each step of each tile fetches ahead
+    std::int64_t step_bytes;  // that each step of a tile fetches ahead, where the tile does
 };
 
 /// What every thread needs to know of one call.
@@ -44,6 +45,7 @@ public:
           type_(args.weights.dtype),
           operand_(operand_of(form, type_)),
           where_they_lie_(multiplied_where_they_lie(form, type_, args.x.shape[0])),
+          first_keeps_(!where_they_lie_ && form.multiply_keeping[static_cast<std::size_t>(type_)][0] != nullptr),
           chunk_elements_(chunk_elements_of(form, type_, args.x.shape[0])),
           m_(args.weights.shape[0]),
           k_(args.weights.shape[1]),
@@ -77,7 +79,8 @@ public:
 
 private:
     [[nodiscard]] int tile_tokens() const {
-        return where_they_lie_ ? form_.packed_tile_tokens : tile_tokens_of(form_, operand_);
+        if (!where_they_lie_) return tile_tokens_of(form_, operand_);
+        return n_ <= form_.packed_one_tile ? form_.packed_one_tile : form_.packed_tile_tokens;
     }
     // Tiles are of nearly equal width: the first ones may be one token wider.
     [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const {
@@ -122,6 +125,14 @@ private:
         }
     }
 
+    /// Lines of outputs, so that no store of a kernel waits behind theirs: they lie a power of two apart, and are
+    /// seldom in L1.
+    void fetch_outputs(std::int64_t first, std::int64_t count) const {
+        for (std::int64_t t = 0; t < n_; ++t)
+            for (std::int64_t g = first; g < first + count; ++g)
+                __builtin_prefetch(float_row(args_.y, t) + g * kLanes, 1);
+    }
+
     /// Groups [first, first + count) against all tokens.
     void multiply(std::int64_t first, std::int64_t count, int thread) {
         std::byte* scratch = device_.thread_scratch(thread);
@@ -135,22 +146,25 @@ private:
                                 scratch + rows_offset_ + g * group_bytes_);
             }
         }
+        if (!one_stream_ && n_ <= kFetchedTokens) fetch_outputs(first, count);
         auto* sums = reinterpret_cast<float*>(scratch + sums_offset_);
         const std::int64_t pass_tiles = kPassTokens / tile_tokens();
         for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
             const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
             const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * kLanes;  // of a group
             if (k_ == 0) std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
+            const std::int64_t n_fetching = first_keeps_ ? 1 : end - tile;
             const Stripe stripe{.weights = weights,
                                 .count = count,
                                 .tile = tile,
                                 .end = end,
-                                .step_bytes = ceil_div(chunk_bytes_, chunk_elements_ / step_elements() * (end - tile))};
-            for (std::int64_t k = 0; k < k_; k += chunk_elements_) {
+                                .step_bytes = ceil_div(chunk_bytes_, chunk_elements_ / step_elements() * n_fetching)};
+            std::int64_t at = 0;  // of a group's bytes
+            for (std::int64_t k = 0; k < k_; k += chunk_elements_, at += chunk_bytes_) {
                 if (operand_ == Operand::Codes) {
-                    chunk_of_codes(stripe, k, reinterpret_cast<UnpackedChunk*>(scratch), sums);
+                    chunk_of_codes(stripe, k, at, reinterpret_cast<UnpackedChunk*>(scratch), sums);
                 } else {
-                    chunk_of_floats(stripe, k, sums);
+                    chunk_of_floats(stripe, k, at, sums);
                 }
             }
             for (std::int64_t g = 0; g < count; ++g)
@@ -161,47 +175,53 @@ private:
 
     [[nodiscard]] std::int64_t step_elements() const { return operand_ == Operand::Codes ? 32 : 2; }
 
-    /// Tile `index` of a stripe fetches its share of what follows the chunk at `k`, in `n_steps`: the next one of the
-    /// same groups, or the first one of the groups behind them.
-    [[nodiscard]] WeightsAhead ahead(const Stripe& stripe, std::int64_t k, std::int64_t index,
+    /// Tile `index` of a stripe fetches its share of what follows the chunk `at` bytes into a group, in `n_steps`: the
+    /// next one of the same groups, or the first one of the groups behind them. Where the first tile keeps, it alone
+    /// waits for weights, and fetches all.
+    [[nodiscard]] WeightsAhead ahead(const Stripe& stripe, std::int64_t at, std::int64_t index,
                                      std::int64_t n_steps) const {
-        const std::int64_t at = k / chunk_elements_ * chunk_bytes_;
         const std::int64_t share = index * n_steps * stripe.step_bytes;
         std::int64_t next = at + l2_lead_;
         if (next >= group_bytes_) next += (stripe.count - 1) * group_bytes_;
         return {.into_l1 = stripe.weights + at + share + fetch_.l1,
                 .into_l2 = stripe.weights + next + share,
-                .step_bytes = stripe.step_bytes,
+                .step_bytes = first_keeps_ && index > 0 ? 0 : stripe.step_bytes,
                 .by_l2 = fetch_.l2 != 0};
     }
 
-    void chunk_of_codes(const Stripe& stripe, std::int64_t k, UnpackedChunk* chunks, float* sums) const {
+    void chunk_of_codes(const Stripe& stripe, std::int64_t k, std::int64_t at, UnpackedChunk* chunks,
+                        float* sums) const {
         const std::int64_t n_sub = std::min<std::int64_t>(chunk_elements_, k_ - k) / step_elements();
-        const std::byte* src = stripe.weights + k / chunk_elements_ * chunk_bytes_;
+        const std::byte* src = stripe.weights + at;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
         const auto type = static_cast<std::size_t>(type_);
-        for (std::int64_t g = 0; !where_they_lie_ && g < stripe.count; ++g)
+        for (std::int64_t g = 0; !where_they_lie_ && !first_keeps_ && g < stripe.count; ++g)
             form_.unpack[type](src + g * group_bytes_, block_bytes, static_cast<int>(n_sub), chunks[g]);
-        const auto& kernels = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
+        const auto& others = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
         const std::int64_t origin = tile_begin(stripe.tile);
-        for (std::int64_t i = stripe.tile; i < stripe.end; ++i) {
+        std::int64_t end = 0;  // of tiles that go to one call: of one width, the one that keeps alone
+        for (std::int64_t i = stripe.tile; i < stripe.end; i = end) {
+            const bool keeps = first_keeps_ && i == stripe.tile;
+            end = keeps ? i + 1 : i < n_wider_tiles_ ? std::min(n_wider_tiles_, stripe.end) : stripe.end;
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
-            kernels[static_cast<std::size_t>(width - 1)](
-                {.unpacked = chunks,
+            (keeps ? form_.multiply_keeping[type] : others)[static_cast<std::size_t>(width - 1)](
+                {.n_tiles = static_cast<int>(end - i),
+                 .unpacked = chunks,
                  .packed = src,
                  .group_bytes = group_bytes_,
                  .n_groups = static_cast<int>(stripe.count),
                  .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
+                 .x_stride = width * token_bytes_,
                  .n_sub = static_cast<int>(n_sub),
                  .sums = sums + (begin - origin) * kLanes,
                  .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
                  .from_zero = k == 0,
-                 .ahead = ahead(stripe, k, i - stripe.tile, n_sub)});
+                 .ahead = ahead(stripe, at, i - stripe.tile, n_sub)});
         }
     }
 
-    void chunk_of_floats(const Stripe& stripe, std::int64_t k, float* sums) const {
+    void chunk_of_floats(const Stripe& stripe, std::int64_t k, std::int64_t at, float* sums) const {
         const auto& kernels =
             operand_ == Operand::Pairs ? form_.multiply_pairs : form_.multiply_floats[static_cast<std::size_t>(type_)];
         const std::int64_t elements = std::min<std::int64_t>(chunk_elements_, k_ - k);
@@ -210,7 +230,7 @@ private:
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
             kernels[static_cast<std::size_t>(width - 1)](
-                {.weights = stripe.weights + k / chunk_elements_ * chunk_bytes_,
+                {.weights = stripe.weights + at,
                  .group_bytes = group_bytes_,
                  .n_groups = static_cast<int>(stripe.count),
                  .x = x_ + begin * token_bytes_ + k / 2 * width * (operand_ == Operand::Pairs ? kPairBytes : 8),
@@ -218,7 +238,7 @@ private:
                  .sums = sums + (begin - origin) * kLanes,
                  .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
                  .from_zero = k == 0,
-                 .ahead = ahead(stripe, k, i - stripe.tile, elements / step_elements())});
+                 .ahead = ahead(stripe, at, i - stripe.tile, elements / step_elements())});
         }
     }
 
@@ -241,6 +261,7 @@ private:
     DType type_;
     Operand operand_;
     bool where_they_lie_;  // codes, that are not unpacked into memory
+    bool first_keeps_;     // codes, that the first tile unpacks for all
     std::int64_t chunk_elements_;
     std::int64_t m_;
     std::int64_t k_;

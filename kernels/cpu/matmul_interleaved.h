@@ -57,12 +57,15 @@ struct FloatTile {
     bool from_zero;            // the first chunk: what lies in `sums` is not read
     WeightsAhead ahead;
 };
+/// The same of `n_tiles` tiles that lie behind one another, in x and in `sums`.
 struct CodeTile {
+    int n_tiles;
     UnpackedChunk* unpacked;  // [n_groups]; scratch for scales, where packed codes are multiplied as they are
     const std::byte* packed;  // the chunk of the first group
     std::int64_t group_bytes;
     int n_groups;
-    const std::byte* x;  // [n_sub] blocks of T tokens (activations.h)
+    const std::byte* x;     // [n_sub] blocks of T tokens (activations.h)
+    std::int64_t x_stride;  // bytes from a tile to the next
     int n_sub;
     float* sums;  // as above
     std::int64_t sums_stride;
@@ -99,8 +102,12 @@ struct InterleavedForm {
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_codes;    // [dtype][T - 1]
     std::array<UnpackFn, kDTypeCount> unpack;                                      // [dtype]
 
+    // The same where codes lie packed; keeps them unpacked for the tiles behind. Empty: codes are unpacked beforehand.
+    std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_keeping{};  // [dtype][T - 1]
+
     // Codes that are multiplied where they lie, where a call has at most so many tokens.
-    int packed_tile_tokens = 0;
+    int packed_one_tile = 0;                              // up to so many tokens are one tile
+    int packed_tile_tokens = 0;                           // of more
     std::int64_t packed_chunk_elements = kChunkElements;  // at most, that a kernel goes over at once
     std::array<int, kDTypeCount> most_packed_tokens{};    // [dtype]
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_packed{};  // [dtype][T - 1]

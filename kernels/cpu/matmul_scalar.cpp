@@ -15,19 +15,23 @@ namespace slipstream::cpu {
 namespace {
 
 constexpr std::int64_t kPieceRows = 16;
+constexpr std::int64_t kMostRunBytes = kSubBlocks * kBlockBytesPerToken;  // of activations that share a scale
 
-/// A thread's: an encoded row, a decoded one. Shared: activations, a block.
+/// A thread's: an encoded row, a decoded one. Shared: activations, a run of them.
 CpuScratch scratch_of(DType type, std::int64_t n_tokens, std::int64_t k) {
     return {.thread_bytes = round_up<std::size_t>(row_bytes(type, k), 64) + static_cast<std::size_t>(k) * sizeof(float),
-            .shared_bytes = static_cast<std::size_t>(n_tokens * k) * sizeof(float) + kBlockBytesPerToken};
+            .shared_bytes = static_cast<std::size_t>(n_tokens * k) * sizeof(float) + kMostRunBytes};
 }
 
 /// Activations as the kernel sees them, back in float.
-void rounded_activations(const float* x, std::int64_t k, float* out, std::byte* block) {
-    for (std::int64_t i = 0; i < k; i += 32) {
-        quantize_token(x + i, 32, 0, 1, {}, block);
-        const auto d = *reinterpret_cast<const float*>(block + BlockOffsets<1>::kD);
-        for (int j = 0; j < 32; ++j) out[i + j] = d * static_cast<float>(static_cast<std::int8_t>(block[j]));
+void rounded_activations(const float* x, std::int64_t k, const CodeTraits& traits, float* out, std::byte* run) {
+    for (std::int64_t i = 0; i < k; i += traits.activation_run) {
+        quantize_token(x + i, traits.activation_run, 0, 1, traits, run);
+        for (std::int64_t j = 0; j < traits.activation_run; ++j) {
+            const std::byte* const block = run + j / 32 * kBlockBytesPerToken;
+            const auto d = *reinterpret_cast<const float*>(block + BlockOffsets<1>::kD);
+            out[i + j] = d * static_cast<float>(static_cast<std::int8_t>(block[j % 32]));
+        }
     }
 }
 
@@ -51,7 +55,8 @@ void matmul_scalar(ExecRef exec, const MatmulArgs& args) {
     for (std::int64_t t = 0; t < n_tokens; ++t) {
         const float* x = float_row(args.x, t);
         if (is_quantized(weights.dtype)) {
-            rounded_activations(x, k, rounded + t * k, reinterpret_cast<std::byte*>(rounded + floats));
+            rounded_activations(x, k, code_traits(weights.dtype), rounded + t * k,
+                                reinterpret_cast<std::byte*>(rounded + floats));
         } else {
             std::copy(x, x + k, rounded + t * k);
         }

@@ -119,44 +119,58 @@ SLIPSTREAM_INLINE_PACKED __m512 packed_half(const std::byte* block, int i) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32 * i)));
 }
 
-/// out[i] = factor * byte `i` of each lane of `words`, for i < 4; bytes unsigned, `bias` subtracted from each.
-SLIPSTREAM_INLINE_PACKED void scaled_bytes(__m512 factor, __m512i words, int bias, float (*out)[16]) {
+/// out[i] = factor * (byte `i` of each lane of `words` - bias), for i < 4; bytes below 128 where there is no bias.
+/// Bytes become floats where they lie, too large by a power of two, which the factor takes back exactly.
+template <int bias>
+SLIPSTREAM_INLINE_PACKED void scaled_bytes(__m512 factor, __m512i words, float (*out)[16]) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
+        const int place = i < 3 ? 8 * i : 0;
+        const auto size = static_cast<float>(1 << place);
         const __m512i byte =
-            _mm512_and_si512(_mm512_srli_epi32(words, 8 * static_cast<unsigned>(i)), _mm512_set1_epi32(0xff));
-        const __m512 number = _mm512_cvtepi32_ps(_mm512_sub_epi32(byte, _mm512_set1_epi32(bias)));
-        _mm512_store_ps(out[i], _mm512_mul_ps(factor, number));
+            i < 3 ? _mm512_and_si512(words, _mm512_set1_epi32(0xff << place)) : _mm512_srli_epi32(words, 24);
+        __m512 number = _mm512_cvtepi32_ps(byte);
+        if constexpr (bias != 0) number = _mm512_sub_ps(number, _mm512_set1_ps(bias * size));
+        _mm512_store_ps(out[i], _mm512_mul_ps(number, _mm512_mul_ps(factor, _mm512_set1_ps(1.0F / size))));
     }
 }
 
-/// Scales and offsets of a block of a K format, with the bits of unpack_block() (unpack_codes.h).
+/// Bytes 0 and 1 of each lane of `words` as a pair of 16 bits, then bytes 2 and 3.
+SLIPSTREAM_INLINE_PACKED void paired_bytes(__m512i words, std::uint32_t (*out)[16]) {
+    constexpr char kNone = -128;
+    const __m128i low = _mm_setr_epi8(0, kNone, 1, kNone, 4, kNone, 5, kNone, 8, kNone, 9, kNone, 12, kNone, 13, kNone);
+    const __m128i high = _mm_add_epi8(low, _mm_set1_epi16(2));
+    _mm512_store_si512(out[0], _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(low)));
+    _mm512_store_si512(out[1], _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(high)));
+}
+
+/// Scales and minimums of a block of a K format, with the bits of unpack_block() (unpack_codes.h).
 template <DType type>
 SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChunk& out) {
     const __m512 d = packed_half(block, 0);
     const std::byte* words = block + packed_block(type).words;
     if constexpr (type == DType::Q4_K || type == DType::Q5_K) {
-        const __m512 minus_dmin = _mm512_xor_ps(packed_half(block, 1), _mm512_set1_ps(-0.0F));
+        _mm512_store_ps(out.minus_dmin, _mm512_xor_ps(packed_half(block, 1), _mm512_set1_ps(-0.0F)));
         const __m512i a = word_at(words, 0);
         const __m512i b = word_at(words, 1);
         const __m512i c = word_at(words, 2);
         const __m512i high_a = in_each_byte(_mm512_srli_epi32(a, 2), 0x30);
         const __m512i high_b = in_each_byte(_mm512_srli_epi32(b, 2), 0x30);
-        scaled_bytes(d, in_each_byte(a, 0x3f), 0, out.scale);
-        scaled_bytes(d, joined(c, 0x0f, high_a), 0, out.scale + 4);
-        scaled_bytes(minus_dmin, in_each_byte(b, 0x3f), 0, out.offset);
-        scaled_bytes(minus_dmin, joined(_mm512_srli_epi32(c, 4), 0x0f, high_b), 0, out.offset + 4);
+        scaled_bytes<0>(d, in_each_byte(a, 0x3f), out.scale);
+        scaled_bytes<0>(d, joined(c, 0x0f, high_a), out.scale + 4);
+        paired_bytes(in_each_byte(b, 0x3f), out.mins);
+        paired_bytes(joined(_mm512_srli_epi32(c, 4), 0x0f, high_b), out.mins + 2);
     } else if constexpr (type == DType::Q6_K) {
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i)  // signed bytes
-            scaled_bytes(d, _mm512_xor_si512(word_at(words, 48 + i), _mm512_set1_epi8(-128)), 128, out.scale + 4 * i);
+            scaled_bytes<128>(d, _mm512_xor_si512(word_at(words, 48 + i), _mm512_set1_epi8(-128)), out.scale + 4 * i);
     } else {
         static_assert(type == DType::Q3_K);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
             const __m512i low = _mm512_srli_epi32(word_at(words, 24 + i % 2), 4 * (static_cast<unsigned>(i) / 2));
             const __m512i high = rotated_left(word_at(words, 26), 4 - 2 * i);
-            scaled_bytes(d, joined(low, 0x0f, in_each_byte(high, 0x30)), 32, out.scale + 4 * i);
+            scaled_bytes<32>(d, joined(low, 0x0f, in_each_byte(high, 0x30)), out.scale + 4 * i);
         }
     }
 }

@@ -19,19 +19,22 @@ namespace slipstream::cpu {
 inline constexpr int kChunkElements = 256;
 inline constexpr int kSubBlocks = kChunkElements / 32;
 
-/// 16 rows x up to 256 k:  weight = scale * (code - code_offset) + offset.
+/// 16 rows x up to 256 k:  weight = scale * (code - code_offset) + offset; K formats: offset = minus_dmin * min.
 struct UnpackedChunk {
     alignas(64) std::uint32_t codes[kSubBlocks][8][16];  // [sub-block of 32][k / 4][row]
     alignas(64) float scale[2 * kSubBlocks][16];         // [run][row]: a run is a sub-block, or half of one (kScaleRun)
     alignas(64) float offset[kSubBlocks][16];            // [sub-block][row], where the type has one
+    alignas(64) float minus_dmin[16];                    // [row]
+    alignas(64) std::uint32_t mins[kSubBlocks / 2][16];  // [two sub-blocks][row], a pair of int16: the even one's below
 };
 
 /// What a kernel must know of a type.
 struct CodeTraits {
-    int code_offset;  // subtracted from each code, by way of the activations' sums
-    int code_bits;    // codes are below 2^code_bits
-    int scale_run;    // weights that share a scale
-    bool has_offset;  // an offset to each sub-block
+    int code_offset;          // subtracted from each code, by way of the activations' sums
+    int code_bits;            // codes are below 2^code_bits
+    int scale_run;            // weights that share a scale
+    bool has_offset;          // an offset to each sub-block
+    int activation_run = 32;  // activations that share a scale
 };
 constexpr CodeTraits code_traits(DType type) {
     switch (type) {
@@ -42,15 +45,17 @@ constexpr CodeTraits code_traits(DType type) {
         case DType::Q5_0:
             return {16, 5, 32, false};
         case DType::Q4_1:
-        case DType::Q4_K:
             return {0, 4, 32, true};
+        case DType::Q4_K:
+            return {0, 4, 32, true, 256};
         case DType::Q5_1:
-        case DType::Q5_K:
             return {0, 5, 32, true};
+        case DType::Q5_K:
+            return {0, 5, 32, true, 256};
         case DType::Q3_K:
-            return {4, 3, 16, false};
+            return {4, 3, 16, false, 256};
         case DType::Q6_K:
-            return {32, 6, 16, false};
+            return {32, 6, 16, false, 256};
         default:
             return {};
     }
@@ -99,27 +104,26 @@ SLIPSTREAM_PORTABLE_INLINE void nibble_words(Words from, std::uint32_t (&codes)[
 /// The 6-bit scales and minimums of Q4_K and Q5_K: unpack_scales_and_mins (block_fields.h), 16 rows at a time.
 SLIPSTREAM_PORTABLE_INLINE void scales_and_mins(const std::byte* src, UnpackedChunk& out) {
     float d[16];
-    float minus_dmin[16];
     halves_to_float(src, d);
-    halves_to_float(src + 32, minus_dmin);
+    halves_to_float(src + 32, out.minus_dmin);
     const Words packed = words_at(src + 64);
     std::uint32_t scales[2][16];
-    std::uint32_t mins[2][16];
 #pragma GCC unroll 1
     for (int r = 0; r < 16; ++r) {
-        minus_dmin[r] = -minus_dmin[r];
+        out.minus_dmin[r] = -out.minus_dmin[r];
         const std::uint32_t a = packed[0][r];
         const std::uint32_t b = packed[1][r];
         const std::uint32_t c = packed[2][r];
         scales[0][r] = a & 0x3f3f3f3fU;
         scales[1][r] = (c & 0x0f0f0f0fU) | ((a >> 2) & 0x30303030U);
-        mins[0][r] = b & 0x3f3f3f3fU;
-        mins[1][r] = ((c >> 4) & 0x0f0f0f0fU) | ((b >> 2) & 0x30303030U);
+        const std::uint32_t low = b & 0x3f3f3f3fU;
+        const std::uint32_t high = ((c >> 4) & 0x0f0f0f0fU) | ((b >> 2) & 0x30303030U);
+        out.mins[0][r] = (low & 0xffU) | (low & 0xff00U) << 8;
+        out.mins[1][r] = (low >> 16 & 0xffU) | (low >> 8 & 0xff0000U);
+        out.mins[2][r] = (high & 0xffU) | (high & 0xff00U) << 8;
+        out.mins[3][r] = (high >> 16 & 0xffU) | (high >> 8 & 0xff0000U);
     }
-    for (int half = 0; half < 2; ++half) {
-        scale_bytes(d, scales[half], 0, out.scale + 4 * half);
-        scale_bytes(minus_dmin, mins[half], 0, out.offset + 4 * half);
-    }
+    for (int half = 0; half < 2; ++half) scale_bytes(d, scales[half], 0, out.scale + 4 * half);
 }
 
 /// unpack_block<type>: the packed block at `src` to sub-block `s` of `out` (to all eight, for the K formats).

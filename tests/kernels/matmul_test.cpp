@@ -65,14 +65,15 @@ struct Expected {
 /// Sum and error of one output, u = 2^-24.
 /// Float weights: the vector forms round each of the K steps of a chain; bias and Add once more each. The scalar form
 /// rounds once. Everything relative to sum |w| |x|. Where activations are rounded to bfloat16 they are off by at most
-/// 2^-8 of themselves. Quantised: activations are off by at most half a step, d / 2 =
-/// largest of 32 / 254 (and by 127 * 4 u d, since x / d is rounded before), times |w|. The sums then take two steps a
-/// block of 32 and four more roundings, relative to sum (|scale * code| + |offset|) |rounded x|, at most sum (|w| + 2
-/// |offset|) (|x| + d / 2).
+/// 2^-8 of themselves. Quantised: activations are off by at most half a step, d / 2 = largest of their run / 254 (and
+/// by 127 * 4 u d, since x / d is rounded before), times |w|. The sums then take two steps a block of 32 (K formats:
+/// one a scale of a block of 256, then one a block) and four more roundings, relative to sum (|scale * code| +
+/// |offset|) |rounded x|, at most sum (|w| + 2 |offset|) (|x| + d / 2).
 Expected expected_output(CpuForm form, const Weights& weights, std::int64_t row, const float* x) {
     const std::vector<float> w = weights.decoded_row(row);
     const std::vector<float> offsets = decoded_offsets(weights, row);
     const bool quantized = is_quantized(weights.type);
+    const auto run = static_cast<std::size_t>(cpu::code_traits(weights.type).activation_run);
     const double u = 0x1p-24;
     double magnitude = 0;
     Expected out;
@@ -80,7 +81,7 @@ Expected expected_output(CpuForm form, const Weights& weights, std::int64_t row,
         double half_step = rounds_to_bfloat16(form, weights.type) ? 0x1p-8 * std::abs(double{x[i]}) : 0.0;
         if (quantized) {
             double largest = 0;
-            for (std::size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j)
+            for (std::size_t j = i / run * run; j < i / run * run + run; ++j)
                 largest = std::max(largest, std::abs(double{x[j]}));
             half_step = largest / 127 * (0.5 + 127 * 4 * u);
         }
@@ -90,7 +91,9 @@ Expected expected_output(CpuForm form, const Weights& weights, std::int64_t row,
         magnitude += (std::abs(double{w[i]}) + 2 * offset) * (std::abs(double{x[i]}) + half_step);
     }
     const auto k = static_cast<double>(w.size());
-    const double roundings = quantized ? 2 * k / 32 + 4 + 2 : k + 2;
+    const cpu::CodeTraits traits = cpu::code_traits(weights.type);
+    const double steps = !quantized ? k : traits.activation_run == 32 ? 2 * k / 32 : 256.0 / traits.scale_run + k / 256;
+    const double roundings = steps + (quantized ? 4 : 0) + 2;
     out.bound += roundings * u / (1 - roundings * u) * magnitude;
     return out;
 }
@@ -135,34 +138,44 @@ float defined_pairs(const std::vector<float>& w, const float* x) {
 }
 float defined_codes(const Weights& weights, std::int64_t row, const float* x) {
     const cpu::CodeTraits traits = cpu::code_traits(weights.type);
+    const std::int64_t block_elements = dtype_info(weights.type).block_elements;
+    const std::size_t block_bytes = 16 * dtype_info(weights.type).block_bytes;
     std::vector<std::byte> group(16 * row_bytes(weights.type, weights.k));
     cpu::interleave_rows(weights.type, weights.view().row(row), weights.stride_bytes, 1, weights.k, group.data());
     auto chunk = std::make_unique<cpu::UnpackedChunk>();
     float sum = 0;
-    for (std::int64_t k = 0; k < weights.k; k += 32) {
-        const std::int64_t block = k / dtype_info(weights.type).block_elements;
-        unpack_one(weights.type,
-                   group.data() + 16 * static_cast<std::size_t>(block) * dtype_info(weights.type).block_bytes, *chunk);
-        const auto s = static_cast<std::size_t>(k % dtype_info(weights.type).block_elements / 32);
-        alignas(4) std::byte q[cpu::kBlockBytesPerToken];
-        cpu::quantize_token(x + k, 32, 0, 1, traits, q);
+    for (std::int64_t k = 0; k < weights.k; k += block_elements) {
+        unpack_one(weights.type, group.data() + static_cast<std::size_t>(k / block_elements) * block_bytes, *chunk);
+        std::vector<std::byte> q(static_cast<std::size_t>(block_elements / 32 * cpu::kBlockBytesPerToken));
+        cpu::quantize_token(x + k, block_elements, 0, 1, traits, q.data());
         float d;
-        std::memcpy(&d, q + cpu::BlockOffsets<1>::kD, sizeof(d));
-        int dots[2] = {0, 0};
-        int total = 0;
-        for (std::size_t i = 0; i < 32; ++i) {
-            const int code = static_cast<int>((chunk->codes[s][i / 4][0] >> (8 * (i % 4))) & 0xffU);
-            const int activation = static_cast<std::int8_t>(q[i]);
-            dots[i / 16] += (code - traits.code_offset) * activation;
-            total += activation;
+        std::memcpy(&d, q.data() + cpu::BlockOffsets<1>::kD, sizeof(d));
+        float of_block = 0;  // K formats: without d
+        int of_minimums = 0;
+        for (std::size_t s = 0; s < static_cast<std::size_t>(block_elements / 32); ++s) {
+            int dots[2] = {0, 0};
+            int total = 0;
+            for (std::size_t i = 0; i < 32; ++i) {
+                const int code = static_cast<int>((chunk->codes[s][i / 4][0] >> (8 * (i % 4))) & 0xffU);
+                const int activation = static_cast<std::int8_t>(q[s * cpu::kBlockBytesPerToken + i]);
+                dots[i / 16] += (code - traits.code_offset) * activation;
+                total += activation;
+            }
+            const auto both = static_cast<float>(dots[0] + dots[1]);
+            if (block_elements == 32) {
+                sum = std::fma(both, chunk->scale[s][0] * d, sum);
+                if (traits.has_offset) sum = std::fma(chunk->offset[s][0], d * static_cast<float>(total), sum);
+            } else if (traits.scale_run == 32) {
+                of_block = std::fma(both, chunk->scale[s][0], of_block);
+                of_minimums += static_cast<int>(chunk->mins[s / 2][0] >> (16 * (s % 2)) & 0xffffU) * total;
+            } else {
+                of_block = std::fma(static_cast<float>(dots[0]), chunk->scale[2 * s][0], of_block);
+                of_block = std::fma(static_cast<float>(dots[1]), chunk->scale[2 * s + 1][0], of_block);
+            }
         }
-        if (traits.scale_run == 16) {
-            const float first = chunk->scale[2 * s][0] * static_cast<float>(dots[0]);
-            sum = std::fma(std::fma(chunk->scale[2 * s + 1][0], static_cast<float>(dots[1]), first), d, sum);
-        } else {
-            sum = std::fma(static_cast<float>(dots[0] + dots[1]), chunk->scale[s][0] * d, sum);
-            if (traits.has_offset) sum = std::fma(chunk->offset[s][0], d * static_cast<float>(total), sum);
-        }
+        if (block_elements == 32) continue;
+        if (traits.has_offset) of_block = std::fma(static_cast<float>(of_minimums), chunk->minus_dmin[0], of_block);
+        sum = std::fma(of_block, d, sum);
     }
     return sum;
 }

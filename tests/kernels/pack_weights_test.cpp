@@ -69,7 +69,8 @@ TEST_P(UnpackTest, CodesGiveTheWeightsToTheBit) {
                 ASSERT_LT(code, 1 << traits.code_bits);
                 const float scale = chunk->scale[traits.scale_run == 16 ? i / 16 : s][r];
                 float weight = scale * static_cast<float>(code - traits.code_offset);
-                if (traits.has_offset) weight += chunk->offset[s][r];
+                const auto min = static_cast<float>(chunk->mins[s / 2][r] >> (16 * (s % 2)) & 0xffffU);
+                if (traits.has_offset) weight += k == 32 ? chunk->offset[s][r] : chunk->minus_dmin[r] * min;
                 ASSERT_EQ(weight, expected[i]) << "row " << row << " weight " << i << " round " << round;
             }
         }
@@ -133,10 +134,38 @@ TEST(Activations, AreRoundedToTheNearestOf255Steps) {
     EXPECT_EQ(std::bit_cast<float>(word(11)), 0.25F * static_cast<float>(sum));
 }
 
+TEST(Activations, ShareAScaleOver256WhereTheFormatDoes) {
+    float x[256];
+    for (int i = 0; i < 256; ++i) x[i] = static_cast<float>(i % 97 - 48) * 0.125F;
+    x[200] = 31.75F;  // d = 0.25
+    std::byte out[8 * cpu::kBlockBytesPerToken];
+    cpu::quantize_token(x, 256, 0, 1, cpu::code_traits(DType::Q4_K), out);
+    std::int32_t sum_before = 0;
+    for (int block = 0; block < 8; ++block) {
+        const std::byte* const at = out + block * cpu::kBlockBytesPerToken;
+        const auto word = [&](int index) {
+            std::uint32_t value;
+            std::memcpy(&value, at + 4 * index, sizeof(value));
+            return value;
+        };
+        std::int32_t sum = 0;
+        for (int i = 0; i < 32; ++i) {
+            const int q = static_cast<std::int8_t>(at[i]);
+            EXPECT_EQ(q, static_cast<int>(std::nearbyint(x[32 * block + i] / 0.25F))) << block << " " << i;
+            sum += q;
+        }
+        EXPECT_EQ(std::bit_cast<float>(word(10)), 0.25F);
+        const bool second = block % 2 != 0;
+        EXPECT_EQ(static_cast<std::int16_t>(word(11) & 0xffffU), second ? sum_before : 0) << block;
+        EXPECT_EQ(static_cast<std::int16_t>(word(11) >> 16), second ? sum : 0) << block;
+        sum_before = sum;
+    }
+}
+
 TEST(Activations, BlocksTooSmallForAScaleAreZero) {
-    float x[32] = {0x1p-130F, -0x1p-149F};
-    std::byte out[cpu::kBlockBytesPerToken];
-    cpu::quantize_token(x, 32, 0, 1, cpu::code_traits(DType::Q6_K), out);
+    float x[256] = {0x1p-130F, -0x1p-149F};
+    std::byte out[8 * cpu::kBlockBytesPerToken];
+    cpu::quantize_token(x, 256, 0, 1, cpu::code_traits(DType::Q6_K), out);
     for (const std::byte b : out) EXPECT_EQ(b, std::byte{0});
 }
 
