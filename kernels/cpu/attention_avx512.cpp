@@ -20,7 +20,7 @@ enum class Fetch : std::uint8_t { ByL2, IntoL1 };
 /// Behind how many bytes of keys or values what follows is not theirs but the next step's: L1 holds that twice.
 constexpr std::int64_t kNearBytes = 16 << 10;
 
-constexpr int kSoftmaxLines = 8;
+constexpr int kSoftmaxLines = 16;
 
 // What to fetch while keys, the softmax, or values are computed.
 struct Ahead {
