@@ -24,10 +24,11 @@ enum class CodeGroups : std::uint8_t {
 inline constexpr int kTileTokens = 8;
 /// Most tokens whose sums of two groups stay in registers, beside their dot products.
 inline constexpr int kSumsInRegisters = 6;
-// Tokens that codes are unpacked for anew with each tile: of 4 bits, one or two operations a word, two tiles. Beyond,
-// once into memory.
+// Tokens of a call whose codes are unpacked anew with each tile: of 4 bits, one or two operations a word, for two
+// tiles, else for one; of the K formats with more operations for less. Beyond, once into memory.
 inline constexpr int kPackedTokensOf4Bits = 16;
 inline constexpr int kPackedTokens = 8;
+inline constexpr int kPackedTokensOfK = 7;
 inline constexpr int kAnyTokens = std::numeric_limits<int>::max();
 constexpr int groups_of(CodeGroups groups) {
     return groups == CodeGroups::Three ? 3 : 2;
@@ -243,9 +244,9 @@ InterleavedForm make_form() {
                                                  groups == CodeGroups::Two ? kPackedTokens : kPackedTokensOf4Bits);
     multiply_packed_or_kept<DType::Q5_0, groups>(form, kPackedTokens);
     multiply_packed_or_kept<DType::Q5_1, groups>(form, kPackedTokens);
-    multiply_packed_or_kept<DType::Q3_K, groups>(form, kPackedTokens);
-    multiply_packed_or_kept<DType::Q5_K, groups>(form, kPackedTokens);
-    multiply_packed_or_kept<DType::Q6_K, groups>(form, kPackedTokens);
+    multiply_packed_or_kept<DType::Q3_K, groups>(form, kPackedTokensOfK);
+    multiply_packed_or_kept<DType::Q5_K, groups>(form, kPackedTokensOfK);
+    multiply_packed_or_kept<DType::Q6_K, groups>(form, kPackedTokensOfK);
     return form;
 }
 
