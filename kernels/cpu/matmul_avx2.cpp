@@ -4,6 +4,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/matmul_avx2_codes.h"
 #include "kernels/cpu/matmul_interleaved.h"
@@ -145,8 +147,30 @@ template <DType type>
 constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
     multiply_codes<type, 1>, multiply_codes<type, 2>, multiply_codes<type, 3>, multiply_codes<type, 4>};
 
+/// Eight outputs, or the first `n` of them.
+SLIPSTREAM_INLINE_AVX2 void finish_half(const FinishTile& tile, const float* sums, const float* bias, float* y,
+                                        std::int64_t n) {
+    alignas(32) float padded[2][kHalfRows] = {};
+    const bool whole = n >= kHalfRows;
+    if (!whole) {
+        const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
+        if (bias != nullptr) std::memcpy(padded[0], bias, bytes);
+        std::memcpy(padded[1], y, bytes);
+    }
+    __m256 result = _mm256_loadu_ps(sums);
+    if (bias != nullptr) result = _mm256_add_ps(result, _mm256_loadu_ps(whole ? bias : padded[0]));
+    if (tile.store == MatmulStore::Add) result = _mm256_add_ps(_mm256_loadu_ps(whole ? y : padded[1]), result);
+    _mm256_storeu_ps(whole ? y : padded[1], result);
+    if (!whole) std::memcpy(y, padded[1], static_cast<std::size_t>(n) * sizeof(float));
+}
+
 SLIPSTREAM_AVX2 void finish(const FinishTile& tile) {
-    finish_tile(tile);
+    for (std::int64_t t = 0; t < tile.n_tokens; ++t) {
+        auto* const y = reinterpret_cast<float*>(tile.y + static_cast<std::size_t>(t) * tile.y_stride_bytes);
+        for (std::int64_t row = 0; row < tile.n_rows; row += kHalfRows)
+            finish_half(tile, tile.sums + row / 16 * tile.sums_stride + 16 * t + row % 16,
+                        tile.bias == nullptr ? nullptr : tile.bias + row, y + row, tile.n_rows - row);
+    }
 }
 
 // In the order of DType.

@@ -172,7 +172,17 @@ SLIPSTREAM_AVX512 void unpack(const std::byte* src, std::size_t, int n_sub, Unpa
 }
 
 SLIPSTREAM_AVX512 void finish(const FinishTile& tile) {
-    finish_tile(tile);
+    for (std::int64_t t = 0; t < tile.n_tokens; ++t) {
+        auto* const y = reinterpret_cast<float*>(tile.y + static_cast<std::size_t>(t) * tile.y_stride_bytes);
+        const float* sums = tile.sums + 16 * t;
+        for (std::int64_t row = 0; row < tile.n_rows; row += 16, sums += tile.sums_stride) {
+            const auto mask = static_cast<__mmask16>(tile.n_rows - row >= 16 ? 0xffff : (1 << (tile.n_rows - row)) - 1);
+            __m512 result = _mm512_loadu_ps(sums);
+            if (tile.bias != nullptr) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(mask, tile.bias + row));
+            if (tile.store == MatmulStore::Add) result = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y + row), result);
+            _mm512_mask_storeu_ps(y + row, mask, result);
+        }
+    }
 }
 
 template <DType type, std::size_t... i>

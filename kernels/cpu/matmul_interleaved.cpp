@@ -167,9 +167,7 @@ private:
                     chunk_of_floats(stripe, k, at, sums);
                 }
             }
-            for (std::int64_t g = 0; g < count; ++g)
-                for (std::int64_t i = tile; i < end; ++i)
-                    finish(first + g, i, sums + g * floats + (tile_begin(i) - tile_begin(tile)) * kLanes);
+            finish(first, count, tile_begin(tile), tile_begin(end), sums);
         }
     }
 
@@ -242,16 +240,16 @@ private:
         }
     }
 
-    /// sums: [width, kLanes] of one tile.
-    void finish(std::int64_t group, std::int64_t tile, const float* sums) const {
-        const std::int64_t row = group * kLanes;
-        const std::int64_t begin = tile_begin(tile);
+    /// Groups [first, first + count), tokens [begin, end).
+    void finish(std::int64_t first, std::int64_t count, std::int64_t begin, std::int64_t end, const float* sums) const {
+        const std::int64_t row = first * kLanes;
         form_.finish({.sums = sums,
+                      .sums_stride = (end - begin) * kLanes,
                       .bias = args_.bias.empty() ? nullptr : float_row(args_.bias, 0) + row,
                       .y = reinterpret_cast<std::byte*>(float_row(args_.y, begin) + row),
                       .y_stride_bytes = args_.y.row_stride_bytes,
-                      .n_tokens = static_cast<int>(tile_begin(tile + 1) - begin),
-                      .n_rows = static_cast<int>(std::min<std::int64_t>(kLanes, m_ - row)),
+                      .n_tokens = end - begin,
+                      .n_rows = std::min(count * kLanes, m_ - row),
                       .store = args_.store});
     }
 

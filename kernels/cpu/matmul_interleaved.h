@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/matmul.h"
@@ -73,14 +72,15 @@ struct CodeTile {
     WeightsAhead ahead;
 };
 
-/// Sums of one group and a tile of tokens to where the outputs lie: finish_output (matmul.h).
+/// Sums of some groups and tokens to where the outputs lie: finish_output (matmul.h).
 struct FinishTile {
-    const float* sums;  // [n_tokens, 16]
-    const float* bias;  // of the group's first row; may be null
-    std::byte* y;       // the output of the first token and row
+    const float* sums;         // [n_tokens, 16] of the first group
+    std::int64_t sums_stride;  // floats from a group to the next
+    const float* bias;         // [n_rows]; may be null
+    std::byte* y;              // the output of the first token and row
     std::size_t y_stride_bytes;
-    int n_tokens;
-    int n_rows;
+    std::int64_t n_tokens;
+    std::int64_t n_rows;  // of all groups
     MatmulStore store;
 };
 
@@ -122,28 +122,6 @@ struct InterleavedForm {
     Streams pair_streams{};
     std::array<FloatFn, kMaxTileTokens> multiply_pairs{};  // [T - 1]
 };
-
-/// InterleavedForm::finish, compiled by each form for itself.
-[[gnu::always_inline]] inline void finish_tile(const FinishTile& tile) {
-    constexpr int kRows = static_cast<int>(kInterleavedRows);
-    const auto finish = [&](const float* sums, float* y, int n_rows) __attribute__((always_inline)) {
-        float results[kRows];
-        for (int r = 0; r < n_rows; ++r) results[r] = sums[r];
-        if (tile.bias != nullptr)
-            for (int r = 0; r < n_rows; ++r) results[r] += tile.bias[r];
-        if (tile.store == MatmulStore::Add)
-            for (int r = 0; r < n_rows; ++r) results[r] = y[r] + results[r];
-        std::memcpy(y, results, static_cast<std::size_t>(n_rows) * sizeof(float));
-    };
-    for (int t = 0; t < tile.n_tokens; ++t) {
-        auto* y = reinterpret_cast<float*>(tile.y + static_cast<std::size_t>(t) * tile.y_stride_bytes);
-        if (tile.n_rows == kRows) {
-            finish(tile.sums + kRows * t, y, kRows);
-        } else {
-            finish(tile.sums + kRows * t, y, tile.n_rows);
-        }
-    }
-}
 
 /// The inner kernels; only for machines that have the instructions (cpu_has_form()).
 [[nodiscard]] const InterleavedForm& interleaved_form_avx2();
