@@ -1,4 +1,4 @@
-// Who is asked for guesses: all sources, the tables alone, or the draft model alone.
+// Who is asked for guesses: all sources, the tables alone, the light ones of them (source.h), or the draft model alone.
 //
 // More sources find more tokens, but each takes its time, and where a pass is short that can cost more than it brings.
 // A pass with everyone tells what each crew alone would have committed: its walk as far as they named the tokens. So
@@ -12,14 +12,20 @@
 
 namespace slipstream::draft {
 
-enum class Crew : std::uint8_t { Everyone, Tables, Model };
-inline constexpr std::size_t kNumCrews = 3;
+enum class Crew : std::uint8_t { Everyone, Tables, Light, Model };
+inline constexpr std::size_t kNumCrews = 4;
+
+/// Whether tables are asked that are not light, and so must know the text.
+[[nodiscard]] constexpr bool asks_all_tables(Crew crew) {
+    return crew == Crew::Everyone || crew == Crew::Tables;
+}
 
 /// Tokens that a pass committed, and that it would have committed by the words of one crew alone (at least 1: the
 /// target's own).
 struct WalkShares {
     double tokens = 1.0;
     double by_tables = 1.0;
+    double by_light = 1.0;
     double by_model = 1.0;
     double model_seconds = 0.0;  // that the draft model alone would have taken beyond what it did
 };
@@ -43,14 +49,15 @@ private:
     struct Sums {  // decaying, of passes with everyone
         double tokens = 0.0;
         double by_tables = 0.0;
+        double by_light = 0.0;
         double by_model = 0.0;
         double pass = 0.0;
         double model = 0.0;
         double model_alone = 0.0;
         double passes = 0.0;
 
-        [[nodiscard]] std::array<double*, 7> all() {
-            return {&tokens, &by_tables, &by_model, &pass, &model, &model_alone, &passes};
+        [[nodiscard]] std::array<double*, 8> all() {
+            return {&tokens, &by_tables, &by_light, &by_model, &pass, &model, &model_alone, &passes};
         }
     };
 

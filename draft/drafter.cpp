@@ -71,6 +71,7 @@ public:
 private:
     // How the tree of a pass comes to be.
     enum class Growth : std::uint8_t { Nothing, Merged, OwnShape, NGrammys, Chain, Drawn };
+    enum class Weight : std::uint8_t { Light, Heavy };  // of tables: Source::is_light()
 
     [[nodiscard]] Growth choose_growth();
     [[nodiscard]] Source* shape_of(std::string_view name) const;
@@ -82,7 +83,7 @@ private:
     [[nodiscard]] std::int64_t gamma() const;
     void count_shape(const Observation& observation);
     void learn(const Observation& observation);
-    void tell_tables(const Observation& observation);
+    void tell(Weight weight, const Observation& observation);
     void tell_rest();
     [[nodiscard]] double model_seconds() const;
     void judge(const Observation& observation, double seconds);
@@ -98,6 +99,7 @@ private:
     NgrammysShape ngrammys_;
     DrawnTree drawn_;
     Source* shape_source_ = nullptr;  // of Growth::OwnShape
+    bool has_crews_ = false;          // there is somebody to leave out
     Growth growth_ = Growth::Nothing;
     Growth growing_ = Growth::Nothing;          // in the running pass
     bool guessed_ = false;                      // in the running pass
@@ -127,6 +129,9 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftTarget& t
     if (target.sampling.temperature > 0.0 && options.noise_ranking == NoiseRanking::Aware)
         noise_ = PathNoise(target.sampling.seed);
     growth_ = choose_growth();
+    const auto n_light = std::ranges::count_if(sources_.tables, [](const auto& table) { return table->is_light(); });
+    const bool mixed = n_light > 0 && n_light < std::ssize(sources_.tables);
+    has_crews_ = mixed || (sources_.model && !sources_.tables.empty());
     scratch_.reserve(static_cast<std::size_t>(std::max<std::int64_t>(options.max_budget, 1)));
     for (const auto& source : sources_.tables) figures_.push_back({.name = source->name()});
     if (sources_.model) figures_.push_back({.name = sources_.model->name()});
@@ -319,11 +324,11 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     // guesses.
     const bool timed = options_.adapt_budget && times_.measured();
     growing_ = growth_ == Growth::OwnShape && timed && !options_.shape ? Growth::Merged : growth_;
-    choosing_ = guessed_ && timed && growing_ == Growth::Merged && sources_.model && !sources_.tables.empty();
+    choosing_ = guessed_ && timed && growing_ == Growth::Merged && has_crews_;
     crew_ = choosing_ ? crews_.next() : Crew::Everyone;
     model_seconds_ = model_seconds();
-    // What they missed while the draft model guessed alone.
-    if (crew_ != Crew::Model && missed_.behind(limits.text)) tell_tables({.text = limits.text});
+    // What they missed while others guessed.
+    if (asks_all_tables(crew_) && missed_.behind(limits.text)) tell(Weight::Heavy, missed_.told({.text = limits.text}));
     drawn_.reset(std::ssize(limits.text), budget);
     expected_ = 0.0;
     if (guessed_) {
@@ -338,7 +343,7 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
 
 // Nodes that cost nothing: up to the budget where it is fixed, else as many as a pass takes along unnoticed.
 void SourcesDrafter::use_leftover(TokenTree& tree, ShapeRequest request) {
-    if (growing_ != Growth::Merged || crew_ == Crew::Model) return;
+    if (growing_ != Growth::Merged || !asks_all_tables(crew_)) return;
     if (options_.adapt_budget) {
         if (!times_.measured()) return;
         std::int64_t n = tree.size();
@@ -423,8 +428,9 @@ void SourcesDrafter::observe(const Observation& observation) {
     }
     const bool another_text = observation.n_new == std::ssize(observation.text);
     if (another_text) tell_rest();
-    if (observation.tree == nullptr || crew_ != Crew::Model) {
-        tell_tables(observation);
+    tell(Weight::Light, observation);
+    if (observation.tree == nullptr || asks_all_tables(crew_)) {
+        tell(Weight::Heavy, missed_.told(observation));
     } else {
         missed_.miss(observation);
     }
@@ -433,11 +439,12 @@ void SourcesDrafter::observe(const Observation& observation) {
     if (guessed_) judge(observation, draft_seconds_ + seconds_since(began));
 }
 
-void SourcesDrafter::tell_tables(const Observation& observation) {
-    const Observation told = missed_.told(observation);
+// Light tables hear of every pass, the others at once or when they are asked again.
+void SourcesDrafter::tell(Weight weight, const Observation& observation) {
     Clock::time_point before = Clock::now();
     for (std::size_t i = 0; i < sources_.tables.size(); ++i) {
-        sources_.tables[i]->observe(told);
+        if (sources_.tables[i]->is_light() != (weight == Weight::Light)) continue;
+        sources_.tables[i]->observe(observation);
         const Clock::time_point now = Clock::now();
         figures_[i].seconds += std::chrono::duration<double>(now - before).count();
         before = now;
@@ -446,8 +453,7 @@ void SourcesDrafter::tell_tables(const Observation& observation) {
 
 // What they missed of a text that ends.
 void SourcesDrafter::tell_rest() {
-    if (const std::optional<Observation> rest = missed_.rest())
-        for (const auto& source : sources_.tables) source->observe(*rest);
+    if (const std::optional<Observation> rest = missed_.rest()) tell(Weight::Heavy, *rest);
 }
 
 // Whether guessing pays, and whose; `seconds`: that drafting and learning took.

@@ -68,8 +68,10 @@ void TreeBuilder::begin(const BuildRequest& request) {
     arena_.reset(request.text.back());
     nodes_.assign(1, Node{.score = 1.0F});
     cursors_.clear();
-    for (Source* source : sources_)
-        cursors_.push_back(request.crew == Crew::Model ? kNowhere : source->root(request.text));
+    for (Source* source : sources_) {
+        const bool is_asked = asks_all_tables(request.crew) || (request.crew == Crew::Light && source->is_light());
+        cursors_.push_back(is_asked ? source->root(request.text) : kNowhere);
+    }
     candidates_.clear();
     inputs_.clear();
     in_tree_.clear();
@@ -184,7 +186,8 @@ double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
     CHECK(tree.size() == 1 && !request.text.empty() && request.noise != nullptr && request.budget >= 1);
     begin(request);
     search(request);
-    if (model_ != nullptr && request.crew != Crew::Tables && request.max_depth > 0 && request.budget > 1)
+    const bool model_helps = request.crew == Crew::Everyone || request.crew == Crew::Model;
+    if (model_ != nullptr && model_helps && request.max_depth > 0 && request.budget > 1)
         for (int round = 0; round < kMaxModelRounds && ask_model(request); ++round) search(request);
 
     const std::size_t length = best_length(request);
@@ -196,6 +199,13 @@ double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
         const std::int32_t parent = tree_place_[static_cast<std::size_t>(arena_.parent(node))];
         tree_place_[static_cast<std::size_t>(node)] = tree.append(parent, arena_.token(node));
         in_tree_.push_back(node);
+    }
+    least_score_ = nodes_[static_cast<std::size_t>(taken_[length - 1])].score;
+    if (request.times != nullptr && length > 1) {
+        // What a node of the tree cost on an average; the last of them may be a sure one, before a step in time.
+        const double plain = request.times->at(1) / request.times->at(static_cast<std::int64_t>(length));
+        const double a_node = expected_[length - 1] * (1.0 - plain) / static_cast<double>(length - 1);
+        least_score_ = std::min(least_score_, static_cast<float>(a_node));
     }
     if (length > 1) {
         const float cutoff = std::max(nodes_[static_cast<std::size_t>(taken_[length - 1])].score, kLowestScore);
@@ -255,13 +265,27 @@ void TreeBuilder::learn_node(std::int32_t node, TokenId came, const RowTarget* t
     if (by_model) model_gain_ += kModelGainRate * (named_hit - model_gain_);
 }
 
-// How far each crew alone would have come along the walk: as far as what it says alone scores no less than the last
-// node that came into the tree. A model alone would also have been asked where tables made that needless.
+// How much of what tables say of a candidate the light ones would have said alone: the surest of them, for what they
+// are worth together is learnt of trees of theirs only.
+float TreeBuilder::light_part(const Candidate& candidate) const {
+    const std::span<const Calibration::Input> words = words_of(candidate);
+    const auto by_tables = std::ranges::find(words, sources_.size(), &Calibration::Input::source) - words.begin();
+    float surest = 0.0F;
+    for (const Calibration::Input& word : words.first(static_cast<std::size_t>(by_tables)))
+        if (sources_[word.source]->is_light()) surest = std::max(surest, logistic(word.log_odds));
+    if (surest == 0.0F) return 0.0F;
+    return std::min(1.0F, surest / calibration_.merge(words.first(static_cast<std::size_t>(by_tables))));
+}
+
+// How far each crew alone would have come along the walk: as far as what it says alone scores no less than a node that
+// is worth its time. A model alone would also have been asked where tables made that needless.
 WalkShares TreeBuilder::shares_of(std::span<const std::int32_t> accepted) const {
     WalkShares shares{.tokens = static_cast<double>(accepted.size())};
+    if (model_ == nullptr) shares.by_model = 0.0;
     if (in_tree_.empty()) return shares;
-    const float least = nodes_[static_cast<std::size_t>(in_tree_.back())].score;
+    const float least = least_score_;
     float by_tables = 1.0F;
+    float by_light = 1.0F;
     float by_model = 1.0F;
     double model_comes = 1.0;  // probability that a model alone came as far
     for (const std::int32_t node : accepted.subspan(1)) {
@@ -271,6 +295,8 @@ WalkShares TreeBuilder::shares_of(std::span<const std::int32_t> accepted) const 
         const Candidate& candidate = candidates_[static_cast<std::size_t>(above)];
         by_tables *= candidate.by_tables;
         shares.by_tables += by_tables >= least ? 1.0 : 0.0;
+        by_light *= candidate.by_tables * light_part(candidate);
+        shares.by_light += by_light >= least ? 1.0 : 0.0;
         if (model_ == nullptr) continue;
         if (nodes_[static_cast<std::size_t>(arena_.parent(at))].asked_model) {
             const float its_part = std::min(1.0F, logistic(words_of(candidate).back().log_odds) / candidate.merged);

@@ -136,6 +136,7 @@ private:
     [[nodiscard]] std::span<Candidate> candidates_of(std::int32_t node);
     void learn_node(std::int32_t node, TokenId came, const RowTarget* target);
     [[nodiscard]] WalkShares shares_of(std::span<const std::int32_t> accepted) const;
+    [[nodiscard]] float light_part(const Candidate& candidate) const;
     // What sources said of it, in their order.
     [[nodiscard]] std::span<const Calibration::Input> words_of(const Candidate& candidate) const {
         return {inputs_.data() + candidate.first_input, candidate.n_inputs};
@@ -181,6 +182,7 @@ private:
     std::int64_t n_asked_ = 0;       // nodes of this tree that the model was asked about
     bool noisy_ = false;             // this tree's request
     float usual_cutoff_ = 1e-3F;     // the score of the last node taken, of late
+    float least_score_ = 0.0F;       // that pays for a place in the grown tree
     float too_near_ = 0.0F;          // nodes of a lower score are not asked about
     float model_gain_ = kModelGain;  // tokens that asking a draft model behind an accepted node brings, of late
     std::int64_t last_asked_ = 0;    // tree in which it was asked

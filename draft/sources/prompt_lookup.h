@@ -33,6 +33,7 @@ public:
     [[nodiscard]] std::string_view name() const override { return "lookup"; }
     /// Cells: n matched x how deep in the chain (1, 2, 3-4, 5-10).
     [[nodiscard]] std::uint16_t n_cells() const override;
+    [[nodiscard]] bool is_light() const override { return true; }
 
     /// O(max_ngram) a token; a text that was cut or replaced is indexed anew.
     void observe(const Observation& observation) override;
