@@ -6,49 +6,78 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr double kDecay = 0.97;             // of what earlier passes count
-constexpr std::int64_t kTrial = 12;         // passes with everyone before a choice
+constexpr double kDecay = 0.97;            // of what earlier passes count
+constexpr double kDear = 0.08;             // of a pass: where everyone takes more, the quick crew begins
+constexpr std::int64_t kYoung = 24;        // passes of it before everyone is compared with the others
+constexpr std::int64_t kTrial = 8;         // passes with everyone before the first choice
+constexpr std::int64_t kLaterTrial = 5;    // and before later ones
+constexpr std::int64_t kQuickTrial = 12;   // passes of the quick crew before the light tables may take over
 constexpr std::int64_t kFirstStretch = 64;  // passes of another crew
-constexpr std::int64_t kLongestStretch = 128;
-constexpr std::int64_t kLongTime = 4 * kTrial;  // passes with everyone, after which old figures count less
+constexpr std::int64_t kLongestStretch = 256;
+constexpr std::int64_t kLongTime = 48;  // passes with everyone, after which old figures count less
 constexpr double kClearlyBetter = 1.01;
 constexpr double kOthersRate = 0.1;
-// Part of the others' time with everyone that a model alone may need: about what is measured (0.24 to 0.43).
+// Part of the others' time with everyone that crews without heavy tables may need: about what is measured.
 constexpr double kHope = 0.3;
-constexpr double kLightHope = 0.2;  // the same of light tables
+constexpr double kLightHope = 0.15;
 constexpr double kMostSurprise = 2.0;  // a pass that took far longer had the processor taken away
-constexpr double kRemembered = 0.3;    // of what is known of everyone, when everyone is asked again
+constexpr double kRemembered = 0.5;    // of what is known of everyone, when everyone is asked again
 constexpr double kForgotten = 0.15;    // of what other crews took, in a long time without them
 
 }  // namespace
 
+void CrewChoice::Sums::add(const WalkShares& shares, const CrewSeconds& seconds) {
+    keep(kDecay);
+    tokens += shares.tokens;
+    by_tables += shares.by_tables;
+    by_quick += shares.by_quick;
+    by_light += shares.by_light;
+    pass += seconds.pass;
+    model += seconds.model;
+    model_if_quick += seconds.model + shares.model_seconds;
+    passes += 1.0;
+}
+
+void CrewChoice::Sums::keep(double part) {
+    for (double* sum : {&tokens, &by_tables, &by_quick, &by_light, &pass, &model, &model_if_quick, &passes})
+        *sum *= part;
+}
+
 // Seconds that a crew needs beside the draft model, as far as is hoped: tables as with everyone, others a part of it.
 double CrewChoice::hope(Crew crew) const {
     const double with_everyone = others_[static_cast<std::size_t>(Crew::Everyone)];
-    if (crew == Crew::Model) return kHope * with_everyone;
+    if (crew == Crew::Quick) return kHope * with_everyone;
     return crew == Crew::Light ? kLightHope * with_everyone : with_everyone;
+}
+
+double CrewChoice::others(Crew crew) const {
+    const double known = others_[static_cast<std::size_t>(crew)];
+    return known > 0.0 ? known : hope(crew);
 }
 
 // The crew that commits most tokens a second.
 Crew CrewChoice::best() const {
-    const auto others = [&](Crew crew) {
-        const double known = others_[static_cast<std::size_t>(crew)];
-        return sums_.passes * (known > 0.0 ? known : hope(crew));
-    };
-    const double everyone = sums_.tokens / (sums_.pass + sums_.model + others(Crew::Everyone));
-    const double tables = sums_.by_tables / (sums_.pass + others(Crew::Tables));
-    const double light = sums_.by_light / (sums_.pass + others(Crew::Light));
-    const double model = sums_.by_model / (sums_.pass + sums_.model_alone + others(Crew::Model));
-    const double most = std::max({tables, light, model});
+    const Sums& sums = with_everyone_;
+    const double everyone = sums.tokens / (sums.pass + sums.model + sums.passes * others(Crew::Everyone));
+    const double tables = sums.by_tables / (sums.pass + sums.passes * others(Crew::Tables));
+    const double quick = sums.by_quick / (sums.pass + sums.model_if_quick + sums.passes * others(Crew::Quick));
+    const double light = sums.by_light / (sums.pass + sums.passes * others(Crew::Light));
+    const double most = std::max({tables, quick, light});
     if (most < kClearlyBetter * everyone) return Crew::Everyone;
-    return most == model ? Crew::Model : most == light ? Crew::Light : Crew::Tables;
+    return most == quick ? Crew::Quick : most == light ? Crew::Light : Crew::Tables;
 }
 
-void CrewChoice::choose() {
-    const Crew chosen = best();
-    stretch_ = chosen == last_choice_ ? std::min(2 * stretch_, kLongestStretch) : kFirstStretch;
-    last_choice_ = crew_ = chosen;
+bool CrewChoice::light_would_do() const {
+    const Sums& sums = with_quick_;
+    const double quick = sums.tokens / (sums.pass + sums.model + sums.passes * others(Crew::Quick));
+    return sums.by_light / (sums.pass + sums.passes * others(Crew::Light)) > kClearlyBetter * quick;
+}
+
+void CrewChoice::begin(Crew crew, std::int64_t stretch) {
+    crew_ = crew;
+    stretch_ = stretch;
     n_passes_ = 0;
+    if (crew == Crew::Quick) with_quick_ = {};
 }
 
 void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
@@ -57,28 +86,39 @@ void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
     double& others = others_[static_cast<std::size_t>(crew_)];
     others = others == 0.0 ? seconds.others
                            : others + kOthersRate * (std::min(seconds.others, kMostSurprise * others) - others);
-    if (crew_ == Crew::Everyone) {
-        for (double* sum : sums_.all()) *sum *= kDecay;
-        sums_.tokens += shares.tokens;
-        sums_.by_tables += shares.by_tables;
-        sums_.by_light += shares.by_light;
-        sums_.by_model += shares.by_model;
-        sums_.pass += seconds.pass;
-        sums_.model += seconds.model;
-        sums_.model_alone += seconds.model + shares.model_seconds;
-        sums_.passes += 1.0;
-        if (n_passes_ >= kTrial && best() != Crew::Everyone) return choose();
-        if (n_passes_ % kLongTime == 0) {
-            last_choice_ = Crew::Everyone;
-            for (const Crew crew : {Crew::Tables, Crew::Light, Crew::Model})
-                if (double& known = others_[static_cast<std::size_t>(crew)]; known > 0.0)
-                    known += kForgotten * (hope(crew) - known);
+    if (crew_ == Crew::Everyone) return record_everyone(shares, seconds);
+    if (crew_ == Crew::Quick) {
+        with_quick_.add(shares, seconds);
+        if (n_passes_ >= kQuickTrial && light_would_do()) {
+            last_choice_ = Crew::Light;
+            return begin(Crew::Light, kFirstStretch);
         }
-    } else if (n_passes_ >= stretch_) {
-        crew_ = Crew::Everyone;
-        n_passes_ = 0;
-        for (double* sum : sums_.all()) *sum *= kRemembered;
     }
+    if (n_passes_ < stretch_) return;
+    with_everyone_.keep(kRemembered);
+    begin(Crew::Everyone, stretch_);
+}
+
+void CrewChoice::record_everyone(const WalkShares& shares, const CrewSeconds& seconds) {
+    with_everyone_.add(shares, seconds);
+    if (!has_begun_) {
+        has_begun_ = true;
+        if (shares.by_quick > 0.0 && seconds.others > kDear * seconds.pass) return begin(Crew::Quick, kYoung);
+    }
+    if (n_passes_ >= (has_compared_ ? kLaterTrial : kTrial)) {
+        has_compared_ = true;
+        if (const Crew chosen = best(); chosen != Crew::Everyone) {
+            const std::int64_t stretch =
+                chosen == last_choice_ ? std::clamp(2 * stretch_, kFirstStretch, kLongestStretch) : kFirstStretch;
+            last_choice_ = chosen;
+            return begin(chosen, stretch);
+        }
+    }
+    if (n_passes_ % kLongTime != 0) return;
+    last_choice_ = Crew::Everyone;
+    for (const Crew crew : {Crew::Tables, Crew::Quick, Crew::Light})
+        if (double& known = others_[static_cast<std::size_t>(crew)]; known > 0.0)
+            known += kForgotten * (hope(crew) - known);
 }
 
 }  // namespace slipstream::draft

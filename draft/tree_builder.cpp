@@ -47,7 +47,9 @@ TreeBuilder::TreeBuilder(std::vector<Source*> sources, BatchSource* model, std::
       seconds_(n_sources()),
       proposals_(kMaxProposals),
       slots_(static_cast<std::size_t>(vocab)),
-      silent_cell_(model_ != nullptr ? model_->n_cells() : 0) {}
+      silent_cell_(model_ != nullptr ? model_->n_cells() : 0) {
+    has_light_ = std::ranges::any_of(sources_, [](const Source* source) { return source->is_light(); });
+}
 
 void TreeBuilder::reset() {
     calibration_.reset();
@@ -69,7 +71,7 @@ void TreeBuilder::begin(const BuildRequest& request) {
     nodes_.assign(1, Node{.score = 1.0F});
     cursors_.clear();
     for (Source* source : sources_) {
-        const bool is_asked = asks_all_tables(request.crew) || (request.crew == Crew::Light && source->is_light());
+        const bool is_asked = asks_all_tables(request.crew) || source->is_light();
         cursors_.push_back(is_asked ? source->root(request.text) : kNowhere);
     }
     candidates_.clear();
@@ -186,8 +188,7 @@ double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
     CHECK(tree.size() == 1 && !request.text.empty() && request.noise != nullptr && request.budget >= 1);
     begin(request);
     search(request);
-    const bool model_helps = request.crew == Crew::Everyone || request.crew == Crew::Model;
-    if (model_ != nullptr && model_helps && request.max_depth > 0 && request.budget > 1)
+    if (model_ != nullptr && asks_model(request.crew) && request.max_depth > 0 && request.budget > 1)
         for (int round = 0; round < kMaxModelRounds && ask_model(request); ++round) search(request);
 
     const std::size_t length = best_length(request);
@@ -278,35 +279,39 @@ float TreeBuilder::light_part(const Candidate& candidate) const {
 }
 
 // How far each crew alone would have come along the walk: as far as what it says alone scores no less than a node that
-// is worth its time. A model alone would also have been asked where tables made that needless.
+// is worth its time. Where tables made a model's word needless and light ones do not, it would have been asked.
 WalkShares TreeBuilder::shares_of(std::span<const std::int32_t> accepted) const {
     WalkShares shares{.tokens = static_cast<double>(accepted.size())};
-    if (model_ == nullptr) shares.by_model = 0.0;
+    if (model_ == nullptr) shares.by_quick = 0.0;
+    if (!has_light_) shares.by_light = 0.0;
     if (in_tree_.empty()) return shares;
-    const float least = least_score_;
     float by_tables = 1.0F;
     float by_light = 1.0F;
-    float by_model = 1.0F;
-    double model_comes = 1.0;  // probability that a model alone came as far
+    float by_quick = 1.0F;
+    double quick_comes = 1.0;  // probability that the quick crew came as far
     for (const std::int32_t node : accepted.subspan(1)) {
         if (node >= std::ssize(in_tree_)) break;
         const std::int32_t at = in_tree_[static_cast<std::size_t>(node)];
         const std::int32_t above = nodes_[static_cast<std::size_t>(at)].above;
         const Candidate& candidate = candidates_[static_cast<std::size_t>(above)];
+        const float light = candidate.by_tables * light_part(candidate);
         by_tables *= candidate.by_tables;
-        shares.by_tables += by_tables >= least ? 1.0 : 0.0;
-        by_light *= candidate.by_tables * light_part(candidate);
-        shares.by_light += by_light >= least ? 1.0 : 0.0;
+        by_light *= light;
+        shares.by_tables += by_tables >= least_score_ ? 1.0 : 0.0;
+        if (has_light_) shares.by_light += by_light >= least_score_ ? 1.0 : 0.0;
         if (model_ == nullptr) continue;
         if (nodes_[static_cast<std::size_t>(arena_.parent(at))].asked_model) {
             const float its_part = std::min(1.0F, logistic(words_of(candidate).back().log_odds) / candidate.merged);
-            by_model *= candidate.by_model ? candidate.estimate * its_part : 0.0F;
-            if (by_model < least) model_comes = 0.0;
+            const float by_model = candidate.by_model ? candidate.estimate * its_part : 0.0F;
+            by_quick *= noisy_ ? by_model : std::max(light, by_model);
+            if (by_quick < least_score_) quick_comes = 0.0;
+        } else if (by_quick * light >= least_score_) {
+            by_quick *= light;
         } else {
-            shares.model_seconds += model_comes * model_->expand_seconds(1);
-            model_comes *= std::clamp(static_cast<double>(model_gain_), 0.0, 1.0);
+            shares.model_seconds += quick_comes * model_->expand_seconds(1);
+            quick_comes *= std::clamp(static_cast<double>(model_gain_), 0.0, 1.0);
         }
-        shares.by_model += model_comes;
+        shares.by_quick += quick_comes;
     }
     return shares;
 }

@@ -181,6 +181,7 @@ private:
     std::vector<std::int32_t> path_;
     std::int64_t n_asked_ = 0;       // nodes of this tree that the model was asked about
     bool noisy_ = false;             // this tree's request
+    bool has_light_ = false;         // of the tables
     float usual_cutoff_ = 1e-3F;     // the score of the last node taken, of late
     float least_score_ = 0.0F;       // that pays for a place in the grown tree
     float too_near_ = 0.0F;          // nodes of a lower score are not asked about
