@@ -1,18 +1,17 @@
 #include "draft/guess_list.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "kernels/base/check.h"
-#include "runtime/sampling/greatest.h"
 
 namespace slipstream::draft {
 
 namespace {
 
-constexpr std::size_t kBlock = kGreatestBlock;
+constexpr std::size_t kFewToSort = 128;
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr float kLeastLogit = -13.8F;  // log(1e-6)
 
@@ -24,7 +23,9 @@ constexpr auto kBetter = [](const Guess& a, const Guess& b) {
 }  // namespace
 
 GuessList::GuessList(const SamplerOptions& sampling, std::int64_t vocab)
-    : options_(sampling), temperature_(static_cast<float>(sampling.temperature)) {
+    : options_(sampling),
+      temperature_(static_cast<float>(sampling.temperature)),
+      blocks_(static_cast<std::size_t>(vocab)) {
     if (sampling.temperature == 0.0) {
         temperature_ = 1.0F;
         options_.top_k = kFewest;
@@ -35,9 +36,8 @@ GuessList::GuessList(const SamplerOptions& sampling, std::int64_t vocab)
     n_listed_ = static_cast<std::size_t>(std::min(wanted, vocab));
     const auto n = static_cast<std::size_t>(vocab);
     if (options_.repeat_penalty != 1.0) penalised_.resize(n);
-    block_best_.resize((n + kBlock - 1) / kBlock);
-    sorted_best_.resize(block_best_.size());
     guesses_.reserve(n);
+    unsorted_.reserve(kFewToSort);
 }
 
 void GuessList::fill(std::span<const float> logits, std::span<const TokenId> path) {
@@ -87,35 +87,37 @@ Guess GuessList::scaled(TokenId token, float logit, float greatest) const {
 
 // The best `n_wanted` tokens into guesses_, sorted, with scaled logits.
 void GuessList::collect(std::span<const float> logits, std::size_t n_wanted) {
-    const std::size_t n_whole = logits.size() / kBlock;
-    for (std::size_t block = 0; block < n_whole; ++block)
-        block_best_[block] = greatest_of_block(logits.data() + block * kBlock);
-    if (n_whole < block_best_.size()) block_best_.back() = greatest_of(logits.subspan(n_whole * kBlock));
-    const float greatest = greatest_of(block_best_);
-    float least = greatest + temperature_ * kLeastLogit;
-    if (n_wanted < block_best_.size()) {
-        sorted_best_ = block_best_;
-        const auto nth = sorted_best_.begin() + static_cast<std::ptrdiff_t>(n_wanted - 1);
-        std::ranges::nth_element(sorted_best_, nth, std::greater<>());
-        least = std::max(least, *nth);
-    }
+    const float greatest = blocks_.look(logits);
+    const float least = std::max(greatest + temperature_ * kLeastLogit, blocks_.bound(n_wanted));
     guesses_.clear();
-    for (std::size_t block = 0; block < block_best_.size(); ++block) {
-        if (!(block_best_[block] >= least)) continue;
-        const std::size_t end = std::min((block + 1) * kBlock, logits.size());
-        for (std::size_t i = block * kBlock; i < end; ++i)
-            if (logits[i] >= least && logits[i] > kImpossible)
-                guesses_.push_back(scaled(static_cast<TokenId>(i), logits[i], greatest));
-    }
+    for (const std::uint32_t id : blocks_.reaching(least))
+        guesses_.push_back(scaled(static_cast<TokenId>(id), logits[id], greatest));
     cut(n_wanted);
 }
 
+// Sorts the list, and leaves the best of it.
 void GuessList::cut(std::size_t n_wanted) {
-    if (guesses_.size() > n_wanted) {
-        std::ranges::nth_element(guesses_, guesses_.begin() + static_cast<std::ptrdiff_t>(n_wanted), kBetter);
-        guesses_.resize(n_wanted);
+    const std::size_t n = guesses_.size();
+    if (n > kFewToSort) {
+        std::ranges::sort(guesses_, kBetter);
+        if (n > n_wanted) guesses_.resize(n_wanted);
+        return;
     }
-    std::ranges::sort(guesses_, kBetter);
+    // Every guess counts those before it, which becomes vectors, where a sort waits for its comparisons. By token, so
+    // that of equals the earlier one is the lower.
+    if (!std::ranges::is_sorted(guesses_, {}, &Guess::token)) std::ranges::sort(guesses_, {}, &Guess::token);
+    std::array<float, kFewToSort> logits;
+    std::array<std::int32_t, kFewToSort> places{};
+    for (std::size_t i = 0; i < n; ++i) logits[i] = guesses_[i].logit;
+    for (std::size_t i = 0; i < n; ++i) {
+        const float logit = logits[i];
+        for (std::size_t j = 0; j < i; ++j) places[j] += logit > logits[j] ? 1 : 0;
+        for (std::size_t j = i + 1; j < n; ++j) places[j] += logit >= logits[j] ? 1 : 0;
+    }
+    unsorted_.assign(guesses_.begin(), guesses_.end());
+    guesses_.resize(std::min(n, n_wanted));
+    for (std::size_t i = 0; i < n; ++i)
+        if (const auto place = static_cast<std::size_t>(places[i]); place < n_wanted) guesses_[place] = unsorted_[i];
 }
 
 // Probabilities, and the filters in the sampler's order: each leaves a beginning of the list.

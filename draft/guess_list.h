@@ -1,15 +1,13 @@
 // The best tokens of a row of logits, in order, and how many of them the target's filters would leave: what a draft
 // model's guesses are chosen from. Sampler::distribution() says the same exactly and takes several times as long: it
 // weighs the whole vocabulary, where guesses need the top of it alone.
-//
-// How the best n are found: the maxima of blocks of 16 logits are taken; no more than n blocks have a maximum above the
-// n-th greatest of them, and the best n tokens all lie in blocks that reach it. Only those blocks are looked into.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "runtime/sampling/best_blocks.h"
 #include "runtime/sampling/sampler.h"
 
 namespace slipstream::draft {
@@ -56,9 +54,9 @@ private:
     float temperature_;
     std::size_t n_listed_;            // most guesses
     std::vector<float> penalised_;    // [vocab], or empty where there is no penalty
-    std::vector<float> block_best_;   // [ceil(vocab / 16)]
-    std::vector<float> sorted_best_;  // the same, partly sorted
+    BestBlocks blocks_;
     std::vector<Guess> guesses_;
+    std::vector<Guess> unsorted_;  // short lists, before they are sorted
     std::size_t n_surviving_ = 0;
 };
 

@@ -25,10 +25,14 @@ inline constexpr std::size_t kGreatestBlock = 16;
 
 /// The same of any number of them; -inf of none.
 [[nodiscard]] inline float greatest_of(std::span<const float> values) {
-    float greatest = -std::numeric_limits<float>::infinity();
+    constexpr float nothing = -std::numeric_limits<float>::infinity();
+    float lanes[kGreatestBlock];
+    std::ranges::fill(lanes, nothing);
     std::size_t i = 0;
     for (; i + kGreatestBlock <= values.size(); i += kGreatestBlock)
-        greatest = std::max(greatest, greatest_of_block(values.data() + i));
+        for (std::size_t lane = 0; lane < kGreatestBlock; ++lane)
+            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
+    float greatest = greatest_of_block(lanes);
     for (; i < values.size(); ++i) greatest = values[i] > greatest ? values[i] : greatest;
     return greatest;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include <fmt/format.h>
@@ -42,11 +41,10 @@ SamplerOptions checked(const SamplerOptions& options) {
 
 }  // namespace
 
-Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab) : options_(checked(options)), vocab_(vocab) {
+Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
+    : options_(checked(options)), vocab_(vocab), blocks_(static_cast<std::size_t>(vocab)) {
     CHECK(vocab > 0, "vocab {}", vocab);
     if (options.repeat_penalty != 1.0) penalised_.resize(static_cast<std::size_t>(vocab));
-    block_best_.resize((static_cast<std::size_t>(vocab) + kGreatestBlock - 1) / kGreatestBlock);
-    sorted_best_.reserve(block_best_.size());
     candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
                                                    : static_cast<std::size_t>(kMostTopLogits));  // of a head
 }
@@ -89,32 +87,13 @@ TokenId Sampler::best() const {
     return static_cast<TokenId>(std::ranges::find(logits_, greatest) - logits_.begin());
 }
 
-/// Fills candidates_ with what is a number above -inf: all, or the best k of them, logits as they came. The k-th best
-/// of the blocks' greatest is no greater than the k-th best logit, and most of the vocabulary lies below it.
+/// Fills candidates_ with what is a number above -inf: all, or the best k of them, logits as they came.
 void Sampler::keep_top_k() {
-    constexpr float impossible = -std::numeric_limits<float>::infinity();
     const bool everything = options_.top_k == 0 || options_.top_k >= vocab_;
     const auto k = static_cast<std::size_t>(everything ? vocab_ : options_.top_k);
-    const auto block_at = [this](std::size_t block) {
-        const std::size_t begin = block * kGreatestBlock;
-        return logits_.subspan(begin, std::min(kGreatestBlock, logits_.size() - begin));
-    };
-    for (std::size_t i = 0; i < block_best_.size(); ++i) block_best_[i] = greatest_of(block_at(i));
-    float least = impossible;
-    if (k < block_best_.size()) {
-        sorted_best_ = block_best_;
-        const auto kth = sorted_best_.begin() + static_cast<std::ptrdiff_t>(k - 1);
-        std::ranges::nth_element(sorted_best_, kth, std::greater<>());
-        least = *kth;
-    }
     candidates_.clear();
-    for (std::size_t block = 0; block < block_best_.size(); ++block) {
-        if (block_best_[block] < least) continue;
-        const std::span<const float> logits = block_at(block);
-        for (std::size_t i = 0; i < logits.size(); ++i)
-            if (logits[i] >= least && logits[i] > impossible)  // neither is NaN
-                candidates_.push_back({static_cast<TokenId>(block * kGreatestBlock + i), logits[i], 0.0});
-    }
+    for (const std::uint32_t id : blocks_.reaching(blocks_.bound(k)))
+        candidates_.push_back({static_cast<TokenId>(id), logits_[id], 0.0});
     if (candidates_.size() <= k) return;
     std::ranges::nth_element(candidates_, candidates_.begin() + static_cast<std::ptrdiff_t>(k),
                              [](const Candidate& a, const Candidate& b) { return better(a, b); });
@@ -166,7 +145,8 @@ void Sampler::keep_min_p() {
 
 /// Leaves the survivors in candidates_, in no order, `probability` not normalised.
 void Sampler::filter() {
-    const float greatest = logits_[static_cast<std::size_t>(best())];
+    const float greatest = blocks_.look(logits_);
+    if (!(greatest > -std::numeric_limits<float>::infinity())) throw_no_numbers();
     keep_top_k();
     scale(greatest);
     if (options_.top_p < 1.0 || options_.min_p > 0.0)

@@ -14,6 +14,7 @@
 
 #include "runtime/logit_rows.h"
 #include "runtime/model_config.h"
+#include "runtime/sampling/best_blocks.h"
 
 namespace slipstream {
 
@@ -86,8 +87,7 @@ private:
     std::int64_t vocab_;
     std::vector<float> penalised_;       // [vocab], where there is a penalty
     std::span<const float> logits_;      // [vocab] of the running call: the caller's, or penalised_
-    std::vector<float> block_best_;      // [vocab / kGreatestBlock]
-    std::vector<float> sorted_best_;     // the same, in part
+    BestBlocks blocks_;                  // of the row that is filtered
     std::vector<Candidate> candidates_;  // capacity vocab
 };
 
