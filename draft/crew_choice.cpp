@@ -1,6 +1,7 @@
 #include "draft/crew_choice.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace slipstream::draft {
 
@@ -8,14 +9,15 @@ namespace {
 
 constexpr double kDecay = 0.97;            // of what earlier passes count
 constexpr double kDear = 0.08;             // of a pass: where everyone takes more, the quick crew begins
-constexpr std::int64_t kYoung = 24;        // passes of it before everyone is compared with the others
-constexpr std::int64_t kTrial = 8;         // passes with everyone before the first choice
-constexpr std::int64_t kLaterTrial = 5;    // and before later ones
+constexpr std::int64_t kYoung = 40;        // passes of it before everyone is compared with the others
+constexpr std::int64_t kTrial = 8;         // passes with everyone before a choice
+constexpr std::int64_t kClearTrial = 4;    // the same where one crew is far better
 constexpr std::int64_t kQuickTrial = 12;   // passes of the quick crew before the light tables may take over
-constexpr std::int64_t kFirstStretch = 64;  // passes of another crew
-constexpr std::int64_t kLongestStretch = 256;
+constexpr std::int64_t kFirstStretch = 128;  // passes of another crew
+constexpr std::int64_t kLongestStretch = 512;
 constexpr std::int64_t kLongTime = 48;  // passes with everyone, after which old figures count less
 constexpr double kClearlyBetter = 1.01;
+constexpr double kFarBetter = 1.15;
 constexpr double kOthersRate = 0.1;
 // Part of the others' time with everyone that crews without heavy tables may need: about what is measured.
 constexpr double kHope = 0.3;
@@ -26,16 +28,26 @@ constexpr double kForgotten = 0.15;    // of what other crews took, in a long ti
 
 }  // namespace
 
-void CrewChoice::Sums::add(const WalkShares& shares, const CrewSeconds& seconds) {
-    keep(kDecay);
-    tokens += shares.tokens;
-    by_tables += shares.by_tables;
-    by_quick += shares.by_quick;
-    by_light += shares.by_light;
-    pass += seconds.pass;
-    model += seconds.model;
-    model_if_quick += seconds.model + shares.model_seconds;
-    passes += 1.0;
+CrewChoice::Sums CrewChoice::sums_of(const WalkShares& shares, const CrewSeconds& seconds) {
+    return {.tokens = shares.tokens,
+            .by_tables = shares.by_tables,
+            .by_quick = shares.by_quick,
+            .by_light = shares.by_light,
+            .pass = seconds.pass,
+            .model = seconds.model,
+            .model_if_quick = seconds.model + shares.model_seconds,
+            .passes = 1.0};
+}
+
+void CrewChoice::Sums::add(const Sums& more) {
+    tokens += more.tokens;
+    by_tables += more.by_tables;
+    by_quick += more.by_quick;
+    by_light += more.by_light;
+    pass += more.pass;
+    model += more.model;
+    model_if_quick += more.model_if_quick;
+    passes += more.passes;
 }
 
 void CrewChoice::Sums::keep(double part) {
@@ -55,21 +67,24 @@ double CrewChoice::others(Crew crew) const {
     return known > 0.0 ? known : hope(crew);
 }
 
-// The crew that commits most tokens a second.
-Crew CrewChoice::best() const {
+// The crew that commits most tokens a second, if that is `margin` times what everyone does.
+Crew CrewChoice::best(double margin) const {
     const Sums& sums = with_everyone_;
     const double everyone = sums.tokens / (sums.pass + sums.model + sums.passes * others(Crew::Everyone));
     const double tables = sums.by_tables / (sums.pass + sums.passes * others(Crew::Tables));
     const double quick = sums.by_quick / (sums.pass + sums.model_if_quick + sums.passes * others(Crew::Quick));
     const double light = sums.by_light / (sums.pass + sums.passes * others(Crew::Light));
     const double most = std::max({tables, quick, light});
-    if (most < kClearlyBetter * everyone) return Crew::Everyone;
-    return most == quick ? Crew::Quick : most == light ? Crew::Light : Crew::Tables;
+    if (most < margin * everyone) return Crew::Everyone;
+    if (most == tables) return Crew::Tables;
+    return sums.by_quick == 0.0 || (sums.by_light > 0.0 && light_would_do()) ? Crew::Light : Crew::Quick;
 }
 
+// Passes of the quick crew tell of both as well as those with everyone do.
 bool CrewChoice::light_would_do() const {
-    const Sums& sums = with_quick_;
-    const double quick = sums.tokens / (sums.pass + sums.model + sums.passes * others(Crew::Quick));
+    Sums sums = with_everyone_;
+    sums.add(with_quick_);
+    const double quick = sums.by_quick / (sums.pass + sums.model_if_quick + sums.passes * others(Crew::Quick));
     return sums.by_light / (sums.pass + sums.passes * others(Crew::Light)) > kClearlyBetter * quick;
 }
 
@@ -77,18 +92,22 @@ void CrewChoice::begin(Crew crew, std::int64_t stretch) {
     crew_ = crew;
     stretch_ = stretch;
     n_passes_ = 0;
-    if (crew == Crew::Quick) with_quick_ = {};
 }
 
 void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
     // A crew's first pass also pays for what it missed before.
-    if (++n_passes_ == 1) return;
+    if (++n_passes_ == 1) {
+        const bool first_of_all = !std::exchange(has_begun_, true);
+        if (first_of_all && shares.by_quick > 0.0 && seconds.others > kDear * seconds.pass) begin(Crew::Quick, kYoung);
+        return;
+    }
     double& others = others_[static_cast<std::size_t>(crew_)];
     others = others == 0.0 ? seconds.others
                            : others + kOthersRate * (std::min(seconds.others, kMostSurprise * others) - others);
     if (crew_ == Crew::Everyone) return record_everyone(shares, seconds);
     if (crew_ == Crew::Quick) {
-        with_quick_.add(shares, seconds);
+        with_quick_.keep(kDecay);
+        with_quick_.add(sums_of(shares, seconds));
         if (n_passes_ >= kQuickTrial && light_would_do()) {
             last_choice_ = Crew::Light;
             return begin(Crew::Light, kFirstStretch);
@@ -96,18 +115,15 @@ void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
     }
     if (n_passes_ < stretch_) return;
     with_everyone_.keep(kRemembered);
+    with_quick_.keep(kRemembered);
     begin(Crew::Everyone, stretch_);
 }
 
 void CrewChoice::record_everyone(const WalkShares& shares, const CrewSeconds& seconds) {
-    with_everyone_.add(shares, seconds);
-    if (!has_begun_) {
-        has_begun_ = true;
-        if (shares.by_quick > 0.0 && seconds.others > kDear * seconds.pass) return begin(Crew::Quick, kYoung);
-    }
-    if (n_passes_ >= (has_compared_ ? kLaterTrial : kTrial)) {
-        has_compared_ = true;
-        if (const Crew chosen = best(); chosen != Crew::Everyone) {
+    with_everyone_.keep(kDecay);
+    with_everyone_.add(sums_of(shares, seconds));
+    if (n_passes_ >= kClearTrial) {
+        if (const Crew chosen = best(n_passes_ < kTrial ? kFarBetter : kClearlyBetter); chosen != Crew::Everyone) {
             const std::int64_t stretch =
                 chosen == last_choice_ ? std::clamp(2 * stretch_, kFirstStretch, kLongestStretch) : kFirstStretch;
             last_choice_ = chosen;

@@ -62,21 +62,21 @@ private:
         double model_if_quick = 0.0;
         double passes = 0.0;
 
-        void add(const WalkShares& shares, const CrewSeconds& seconds);
+        void add(const Sums& more);
         void keep(double part);
     };
 
+    [[nodiscard]] static Sums sums_of(const WalkShares& shares, const CrewSeconds& seconds);
     [[nodiscard]] double hope(Crew crew) const;
     [[nodiscard]] double others(Crew crew) const;
-    [[nodiscard]] Crew best() const;
+    [[nodiscard]] Crew best(double margin) const;
     [[nodiscard]] bool light_would_do() const;
     void record_everyone(const WalkShares& shares, const CrewSeconds& seconds);
     void begin(Crew crew, std::int64_t stretch);
 
     Crew crew_ = Crew::Everyone;
     Crew last_choice_ = Crew::Everyone;
-    bool has_begun_ = false;     // what everyone takes is known
-    bool has_compared_ = false;  // everyone with the others
+    bool has_begun_ = false;
     std::int64_t n_passes_ = 0;  // with this crew, since it was chosen
     std::int64_t stretch_ = 0;   // passes until everyone is asked again
     Sums with_everyone_;

@@ -54,6 +54,8 @@ public:
     [[nodiscard]] virtual std::uint16_t n_cells() const { return 1; }
     /// Whether a pass's questions and lessons take it a microsecond or two in all: crew_choice.h.
     [[nodiscard]] virtual bool is_light() const { return false; }
+    /// Whether it says what the model would say of few words: what a draft model says of all of them is better.
+    [[nodiscard]] virtual bool is_of_model() const { return false; }
 
     /// Learns. An observation of a whole text (n_new == text.size()) begins a new one: what was learnt from texts
     /// before may serve on. Otherwise observation.text is the text before with n_new tokens behind it, or, after a cut

@@ -115,6 +115,7 @@ private:
         Calibration::Input input;
     };
 
+    [[nodiscard]] bool is_asked(const Source& source, const BuildRequest& request) const;
     void begin(const BuildRequest& request);
     [[nodiscard]] std::int32_t make_node(std::int32_t parent, TokenId token);
     void ask(std::int32_t node, const BuildRequest& request);

@@ -24,6 +24,7 @@ public:
     [[nodiscard]] std::string_view name() const override { return "bigram"; }
     [[nodiscard]] std::uint16_t n_cells() const override;
     [[nodiscard]] bool is_light() const override { return true; }
+    [[nodiscard]] bool is_of_model() const override { return true; }
     void observe(const Observation&) override {}
     void reset() override {}
     /// A cursor is the last token of its path.

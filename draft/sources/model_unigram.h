@@ -33,6 +33,7 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "unigram"; }
     [[nodiscard]] std::uint16_t n_cells() const override;
+    [[nodiscard]] bool is_of_model() const override { return true; }
     void observe(const Observation&) override {}
     void reset() override {}
     /// All paths look alike.
