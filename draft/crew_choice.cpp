@@ -18,6 +18,7 @@ constexpr std::int64_t kLongestStretch = 512;
 constexpr std::int64_t kLongTime = 48;  // passes with everyone, after which old figures count less
 constexpr double kClearlyBetter = 1.01;
 constexpr double kFarBetter = 1.15;
+constexpr double kNextToNothing = 0.1;  // of the guesses that come true
 constexpr double kOthersRate = 0.1;
 // Part of the others' time with everyone that crews without heavy tables may need: about what is measured.
 constexpr double kHope = 0.3;
@@ -88,6 +89,12 @@ bool CrewChoice::light_would_do() const {
     return sums.by_light / (sums.pass + sums.passes * others(Crew::Light)) > kClearlyBetter * quick;
 }
 
+// Where light tables find next to nothing in the text, the others have little to find either.
+bool CrewChoice::text_is_new() const {
+    const Sums& sums = with_quick_;
+    return sums.by_light > 0.0 && sums.by_light - sums.passes < kNextToNothing * (sums.tokens - sums.passes);
+}
+
 void CrewChoice::begin(Crew crew, std::int64_t stretch) {
     crew_ = crew;
     stretch_ = stretch;
@@ -114,6 +121,10 @@ void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
         }
     }
     if (n_passes_ < stretch_) return;
+    if (crew_ == Crew::Quick && stretch_ < kLongestStretch && text_is_new()) {
+        stretch_ = std::min(2 * stretch_, kLongestStretch);
+        return;
+    }
     with_everyone_.keep(kRemembered);
     with_quick_.keep(kRemembered);
     begin(Crew::Everyone, stretch_);

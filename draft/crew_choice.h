@@ -71,6 +71,7 @@ private:
     [[nodiscard]] double others(Crew crew) const;
     [[nodiscard]] Crew best(double margin) const;
     [[nodiscard]] bool light_would_do() const;
+    [[nodiscard]] bool text_is_new() const;
     void record_everyone(const WalkShares& shares, const CrewSeconds& seconds);
     void begin(Crew crew, std::int64_t stretch);
 
