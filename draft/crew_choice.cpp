@@ -101,11 +101,19 @@ void CrewChoice::begin(Crew crew, std::int64_t stretch) {
     n_passes_ = 0;
 }
 
+void CrewChoice::reset() {
+    const bool is_dear = is_dear_;
+    *this = CrewChoice();
+    has_begun_ = is_dear_ = is_dear;
+    if (is_dear) begin(Crew::Quick, kYoung);
+}
+
 void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
     // A crew's first pass also pays for what it missed before.
     if (++n_passes_ == 1) {
-        const bool first_of_all = !std::exchange(has_begun_, true);
-        if (first_of_all && shares.by_quick > 0.0 && seconds.others > kDear * seconds.pass) begin(Crew::Quick, kYoung);
+        if (std::exchange(has_begun_, true)) return;
+        is_dear_ = shares.by_quick > 0.0 && seconds.others > kDear * seconds.pass;
+        if (is_dear_) begin(Crew::Quick, kYoung);
         return;
     }
     double& others = others_[static_cast<std::size_t>(crew_)];
@@ -133,6 +141,7 @@ void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
 void CrewChoice::record_everyone(const WalkShares& shares, const CrewSeconds& seconds) {
     with_everyone_.keep(kDecay);
     with_everyone_.add(sums_of(shares, seconds));
+    is_dear_ = shares.by_quick > 0.0 && with_everyone_.passes * others(Crew::Everyone) > kDear * with_everyone_.pass;
     if (n_passes_ >= kClearTrial) {
         if (const Crew chosen = best(n_passes_ < kTrial ? kFarBetter : kClearlyBetter); chosen != Crew::Everyone) {
             const std::int64_t stretch =

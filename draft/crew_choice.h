@@ -49,7 +49,8 @@ public:
     [[nodiscard]] Crew next() const { return crew_; }
     /// What became of the pass that next() was asked for.
     void record(const WalkShares& shares, const CrewSeconds& seconds);
-    void reset() { *this = CrewChoice(); }
+    /// Forgets the text, not whether asking everyone is dear, which is the machine's.
+    void reset();
 
 private:
     struct Sums {  // decaying
@@ -78,6 +79,7 @@ private:
     Crew crew_ = Crew::Everyone;
     Crew last_choice_ = Crew::Everyone;
     bool has_begun_ = false;
+    bool is_dear_ = false;  // asking everyone, measured by a pass
     std::int64_t n_passes_ = 0;  // with this crew, since it was chosen
     std::int64_t stretch_ = 0;   // passes until everyone is asked again
     Sums with_everyone_;

@@ -324,8 +324,9 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     // guesses.
     const bool timed = options_.adapt_budget && times_.measured();
     growing_ = growth_ == Growth::OwnShape && timed && !options_.shape ? Growth::Merged : growth_;
-    choosing_ = guessed_ && timed && growing_ == Growth::Merged && has_crews_;
-    crew_ = choosing_ ? crews_.next() : Crew::Everyone;
+    const bool may_choose = timed && growing_ == Growth::Merged && has_crews_;
+    choosing_ = guessed_ && may_choose;
+    crew_ = may_choose ? crews_.next() : Crew::Everyone;
     model_seconds_ = model_seconds();
     // What they missed while others guessed.
     if (asks_all_tables(crew_) && missed_.behind(limits.text)) tell(Weight::Heavy, missed_.told({.text = limits.text}));
@@ -429,7 +430,8 @@ void SourcesDrafter::observe(const Observation& observation) {
     const bool another_text = observation.n_new == std::ssize(observation.text);
     if (another_text) tell_rest();
     tell(Weight::Light, observation);
-    if (observation.tree == nullptr || asks_all_tables(crew_)) {
+    const bool can_wait = another_text && has_crews_ && !asks_all_tables(crews_.next());
+    if (!can_wait && (observation.tree == nullptr || asks_all_tables(crew_))) {
         tell(Weight::Heavy, missed_.told(observation));
     } else {
         missed_.miss(observation);

@@ -28,10 +28,11 @@ public:
         return {.text = observation.text, .n_new = length - known};
     }
 
-    /// A pass that tables do not hear of now.
+    /// A pass that tables do not hear of now, or the beginning of another text.
     void miss(const Observation& observation) {
         const std::span<const TokenId> text = observation.text;
         const auto n_new = static_cast<std::size_t>(observation.n_new);
+        if (n_new == text.size()) n_told_ = 0;
         if (text_.size() + n_new == text.size()) {
             text_.insert(text_.end(), text.last(n_new).begin(), text.last(n_new).end());
         } else {
