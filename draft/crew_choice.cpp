@@ -7,13 +7,14 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr double kDecay = 0.97;            // of what earlier passes count
-constexpr double kDear = 0.08;             // of a pass: where everyone takes more, the quick crew begins
-constexpr std::int64_t kYoung = 40;        // passes of it before everyone is compared with the others
-constexpr std::int64_t kTrial = 8;         // passes with everyone before a choice
-constexpr std::int64_t kClearTrial = 4;    // the same where one crew is far better
-constexpr std::int64_t kQuickTrial = 12;   // passes of the quick crew before the light tables may take over
-constexpr std::int64_t kFirstStretch = 128;  // passes of another crew
+constexpr double kDecay = 0.97;             // of what earlier passes count
+constexpr double kDear = 0.08;              // of a pass: where everyone takes more, the quick crew begins
+constexpr std::int64_t kYoung = 40;         // passes of it before everyone is compared with the others
+constexpr std::int64_t kLongYoung = 160;    // the same where light tables find nothing in the text
+constexpr std::int64_t kTrial = 8;          // passes with everyone before a choice
+constexpr std::int64_t kClearTrial = 4;     // the same where one crew is far better
+constexpr std::int64_t kQuickTrial = 12;    // passes of the quick crew before the light tables may take over
+constexpr std::int64_t kFirstStretch = 64;  // passes of another crew
 constexpr std::int64_t kLongestStretch = 512;
 constexpr std::int64_t kLongTime = 48;  // passes with everyone, after which old figures count less
 constexpr double kClearlyBetter = 1.01;
@@ -92,7 +93,8 @@ bool CrewChoice::light_would_do() const {
 // Where light tables find next to nothing in the text, the others have little to find either.
 bool CrewChoice::text_is_new() const {
     const Sums& sums = with_quick_;
-    return sums.by_light > 0.0 && sums.by_light - sums.passes < kNextToNothing * (sums.tokens - sums.passes);
+    return crew_ == Crew::Quick && sums.by_light > 0.0 &&
+           sums.by_light - sums.passes < kNextToNothing * (sums.tokens - sums.passes);
 }
 
 void CrewChoice::begin(Crew crew, std::int64_t stretch) {
@@ -129,8 +131,8 @@ void CrewChoice::record(const WalkShares& shares, const CrewSeconds& seconds) {
         }
     }
     if (n_passes_ < stretch_) return;
-    if (crew_ == Crew::Quick && stretch_ < kLongestStretch && text_is_new()) {
-        stretch_ = std::min(2 * stretch_, kLongestStretch);
+    if (!has_compared_ && stretch_ < kLongYoung && text_is_new()) {
+        stretch_ = std::min(2 * stretch_, kLongYoung);
         return;
     }
     with_everyone_.keep(kRemembered);
@@ -143,6 +145,7 @@ void CrewChoice::record_everyone(const WalkShares& shares, const CrewSeconds& se
     with_everyone_.add(sums_of(shares, seconds));
     is_dear_ = shares.by_quick > 0.0 && with_everyone_.passes * others(Crew::Everyone) > kDear * with_everyone_.pass;
     if (n_passes_ >= kClearTrial) {
+        has_compared_ = true;
         if (const Crew chosen = best(n_passes_ < kTrial ? kFarBetter : kClearlyBetter); chosen != Crew::Everyone) {
             const std::int64_t stretch =
                 chosen == last_choice_ ? std::clamp(2 * stretch_, kFirstStretch, kLongestStretch) : kFirstStretch;

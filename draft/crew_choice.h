@@ -5,8 +5,8 @@
 // A pass with everyone tells what each crew alone would have committed: its walk as far as they named the tokens. So
 // one stretch of passes compares all crews over the same text, and luck falls on all of them alike. The best one works
 // on; from time to time everyone is asked again, the more rarely the more often that came to the same. Where asking
-// everyone takes a good part of a pass, the quick crew begins, for at first there is little text that tables could know.
-// Its passes tell as well what the light tables alone would have committed, so they may take over at any time.
+// everyone takes a good part of a pass, the quick crew begins, for at first there is little text that tables could
+// know. Its passes tell as well what the light tables alone would have committed, so they may take over at any time.
 #pragma once
 
 #include <array>
@@ -79,7 +79,8 @@ private:
     Crew crew_ = Crew::Everyone;
     Crew last_choice_ = Crew::Everyone;
     bool has_begun_ = false;
-    bool is_dear_ = false;  // asking everyone, measured by a pass
+    bool is_dear_ = false;       // asking everyone, measured by a pass
+    bool has_compared_ = false;  // everyone with the others
     std::int64_t n_passes_ = 0;  // with this crew, since it was chosen
     std::int64_t stretch_ = 0;   // passes until everyone is asked again
     Sums with_everyone_;

@@ -52,8 +52,8 @@ private:
 
     SamplerOptions options_;
     float temperature_;
-    std::size_t n_listed_;            // most guesses
-    std::vector<float> penalised_;    // [vocab], or empty where there is no penalty
+    std::size_t n_listed_;          // most guesses
+    std::vector<float> penalised_;  // [vocab], or empty where there is no penalty
     BestBlocks blocks_;
     std::vector<Guess> guesses_;
     std::vector<Guess> unsorted_;  // short lists, before they are sorted

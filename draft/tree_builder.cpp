@@ -66,8 +66,8 @@ std::span<TreeBuilder::Candidate> TreeBuilder::candidates_of(std::int32_t node) 
     return {candidates_.data() + std::max(at.first_candidate, 0), static_cast<std::size_t>(at.n_candidates)};
 }
 
-// Under noise a quick crew leaves n-grams of the model out: their words stand only where the model is not asked, and keep
-// it from being asked where its own would be worth more.
+// Under noise a quick crew leaves n-grams of the model out: their words stand only where the model is not asked, and
+// keep it from being asked where its own would be worth more.
 bool TreeBuilder::is_asked(const Source& source, const BuildRequest& request) const {
     if (asks_all_tables(request.crew)) return true;
     const bool is_spoken_for = model_ != nullptr && request.crew == Crew::Quick && request.noise->present();
@@ -78,7 +78,8 @@ void TreeBuilder::begin(const BuildRequest& request) {
     arena_.reset(request.text.back());
     nodes_.assign(1, Node{.score = 1.0F});
     cursors_.clear();
-    for (Source* source : sources_) cursors_.push_back(is_asked(*source, request) ? source->root(request.text) : kNowhere);
+    for (Source* source : sources_)
+        cursors_.push_back(is_asked(*source, request) ? source->root(request.text) : kNowhere);
     candidates_.clear();
     inputs_.clear();
     in_tree_.clear();

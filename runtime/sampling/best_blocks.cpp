@@ -14,13 +14,12 @@ namespace {
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kSteps = 64;
-constexpr float kWidest = 64.0F;    // from the greatest down: what lies below is counted as one
+constexpr float kWidest = 64.0F;     // from the greatest down: what lies below is counted as one
 constexpr float kNarrowest = 1e-6F;  // relative and absolute: less is not told apart
 
 }  // namespace
 
-BestBlocks::BestBlocks(std::size_t vocab)
-    : best_((vocab + kGreatestBlock - 1) / kGreatestBlock), ids_(vocab + 1) {
+BestBlocks::BestBlocks(std::size_t vocab) : best_((vocab + kGreatestBlock - 1) / kGreatestBlock), ids_(vocab + 1) {
     sorted_.reserve(best_.size());
 }
 

@@ -74,6 +74,23 @@ TEST(MissedText, TheRestOfATextThatEnds) {
     EXPECT_FALSE(missed.rest()) << "what was cut off is nobody's";
 }
 
+TEST(MissedText, ATextMayBeMissedFromItsBeginning) {
+    MissedText missed;
+    const std::vector<TokenId> old_text{9, 8, 7, 6, 5, 4};
+    const std::vector<TokenId> text{1, 2, 3, 4};
+    const TokenTree tree;
+    static_cast<void>(missed.told({.text = old_text, .n_new = 6}));
+    missed.miss({.text = std::span(text).first(3), .n_new = 3});
+    EXPECT_TRUE(missed.behind(std::span(text).first(3))) << "though it is shorter than the other";
+    missed.miss({.text = text, .n_new = 1, .tree = &tree});
+    const Observation late = missed.told({.text = text, .n_new = 0});
+    EXPECT_EQ(late.n_new, 4) << "a whole text: it begins";
+    missed.miss({.text = std::span(old_text).first(2), .n_new = 2});
+    const auto rest = missed.rest();
+    ASSERT_TRUE(rest);
+    EXPECT_EQ(rest->n_new, 2);
+}
+
 TEST(MissedText, AnyCourseOfPassesCutsAndTextsIsHeardWhole) {
     for (std::uint32_t seed = 0; seed < 200; ++seed) {
         std::mt19937 random(seed);
@@ -96,7 +113,7 @@ TEST(MissedText, AnyCourseOfPassesCutsAndTextsIsHeardWhole) {
                 continue;
             }
             for (std::size_t i = 0; i < n_new; ++i) text.push_back(static_cast<TokenId>(below(50)));
-            const bool pass = what > 3;
+            const bool pass = what > 3 || (what == 0 && below(2) == 0);  // or a beginning that goes by
             observation = {.text = text, .n_new = static_cast<std::int64_t>(n_new), .tree = pass ? &tree : nullptr};
             // A pass may go by without them.
             if (!pass || below(3) > 0) {

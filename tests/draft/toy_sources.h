@@ -51,6 +51,12 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "toy"; }
     [[nodiscard]] std::uint16_t n_cells() const override { return n_cells_; }
+    [[nodiscard]] bool is_light() const override { return light_; }
+    [[nodiscard]] bool is_of_model() const override { return of_model_; }
+    void make_light(bool of_model = false) {
+        light_ = true;
+        of_model_ = of_model;
+    }
     void observe(const Observation&) override {}
     void reset() override {}
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override {
@@ -79,6 +85,8 @@ private:
     std::uint16_t n_cells_;
     ToyNamed* named_;
     std::uint32_t silent_one_in_;
+    bool light_ = false;
+    bool of_model_ = false;
     std::mt19937 random_{1};
     std::vector<ToyText> texts_;  // of the cursors
 };
