@@ -18,7 +18,7 @@ constexpr std::int64_t kFirstStretch = 64;  // passes of another crew
 constexpr std::int64_t kLongestStretch = 512;
 constexpr std::int64_t kLongTime = 48;  // passes with everyone, after which old figures count less
 constexpr double kClearlyBetter = 1.01;
-constexpr double kFarBetter = 1.15;
+constexpr double kFarBetter = 1.08;
 constexpr double kNextToNothing = 0.1;  // of the guesses that come true
 constexpr double kOthersRate = 0.1;
 // Part of the others' time with everyone that crews without heavy tables may need: about what is measured.
