@@ -15,6 +15,40 @@ constexpr std::size_t kFewToSort = 128;
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr float kLeastLogit = -13.8F;  // log(1e-6)
 
+using Places = std::array<std::int32_t, kFewToSort>;
+
+// places[j] becomes how many of the first `n` logits stand before the j-th: the greater ones, of equals the earlier.
+// Whole vectors of them, whatever lies behind the n-th.
+[[gnu::always_inline]] inline void count_before(const std::array<float, kFewToSort>& logits, std::size_t n,
+                                                Places& places) {
+    constexpr std::size_t lanes = 8;
+    const auto n_whole = static_cast<std::int32_t>((n + lanes - 1) / lanes * lanes);
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(n); ++i) {
+        const float logit = logits[static_cast<std::size_t>(i)];
+        for (std::int32_t j = 0; j < n_whole; ++j) {
+            const float other = logits[static_cast<std::size_t>(j)];
+            places[static_cast<std::size_t>(j)] +=
+                static_cast<std::int32_t>(logit > other) |
+                (static_cast<std::int32_t>(logit == other) & static_cast<std::int32_t>(i < j));
+        }
+    }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void count_before_avx2(const std::array<float, kFewToSort>& logits, std::size_t n,
+                                                       Places& places) {
+    count_before(logits, n, places);
+}
+#endif
+
+void count_better(const std::array<float, kFewToSort>& logits, std::size_t n, Places& places) {
+#if defined(__x86_64__)
+    static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
+    if (has_avx2) return count_before_avx2(logits, n, places);
+#endif
+    count_before(logits, n, places);
+}
+
 // An object, so that sorting inlines it.
 constexpr auto kBetter = [](const Guess& a, const Guess& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
@@ -106,14 +140,11 @@ void GuessList::cut(std::size_t n_wanted) {
     // Every guess counts those before it, which becomes vectors, where a sort waits for its comparisons. By token, so
     // that of equals the earlier one is the lower.
     if (!std::ranges::is_sorted(guesses_, {}, &Guess::token)) std::ranges::sort(guesses_, {}, &Guess::token);
-    std::array<float, kFewToSort> logits;
-    std::array<std::int32_t, kFewToSort> places{};
+    alignas(32) std::array<float, kFewToSort> logits;
+    alignas(32) Places places{};
     for (std::size_t i = 0; i < n; ++i) logits[i] = guesses_[i].logit;
-    for (std::size_t i = 0; i < n; ++i) {
-        const float logit = logits[i];
-        for (std::size_t j = 0; j < i; ++j) places[j] += logit > logits[j] ? 1 : 0;
-        for (std::size_t j = i + 1; j < n; ++j) places[j] += logit >= logits[j] ? 1 : 0;
-    }
+    std::fill(logits.begin() + static_cast<std::ptrdiff_t>(n), logits.end(), kImpossible);
+    count_better(logits, n, places);
     unsorted_.assign(guesses_.begin(), guesses_.end());
     guesses_.resize(std::min(n, n_wanted));
     for (std::size_t i = 0; i < n; ++i)

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
 
 #include "kernels/base/check.h"
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 namespace slipstream {
 
@@ -16,6 +21,22 @@ constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kSteps = 64;
 constexpr float kWidest = 64.0F;     // from the greatest down: what lies below is counted as one
 constexpr float kNarrowest = 1e-6F;  // relative and absolute: less is not told apart
+
+#if defined(__x86_64__)
+// A bit for every logit of a whole block that is at least `bound` and above -inf.
+std::uint32_t reaching_of_block(const float* logits, float bound) {
+    static_assert(kGreatestBlock == 16);
+    const __m128 bounds = _mm_set1_ps(bound);
+    const __m128 nothing = _mm_set1_ps(kImpossible);
+    std::uint32_t bits = 0;
+    for (int part = 0; part < 4; ++part) {
+        const __m128 values = _mm_loadu_ps(logits + 4 * part);
+        const __m128 reach = _mm_and_ps(_mm_cmpge_ps(values, bounds), _mm_cmpgt_ps(values, nothing));
+        bits |= static_cast<std::uint32_t>(_mm_movemask_ps(reach)) << (4 * part);
+    }
+    return bits;
+}
+#endif
 
 }  // namespace
 
@@ -52,17 +73,27 @@ float BestBlocks::bound(std::size_t k) {
     for (const float value : best_) ++counts[step_of(value)];
     std::size_t step = 0;
     for (std::size_t reached = counts[0]; reached < k; reached += counts[step]) ++step;
-    float bound = greatest_;
-    for (const float value : best_) bound = step_of(value) <= step ? std::min(bound, value) : bound;
-    return bound;
+    if (step == kSteps - 1) return lowest;
+    // The step's lower edge, and a little below it for the rounding: no maximum that was counted lies beneath.
+    const float depth = static_cast<float>(step + 1) / scale;
+    return greatest_ - depth - kNarrowest * (depth + std::abs(greatest_));
 }
 
 std::span<const std::uint32_t> BestBlocks::reaching(float bound) {
     std::size_t n = 0;
     for (std::size_t block = 0; block < best_.size(); ++block) {
         if (!(best_[block] >= bound)) continue;
-        const std::size_t end = std::min((block + 1) * kGreatestBlock, logits_.size());
-        for (std::size_t id = block * kGreatestBlock; id < end; ++id) {
+        const std::size_t begin = block * kGreatestBlock;
+        const std::size_t end = std::min(begin + kGreatestBlock, logits_.size());
+#if defined(__x86_64__)
+        if (end - begin == kGreatestBlock) {
+            // Few of a block reach the bound: one bit each, and a step for every bit that is set.
+            for (std::uint32_t bits = reaching_of_block(logits_.data() + begin, bound); bits != 0; bits &= bits - 1)
+                ids_[n++] = static_cast<std::uint32_t>(begin) + static_cast<std::uint32_t>(std::countr_zero(bits));
+            continue;
+        }
+#endif
+        for (std::size_t id = begin; id < end; ++id) {
             ids_[n] = static_cast<std::uint32_t>(id);
             n += logits_[id] >= bound && logits_[id] > kImpossible ? 1 : 0;
         }
