@@ -24,6 +24,10 @@ constexpr int kMaxModelRounds = 8;
 constexpr double kPatience = 0.9;     // of the best tokens a second: below it a search has gone far enough
 constexpr float kWorthNaming = 0.1F;  // of an estimate, to count for what a draft model brings
 constexpr float kModelGainRate = 0.05F;
+// Where passes are short, the target's probabilities (an exponential a token of the vocabulary) cost more than those of
+// later trees teach.
+constexpr std::int64_t kYoungTrees = 64;
+constexpr std::int64_t kTaughtOneIn = 4;  // of later trees
 
 std::vector<std::uint16_t> cells_of(std::span<Source* const> sources, const BatchSource* model) {
     std::vector<std::uint16_t> cells;
@@ -56,6 +60,7 @@ void TreeBuilder::reset() {
     usual_cutoff_ = 1e-3F;
     model_gain_ = kModelGain;
     try_again_after_ = kTryAgainAfter;
+    n_learnt_ = 0;
     taken_.clear();
     in_tree_.clear();
     nodes_.clear();
@@ -86,6 +91,7 @@ void TreeBuilder::begin(const BuildRequest& request) {
     n_asked_ = 0;
     noisy_ = request.noise->present();
     const double pass = request.times != nullptr ? request.times->at(1) : kLongPass;
+    is_hurried_ = pass < kLongPass;
     too_near_ = usual_cutoff_ * std::clamp(kTooNear * static_cast<float>(kLongPass / pass), kTooNear, kTooNearAtMost);
     ask(0, request);
 }
@@ -325,11 +331,14 @@ WalkShares TreeBuilder::shares_of(std::span<const std::int32_t> accepted) const 
 WalkShares TreeBuilder::learn(const BuildOutcome& outcome) {
     CHECK(!outcome.accepted.empty() && outcome.accepted.size() == outcome.came.size(), "{} nodes, {} tokens",
           outcome.accepted.size(), outcome.came.size());
+    const bool is_taught =
+        noisy_ && !outcome.logits.empty() && (!is_hurried_ || n_learnt_ < kYoungTrees || n_learnt_ % kTaughtOneIn == 0);
+    ++n_learnt_;
     for (std::size_t i = 0; i < outcome.accepted.size(); ++i) {
         const std::int32_t node = outcome.accepted[i];
         if (node >= std::ssize(in_tree_)) break;  // hung under the tree by others
         std::optional<RowTarget> target;
-        if (noisy_ && !outcome.logits.empty()) target.emplace(outcome.logits, node, outcome.temperature);
+        if (is_taught) target.emplace(outcome.logits, node, outcome.temperature);
         learn_node(in_tree_[static_cast<std::size_t>(node)], outcome.came[i], target ? &*target : nullptr);
     }
     return shares_of(outcome.accepted);

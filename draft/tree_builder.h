@@ -182,6 +182,8 @@ private:
     std::vector<std::int32_t> path_;
     std::int64_t n_asked_ = 0;       // nodes of this tree that the model was asked about
     bool noisy_ = false;             // this tree's request
+    bool is_hurried_ = false;        // the same: its pass is short
+    std::int64_t n_learnt_ = 0;      // trees since reset()
     bool has_light_ = false;         // of the tables
     float usual_cutoff_ = 1e-3F;     // the score of the last node taken, of late
     float least_score_ = 0.0F;       // that pays for a place in the grown tree

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -76,6 +77,22 @@ TEST(GuessList, GreedilyTheOrderIsTheLogitsAndNothingIsFiltered) {
     for (const Guess& guess : list.guesses()) sum += guess.probability;
     EXPECT_NEAR(sum, 1.0F, 1e-5F);
     EXPECT_NEAR(list.guesses()[0].probability / list.guesses()[3].probability, std::exp(0.5F), 1e-4F);
+}
+
+TEST(GuessList, EqualTokensStandByIdWhateverTheirNumber) {
+    std::mt19937 random(7);
+    for (std::size_t n = 1; n <= 140; ++n) {
+        GuessList list({.temperature = 1.0, .top_k = 0, .top_p = 1.0}, static_cast<std::int64_t>(n));
+        std::vector<float> logits(n);
+        for (float& logit : logits) logit = static_cast<float>(random() % 5);
+        std::vector<TokenId> expected(n);
+        std::iota(expected.begin(), expected.end(), 0);
+        std::ranges::stable_sort(expected, std::greater<>(),
+                                 [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; });
+        list.fill(logits, {});
+        ASSERT_EQ(list.guesses().size(), n);
+        for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(list.guesses()[i].token, expected[i]) << i << " of " << n;
+    }
 }
 
 TEST(GuessList, WhatIsNoNumberIsNoGuess) {

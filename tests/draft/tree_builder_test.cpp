@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -437,6 +438,38 @@ TEST(TreeBuilder, ShortPassesAskAboutFewerNodes) {
         return named.size();
     };
     EXPECT_LT(n_named(1e-3), n_named(1e-2));
+}
+
+TEST(TreeBuilder, ShortPassesLearnFromTheTargetsWordMoreRarelyWithTime) {
+    // Whether it learns from the target's probabilities of the n-th tree.
+    const auto is_taught_by = [](std::int64_t n, double pass_seconds) {
+        PassTimes times(64);
+        times.add(1, pass_seconds);
+        times.add(64, pass_seconds);
+        const PathNoise noise(5);
+        const auto learnt = [&](bool with_target) {
+            ToySource source(fixed_words({{1, 0.5F, 0}, {2, 0.3F, 0}}));
+            TreeBuilder builder({&source}, nullptr, 20);
+            std::vector<float> logits;
+            for (std::int64_t i = 0; i <= n; ++i) {
+                const Grown grown = grow(builder, {4}, {.budget = 8, .max_depth = 1, .noise = &noise, .times = &times});
+                const std::int32_t accepted[] = {0};
+                const TokenId came[] = {3};
+                logits.assign(static_cast<std::size_t>(grown.tree.size() * 20), 0.0F);
+                BuildOutcome outcome{.accepted = accepted, .came = came, .temperature = 1.0};
+                if (i == n && with_target)
+                    outcome.logits = matrix_view(std::as_const(logits).data(), grown.tree.size(), 20);
+                builder.learn(outcome);
+            }
+            return builder.calibration().state();
+        };
+        return learnt(true) != learnt(false);
+    };
+    for (const std::int64_t n : {0, 3, 63, 64, 68}) EXPECT_TRUE(is_taught_by(n, 1e-4)) << "tree " << n;
+    for (const std::int64_t n : {65, 66, 67, 69}) {
+        EXPECT_FALSE(is_taught_by(n, 1e-4)) << "tree " << n;
+        EXPECT_TRUE(is_taught_by(n, 1e-2)) << "tree " << n << ", long passes";
+    }
 }
 
 TEST(TreeBuilder, ExpandedPathNamesTheNodesThatAModelWasAskedAbout) {
