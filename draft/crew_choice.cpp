@@ -75,11 +75,12 @@ Crew CrewChoice::best(double margin) const {
     const double everyone = sums.tokens / (sums.pass + sums.model + sums.passes * others(Crew::Everyone));
     const double tables = sums.by_tables / (sums.pass + sums.passes * others(Crew::Tables));
     const double quick = sums.by_quick / (sums.pass + sums.model_if_quick + sums.passes * others(Crew::Quick));
-    const double light = sums.by_light / (sums.pass + sums.passes * others(Crew::Light));
+    const bool light_does = sums.by_light > 0.0 && (sums.by_quick == 0.0 || light_would_do());
+    const double light = light_does ? sums.by_light / (sums.pass + sums.passes * others(Crew::Light)) : 0.0;
     const double most = std::max({tables, quick, light});
     if (most < margin * everyone) return Crew::Everyone;
     if (most == tables) return Crew::Tables;
-    return sums.by_quick == 0.0 || (sums.by_light > 0.0 && light_would_do()) ? Crew::Light : Crew::Quick;
+    return light_does ? Crew::Light : Crew::Quick;
 }
 
 // Passes of the quick crew tell of both as well as those with everyone do.

@@ -133,8 +133,11 @@ void GuessList::collect(std::span<const float> logits, std::size_t n_wanted) {
 void GuessList::cut(std::size_t n_wanted) {
     const std::size_t n = guesses_.size();
     if (n > kFewToSort) {
+        if (n > n_wanted) {
+            std::ranges::nth_element(guesses_, guesses_.begin() + static_cast<std::ptrdiff_t>(n_wanted), kBetter);
+            guesses_.resize(n_wanted);
+        }
         std::ranges::sort(guesses_, kBetter);
-        if (n > n_wanted) guesses_.resize(n_wanted);
         return;
     }
     // Every guess counts those before it, which becomes vectors, where a sort waits for its comparisons. By token, so

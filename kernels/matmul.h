@@ -1,6 +1,7 @@
 // y = x W^T (+ bias) (+ y): the one matmul of the runtime, weights in any DType, activations in float. Where weights
-// are quantised, activations are rounded to 8 bits in blocks of 32 (K formats: of 256), as the formats' own reference
-// does. Packed weights (kernels/pack_weights.h) are what it is made for; row-major ones give the same bits, slower.
+// are quantised, the CPU rounds activations to 8 bits in blocks of 32 (K formats: of 256), as the formats' own
+// reference does. Packed weights (kernels/pack_weights.h) are what it is made for; row-major ones give the same bits,
+// slower.
 #pragma once
 
 #include <cstdint>

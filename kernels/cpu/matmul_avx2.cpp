@@ -155,7 +155,7 @@ SLIPSTREAM_INLINE_AVX2 void finish_half(const FinishTile& tile, const float* sum
     if (!whole) {
         const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
         if (bias != nullptr) std::memcpy(padded[0], bias, bytes);
-        std::memcpy(padded[1], y, bytes);
+        if (tile.store == MatmulStore::Add) std::memcpy(padded[1], y, bytes);
     }
     __m256 result = _mm256_loadu_ps(sums);
     if (bias != nullptr) result = _mm256_add_ps(result, _mm256_loadu_ps(whole ? bias : padded[0]));

@@ -2,9 +2,9 @@
 // groups go to the threads. As many groups as a kernel's registers hold go over K together, so that each activation
 // that is loaded serves all of them; with many tokens, when activations come from L2 or L3, at least kGroupsAtOnce;
 // with few, in forms that read faster so, one alone. K goes by in chunks: a chunk of quantised weights is unpacked once
-// into L1 and multiplied with every tile of tokens, so that unpacking costs little from a few tokens on, or by longer
-// ones where few tokens multiply codes where they lie. Meanwhile the weights behind are fetched, a share with each
-// tile.
+// into L1, beforehand or by the first tile of tokens, and multiplied with every tile, so that unpacking costs little
+// from a few tokens on; or longer ones are multiplied where they lie, by few tokens or where that costs next to
+// nothing. Meanwhile the weights behind are fetched: a share with each tile, or all by the tile that unpacks.
 
 #include "kernels/cpu/matmul_interleaved.h"
 

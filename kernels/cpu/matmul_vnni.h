@@ -24,8 +24,9 @@ enum class CodeGroups : std::uint8_t {
 inline constexpr int kTileTokens = 8;
 /// Most tokens whose sums of two groups stay in registers, beside their dot products.
 inline constexpr int kSumsInRegisters = 6;
-// Tokens of a call whose codes are unpacked anew with each tile: of 4 bits, one or two operations a word, for two
-// tiles, else for one; of the K formats with more operations for less. Beyond, once into memory.
+// Tokens of a call whose codes are unpacked anew with each tile, in registers: one tile, of the K formats with most
+// operations a word a little less; with three groups two tiles of 4 bits, with two any number of the plainest ones.
+// Beyond, once into memory.
 inline constexpr int kPackedTokensOf4Bits = 16;
 inline constexpr int kPackedTokens = 8;
 inline constexpr int kPackedTokensOfK = 7;
@@ -198,7 +199,8 @@ void multiply_packed(InterleavedForm& form, int most_tokens) {
     form.multiply_packed[i] = kMultiplyCodes<type, From::Packed, groups>;
 }
 
-/// Types whose unpacking is more than an operation or two a word: where there are more tokens, the first tile keeps.
+/// Types whose unpacking is more than an operation or two a word. Where there are more tokens and two groups, the first
+/// tile keeps; with three all is unpacked beforehand.
 template <DType type, CodeGroups groups>
 void multiply_packed_or_kept(InterleavedForm& form, int most_packed) {
     multiply_packed<type, groups>(form, most_packed);

@@ -86,7 +86,7 @@ struct Fetch {
     const std::byte* into_l2;
 };
 
-/// Fetches what `n_groups` groups of the tile have in a step.
+/// Fetches what kN groups of the tile have in a step.
 template <int kN>
 SLIPSTREAM_INLINE_VNNI void fetch_step(const CodeTile& tile, Fetch& at) {
 #pragma GCC unroll 4

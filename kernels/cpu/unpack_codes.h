@@ -22,7 +22,7 @@ inline constexpr int kSubBlocks = kChunkElements / 32;
 /// 16 rows x up to 256 k:  weight = scale * (code - code_offset) + offset; K formats: offset = minus_dmin * min.
 struct UnpackedChunk {
     alignas(64) std::uint32_t codes[kSubBlocks][8][16];  // [sub-block of 32][k / 4][row]
-    alignas(64) float scale[2 * kSubBlocks][16];         // [run][row]: a run is a sub-block, or half of one (kScaleRun)
+    alignas(64) float scale[2 * kSubBlocks][16];         // [run][row]: a run is a sub-block, or half of one (scale_run)
     alignas(64) float offset[kSubBlocks][16];            // [sub-block][row], where the type has one
     alignas(64) float minus_dmin[16];                    // [row]
     alignas(64) std::uint32_t mins[kSubBlocks / 2][16];  // [two sub-blocks][row], a pair of int16: the even one's below

@@ -19,8 +19,9 @@ namespace {
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kSteps = 64;
-constexpr float kWidest = 64.0F;     // from the greatest down: what lies below is counted as one
-constexpr float kNarrowest = 1e-6F;  // relative and absolute: less is not told apart
+constexpr float kWidest = 64.0F;         // from the greatest down: what lies below is counted as one
+constexpr float kNarrowest = 1e-6F;      // relative and absolute: less is not told apart
+constexpr std::size_t kMostTooMany = 4;  // times those that are wanted, by counting
 
 #if defined(__x86_64__)
 // A bit for every logit of a whole block that is at least `bound` and above -inf.
@@ -40,12 +41,12 @@ std::uint32_t reaching_of_block(const float* logits, float bound) {
 
 }  // namespace
 
-BestBlocks::BestBlocks(std::size_t vocab) : best_((vocab + kGreatestBlock - 1) / kGreatestBlock), ids_(vocab + 1) {
+BestBlocks::BestBlocks(std::size_t vocab) : best_((vocab + kGreatestBlock - 1) / kGreatestBlock), ids_(vocab) {
     sorted_.reserve(best_.size());
 }
 
 float BestBlocks::look(std::span<const float> logits) {
-    CHECK(logits.size() + 1 == ids_.size(), "{} logits for a vocabulary of {}", logits.size(), ids_.size() - 1);
+    CHECK(logits.size() == ids_.size(), "{} logits for a vocabulary of {}", logits.size(), ids_.size());
     logits_ = logits;
     const std::size_t n_whole = logits.size() / kGreatestBlock;
     for (std::size_t block = 0; block < n_whole; ++block)
@@ -55,15 +56,11 @@ float BestBlocks::look(std::span<const float> logits) {
 }
 
 float BestBlocks::bound(std::size_t k) {
+    CHECK(k > 0, "the best {} of a row", k);
     if (k >= best_.size()) return kImpossible;
     const float lowest = *std::ranges::min_element(best_);
     const float range = std::min(greatest_ - lowest, kWidest);
-    if (!std::isfinite(greatest_) || !(range > kNarrowest * (1.0F + std::abs(greatest_)))) {
-        sorted_ = best_;
-        const auto kth = sorted_.begin() + static_cast<std::ptrdiff_t>(k) - 1;
-        std::ranges::nth_element(sorted_, kth, std::greater<>());
-        return *kth;
-    }
+    if (!std::isfinite(greatest_) || !(range > kNarrowest * (1.0F + std::abs(greatest_)))) return exact_bound(k);
     const float scale = static_cast<float>(kSteps - 1) / range;
     const auto step_of = [&](float value) {
         return static_cast<std::size_t>(
@@ -72,11 +69,20 @@ float BestBlocks::bound(std::size_t k) {
     std::array<std::uint32_t, kSteps> counts{};
     for (const float value : best_) ++counts[step_of(value)];
     std::size_t step = 0;
-    for (std::size_t reached = counts[0]; reached < k; reached += counts[step]) ++step;
-    if (step == kSteps - 1) return lowest;
+    std::size_t reached = counts[0];
+    while (reached < k) reached += counts[++step];
+    // A few maxima that lie far below the others, as of padding, make steps so wide that most fall into one.
+    if (step == kSteps - 1 || reached > kMostTooMany * k) return exact_bound(k);
     // The step's lower edge, and a little below it for the rounding: no maximum that was counted lies beneath.
     const float depth = static_cast<float>(step + 1) / scale;
     return greatest_ - depth - kNarrowest * (depth + std::abs(greatest_));
+}
+
+float BestBlocks::exact_bound(std::size_t k) {
+    sorted_ = best_;
+    const auto kth = sorted_.begin() + static_cast<std::ptrdiff_t>(k) - 1;
+    std::ranges::nth_element(sorted_, kth, std::greater<>());
+    return *kth;
 }
 
 std::span<const std::uint32_t> BestBlocks::reaching(float bound) {

@@ -21,17 +21,19 @@ public:
     /// Looks at a row, [vocab], which stays as it is until the next one. Returns the greatest logit; -inf where none is
     /// above it. NaN is nothing.
     float look(std::span<const float> logits);
-    /// A bound that at least `k` logits reach, as a rule few more; -inf where it would leave out none.
+    /// A bound that at least `k` logits reach, k > 0, as a rule few more; -inf where it would leave out none.
     [[nodiscard]] float bound(std::size_t k);
     /// The ids of logits that are at least `bound` and above -inf, ascending. Valid until the next call.
     [[nodiscard]] std::span<const std::uint32_t> reaching(float bound);
 
 private:
+    [[nodiscard]] float exact_bound(std::size_t k);
+
     std::span<const float> logits_;
     float greatest_ = 0.0F;
     std::vector<float> best_;         // [ceil(vocab / kGreatestBlock)]
     std::vector<float> sorted_;       // the same, partly sorted
-    std::vector<std::uint32_t> ids_;  // [vocab + 1]
+    std::vector<std::uint32_t> ids_;  // [vocab]
 };
 
 }  // namespace slipstream

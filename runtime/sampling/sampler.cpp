@@ -39,11 +39,15 @@ SamplerOptions checked(const SamplerOptions& options) {
     return options;
 }
 
+std::int64_t checked_vocab(std::int64_t vocab) {
+    CHECK(vocab > 0, "vocab {}", vocab);
+    return vocab;
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
-    : options_(checked(options)), vocab_(vocab), blocks_(static_cast<std::size_t>(vocab)) {
-    CHECK(vocab > 0, "vocab {}", vocab);
+    : options_(checked(options)), vocab_(checked_vocab(vocab)), blocks_(static_cast<std::size_t>(vocab)) {
     if (options.repeat_penalty != 1.0) penalised_.resize(static_cast<std::size_t>(vocab));
     candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
                                                    : static_cast<std::size_t>(kMostTopLogits));  // of a head

@@ -168,6 +168,24 @@ TEST(CrewChoice, ATextThatTellsTablesNothingIsSeldomTriedOnAll) {
     EXPECT_GE(tries_in(1.8), 5);
 }
 
+TEST(CrewChoice, WhatLightTablesAreDeniedTheQuickCrewDoesNotGet) {
+    // With everyone light tables do best, by the quick crew's passes they do not; that crew is the worst of all.
+    CrewChoice crews;
+    const auto pass_of = [](Crew crew) {
+        const double by_light = crew == Crew::Quick ? 1.2 : 2.6;
+        const double tokens = crew == Crew::Everyone ? 3.0 : crew == Crew::Quick ? 2.0 : 2.6;
+        return Pass{{.tokens = tokens, .by_tables = 1.5, .by_quick = 2.0, .by_light = by_light},
+                    {.pass = 1.0,
+                     .model = asks_model(crew) ? 0.3 : 0.0,
+                     .others = asks_all_tables(crew) ? 0.1
+                               : crew == Crew::Quick ? 0.05
+                                                     : 0.02}};
+    };
+    const Course first = run(crews, 300, pass_of);  // where asking everyone is dear it begins
+    EXPECT_GT(passes_of(first, Crew::Quick), 0);
+    EXPECT_EQ(passes_of(run(crews, 4000, pass_of), Crew::Quick), 0);
+}
+
 TEST(CrewChoice, WhoIsNotThereIsNotChosen) {
     CrewChoice crews;
     const Course course = run(crews, 1000, [](Crew crew) {

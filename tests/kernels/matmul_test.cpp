@@ -238,30 +238,39 @@ TEST_P(MatmulTest, AlignmentAndPaddingChangeNothing) {
 TEST_P(MatmulTest, AddsBiasThenWhatWasThere) {
     Runner run(form());
     const std::int64_t k = is_quantized(type()) ? 256 : 65;
-    const std::int64_t m = 7;
-    const Weights weights = random_weights(type(), m, k);
-    GuardedMatrix bias(1, m);
-    bias.randomise(kSeed + 2);
-    for (const std::int64_t n : {1, 5}) {
+    // Half a vector, whole ones, several groups and a part of one; one token to more than a pass keeps sums of.
+    for (const auto [m, n] :
+         {std::array<std::int64_t, 2>{7, 1}, {8, 5}, {16, 9}, {21, 20}, {37, 3}, {118, 130}, {53, 520}}) {
+        const Weights weights = random_weights(type(), m, k);
+        GuardedMatrix bias(1, m);
+        bias.randomise(kSeed + 2);
+        const ConstTensorView bias_view =
+            vector_view<const std::byte>(reinterpret_cast<const std::byte*>(&bias.at(0, 0)), DType::F32, m);
         GuardedMatrix x(n, k);
         x.randomise(kSeed);
         GuardedMatrix sum(n, m);
         GuardedMatrix before(n, m);
         before.randomise(kSeed + 3);
-        GuardedMatrix y(n, m);
-        y.randomise(kSeed + 3);
-        run({.weights = weights.view(), .x = x.view(), .y = sum.view(), .bias = {}});
-        run({.weights = run.pack(weights.view()),
-             .x = x.view(),
-             .y = y.view(),
-             .bias = vector_view<const std::byte>(reinterpret_cast<const std::byte*>(&bias.at(0, 0)), DType::F32, m),
-             .store = MatmulStore::Add});
-        for (std::int64_t token = 0; token < n; ++token)
-            for (std::int64_t row = 0; row < m; ++row) {
-                const float with_bias = sum.at(token, row) + bias.at(0, row);
-                const float expected = before.at(token, row) + with_bias;
-                ASSERT_EQ(y.at(token, row), expected) << "token " << token << " row " << row;
+        run({.weights = run.pack(weights.view()), .x = x.view(), .y = sum.view(), .bias = {}});
+        for (const bool with_bias : {false, true}) {
+            for (const MatmulStore store : {MatmulStore::Overwrite, MatmulStore::Add}) {
+                GuardedMatrix y(n, m, 3);
+                y.randomise(kSeed + 3);
+                run({.weights = run.in_layout(with_bias ? Layout::Interleaved16 : Layout::RowMajor, weights.view()),
+                     .x = x.view(),
+                     .y = y.view(),
+                     .bias = with_bias ? bias_view : ConstTensorView{},
+                     .store = store});
+                for (std::int64_t token = 0; token < n; ++token)
+                    for (std::int64_t row = 0; row < m; ++row) {
+                        const float result = with_bias ? sum.at(token, row) + bias.at(0, row) : sum.at(token, row);
+                        const float expected = store == MatmulStore::Add ? before.at(token, row) + result : result;
+                        ASSERT_EQ(y.at(token, row), expected) << m << " rows, " << n << " tokens, bias " << with_bias
+                                                              << ", token " << token << " row " << row;
+                    }
+                y.expect_guards_intact();
             }
+        }
     }
 }
 

@@ -54,6 +54,9 @@ TEST(BestBlocks, FewOthersComeAlong) {
     for (std::uint32_t seed = 0; seed < 10; ++seed) {
         EXPECT_LE(check(random_row(32000, seed), 40), 80U);
         EXPECT_LE(check(random_row(32000, seed, 0.01F), 40), 80U) << "a flat row";
+        std::vector<float> padded = random_row(32000, seed, 0.2F);
+        std::fill(padded.end() - 300, padded.end(), seed % 2 == 0 ? -1e4F : -kInfinity);
+        EXPECT_LE(check(padded, 40), 250U) << "a flat row with padding";
     }
 }
 
