@@ -10,6 +10,7 @@
 #include "draft/drawn_tree.h"
 #include "draft/guess_switch.h"
 #include "draft/missed_text.h"
+#include "draft/pace.h"
 #include "draft/shapes/chain_shape.h"
 #include "draft/shapes/drawn_shape.h"
 #include "draft/source_set.h"
@@ -94,6 +95,7 @@ private:
     PathNoise noise_;
     PassTimes times_;
     TreeBuilder builder_;
+    Pace pace_;
     GuessSwitch switch_;
     CrewChoice crews_;
     NgrammysShape ngrammys_;
@@ -226,6 +228,7 @@ std::string SourcesDrafter::source_list() const {
 void SourcesDrafter::reset() {
     for (const auto& source : sources_.tables) source->reset();
     builder_.reset();
+    pace_ = {};
     switch_.reset();
     crews_.reset();
     crew_ = Crew::Everyone;
@@ -295,6 +298,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                                              .max_depth = request.max_depth,
                                              .noise = &noise_,
                                              .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr,
+                                             .seconds_a_token = pace_.seconds_a_token(),
                                              .crew = crew_});
             break;
         case Growth::OwnShape:
@@ -463,6 +467,7 @@ void SourcesDrafter::judge(const Observation& observation, double seconds) {
     if (observation.tree->size() > 1 || draft_seconds_ > kNoticed * times_.at(1))
         switch_.record(expected_ > 0.0 ? expected_ : static_cast<double>(observation.n_new), observation.n_new,
                        observation.pass_seconds + seconds, times_.at(1));
+    pace_.add(observation.n_new, observation.pass_seconds + seconds);
     if (!choosing_) return;
     const double by_model = model_seconds() - model_seconds_;
     crews_.record(shares_, {.pass = observation.pass_seconds, .model = by_model, .others = seconds - by_model});

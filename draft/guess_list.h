@@ -56,7 +56,6 @@ private:
     std::vector<float> penalised_;  // [vocab], or empty where there is no penalty
     BestBlocks blocks_;
     std::vector<Guess> guesses_;
-    std::vector<Guess> unsorted_;  // short lists, before they are sorted
     std::size_t n_surviving_ = 0;
 };
 

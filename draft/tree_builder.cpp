@@ -1,6 +1,7 @@
 #include "draft/tree_builder.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -21,7 +22,7 @@ constexpr std::size_t kAlwaysAsked = 8;  // of the nodes taken first
 constexpr float kLowestScore = 1e-6F;    // what is less likely is not worth a look
 constexpr float kLateShare = 0.7F;       // of the usual last score: what is below seldom comes in
 constexpr int kMaxModelRounds = 8;
-constexpr double kPatience = 0.9;     // of the best tokens a second: below it a search has gone far enough
+constexpr double kPatience = 0.1;     // of expected tokens: so far below the best a search has gone far enough
 constexpr float kWorthNaming = 0.1F;  // of an estimate, to count for what a draft model brings
 constexpr float kModelGainRate = 0.05F;
 // Where passes are short, the target's probabilities (an exponential a token of the vocabulary) cost more than those of
@@ -92,6 +93,7 @@ void TreeBuilder::begin(const BuildRequest& request) {
     noisy_ = request.noise->present();
     const double pass = request.times != nullptr ? request.times->at(1) : kLongPass;
     is_hurried_ = pass < kLongPass;
+    tokens_a_second_ = 1.0 / (request.seconds_a_token > 0.0 ? request.seconds_a_token : pass);
     too_near_ = usual_cutoff_ * std::clamp(kTooNear * static_cast<float>(kLongPass / pass), kTooNear, kTooNearAtMost);
     ask(0, request);
 }
@@ -156,7 +158,7 @@ void TreeBuilder::search(const BuildRequest& request) {
     late_offers_.clear();
     late_score_ = kLateShare * usual_cutoff_;
     offer_children(0, request);
-    double best_rate = request.times == nullptr ? 0.0 : 1.0 / request.times->at(1);
+    double most = -std::numeric_limits<double>::infinity();
     while (std::ssize(taken_) < request.budget) {
         const std::optional<Offer> best = best_offer();
         if (!best) break;
@@ -173,26 +175,28 @@ void TreeBuilder::search(const BuildRequest& request) {
         taken_.push_back(node);
         expected_.push_back(expected_.back() + static_cast<double>(offer.score));
         if (request.times != nullptr) {
-            const double rate = expected_.back() / request.times->at(std::ssize(taken_));
-            best_rate = std::max(best_rate, rate);
-            if (rate < kPatience * best_rate) break;
+            const double gain = gain_of(request, taken_.size());
+            most = std::max(most, gain);
+            if (gain < most - kPatience * expected_.back()) break;
         }
         if (std::ssize(taken_) < request.budget) offer_children(node, request);
     }
 }
 
-// How many of the taken nodes make the fastest tree.
+// Tokens that the first `n` taken nodes are expected to commit, less those that their pass's time is worth. Time is
+// worth what it brought of late with all that it takes to guess: most tokens a pass second would leave out of account
+// that a tree's drafting is paid for by all of its nodes (the parametric method of Dinkelbach 1967 for the greatest
+// ratio).
+double TreeBuilder::gain_of(const BuildRequest& request, std::size_t n) const {
+    return expected_[n - 1] - tokens_a_second_ * request.times->at(static_cast<std::int64_t>(n));
+}
+
+// How many of the taken nodes make the best tree.
 std::size_t TreeBuilder::best_length(const BuildRequest& request) const {
     if (request.times == nullptr) return taken_.size();
     std::size_t best = 1;
-    double best_rate = 0.0;
-    for (std::size_t n = 1; n <= taken_.size(); ++n) {
-        const double rate = expected_[n - 1] / request.times->at(static_cast<std::int64_t>(n));
-        if (rate > best_rate) {
-            best_rate = rate;
-            best = n;
-        }
-    }
+    for (std::size_t n = 2; n <= taken_.size(); ++n)
+        if (gain_of(request, n) > gain_of(request, best)) best = n;
     return best;
 }
 
@@ -216,8 +220,8 @@ double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
     least_score_ = nodes_[static_cast<std::size_t>(taken_[length - 1])].score;
     if (request.times != nullptr && length > 1) {
         // What a node of the tree cost on an average; the last of them may be a sure one, before a step in time.
-        const double plain = request.times->at(1) / request.times->at(static_cast<std::int64_t>(length));
-        const double a_node = expected_[length - 1] * (1.0 - plain) / static_cast<double>(length - 1);
+        const double more = request.times->at(static_cast<std::int64_t>(length)) - request.times->at(1);
+        const double a_node = tokens_a_second_ * more / static_cast<double>(length - 1);
         least_score_ = std::min(least_score_, static_cast<float>(a_node));
     }
     if (length > 1) {

@@ -35,6 +35,7 @@ struct BuildRequest {
     std::int64_t max_depth = 0;
     const PathNoise* noise = nullptr;
     const PassTimes* times = nullptr;  // null: fill the budget, whatever it costs
+    double seconds_a_token = 0.0;      // that committing took of late, guessing included; 0: nobody knows
     Crew crew = Crew::Everyone;        // who is asked
 };
 
@@ -130,6 +131,7 @@ private:
     void offer_children(std::int32_t node, const BuildRequest& request);
     [[nodiscard]] std::optional<Offer> best_offer();
     void prefetch(std::int32_t node, TokenId token) const;
+    [[nodiscard]] double gain_of(const BuildRequest& request, std::size_t n) const;
     [[nodiscard]] std::size_t best_length(const BuildRequest& request) const;
     void weigh_asking(const BuildRequest& request, std::size_t length);
     [[nodiscard]] double choose_batch(const BuildRequest& request, double seconds_a_token);
@@ -183,6 +185,7 @@ private:
     std::int64_t n_asked_ = 0;       // nodes of this tree that the model was asked about
     bool noisy_ = false;             // this tree's request
     bool is_hurried_ = false;        // the same: its pass is short
+    double tokens_a_second_ = 0.0;   // the same: what a second is worth
     std::int64_t n_learnt_ = 0;      // trees since reset()
     bool has_light_ = false;         // of the tables
     float usual_cutoff_ = 1e-3F;     // the score of the last node taken, of late

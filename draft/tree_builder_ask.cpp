@@ -23,7 +23,8 @@ constexpr float kAllCertain = 0.99F;   // all of them together
 constexpr float kLeastCertain = 1e-5F;
 // How far probabilities are trusted when noise decides. Tuned on the bundled pair at T = 0.8.
 constexpr float kTableTrust = 0.6F;
-constexpr float kModelDoubt = 0.4F;  // 0.3 to 0.45: 4.63 to 4.75 tokens a pass at budget 48
+constexpr float kModelDoubt = 0.8F;  // 0.6 to 1: a surprise of 0.51 to 0.53 nats a node
+constexpr float kRestHeard = 0.2F;   // 0.1 to 0.3: the same; at 1, and doubt at 0.4, 0.6 nats
 
 }  // namespace
 
@@ -153,7 +154,8 @@ void TreeBuilder::reckon_by_tables(Candidate& candidate, std::int64_t position, 
 }
 
 // A model's probabilities are of this very place: its candidates compete by log p + gumbel, the sharper the less they
-// are doubted, and with the rest of the vocabulary, whose greatest is Gumbel-distributed around the log of its mass.
+// are doubted, and with the rest of the vocabulary, whose greatest would be Gumbel-distributed around the log of its
+// mass; but it lost against those that are named by the noise that is known already, so little of it counts.
 void TreeBuilder::reckon_by_model(std::span<Candidate> candidates, std::int64_t position, const PathNoise& noise) {
     float best = -std::numeric_limits<float>::infinity();
     float mass = 0.0F;
@@ -170,7 +172,7 @@ void TreeBuilder::reckon_by_model(std::span<Candidate> candidates, std::int64_t 
         const float rank = candidate.reckoned;
         const float weight = std::exp((rank - best) / kModelDoubt);
         total += weight;
-        candidate.reckoned = weight * std::exp(-rest * std::exp(-rank));
+        candidate.reckoned = weight * std::exp(-kRestHeard * rest * std::exp(-rank));
     }
     for (Candidate& candidate : candidates)
         if (candidate.by_model) candidate.reckoned /= total;

@@ -13,10 +13,7 @@ constexpr float kWorthATimedBatch = 0.5F;  // of the best node's gain, to be ask
 constexpr float kWorthABatch = 0.05F;      // the same where it does not
 constexpr std::int64_t kRarestTry = 384;   // trees without asking a draft model
 constexpr float kTablesWord = 0.25F;       // how far tables that cover a node make a model's word needless, under noise
-// Of what a place costs, under noise: a model's word is also worth what it will say further down. Tokens a second are
-// the same from 0.4 to 1; more tokens a pass depend less on what a pass happens to take.
-constexpr float kPlaceUnderNoise = 0.5F;
-constexpr double kLeastModelGain = 0.02;  // tokens that asking a draft model must promise where time is no matter
+constexpr double kLeastModelGain = 0.02;   // tokens that asking a draft model must promise where time is no matter
 
 }  // namespace
 
@@ -26,10 +23,9 @@ void TreeBuilder::weigh_asking(const BuildRequest& request, std::size_t length) 
     float place_cost = 0.0F;
     if (std::ssize(taken_) >= request.budget) place_cost = nodes_[static_cast<std::size_t>(taken_.back())].score;
     if (const auto n = static_cast<std::int64_t>(length); request.times != nullptr && n < request.times->max_nodes()) {
-        const double one_more = expected_[length - 1] * (request.times->at(n + 1) / request.times->at(n) - 1.0);
+        const double one_more = tokens_a_second_ * (request.times->at(n + 1) - request.times->at(n));
         const float last = length > 1 ? nodes_[static_cast<std::size_t>(taken_[length - 1])].score : 1.0F;
-        place_cost =
-            std::max(place_cost, (noisy_ ? kPlaceUnderNoise : 1.0F) * std::min(static_cast<float>(one_more), last));
+        place_cost = std::max(place_cost, std::min(static_cast<float>(one_more), last));
     }
     worth_.clear();
     // Behind the tree's end a node may become worth its place by what the model says: all that were taken count.
@@ -72,8 +68,7 @@ double TreeBuilder::choose_batch(const BuildRequest& request, double seconds_a_t
 // Asks the draft model about one batch. False where no batch is worth its time.
 bool TreeBuilder::ask_model(const BuildRequest& request) {
     const std::size_t length = best_length(request);
-    const double seconds_a_token =
-        request.times == nullptr ? 0.0 : request.times->at(static_cast<std::int64_t>(length)) / expected_[length - 1];
+    const double seconds_a_token = 1.0 / tokens_a_second_;
     weigh_asking(request, length);
     const double gain = choose_batch(request, seconds_a_token);
     if (batch_.empty()) return false;

@@ -5,6 +5,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <array>
+#include <cstdint>
 #include <utility>
 
 #include "kernels/base/float16.h"
@@ -89,30 +91,67 @@ SLIPSTREAM_AVX512_BF16 void multiply_pairs(const FloatTile& tile) {
     for (; g < tile.n_groups; ++g) multiply_groups<T, 1>(tile, g);
 }
 
-/// By whole cache lines of each row, as activations are laid out elsewhere: 32 of a token at a time.
-SLIPSTREAM_AVX512_BF16 void round_pairs(const float* x, std::size_t row_stride_bytes, std::int64_t k, int n_tile,
-                                        std::byte* tile) {
+/// Where lane l of the v-th vector of a tile of T tokens comes from: pair (16 v + l) / T of token (16 v + l) % T.
+template <int T>
+struct TileLanes {
+    alignas(64) std::array<std::array<std::int32_t, 16>, T> pair{};
+    std::array<std::array<std::uint16_t, T>, T> of_token{};  // [v][t]: lanes that are token t's
+
+    constexpr TileLanes() {
+        for (std::size_t at = 0; at < 16 * T; ++at) {
+            pair[at / 16][at % 16] = static_cast<std::int32_t>(at / T);
+            of_token[at / 16][at % T] |= static_cast<std::uint16_t>(1U << at % 16);
+        }
+    }
+};
+
+/// 32 of a token at a time, and all tokens' pairs of them into place, a vector at a time.
+template <int T>
+SLIPSTREAM_AVX512_BF16 void round_tile(const float* x, std::size_t row_stride_bytes, std::int64_t k, std::byte* tile) {
+    static constexpr TileLanes<T> lanes;
     const auto row = [&](int t) {
         return reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(x) +
                                               static_cast<std::size_t>(t) * row_stride_bytes);
     };
-    auto* out = reinterpret_cast<std::uint32_t*>(tile);
-    alignas(64) std::uint32_t words[kTileTokens][16];
     std::int64_t i = 0;
-    for (; i + 32 <= k; i += 32) {
-        for (int t = 0; t < n_tile; ++t)
-            _mm512_store_si512(words[t], reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_loadu_ps(row(t) + i + 16),
-                                                                                       _mm512_loadu_ps(row(t) + i))));
-        for (int j = 0; j < 16; ++j)
-            for (int t = 0; t < n_tile; ++t) *out++ = words[t][j];
+    for (; i + 32 <= k; i += 32, tile += 64 * T) {
+        __m512i words[T];
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+            words[t] = reinterpret_cast<__m512i>(
+                _mm512_cvtne2ps_pbh(_mm512_loadu_ps(row(t) + i + 16), _mm512_loadu_ps(row(t) + i)));
+#pragma GCC unroll 8
+        for (int v = 0; v < T; ++v) {
+            const auto place = static_cast<std::size_t>(v);
+            const __m512i pair = _mm512_load_si512(lanes.pair[place].data());
+            __m512i out = words[0];
+            if constexpr (T > 1) out = _mm512_permutexvar_epi32(pair, out);
+#pragma GCC unroll 8
+            for (int t = 1; t < T; ++t)
+                out = _mm512_mask_permutexvar_epi32(out, lanes.of_token[place][static_cast<std::size_t>(t)], pair,
+                                                    words[t]);
+            _mm512_storeu_si512(tile + 64 * v, out);
+        }
     }
+    auto* out = reinterpret_cast<std::uint32_t*>(tile);
     for (; i < k; i += 2) {
-        for (int t = 0; t < n_tile; ++t) {
+        for (int t = 0; t < T; ++t) {
             const std::uint32_t even = to_bfloat16(row(t)[i]).bits;
             const std::uint32_t odd = i + 1 < k ? to_bfloat16(row(t)[i + 1]).bits : 0U;
             *out++ = even | odd << 16;
         }
     }
+}
+
+using RoundTileFn = void (*)(const float* x, std::size_t row_stride_bytes, std::int64_t k, std::byte* tile);
+template <std::size_t... i>
+constexpr std::array<RoundTileFn, kTileTokens> round_tiles(std::index_sequence<i...>) {
+    return {round_tile<static_cast<int>(i) + 1>...};
+}
+
+void round_pairs(const float* x, std::size_t row_stride_bytes, std::int64_t k, int n_tile, std::byte* tile) {
+    static constexpr auto of_width = round_tiles(std::make_index_sequence<kTileTokens>());
+    of_width[static_cast<std::size_t>(n_tile - 1)](x, row_stride_bytes, k, tile);
 }
 
 template <std::size_t... i>

@@ -10,56 +10,152 @@
 #include "kernels/base/check.h"
 
 #if defined(__x86_64__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace slipstream {
 
 namespace {
 
+constexpr std::size_t kBlock = 16;  // logits of a block
+constexpr std::size_t kLanes = 16;  // blocks that are looked at together
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kSteps = 64;
 constexpr float kWidest = 64.0F;         // from the greatest down: what lies below is counted as one
 constexpr float kNarrowest = 1e-6F;      // relative and absolute: less is not told apart
 constexpr std::size_t kMostTooMany = 4;  // times those that are wanted, by counting
 
-#if defined(__x86_64__)
-// A bit for every logit of a whole block that is at least `bound` and above -inf.
-std::uint32_t reaching_of_block(const float* logits, float bound) {
-    static_assert(kGreatestBlock == 16);
-    const __m128 bounds = _mm_set1_ps(bound);
-    const __m128 nothing = _mm_set1_ps(kImpossible);
-    std::uint32_t bits = 0;
-    for (int part = 0; part < 4; ++part) {
-        const __m128 values = _mm_loadu_ps(logits + 4 * part);
-        const __m128 reach = _mm_and_ps(_mm_cmpge_ps(values, bounds), _mm_cmpgt_ps(values, nothing));
-        bits |= static_cast<std::uint32_t>(_mm_movemask_ps(reach)) << (4 * part);
+struct Extent {
+    float lowest;
+    float greatest;
+};
+
+// best[j] becomes the greatest of the logits j, j + stride, j + 2 stride, ...; stride is a multiple of kLanes.
+[[gnu::always_inline]] inline Extent take_maxima(std::span<const float> logits, std::size_t stride, float* best) {
+    float lowest[kLanes];
+    float greatest[kLanes];
+    std::fill(lowest, lowest + kLanes, -kImpossible);
+    std::fill(greatest, greatest + kLanes, kImpossible);
+    for (std::size_t first = 0; first < stride; first += kLanes) {
+        float most[kLanes];
+        std::fill(most, most + kLanes, kImpossible);
+        std::size_t at = first;
+        for (; at + kLanes <= logits.size(); at += stride)
+            for (std::size_t lane = 0; lane < kLanes; ++lane)
+                most[lane] = logits[at + lane] > most[lane] ? logits[at + lane] : most[lane];
+        for (std::size_t lane = 0; at + lane < logits.size() && lane < kLanes; ++lane)
+            most[lane] = logits[at + lane] > most[lane] ? logits[at + lane] : most[lane];
+        for (std::size_t lane = 0; lane < kLanes; ++lane) {
+            best[first + lane] = most[lane];
+            lowest[lane] = most[lane] < lowest[lane] ? most[lane] : lowest[lane];
+            greatest[lane] = most[lane] > greatest[lane] ? most[lane] : greatest[lane];
+        }
     }
-    return bits;
+    return {*std::min_element(lowest, lowest + kLanes), *std::max_element(greatest, greatest + kLanes)};
+}
+
+// Writes the ids of logits of at least `bound`, ascending; returns how many. NaN reaches nothing.
+std::size_t find_reaching_portable(std::span<const float> logits, float bound, std::uint32_t* ids) {
+    std::size_t n = 0;
+    std::size_t id = 0;
+#if defined(__x86_64__)
+    const __m128 bounds = _mm_set1_ps(bound);
+    for (; id + kLanes <= logits.size(); id += kLanes) {
+        std::uint32_t bits = 0;
+        for (std::size_t part = 0; part < kLanes; part += 4) {
+            const __m128 reach = _mm_cmpge_ps(_mm_loadu_ps(logits.data() + id + part), bounds);
+            bits |= static_cast<std::uint32_t>(_mm_movemask_ps(reach)) << part;
+        }
+        for (; bits != 0; bits &= bits - 1)
+            ids[n++] = static_cast<std::uint32_t>(id) + static_cast<std::uint32_t>(std::countr_zero(bits));
+    }
+#endif
+    for (; id < logits.size(); ++id) {
+        ids[n] = static_cast<std::uint32_t>(id);
+        n += logits[id] >= bound ? 1 : 0;
+    }
+    return n;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) Extent take_maxima_avx2(std::span<const float> logits, std::size_t stride,
+                                                        float* best) {
+    return take_maxima(logits, stride, best);
+}
+
+#define SLIPSTREAM_BEST_AVX512 __attribute__((target("avx512f,avx512vl,prefer-vector-width=512")))
+
+SLIPSTREAM_BEST_AVX512 Extent take_maxima_avx512(std::span<const float> logits, std::size_t stride, float* best) {
+    return take_maxima(logits, stride, best);
+}
+
+SLIPSTREAM_BEST_AVX512 std::size_t find_reaching_avx512(std::span<const float> logits, float bound,
+                                                        std::uint32_t* ids) {
+    constexpr std::size_t at_once = 4 * kLanes;  // few of which hold any
+    const __m512 bounds = _mm512_set1_ps(bound);
+    const __m512i steps = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    std::size_t n = 0;
+    std::size_t id = 0;
+    for (; id + at_once <= logits.size(); id += at_once) {
+        std::uint64_t bits = 0;
+        for (std::size_t part = 0; part < at_once; part += kLanes)
+            bits |= static_cast<std::uint64_t>(
+                        _mm512_cmp_ps_mask(_mm512_loadu_ps(logits.data() + id + part), bounds, _CMP_GE_OQ))
+                    << part;
+        if (bits == 0) continue;
+        for (std::size_t part = 0; part < at_once; part += kLanes) {
+            const auto reach = static_cast<__mmask16>(bits >> part);
+            const __m512i here = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(id + part)), steps);
+            _mm512_storeu_si512(ids + n, _mm512_maskz_compress_epi32(reach, here));
+            n += static_cast<std::size_t>(std::popcount(static_cast<std::uint32_t>(reach)));
+        }
+    }
+    for (; id < logits.size(); ++id) {
+        ids[n] = static_cast<std::uint32_t>(id);
+        n += logits[id] >= bound ? 1 : 0;
+    }
+    return n;
+}
+
+bool has_avx512() {
+    static const bool has = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+    return has;
+}
+bool has_avx2() {
+    static const bool has = __builtin_cpu_supports("avx2") != 0;
+    return has;
 }
 #endif
 
 }  // namespace
 
-BestBlocks::BestBlocks(std::size_t vocab) : best_((vocab + kGreatestBlock - 1) / kGreatestBlock), ids_(vocab) {
+BestBlocks::BestBlocks(std::size_t vocab)
+    : vocab_(vocab),
+      stride_((vocab + kBlock * kLanes - 1) / (kBlock * kLanes) * kLanes),
+      best_(stride_),
+      ids_(vocab + kLanes) {
     sorted_.reserve(best_.size());
 }
 
 float BestBlocks::look(std::span<const float> logits) {
-    CHECK(logits.size() == ids_.size(), "{} logits for a vocabulary of {}", logits.size(), ids_.size());
+    CHECK(logits.size() == vocab_, "{} logits for a vocabulary of {}", logits.size(), vocab_);
     logits_ = logits;
-    const std::size_t n_whole = logits.size() / kGreatestBlock;
-    for (std::size_t block = 0; block < n_whole; ++block)
-        best_[block] = greatest_of_block(logits.data() + block * kGreatestBlock);
-    if (n_whole < best_.size()) best_.back() = greatest_of(logits.subspan(n_whole * kGreatestBlock));
-    return greatest_ = greatest_of(best_);
+    Extent extent{};
+#if defined(__x86_64__)
+    extent = has_avx512() ? take_maxima_avx512(logits, stride_, best_.data())
+             : has_avx2() ? take_maxima_avx2(logits, stride_, best_.data())
+                          : take_maxima(logits, stride_, best_.data());
+#else
+    extent = take_maxima(logits, stride_, best_.data());
+#endif
+    lowest_ = extent.lowest;
+    return greatest_ = extent.greatest;
 }
 
 float BestBlocks::bound(std::size_t k) {
     CHECK(k > 0, "the best {} of a row", k);
     if (k >= best_.size()) return kImpossible;
-    const float lowest = *std::ranges::min_element(best_);
-    const float range = std::min(greatest_ - lowest, kWidest);
+    const float range = std::min(greatest_ - lowest_, kWidest);
     if (!std::isfinite(greatest_) || !(range > kNarrowest * (1.0F + std::abs(greatest_)))) return exact_bound(k);
     const float scale = static_cast<float>(kSteps - 1) / range;
     const auto step_of = [&](float value) {
@@ -86,25 +182,11 @@ float BestBlocks::exact_bound(std::size_t k) {
 }
 
 std::span<const std::uint32_t> BestBlocks::reaching(float bound) {
-    std::size_t n = 0;
-    for (std::size_t block = 0; block < best_.size(); ++block) {
-        if (!(best_[block] >= bound)) continue;
-        const std::size_t begin = block * kGreatestBlock;
-        const std::size_t end = std::min(begin + kGreatestBlock, logits_.size());
+    const float least = std::max(bound, std::numeric_limits<float>::lowest());  // -inf is no number to draw
 #if defined(__x86_64__)
-        if (end - begin == kGreatestBlock) {
-            // Few of a block reach the bound: one bit each, and a step for every bit that is set.
-            for (std::uint32_t bits = reaching_of_block(logits_.data() + begin, bound); bits != 0; bits &= bits - 1)
-                ids_[n++] = static_cast<std::uint32_t>(begin) + static_cast<std::uint32_t>(std::countr_zero(bits));
-            continue;
-        }
+    if (has_avx512()) return {ids_.data(), find_reaching_avx512(logits_, least, ids_.data())};
 #endif
-        for (std::size_t id = begin; id < end; ++id) {
-            ids_[n] = static_cast<std::uint32_t>(id);
-            n += logits_[id] >= bound && logits_[id] > kImpossible ? 1 : 0;
-        }
-    }
-    return {ids_.data(), n};
+    return {ids_.data(), find_reaching_portable(logits_, least, ids_.data())};
 }
 
 }  // namespace slipstream

@@ -1,16 +1,15 @@
-// Finds the logits of a row that may be among its best k, without looking at most of them twice.
+// Finds the logits of a row that may be among its best k, without sorting them.
 //
-// The maxima of blocks of 16 logits are taken. What k of the maxima reach, the best k logits reach as well, and blocks
-// whose maximum does not are passed over. The k-th greatest of the maxima need not be known exactly: they are counted
-// by steps from the greatest down, in linear time and without a branch.
+// The maxima of blocks are taken. What k of the maxima reach, the best k logits reach as well, and a second look finds
+// who does. A block is 16 logits that lie a stride apart, so that the maxima of neighbouring blocks are a vector. The
+// k-th greatest of the maxima need not be known exactly: they are counted by steps from the greatest down, in linear
+// time and without a branch.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
-
-#include "runtime/sampling/greatest.h"
 
 namespace slipstream {
 
@@ -29,11 +28,14 @@ public:
 private:
     [[nodiscard]] float exact_bound(std::size_t k);
 
+    std::size_t vocab_;
+    std::size_t stride_;  // between the logits of a block
     std::span<const float> logits_;
     float greatest_ = 0.0F;
-    std::vector<float> best_;         // [ceil(vocab / kGreatestBlock)]
+    float lowest_ = 0.0F;             // of the maxima
+    std::vector<float> best_;         // [blocks], whole vectors of them; -inf where a block has no number
     std::vector<float> sorted_;       // the same, partly sorted
-    std::vector<std::uint32_t> ids_;  // [vocab]
+    std::vector<std::uint32_t> ids_;  // [vocab], and room for a vector behind it
 };
 
 }  // namespace slipstream

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/noise.h"
 #include "kernels/sampling.h"
+#include "runtime/sampling/best_order.h"
 #include "runtime/sampling/greatest.h"
 
 namespace slipstream {
@@ -91,13 +92,25 @@ TokenId Sampler::best() const {
     return static_cast<TokenId>(std::ranges::find(logits_, greatest) - logits_.begin());
 }
 
-/// Fills candidates_ with what is a number above -inf: all, or the best k of them, logits as they came.
+/// Fills candidates_ with what is a number above -inf: all, or the best k of them, logits as they came. Few come in
+/// order.
 void Sampler::keep_top_k() {
     const bool everything = options_.top_k == 0 || options_.top_k >= vocab_;
     const auto k = static_cast<std::size_t>(everything ? vocab_ : options_.top_k);
+    const std::span<const std::uint32_t> ids = blocks_.reaching(blocks_.bound(k));
     candidates_.clear();
-    for (const std::uint32_t id : blocks_.reaching(blocks_.bound(k)))
-        candidates_.push_back({static_cast<TokenId>(id), logits_[id], 0.0});
+    in_order_ = ids.size() <= kFewToSort;
+    if (in_order_) {
+        FewLogits few;
+        for (std::size_t i = 0; i < ids.size(); ++i) few.logits[i] = logits_[ids[i]];
+        count_better(few, ids.size());
+        candidates_.resize(std::min(k, ids.size()));
+        for (std::size_t i = 0; i < ids.size(); ++i)
+            if (const auto place = static_cast<std::size_t>(few.places[i]); place < candidates_.size())
+                candidates_[place] = {static_cast<TokenId>(ids[i]), few.logits[i], 0.0};
+        return;
+    }
+    for (const std::uint32_t id : ids) candidates_.push_back({static_cast<TokenId>(id), logits_[id], 0.0});
     if (candidates_.size() <= k) return;
     std::ranges::nth_element(candidates_, candidates_.begin() + static_cast<std::ptrdiff_t>(k),
                              [](const Candidate& a, const Candidate& b) { return better(a, b); });
@@ -117,13 +130,20 @@ void Sampler::scale(float greatest) {
     });
 }
 
-/// The smallest set of best candidates that holds top_p of the mass, at least one. A selection by mass: halve around
-/// the median, go on in the half where the mass is reached; linear in the mean, no sort of the vocabulary.
+/// The smallest set of best candidates that holds top_p of the mass, at least one. Of many, a selection by mass: halve
+/// around the median, go on in the half where the mass is reached; linear in the mean, no sort of the vocabulary.
 void Sampler::keep_top_p() {
     if (options_.top_p >= 1.0) return;
     double missing = 0.0;
     for (const Candidate& candidate : candidates_) missing += candidate.probability;
     missing *= options_.top_p;
+    if (in_order_) {
+        double mass = 0.0;
+        std::size_t n = 0;
+        while (n < candidates_.size() && (n == 0 || mass < missing)) mass += candidates_[n++].probability;
+        candidates_.resize(n);
+        return;
+    }
     auto low = candidates_.begin();  // all before it are kept
     auto high = candidates_.end();   // none from here on is
     while (high - low > 1) {

@@ -89,6 +89,7 @@ private:
     std::span<const float> logits_;      // [vocab] of the running call: the caller's, or penalised_
     BestBlocks blocks_;                  // of the row that is filtered
     std::vector<Candidate> candidates_;  // capacity vocab
+    bool in_order_ = false;              // candidates_ of a row: best first
 };
 
 }  // namespace slipstream

@@ -227,5 +227,27 @@ TEST(TreeBuilderAtRandom, KnowingTheNoiseBeatsBlindRankingByFar) {
     }
 }
 
+// The noise of all tokens is known, of those that a model does not name as well: they lost. So a child that is likely
+// by its noise alone is not doubted for their sake.
+TEST(TreeBuilderAtRandom, UnlikelyTokensThatTheNoiseLiftsComeAsOftenAsIsSaid) {
+    const ToyTarget target(0.5);  // flat: what wins, wins by its noise
+    const PathNoise noise(99);
+    ToyModel model(target.words(0.8));
+    TreeBuilder builder({}, &model, kVocab);
+    double expected = 0.0;
+    double came = 0.0;
+    constexpr int n_passes = 300;
+    ToyText text = {0};
+    for (int pass = 0; pass < n_passes; ++pass) {
+        TokenTree tree;
+        tree.reset(text.back());
+        expected += builder.grow(tree, {.text = text, .budget = 2, .max_depth = 1, .noise = &noise}) - 1.0;
+        text.push_back(target.sample(text.back(), std::ssize(text), noise));
+        came += tree.child(0, text.back()) ? 1.0 : 0.0;
+    }
+    EXPECT_GT(came / n_passes, 0.4);
+    EXPECT_NEAR(expected / n_passes, came / n_passes, 0.15) << "nothing was learnt meanwhile";
+}
+
 }  // namespace
 }  // namespace slipstream::draft

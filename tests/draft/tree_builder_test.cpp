@@ -25,6 +25,7 @@ struct Limits {
     std::int64_t max_depth = 32;
     const PathNoise* noise = &kNoNoise;
     const PassTimes* times = nullptr;
+    double seconds_a_token = 0.0;
     Crew crew = Crew::Everyone;
 };
 
@@ -36,6 +37,7 @@ Grown grow(TreeBuilder& builder, const ToyText& text, const Limits& limits) {
                                                .max_depth = limits.max_depth,
                                                .noise = limits.noise,
                                                .times = limits.times,
+                                               .seconds_a_token = limits.seconds_a_token,
                                                .crew = limits.crew});
     return grown;
 }
@@ -227,6 +229,25 @@ TEST(TreeBuilder, TheTreeIsAsLargeAsPays) {
     const std::int32_t size = size_at(step_behind_eight);
     EXPECT_LE(size, 8);
     EXPECT_GE(size, 7);
+}
+
+TEST(TreeBuilder, WhereATokenIsDearMoreNodesPay) {
+    // A pass of n nodes takes 1 + n / 20; the best child scores about 0.3.
+    ToySource source(random_words(3, 12, 0.9, 0.9));
+    PassTimes times(64);
+    for (const std::int64_t size : times.sizes()) times.add(size, 1.0 + static_cast<double>(size) / 20.0);
+    const auto grown_at = [&](double seconds_a_token) {
+        TreeBuilder builder({&source}, nullptr, 20);
+        return grow(builder, {4}, {.budget = 64, .times = &times, .seconds_a_token = seconds_a_token});
+    };
+    const Grown cheap = grown_at(0.1);
+    const Grown usual = grown_at(0.6);
+    const Grown dear = grown_at(3.0);
+    EXPECT_EQ(cheap.tree.size(), 1);
+    EXPECT_GT(usual.tree.size(), cheap.tree.size());
+    EXPECT_GT(dear.tree.size(), usual.tree.size());
+    // Taken is what is worth its time: a node of so many more tokens.
+    EXPECT_GE(dear.expected - usual.expected, (dear.tree.size() - usual.tree.size()) / 20.0 / 3.0);
 }
 
 TEST(TreeBuilder, AModelThatCostsMoreThanItBringsIsNotAsked) {
