@@ -31,7 +31,8 @@ struct Extent {
 };
 
 // best[j] becomes the greatest of the logits j, j + stride, j + 2 stride, ...; stride is a multiple of kLanes.
-[[gnu::always_inline]] inline Extent take_maxima(std::span<const float> logits, std::size_t stride, float* best) {
+[[gnu::always_inline]] inline Extent take_maxima_in_lanes(std::span<const float> logits, std::size_t stride,
+                                                          float* best) {
     float lowest[kLanes];
     float greatest[kLanes];
     std::fill(lowest, lowest + kLanes, -kImpossible);
@@ -80,13 +81,13 @@ std::size_t find_reaching_portable(std::span<const float> logits, float bound, s
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) Extent take_maxima_avx2(std::span<const float> logits, std::size_t stride,
                                                         float* best) {
-    return take_maxima(logits, stride, best);
+    return take_maxima_in_lanes(logits, stride, best);
 }
 
 #define SLIPSTREAM_BEST_AVX512 __attribute__((target("avx512f,avx512vl,prefer-vector-width=512")))
 
 SLIPSTREAM_BEST_AVX512 Extent take_maxima_avx512(std::span<const float> logits, std::size_t stride, float* best) {
-    return take_maxima(logits, stride, best);
+    return take_maxima_in_lanes(logits, stride, best);
 }
 
 SLIPSTREAM_BEST_AVX512 std::size_t find_reaching_avx512(std::span<const float> logits, float bound,
@@ -116,21 +117,29 @@ SLIPSTREAM_BEST_AVX512 std::size_t find_reaching_avx512(std::span<const float> l
     }
     return n;
 }
-
-bool has_avx512() {
-    static const bool has = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0;
-    return has;
-}
-bool has_avx2() {
-    static const bool has = __builtin_cpu_supports("avx2") != 0;
-    return has;
-}
 #endif
+
+Extent take_maxima(std::span<const float> logits, std::size_t stride, float* best, Lanes lanes) {
+#if defined(__x86_64__)
+    if (lanes == Lanes::Avx512) return take_maxima_avx512(logits, stride, best);
+    if (lanes == Lanes::Avx2) return take_maxima_avx2(logits, stride, best);
+#endif
+    CHECK(lanes == Lanes::Portable);
+    return take_maxima_in_lanes(logits, stride, best);
+}
+
+std::size_t find_reaching(std::span<const float> logits, float bound, std::uint32_t* ids, Lanes lanes) {
+#if defined(__x86_64__)
+    if (lanes == Lanes::Avx512) return find_reaching_avx512(logits, bound, ids);
+#endif
+    return find_reaching_portable(logits, bound, ids);
+}
 
 }  // namespace
 
-BestBlocks::BestBlocks(std::size_t vocab)
-    : vocab_(vocab),
+BestBlocks::BestBlocks(std::size_t vocab, Lanes lanes)
+    : lanes_(lanes),
+      vocab_(vocab),
       stride_((vocab + kBlock * kLanes - 1) / (kBlock * kLanes) * kLanes),
       best_(stride_),
       ids_(vocab + kLanes) {
@@ -140,14 +149,7 @@ BestBlocks::BestBlocks(std::size_t vocab)
 float BestBlocks::look(std::span<const float> logits) {
     CHECK(logits.size() == vocab_, "{} logits for a vocabulary of {}", logits.size(), vocab_);
     logits_ = logits;
-    Extent extent{};
-#if defined(__x86_64__)
-    extent = has_avx512() ? take_maxima_avx512(logits, stride_, best_.data())
-             : has_avx2() ? take_maxima_avx2(logits, stride_, best_.data())
-                          : take_maxima(logits, stride_, best_.data());
-#else
-    extent = take_maxima(logits, stride_, best_.data());
-#endif
+    const Extent extent = take_maxima(logits, stride_, best_.data(), lanes_);
     lowest_ = extent.lowest;
     return greatest_ = extent.greatest;
 }
@@ -183,10 +185,7 @@ float BestBlocks::exact_bound(std::size_t k) {
 
 std::span<const std::uint32_t> BestBlocks::reaching(float bound) {
     const float least = std::max(bound, std::numeric_limits<float>::lowest());  // -inf is no number to draw
-#if defined(__x86_64__)
-    if (has_avx512()) return {ids_.data(), find_reaching_avx512(logits_, least, ids_.data())};
-#endif
-    return {ids_.data(), find_reaching_portable(logits_, least, ids_.data())};
+    return {ids_.data(), find_reaching(logits_, least, ids_.data(), lanes_)};
 }
 
 }  // namespace slipstream

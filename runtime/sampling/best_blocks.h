@@ -11,11 +11,13 @@
 #include <span>
 #include <vector>
 
+#include "runtime/sampling/lanes.h"
+
 namespace slipstream {
 
 class BestBlocks {
 public:
-    explicit BestBlocks(std::size_t vocab);
+    explicit BestBlocks(std::size_t vocab, Lanes lanes = widest_lanes());
 
     /// Looks at a row, [vocab], which stays as it is until the next one. Returns the greatest logit; -inf where none is
     /// above it. NaN is nothing.
@@ -28,6 +30,7 @@ public:
 private:
     [[nodiscard]] float exact_bound(std::size_t k);
 
+    Lanes lanes_;
     std::size_t vocab_;
     std::size_t stride_;  // between the logits of a block
     std::span<const float> logits_;

@@ -11,8 +11,8 @@ namespace {
 
 // Whole vectors of places, whatever lies behind the n-th logit.
 [[gnu::always_inline]] inline void count_in_lanes(FewLogits& few, std::size_t n) {
-    constexpr std::size_t lanes = 16;
-    const auto n_whole = static_cast<std::int32_t>((n + lanes - 1) / lanes * lanes);
+    constexpr std::size_t at_once = 16;
+    const auto n_whole = static_cast<std::int32_t>((n + at_once - 1) / at_once * at_once);
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(n); ++i) {
         const float logit = few.logits[static_cast<std::size_t>(i)];
         for (std::int32_t j = 0; j < n_whole; ++j) {
@@ -29,25 +29,24 @@ __attribute__((target("avx2"))) void count_avx2(FewLogits& few, std::size_t n) {
     count_in_lanes(few, n);
 }
 
-__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512"))) void count_avx512(
-    FewLogits& few, std::size_t n) {
+__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512"))) void count_avx512(FewLogits& few,
+                                                                                                        std::size_t n) {
     count_in_lanes(few, n);
 }
 #endif
 
 }  // namespace
 
-void count_better(FewLogits& few, std::size_t n) {
+void count_better(FewLogits& few, std::size_t n, Lanes lanes) {
     CHECK(n <= kFewToSort, "{} logits", n);
     std::fill(few.logits.begin() + static_cast<std::ptrdiff_t>(n), few.logits.end(),
               -std::numeric_limits<float>::infinity());
     few.places.fill(0);
 #if defined(__x86_64__)
-    static const bool has_avx512 = __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0;
-    static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
-    if (has_avx512) return count_avx512(few, n);
-    if (has_avx2) return count_avx2(few, n);
+    if (lanes == Lanes::Avx512) return count_avx512(few, n);
+    if (lanes == Lanes::Avx2) return count_avx2(few, n);
 #endif
+    CHECK(lanes == Lanes::Portable);
     count_in_lanes(few, n);
 }
 

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/sampling/lanes.h"
+
 namespace slipstream {
 
 /// So many are counted faster than sorted.
@@ -18,6 +20,6 @@ struct FewLogits {
 
 /// `few.places[j]` becomes how many of the first `n` (<= kFewToSort) logits stand before the j-th, j < n: the greater
 /// ones, of equals the earlier. None is NaN. What lies behind the n-th is written over.
-void count_better(FewLogits& few, std::size_t n);
+void count_better(FewLogits& few, std::size_t n, Lanes lanes = widest_lanes());
 
 }  // namespace slipstream

@@ -15,16 +15,20 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void check(const std::vector<float>& logits) {
-    FewLogits few;
-    few.logits.fill(1e30F);  // behind the last: must not count
-    few.places.fill(77);
-    std::ranges::copy(logits, few.logits.begin());
-    count_better(few, logits.size());
     std::vector<std::size_t> order(logits.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
-    for (std::size_t place = 0; place < order.size(); ++place)
-        EXPECT_EQ(few.places[order[place]], static_cast<std::int32_t>(place)) << order[place] << " of " << order.size();
+    for (const Lanes lanes : {Lanes::Portable, Lanes::Avx2, Lanes::Avx512}) {
+        if (lanes > widest_lanes()) continue;
+        FewLogits few;
+        few.logits.fill(1e30F);  // behind the last: must not count
+        few.places.fill(77);
+        std::ranges::copy(logits, few.logits.begin());
+        count_better(few, logits.size(), lanes);
+        for (std::size_t place = 0; place < order.size(); ++place)
+            EXPECT_EQ(few.places[order[place]], static_cast<std::int32_t>(place))
+                << order[place] << " of " << order.size() << ", lanes " << static_cast<int>(lanes);
+    }
 }
 
 TEST(BestOrder, IsThatOfAStableSort) {

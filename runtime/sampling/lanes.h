@@ -1,0 +1,25 @@
+// How wide the vectors are that a loop over a vocabulary was compiled for, where it was compiled more than once.
+#pragma once
+
+#include <cstdint>
+
+namespace slipstream {
+
+enum class Lanes : std::uint8_t { Portable, Avx2, Avx512 };
+
+/// The widest of this processor.
+[[nodiscard]] inline Lanes widest_lanes() {
+#if defined(__x86_64__)
+    static const Lanes widest = [] {
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+            return Lanes::Avx512;
+        return __builtin_cpu_supports("avx2") ? Lanes::Avx2 : Lanes::Portable;
+    }();
+    return widest;
+#else
+    return Lanes::Portable;
+#endif
+}
+
+}  // namespace slipstream
