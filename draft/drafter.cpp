@@ -35,6 +35,7 @@ constexpr double kNoticed = 0.02;          // of a plain pass: drafting in vain 
 constexpr double kAcceptanceRate = 0.1;
 constexpr double kFreeNodes = 1.02;  // leftover nodes may make a pass this much longer
 constexpr std::string_view kCalibrationSection = "calibration";
+constexpr int kCalibrationVersion = 2;  // of what estimates mean, before they are corrected
 
 double seconds_since(Clock::time_point began) {
     return std::chrono::duration<double>(Clock::now() - began).count();
@@ -220,7 +221,7 @@ void SourcesDrafter::save() {
 }
 
 std::string SourcesDrafter::source_list() const {
-    std::string list;
+    std::string list = fmt::format("{}:", kCalibrationVersion);
     for (const SourceFigures& figures : figures_) list += fmt::format("{},", figures.name);
     return list;
 }

@@ -131,7 +131,11 @@ void GuessList::weigh() {
         surviving = mass;
     }
     while (n_surviving_ > 1 && guesses_[n_surviving_ - 1].probability < static_cast<float>(options_.min_p))
-        surviving -= guesses_[--n_surviving_].probability;
+        --n_surviving_;
+    if (options_.min_p > 0.0) {
+        surviving = 0.0F;
+        for (std::size_t i = 0; i < n_surviving_; ++i) surviving += guesses_[i].probability;
+    }
     for (std::size_t i = 0; i < guesses_.size(); ++i)
         guesses_[i].probability =
             std::max(guesses_[i].probability / (i < n_surviving_ ? surviving : all), std::numeric_limits<float>::min());

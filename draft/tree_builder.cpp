@@ -93,7 +93,8 @@ void TreeBuilder::begin(const BuildRequest& request) {
     noisy_ = request.noise->present();
     const double pass = request.times != nullptr ? request.times->at(1) : kLongPass;
     is_hurried_ = pass < kLongPass;
-    tokens_a_second_ = 1.0 / (request.seconds_a_token > 0.0 ? request.seconds_a_token : pass);
+    // A plain pass is always to be had: what is slower was held up, or guesses in vain, and makes no time cheap.
+    tokens_a_second_ = 1.0 / (request.seconds_a_token > 0.0 ? std::min(request.seconds_a_token, pass) : pass);
     too_near_ = usual_cutoff_ * std::clamp(kTooNear * static_cast<float>(kLongPass / pass), kTooNear, kTooNearAtMost);
     ask(0, request);
 }
@@ -184,9 +185,9 @@ void TreeBuilder::search(const BuildRequest& request) {
 }
 
 // Tokens that the first `n` taken nodes are expected to commit, less those that their pass's time is worth. Time is
-// worth what it brought of late with all that it takes to guess: most tokens a pass second would leave out of account
-// that a tree's drafting is paid for by all of its nodes (the parametric method of Dinkelbach 1967 for the greatest
-// ratio).
+// worth what it brought of late with all that it takes to guess: the most tokens for each second of the pass would
+// leave out of account that a tree's drafting is paid for by all of its nodes (the parametric method of Dinkelbach 1967
+// for the greatest ratio).
 double TreeBuilder::gain_of(const BuildRequest& request, std::size_t n) const {
     return expected_[n - 1] - tokens_a_second_ * request.times->at(static_cast<std::int64_t>(n));
 }

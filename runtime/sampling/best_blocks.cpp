@@ -84,7 +84,7 @@ __attribute__((target("avx2"))) Extent take_maxima_avx2(std::span<const float> l
     return take_maxima_in_lanes(logits, stride, best);
 }
 
-#define SLIPSTREAM_BEST_AVX512 __attribute__((target("avx512f,avx512vl,prefer-vector-width=512")))
+#define SLIPSTREAM_BEST_AVX512 __attribute__((target("avx512f,avx512vl")))
 
 SLIPSTREAM_BEST_AVX512 Extent take_maxima_avx512(std::span<const float> logits, std::size_t stride, float* best) {
     return take_maxima_in_lanes(logits, stride, best);

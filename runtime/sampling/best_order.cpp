@@ -29,8 +29,7 @@ __attribute__((target("avx2"))) void count_avx2(FewLogits& few, std::size_t n) {
     count_in_lanes(few, n);
 }
 
-__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512"))) void count_avx512(FewLogits& few,
-                                                                                                        std::size_t n) {
+__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))) void count_avx512(FewLogits& few, std::size_t n) {
     count_in_lanes(few, n);
 }
 #endif
