@@ -34,8 +34,8 @@ public:
     /// Most tokens of a list.
     [[nodiscard]] std::int64_t most_listed() const { return static_cast<std::int64_t>(n_listed_); }
 
-    /// By falling logit as it came, ties by id; the survivors come first. Empty where no logit is above -inf. Valid until the next
-    /// fill().
+    /// By falling logit as it came, ties by id; the survivors come first. Empty where no logit is above -inf. Valid
+    /// until the next fill().
     [[nodiscard]] std::span<const Guess> guesses() const { return guesses_; }
     [[nodiscard]] std::size_t n_surviving() const { return n_surviving_; }
 
