@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/base/check.h"
+#include "runtime/sampling/lanes.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -32,11 +33,6 @@ std::size_t find_above_portable(std::span<const float> values, std::size_t begin
 #if defined(__x86_64__)
 #define SLIPSTREAM_DRAFT_AVX2 __attribute__((target("avx2")))
 
-bool has_avx2() {
-    static const bool has = __builtin_cpu_supports("avx2") != 0;
-    return has;
-}
-
 SLIPSTREAM_DRAFT_AVX2 std::size_t find_above_avx2(std::span<const float> values, std::size_t begin, float bound) {
     const __m256 bounds = _mm256_set1_ps(bound);
     for (; begin + kBlock <= values.size(); begin += kBlock) {
@@ -52,7 +48,7 @@ SLIPSTREAM_DRAFT_AVX2 std::size_t find_above_avx2(std::span<const float> values,
 
 std::size_t find_above(std::span<const float> values, std::size_t begin, float bound) {
 #if defined(__x86_64__)
-    if (has_avx2()) return find_above_avx2(values, begin, bound);
+    if (widest_lanes() >= Lanes::Avx2) return find_above_avx2(values, begin, bound);
 #endif
     return find_above_portable(values, begin, bound);
 }
@@ -105,7 +101,7 @@ SLIPSTREAM_DRAFT_AVX2 double sum_blocks_avx2(std::span<const float> logits, floa
 
 double sum_of_blocks(std::span<const float> logits, float greatest, float scale, std::size_t stride) {
 #if defined(__x86_64__)
-    if (has_avx2()) return sum_blocks_avx2(logits, greatest, scale, stride);
+    if (widest_lanes() >= Lanes::Avx2) return sum_blocks_avx2(logits, greatest, scale, stride);
 #endif
     return sum_blocks(logits, greatest, scale, stride);
 }

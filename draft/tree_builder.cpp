@@ -1,7 +1,6 @@
 #include "draft/tree_builder.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -159,7 +158,7 @@ void TreeBuilder::search(const BuildRequest& request) {
     late_offers_.clear();
     late_score_ = kLateShare * usual_cutoff_;
     offer_children(0, request);
-    double most = -std::numeric_limits<double>::infinity();
+    double most = request.times == nullptr ? 0.0 : gain_of(request, 1);
     while (std::ssize(taken_) < request.budget) {
         const std::optional<Offer> best = best_offer();
         if (!best) break;

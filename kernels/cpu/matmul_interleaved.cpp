@@ -26,10 +26,6 @@ constexpr std::int64_t kPiecesPerThread = 4;       // at least: a late thread de
 constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
 constexpr std::int64_t kFetchedTokens = 128;       // whose outputs are fetched: the lines of four groups fill L1
 
-// Elements of K that a kernel takes in a step: a sub-block of codes, two floats.
-constexpr std::int64_t kCodeStep = 32;
-constexpr std::int64_t kFloatStep = 2;
-
 /// Groups that go over K together, against tiles of tokens whose sums are kept at once.
 struct Stripe {
     const std::byte* weights;  // of the first group
@@ -71,10 +67,6 @@ public:
         const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
         const std::int64_t piece = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
         const ThreadScratch scratch(form_, type_, args_.weights.layout, n_, k_, groups_at_once_);
-        // Divisions take as long as a short stripe's kernel, so none is left to be done in each.
-        pass_tiles_ = std::min(kPassTokens / tile_tokens(), n_tiles_);
-        step_bytes_ = step_bytes_of(pass_tiles_);
-        last_step_bytes_ = step_bytes_of(n_tiles_ % pass_tiles_);
         rows_offset_ = scratch.rows_offset;
         sums_offset_ = scratch.sums_offset;
         device_.reserve_scratch({.thread_bytes = scratch.bytes, .shared_bytes = laid_out_bytes(operand_, n_, k_)});
@@ -156,15 +148,17 @@ private:
         }
         if (!one_stream_ && n_ <= kFetchedTokens) fetch_outputs(first, count);
         auto* sums = reinterpret_cast<float*>(scratch + sums_offset_);
-        for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles_) {
-            const std::int64_t end = std::min(n_tiles_, tile + pass_tiles_);
+        const std::int64_t pass_tiles = kPassTokens / tile_tokens();
+        for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
+            const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
             const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * kLanes;  // of a group
             if (k_ == 0) std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
+            const std::int64_t n_fetching = first_keeps_ ? 1 : end - tile;
             const Stripe stripe{.weights = weights,
                                 .count = count,
                                 .tile = tile,
                                 .end = end,
-                                .step_bytes = end - tile == pass_tiles_ ? step_bytes_ : last_step_bytes_};
+                                .step_bytes = ceil_div(chunk_bytes_, chunk_elements_ / step_elements() * n_fetching)};
             std::int64_t at = 0;  // of a group's bytes
             for (std::int64_t k = 0; k < k_; k += chunk_elements_, at += chunk_bytes_) {
                 if (operand_ == Operand::Codes) {
@@ -177,12 +171,7 @@ private:
         }
     }
 
-    /// What each step of `n_tiles` tiles fetches: a chunk in all.
-    [[nodiscard]] std::int64_t step_bytes_of(std::int64_t n_tiles) const {
-        const std::int64_t n_fetching = first_keeps_ ? 1 : std::max<std::int64_t>(n_tiles, 1);
-        const std::int64_t step = operand_ == Operand::Codes ? kCodeStep : kFloatStep;
-        return ceil_div(chunk_bytes_, chunk_elements_ / step * n_fetching);
-    }
+    [[nodiscard]] std::int64_t step_elements() const { return operand_ == Operand::Codes ? 32 : 2; }
 
     /// Tile `index` of a stripe fetches its share of what follows the chunk `at` bytes into a group, in `n_steps`: the
     /// next one of the same groups, or the first one of the groups behind them. Where the first tile keeps, it alone
@@ -200,7 +189,7 @@ private:
 
     void chunk_of_codes(const Stripe& stripe, std::int64_t k, std::int64_t at, UnpackedChunk* chunks,
                         float* sums) const {
-        const std::int64_t n_sub = std::min<std::int64_t>(chunk_elements_, k_ - k) / kCodeStep;
+        const std::int64_t n_sub = std::min<std::int64_t>(chunk_elements_, k_ - k) / step_elements();
         const std::byte* src = stripe.weights + at;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
         const auto type = static_cast<std::size_t>(type_);
@@ -247,7 +236,7 @@ private:
                  .sums = sums + (begin - origin) * kLanes,
                  .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
                  .from_zero = k == 0,
-                 .ahead = ahead(stripe, at, i - stripe.tile, elements / kFloatStep)});
+                 .ahead = ahead(stripe, at, i - stripe.tile, elements / step_elements())});
         }
     }
 
@@ -286,10 +275,7 @@ private:
     FetchDistance fetch_;
     std::int64_t groups_at_once_ = 1;
     std::int64_t l2_lead_ = 0;     // of each group; 0: none
-    std::int64_t pass_tiles_ = 0;  // whose sums are kept at once
-    std::int64_t step_bytes_ = 0;
-    std::int64_t last_step_bytes_ = 0;  // of what is left after whole passes
-    std::size_t rows_offset_ = 0;       // in a thread's scratch
+    std::size_t rows_offset_ = 0;  // in a thread's scratch
     std::size_t sums_offset_ = 0;
     const std::byte* x_ = nullptr;  // tiles behind one another: that of token t begins at t * token_bytes_
 };

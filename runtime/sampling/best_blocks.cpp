@@ -107,6 +107,7 @@ SLIPSTREAM_BEST_AVX512 std::size_t find_reaching_avx512(std::span<const float> l
         for (std::size_t part = 0; part < at_once; part += kLanes) {
             const auto reach = static_cast<__mmask16>(bits >> part);
             const __m512i here = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(id + part)), steps);
+            // A whole vector: no more ids are written so far than logits lie in front of this part.
             _mm512_storeu_si512(ids + n, _mm512_maskz_compress_epi32(reach, here));
             n += static_cast<std::size_t>(std::popcount(static_cast<std::uint32_t>(reach)));
         }
@@ -142,7 +143,7 @@ BestBlocks::BestBlocks(std::size_t vocab, Lanes lanes)
       vocab_(vocab),
       stride_((vocab + kBlock * kLanes - 1) / (kBlock * kLanes) * kLanes),
       best_(stride_),
-      ids_(vocab + kLanes) {
+      ids_(vocab) {
     sorted_.reserve(best_.size());
 }
 

@@ -38,7 +38,7 @@ private:
     float lowest_ = 0.0F;             // of the maxima
     std::vector<float> best_;         // [blocks], whole vectors of them; -inf where a block has no number
     std::vector<float> sorted_;       // the same, partly sorted
-    std::vector<std::uint32_t> ids_;  // [vocab], and room for a vector behind it
+    std::vector<std::uint32_t> ids_;  // [vocab]
 };
 
 }  // namespace slipstream

@@ -9,30 +9,17 @@
 
 namespace slipstream {
 
-/// Values that are compared at once.
-inline constexpr std::size_t kGreatestBlock = 16;
-
-/// The greatest of kGreatestBlock numbers; -inf where all are NaN, which never wins.
-[[nodiscard]] inline float greatest_of_block(const float* values) {
-    constexpr std::size_t n_lanes = 4;
-    constexpr float nothing = -std::numeric_limits<float>::infinity();
-    float lanes[n_lanes] = {nothing, nothing, nothing, nothing};
-    for (std::size_t i = 0; i < kGreatestBlock; i += n_lanes)
-        for (std::size_t lane = 0; lane < n_lanes; ++lane)
-            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
-    return std::max(std::max(lanes[0], lanes[1]), std::max(lanes[2], lanes[3]));
-}
-
-/// The same of any number of them; -inf of none.
+/// The greatest of `values`; -inf of none. NaN never wins.
 [[nodiscard]] inline float greatest_of(std::span<const float> values) {
+    constexpr std::size_t n_lanes = 16;
     constexpr float nothing = -std::numeric_limits<float>::infinity();
-    float lanes[kGreatestBlock];
+    float lanes[n_lanes];
     std::ranges::fill(lanes, nothing);
     std::size_t i = 0;
-    for (; i + kGreatestBlock <= values.size(); i += kGreatestBlock)
-        for (std::size_t lane = 0; lane < kGreatestBlock; ++lane)
+    for (; i + n_lanes <= values.size(); i += n_lanes)
+        for (std::size_t lane = 0; lane < n_lanes; ++lane)
             lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
-    float greatest = greatest_of_block(lanes);
+    float greatest = *std::ranges::max_element(lanes);
     for (; i < values.size(); ++i) greatest = values[i] > greatest ? values[i] : greatest;
     return greatest;
 }
