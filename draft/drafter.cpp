@@ -4,42 +4,16 @@
 #include <chrono>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "draft/crew_choice.h"
-#include "draft/drawn_tree.h"
-#include "draft/guess_switch.h"
-#include "draft/missed_text.h"
-#include "draft/pace.h"
-#include "draft/shapes/chain_shape.h"
-#include "draft/shapes/drawn_shape.h"
-#include "draft/source_set.h"
+#include "draft/sources_drafter.h"
+#include "draft/stopwatch.h"
 #include "draft/tables/model_fingerprint.h"
-#include "draft/tables/table_store.h"
-#include "draft/tree_builder.h"
-#include "kernels/base/check.h"
-#include "kernels/base/error.h"
 #include "kernels/sampling.h"
 
 namespace slipstream::draft {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::int64_t kDefaultGamma = 6;  // until there is something to adapt it by
-constexpr std::int64_t kLongestChain = 32;
-constexpr std::int64_t kChainSearch = 64;  // nodes looked at for the likeliest path
-constexpr double kFirstAcceptance = 0.6;   // of a chain's guesses
-constexpr double kNoticed = 0.02;          // of a plain pass: drafting in vain that costs less is no loss
-constexpr double kAcceptanceRate = 0.1;
-constexpr double kFreeNodes = 1.02;  // leftover nodes may make a pass this much longer
-constexpr std::string_view kCalibrationSection = "calibration";
-constexpr int kCalibrationVersion = 2;  // of what estimates mean, before they are corrected
-
-double seconds_since(Clock::time_point began) {
-    return std::chrono::duration<double>(Clock::now() - began).count();
-}
+constexpr double kNoticed = 0.02;  // of a plain pass: drafting in vain that costs less is no loss
 
 std::vector<Source*> pointers(const SourceSet& set) {
     std::vector<Source*> sources;
@@ -47,79 +21,7 @@ std::vector<Source*> pointers(const SourceSet& set) {
     return sources;
 }
 
-class SourcesDrafter final : public Drafter {
-public:
-    SourcesDrafter(const DraftOptions& options, const DraftTarget& target);
-
-    [[nodiscard]] LogitNeeds logit_needs() const override;
-    void propose(TokenTree& tree, const ProposalLimits& limits) override;
-    void observe(const Observation& observation) override;
-
-    [[nodiscard]] PassTimes& pass_times() override { return times_; }
-    [[nodiscard]] PassTimes* draft_pass_times() override {
-        return sources_.model ? &sources_.model->pass_times() : nullptr;
-    }
-    void measure_draft_model(double max_seconds) override {
-        if (sources_.model) sources_.model->measure(max_seconds);
-    }
-    [[nodiscard]] const DraftDistributions* distributions() const override {
-        return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
-    }
-    [[nodiscard]] std::vector<SourceFigures> figures() const override;
-    void reset() override;
-    void save() override;
-    [[nodiscard]] std::size_t memory_bytes() const override;
-
-private:
-    // How the tree of a pass comes to be.
-    enum class Growth : std::uint8_t { Nothing, Merged, OwnShape, NGrammys, Chain, Drawn };
-    enum class Weight : std::uint8_t { Light, Heavy };  // of tables: Source::is_light()
-
-    [[nodiscard]] Growth choose_growth();
-    [[nodiscard]] Source* shape_of(std::string_view name) const;
-    void load();
-    [[nodiscard]] std::string source_list() const;
-    void use_leftover(TokenTree& tree, ShapeRequest request);
-    void grow(TokenTree& tree, const ShapeRequest& request);
-    void grow_chain(TokenTree& tree, const ShapeRequest& request);
-    [[nodiscard]] std::int64_t gamma() const;
-    void count_shape(const Observation& observation);
-    void learn(const Observation& observation);
-    void tell(Weight weight, const Observation& observation);
-    void tell_rest();
-    [[nodiscard]] double model_seconds() const;
-    void judge(const Observation& observation, double seconds);
-
-    DraftOptions options_;
-    double temperature_;  // of the target
-    SourceSet sources_;
-    PathNoise noise_;
-    PassTimes times_;
-    TreeBuilder builder_;
-    Pace pace_;
-    GuessSwitch switch_;
-    CrewChoice crews_;
-    NgrammysShape ngrammys_;
-    DrawnTree drawn_;
-    Source* shape_source_ = nullptr;  // of Growth::OwnShape
-    bool has_crews_ = false;          // there is somebody to leave out
-    Growth growth_ = Growth::Nothing;
-    Growth growing_ = Growth::Nothing;          // in the running pass
-    bool guessed_ = false;                      // in the running pass
-    double expected_ = 0.0;                     // tokens of the running pass; 0: nobody knows
-    bool choosing_ = false;                     // who guesses in the running pass was crews_'s to say
-    Crew crew_ = Crew::Everyone;                // of the running pass
-    MissedText missed_;                         // by the tables
-    WalkShares shares_;                         // of the running pass
-    double draft_seconds_ = 0.0;                // of the running pass
-    double model_seconds_ = 0.0;                // of the draft model before the running pass
-    TokenTree scratch_;                         // chains of several sources
-    std::vector<SourceFigures> figures_;        // of shapes, and what observing cost; [tables], then the model
-    std::vector<std::uint32_t> chain_sources_;  // [chain of several sources]: who named each node, a bit a source
-    double chain_acceptance_ = kFirstAcceptance;
-    std::optional<TableStore> store_;
-    std::uint64_t fingerprint_ = 0;
-};
+}  // namespace
 
 SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftTarget& target)
     : options_(options),
@@ -145,87 +47,6 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftTarget& t
     }
 }
 
-Source* SourcesDrafter::shape_of(std::string_view name) const {
-    if (Source* source = sources_.find(name)) return source;
-    throw RequestError(fmt::format("the tree {} is that of the source {}; add it to --draft", name, name));
-}
-
-SourcesDrafter::Growth SourcesDrafter::choose_growth() {
-    if (options_.sources.empty()) return Growth::Nothing;
-    // Every other tree is verified as point masses, without a record of draws.
-    if (options_.child_rule == ChildRule::Draw && sources_.model && sources_.tables.empty() &&
-        options_.shape != TreeShape::Merged)
-        return Growth::Drawn;
-    if (!options_.shape) {
-        if (sources_.tables.size() != 1 || sources_.model) return Growth::Merged;
-        shape_source_ = sources_.tables.front().get();
-        return Growth::OwnShape;
-    }
-    switch (*options_.shape) {
-        case TreeShape::Merged:
-            return Growth::Merged;
-        case TreeShape::Chain:
-            return Growth::Chain;
-        case TreeShape::NGrammys:
-            if (sources_.context == nullptr)
-                throw RequestError("the tree ngrammys is of the sources context and bigram; add context to --draft");
-            return Growth::NGrammys;
-        case TreeShape::Cacheback:
-            shape_source_ = shape_of("cacheback");
-            break;
-        case TreeShape::Recycling:
-            shape_source_ = shape_of("recycling");
-            break;
-    }
-    return Growth::OwnShape;
-}
-
-void SourcesDrafter::load() {
-    const auto file = store_->load(fingerprint_);
-    if (!file) return;
-    try {
-        for (const auto& source : sources_.tables)
-            if (auto section = file->section(source->name())) source->load(*section);
-        if (auto section = file->section(kCalibrationSection)) {
-            // Kept for one set of sources; another starts afresh.
-            if (section->text() != source_list()) return;
-            const auto state = section->f32s();
-            section->finish();
-            if (!builder_.calibration().restore(state)) section->fail("numbers of another version");
-        }
-    } catch (const FormatError& error) {
-        store_->set_aside(fingerprint_, error.what());
-        reset();
-    }
-}
-
-void SourcesDrafter::save() {
-    if (!store_) return;
-    tell_rest();
-    std::vector<TableSection> sections;
-    // What other sources learnt in earlier runs stays.
-    if (const auto file = store_->load(fingerprint_))
-        for (const std::string& name : file->section_names())
-            if (sources_.find(name) == nullptr && name != kCalibrationSection)
-                sections.push_back({name, file->section(name)->copy()});
-    for (const auto& source : sources_.tables) {
-        TableSection section{.name = std::string(source->name()), .fields = {}};
-        source->save(section.fields);
-        if (!section.fields.empty()) sections.push_back(std::move(section));
-    }
-    TableSection calibration{.name = std::string(kCalibrationSection), .fields = {}};
-    calibration.fields.text(source_list());
-    calibration.fields.f32s(builder_.calibration().state());
-    sections.push_back(std::move(calibration));
-    store_->save(fingerprint_, sections);
-}
-
-std::string SourcesDrafter::source_list() const {
-    std::string list = fmt::format("{}:", kCalibrationVersion);
-    for (const SourceFigures& figures : figures_) list += fmt::format("{},", figures.name);
-    return list;
-}
-
 void SourcesDrafter::reset() {
     for (const auto& source : sources_.tables) source->reset();
     builder_.reset();
@@ -235,89 +56,6 @@ void SourcesDrafter::reset() {
     crew_ = Crew::Everyone;
     missed_.reset();
     chain_acceptance_ = kFirstAcceptance;
-}
-
-// The length that commits most tokens a second where every guess is accepted with the same probability (Leviathan et
-// al. 2023, section 3.4).
-std::int64_t SourcesDrafter::gamma() const {
-    if (options_.gamma) return *options_.gamma;
-    // What is drawn decides what comes (E3): nothing measured may enter, or one seed would give several texts.
-    if (growth_ == Growth::Drawn || !times_.measured()) return kDefaultGamma;
-    const double a_guess = sources_.model ? sources_.model->expand_seconds(1) : 0.0;
-    std::int64_t best = 1;
-    double best_rate = 0.0;
-    double expected = 1.0;
-    double reach = 1.0;
-    for (std::int64_t gamma = 1; gamma < std::min(times_.max_nodes(), kLongestChain); ++gamma) {
-        reach *= chain_acceptance_;
-        expected += reach;
-        const double rate = expected / (times_.at(gamma + 1) + static_cast<double>(gamma) * a_guess);
-        if (rate > best_rate) {
-            best_rate = rate;
-            best = gamma;
-        }
-    }
-    return best;
-}
-
-void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
-    const std::int64_t length = gamma();
-    if (sources_.model && sources_.tables.empty()) {
-        propose_chain(tree, request, length, *sources_.model);
-    } else if (!sources_.model && sources_.tables.size() == 1) {
-        propose_chain(tree, request, length, *sources_.tables.front());
-    } else {
-        // The likeliest path of the merged tree: nodes stand in it by falling score, so a node's first child is its
-        // best.
-        scratch_.reset(request.text.back());
-        chain_sources_.assign(1, 0);
-        builder_.grow(scratch_, {.text = request.text,
-                                 .budget = std::max(request.budget, kChainSearch),
-                                 .max_depth = std::min(length, request.max_depth),
-                                 .noise = &noise_,
-                                 .times = nullptr});
-        std::int32_t end = 0;
-        std::int32_t chain_end = 0;
-        for (std::int32_t node = 1; node < scratch_.size() && tree.size() < request.budget; ++node) {
-            if (scratch_.parent(node) != end) continue;
-            chain_end = tree.add(chain_end, scratch_.token(node));
-            end = node;
-            std::uint32_t named_by = 0;
-            for (const Calibration::Input& input : builder_.words_for(node)) named_by |= 1U << input.source;
-            chain_sources_.push_back(named_by);
-        }
-    }
-}
-
-void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
-    switch (growing_) {
-        case Growth::Nothing:
-            break;
-        case Growth::Merged:
-            expected_ = builder_.grow(tree, {.text = request.text,
-                                             .budget = request.budget,
-                                             .max_depth = request.max_depth,
-                                             .noise = &noise_,
-                                             .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr,
-                                             .seconds_a_token = pace_.seconds_a_token(),
-                                             .crew = crew_});
-            break;
-        case Growth::OwnShape:
-            shape_source_->propose_shape(tree, request);
-            break;
-        case Growth::NGrammys:
-            ngrammys_.grow(tree, request, sources_.context->rows(), sources_.bigrams.get());
-            break;
-        case Growth::Chain:
-            grow_chain(tree, request);
-            break;
-        case Growth::Drawn:
-            propose_drawn(
-                tree, request,
-                {.shape = options_.shape == TreeShape::Chain ? DrawnShape::Chain : DrawnShape::Tree, .gamma = gamma()},
-                *sources_.model, drawn_);
-            break;
-    }
 }
 
 void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
@@ -345,50 +83,6 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
         use_leftover(tree, request);
     }
     draft_seconds_ = seconds_since(began);
-}
-
-// Nodes that cost nothing: up to the budget where it is fixed, else as many as a pass takes along unnoticed.
-void SourcesDrafter::use_leftover(TokenTree& tree, ShapeRequest request) {
-    if (growing_ != Growth::Merged || !asks_all_tables(crew_)) return;
-    if (options_.adapt_budget) {
-        if (!times_.measured()) return;
-        std::int64_t n = tree.size();
-        while (n < request.budget && times_.at(n + 1) <= kFreeNodes * times_.at(tree.size())) ++n;
-        request.budget = n;
-    }
-    if (tree.size() >= request.budget) return;
-    for (const auto& source : sources_.tables) source->use_leftover(tree, request);
-}
-
-// What a shape of one source offered and got.
-void SourcesDrafter::count_shape(const Observation& observation) {
-    const TokenTree& tree = *observation.tree;
-    std::int64_t offered = 0;
-    for (const std::int32_t node : observation.accepted)
-        for (std::int32_t child = node + 1; child < tree.size(); ++child) offered += tree.parent(child) == node ? 1 : 0;
-    const auto accepted = std::ssize(observation.accepted) - 1;
-    if (offered > 0)
-        chain_acceptance_ += kAcceptanceRate * (static_cast<double>(accepted) /
-                                                    static_cast<double>(accepted + (offered > accepted ? 1 : 0)) -
-                                                chain_acceptance_);
-    if (growth_ == Growth::Chain && figures_.size() > 1) {
-        // A chain's nodes stand in order: those below accepted ones were offered.
-        for (std::size_t node = 1; node < chain_sources_.size() && node <= observation.accepted.size(); ++node)
-            for (std::size_t source = 0; source < figures_.size(); ++source) {
-                if ((chain_sources_[node] >> source & 1U) == 0) continue;
-                ++figures_[source].offered;
-                if (node < observation.accepted.size()) ++figures_[source].accepted;
-            }
-        return;
-    }
-    for (SourceFigures& figures : figures_) {
-        const bool takes_part =
-            figures_.size() == 1 || (growth_ == Growth::OwnShape && figures.name == shape_source_->name()) ||
-            (growth_ == Growth::NGrammys && (figures.name == "context" || figures.name == "bigram"));
-        if (!takes_part) continue;
-        figures.offered += offered;
-        figures.accepted += accepted;
-    }
 }
 
 // What the tables learn from, and under noise the tree builder, which asks for tokens by name: most are among the best.
@@ -494,8 +188,6 @@ std::size_t SourcesDrafter::memory_bytes() const {
     for (const auto& source : sources_.tables) sum += source->memory_bytes();
     return sum;
 }
-
-}  // namespace
 
 std::unique_ptr<Drafter> make_drafter(const DraftOptions& options, const DraftTarget& target) {
     return std::make_unique<SourcesDrafter>(options, target);

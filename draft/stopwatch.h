@@ -1,19 +1,24 @@
-// Time that goes into a sum.
+// Time that has gone by, and time that goes into a sum.
 #pragma once
 
 #include <chrono>
 
 namespace slipstream::draft {
 
+using Clock = std::chrono::steady_clock;
+
+[[nodiscard]] inline double seconds_since(Clock::time_point began) {
+    return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
 /// Adds the time until its end, `weight` times, to a sum; to none where that is null.
 class Stopwatch {
 public:
     Stopwatch(double* sum, int weight) : sum_(sum), weight_(weight) {
-        if (sum_ != nullptr) began_ = std::chrono::steady_clock::now();
+        if (sum_ != nullptr) began_ = Clock::now();
     }
     ~Stopwatch() {
-        if (sum_ != nullptr)
-            *sum_ += weight_ * std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+        if (sum_ != nullptr) *sum_ += weight_ * seconds_since(began_);
     }
     Stopwatch(const Stopwatch&) = delete;
     Stopwatch& operator=(const Stopwatch&) = delete;
@@ -21,7 +26,7 @@ public:
 private:
     double* sum_;
     int weight_;
-    std::chrono::steady_clock::time_point began_;
+    Clock::time_point began_;
 };
 
 }  // namespace slipstream::draft

@@ -1,0 +1,185 @@
+// How the tree of a pass grows: the second part of SourcesDrafter.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "draft/shapes/chain_shape.h"
+#include "draft/shapes/drawn_shape.h"
+#include "draft/sources_drafter.h"
+#include "kernels/base/error.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr std::int64_t kDefaultGamma = 6;  // until there is something to adapt it by
+constexpr std::int64_t kLongestChain = 32;
+constexpr std::int64_t kChainSearch = 64;  // nodes looked at for the likeliest path
+constexpr double kAcceptanceRate = 0.1;
+constexpr double kFreeNodes = 1.02;  // leftover nodes may make a pass this much longer
+
+}  // namespace
+
+Source* SourcesDrafter::shape_of(std::string_view name) const {
+    if (Source* source = sources_.find(name)) return source;
+    throw RequestError(fmt::format("the tree {} is that of the source {}; add it to --draft", name, name));
+}
+
+SourcesDrafter::Growth SourcesDrafter::choose_growth() {
+    if (options_.sources.empty()) return Growth::Nothing;
+    // Every other tree is verified as point masses, without a record of draws.
+    if (options_.child_rule == ChildRule::Draw && sources_.model && sources_.tables.empty() &&
+        options_.shape != TreeShape::Merged)
+        return Growth::Drawn;
+    if (!options_.shape) {
+        if (sources_.tables.size() != 1 || sources_.model) return Growth::Merged;
+        shape_source_ = sources_.tables.front().get();
+        return Growth::OwnShape;
+    }
+    switch (*options_.shape) {
+        case TreeShape::Merged:
+            return Growth::Merged;
+        case TreeShape::Chain:
+            return Growth::Chain;
+        case TreeShape::NGrammys:
+            if (sources_.context == nullptr)
+                throw RequestError("the tree ngrammys is of the sources context and bigram; add context to --draft");
+            return Growth::NGrammys;
+        case TreeShape::Cacheback:
+            shape_source_ = shape_of("cacheback");
+            break;
+        case TreeShape::Recycling:
+            shape_source_ = shape_of("recycling");
+            break;
+    }
+    return Growth::OwnShape;
+}
+
+// The length that commits most tokens a second where every guess is accepted with the same probability (Leviathan et
+// al. 2023, section 3.4).
+std::int64_t SourcesDrafter::gamma() const {
+    if (options_.gamma) return *options_.gamma;
+    // What is drawn decides what comes (E3): nothing measured may enter, or one seed would give several texts.
+    if (growth_ == Growth::Drawn || !times_.measured()) return kDefaultGamma;
+    const double a_guess = sources_.model ? sources_.model->expand_seconds(1) : 0.0;
+    std::int64_t best = 1;
+    double best_rate = 0.0;
+    double expected = 1.0;
+    double reach = 1.0;
+    for (std::int64_t gamma = 1; gamma < std::min(times_.max_nodes(), kLongestChain); ++gamma) {
+        reach *= chain_acceptance_;
+        expected += reach;
+        const double rate = expected / (times_.at(gamma + 1) + static_cast<double>(gamma) * a_guess);
+        if (rate > best_rate) {
+            best_rate = rate;
+            best = gamma;
+        }
+    }
+    return best;
+}
+
+void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
+    const std::int64_t length = gamma();
+    if (sources_.model && sources_.tables.empty()) {
+        propose_chain(tree, request, length, *sources_.model);
+    } else if (!sources_.model && sources_.tables.size() == 1) {
+        propose_chain(tree, request, length, *sources_.tables.front());
+    } else {
+        // The likeliest path of the merged tree: nodes stand in it by falling score, so a node's first child is its
+        // best.
+        scratch_.reset(request.text.back());
+        chain_sources_.assign(1, 0);
+        builder_.grow(scratch_, {.text = request.text,
+                                 .budget = std::max(request.budget, kChainSearch),
+                                 .max_depth = std::min(length, request.max_depth),
+                                 .noise = &noise_,
+                                 .times = nullptr});
+        std::int32_t end = 0;
+        std::int32_t chain_end = 0;
+        for (std::int32_t node = 1; node < scratch_.size() && tree.size() < request.budget; ++node) {
+            if (scratch_.parent(node) != end) continue;
+            chain_end = tree.add(chain_end, scratch_.token(node));
+            end = node;
+            std::uint32_t named_by = 0;
+            for (const Calibration::Input& input : builder_.words_for(node)) named_by |= 1U << input.source;
+            chain_sources_.push_back(named_by);
+        }
+    }
+}
+
+void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
+    switch (growing_) {
+        case Growth::Nothing:
+            break;
+        case Growth::Merged:
+            expected_ = builder_.grow(tree, {.text = request.text,
+                                             .budget = request.budget,
+                                             .max_depth = request.max_depth,
+                                             .noise = &noise_,
+                                             .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr,
+                                             .seconds_a_token = pace_.seconds_a_token(),
+                                             .crew = crew_});
+            break;
+        case Growth::OwnShape:
+            shape_source_->propose_shape(tree, request);
+            break;
+        case Growth::NGrammys:
+            ngrammys_.grow(tree, request, sources_.context->rows(), sources_.bigrams.get());
+            break;
+        case Growth::Chain:
+            grow_chain(tree, request);
+            break;
+        case Growth::Drawn:
+            propose_drawn(
+                tree, request,
+                {.shape = options_.shape == TreeShape::Chain ? DrawnShape::Chain : DrawnShape::Tree, .gamma = gamma()},
+                *sources_.model, drawn_);
+            break;
+    }
+}
+
+// Nodes that cost nothing: up to the budget where it is fixed, else as many as a pass takes along unnoticed.
+void SourcesDrafter::use_leftover(TokenTree& tree, ShapeRequest request) {
+    if (growing_ != Growth::Merged || !asks_all_tables(crew_)) return;
+    if (options_.adapt_budget) {
+        if (!times_.measured()) return;
+        std::int64_t n = tree.size();
+        while (n < request.budget && times_.at(n + 1) <= kFreeNodes * times_.at(tree.size())) ++n;
+        request.budget = n;
+    }
+    if (tree.size() >= request.budget) return;
+    for (const auto& source : sources_.tables) source->use_leftover(tree, request);
+}
+
+// What a shape of one source offered and got.
+void SourcesDrafter::count_shape(const Observation& observation) {
+    const TokenTree& tree = *observation.tree;
+    std::int64_t offered = 0;
+    for (const std::int32_t node : observation.accepted)
+        for (std::int32_t child = node + 1; child < tree.size(); ++child) offered += tree.parent(child) == node ? 1 : 0;
+    const auto accepted = std::ssize(observation.accepted) - 1;
+    if (offered > 0)
+        chain_acceptance_ += kAcceptanceRate * (static_cast<double>(accepted) /
+                                                    static_cast<double>(accepted + (offered > accepted ? 1 : 0)) -
+                                                chain_acceptance_);
+    if (growth_ == Growth::Chain && figures_.size() > 1) {
+        // A chain's nodes stand in order: those below accepted ones were offered.
+        for (std::size_t node = 1; node < chain_sources_.size() && node <= observation.accepted.size(); ++node)
+            for (std::size_t source = 0; source < figures_.size(); ++source) {
+                if ((chain_sources_[node] >> source & 1U) == 0) continue;
+                ++figures_[source].offered;
+                if (node < observation.accepted.size()) ++figures_[source].accepted;
+            }
+        return;
+    }
+    for (SourceFigures& figures : figures_) {
+        const bool takes_part =
+            figures_.size() == 1 || (growth_ == Growth::OwnShape && figures.name == shape_source_->name()) ||
+            (growth_ == Growth::NGrammys && (figures.name == "context" || figures.name == "bigram"));
+        if (!takes_part) continue;
+        figures.offered += offered;
+        figures.accepted += accepted;
+    }
+}
+
+}  // namespace slipstream::draft
