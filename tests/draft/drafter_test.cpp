@@ -163,8 +163,8 @@ struct Future {
     std::int64_t n_passes = 0;
     double seconds = 0.0;
 
-    /// A pass over n nodes takes `base + a_node * n` seconds, as the drafter is told; 0: it is told nothing.
-    void pass(Guesser& guesser, double base = 0.0, double a_node = 0.0) {
+    /// A pass over n nodes takes `base + a_node * n` seconds, as the drafter is told; 0: it is told nothing. Returns n.
+    std::int64_t pass(Guesser& guesser, double base = 0.0, double a_node = 0.0) {
         TokenTree tree;
         tree.reset(text.back());
         guesser.propose(tree, {.budget = 32, .max_depth = 16, .text = text});
@@ -181,6 +181,7 @@ struct Future {
         seconds += took;
         guesser.observe(
             {.text = text, .n_new = std::ssize(accepted), .tree = &tree, .accepted = accepted, .pass_seconds = took});
+        return tree.size();
     }
 };
 
@@ -266,6 +267,35 @@ TEST(Drafter, WhatRepeatsIsGuessedInTreesThatPay) {
     Future future = begin(*drafter, prompt, std::span(prompt).first(300));
     while (!future.ahead.empty()) future.pass(*drafter, kBase, kANode);
     EXPECT_LT(future.seconds, 0.5 * 300);
+}
+
+// The size of the first tree behind a prompt.
+std::int64_t first_tree(Drafter& drafter, const std::vector<TokenId>& prompt) {
+    Future future = begin(drafter, prompt, prompt);
+    TokenTree tree;
+    tree.reset(prompt.back());
+    drafter.propose(tree, {.budget = 32, .max_depth = 16, .text = future.text});
+    return tree.size();
+}
+
+TEST(Drafter, WhereTokensComeCheapTreesAreSmaller) {
+    // What passes took is told to one drafter alone: the other takes a token to be worth a plain pass.
+    const auto told = timed_drafter(kPhraseVocab);
+    const auto untold = timed_drafter(kPhraseVocab);
+    const std::vector<TokenId> prompt = phrases(8, 400);
+    const std::vector<TokenId> answer = phrases(9, 300);
+    const auto nodes_of = [&](Drafter& drafter, double base, double a_node) {
+        std::int64_t n_nodes = 0;
+        Future future = begin(drafter, prompt, answer);
+        while (!future.ahead.empty()) n_nodes += future.pass(drafter, base, a_node);
+        return static_cast<double>(n_nodes) / static_cast<double>(future.n_passes);
+    };
+    const double nodes_told = nodes_of(*told, kBase, kANode);
+    const double nodes_untold = nodes_of(*untold, 0.0, 0.0);
+    EXPECT_LT(nodes_told, 0.9 * nodes_untold);
+    // Another text begins without a pace.
+    told->reset();
+    EXPECT_EQ(first_tree(*told, prompt), first_tree(*timed_drafter(kPhraseVocab), prompt));
 }
 
 TEST(Drafter, MemoryIsReported) {
