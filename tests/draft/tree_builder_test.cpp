@@ -251,6 +251,27 @@ TEST(TreeBuilder, WhereATokenIsDearMoreNodesPay) {
     EXPECT_GE(dear.expected - usual.expected, (dear.tree.size() - usual.tree.size()) / 20.0 / 1.05);
 }
 
+TEST(TreeBuilder, AStepInTimeIsCrossedWhereManyNodesPayForIt) {
+    // The second node takes more than its own 0.12 tokens are worth; the next ones are free.
+    ToySource source(fixed_words({{1, 0.12F, 0}, {2, 0.12F, 0}, {3, 0.12F, 0}, {4, 0.12F, 0}, {5, 0.12F, 0}}));
+    PassTimes times(16);
+    times.add(1, 1.0);
+    times.add(2, 1.15);
+    times.add(16, 1.15);
+    TreeBuilder builder({&source}, nullptr, 20);
+    EXPECT_EQ(grow(builder, {4}, {.budget = 16, .max_depth = 1, .times = &times}).tree.size(), 6);
+}
+
+TEST(TreeBuilder, WhereANodeMoreIsCheapAModelTakesNobodysPlace) {
+    ToySource source(fixed_words({{1, 0.6F, 0}}));
+    ToyModel model(fixed_words({{2, 0.9F, 0}}), 64, nullptr, 1e-6);
+    PassTimes times(16);
+    times.add(1, 1.0);
+    times.add(16, 1.001);
+    TreeBuilder builder({&source}, &model, 20);
+    EXPECT_TRUE(grow(builder, {4}, {.budget = 16, .max_depth = 1, .times = &times}).tree.child(0, 2).has_value());
+}
+
 TEST(TreeBuilder, AModelThatCostsMoreThanItBringsIsNotAsked) {
     ToySource source(fixed_words({{1, 0.5F, 0}}));
     ToyModel dear(fixed_words({{2, 0.5F, 0}}), 64, nullptr, 5.0);
