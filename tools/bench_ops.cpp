@@ -15,7 +15,7 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <ranges>
+#include <iterator>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -170,9 +170,9 @@ void run(const Options& options) {
         fmt::print("{} threads: read {:.1f} GB/s, f32 fma {:.0f} GFLOP/s; percent of these\n", options.n_threads,
                    peaks.read_gb_per_s, peaks.fma_gflop_per_s);
     int n_reported = 0;
-    for (const CpuForm form : std::views::reverse(kCpuForms))
-        if (options.form ? *options.form == form : cpu_has_form(form))
-            time_form(options, peaks, memory.data(), form, n_reported);
+    for (auto form = std::rbegin(kCpuForms); form != std::rend(kCpuForms); ++form)
+        if (options.form ? *options.form == *form : cpu_has_form(*form))
+            time_form(options, peaks, memory.data(), *form, n_reported);
     if (n_reported == 0)
         throw RequestError("nothing to measure: what --op names knows no such --type, --cols or --tokens");
 }

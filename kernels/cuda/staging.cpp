@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ranges>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
@@ -101,13 +100,14 @@ const std::byte* Staging::stage(CudaStream& stream, const std::byte* data, std::
     CHECK(bytes > 0 && data != nullptr);
     const std::uint64_t digest = digest_of(data, bytes);
     // The latest first: most arrays are those of the layer before.
-    for (Entry& entry : std::views::reverse(entries_)) {
-        if (entry.digest != digest || entry.bytes != bytes ||
-            std::memcmp(host_.data() + entry.offset, data, bytes) != 0)
-            continue;
-        entry.last_op = op_;
+    const auto known = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& entry) {
+        return entry.digest == digest && entry.bytes == bytes &&
+               std::memcmp(host_.data() + entry.offset, data, bytes) == 0;
+    });
+    if (known != entries_.rend()) {
+        known->last_op = op_;
         ++n_found_;
-        return on_device_.data() + entry.offset;
+        return on_device_.data() + known->offset;
     }
     const std::size_t room = round_up(bytes, kAlignBytes);
     const bool holds_none =
