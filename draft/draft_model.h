@@ -9,8 +9,9 @@
 // A text longer than the window is not fed whole: the sinks and the last recent tokens enter, as if the text between
 // had never been (StreamingLLM's code and TriForce's pass all of it through the window; the rows behind a window's edge
 // then know a little more).
-// Two sources: draft_model.cpp keeps the cache and runs the passes, draft_model_guess.cpp says what comes behind a
-// node. Invariant: nothing proposed here can change the output.
+//
+// Two files: draft_model.cpp keeps the cache and runs the passes, draft_model_guess.cpp says what comes behind a node.
+// Invariant: nothing proposed here can change the output.
 #pragma once
 
 #include <array>

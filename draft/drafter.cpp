@@ -1,7 +1,6 @@
 #include "draft/drafter.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "draft/sources_drafter.h"
@@ -147,7 +146,7 @@ void SourcesDrafter::tell(Weight weight, const Observation& observation) {
         if (sources_.tables[i]->is_light() != (weight == Weight::Light)) continue;
         sources_.tables[i]->observe(observation);
         const Clock::time_point now = Clock::now();
-        figures_[i].seconds += std::chrono::duration<double>(now - before).count();
+        figures_[i].seconds += seconds_between(before, now);
         before = now;
     }
 }

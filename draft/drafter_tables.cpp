@@ -10,8 +10,10 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::string_view kCalibrationSection = "calibration";
-constexpr int kCalibrationVersion = 2;  // of what estimates mean, before they are corrected
+constexpr int kCalibrationVersion = 3;  // of what estimates mean, before they are corrected
+constexpr std::string_view kGreedyCalibration = "calibration";
+constexpr std::string_view kNoisyCalibration = "calibration under noise";
+constexpr std::string_view kBlindCalibration = "calibration blind to noise";
 
 }  // namespace
 
@@ -21,7 +23,7 @@ void SourcesDrafter::load() {
     try {
         for (const auto& source : sources_.tables)
             if (auto section = file->section(source->name())) source->load(*section);
-        if (auto section = file->section(kCalibrationSection)) {
+        if (auto section = file->section(calibration_section())) {
             // Kept for one set of sources; another starts afresh.
             if (section->text() != source_list()) return;
             const auto state = section->f32s();
@@ -41,18 +43,25 @@ void SourcesDrafter::save() {
     // What other sources learnt in earlier runs stays.
     if (const auto file = store_->load(fingerprint_))
         for (const std::string& name : file->section_names())
-            if (sources_.find(name) == nullptr && name != kCalibrationSection)
+            if (sources_.find(name) == nullptr && name != calibration_section())
                 sections.push_back({name, file->section(name)->copy()});
     for (const auto& source : sources_.tables) {
         TableSection section{.name = std::string(source->name()), .fields = {}};
         source->save(section.fields);
         if (!section.fields.empty()) sections.push_back(std::move(section));
     }
-    TableSection calibration{.name = std::string(kCalibrationSection), .fields = {}};
+    TableSection calibration{.name = std::string(calibration_section()), .fields = {}};
     calibration.fields.text(source_list());
     calibration.fields.f32s(builder_.calibration().state());
     sections.push_back(std::move(calibration));
     store_->save(fingerprint_, sections);
+}
+
+// What came true under noise says little of guesses without it, and the other way round: a draft model's cells mean
+// other things. So each kind is kept beside the others.
+std::string_view SourcesDrafter::calibration_section() const {
+    if (temperature_ == 0.0) return kGreedyCalibration;
+    return noise_.present() ? kNoisyCalibration : kBlindCalibration;
 }
 
 std::string SourcesDrafter::source_list() const {

@@ -1,12 +1,12 @@
 #include "draft/measure_passes.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <vector>
 
+#include "draft/stopwatch.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
@@ -20,7 +20,6 @@ constexpr int kRepeats = 2;       // of more nodes
 }  // namespace
 
 void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double max_seconds, const LogitNeeds* needs) {
-    using Clock = std::chrono::steady_clock;
     CHECK(cache.n_nodes() == 0, "{} nodes", cache.n_nodes());
     const std::int64_t most = std::min({times.max_nodes(), forward.limits().max_tokens, forward.limits().max_logit_rows,
                                         cache.max_nodes(), cache.context_tokens() - cache.n_committed()});
@@ -35,7 +34,6 @@ void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double m
     std::vector<NodeId> nodes;
     std::vector<std::int32_t> logit_tokens;
     const Clock::time_point began = Clock::now();
-    const auto spent = [began] { return std::chrono::duration<double>(Clock::now() - began).count(); };
     const auto time_pass = [&](Size& size) {
         tokens.assign(static_cast<std::size_t>(size.n), 0);
         nodes.clear();
@@ -43,15 +41,15 @@ void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double m
         for (std::int64_t i = 0; i < size.n; ++i) nodes.push_back(cache.add_node(kCommittedTip));
         logit_tokens.resize(static_cast<std::size_t>(size.n));
         std::iota(logit_tokens.begin(), logit_tokens.end(), 0);
-        const double before = spent();
+        const double before = seconds_since(began);
         if (needs != nullptr) {
             static_cast<void>(forward.run(cache, tokens, nodes, logit_tokens, *needs, {}));
         } else {
             static_cast<void>(forward.run(cache, tokens, nodes, logit_tokens));
         }
-        size.best = std::min(size.best, spent() - before);
+        size.best = std::min(size.best, seconds_since(began) - before);
         cache.forget();
-        return spent() <= max_seconds;
+        return seconds_since(began) <= max_seconds;
     };
     // Small sizes in rounds, so that a slow moment of the machine meets all of them alike, and none every time.
     const auto time_all = [&] {

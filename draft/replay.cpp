@@ -1,23 +1,13 @@
 #include "draft/replay.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "draft/stopwatch.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// Runs `work` and adds the time it takes to `sum`.
-template <typename Work>
-void timed(double& sum, const Work& work) {
-    const Clock::time_point began = Clock::now();
-    work();
-    sum += std::chrono::duration<double>(Clock::now() - began).count();
-}
 
 // Follows `ahead` (not empty) down the tree: the accepted nodes, node 0 first, one for each token that is committed.
 void follow(const TokenTree& tree, std::span<const TokenId> ahead, std::vector<std::int32_t>& accepted) {
@@ -49,7 +39,8 @@ ReplayFigures replay(Guesser& guesser, std::span<const RecordedTurn> turns, std:
     CHECK(budget >= 1, "budget {}", budget);
     ReplayFigures figures;
     const auto observe = [&](const Observation& observation) {
-        timed(figures.observe_seconds, [&] { guesser.observe(observation); });
+        const Stopwatch watch(&figures.observe_seconds, 1);
+        guesser.observe(observation);
     };
     std::vector<TokenId> text;
     TokenTree tree;
@@ -61,11 +52,12 @@ ReplayFigures replay(Guesser& guesser, std::span<const RecordedTurn> turns, std:
         text.insert(text.end(), turn.prompt.begin(), turn.prompt.end());
         if (!turn.prompt.empty()) observe({.text = text, .n_new = static_cast<std::int64_t>(turn.prompt.size())});
         for (std::span<const TokenId> ahead(turn.answer); !ahead.empty(); ahead = ahead.subspan(accepted.size())) {
-            timed(figures.propose_seconds, [&] {
+            {
+                const Stopwatch watch(&figures.propose_seconds, 1);
                 tree.reset(text.back());
                 // Depth is bounded by the budget alone: what is left of the answer is not known in advance.
                 guesser.propose(tree, {.budget = budget, .max_depth = budget - 1, .text = text});
-            });
+            }
             CHECK(tree.size() <= budget, "{} nodes proposed, budget {}", tree.size(), budget);
             follow(tree, ahead, accepted);
             const auto n_new = static_cast<std::int64_t>(accepted.size());

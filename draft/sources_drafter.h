@@ -1,6 +1,6 @@
-// The guesser of the generation loop, made of sources: inside of drafter.h.
+// What drafter.h makes: sources by name, the tree that was asked for, and what is kept of them.
 //
-// Three sources: drafter.cpp guesses and learns, pass by pass; drafter_shapes.cpp grows the tree that was asked for;
+// Three files: drafter.cpp guesses and learns, pass by pass; drafter_shapes.cpp grows the tree that was asked for;
 // drafter_tables.cpp keeps what was learnt.
 #pragma once
 
@@ -16,7 +16,9 @@
 #include "draft/guess_switch.h"
 #include "draft/missed_text.h"
 #include "draft/pace.h"
+#include "draft/path_noise.h"
 #include "draft/shapes/ngrammys_shape.h"
+#include "draft/source.h"
 #include "draft/source_set.h"
 #include "draft/tables/table_store.h"
 #include "draft/tree_builder.h"
@@ -67,6 +69,7 @@ private:
     void count_shape(const Observation& observation);
 
     void load();
+    [[nodiscard]] std::string_view calibration_section() const;
     [[nodiscard]] std::string source_list() const;
 
     DraftOptions options_;

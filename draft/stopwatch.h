@@ -7,8 +7,11 @@ namespace slipstream::draft {
 
 using Clock = std::chrono::steady_clock;
 
+[[nodiscard]] inline double seconds_between(Clock::time_point began, Clock::time_point ended) {
+    return std::chrono::duration<double>(ended - began).count();
+}
 [[nodiscard]] inline double seconds_since(Clock::time_point began) {
-    return std::chrono::duration<double>(Clock::now() - began).count();
+    return seconds_between(began, Clock::now());
 }
 
 /// Adds the time until its end, `weight` times, to a sum; to none where that is null.

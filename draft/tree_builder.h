@@ -10,7 +10,7 @@
 // its time; then the search begins again with what is known by now. (Best-first trees of a draft model under one
 // budget: SpecExec, Svirschevski et al. 2024, arXiv 2406.02532; Sequoia, Chen et al. 2024, arXiv 2402.12374.)
 //
-// Four sources: tree_builder.cpp searches, tree_builder_ask.cpp puts together what sources say of one node,
+// Four files: tree_builder.cpp searches, tree_builder_ask.cpp puts together what sources say of one node,
 // tree_builder_model.cpp decides when a draft model is asked, tree_builder_learn.cpp learns from the walk.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -53,9 +54,16 @@ void check_shape(const draft::DraftOptions& options, const Setting& tree) {
     for (const SourceKind kind : options.sources)
         if (std::find(own.begin(), own.end(), kind) == own.end())
             throw UsageError(
-                fmt::format("{} {}: that tree grows from {} alone, and '{}' is among the sources; leave "
-                            "one of them out",
-                            tree.where, tree.values.back(), fmt::join(names, ", "), draft::source_name(kind)));
+                fmt::format("{} {}: that tree grows from {} alone, and '{}' is among the sources; take "
+                            "--draft {}, or another tree",
+                            tree.where, tree.values.back(), fmt::join(names, ", "), draft::source_name(kind),
+                            fmt::join(names, ",")));
+    // The first of a shape's own makes it; others may join.
+    if (!options.sources.empty() && !has(options, own.front()))
+        throw UsageError(
+            fmt::format("{} {}: that tree grows from '{}', which is not among the sources; take "
+                        "--draft {}, or another tree",
+                        tree.where, tree.values.back(), names.front(), fmt::join(names, ",")));
 }
 
 // The options that act for some lists of sources only.
@@ -156,6 +164,9 @@ void choose_budget(DraftSettings& draft, const Settings& settings, DraftPlace pl
     const Setting* budget = settings.find("budget");
     draft.options.adapt_budget = place == DraftPlace::OnModel && (budget == nullptr || budget->values.back() == "auto");
     if (budget != nullptr && budget->values.back() != "auto") {
+        if (budget->values.back().find_first_of("0123456789") == std::string::npos)
+            throw UsageError(fmt::format("{}: auto, or a whole number {}, expected, found '{}'", budget->where,
+                                         limits_text(Range<std::int64_t>{1, kMaxBudget}), budget->values.back()));
         draft.options.max_budget = *settings.integer("budget", {1, kMaxBudget});
     } else {
         draft.options.max_budget =
@@ -248,13 +259,14 @@ draft::CachebackOptions parse_cacheback(std::string_view list, std::string_view 
         std::string_view name;
         std::int64_t* value;
         Range<std::int64_t> range;
+        bool given = false;
     };
-    const std::array fields{Field{"ll", &options.leader_tokens, {1, 8}},
-                            Field{"fl", &options.follower_tokens, {1, 32}},
-                            Field{"lc", &options.max_leaders, {1, std::int64_t{1} << 28}},
-                            Field{"fc", &options.max_followers, {1, std::int64_t{1} << 16}},
-                            Field{"tdl", &options.tree_tokens, {2, kMaxBudget}},
-                            Field{"crt", &options.reserved_tokens, {0, kMaxBudget}}};
+    std::array fields{Field{"ll", &options.leader_tokens, {1, 8}},
+                      Field{"fl", &options.follower_tokens, {1, 32}},
+                      Field{"lc", &options.max_leaders, {1, std::int64_t{1} << 28}},
+                      Field{"fc", &options.max_followers, {1, std::int64_t{1} << 16}},
+                      Field{"tdl", &options.tree_tokens, {2, kMaxBudget}},
+                      Field{"crt", &options.reserved_tokens, {0, kMaxBudget}}};
     for (const std::string_view item : split_list(list)) {
         const std::size_t equals = std::min(item.find('='), item.size());
         const auto field = std::find_if(fields.begin(), fields.end(),
@@ -262,6 +274,8 @@ draft::CachebackOptions parse_cacheback(std::string_view list, std::string_view 
         if (field == fields.end() || equals == item.size())
             throw UsageError(
                 fmt::format("{}: ll, fl, lc, fc, tdl or crt, each as NAME=N, expected, found '{}'", where, item));
+        if (std::exchange(field->given, true))
+            throw UsageError(fmt::format("{}: {} is given twice", where, field->name));
         const std::string_view text = item.substr(equals + 1);
         const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), *field->value);
         if (error != std::errc() || stop != text.data() + text.size() || *field->value < field->range.lowest ||

@@ -32,9 +32,10 @@ protected:
         options.max_budget = 32;
         options.adapt_budget = false;
         options.tables = tables();
+        options.noise_ranking = ranking_;
         DraftTarget target;
         target.vocab = kPhraseVocab;
-        target.sampling = {.temperature = 0.0};
+        target.sampling = {.temperature = temperature_, .seed = 5};
         target.files = &files;
         target.on_note = [this](std::string_view note) { notes_.emplace_back(note); };
         return make_drafter(options, target);
@@ -78,6 +79,8 @@ protected:
     }
 
     TempFolder folder_;
+    double temperature_ = 0.0;
+    NoiseRanking ranking_ = NoiseRanking::Aware;
     std::string subfolder_ = "tables";
     std::string other_subfolder_ = "other";
     std::unique_ptr<ModelFiles> files_ = make_tiny_model({});
@@ -157,7 +160,7 @@ TEST_F(DrafterTables, ADamagedSectionInAWholeFileIsSetAsideToo) {
                 sections.back().fields = {};
                 if (section == "cacheback")
                     for (const std::uint32_t shape : {1U, 3U}) sections.back().fields.u32(shape);
-                if (section == "calibration") sections.back().fields.text("2:context,cacheback,");
+                if (section == "calibration") sections.back().fields.text("3:context,cacheback,");
                 sections.back().fields.f32s(std::vector<float>{1.0F, 2.0F, 3.0F});
             }
             write_table_file(file(), sections);
@@ -167,6 +170,37 @@ TEST_F(DrafterTables, ADamagedSectionInAWholeFileIsSetAsideToo) {
         EXPECT_TRUE(fs::exists(set_aside())) << name;
         EXPECT_EQ(accept_lengths(*drafter), fresh) << name;
     }
+}
+
+// Nothing but calibration is kept of these.
+const Sources kOfTheText = {SourceKind::Suffix, SourceKind::Lookup};
+
+TEST_F(DrafterTables, WhatCameTrueUnderNoiseIsKeptApart) {
+    const auto section = [this](const std::string& name) { return TableFile(file()).section(name)->copy(); };
+    const auto equal = [](const TableWriter& a, const TableWriter& b) {
+        return std::ranges::equal(a.bytes(), b.bytes());
+    };
+    temperature_ = 0.8;
+    learn_and_save(kOfTheText);
+    EXPECT_EQ(TableFile(file()).section_names(), std::vector<std::string>{"calibration under noise"});
+    const TableWriter under_noise = section("calibration under noise");
+    ranking_ = NoiseRanking::Blind;
+    learn_and_save(kOfTheText);
+    const TableWriter blind = section("calibration blind to noise");
+    temperature_ = 0.0;
+    learn_and_save(kOfTheText);
+    EXPECT_TRUE(equal(section("calibration under noise"), under_noise));
+    EXPECT_TRUE(equal(section("calibration blind to noise"), blind));
+
+    // Greedy guesses take up what greedy ones taught, and no other.
+    const auto accept_lengths_now = [&] { return accept_lengths(*make(kOfTheText)); };
+    const std::vector<std::int64_t> taught = accept_lengths_now();
+    const TableWriter greedy = section("calibration");
+    write_table_file(file(), std::vector<TableSection>{{"calibration under noise", greedy}});
+    EXPECT_NE(accept_lengths_now(), taught);
+    write_table_file(file(), std::vector<TableSection>{{"calibration", greedy}});
+    EXPECT_EQ(accept_lengths_now(), taught);
+    EXPECT_TRUE(notes_.empty());
 }
 
 TEST_F(DrafterTables, AnotherModelsTableIsNotUsed) {
@@ -189,7 +223,7 @@ TEST_F(DrafterTables, AnotherSetOfSourcesTakesItsShareAndKeepsTheRest) {
     alone->save();
     const TableFile saved(file());
     EXPECT_TRUE(std::ranges::equal(saved.section("cacheback")->copy().bytes(), cacheback.bytes()));
-    EXPECT_EQ(saved.section("calibration")->text(), "2:context,");
+    EXPECT_EQ(saved.section("calibration")->text(), "3:context,");
     const auto both = make();
     EXPECT_TRUE(notes_.empty());
     EXPECT_NE(accept_lengths(*both), fresh_accept_lengths());

@@ -293,7 +293,7 @@ TEST(Drafter, WhereTokensComeCheapTreesAreSmaller) {
     const double nodes_told = nodes_of(*told, kBase, kANode);
     const double nodes_untold = nodes_of(*untold, 0.0, 0.0);
     EXPECT_LT(nodes_told, 0.9 * nodes_untold);
-    // Another text begins without a pace.
+    // After a reset nobody knows the pace.
     const std::int64_t at_that_pace = first_tree(*told, prompt);
     told->reset();
     const std::int64_t before_any = first_tree(*told, prompt);

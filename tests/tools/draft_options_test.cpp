@@ -104,6 +104,7 @@ TEST(DraftOptions, BudgetAndOwnTrees) {
     EXPECT_TRUE(one({{"budget", {"auto"}}}).options.adapt_budget);
     for (const char* budget : {"0", "-1", "4097", "many", ""})
         EXPECT_THAT(refused({{"budget", {budget}}}), HasSubstr("--budget")) << budget;
+    EXPECT_THAT(refused({{"budget", {"AUTO"}}}), HasSubstr("auto, or a whole number from 1 to 4096"));
     // A paper's own tree finds room unless a budget says otherwise.
     EXPECT_EQ(one({{"draft", {"cacheback"}}}).options.max_budget, 96);
     EXPECT_EQ(one({{"draft", {"cacheback"}}, {"cacheback", {"tdl=200"}}}).options.max_budget, 200);
@@ -119,7 +120,10 @@ TEST(DraftOptions, ANamedTreeBringsItsSources) {
                 testing::IsSupersetOf({SourceKind::Context, SourceKind::Bigram}));
     EXPECT_EQ(one({{"tree", {"chain"}}}).options.shape, TreeShape::Chain);
     EXPECT_THAT(refused({{"tree", {"cacheback"}}, {"draft", {"suffix"}}}),
-                AllOf(HasSubstr("--tree cacheback"), HasSubstr("suffix")));
+                AllOf(HasSubstr("--tree cacheback"), HasSubstr("suffix"), HasSubstr("--draft cacheback")));
+    EXPECT_THAT(refused({{"tree", {"ngrammys"}}, {"draft", {"bigram"}}}),
+                AllOf(HasSubstr("'context'"), HasSubstr("--draft context,bigram")));
+    EXPECT_EQ(one({{"tree", {"ngrammys"}}, {"draft", {"context"}}}).options.shape, TreeShape::NGrammys);
     EXPECT_THAT(refused({{"tree", {"bush"}}}), HasSubstr("--tree: merged, "));
 }
 
@@ -202,7 +206,8 @@ TEST(DraftOptions, CachebackSettings) {
     EXPECT_EQ(options.max_followers, 7);
     EXPECT_EQ(options.tree_tokens, 50);
     EXPECT_EQ(options.reserved_tokens, 16);
-    for (const char* list : {"", "ll", "ll=", "ll=0", "ll=x", "zz=1", "ll=1;fl=2", "lc=99999999999", "tdl=16", "ll=1,"})
+    for (const char* list :
+         {"", "ll", "ll=", "ll=0", "ll=x", "zz=1", "ll=1;fl=2", "lc=99999999999", "tdl=16", "ll=1,", "ll=1,ll=2"})
         EXPECT_THROW(static_cast<void>(parse_cacheback(list, "--cacheback")), UsageError) << list;
 }
 
