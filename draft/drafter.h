@@ -14,12 +14,12 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/pass_times.h"
+#include "draft/control/pass_times.h"
 #include "draft/rejection.h"
 #include "draft/sources/cacheback_options.h"
-#include "runtime/guesser.h"
-#include "runtime/model.h"
-#include "runtime/sampling/sampler.h"
+#include "runtime/loop/guesser.h"
+#include "runtime/loop/sampling/sampler.h"
+#include "runtime/model/model.h"
 
 namespace slipstream::draft {
 

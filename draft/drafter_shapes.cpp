@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "draft/shapes/chain_shape.h"
-#include "draft/shapes/drawn_shape.h"
+#include "draft/papers/chain_shape.h"
+#include "draft/papers/drawn_shape.h"
 #include "draft/sources_drafter.h"
 #include "kernels/base/error.h"
 

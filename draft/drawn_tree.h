@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "draft/rejection.h"
-#include "runtime/token_tree.h"
+#include "runtime/loop/token_tree.h"
 
 namespace slipstream::draft {
 

@@ -18,8 +18,8 @@
 #include <span>
 #include <vector>
 
-#include "runtime/sampling/sampler.h"
-#include "runtime/verify.h"
+#include "runtime/loop/sampling/sampler.h"
+#include "runtime/loop/verify.h"
 
 namespace slipstream::draft {
 

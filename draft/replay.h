@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/guesser.h"
+#include "runtime/loop/guesser.h"
 
 namespace slipstream::draft {
 

@@ -7,12 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "draft/papers/lookahead.h"
+#include "draft/papers/model_unigram.h"
+#include "draft/papers/prompt_lookup.h"
 #include "draft/sources/cacheback.h"
 #include "draft/sources/corpus.h"
-#include "draft/sources/lookahead.h"
 #include "draft/sources/model_bigram.h"
-#include "draft/sources/model_unigram.h"
-#include "draft/sources/prompt_lookup.h"
 #include "draft/sources/recycling.h"
 #include "draft/sources/suffix_automaton_source.h"
 #include "draft/tables/frozen_table.h"

@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "draft/draft_model.h"
 #include "draft/drafter.h"
-#include "draft/source.h"
+#include "draft/rungs/draft_model.h"
 #include "draft/sources/context_source.h"
+#include "draft/sources/source.h"
 #include "draft/tables/bigram_rows.h"
 
 namespace slipstream::draft {

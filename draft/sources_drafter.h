@@ -10,18 +10,18 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/crew_choice.h"
+#include "draft/control/crew_choice.h"
+#include "draft/control/guess_switch.h"
+#include "draft/control/missed_text.h"
+#include "draft/control/pace.h"
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
-#include "draft/guess_switch.h"
-#include "draft/missed_text.h"
-#include "draft/pace.h"
-#include "draft/path_noise.h"
-#include "draft/shapes/ngrammys_shape.h"
-#include "draft/source.h"
+#include "draft/papers/ngrammys_shape.h"
 #include "draft/source_set.h"
+#include "draft/sources/source.h"
 #include "draft/tables/table_store.h"
-#include "draft/tree_builder.h"
+#include "draft/tree/path_noise.h"
+#include "draft/tree/tree_builder.h"
 
 namespace slipstream::draft {
 

@@ -32,7 +32,7 @@ struct LogitTopKArgs {
 };
 void logit_top_k(ExecRef exec, const LogitTopKArgs& args);
 
-/// The draw of E2 without filters (runtime/sampling): the best of float((logit - greatest) / temperature) +
+/// The draw of E2 without filters (runtime/loop/sampling): the best of float((logit - greatest) / temperature) +
 /// gumbel_noise(seed, position, id), the quotient in double.
 struct LogitGumbelArgs {
     ConstTensorView logits;                   // [n, vocab], F32

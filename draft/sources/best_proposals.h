@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-#include "draft/noise_bar.h"
-#include "draft/source.h"
+#include "draft/sources/source.h"
+#include "draft/tree/noise_bar.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "draft/log_odds.h"
+#include "draft/tree/log_odds.h"
 
 namespace slipstream::draft {
 

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
 

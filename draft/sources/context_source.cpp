@@ -4,8 +4,8 @@
 #include <bit>
 #include <functional>
 
-#include "draft/log_odds.h"
 #include "draft/sources/rank_cells.h"
+#include "draft/tree/log_odds.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {

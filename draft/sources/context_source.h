@@ -9,12 +9,12 @@
 #include <array>
 #include <vector>
 
-#include "draft/shapes/ngrammys_shape.h"
-#include "draft/source.h"
+#include "draft/papers/context_ngram.h"
+#include "draft/papers/ngrammys_shape.h"
 #include "draft/sources/context_mixer.h"
 #include "draft/sources/context_model.h"
-#include "draft/sources/context_ngram.h"
 #include "draft/sources/recent_answers.h"
+#include "draft/sources/source.h"
 
 namespace slipstream::draft {
 

@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/source.h"
+#include "draft/sources/source.h"
 #include "draft/sources/text_continuation.h"
 #include "draft/tables/corpus_file.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "draft/sources/slot_index.h"
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
 

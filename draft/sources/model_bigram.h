@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "draft/source.h"
+#include "draft/sources/source.h"
 #include "draft/tables/bigram_rows.h"
 
 namespace slipstream::draft {

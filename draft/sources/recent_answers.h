@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "draft/source.h"
+#include "draft/sources/source.h"
 
 namespace slipstream::draft {
 

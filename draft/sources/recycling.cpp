@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "draft/papers/recycling_tree.h"
 #include "draft/sources/best_proposals.h"
-#include "draft/sources/recycling_tree.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {

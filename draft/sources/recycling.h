@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "draft/logit_row.h"
-#include "draft/source.h"
+#include "draft/sources/logit_row.h"
+#include "draft/sources/source.h"
 #include "kernels/base/float16.h"
 
 namespace slipstream::draft {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "draft/sources/transition_table.h"
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
 

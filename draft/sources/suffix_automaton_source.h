@@ -16,7 +16,7 @@
 #include <span>
 #include <string_view>
 
-#include "draft/source.h"
+#include "draft/sources/source.h"
 #include "draft/sources/suffix_automaton.h"
 #include "draft/sources/text_continuation.h"
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "runtime/guesser.h"
+#include "runtime/loop/guesser.h"
 
 namespace slipstream::draft {
 

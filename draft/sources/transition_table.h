@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
 

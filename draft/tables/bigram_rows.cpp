@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "draft/noise_bar.h"
+#include "draft/tree/noise_bar.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {

@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "draft/path_noise.h"
 #include "draft/tables/model_ngrams.h"
+#include "draft/tree/path_noise.h"
 
 namespace slipstream::draft {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "draft/tables/suffix_sort.h"
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
 

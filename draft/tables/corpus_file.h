@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "draft/tables/table_file.h"
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "draft/tables/table_file.h"
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
 

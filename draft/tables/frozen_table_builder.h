@@ -13,7 +13,7 @@
 #include "draft/sources/cacheback_options.h"
 #include "draft/tables/frozen_table.h"
 #include "draft/tables/table_file.h"
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "runtime/formats/model_files.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream::draft {
 

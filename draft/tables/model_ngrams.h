@@ -18,7 +18,7 @@
 #include "draft/tables/table_store.h"
 #include "kernels/base/float16.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/model.h"
+#include "runtime/model/model.h"
 
 namespace slipstream::draft {
 

@@ -9,13 +9,13 @@
 #include <numeric>
 #include <utility>
 
-#include "draft/logit_row.h"
+#include "draft/sources/logit_row.h"
 #include "draft/tables/model_ngrams.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/pack_weights.h"
-#include "runtime/forward.h"
-#include "runtime/kv_cache.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/pass/forward.h"
 
 namespace slipstream::draft {
 

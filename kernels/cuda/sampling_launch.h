@@ -1,6 +1,6 @@
 // Parameters of the kernels that choose tokens on the device, so that logits need not cross the link: argmax, the k
 // best, and the argmax of E2 with the very noise of kernels/base/noise.h. Logits that are NaN or -inf are never chosen;
-// of equals the lower id is. What these give is, bit for bit, what runtime/sampling gives from the same logits.
+// of equals the lower id is. What these give is, bit for bit, what runtime/loop/sampling gives from the same logits.
 #pragma once
 
 #include <cstddef>

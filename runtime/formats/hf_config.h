@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/formats/json_fields.h"
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model_config.h"
-#include "runtime/weights.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/weights.h"
 
 namespace slipstream {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "runtime/formats/tensor_index.h"
-#include "runtime/model_config.h"
-#include "runtime/weights.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/weights.h"
 
 namespace slipstream {
 

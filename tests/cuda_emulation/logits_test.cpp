@@ -8,16 +8,16 @@
 
 #include <gtest/gtest.h>
 
+#include "draft/control/measure_passes.h"
 #include "draft/drafter.h"
-#include "draft/measure_passes.h"
 #include "draft/rejection.h"
-#include "draft/soft_target.h"
+#include "draft/tree/soft_target.h"
 #include "emulated_machine.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/sampling.h"
 #include "kernels/workspace.h"
-#include "runtime/generation_loop.h"
-#include "runtime/self_check.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 

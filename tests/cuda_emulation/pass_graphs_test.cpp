@@ -1,6 +1,6 @@
 // Passes as graphs on the emulated machine: the same texts and bits with graphs and without, over borders of chunks and
 // after a text was cut; what the host still enqueues; how many graphs there are; a device that refuses them.
-#include "runtime/pass_graphs.h"
+#include "runtime/pass/pass_graphs.h"
 
 #include <cstring>
 #include <memory>
@@ -10,13 +10,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "draft/draft_model.h"
+#include "draft/rungs/draft_model.h"
 #include "emulated_machine.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/workspace.h"
-#include "runtime/cache_fill.h"
-#include "runtime/generation_loop.h"
-#include "runtime/self_check.h"
+#include "runtime/cache/cache_fill.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 

@@ -9,7 +9,7 @@
 
 #include "draft/drafter.h"
 #include "kernels/cpu_device.h"
-#include "runtime/generation_loop.h"
+#include "runtime/loop/generation_loop.h"
 #include "tests/draft/recorded_phrases.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/tiny_model.h"

@@ -1,5 +1,5 @@
 // What sources' estimates are worth: log-odds and back, cells that learn, agreement, and numbers out of files.
-#include "draft/calibration.h"
+#include "draft/tree/calibration.h"
 
 #include <cmath>
 #include <limits>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/log_odds.h"
+#include "draft/tree/log_odds.h"
 
 namespace slipstream::draft {
 namespace {

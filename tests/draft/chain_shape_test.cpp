@@ -1,4 +1,4 @@
-#include "draft/shapes/chain_shape.h"
+#include "draft/papers/chain_shape.h"
 
 #include <gtest/gtest.h>
 

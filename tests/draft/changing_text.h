@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/source.h"
+#include "draft/sources/source.h"
 
 namespace slipstream::draft {
 

@@ -1,5 +1,5 @@
 // The context n-gram index against loops over the whole text, while the text grows, is cut and changes.
-#include "draft/sources/context_ngram.h"
+#include "draft/papers/context_ngram.h"
 
 #include <algorithm>
 #include <map>

@@ -15,7 +15,7 @@
 #include "draft/tables/corpus_builder.h"
 #include "kernels/base/error.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/draft/changing_text.h"
 #include "tests/support/error_text.h"
 #include "tests/support/temp_folder.h"

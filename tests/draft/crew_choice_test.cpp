@@ -1,5 +1,5 @@
 // Who guesses, in time that is counted, not measured.
-#include "draft/crew_choice.h"
+#include "draft/control/crew_choice.h"
 
 #include <array>
 #include <functional>

@@ -1,5 +1,5 @@
 // The draft model: its cache against fresh passes, its guesses against the sampler, and the bundled pair end to end.
-#include "draft/draft_model.h"
+#include "draft/rungs/draft_model.h"
 
 #include <algorithm>
 #include <fstream>
@@ -9,10 +9,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "draft/shapes/chain_shape.h"
+#include "draft/papers/chain_shape.h"
 #include "kernels/cpu_device.h"
-#include "runtime/generation_loop.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/support/error_text.h"
 #include "tests/support/tiny_model.h"
 

@@ -1,4 +1,4 @@
-#include "draft/draft_vocabulary.h"
+#include "draft/rungs/draft_vocabulary.h"
 
 #include <fstream>
 #include <sstream>

@@ -1,6 +1,6 @@
 // Trees drawn from a draft model: their shapes and limits, and that rejection over them keeps the target's
 // distribution.
-#include "draft/shapes/drawn_shape.h"
+#include "draft/papers/drawn_shape.h"
 
 #include <algorithm>
 #include <vector>

@@ -19,15 +19,15 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "draft/draft_vocabulary.h"
 #include "draft/drafter.h"
+#include "draft/rungs/draft_vocabulary.h"
 #include "draft/tables/corpus_builder.h"
 #include "draft/tables/frozen_table_builder.h"
 #include "draft/tables/model_fingerprint.h"
 #include "kernels/cpu_device.h"
-#include "runtime/generation_loop.h"
-#include "runtime/self_check.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/support/temp_folder.h"
 
 #ifndef SLIPSTREAM_EXACTNESS_STRIDE

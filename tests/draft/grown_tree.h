@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "draft/tree_builder.h"
+#include "draft/tree/tree_builder.h"
 #include "tests/draft/toy_sources.h"
 
 namespace slipstream::draft {

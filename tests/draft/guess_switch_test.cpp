@@ -1,5 +1,5 @@
 // The off switch in time that is counted, not measured: what a stretch of passes takes beside plain decoding.
-#include "draft/guess_switch.h"
+#include "draft/control/guess_switch.h"
 
 #include <functional>
 #include <random>

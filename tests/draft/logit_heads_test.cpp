@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/guess_list.h"
-#include "draft/logit_row.h"
-#include "draft/soft_target.h"
+#include "draft/rungs/guess_list.h"
+#include "draft/sources/logit_row.h"
 #include "draft/sources/recycling.h"
+#include "draft/tree/soft_target.h"
 #include "kernels/sampling.h"
 #include "tests/support/remote_rows.h"
 

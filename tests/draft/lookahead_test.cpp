@@ -1,5 +1,5 @@
 // Lookahead decoding against a plain reference that runs the Jacobi window on the target itself, not on a tree.
-#include "draft/sources/lookahead.h"
+#include "draft/papers/lookahead.h"
 
 #include <algorithm>
 #include <deque>
@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/verify.h"
+#include "runtime/loop/verify.h"
 #include "tests/draft/changing_text.h"
 
 namespace slipstream::draft {

@@ -1,5 +1,5 @@
 // The pass-time curve at load: what is measured, what limits it, and that the cache is as before.
-#include "draft/measure_passes.h"
+#include "draft/control/measure_passes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What tables hear that were not asked for a while: a listener that applies what it is told, and nothing else, knows
 // the text whenever it is asked.
-#include "draft/missed_text.h"
+#include "draft/control/missed_text.h"
 
 #include <algorithm>
 #include <random>

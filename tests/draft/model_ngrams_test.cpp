@@ -15,7 +15,7 @@
 #include "draft/drafter.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
-#include "runtime/forward.h"
+#include "runtime/pass/forward.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 

@@ -1,5 +1,5 @@
 // Unigrams of the model as a source: with noise the best of the likeliest tokens, found by brute force.
-#include "draft/sources/model_unigram.h"
+#include "draft/papers/model_unigram.h"
 
 #include <cmath>
 #include <numeric>

@@ -1,5 +1,5 @@
 // What a committed token takes of late.
-#include "draft/pace.h"
+#include "draft/control/pace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The noise as guessers see it: the sampler's own, whatever was asked before; and what knowing it is worth.
-#include "draft/path_noise.h"
+#include "draft/tree/path_noise.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/sampling/sampler.h"
+#include "runtime/loop/sampling/sampler.h"
 
 namespace slipstream::draft {
 namespace {

@@ -1,5 +1,5 @@
 // Prompt lookup against its rule as a plain loop over the text, while the text grows, is cut and replaced.
-#include "draft/sources/prompt_lookup.h"
+#include "draft/papers/prompt_lookup.h"
 
 #include <algorithm>
 #include <array>

@@ -13,9 +13,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "draft/sources/recycling_tree.h"
+#include "draft/papers/recycling_tree.h"
 #include "kernels/base/error.h"
-#include "runtime/verify.h"
+#include "runtime/loop/verify.h"
 
 namespace slipstream::draft {
 namespace {

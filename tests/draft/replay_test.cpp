@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "draft/sources/prompt_lookup.h"
+#include "draft/papers/prompt_lookup.h"
 
 namespace slipstream::draft {
 namespace {

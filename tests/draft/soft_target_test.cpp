@@ -1,5 +1,5 @@
 // The target's own probabilities against sums in double, and logits that are no numbers.
-#include "draft/soft_target.h"
+#include "draft/tree/soft_target.h"
 
 #include <cmath>
 #include <limits>

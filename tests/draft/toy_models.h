@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "draft/drawn_tree.h"
-#include "runtime/sampling/sampler.h"
+#include "runtime/loop/sampling/sampler.h"
 #include "tests/support/chi_square.h"
 
 namespace slipstream::draft {

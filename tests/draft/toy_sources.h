@@ -14,8 +14,8 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/batch_source.h"
-#include "draft/source.h"
+#include "draft/rungs/batch_source.h"
+#include "draft/sources/source.h"
 
 namespace slipstream::draft {
 

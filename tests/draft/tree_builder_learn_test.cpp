@@ -1,5 +1,5 @@
 // What a merged tree's walk teaches, whom it credits, and how far each crew would have come.
-#include "draft/tree_builder.h"
+#include "draft/tree/tree_builder.h"
 
 #include <utility>
 #include <vector>

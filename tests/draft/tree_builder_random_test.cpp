@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/tree_builder.h"
+#include "draft/tree/tree_builder.h"
 #include "tests/draft/toy_sources.h"
 
 namespace slipstream::draft {

@@ -1,5 +1,5 @@
 // The merged tree: the best paths of sources whose probabilities are known, limits, costs, and who is asked.
-#include "draft/tree_builder.h"
+#include "draft/tree/tree_builder.h"
 
 #include <algorithm>
 #include <functional>

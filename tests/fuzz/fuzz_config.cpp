@@ -7,7 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/hf_config.h"
-#include "runtime/rope.h"
+#include "runtime/model/rope.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace slipstream;

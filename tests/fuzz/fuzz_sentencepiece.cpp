@@ -9,8 +9,8 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/sentencepiece_model.h"
-#include "runtime/tokenizer/sentencepiece_tokenizer.h"
+#include "runtime/text/tokenizer/sentencepiece_model.h"
+#include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "runtime/session_file.h"
+#include "runtime/session/session_file.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/template/chat_template.h"
+#include "runtime/text/chat/chat_template.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "kernels/base/error.h"
-#include "runtime/template/chat_template.h"
-#include "runtime/template/choose_template.h"
+#include "runtime/text/chat/chat_template.h"
+#include "runtime/text/chat/choose_template.h"
 
 namespace {
 

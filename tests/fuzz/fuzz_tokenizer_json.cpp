@@ -8,7 +8,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/tokenizer_json.h"
+#include "runtime/text/tokenizer/tokenizer_json.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "draft/tree_builder.h"
+#include "draft/tree/tree_builder.h"
 #include "kernels/base/check.h"
 #include "kernels/base/philox.h"
 

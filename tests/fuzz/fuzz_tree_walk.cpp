@@ -18,8 +18,8 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "kernels/base/philox.h"
-#include "runtime/token_tree.h"
-#include "runtime/verify.h"
+#include "runtime/loop/token_tree.h"
+#include "runtime/loop/verify.h"
 
 namespace {
 

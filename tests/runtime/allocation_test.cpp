@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "runtime/generation_loop.h"
-#include "runtime/pass_stream.h"
-#include "runtime/self_check.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/pass/pass_stream.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 

@@ -11,10 +11,10 @@
 #include <span>
 
 #include "kernels/cpu_device.h"
+#include "runtime/cache/kv_cache.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/forward.h"
-#include "runtime/kv_cache.h"
-#include "runtime/model.h"
+#include "runtime/model/model.h"
+#include "runtime/pass/forward.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/temp_folder.h"
 

@@ -1,5 +1,5 @@
 // The sieve against a sort of the whole row: nobody of the best k is missing, and few others come along.
-#include "runtime/sampling/best_blocks.h"
+#include "runtime/loop/sampling/best_blocks.h"
 
 #include <algorithm>
 #include <cmath>

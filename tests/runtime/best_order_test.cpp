@@ -1,5 +1,5 @@
 // Places by counting against a stable sort.
-#include "runtime/sampling/best_order.h"
+#include "runtime/loop/sampling/best_order.h"
 
 #include <algorithm>
 #include <limits>

@@ -11,11 +11,11 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/byte_alphabet.h"
-#include "runtime/tokenizer/gguf_byte_bpe.h"
-#include "runtime/tokenizer/pre_tokenizer_names.h"
-#include "runtime/tokenizer/tiktoken_ranks.h"
-#include "runtime/tokenizer/vocab_merges.h"
+#include "runtime/text/tokenizer/byte_alphabet.h"
+#include "runtime/text/tokenizer/gguf_byte_bpe.h"
+#include "runtime/text/tokenizer/pre_tokenizer_names.h"
+#include "runtime/text/tokenizer/tiktoken_ranks.h"
+#include "runtime/text/tokenizer/vocab_merges.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream {

@@ -1,6 +1,6 @@
 // A filled cache stands as one that passes filled: how much is committed, which values, and that a pass goes on from
 // it.
-#include "runtime/cache_fill.h"
+#include "runtime/cache/cache_fill.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 #include "kernels/base/tensor_view.h"
 #include "kernels/cpu_device.h"
-#include "runtime/forward.h"
+#include "runtime/pass/forward.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/tokenizer/sentencepiece_tokenizer.h"
-#include "runtime/tokenizer/utf8.h"
+#include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
+#include "runtime/text/utf8.h"
 
 namespace slipstream {
 namespace {

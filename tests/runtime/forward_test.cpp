@@ -1,5 +1,5 @@
 // E1 through the whole model: the logits of a token are the same bits whatever else its pass carries.
-#include "runtime/forward.h"
+#include "runtime/pass/forward.h"
 
 #include <ostream>
 #include <random>

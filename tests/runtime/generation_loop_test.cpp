@@ -1,5 +1,5 @@
 // The loop: any guesser gives the plain output, greedily and sampled, and every limit holds in the middle of a pass.
-#include "runtime/generation_loop.h"
+#include "runtime/loop/generation_loop.h"
 
 #include <algorithm>
 

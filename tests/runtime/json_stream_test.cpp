@@ -1,5 +1,5 @@
 // The reader of long JSON files: values, escapes, what is passed over, and that whatever is no JSON is refused.
-#include "runtime/tokenizer/json_stream.h"
+#include "runtime/text/tokenizer/json_stream.h"
 
 #include <string>
 #include <vector>

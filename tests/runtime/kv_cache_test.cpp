@@ -1,5 +1,5 @@
 // Bookkeeping of the KV cache: nodes, positions, commits, and what it refuses.
-#include "runtime/kv_cache.h"
+#include "runtime/cache/kv_cache.h"
 
 #include <gtest/gtest.h>
 

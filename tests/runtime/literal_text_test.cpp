@@ -1,6 +1,6 @@
 // Spellings of control tokens that are text: with real tokenizers of each kind no token comes of them, the text stays
 // as it is, and where nothing is spelt the ids are those of a plain encoding.
-#include "runtime/template/literal_text.h"
+#include "runtime/text/chat/literal_text.h"
 
 #include <algorithm>
 #include <filesystem>

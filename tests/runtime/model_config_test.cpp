@@ -1,10 +1,10 @@
 // validate(): what a file may not claim.
-#include "runtime/model_config.h"
+#include "runtime/model/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/model.h"
+#include "runtime/model/model.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream {

@@ -1,5 +1,5 @@
 // Plans of whole models by their shapes: budgets, passes of any size, several devices.
-#include "runtime/model_plan.h"
+#include "runtime/plan/model_plan.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/generation_loop.h"
-#include "runtime/prompt_kv_pieces.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/pass/prompt_kv_pieces.h"
 
 namespace slipstream {
 namespace {

@@ -1,5 +1,5 @@
 // A model as blocks: their order, their bytes, and what computing them takes.
-#include "runtime/pass_blocks.h"
+#include "runtime/plan/pass_blocks.h"
 
 #include <numeric>
 #include <string>

@@ -1,4 +1,4 @@
-#include "runtime/pass_cost.h"
+#include "runtime/plan/pass_cost.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Patterns: what the dialects mean in PCRE2's words, what is refused by name, and how matches follow one another.
-#include "runtime/tokenizer/pattern_dialect.h"
+#include "runtime/text/tokenizer/pattern_dialect.h"
 
 #include <chrono>
 #include <string>
@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/newer_characters.h"
-#include "runtime/tokenizer/text_pattern.h"
+#include "runtime/text/tokenizer/newer_characters.h"
+#include "runtime/text/tokenizer/text_pattern.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream {

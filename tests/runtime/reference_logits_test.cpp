@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "runtime/forward.h"
-#include "runtime/self_check.h"
-#include "runtime/text_generation.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/loop/text_generation.h"
+#include "runtime/pass/forward.h"
 #include "tests/support/scripted_guesser.h"
 
 namespace slipstream {

@@ -1,7 +1,7 @@
 // rope_frequencies() against the numbers of transformers' ROPE_INIT_FUNCTIONS
 // (tests/golden/models/rope_frequencies.txt, made by make_rope.py), and what no oracle is needed for: divisors, edges,
 // refusals, the line for inspect.
-#include "runtime/rope.h"
+#include "runtime/model/rope.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/sampling/sampler.h"
+#include "runtime/loop/sampling/sampler.h"
 #include "tests/support/remote_rows.h"
 
 namespace slipstream {

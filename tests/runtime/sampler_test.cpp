@@ -1,6 +1,6 @@
 // The sampler: greedy rules, each filter against plain loops, and the draws of 1e5 positions against the filtered
 // softmax.
-#include "runtime/sampling/sampler.h"
+#include "runtime/loop/sampling/sampler.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // The self-check: silent where passes over trees are exact, for every tree; loud at a single wrong bit of a logit or of
 // a row of keys and values; and a pass that failed it leaves no trace.
-#include "runtime/self_check.h"
+#include "runtime/loop/self_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "runtime/generation_loop.h"
+#include "runtime/loop/generation_loop.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 

@@ -1,6 +1,6 @@
 // The .model parser and the encoder: ids against the original's (tests/golden/tokenizer, made with the sentencepiece
 // package), every broken file answered by an error that names it.
-#include "runtime/tokenizer/sentencepiece_model.h"
+#include "runtime/text/tokenizer/sentencepiece_model.h"
 
 #include <bit>
 #include <chrono>
@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/sentencepiece_tokenizer.h"
+#include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
 
 namespace slipstream {
 namespace {

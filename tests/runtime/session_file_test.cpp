@@ -1,6 +1,6 @@
 // Session files on a disk: made whole or not at all, one program at a time, and still a session after whatever the
 // system refused.
-#include "runtime/session_file.h"
+#include "runtime/session/session_file.h"
 
 #include <signal.h>
 #include <sys/file.h>

@@ -1,10 +1,10 @@
 // Which chunks of a cache go into a session, and which come back.
-#include "runtime/session_kv.h"
+#include "runtime/session/session_kv.h"
 
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "runtime/cache_fill.h"
+#include "runtime/cache/cache_fill.h"
 #include "tests/runtime/session_samples.h"
 #include "tests/support/temp_folder.h"
 

@@ -1,5 +1,5 @@
 // Session files as bytes: what is read of a file that ends anywhere, and what is refused.
-#include "runtime/session_records.h"
+#include "runtime/session/session_records.h"
 
 #include <algorithm>
 #include <random>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session_file.h"
+#include "runtime/session/session_file.h"
 
 namespace slipstream {
 

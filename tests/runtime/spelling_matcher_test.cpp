@@ -1,13 +1,13 @@
 // SpellingMatcher: the longest match at the leftmost place, against a search through all spellings, and with so many
 // spellings that any work for each of them a byte would show.
-#include "runtime/tokenizer/spelling_matcher.h"
+#include "runtime/text/tokenizer/spelling_matcher.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "runtime/tokenizer/sentencepiece_tokenizer.h"
+#include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
 
 namespace slipstream {
 namespace {

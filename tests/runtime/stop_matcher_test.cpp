@@ -1,5 +1,5 @@
 // Stop strings across pieces, against a search in the whole text.
-#include "runtime/sampling/stop_matcher.h"
+#include "runtime/loop/sampling/stop_matcher.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,11 +1,11 @@
 // The interface of chat templates: inputs, arguments, errors with their place, and the choice of a template.
-#include "runtime/template/chat_template.h"
+#include "runtime/text/chat/chat_template.h"
 
 #include <gtest/gtest.h>
 
 #include "runtime/formats/model_files.h"
-#include "runtime/template/choose_template.h"
-#include "runtime/template/globals.h"
+#include "runtime/text/chat/choose_template.h"
+#include "runtime/text/chat/globals.h"
 #include "tests/runtime/template_goldens.h"
 #include "tests/support/error_text.h"
 #include "tests/support/temp_folder.h"

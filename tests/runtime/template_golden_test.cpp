@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "runtime/template/choose_template.h"
+#include "runtime/text/chat/choose_template.h"
 #include "tests/runtime/template_goldens.h"
 
 namespace slipstream {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/template/chat_template.h"
+#include "runtime/text/chat/chat_template.h"
 
 namespace slipstream {
 

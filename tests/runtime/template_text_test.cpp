@@ -5,15 +5,15 @@
 #include <bit>
 #include <functional>
 
-#include "runtime/template/format_spec.h"
-#include "runtime/template/numbers.h"
-#include "runtime/template/objects.h"
-#include "runtime/template/operators.h"
-#include "runtime/template/python_format.h"
-#include "runtime/template/python_text.h"
-#include "runtime/template/runtime.h"
-#include "runtime/template/sorting.h"
-#include "runtime/template/unicode.h"
+#include "runtime/text/chat/format_spec.h"
+#include "runtime/text/chat/numbers.h"
+#include "runtime/text/chat/objects.h"
+#include "runtime/text/chat/operators.h"
+#include "runtime/text/chat/python_format.h"
+#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/runtime.h"
+#include "runtime/text/chat/sorting.h"
+#include "runtime/text/chat/unicode.h"
 #include "tests/runtime/template_goldens.h"
 
 namespace slipstream::jinja {

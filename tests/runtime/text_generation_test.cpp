@@ -1,6 +1,6 @@
 // generate_text(): stop rules that strike in the middle of a pass, text held back, limits, cancelling, figures; the
 // same for every guesser and budget. The expected output is made here from what plain decoding says, token by token.
-#include "runtime/text_generation.h"
+#include "runtime/loop/text_generation.h"
 
 #include <algorithm>
 #include <optional>

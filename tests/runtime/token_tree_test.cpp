@@ -1,5 +1,5 @@
 // TokenTree: no duplicate siblings, parents before children.
-#include "runtime/token_tree.h"
+#include "runtime/loop/token_tree.h"
 
 #include <set>
 

@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "runtime/tokenizer/tiktoken_ranks.h"
-#include "runtime/tokenizer/tokenizer.h"
-#include "runtime/tokenizer/utf8.h"
+#include "runtime/text/tokenizer/tiktoken_ranks.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "runtime/text/utf8.h"
 #include "tests/support/random_texts.h"
 
 namespace slipstream {

@@ -1,6 +1,6 @@
 // tokenizer.json: what its parts do to ids and text, BOS and EOS between the files, and that whatever is not understood
 // or broken is refused by name. Small files, written here.
-#include "runtime/tokenizer/tokenizer_json.h"
+#include "runtime/text/tokenizer/tokenizer_json.h"
 
 #include <filesystem>
 #include <fstream>
@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/byte_alphabet.h"
+#include "runtime/text/tokenizer/byte_alphabet.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/formats/gguf_vocabulary.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream {
 namespace {

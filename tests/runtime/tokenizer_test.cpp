@@ -1,6 +1,6 @@
 // make_tokenizer(): which files give which tokenizer, what is refused by name, and the vectors that another engine
 // published for GGUF vocabularies.
-#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,5 @@
 // Items of a model: every row once and in reading order, within the limit, never across the attention, few and even.
-#include "runtime/weight_items.h"
+#include "runtime/model/weight_items.h"
 
 #include <algorithm>
 #include <cstdint>

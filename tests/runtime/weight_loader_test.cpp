@@ -1,6 +1,6 @@
 // Loading into items: the bytes of pack_weights done directly, whatever the number of readers; bounded reading ahead;
 // and every way to fail leaves no thread behind and no process killed.
-#include "runtime/weight_loader.h"
+#include "runtime/model/weight_loader.h"
 
 #include <atomic>
 #include <chrono>

@@ -7,15 +7,15 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/base64.h"
-#include "runtime/tokenizer/byte_bpe.h"
-#include "runtime/tokenizer/character_bpe.h"
-#include "runtime/tokenizer/indexed_vocabulary.h"
-#include "runtime/tokenizer/pair_merger.h"
-#include "runtime/tokenizer/precompiled_charsmap.h"
-#include "runtime/tokenizer/unigram_segmenter.h"
-#include "runtime/tokenizer/unigram_words.h"
-#include "runtime/tokenizer/word_cache.h"
+#include "runtime/text/tokenizer/base64.h"
+#include "runtime/text/tokenizer/byte_bpe.h"
+#include "runtime/text/tokenizer/character_bpe.h"
+#include "runtime/text/tokenizer/indexed_vocabulary.h"
+#include "runtime/text/tokenizer/pair_merger.h"
+#include "runtime/text/tokenizer/precompiled_charsmap.h"
+#include "runtime/text/tokenizer/unigram_segmenter.h"
+#include "runtime/text/tokenizer/unigram_words.h"
+#include "runtime/text/tokenizer/word_cache.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream {

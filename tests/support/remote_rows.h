@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu_device.h"
-#include "runtime/device_logits.h"
+#include "runtime/pass/device_logits.h"
 
 namespace slipstream {
 

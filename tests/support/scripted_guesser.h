@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/guesser.h"
+#include "runtime/loop/guesser.h"
 
 namespace slipstream {
 

@@ -8,12 +8,12 @@
 
 #include "kernels/base/error.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/bench_figures.h"
-#include "tools/bench_prompts.h"
-#include "tools/bench_report.h"
-#include "tools/bench_request.h"
-#include "tools/console.h"
-#include "tools/usage_error.h"
+#include "tools/bench/bench_figures.h"
+#include "tools/bench/bench_prompts.h"
+#include "tools/bench/bench_report.h"
+#include "tools/bench/bench_request.h"
+#include "tools/cli/console.h"
+#include "tools/cli/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

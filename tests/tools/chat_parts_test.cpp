@@ -11,13 +11,13 @@
 
 #include "kernels/base/error.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/chat_commands.h"
-#include "tools/chat_input.h"
-#include "tools/chat_session.h"
-#include "tools/chat_settings.h"
-#include "tools/closest_name.h"
-#include "tools/line_history.h"
-#include "tools/usage_error.h"
+#include "tools/chat/chat_commands.h"
+#include "tools/chat/chat_input.h"
+#include "tools/chat/chat_settings.h"
+#include "tools/chat/line_history.h"
+#include "tools/cli/closest_name.h"
+#include "tools/cli/usage_error.h"
+#include "tools/engine/chat_session.h"
 
 namespace slipstream::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/compute_options.h"
+#include "tools/cli/compute_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

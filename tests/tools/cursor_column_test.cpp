@@ -1,4 +1,4 @@
-#include "tools/cursor_column.h"
+#include "tools/cli/cursor_column.h"
 
 #include <optional>
 

@@ -1,4 +1,4 @@
-#include "tools/file_output.h"
+#include "tools/cli/file_output.h"
 
 #include <sys/stat.h>
 

@@ -1,9 +1,9 @@
 // Profiles of hardware: their names, and figures that follow from data sheets.
-#include "tools/hardware_profiles.h"
+#include "tools/plan/hardware_profiles.h"
 
 #include <gtest/gtest.h>
 
-#include "tools/model_shapes.h"
+#include "tools/plan/model_shapes.h"
 
 namespace slipstream::tools {
 namespace {

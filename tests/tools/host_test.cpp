@@ -1,4 +1,4 @@
-#include "tools/host.h"
+#include "tools/engine/host.h"
 
 #include <string>
 

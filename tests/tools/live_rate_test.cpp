@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/terminal.h"
-#include "tools/console.h"
+#include "tools/cli/console.h"
 
 namespace slipstream::tools {
 namespace {

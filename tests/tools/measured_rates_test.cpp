@@ -1,9 +1,9 @@
 // The machine measured: figures that are related to each other, whatever they are.
-#include "tools/measured_rates.h"
+#include "tools/engine/measured_rates.h"
 
 #include <gtest/gtest.h>
 
-#include "tools/model_shapes.h"
+#include "tools/plan/model_shapes.h"
 
 namespace slipstream::tools {
 namespace {

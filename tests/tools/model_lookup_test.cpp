@@ -1,4 +1,4 @@
-#include "tools/model_lookup.h"
+#include "tools/engine/model_lookup.h"
 
 #include <map>
 #include <string>

@@ -1,11 +1,11 @@
 // Shapes by name against sizes of published files, and what a mixture of types gives each matrix.
-#include "tools/model_shapes.h"
+#include "tools/plan/model_shapes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/model.h"
-#include "runtime/weight_items.h"
+#include "runtime/model/model.h"
+#include "runtime/model/weight_items.h"
 
 namespace slipstream::tools {
 namespace {

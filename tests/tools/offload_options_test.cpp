@@ -1,4 +1,4 @@
-#include "tools/offload_options.h"
+#include "tools/cli/offload_options.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/output_files.h"
+#include "tools/cli/output_files.h"
 
 #include <array>
 #include <string>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/temporary_folder.h"
-#include "tools/usage_error.h"
+#include "tools/cli/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

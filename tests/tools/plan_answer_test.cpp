@@ -1,5 +1,5 @@
 // Plans for named hardware: published figures that they have to come near, what the host must hold, what helps.
-#include "tools/plan_answer.h"
+#include "tools/plan/plan_answer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,13 @@
 // Options of `plan` about memory and links, and every way in which they are malformed.
-#include "tools/plan_options.h"
+#include "tools/plan/plan_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
 #include "tests/support/error_text.h"
-#include "tools/compute_options.h"
-#include "tools/usage_error.h"
+#include "tools/cli/compute_options.h"
+#include "tools/cli/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/template/choose_template.h"
-#include "runtime/tokenizer/utf8.h"
-#include "tools/chat_form.h"
-#include "tools/prompt_template.h"
+#include "runtime/text/chat/choose_template.h"
+#include "runtime/text/utf8.h"
+#include "tools/engine/chat_form.h"
+#include "tools/engine/prompt_template.h"
 
 namespace slipstream::tools {
 namespace {

@@ -15,8 +15,8 @@
 #include "runtime/formats/model_files.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/random_model_blocks.h"
-#include "tools/random_model_file.h"
+#include "tools/dev/random_model_blocks.h"
+#include "tools/dev/random_model_file.h"
 
 namespace slipstream::tools {
 namespace {

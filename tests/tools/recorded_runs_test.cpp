@@ -1,5 +1,5 @@
 // Recorded answers out of their files, and as token ids.
-#include "tools/recorded_runs.h"
+#include "tools/cli/recorded_runs.h"
 
 #include <functional>
 
@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "tools/recorded_tokens.h"
-#include "tools/tokenizer_files.h"
+#include "tools/cli/recorded_tokens.h"
+#include "tools/engine/tokenizer_files.h"
 
 namespace slipstream::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/settings.h"
+#include "tools/cli/settings.h"
 
 #include <map>
 #include <string>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/usage_error.h"
+#include "tools/cli/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

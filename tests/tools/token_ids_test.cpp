@@ -1,4 +1,4 @@
-#include "tools/token_ids.h"
+#include "tools/cli/token_ids.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

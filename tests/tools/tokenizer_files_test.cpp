@@ -1,5 +1,5 @@
 // Which files of a tokenizer are found: one by its name, or those of a directory that holds no model.
-#include "tools/tokenizer_files.h"
+#include "tools/engine/tokenizer_files.h"
 
 #include <filesystem>
 
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/support/temp_folder.h"
 
 namespace slipstream::tools {

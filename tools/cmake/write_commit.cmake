@@ -9,7 +9,7 @@ if(GIT)
     set(commit ${described})
   endif()
 endif()
-set(text "#include \"tools/version.h\"
+set(text "#include \"tools/cli/version.h\"
 
 namespace slipstream::tools {
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders the templates of runtime/template/template_families.cpp: writes fallbacks.json, {family: renderings}."""
+"""Renders the templates of runtime/text/chat/template_families.cpp: writes fallbacks.json, {family: renderings}."""
 import json
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ NAMES = ["one user turn", "one user turn, no generation prompt", "several turns"
 
 
 def main():
-    code = (HERE / "../../../runtime/template/template_families.cpp").read_text()
+    code = (HERE / "../../../runtime/text/chat/template_families.cpp").read_text()
     sources = dict(re.findall(r'(k\w+) = R"jinja\((.*?)\)jinja"', code, re.DOTALL))
     families = re.findall(r'\{"([\w-]+)", (k\w+), "', code)
     cases = golden.complete([case for case in CASES if case["name"] in NAMES])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden ids by the sentencepiece package (Apache-2.0), the original of what runtime/tokenizer implements.
+"""Golden ids by the sentencepiece package (Apache-2.0), the original of what runtime/text/tokenizer implements.
 
     python3 make.py NAME=TOKENIZER.MODEL ...      needs: sentencepiece, protobuf
 

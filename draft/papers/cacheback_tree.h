@@ -1,0 +1,62 @@
+// Cacheback's own tree (Ma, Gim, Zhong 2025, section 3.2), grown breadth-first. Level 1: the followers of the last LL
+// tokens of the text, each a branch of FL nodes, shared prefixes merged. Then every branch end is queried with the last
+// LL tokens of its own path, and so on, until nothing has followers or TDL nodes stand; inner nodes are not queried.
+// Level 1 leaves CRT nodes to the deeper ones. The whole growth from the dynamic table comes first, then the frozen one
+// grows the same tree further, from its root and from all its leaves.
+//
+// Followers are taken most recent first (frozen: most frequent first). With noise (design E2) they are ordered by
+// log p + gumbel of their first token, whose p is its share of the weights 1/age of the leader's followers (age 1 is
+// the first); those of one first token by the noise of the tokens where they part.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "draft/sources/cacheback_options.h"
+#include "draft/sources/lru_table.h"
+#include "draft/sources/source.h"
+#include "draft/tables/frozen_table.h"
+
+namespace slipstream::draft {
+
+class CachebackTree {
+public:
+    explicit CachebackTree(const CachebackOptions& options) : options_(options) {}
+
+    /// Grows `tree` (node 0 only). Leaders that are queried are renewed. `frozen` may be null. TDL counts node 0, the
+    /// one node that is not in the cache; a budget below TDL shrinks CRT in proportion.
+    void grow(TokenTree& tree, const ShapeRequest& request, LruTable& dynamic, const FrozenTable* frozen);
+
+private:
+    struct Ranked {
+        std::uint32_t follower;
+        std::uint32_t age;
+        float rank;
+    };
+
+    template <typename Table>
+    void grow_from(std::int32_t node, std::int32_t max_nodes, Table& table);
+    template <typename Table>
+    void grow_from_ends(Table& table);
+    template <typename Table>
+    void list_followers(std::uint32_t leader, std::int32_t node, const Table& table);
+    template <typename Table>
+    void order_by_noise(std::int64_t position, const Table& table);
+    void add_branch(std::int32_t node, std::span<const TokenId> follower, std::int32_t max_nodes);
+    [[nodiscard]] bool find_context(std::int32_t node, std::size_t n_tokens);
+    void list_leaves();
+
+    CachebackOptions options_;
+    // Of the growth that is under way; the vectors keep their memory.
+    TokenTree* tree_ = nullptr;
+    const ShapeRequest* request_ = nullptr;
+    std::int32_t max_nodes_ = 0;
+    std::vector<std::int32_t> ends_;      // ends of branches, in the order in which they are to be queried
+    std::vector<std::uint8_t> is_inner_;  // [tree size], for list_leaves()
+    std::vector<TokenId> context_;        // the last tokens of a path
+    std::vector<Ranked> followers_;       // of a leader, in the order in which they become branches
+};
+
+}  // namespace slipstream::draft

@@ -1,0 +1,25 @@
+// Trees that are drawn from a draft model's own distribution, for classical speculative sampling (E3, rejection.h): a
+// chain (Leviathan et al. 2023, arXiv 2211.17192), or a tree whose shape is fixed before anything is drawn, its
+// children drawn without replacement (Sequoia, Chen et al. 2024, arXiv 2402.12374).
+#pragma once
+
+#include <cstdint>
+
+#include "draft/drawn_tree.h"
+#include "draft/rungs/batch_source.h"
+#include "draft/sources/source.h"
+
+namespace slipstream::draft {
+
+enum class DrawnShape : std::uint8_t { Chain, Tree };
+
+struct DrawnShapeOptions {
+    DrawnShape shape = DrawnShape::Chain;
+    std::int64_t gamma = 4;  // guesses of a chain
+};
+
+/// Grows `tree` (node 0 only) by draws, which `drawn` (reset for this tree) records.
+void propose_drawn(TokenTree& tree, const ShapeRequest& request, const DrawnShapeOptions& options, BatchSource& source,
+                   DrawnTree& drawn);
+
+}  // namespace slipstream::draft

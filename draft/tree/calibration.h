@@ -1,0 +1,100 @@
+// What the sources' estimates are worth, learnt online (design section 6).
+//
+// Each source tells kinds of guesses apart, its cells. A cell keeps how many of its guesses were right, beside how many
+// should have been by what was predicted, over guesses whose parent was accepted; their ratio corrects the source's own
+// probability. Sources that name the same token are merged in log-odds, with a weight each, one set for every number of
+// agreeing sources, and others where a model is among them: they draw on the same text, so what they say is not
+// independent, and noisy-or would count one observation twice (the folder's page has the figures).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "draft/sources/source.h"
+#include "draft/tree/log_odds.h"
+
+namespace slipstream::draft {
+
+class Calibration {
+public:
+    static constexpr std::size_t kMaxSources = 16;
+
+    /// One source's word for one token.
+    struct Input {
+        std::uint16_t source = 0;
+        std::uint16_t cell = 0;
+        float probability = 0.0F;  // the source's own
+        float log_odds = 0.0F;     // of the corrected one
+    };
+
+    /// `n_cells`: of each source, in the order in which inputs name them. `strong`: a source (its place) whose word
+    /// outweighs the others', a model among tables; kNone: there is none.
+    static constexpr std::size_t kNone = ~std::size_t{0};
+    explicit Calibration(std::span<const std::uint16_t> n_cells, std::size_t strong = kNone);
+    void reset();
+
+    /// Log-odds of the source's own `probability`, corrected by what guesses of this cell turned out to be worth.
+    [[nodiscard]] float corrected_log_odds(std::uint16_t source, std::uint16_t cell, float probability) const {
+        const Cell& found = cells_[first_cell_[source] + cell];
+        return log_odds(std::clamp(probability * found.ratio, kLeastProbability, kSurestWord));
+    }
+    /// The same of several, to `out`, [proposals].
+    void corrected_log_odds(std::uint16_t source, std::span<const Proposal> proposals, std::span<float> out) const;
+    /// The probability that the sources together give a token: `inputs`, one a source that names it, in
+    /// the order of the sources.
+    [[nodiscard]] float merge(std::span<const Input> inputs) const {
+        const Weights& weights = weights_[set_of(inputs)];
+        float sum = weights.back();
+        for (const Input& input : inputs) sum += weights[input.source] * (input.log_odds - kUnknown);
+        return logistic(kUnknown + sum);
+    }
+
+    /// A token that those sources named could have come; `truth`: whether it did (1 or 0), or its probability where the
+    /// target tells. `merged`: what merge() gave.
+    void learn(std::span<const Input> inputs, float merged, float truth);
+    /// The same of words that were not merged: what their cells are worth, not their weights.
+    void learn_words(std::span<const Input> inputs, float truth);
+
+    /// The chance of acceptance in truth, where noise decides: `estimate` as it was reckoned from the noise, corrected
+    /// by what such estimates turned out to be worth; filters of the target, above all, are not in the reckoning.
+    [[nodiscard]] float settle(float merged, float estimate, bool by_model) const;
+    /// An estimate that settle() was asked about came true (1) or not (0).
+    void learn_estimate(float merged, float estimate, bool by_model, float hit);
+
+    [[nodiscard]] std::vector<float> state() const;
+    /// False, and nothing changed, where `state` does not fit these sources.
+    [[nodiscard]] bool restore(std::span<const float> state);
+
+private:
+    // Log-odds of a token of which nothing is known: what agreement is measured from.
+    static constexpr float kUnknown = -6.0F;
+    static constexpr float kLeastProbability = 1e-6F;
+    static constexpr float kSurestWord = 0.995F;
+    struct Cell {
+        float hits = 0.0F;
+        float expected = 0.0F;
+        float ratio = 1.0F;  // of hits to expected, with some trust in the source
+    };
+    static constexpr std::size_t kMaxAgreeing = 4;       // and more
+    using Weights = std::array<float, kMaxSources + 1>;  // the constant last
+
+    [[nodiscard]] std::size_t set_of(std::span<const Input> inputs) const {
+        const std::size_t agreeing = (inputs.size() < kMaxAgreeing ? inputs.size() : kMaxAgreeing) - 1;
+        return inputs.back().source == strong_ ? kMaxAgreeing + agreeing : agreeing;
+    }
+    static void refresh(Cell& cell);
+    static void count(Cell& cell, float expected, float hit);
+    [[nodiscard]] static std::size_t estimate_cell(float merged, float estimate, bool by_model);
+    static constexpr std::size_t kEstimateBuckets = 10;  // by powers of two
+
+    std::vector<std::size_t> first_cell_;  // [n_sources]
+    std::vector<Cell> cells_;
+    std::array<Cell, 2 + 2 * kEstimateBuckets * kEstimateBuckets> estimates_{};  // all, all by a model; then by bucket
+    std::size_t strong_;
+    std::array<Weights, 2 * kMaxAgreeing> weights_{};  // by how many agree; then the same where the strong one does
+};
+
+}  // namespace slipstream::draft

@@ -1,0 +1,111 @@
+// The rows are read out of one table of normal numbers: K and V of a position each from a place that Philox draws for
+// (seed, layer, position). So a row costs a copy and no arithmetic, which is what makes 128K positions of a large model
+// a matter of seconds; rows of different positions may overlap in the table, which no kernel can see.
+#include "runtime/cache/cache_fill.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/base/check.h"
+#include "kernels/base/noise.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::int64_t kPieceTokens = 64;
+constexpr std::int64_t kTableStarts = 1 << 16;  // places that a row may begin at
+
+// Stream words of the two uses of Philox here; far from those of NoiseStream, though nothing would come of a clash.
+constexpr std::uint32_t kTableStream = 0x66696c6cU;
+constexpr std::uint32_t kPlaceStream = 0x66696c6dU;
+
+PhiloxBlock draw(std::uint64_t seed, std::uint64_t position, std::uint32_t layer, std::uint32_t stream) {
+    return noise_block(seed, position, layer, static_cast<NoiseStream>(stream));
+}
+
+// (0, 1), as noise.h maps words.
+double uniform(std::uint32_t word) {
+    return (2.0 * word + 1.0) * 0x1p-33;
+}
+
+// Box and Muller (1958): two uniforms make two independent normals.
+std::vector<float> normal_table(std::uint64_t seed, std::int64_t n) {
+    std::vector<float> table;
+    table.reserve(static_cast<std::size_t>(n + 3));
+    for (std::uint64_t block = 0; static_cast<std::int64_t>(table.size()) < n; ++block) {
+        const PhiloxBlock words = draw(seed, block, 0, kTableStream);
+        for (int i = 0; i < 4; i += 2) {
+            const double radius = std::sqrt(-2.0 * std::log(uniform(words.word[i])));
+            const double angle = 2.0 * std::numbers::pi * uniform(words.word[i + 1]);
+            table.push_back(static_cast<float>(radius * std::cos(angle)));
+            table.push_back(static_cast<float>(radius * std::sin(angle)));
+        }
+    }
+    return table;
+}
+
+// Rows where kernels can read them: as they stand, or copied to the device.
+class DeviceRows {
+public:
+    DeviceRows(Device& device, std::size_t n_floats) {
+        if (device.shares_host_memory()) return;
+        for (Buffer& buffer : buffers_)
+            buffer = device.allocate(n_floats * sizeof(float), MemoryTag::Activations, "rows of the KV cache");
+    }
+    const float* k(Stream& stream, const std::vector<float>& rows) { return sent(buffers_[0], stream, rows); }
+    const float* v(Stream& stream, const std::vector<float>& rows) { return sent(buffers_[1], stream, rows); }
+
+private:
+    static const float* sent(const Buffer& buffer, Stream& stream, const std::vector<float>& rows) {
+        if (buffer.data() == nullptr) return rows.data();
+        stream.copy(buffer.data(), rows.data(), buffer.size_bytes());
+        return reinterpret_cast<const float*>(buffer.data());
+    }
+    Buffer buffers_[2];
+};
+
+}  // namespace
+
+void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64_t seed,
+                const std::function<void(std::int64_t)>& on_progress) {
+    CHECK(cache.n_nodes() == 0 && n_tokens >= cache.n_committed() && n_tokens <= cache.context_tokens(),
+          "{} positions wanted, {} committed, {} nodes, a context of {}", n_tokens, cache.n_committed(),
+          cache.n_nodes(), cache.context_tokens());
+    const std::int64_t cols = cache.shape().n_kv_heads * cache.shape().head_dim;
+    const std::int64_t piece = std::min(kPieceTokens, cache.max_nodes());
+    const std::vector<float> table = normal_table(seed, kTableStarts + cols);
+    std::vector<float> k(static_cast<std::size_t>(piece * cols));
+    std::vector<float> v(k.size());
+    DeviceRows device_rows(exec.device, k.size());
+    std::vector<NodeId> nodes;
+    while (cache.n_committed() < n_tokens) {
+        const std::int64_t first = cache.n_committed();
+        const std::int64_t n = std::min(piece, n_tokens - first);
+        nodes.clear();
+        for (std::int64_t i = 0; i < n; ++i) nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
+        for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer) {
+            for (std::int64_t i = 0; i < n; ++i) {
+                const PhiloxBlock place =
+                    draw(seed, static_cast<std::uint64_t>(first + i), static_cast<std::uint32_t>(layer), kPlaceStream);
+                std::copy_n(table.data() + place.word[0] % kTableStarts, cols, k.data() + i * cols);
+                std::copy_n(table.data() + place.word[1] % kTableStarts, cols, v.data() + i * cols);
+            }
+            kv_write(exec, {.shape = cache.shape(),
+                            .k = matrix_view(device_rows.k(exec.stream, k), n, cols),
+                            .v = matrix_view(device_rows.v(exec.stream, v), n, cols),
+                            .scratch_k = cache.scratch_k(layer),
+                            .scratch_v = cache.scratch_v(layer),
+                            .scratch_rows = nodes.data()});
+            exec.stream.synchronize();  // k and v are written again
+        }
+        cache.commit(exec, nodes);
+        exec.stream.synchronize();  // as are the nodes
+        if (on_progress) on_progress(cache.n_committed());
+    }
+}
+
+}  // namespace slipstream

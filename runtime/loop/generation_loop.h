@@ -1,0 +1,133 @@
+// The one generation loop, in tokens: propose a tree, run one pass, walk it, commit. Plain decoding is this loop with
+// NoGuesser; nothing else in the program generates.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/cache/kv_cache.h"
+#include "runtime/loop/guesser.h"
+#include "runtime/loop/verify.h"
+#include "runtime/pass/forward.h"
+
+namespace slipstream {
+
+/// Prefill borders are multiples of this, at absolute positions, whatever the budget or placement (E1).
+inline constexpr std::int64_t kPrefillPieceTokens = kPromptPieceTokens;
+
+struct LoopLimits {
+    std::int64_t budget = 1;  // most nodes of a tree, node 0 included
+    std::vector<TokenId> end_tokens;
+};
+
+/// Where the time of passes went, in seconds, summed over step().
+struct LoopSeconds {
+    double draft = 0.0;   // propose() and observe()
+    double verify = 0.0;  // the forward pass
+    double sample = 0.0;  // the walk over the tree
+    double check = 0.0;   // the self-check, where there is one
+    double commit = 0.0;
+};
+
+/// What `Forward` must allow for this budget: a piece of prompt and a tree in one pass.
+[[nodiscard]] ForwardLimits forward_limits_for(std::int64_t budget);
+/// Scratch rows of the KV cache for this budget.
+[[nodiscard]] inline std::int64_t scratch_nodes_for(std::int64_t budget) {
+    return forward_limits_for(budget).max_tokens;
+}
+
+/// Hears of prompt tokens done and in all, after each layer and piece; tokens inside a piece count by its layers done.
+using PromptProgress = std::function<void(std::int64_t, std::int64_t)>;
+
+class SelfCheck;
+
+class GenerationLoop {
+public:
+    /// All references must outlive the loop; they may be shared by loops that run one after the other.
+    GenerationLoop(Forward& forward, KvCache& cache, TreeWalk& walk, Guesser& guesser, LoopLimits limits);
+
+    /// From now on the accepted path of each pass is computed again, as plain decoding would, before it is committed;
+    /// step() throws SelfCheckFailure where a bit differs. The cache must have SelfCheck::scratch_nodes_for(budget)
+    /// scratch rows (CHECKed). `self_check` outlives the loop.
+    void check_with(SelfCheck& self_check);
+
+    /// Starts a text with `prompt` (1 to context tokens). What the cache holds must be the beginning of it, and
+    /// shorter: the caller truncates (rows_to_keep()). Throws as check_prompt().
+    void begin(std::vector<TokenId> prompt);
+    /// Of the first `n_same` positions of `cache`, which a prompt of `n_prompt` tokens begins with: how many hold what
+    /// begin() would have computed for it, bit for bit. All, but on a device whose prompts have kernels of their own: a
+    /// row may be kept that was computed as prompt and would be again, or was not and would not.
+    [[nodiscard]] static std::int64_t rows_to_keep(const Device& device, const KvCache& cache, std::int64_t n_same,
+                                                   std::int64_t n_prompt);
+    /// Throws RequestError where a prompt of so many tokens is empty or leaves no room in the context.
+    void check_prompt(std::int64_t n_tokens) const;
+    /// The same of a context that nothing serves yet.
+    static void check_prompt(std::int64_t n_tokens, std::int64_t context_tokens);
+    /// Goes on with a text: its first `n_prompt` tokens are a prompt, and are fed as begin() has them fed; those behind
+    /// were generated from it before, and are computed as generated tokens are, in passes that hold no prompt (E1 for
+    /// backends whose prefill has kernels of its own). Otherwise as begin().
+    void resume(std::vector<TokenId> text, std::int64_t n_prompt);
+
+    /// Feeds the prompt but for its last piece; nothing where the model streams, since step() then feeds it whole,
+    /// layer by layer, so that each weight crosses the link once. False where *cancel turned true; calling again
+    /// continues.
+    bool prefill(const PromptProgress& on_progress = {}, const std::atomic<bool>* cancel = nullptr);
+
+    /// One pass: feeds what the cache lacks with a tree of guesses below it, commits the accepted path, and returns the
+    /// new tokens, 1 to max_new_tokens of them; an end token can only be the last. Nothing where *cancel turned true
+    /// (no state has changed then) or the context is full. Valid until the next call.
+    /// The first step feeds the rest of the prompt: `on_progress` hears of that. Where the walk or the self-check
+    /// throws, the text is as it was before.
+    [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
+                                                const PromptProgress& on_progress = {});
+
+    /// Takes the text back to its first `n_tokens` (1 to as many as it has), and the cache with it: what a pass
+    /// committed behind a stop rule. Generation may go on from there, with the tokens of a loop that never went
+    /// further. The guesser hears of it as an observation of no new tokens.
+    void truncate(std::int64_t n_tokens);
+
+    [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
+    /// Tokens that the context still has room for.
+    [[nodiscard]] std::int64_t room() const {
+        return cache_->context_tokens() - static_cast<std::int64_t>(text_.size());
+    }
+    /// Nodes of the last pass's tree, node 0 included.
+    [[nodiscard]] std::int64_t last_tree_size() const { return tree_.size(); }
+    [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
+
+private:
+    [[nodiscard]] bool feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] bool feed_by_layer(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] static std::int64_t prompt_border_of(std::int64_t n_prompt);
+    [[nodiscard]] std::int64_t prompt_border() const;
+    [[nodiscard]] bool feeds_by_layer() const;
+    [[nodiscard]] LogitRows run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
+                                     const PassWatch& watch);
+    void assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens);
+    [[nodiscard]] bool accept(const LogitRows& logits, const WalkLimits& limits, const std::atomic<bool>* cancel);
+    void drop_pass(std::size_t n_text);
+    [[nodiscard]] PassWatch watch_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
+                                     const std::atomic<bool>* cancel) const;
+
+    Forward* forward_;
+    KvCache* cache_;
+    TreeWalk* walk_;
+    Guesser* guesser_;
+    SelfCheck* self_check_ = nullptr;
+    LoopLimits limits_;
+    std::vector<TokenId> text_;  // every committed token; the cache holds all but the last
+    std::int64_t n_prompt_ = 0;  // of them, fed as prompt: all, but in a text that was resumed
+    TokenTree tree_;
+    LoopSeconds seconds_;
+    std::vector<TokenId> pass_tokens_;        // [n_tokens] of the running pass: what was missing, then the guesses
+    std::vector<NodeId> pass_nodes_;          // [n_tokens]
+    std::vector<std::int32_t> logit_tokens_;  // [tree size]
+    std::vector<std::int32_t> accepted_;      // tree nodes
+    std::vector<NodeId> path_;                // scratch rows to commit
+};
+
+}  // namespace slipstream

@@ -1,0 +1,237 @@
+#include "runtime/loop/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
+#include "kernels/base/noise.h"
+#include "kernels/sampling.h"
+#include "runtime/loop/sampling/best_order.h"
+#include "runtime/loop/sampling/greatest.h"
+
+namespace slipstream {
+
+namespace {
+
+/// "Better" of two candidates, the order of all filters: higher logit first, then the lower id.
+bool better(const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+void require(bool holds, std::string_view option, double value, std::string_view range) {
+    if (!holds) throw RequestError(fmt::format("{} is {}; it must be {}", option, value, range));
+}
+
+SamplerOptions checked(const SamplerOptions& options) {
+    const auto is_probability = [](double p) { return p >= 0.0 && p <= 1.0; };
+    require(std::isfinite(options.temperature) && options.temperature >= 0.0, "temperature", options.temperature,
+            "0 (greedy) or a positive number");
+    require(options.top_k >= 0, "top-k", static_cast<double>(options.top_k), "0 (off) or a positive count");
+    require(is_probability(options.top_p), "top-p", options.top_p, "between 0 and 1 (off)");
+    require(is_probability(options.min_p), "min-p", options.min_p, "between 0 (off) and 1");
+    require(std::isfinite(options.repeat_penalty) && options.repeat_penalty > 0.0, "repeat-penalty",
+            options.repeat_penalty, "a positive number (1 = off)");
+    require(options.repeat_window >= 0, "repeat-window", static_cast<double>(options.repeat_window),
+            "0 or a positive count");
+    return options;
+}
+
+std::int64_t checked_vocab(std::int64_t vocab) {
+    CHECK(vocab > 0, "vocab {}", vocab);
+    return vocab;
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
+    : options_(checked(options)), vocab_(checked_vocab(vocab)), blocks_(static_cast<std::size_t>(vocab)) {
+    if (options.repeat_penalty != 1.0) penalised_.resize(static_cast<std::size_t>(vocab));
+    candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
+                                                   : static_cast<std::size_t>(kMostTopLogits));  // of a head
+}
+
+void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> path) {
+    CHECK(std::ssize(logits) == vocab_, "{} logits for a vocabulary of {}", logits.size(), vocab_);
+    logits_ = logits;
+    if (options_.repeat_penalty == 1.0) return;
+    std::ranges::copy(logits, penalised_.begin());
+    logits_ = penalised_;
+    // From the logit as it came, so that a token that repeats is penalised once.
+    for (const TokenId id : penalised_tokens(path))
+        penalised_[static_cast<std::size_t>(id)] = penalised(logits[static_cast<std::size_t>(id)]);
+}
+
+/// The tokens of a path that the penalty remembers; none without one.
+std::span<const TokenId> Sampler::penalised_tokens(std::span<const TokenId> path) const {
+    if (options_.repeat_penalty == 1.0) return {};
+    const auto tokens = path.last(std::min(path.size(), static_cast<std::size_t>(options_.repeat_window)));
+    for (const TokenId id : tokens)
+        CHECK(id >= 0 && id < vocab_, "token {} on a path over a vocabulary of {}", id, vocab_);
+    return tokens;
+}
+
+float Sampler::penalised(float logit) const {
+    const double as_it_came = logit;
+    return static_cast<float>(as_it_came > 0.0 ? as_it_came / options_.repeat_penalty
+                                               : as_it_came * options_.repeat_penalty);
+}
+
+void Sampler::throw_no_numbers() const {
+    throw Unsupported(fmt::format(
+        "the model's logits are not numbers ({} values, none above -inf); is the model file damaged?", vocab_));
+}
+
+/// The greatest logit, the lowest id of equals. NaN compares false and never wins.
+TokenId Sampler::best() const {
+    const float greatest = greatest_of(logits_);
+    if (!(greatest > -std::numeric_limits<float>::infinity())) throw_no_numbers();
+    return static_cast<TokenId>(std::ranges::find(logits_, greatest) - logits_.begin());
+}
+
+/// Fills candidates_ with what is a number above -inf: all, or the best k of them, logits as they came. Few come in
+/// order.
+void Sampler::keep_top_k() {
+    const bool everything = options_.top_k == 0 || options_.top_k >= vocab_;
+    const auto k = static_cast<std::size_t>(everything ? vocab_ : options_.top_k);
+    const std::span<const std::uint32_t> ids = blocks_.reaching(blocks_.bound(k));
+    candidates_.clear();
+    in_order_ = ids.size() <= kFewToSort;
+    if (in_order_) {
+        FewLogits few;
+        for (std::size_t i = 0; i < ids.size(); ++i) few.logits[i] = logits_[ids[i]];
+        count_better(few, ids.size());
+        candidates_.resize(std::min(k, ids.size()));
+        for (std::size_t i = 0; i < ids.size(); ++i)
+            if (const auto place = static_cast<std::size_t>(few.places[i]); place < candidates_.size())
+                candidates_[place] = {static_cast<TokenId>(ids[i]), few.logits[i], 0.0};
+        return;
+    }
+    for (const std::uint32_t id : ids) candidates_.push_back({static_cast<TokenId>(id), logits_[id], 0.0});
+    if (candidates_.size() <= k) return;
+    std::ranges::nth_element(candidates_, candidates_.begin() + static_cast<std::ptrdiff_t>(k),
+                             [](const Candidate& a, const Candidate& b) { return better(a, b); });
+    candidates_.resize(k);
+}
+
+/// Turns the candidates' logits into (logit - greatest) / temperature: 0 for the best, so that nothing overflows at any
+/// temperature. What falls to -inf goes.
+void Sampler::scale(float greatest) {
+    for (Candidate& candidate : candidates_) {
+        const double below =  // inf - inf is no number
+            candidate.logit == greatest ? 0.0 : static_cast<double>(candidate.logit) - static_cast<double>(greatest);
+        candidate.logit = static_cast<float>(below / options_.temperature);
+    }
+    std::erase_if(candidates_, [](const Candidate& candidate) {
+        return !(candidate.logit > -std::numeric_limits<float>::infinity());
+    });
+}
+
+/// The smallest set of best candidates that holds top_p of the mass, at least one. Of many, a selection by mass: halve
+/// around the median, go on in the half where the mass is reached; linear in the mean, no sort of the vocabulary.
+void Sampler::keep_top_p() {
+    if (options_.top_p >= 1.0) return;
+    double missing = 0.0;
+    for (const Candidate& candidate : candidates_) missing += candidate.probability;
+    missing *= options_.top_p;
+    if (in_order_) {
+        double mass = 0.0;
+        std::size_t n = 0;
+        while (n < candidates_.size() && (n == 0 || mass < missing)) mass += candidates_[n++].probability;
+        candidates_.resize(n);
+        return;
+    }
+    auto low = candidates_.begin();  // all before it are kept
+    auto high = candidates_.end();   // none from here on is
+    while (high - low > 1) {
+        const auto middle = low + (high - low) / 2;
+        std::nth_element(low, middle, high, better);
+        double mass = 0.0;
+        for (auto it = low; it != middle; ++it) mass += it->probability;
+        if (mass >= missing) {
+            high = middle;
+        } else {
+            missing -= mass;
+            low = middle;
+        }
+    }
+    candidates_.erase(high, candidates_.end());
+}
+
+/// At least min_p times the best one's probability; the best has e^0 = 1.
+void Sampler::keep_min_p() {
+    if (options_.min_p <= 0.0) return;
+    std::erase_if(candidates_, [this](const Candidate& candidate) { return candidate.probability < options_.min_p; });
+}
+
+/// Leaves the survivors in candidates_, in no order, `probability` not normalised.
+void Sampler::filter() {
+    const float greatest = blocks_.look(logits_);
+    if (!(greatest > -std::numeric_limits<float>::infinity())) throw_no_numbers();
+    keep_top_k();
+    scale(greatest);
+    if (options_.top_p < 1.0 || options_.min_p > 0.0)
+        for (Candidate& candidate : candidates_) candidate.probability = std::exp(static_cast<double>(candidate.logit));
+    keep_top_p();
+    keep_min_p();
+}
+
+/// argmax of logit + gumbel: log p differs from the logit by a constant. Candidates that could not win with the
+/// greatest noise there is are passed over; float addition is monotone, so this changes nothing.
+TokenId Sampler::draw(std::int64_t position) const {
+    TokenId best_id = -1;
+    float best_score = -std::numeric_limits<float>::infinity();
+    std::uint32_t group = std::numeric_limits<std::uint32_t>::max();
+    PhiloxBlock block{};
+    for (const Candidate& candidate : candidates_) {
+        if (candidate.logit + kMaxGumbel < best_score) continue;
+        const auto id = static_cast<std::uint32_t>(candidate.id);
+        if (id / 4 != group) {
+            group = id / 4;
+            block = noise_block(options_.seed, static_cast<std::uint64_t>(position), group, NoiseStream::Sampling);
+        }
+        const std::uint32_t word = block.word[id % 4];
+        if (candidate.logit + gumbel_upper_bound(word) < best_score) continue;
+        const float score = candidate.logit + gumbel_of(word);
+        if (score > best_score || (score == best_score && candidate.id < best_id)) {
+            best_score = score;
+            best_id = candidate.id;
+        }
+    }
+    return best_id;
+}
+
+TokenId Sampler::sample(std::span<const float> logits, std::int64_t position, std::span<const TokenId> path) {
+    CHECK(position >= 0, "position {}", position);
+    penalise(logits, path);
+    if (options_.temperature == 0.0) return best();
+    filter();
+    return draw(position);
+}
+
+std::span<const Candidate> Sampler::distribution(std::span<const float> logits, std::span<const TokenId> path) {
+    penalise(logits, path);
+    if (options_.temperature == 0.0) {
+        candidates_.assign(1, {best(), 0.0F, 1.0});
+        return candidates_;
+    }
+    filter();
+    return weigh();
+}
+
+/// The survivors in order, with what they are drawn with.
+std::span<const Candidate> Sampler::weigh() {
+    std::ranges::sort(candidates_, better);
+    double mass = 0.0;
+    for (Candidate& candidate : candidates_) {
+        candidate.probability = std::exp(static_cast<double>(candidate.logit));
+        mass += candidate.probability;
+    }
+    for (Candidate& candidate : candidates_) candidate.probability /= mass;
+    return candidates_;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,111 @@
+// A model loaded for one device and one context length: weights ready for the kernels, rope frequencies fixed.
+//
+// Matrices lie in items (runtime/model/weight_items.h). An item is resident, in memory of the device, or it streams:
+// then it lies in a pinned arena of the host, and a PassStream brings it over once a pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/device.h"
+#include "offload/pinned_arena.h"
+#include "runtime/formats/model_files.h"
+#include "runtime/model/rope.h"
+#include "runtime/model/weight_items.h"
+
+namespace slipstream {
+
+inline constexpr std::size_t kUncutItems = std::numeric_limits<std::size_t>::max();
+
+/// Where the items of a model lie.
+struct WeightPlacement {
+    std::size_t max_item_bytes = kUncutItems;  // as cut_weight_items takes it
+    std::vector<bool> streams{};               // of the items that come of it; empty: none does
+    PinnedArena* arena = nullptr;              // of those that stream; outlives the model
+};
+
+struct LoadOptions {
+    std::int64_t context_tokens = 0;  // > 0: the context to serve; rope is fixed for it
+    std::optional<DType> kv_dtype;    // F16, BF16, F32; not given: the model's own
+    WeightRounding rounding = WeightRounding::None;
+    WeightPlacement placement{};
+    int n_readers = 2;  // threads that read the files ahead
+    MemoryTag tag = MemoryTag::Weights;
+    /// Called with bytes done and bytes in all while the weights are brought into memory; may throw to give up.
+    std::function<void(std::size_t, std::size_t)> on_progress;
+};
+
+/// Rows of a matrix, packed, in one item.
+struct MatrixPart {
+    std::int32_t item = 0;  // among Model::items()
+    std::int64_t first_row = 0;
+    std::size_t offset = 0;  // in the item
+    bool ends_item = false;  // no part behind it in reading order lies in the same item
+    ConstTensorView packed;  // where it lies now; in host memory where the item streams
+};
+
+class Model {
+public:
+    /// Brings the weights of `files` into memory: items where `options.placement` says, matrices in the layout of the
+    /// device's matmul (kernels/pack_weights.h), norms and biases widened to float, always resident. Pages of the files
+    /// are given up behind it; only the embedding table is used where it lies in them. `files` and `device` must
+    /// outlive the model. Throws FormatError, Unsupported, OutOfBudget, IoError.
+    Model(const ModelFiles& files, Device& device, const LoadOptions& options);
+
+    [[nodiscard]] const ModelConfig& config() const { return config_; }
+    /// Norms and biases as they are computed with. Matrices: the packed view where one is resident in one piece, else
+    /// the view of it in its file, which tells type and shape.
+    [[nodiscard]] const ModelWeights& weights() const { return weights_; }
+    /// In reading order.
+    [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
+    [[nodiscard]] bool streams(std::int32_t item) const { return streams_[static_cast<std::size_t>(item)]; }
+    [[nodiscard]] bool streams_weights() const { return n_streams_ > 0; }
+    /// Bytes of items that stream: what a pass brings over the link.
+    [[nodiscard]] std::size_t streamed_bytes() const { return streamed_bytes_; }
+    [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return data_[static_cast<std::size_t>(item)]; }
+    /// Parts of a matrix in ascending rows. Any layer for the LM head.
+    [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, MatrixRole role) const;
+    [[nodiscard]] const RopeFrequencies& rope() const { return rope_; }
+    [[nodiscard]] Device& device() const { return *device_; }
+    [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
+    [[nodiscard]] KvShape kv_shape() const { return {config_.n_kv_heads, config_.head_dim, kv_dtype_}; }
+
+    /// Bytes of the small tensors (norms, biases), which every placement keeps on the device.
+    [[nodiscard]] static std::size_t small_tensor_bytes(const ModelWeights& weights);
+
+private:
+    void widen_small_tensors(MemoryTag tag);
+    void take_memory(const LoadOptions& options);
+    void index_parts(WeightRounding rounding);
+
+    Device* device_;
+    ModelConfig config_;
+    ModelWeights weights_;
+    RopeFrequencies rope_;
+    std::int64_t context_tokens_;
+    DType kv_dtype_;
+    Buffer small_tensors_;  // norms and biases as float
+    std::vector<WeightItem> items_;
+    std::vector<bool> streams_;        // [items]
+    std::vector<std::byte*> data_;     // [items]
+    std::vector<Buffer> resident_;     // one a run of resident items of a layer
+    std::vector<HostBlock> streamed_;  // one an item
+    std::int64_t n_streams_ = 0;
+    std::size_t streamed_bytes_ = 0;
+    std::vector<MatrixPart> parts_;        // by matrix
+    std::vector<std::size_t> part_begin_;  // [7 * n_layers + 2]: into parts_, by (layer, role), then the LM head
+};
+
+/// What kv_bytes() says at most, for what is larger: still far from overflow when file sizes are added to it.
+inline constexpr std::size_t kMaxKvBytes = std::size_t{1} << 62;
+/// Bytes of KV that `context_tokens` of this model take, whole chunks, all layers; kMaxKvBytes where that is less.
+[[nodiscard]] std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens);
+
+}  // namespace slipstream

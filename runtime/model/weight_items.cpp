@@ -1,0 +1,173 @@
+// A side of a layer's attention is a run of groups of 16 rows, one matrix behind the other. Items are filled with them
+// in turn as full as a limit allows, which gives the least number of items; the limit is then lowered as far as that
+// number stays, so that the items of a side are about equal and none is a short rest. A part starts at the next 64
+// bytes, which is why the room of an item is counted in multiples of 64.
+#include "runtime/model/weight_items.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "kernels/base/checked_math.h"
+#include "kernels/base/error.h"
+#include "kernels/pack_weights.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::size_t kPartAlignBytes = 64;
+constexpr std::int64_t kRoundedBlock = 32;  // elements of a row that share a scale
+constexpr std::size_t kFirstRoleAfterAttention = 3;
+// Far beyond any model; the matrices of a side, their parts each rounded up to 64 bytes, still add up without overflow.
+constexpr std::size_t kMaxMatrixBytes = std::size_t{1} << 56;
+
+/// A matrix as the groups of rows that it can be cut between.
+struct GroupedMatrix {
+    MatrixRole role = MatrixRole::Q;
+    std::int64_t n_rows = 0;
+    std::int64_t n_groups = 0;
+    std::size_t group_bytes = 0;  // packed
+};
+
+bool is_float(DType type) {
+    return type == DType::F32 || type == DType::F16 || type == DType::BF16;
+}
+
+GroupedMatrix grouped(const ModelWeights& weights, std::int64_t layer, MatrixRole role, WeightRounding rounding) {
+    const ConstTensorView& matrix = matrix_of(weights, layer, role);
+    const std::int64_t rows = matrix.shape[0];
+    const std::int64_t cols = matrix.shape[1];
+    CHECK(matrix.rank == 2 && rows > 0 && cols > 0, "a matrix of rank {}, [{}, {}]", matrix.rank, rows, cols);
+    const DType type = packed_type(matrix, rounding);
+    const std::int64_t n_groups = rows / kInterleavedRows + (rows % kInterleavedRows != 0 ? 1 : 0);
+    const DTypeInfo& info = dtype_info(type);
+    std::optional<std::size_t> bytes = info.block_bytes;
+    for (const std::int64_t factor : {cols / info.block_elements, kInterleavedRows, n_groups})
+        if (bytes) bytes = checked_mul(*bytes, static_cast<std::size_t>(factor));
+    if (!bytes || *bytes > kMaxMatrixBytes)
+        throw FormatError(fmt::format("layer {}: a matrix [{}, {}] of {} takes more bytes than can be counted", layer,
+                                      rows, cols, dtype_name(type)));
+    return {role, rows, n_groups, packed_bytes(type, kInterleavedRows, cols)};
+}
+
+void append_part(WeightItem& item, const GroupedMatrix& matrix, std::int64_t first_group, std::int64_t n_groups) {
+    const std::int64_t first_row = first_group * kInterleavedRows;
+    const std::int64_t n_rows =
+        first_group + n_groups == matrix.n_groups ? matrix.n_rows - first_row : n_groups * kInterleavedRows;
+    item.parts.push_back({item.layer, matrix.role, first_row, n_rows, item.bytes});
+    item.bytes += round_up(static_cast<std::size_t>(n_groups) * matrix.group_bytes, kPartAlignBytes);
+}
+
+/// Items of at most `limit` bytes (a multiple of 64), each as full as its limit allows; a group that is larger alone is
+/// an item of its own.
+std::vector<WeightItem> fill_items(std::span<const GroupedMatrix> matrices, std::int64_t layer, std::size_t limit) {
+    std::vector<WeightItem> items(1);
+    items.back().layer = layer;
+    for (const GroupedMatrix& matrix : matrices) {
+        for (std::int64_t group = 0; group < matrix.n_groups;) {
+            const std::size_t room = limit - std::min(limit, items.back().bytes);
+            auto n = static_cast<std::int64_t>(
+                std::min(room / matrix.group_bytes, static_cast<std::size_t>(matrix.n_groups - group)));
+            if (n == 0 && items.back().bytes > 0) {
+                items.emplace_back().layer = layer;
+                continue;
+            }
+            n = std::max<std::int64_t>(n, 1);
+            append_part(items.back(), matrix, group, n);
+            group += n;
+        }
+    }
+    return items;
+}
+
+std::vector<WeightItem> balanced_items(std::span<const GroupedMatrix> matrices, std::int64_t layer,
+                                       std::size_t max_item_bytes) {
+    const std::size_t max_steps = std::max<std::size_t>(max_item_bytes / kPartAlignBytes, 1);
+    std::vector<WeightItem> items = fill_items(matrices, layer, max_steps * kPartAlignBytes);
+    if (items.size() == 1) return items;
+    // The least limit, in steps of 64 bytes, at which that many items do. More room never makes more items: each then
+    // ends no earlier than it did.
+    std::size_t low = 1;
+    std::size_t high = max_steps;
+    while (low < high) {
+        const std::size_t middle = low + (high - low) / 2;
+        std::vector<WeightItem> tried = fill_items(matrices, layer, middle * kPartAlignBytes);
+        if (tried.size() > items.size()) {
+            low = middle + 1;
+        } else {
+            high = middle;
+            items = std::move(tried);
+        }
+    }
+    return items;
+}
+
+}  // namespace
+
+const ConstTensorView& matrix_of(const ModelWeights& weights, std::int64_t layer, MatrixRole role) {
+    if (role == MatrixRole::LmHead) return weights.lm_head;
+    CHECK(layer >= 0 && layer < static_cast<std::int64_t>(weights.layers.size()), "layer {} of {}", layer,
+          weights.layers.size());
+    const LayerWeights& of = weights.layers[static_cast<std::size_t>(layer)];
+    switch (role) {
+        case MatrixRole::Q:
+            return of.q;
+        case MatrixRole::K:
+            return of.k;
+        case MatrixRole::V:
+            return of.v;
+        case MatrixRole::AttnOut:
+            return of.attn_out;
+        case MatrixRole::Gate:
+            return of.gate;
+        case MatrixRole::Up:
+            return of.up;
+        case MatrixRole::Down:
+            return of.down;
+        case MatrixRole::LmHead:
+            break;
+    }
+    check_failed(__FILE__, __LINE__, "role", fmt::format("no matrix of role {}", static_cast<int>(role)));
+}
+
+ConstTensorView& matrix_of(ModelWeights& weights, std::int64_t layer, MatrixRole role) {
+    return const_cast<ConstTensorView&>(matrix_of(static_cast<const ModelWeights&>(weights), layer, role));
+}
+
+DType packed_type(const ConstTensorView& matrix, WeightRounding rounding) {
+    const bool rounded =
+        rounding == WeightRounding::Q8_0 && is_float(matrix.dtype) && matrix.cols() % kRoundedBlock == 0;
+    return rounded ? DType::Q8_0 : matrix.dtype;
+}
+
+std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
+                                         std::size_t max_item_bytes) {
+    std::vector<WeightItem> items;
+    const auto cut = [&](std::int64_t layer, std::span<const MatrixRole> roles) {
+        std::vector<GroupedMatrix> matrices;
+        for (const MatrixRole role : roles) matrices.push_back(grouped(weights, layer, role, rounding));
+        for (WeightItem& item : balanced_items(matrices, layer, max_item_bytes)) items.push_back(std::move(item));
+    };
+    const std::span<const MatrixRole> roles(kLayerMatrices);
+    const auto n_layers = static_cast<std::int64_t>(weights.layers.size());
+    for (std::int64_t layer = 0; layer < n_layers; ++layer) {
+        cut(layer, roles.first(kFirstRoleAfterAttention));
+        cut(layer, roles.subspan(kFirstRoleAfterAttention));
+    }
+    constexpr MatrixRole lm_head[] = {MatrixRole::LmHead};
+    cut(n_layers, lm_head);
+    return items;
+}
+
+double item_flops_per_token(const ModelWeights& weights, const WeightItem& item) {
+    double elements = 0.0;
+    for (const WeightPart& part : item.parts)
+        elements +=
+            static_cast<double>(part.n_rows) * static_cast<double>(matrix_of(weights, part.layer, part.role).cols());
+    return 2.0 * elements;
+}
+
+}  // namespace slipstream

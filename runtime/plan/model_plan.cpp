@@ -1,0 +1,111 @@
+#include "runtime/plan/model_plan.h"
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+#include "kernels/base/checked_math.h"
+#include "kernels/base/error.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/pass/prompt_kv_pieces.h"
+
+namespace slipstream {
+
+ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
+    CHECK(request.config != nullptr && request.weights != nullptr && request.n_devices >= 1);
+    pass_tokens_ = request.pass_tokens.value_or(1);
+    const std::size_t limit = request.max_item_bytes > 0 ? request.max_item_bytes : item_limit(request.budget_bytes);
+    try {
+        place(limit);
+    } catch (const OutOfBudget&) {
+        // Small items take a small ring. So what the error asks for does, though a larger budget has larger items.
+        if (request.max_item_bytes > 0 || limit == kMinItemBytes) throw;
+        place(kMinItemBytes);
+    }
+    if (request.pass_tokens) return;
+    const double one = pass(1).seconds;
+    while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kRidingAlong * one)
+        pass_tokens_ *= 2;
+    if (pass_tokens_ > 1) residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
+}
+
+void ModelPlan::place(std::size_t max_item_bytes) {
+    request_.max_item_bytes = max_item_bytes;
+    // A device's share of an item is what travels.
+    items_ = cut_weight_items(*request_.weights, request_.rounding,
+                              max_item_bytes * static_cast<std::size_t>(request_.n_devices));
+    blocks_ = shared_among(pass_blocks({.config = request_.config,
+                                        .weights = request_.weights,
+                                        .items = items_,
+                                        .rounding = request_.rounding,
+                                        .kv_dtype = request_.kv_dtype,
+                                        .context_tokens = request_.context_tokens}),
+                           request_.n_devices);
+    least_ring_bytes_ = least_ring_bytes(blocks_);
+    least_kv_ring_bytes_ = 0;
+    for (const PassBlock& block : blocks_)
+        if (block.tag == PlanTag::Kv)
+            least_kv_ring_bytes_ =
+                std::max(least_kv_ring_bytes_, PromptKvPieces::least_bytes(block.unit_bytes, kPrefillPieceTokens));
+    try {
+        residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
+    } catch (const OutOfBudget&) {
+        // A ring for two blocks does for passes; prompts then read the weights once a piece.
+        least_ring_bytes_ = 0;
+        least_kv_ring_bytes_ = 0;
+        residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
+    }
+}
+
+PlanRequest ModelPlan::plan_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
+    const std::int64_t group = request_.config->n_q_heads / request_.config->n_kv_heads;
+    return {.program = plan_program(
+                blocks_, request_.rates,
+                {.n_tokens = n_tokens,
+                 .text_tokens = text_tokens < request_.context_tokens ? text_tokens
+                                                                      : round_up(request_.context_tokens, kChunkTokens),
+                 .queries_per_kv_head = group}),
+            .budget_bytes = request_.budget_bytes,
+            .fixed_bytes = request_.fixed_bytes,
+            .streaming_bytes = request_.streaming_bytes,
+            .kv_streaming_bytes = request_.kv_tail_bytes,
+            .ring_bytes = request_.ring_bytes,
+            .least_ring_bytes = least_ring_bytes_,
+            .least_kv_ring_bytes = least_kv_ring_bytes_,
+            .link_bytes_per_second = request_.link_bytes_per_second,
+            .memory_bytes_per_second = request_.memory_bytes_per_second / request_.n_devices,
+            .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte,
+            .fixed_seconds = request_.fixed_seconds + request_.rates.pass_seconds};
+}
+
+SimulatedPass ModelPlan::pass(std::int64_t n_tokens, std::int64_t text_tokens) const {
+    return simulate_passes(plan_request(n_tokens, text_tokens), residency_.resident_bytes, residency_.ring_bytes);
+}
+
+std::size_t ModelPlan::weights_bytes() const {
+    std::size_t bytes = 0;
+    for (const WeightItem& item : items_) bytes += item.bytes;
+    return bytes;
+}
+
+std::size_t ModelPlan::kv_bytes() const {
+    std::size_t bytes = 0;
+    for (const PassBlock& block : blocks_)
+        if (block.tag == PlanTag::Kv) bytes += block.bytes;
+    return bytes * static_cast<std::size_t>(request_.n_devices);
+}
+
+std::size_t ModelPlan::pinned_bytes() const {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        const PassBlock& block = blocks_[i];
+        const std::size_t resident = residency_.resident_bytes[i];
+        // Host memory of KV comes in whole extents, the first beginning behind what is resident.
+        if (resident < block.bytes)
+            bytes += block.tag == PlanTag::Kv
+                         ? round_up(block.bytes - resident, std::min(block.transfer_bytes, block.bytes))
+                         : block.bytes;
+    }
+    return bytes * static_cast<std::size_t>(request_.n_devices);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,138 @@
+#include "runtime/plan/pass_blocks.h"
+
+#include <algorithm>
+
+#include "kernels/base/checked_math.h"
+#include "kernels/pack_weights.h"
+#include "offload/transfer_ring.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::size_t kMaxItemBytes = std::size_t{64} << 20;
+constexpr std::size_t kItemsInBudget = 16;
+constexpr std::size_t kSlotAlignBytes = 64;
+
+PassBlock kv_block(const PassBlockRequest& request, std::int64_t layer) {
+    const ModelConfig& config = *request.config;
+    const std::size_t chunk = KvShape{config.n_kv_heads, config.head_dim, request.kv_dtype}.chunk_bytes();
+    const std::int64_t n_chunks = ceil_div(request.context_tokens, kChunkTokens);
+    PassBlock block{.tag = PlanTag::Kv,
+                    .layer = layer,
+                    .bytes = static_cast<std::size_t>(n_chunks) * chunk,
+                    .unit_bytes = chunk,
+                    .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk};
+    // A window that begins inside a chunk shows one more than its length.
+    const std::int64_t shown = ceil_div(config.window(layer), kChunkTokens) + 1;
+    if (config.window(layer) > 0 && shown < n_chunks) block.window_bytes = static_cast<std::size_t>(shown) * chunk;
+    return block;
+}
+
+PassBlock weight_block(const PassBlockRequest& request, std::size_t index) {
+    const WeightItem& item = request.items[index];
+    PassBlock block{.tag = PlanTag::Weights,
+                    .layer = item.layer,
+                    .item = static_cast<std::int64_t>(index),
+                    .bytes = item.bytes,
+                    .unit_bytes = item.bytes,
+                    .transfer_bytes = item.bytes};
+    for (const WeightPart& part : item.parts) {
+        const ConstTensorView& matrix = matrix_of(*request.weights, part.layer, part.role);
+        const DType dtype = packed_type(matrix, request.rounding);
+        block.parts.push_back({dtype, packed_bytes(dtype, part.n_rows, matrix.cols())});
+    }
+    return block;
+}
+
+bool is_before_attention(const WeightItem& item) {
+    const MatrixRole role = item.parts.front().role;
+    return role == MatrixRole::Q || role == MatrixRole::K || role == MatrixRole::V;
+}
+
+}  // namespace
+
+std::vector<PassBlock> pass_blocks(const PassBlockRequest& request) {
+    CHECK(request.config != nullptr && request.weights != nullptr && request.context_tokens > 0);
+    std::vector<PassBlock> blocks;
+    std::int64_t layer = 0;  // whose KV comes next
+    for (std::size_t i = 0; i < request.items.size(); ++i) {
+        const WeightItem& item = request.items[i];
+        if (item.layer == layer && layer < request.config->n_layers && !is_before_attention(item))
+            blocks.push_back(kv_block(request, layer++));
+        blocks.push_back(weight_block(request, i));
+    }
+    CHECK(layer == request.config->n_layers, "items of {} layers of {}", layer, request.config->n_layers);
+    return blocks;
+}
+
+std::vector<PassBlock> shared_among(std::vector<PassBlock> blocks, int n) {
+    CHECK(n >= 1);
+    const auto share = [n](std::size_t& bytes) { bytes = ceil_div(bytes, static_cast<std::size_t>(n)); };
+    for (PassBlock& block : blocks) {
+        // Whole units, so that a share of KV is as many chunks as before, each smaller.
+        const std::size_t n_units = block.bytes / std::max<std::size_t>(block.unit_bytes, 1);
+        const std::size_t n_shown = block.window_bytes / std::max<std::size_t>(block.unit_bytes, 1);
+        const std::size_t n_copied = block.transfer_bytes / std::max<std::size_t>(block.unit_bytes, 1);
+        share(block.unit_bytes);
+        block.bytes = n_units * block.unit_bytes;
+        block.window_bytes = n_shown * block.unit_bytes;
+        block.transfer_bytes = n_copied * block.unit_bytes;
+        for (PassBlock::Part& part : block.parts) share(part.bytes);
+    }
+    return blocks;
+}
+
+std::vector<PlanItem> plan_program(std::span<const PassBlock> blocks, const PassRates& rates, const PassLoad& load) {
+    std::vector<PlanItem> program;
+    program.reserve(blocks.size());
+    const auto tokens = static_cast<double>(load.n_tokens);
+    const auto n_chunks = static_cast<std::size_t>(load.text_tokens / kChunkTokens);
+    for (const PassBlock& block : blocks) {
+        PlanItem item{.tag = block.tag,
+                      .bytes = block.bytes,
+                      .unit_bytes = block.unit_bytes,
+                      .transfer_bytes = block.transfer_bytes};
+        if (block.tag == PlanTag::Kv) {
+            if (n_chunks < block.bytes / block.unit_bytes) item.bytes = n_chunks * block.unit_bytes;
+            if (block.window_bytes > 0 && block.window_bytes < item.bytes) item.read_bytes = block.window_bytes;
+            const auto read = static_cast<double>(item.read_bytes > 0 ? item.read_bytes : item.bytes);
+            const double vectors = tokens * static_cast<double>(load.queries_per_kv_head);
+            item.compute_seconds =
+                read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
+        }
+        for (const PassBlock::Part& part : block.parts)
+            item.compute_seconds +=
+                static_cast<double>(part.bytes) * rates.weights[static_cast<std::size_t>(part.dtype)].seconds(tokens);
+        item.host_bytes = item.compute_seconds * rates.host_bytes_per_second;
+        program.push_back(item);
+    }
+    return program;
+}
+
+std::size_t least_ring_bytes(std::span<const PassBlock> blocks) {
+    std::size_t largest = 0;       // of all blocks
+    std::size_t largest_item = 0;  // of weights in layers
+    std::size_t layer_bytes = 0;
+    std::size_t most = 0;
+    std::int64_t layer = -1;
+    for (const PassBlock& block : blocks) {
+        const std::size_t slot = round_up(std::min(block.unit_bytes, block.bytes), kSlotAlignBytes);
+        largest = std::max(largest, slot);
+        if (block.layer != layer) layer_bytes = 0;
+        layer = block.layer;
+        // The LM head, which comes last, is no layer: a prompt needs it once, at the end.
+        if (block.tag == PlanTag::Weights && block.layer != blocks.back().layer) {
+            layer_bytes += slot;
+            largest_item = std::max(largest_item, slot);
+        }
+        most = std::max(most, layer_bytes);
+    }
+    return std::max(2 * largest, TransferRing::region_bytes_for_run(most, largest_item));
+}
+
+std::size_t item_limit(std::size_t budget_bytes) {
+    return std::clamp(budget_bytes / kItemsInBudget, kMinItemBytes, kMaxItemBytes);
+}
+
+}  // namespace slipstream

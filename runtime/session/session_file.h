@@ -1,0 +1,109 @@
+// A session on disk: one append-only file that a text can be gone on with from, after whatever ended the program that
+// made it. Owns the file: its making, its lock, what is appended and what is read back; what the records mean for a
+// KV cache stands in session_kv.h.
+//
+// The file appears whole, with its first record, under its name or not at all. From then on it only grows, record by
+// record: what a killed program left half-written is cut off when the next record is appended, and an append that the
+// system refuses (a full disk) is taken back, so that the file stays a session. Each record is handed to the system at
+// once, which outlives the program; it is forced to the disk (fdatasync) when 30 seconds have passed since the last
+// time and by sync(): a power failure costs half a minute of text. One program has a session at a time (flock).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "offload/mapped_file.h"
+#include "runtime/session/session_begin.h"
+#include "runtime/session/session_records.h"
+
+namespace slipstream {
+
+/// What a session's records say, checked against one another. Chunks point into the bytes that were read.
+struct SessionContents {
+    SessionBegin begin;
+    std::vector<TokenId> tokens;           // generated
+    std::int64_t max_tokens = -1;          // that were asked for last
+    std::vector<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last one may lack some
+    std::size_t valid_bytes = 0;
+    std::uint64_t chain = 0;
+};
+/// Throws FormatError as read_session_records() and decode_session_begin() do, and where a record does not fit those
+/// before it.
+[[nodiscard]] SessionContents read_session(std::span<const std::byte> bytes, const std::string& name);
+
+/// A file descriptor and the lock on it, gone with their owner. Move-only.
+class SessionHandle {
+public:
+    SessionHandle() = default;
+    explicit SessionHandle(int descriptor) : descriptor_(descriptor) {}
+    SessionHandle(SessionHandle&& other) noexcept { *this = std::move(other); }
+    SessionHandle& operator=(SessionHandle&& other) noexcept {
+        std::swap(descriptor_, other.descriptor_);
+        return *this;
+    }
+    ~SessionHandle();
+    [[nodiscard]] int get() const { return descriptor_; }
+
+private:
+    int descriptor_ = -1;
+};
+
+class SessionFile {
+public:
+    /// Opens and locks the session at `path`; nothing where there is no file. Changes nothing in it. Throws FormatError
+    /// as read_session(), IoError where the system refuses it, RequestError where another program has it.
+    [[nodiscard]] static std::optional<SessionFile> open(const std::filesystem::path& path);
+    /// IoError where a session could not be made at `path`: found before the work.
+    static void check_place(const std::filesystem::path& path);
+    /// Makes one; no file may be there. Throws IoError.
+    [[nodiscard]] static SessionFile create(const std::filesystem::path& path, SessionBegin begin);
+
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    [[nodiscard]] const SessionBegin& begin() const { return contents_.begin; }
+    /// Generated so far, by all programs that went on with it.
+    [[nodiscard]] const std::vector<TokenId>& tokens() const { return contents_.tokens; }
+    [[nodiscard]] std::int64_t max_tokens() const { return contents_.max_tokens; }
+    [[nodiscard]] std::int64_t text_tokens() const {
+        return std::ssize(contents_.begin.prompt) + std::ssize(contents_.tokens);
+    }
+
+    /// Blocks of KV that are saved: block i is layer i % n_layers of chunk i / n_layers.
+    [[nodiscard]] std::int64_t n_kv_blocks() const { return n_kv_blocks_; }
+    /// Copies a block that was there when the session was opened to `out` [kv_chunk_bytes]. Throws FormatError where it
+    /// is damaged.
+    void read_kv_block(std::int64_t block, std::byte* out) const;
+    /// Those blocks are not read any more.
+    void release_kv();
+
+    // Appending; each throws IoError where the system refuses, and leaves the session as it was then.
+    void append_tokens(std::span<const TokenId> tokens);
+    void append_max_tokens(std::int64_t max_tokens);
+    /// Of a chunk whose tokens are saved, all 256 of them (CHECKed); blocks in order.
+    void append_kv_block(std::span<const std::byte> block);
+    /// All that was appended is on the disk when this returns.
+    void sync();
+
+private:
+    using Clock = std::chrono::steady_clock;
+    SessionFile(std::filesystem::path path, SessionHandle file) : path_(std::move(path)), file_(std::move(file)) {}
+    void append(RecordKind kind, std::uint64_t index, std::span<const std::byte> payload);
+    void write_at_end(std::span<const std::byte> bytes, std::size_t& end_bytes) const;
+    [[noreturn]] void fail(int error) const;
+
+    std::filesystem::path path_;
+    SessionHandle file_;
+    std::optional<MappedFile> mapping_;  // as it was opened
+    SessionContents contents_;
+    std::int64_t n_kv_blocks_ = 0;
+    bool cut_ = false;  // what stood behind the last whole record is gone
+    Clock::time_point synced_ = Clock::now();
+};
+
+}  // namespace slipstream

@@ -1,0 +1,41 @@
+// The KV cache of a session: chunks are saved as they fill, all layers of one before the next, and read back when the
+// text is gone on with. The last chunk, which is not full, is never saved: the loop computes it again. Where chunks
+// would take more than a limit, no more are saved, and what stands behind them is computed again, too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "runtime/cache/kv_cache.h"
+#include "runtime/session/session_file.h"
+
+namespace slipstream {
+
+class SessionKv {
+public:
+    /// `session` and `cache` outlive this, and are of one shape (CHECKed). `exec` computes on the cache.
+    SessionKv(SessionFile& session, KvCache& cache, ExecRef exec, std::size_t limit_bytes);
+
+    /// Positions that the limit leaves room for.
+    [[nodiscard]] std::int64_t max_tokens() const { return max_chunks_ * kChunkTokens; }
+
+    /// Fills the empty cache with what was saved, but for the session's last token, which the next pass feeds; returns
+    /// the positions. `on_progress` hears of blocks done and in all; it may throw, and so does a damaged block
+    /// (FormatError): the cache is empty then.
+    std::int64_t restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {});
+
+    /// Saves the chunks that have filled, as far as the session has their tokens. Between passes; does nothing while
+    /// one is under way. Throws IoError.
+    void save();
+
+private:
+    SessionFile& session_;
+    KvCache& cache_;
+    ExecRef exec_;
+    std::int64_t max_chunks_;
+    std::vector<std::byte> block_;  // on its way out
+};
+
+}  // namespace slipstream

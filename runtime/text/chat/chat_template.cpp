@@ -1,0 +1,146 @@
+#include "runtime/text/chat/chat_template.h"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/formats/printable.h"
+#include "runtime/text/chat/evaluator.h"
+#include "runtime/text/chat/json_text.h"
+#include "runtime/text/chat/lexer.h"
+#include "runtime/text/chat/parser.h"
+#include "runtime/text/chat/runtime.h"
+#include "runtime/text/chat/scope.h"
+
+namespace slipstream {
+
+using jinja::Dict;
+using jinja::Kind;
+
+namespace {
+
+// A message's reasoning goes by several names; the first that is there fills the one that templates read, and the one
+// that those of gpt-oss read.
+constexpr std::array<std::string_view, 3> kReasoningFields = {"reasoning_content", "thinking", "reasoning"};
+
+TemplateValue with_reasoning_names(const TemplateValue& message) {
+    if (!message.is(Kind::Dict)) return message;
+    const TemplateValue* reasoning = nullptr;
+    for (const std::string_view field : kReasoningFields) {
+        const TemplateValue* value = message.dict().find(field);
+        if (value != nullptr && !value->is_none()) {
+            reasoning = value;
+            break;
+        }
+    }
+    if (reasoning == nullptr) return message;
+    Dict result;
+    result.set("thinking", *reasoning);
+    for (const auto& [key, value] : message.dict().items()) result.set(key, value);
+    result.set("reasoning_content", *reasoning);
+    return TemplateValue::dict(std::move(result));
+}
+
+TemplateValue prepared(const TemplateValue& messages) {
+    if (!messages.is(Kind::List)) jinja::fail("the messages are no list");
+    std::vector<TemplateValue> result;
+    for (const TemplateValue& message : messages.items()) {
+        if (!message.is(Kind::Dict)) jinja::fail("a message is no object with a role and a content");
+        result.push_back(with_reasoning_names(message));
+    }
+    return TemplateValue::list(std::move(result));
+}
+
+Dict variables_of(const TemplateInputs& inputs) {
+    Dict variables;
+    variables.set("messages", prepared(inputs.messages));
+    variables.set("tools", inputs.tools);
+    variables.set("documents", inputs.documents);
+    variables.set("add_generation_prompt", TemplateValue(inputs.add_generation_prompt));
+    if (inputs.bos_token) variables.set("bos_token", TemplateValue(*inputs.bos_token));
+    if (inputs.eos_token) variables.set("eos_token", TemplateValue(*inputs.eos_token));
+    for (const auto& [name, value] : inputs.arguments) variables.set(name, value);
+    return variables;
+}
+
+}  // namespace
+
+struct ChatTemplate::Parsed {
+    std::string name;
+    std::string source;
+    jinja::Template tree;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+const std::string& ChatTemplate::name() const {
+    return parsed_->name;
+}
+const std::string& ChatTemplate::source() const {
+    return parsed_->source;
+}
+
+bool ChatTemplate::reads(std::string_view variable) const {
+    return std::binary_search(parsed_->tree.reads.begin(), parsed_->tree.reads.end(), variable);
+}
+
+std::vector<std::string> ChatTemplate::variables() const {
+    constexpr std::array<std::string_view, 9> kFunctions = {
+        "range", "dict", "lipsum", "cycler", "joiner", "namespace", "raise_exception", "strftime_now", "caller"};
+    std::vector<std::string> names;
+    for (const std::string& name : parsed_->tree.reads)
+        if (std::ranges::find(kFunctions, name) == kFunctions.end()) names.push_back(name);
+    return names;
+}
+
+ChatTemplate ChatTemplate::parse(std::string source, std::string name) {
+    auto parsed = std::make_unique<Parsed>();
+    int line = 0;
+    try {
+        if (source.size() > kMaxTemplateBytes) jinja::fail("a template of more than {} bytes", kMaxTemplateBytes);
+        jinja::Parser parser(jinja::tokenize(source), line);
+        parsed->tree.body = parser.parse();
+        jinja::resolve_names(parsed->tree, line);
+    } catch (const TemplateError& error) {
+        throw TemplateError(name, line, error.message());
+    }
+    parsed->name = std::move(name);
+    parsed->source = std::move(source);
+    return ChatTemplate(std::move(parsed));
+}
+
+std::string ChatTemplate::render(const TemplateInputs& inputs, const TemplateLimits& limits) const {
+    jinja::Runtime runtime(limits, inputs.now);
+    try {
+        const Dict variables = variables_of(inputs);
+        return jinja::Evaluator(runtime, parsed_->tree, variables).render();
+    } catch (const TemplateError& error) {
+        throw TemplateError(parsed_->name, runtime.line, error.message());
+    }
+}
+
+TemplateValue chat_message(std::string_view role, std::string_view content) {
+    return TemplateValue::dict({{"role", TemplateValue(role)}, {"content", TemplateValue(content)}});
+}
+
+TemplateValue parse_template_json(std::string_view text, std::string_view what) {
+    return jinja::parse_json(text, what);
+}
+
+std::pair<std::string, TemplateValue> parse_template_argument(std::string_view text) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos || equals == 0)
+        throw RequestError(
+            fmt::format("template argument \"{}\": write NAME=VALUE, the value as JSON or text", printable(text)));
+    const std::string_view value = text.substr(equals + 1);
+    std::string name(text.substr(0, equals));
+    try {
+        return {std::move(name), jinja::parse_json(value, "template argument")};
+    } catch (const TemplateError&) {
+        return {std::string(text.substr(0, equals)), TemplateValue(value)};  // text, then
+    }
+}
+
+}  // namespace slipstream

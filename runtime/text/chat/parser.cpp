@@ -1,0 +1,105 @@
+// The parser's stream of tokens, and what it says when they are not as expected.
+#include "runtime/text/chat/parser.h"
+
+#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/template_error.h"
+
+namespace slipstream::jinja {
+
+namespace {
+
+// Of brackets and of tags inside each other; each level takes a dozen frames of stack here.
+constexpr int kMaxNesting = 100;
+
+}  // namespace
+
+Parser::Nested::Nested(Parser& parser) : parser_(parser) {
+    if (++parser_.nesting_ > kMaxNesting) {
+        --parser_.nesting_;
+        fail("brackets or tags nested deeper than {}", kMaxNesting);
+    }
+}
+
+Token Parser::take() {
+    Token token = current();
+    if (at_ + 1 < tokens_.size()) ++at_;
+    look();
+    return token;
+}
+
+void Parser::look() {
+    line_ = current().line;
+    if (is(TokenType::Error)) throw TemplateError(current().text);
+}
+
+bool Parser::skip_operator(std::string_view sign) {
+    if (!is_operator(sign)) return false;
+    take();
+    return true;
+}
+
+bool Parser::skip_name(std::string_view name) {
+    if (!is_name(name)) return false;
+    take();
+    return true;
+}
+
+void Parser::expect_operator(std::string_view sign) {
+    if (skip_operator(sign)) return;
+    if (is(TokenType::End)) fail("unexpected end of template, expected '{}'.", sign);
+    fail("expected token '{}', got {}", sign, quoted(describe(current())));
+}
+
+void Parser::expect_name(std::string_view name) {
+    if (skip_name(name)) return;
+    if (is(TokenType::End)) fail("unexpected end of template, expected '{}'.", name);
+    fail("expected token '{}', got {}", name, quoted(describe(current())));
+}
+
+std::string Parser::expect_any_name() {
+    if (!is(TokenType::Name)) expect(TokenType::Name);
+    return take().text;
+}
+
+void Parser::expect(TokenType type) {
+    if (!is(type)) {
+        if (is(TokenType::End)) fail("unexpected end of template, expected '{}'.", describe(type));
+        fail("expected token '{}', got {}", describe(type), quoted(describe(current())));
+    }
+    take();
+}
+
+std::string Parser::describe(const Token& token) {
+    return token.type == TokenType::Name || token.type == TokenType::Operator ? token.text : describe(token.type);
+}
+
+std::string Parser::describe(TokenType type) {
+    switch (type) {
+        case TokenType::Data:
+            return "template data / text";
+        case TokenType::VariableBegin:
+            return "begin of print statement";
+        case TokenType::VariableEnd:
+            return "end of print statement";
+        case TokenType::BlockBegin:
+            return "begin of statement block";
+        case TokenType::BlockEnd:
+            return "end of statement block";
+        case TokenType::Name:
+            return "name";
+        case TokenType::Text:
+            return "string";
+        case TokenType::Integer:
+            return "integer";
+        case TokenType::Float:
+            return "float";
+        case TokenType::Operator:
+            return "operator";
+        case TokenType::Error:
+        case TokenType::End:
+            break;
+    }
+    return "end of template";
+}
+
+}  // namespace slipstream::jinja

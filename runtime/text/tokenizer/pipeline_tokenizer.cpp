@@ -1,0 +1,167 @@
+#include "runtime/text/tokenizer/pipeline_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/text/tokenizer/word_cache.h"
+#include "runtime/text/utf8.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 29;
+constexpr std::size_t kMaxWordBytes = std::size_t{1} << 31;
+
+void check_size(std::string_view text) {
+    if (text.size() > kMaxTextBytes)
+        throw RequestError(
+            fmt::format("a text of {} bytes is to be tokenized at once; split it into parts of at most {} bytes",
+                        text.size(), kMaxTextBytes));
+}
+
+std::vector<AddedToken> tokens_that_are(const std::vector<AddedToken>& tokens, bool normalized) {
+    std::vector<AddedToken> result;
+    std::ranges::copy_if(tokens, std::back_inserter(result),
+                         [&](const AddedToken& token) { return token.normalized == normalized; });
+    return result;
+}
+
+/// Their contents as they look in normalised text.
+std::vector<AddedToken> normalised(std::vector<AddedToken> tokens, const TextNormalizer& normalizer) {
+    for (AddedToken& token : tokens) token.content = normalizer.normalise(token.content, PieceStart::OfText);
+    return tokens;
+}
+
+}  // namespace
+
+/// One call of encode().
+class PipelineTokenizer::Encoding final : public WordSink {
+public:
+    explicit Encoding(const PipelineTokenizer& tokenizer) : tokenizer_(tokenizer), words_(tokenizer.pre_tokenizer_) {}
+
+    /// A part of the text: the whole, or what follows a cut. Ids come behind those of earlier parts.
+    void run(std::string_view text, SpecialTokens special, PieceStart start) {
+        special_ = special;
+        while (!text.empty()) {
+            const std::size_t valid = valid_utf8_prefix(text);
+            stretch(text.substr(0, valid), start);
+            text.remove_prefix(valid);
+            if (text.empty()) break;
+            tokenizer_.model_->encode_byte(static_cast<unsigned char>(text.front()), ids_);
+            text.remove_prefix(1);
+            start = PieceStart::Inside;
+        }
+    }
+    [[nodiscard]] std::vector<TokenId> take_ids() { return std::move(ids_); }
+
+    void on_word(std::string_view word) override {
+        if (const auto known = cache_.find(word)) {
+            ids_.insert(ids_.end(), known->begin(), known->end());
+            return;
+        }
+        if (word.size() >= kMaxWordBytes)
+            throw RequestError(
+                fmt::format("a word of {} bytes is to be tokenized; split the text into smaller parts", word.size()));
+        const std::size_t first = ids_.size();
+        tokenizer_.model_->encode(word, scratch_, ids_);
+        cache_.remember(word, std::span(ids_).subspan(first));
+    }
+
+private:
+    /// Text without broken bytes.
+    void stretch(std::string_view text, PieceStart start) {
+        tokenizer_.in_text_.split(text, special_, [&](const AddedTokenMatcher::Part& part) {
+            if (part.id)
+                ids_.push_back(*part.id);
+            else
+                between_tokens(part.text, part.text.data() == text.data() ? start : PieceStart::OfPart);
+        });
+    }
+
+    void between_tokens(std::string_view text, PieceStart start) {
+        std::string normalised_text;
+        if (!tokenizer_.normalizer_.is_identity()) {
+            normalised_text = tokenizer_.normalizer_.normalise(text, start);
+            text = normalised_text;
+        }
+        tokenizer_.in_normalised_.split(text, special_, [&](const AddedTokenMatcher::Part& part) {
+            if (part.id)
+                ids_.push_back(*part.id);
+            else
+                words_.words(part.text, part.text.data() == text.data() ? start : PieceStart::OfPart, *this);
+        });
+    }
+
+    const PipelineTokenizer& tokenizer_;
+    SpecialTokens special_ = SpecialTokens::Parse;  // of the part at hand
+    PreTokenizer::Run words_;
+    WordCache cache_;
+    WordScratch scratch_;
+    std::vector<TokenId> ids_;
+};
+
+PipelineTokenizer::PipelineTokenizer(PipelineParts parts)
+    : vocabulary_(std::move(parts.vocabulary)),
+      model_(std::move(parts.model)),
+      normalizer_(std::move(parts.normalizer)),
+      pre_tokenizer_(std::move(parts.pre_tokenizer)),
+      in_text_(tokens_that_are(parts.added_tokens, false)),
+      in_normalised_(normalised(tokens_that_are(parts.added_tokens, true), normalizer_)),
+      bos_id_(parts.bos_id),
+      eos_id_(parts.eos_id),
+      adds_bos_(parts.adds_bos && parts.bos_id),
+      adds_eos_(parts.adds_eos && parts.eos_id),
+      adds_space_prefix_(parts.adds_space_prefix),
+      end_tokens_(std::move(parts.end_tokens)) {
+    std::ranges::sort(end_tokens_);
+    end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
+}
+
+std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, SpecialTokens special) const {
+    check_size(text);
+    Encoding encoding(*this);
+    encoding.run(text, special, PieceStart::OfText);
+    return encoding.take_ids();
+}
+
+bool PipelineTokenizer::is_special(std::string_view character) const {
+    const auto is_found = [&](const AddedTokenMatcher& tokens, std::string_view text) {
+        bool found = false;
+        if (valid_utf8_prefix(text) == text.size())
+            tokens.split(text, SpecialTokens::Parse, [&](const AddedTokenMatcher::Part& part) {
+                found = found || (part.id && token_kind(*part.id) == TokenKind::Control);
+            });
+        return found;
+    };
+    return is_found(in_text_, character) ||
+           is_found(in_normalised_, normalizer_.normalise(character, PieceStart::Inside));
+}
+
+std::vector<TokenId> PipelineTokenizer::encode_around(std::string_view text,
+                                                      std::span<const std::size_t> literal_at) const {
+    check_size(text);
+    Encoding encoding(*this);
+    std::size_t begin = 0;
+    const auto encode_to = [&](std::size_t end, SpecialTokens special) {
+        encoding.run(text.substr(begin, end - begin), special, begin == 0 ? PieceStart::OfText : PieceStart::Inside);
+        begin = end;
+    };
+    for (const std::size_t at : literal_at) {
+        if (at < begin || at >= text.size()) continue;  // cut there already, or nothing stands behind the mark
+        const std::size_t end = at + next_utf8(text.substr(at)).length;
+        if (is_special(text.substr(at, end - at))) {
+            encode_to(at, SpecialTokens::Parse);
+            encode_to(end, SpecialTokens::AsText);
+        } else {
+            encode_to(end, SpecialTokens::Parse);
+        }
+    }
+    encode_to(text.size(), SpecialTokens::Parse);
+    return encoding.take_ids();
+}
+
+}  // namespace slipstream

@@ -1,0 +1,77 @@
+// The tokenizer that a tokenizer.json describes, and the other byte-level kinds with it: added tokens are found, the
+// text between them normalised and cut into words, each word encoded by the model. Made of parts that a reader of the
+// file has put together; knows no file format.
+//
+// Bytes that are no UTF-8, which the originals do not take, are encoded one by one, and nothing is put in front of the
+// text behind them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/tokenizer/added_token_matcher.h"
+#include "runtime/text/tokenizer/pre_tokenizer.h"
+#include "runtime/text/tokenizer/text_normalizer.h"
+#include "runtime/text/tokenizer/token_vocabulary.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "runtime/text/tokenizer/word_model.h"
+
+namespace slipstream {
+
+struct PipelineParts {
+    std::unique_ptr<TokenVocabulary> vocabulary;  // where it is: the model refers to it
+    std::unique_ptr<WordModel> model;
+    TextNormalizer normalizer;
+    std::vector<PreTokenizerStep> pre_tokenizer;
+    std::vector<AddedToken> added_tokens;  // their ids are in the vocabulary
+    std::optional<TokenId> bos_id, eos_id;
+    bool adds_bos = false, adds_eos = false;
+    bool adds_space_prefix = false;
+    std::vector<TokenId> end_tokens;  // in any order
+};
+
+class PipelineTokenizer final : public Tokenizer {
+public:
+    explicit PipelineTokenizer(PipelineParts parts);
+
+    [[nodiscard]] std::string_view kind() const override { return model_->kind(); }
+    [[nodiscard]] std::int64_t vocab_size() const override { return vocabulary_->size(); }
+    [[nodiscard]] std::optional<TokenId> bos_id() const override { return bos_id_; }
+    [[nodiscard]] std::optional<TokenId> eos_id() const override { return eos_id_; }
+    [[nodiscard]] bool adds_bos() const override { return adds_bos_; }
+    [[nodiscard]] bool adds_eos() const override { return adds_eos_; }
+    [[nodiscard]] TokenKind token_kind(TokenId id) const override { return vocabulary_->kind(id); }
+    [[nodiscard]] std::vector<TokenId> end_tokens() const override { return end_tokens_; }
+    /// Tokens that were added without being special are found in either mode. Throws RequestError beyond 512 MiB, and
+    /// where a pattern of the file takes too long.
+    [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override;
+    [[nodiscard]] std::string_view piece(TokenId id) const override { return vocabulary_->spelling(id); }
+    [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return vocabulary_->bytes(id); }
+    [[nodiscard]] bool adds_space_prefix() const override { return adds_space_prefix_; }
+
+protected:
+    /// Cuts as the base does, but only a character that is a token by itself stands alone, and nothing is put in front
+    /// of the part behind a cut.
+    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text,
+                                                     std::span<const std::size_t> literal_at) const override;
+
+private:
+    class Encoding;
+    /// Whether one character is a special token by itself.
+    [[nodiscard]] bool is_special(std::string_view character) const;
+
+    std::unique_ptr<TokenVocabulary> vocabulary_;
+    std::unique_ptr<WordModel> model_;
+    TextNormalizer normalizer_;
+    PreTokenizer pre_tokenizer_;
+    AddedTokenMatcher in_text_;        // added tokens that are found before normalising
+    AddedTokenMatcher in_normalised_;  // and behind it
+    std::optional<TokenId> bos_id_, eos_id_;
+    bool adds_bos_, adds_eos_, adds_space_prefix_;
+    std::vector<TokenId> end_tokens_;  // ascending
+};
+
+}  // namespace slipstream

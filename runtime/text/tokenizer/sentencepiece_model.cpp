@@ -1,0 +1,265 @@
+#include "runtime/text/tokenizer/sentencepiece_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/text/tokenizer/protobuf_reader.h"
+#include "runtime/text/tokenizer/tokenizer_settings.h"
+
+namespace slipstream {
+
+namespace {
+
+using Algorithm = SentencePieceModel::Algorithm;
+
+constexpr std::int64_t kMaxPieces = std::int64_t{1} << 26;
+constexpr std::int32_t kUnigram = 1;  // of TrainerSpec.ModelType
+constexpr std::int32_t kBpe = 2;
+
+/// The fields of trainer_spec and normalizer_spec that encoding needs; defaults are the schema's.
+struct Specs {
+    std::int32_t model_type = kUnigram;
+    std::int32_t bos_id = 1;
+    std::int32_t eos_id = 2;
+    bool treat_whitespace_as_suffix = false;
+    bool byte_fallback = false;
+    bool remove_extra_whitespaces = true;
+    std::string_view normalizer_rules;
+    std::size_t denormalizer_rule_bytes = 0;
+};
+
+SentencePiece parse_piece(std::string_view message, std::size_t id, std::string_view name) {
+    SentencePiece piece;
+    ProtobufReader reader(message, name);
+    while (const auto field = reader.next()) {
+        if (field->number == 1) piece.text = reader.as_bytes(*field);
+        if (field->number == 2) piece.score = reader.as_float(*field);
+        if (field->number == 3) piece.kind = kind_of_type(reader.as_int32(*field), id, name);
+    }
+    return piece;
+}
+
+void parse_trainer(std::string_view message, std::string_view name, Specs& specs, SentencePieceModel& model) {
+    ProtobufReader reader(message, name);
+    while (const auto field = reader.next()) {
+        switch (field->number) {
+            case 3:
+                specs.model_type = reader.as_int32(*field);
+                break;
+            case 24:
+                specs.treat_whitespace_as_suffix = reader.as_bool(*field);
+                break;
+            case 35:
+                specs.byte_fallback = reader.as_bool(*field);
+                break;
+            case 41:
+                specs.bos_id = reader.as_int32(*field);
+                break;
+            case 42:
+                specs.eos_id = reader.as_int32(*field);
+                break;
+            case 44:
+                model.unk_surface = reader.as_bytes(*field);
+                break;
+            default:
+                break;
+        }
+    }
+}
+
+void parse_normalizer(std::string_view message, std::string_view name, Specs& specs, SentencePieceModel& model) {
+    ProtobufReader reader(message, name);
+    while (const auto field = reader.next()) {
+        switch (field->number) {
+            case 2:
+                specs.normalizer_rules = reader.as_bytes(*field);
+                break;
+            case 3:
+                model.add_dummy_prefix = reader.as_bool(*field);
+                break;
+            case 4:
+                specs.remove_extra_whitespaces = reader.as_bool(*field);
+                break;
+            case 5:
+                model.escape_whitespaces = reader.as_bool(*field);
+                break;
+            default:
+                break;
+        }
+    }
+}
+
+void refuse_what_is_not_supported(const Specs& specs, std::string_view name) {
+    constexpr std::array<std::string_view, 5> types = {"unknown", "unigram", "BPE", "word", "char"};
+    if (specs.model_type != kUnigram && specs.model_type != kBpe) {
+        const bool known = specs.model_type == 3 || specs.model_type == 4;
+        throw Unsupported(fmt::format("{}: SentencePiece of type {} ({}); this version reads BPE and unigram models",
+                                      name, known ? types[static_cast<std::size_t>(specs.model_type)] : types[0],
+                                      specs.model_type));
+    }
+    if (specs.denormalizer_rule_bytes > 0)
+        throw Unsupported(fmt::format("{}: SentencePiece denormaliser rules; this version reads models without", name));
+    if (specs.treat_whitespace_as_suffix)
+        throw Unsupported(
+            fmt::format("{}: SentencePiece with whitespace as a suffix; this version reads prefix models only", name));
+}
+
+/// An id out of a file, in the range of the pieces; negative means "none".
+std::optional<TokenId> checked_id(std::int64_t id, const SentencePieceModel& model, std::string_view what,
+                                  std::string_view name) {
+    if (id < 0) return std::nullopt;
+    if (id >= std::ssize(model.pieces))
+        throw FormatError(fmt::format("{}: {} id {} where there are {} tokens", name, what, id, model.pieces.size()));
+    return static_cast<TokenId>(id);
+}
+
+std::optional<TokenId> first_of_kind(const SentencePieceModel& model, TokenKind kind) {
+    const auto found = std::ranges::find(model.pieces, kind, &SentencePiece::kind);
+    if (found == model.pieces.end()) return std::nullopt;
+    return static_cast<TokenId>(found - model.pieces.begin());
+}
+
+void collect_end_tokens(SentencePieceModel& model, std::initializer_list<std::optional<TokenId>> named) {
+    for (const auto id : named)
+        if (id) model.end_tokens.push_back(*id);
+    for (std::size_t id = 0; id < model.pieces.size(); ++id)
+        if (const TokenKind kind = model.pieces[id].kind;
+            (kind == TokenKind::Control || kind == TokenKind::UserDefined) && ends_text_by_name(model.pieces[id].text))
+            model.end_tokens.push_back(static_cast<TokenId>(id));
+    std::ranges::sort(model.end_tokens);
+    model.end_tokens.erase(std::unique(model.end_tokens.begin(), model.end_tokens.end()), model.end_tokens.end());
+}
+
+}  // namespace
+
+TokenKind kind_of_type(std::int64_t type, std::size_t id, std::string_view name) {
+    constexpr std::array kinds = {TokenKind::Normal,      TokenKind::Unknown, TokenKind::Control,
+                                  TokenKind::UserDefined, TokenKind::Unused,  TokenKind::Byte};
+    if (type < 1 || type > 6)
+        throw FormatError(fmt::format("{}: token {} has type {}, expected 1 to 6", name, id, type));
+    return kinds[static_cast<std::size_t>(type - 1)];
+}
+
+std::optional<unsigned char> byte_of_piece(std::string_view piece) {
+    if (piece.size() != 6 || !piece.starts_with("<0x") || piece.back() != '>') return std::nullopt;
+    unsigned value = 0;
+    for (const char c : piece.substr(3, 2)) {
+        const bool digit = c >= '0' && c <= '9';
+        if (!digit && (c < 'A' || c > 'F')) return std::nullopt;
+        value = value * 16 + static_cast<unsigned>(digit ? c - '0' : c - 'A' + 10);
+    }
+    return static_cast<unsigned char>(value);
+}
+
+void validate(const SentencePieceModel& model, std::string_view name) {
+    if (model.pieces.empty())
+        throw FormatError(fmt::format("{}: holds no tokens; this is no SentencePiece model", name));
+    if (std::ssize(model.pieces) > kMaxPieces)
+        throw FormatError(fmt::format("{}: {} tokens are more than {}", name, model.pieces.size(), kMaxPieces));
+    std::array<bool, 256> has_byte{};
+    for (std::size_t id = 0; id < model.pieces.size(); ++id) {
+        const SentencePiece& piece = model.pieces[id];
+        if (piece.text.empty()) throw FormatError(fmt::format("{}: token {} is empty", name, id));
+        if (std::isnan(piece.score))
+            throw FormatError(fmt::format("{}: the score of token {} is not a number", name, id));
+        if (piece.kind != TokenKind::Byte) continue;
+        const auto byte = byte_of_piece(piece.text);
+        if (!byte)
+            throw FormatError(fmt::format("{}: byte token {} is spelt '{}', expected <0xXX>", name, id, piece.text));
+        has_byte[*byte] = true;
+    }
+    const auto missing = std::ranges::find(has_byte, false);
+    if (missing != has_byte.end() && !model.unk_id)
+        throw FormatError(fmt::format("{}: neither an unknown token nor one for the byte {}; some texts have no ids",
+                                      name, missing - has_byte.begin()));
+}
+
+SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view name) {
+    SentencePieceModel model;
+    Specs specs;
+    ProtobufReader reader(bytes, name);
+    while (const auto field = reader.next()) {
+        switch (field->number) {
+            case 1:
+                model.pieces.push_back(parse_piece(reader.as_bytes(*field), model.pieces.size(), name));
+                break;
+            case 2:
+                parse_trainer(reader.as_bytes(*field), name, specs, model);
+                break;
+            case 3:
+                parse_normalizer(reader.as_bytes(*field), name, specs, model);
+                break;
+            case 5: {
+                SentencePieceModel ignored;
+                Specs denormalizer;
+                parse_normalizer(reader.as_bytes(*field), name, denormalizer, ignored);
+                specs.denormalizer_rule_bytes = denormalizer.normalizer_rules.size();
+                break;
+            }
+            default:
+                break;
+        }
+    }
+    if (model.pieces.empty())
+        throw FormatError(fmt::format("{}: holds no tokens; this is no SentencePiece model", name));
+    refuse_what_is_not_supported(specs, name);
+    model.remove_extra_whitespaces = specs.remove_extra_whitespaces;
+    std::unordered_set<std::string_view> seen;
+    for (std::size_t id = 0; id < model.pieces.size(); ++id)
+        if (!seen.insert(model.pieces[id].text).second)
+            throw FormatError(fmt::format("{}: token {} '{}' is there twice", name, id, model.pieces[id].text));
+    model.unk_id = first_of_kind(model, TokenKind::Unknown);
+    if (!model.unk_id)
+        throw FormatError(fmt::format("{}: no token of type unknown; this is no SentencePiece model", name));
+    if (specs.byte_fallback != first_of_kind(model, TokenKind::Byte).has_value())
+        throw FormatError(fmt::format("{}: byte_fallback is {} and byte tokens are {}", name,
+                                      specs.byte_fallback ? "on" : "off", specs.byte_fallback ? "missing" : "there"));
+    model.algorithm = specs.model_type == kBpe ? Algorithm::Bpe : Algorithm::Unigram;
+    if (!specs.normalizer_rules.empty()) model.rules = PrecompiledCharsmap(specs.normalizer_rules, name);
+    model.bos_id = checked_id(specs.bos_id, model, "BOS", name);
+    model.eos_id = checked_id(specs.eos_id, model, "EOS", name);
+    model.adds_bos = model.bos_id.has_value();
+    collect_end_tokens(model, {model.eos_id});
+    validate(model, name);
+    return model;
+}
+
+SentencePieceModel sentencepiece_from_gguf(const GgufVocabulary& vocabulary) {
+    constexpr std::string_view name = "tokenizer.ggml";
+    const std::size_t n = vocabulary.tokens.size();
+    if (vocabulary.scores.size() != n || (!vocabulary.types.empty() && vocabulary.types.size() != n))
+        throw FormatError(
+            fmt::format("{}: {} tokens, {} scores and {} types; a SentencePiece vocabulary has as many of each", name,
+                        n, vocabulary.scores.size(), vocabulary.types.size()));
+    SentencePieceModel model;
+    model.pieces.reserve(n);
+    for (std::size_t id = 0; id < n; ++id) {
+        const TokenKind kind =
+            vocabulary.types.empty() ? TokenKind::Normal : kind_of_type(vocabulary.types[id], id, name);
+        model.pieces.push_back({vocabulary.tokens[id], vocabulary.scores[id], kind});
+    }
+    const auto id_of = [&](const std::optional<std::int64_t>& id, std::string_view what) -> std::optional<TokenId> {
+        return id ? checked_id(*id, model, what, name) : std::nullopt;
+    };
+    model.unk_id = vocabulary.unk_id ? id_of(vocabulary.unk_id, "unknown") : first_of_kind(model, TokenKind::Unknown);
+    const bool is_unigram = vocabulary.model == "t5";
+    model.algorithm = is_unigram ? Algorithm::Unigram : Algorithm::Bpe;
+    if (!vocabulary.precompiled_charsmap.empty())
+        model.rules = PrecompiledCharsmap(vocabulary.precompiled_charsmap, name);
+    model.bos_id = id_of(vocabulary.bos_id, "BOS");
+    model.eos_id = id_of(vocabulary.eos_id, "EOS");
+    model.adds_bos = vocabulary.add_bos.value_or(!is_unigram) && model.bos_id.has_value();
+    model.adds_eos = vocabulary.add_eos.value_or(is_unigram) && model.eos_id.has_value();
+    model.add_dummy_prefix = vocabulary.add_space_prefix.value_or(true);
+    model.remove_extra_whitespaces = vocabulary.remove_extra_whitespaces.value_or(is_unigram);
+    collect_end_tokens(model, {model.eos_id, id_of(vocabulary.eot_id, "EOT")});
+    validate(model, name);
+    return model;
+}
+
+}  // namespace slipstream

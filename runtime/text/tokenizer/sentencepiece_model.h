@@ -1,0 +1,58 @@
+// A SentencePiece vocabulary, whichever file it came from: a tokenizer.model (protobuf, sentencepiece_model.proto of
+// google/sentencepiece) or the tokenizer.ggml.* arrays of a GGUF file. Checked here, once, so that the tokenizer may
+// rely on it.
+//
+// What is refused by name: the algorithms word and char, denormalisers with rules, whitespace as a suffix.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/formats/model_files.h"
+#include "runtime/text/tokenizer/precompiled_charsmap.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+
+namespace slipstream {
+
+struct SentencePiece {
+    std::string text;  // as spelt in the file, spaces as "▁"
+    float score = 0;   // higher merges first
+    TokenKind kind = TokenKind::Normal;
+};
+
+struct SentencePieceModel {
+    enum class Algorithm : std::uint8_t { Bpe, Unigram };
+    Algorithm algorithm = Algorithm::Bpe;
+    std::vector<SentencePiece> pieces;  // by id
+    std::optional<TokenId> unk_id, bos_id, eos_id;
+    bool adds_bos = true, adds_eos = false;
+    std::vector<TokenId> end_tokens;             // ascending
+    bool add_dummy_prefix = true;                // a space in front of every text
+    bool remove_extra_whitespaces = false;       // runs of spaces become one, none at either end
+    bool escape_whitespaces = true;              // spaces are "▁" inside of pieces
+    PrecompiledCharsmap rules;                   // applied to the text first; usually none
+    std::string unk_surface = " \xe2\x81\x87 ";  // what an unknown token prints: " ⁇ "
+};
+
+/// Parses the bytes of a tokenizer.model. `name` is the file's, for messages. Throws FormatError; Unsupported for what
+/// the head of this file lists.
+[[nodiscard]] SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view name);
+
+/// The vocabulary of a GGUF file whose tokenizer.ggml.model is "llama" (BPE) or "t5" (unigram). Throws FormatError.
+[[nodiscard]] SentencePieceModel sentencepiece_from_gguf(const GgufVocabulary& vocabulary);
+
+/// What every model must satisfy, for both sources and for pieces added later: ids in range, no empty piece, no NaN
+/// score, byte pieces spelt "<0x00>" ... "<0xFF>", a way to encode any byte. Throws FormatError.
+void validate(const SentencePieceModel& model, std::string_view name);
+
+/// The kind that a file numbers so, in sentencepiece_model.proto and in tokenizer.ggml.token_type alike. Throws
+/// FormatError where it is none of them; `id` and `name` are for the message.
+[[nodiscard]] TokenKind kind_of_type(std::int64_t type, std::size_t id, std::string_view name);
+
+/// The byte that a Byte piece stands for ("<0x0A>" -> 10), or nothing where it is spelt otherwise.
+[[nodiscard]] std::optional<unsigned char> byte_of_piece(std::string_view piece);
+
+}  // namespace slipstream

@@ -1,0 +1,321 @@
+#include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/text/utf8.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";      // "▁"
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 29;  // normalised, three times as much still fits 31 bits
+
+void append_replaced(std::string_view text, std::string_view from, std::string_view to, std::string& out) {
+    for (std::size_t found = text.find(from); found != std::string_view::npos; found = text.find(from)) {
+        out.append(text.substr(0, found)).append(to);
+        text.remove_prefix(found + from.size());
+    }
+    out.append(text);
+}
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+    std::string result;
+    append_replaced(text, from, to, result);
+    return result;
+}
+
+/// The bytes that a piece stands for in running text.
+std::string surface(const SentencePiece& piece, const std::string& unk_surface) {
+    switch (piece.kind) {
+        case TokenKind::Control:
+            return "";
+        case TokenKind::Unknown:
+            return unk_surface;
+        case TokenKind::Byte:
+            return std::string(1, static_cast<char>(byte_of_piece(piece.text).value()));
+        case TokenKind::Normal:
+        case TokenKind::UserDefined:
+        case TokenKind::Unused:
+            return replaced(piece.text, kSpaceMark, " ");
+    }
+    return "";
+}
+
+std::vector<SpellingMatcher::Entry> user_defined_as_spelt(const SentencePieceModel& model) {
+    std::vector<SpellingMatcher::Entry> entries;
+    if (model.rules.empty()) return entries;
+    for (std::size_t i = 0; i < model.pieces.size(); ++i)
+        if (model.pieces[i].kind == TokenKind::UserDefined)
+            entries.push_back({model.pieces[i].text, static_cast<TokenId>(i)});
+    return entries;
+}
+
+/// Scores in float and as the original derives them: an unknown character costs the worst normal piece's and ten more,
+/// a user-defined piece always wins.
+UnigramSegmenter make_segmenter(const SentencePieceModel& model) {
+    constexpr float unknown_penalty = 10.0F;
+    float lowest = std::numeric_limits<float>::max();
+    float highest = std::numeric_limits<float>::min();
+    for (const SentencePiece& piece : model.pieces) {
+        if (piece.kind != TokenKind::Normal) continue;
+        lowest = std::min(lowest, piece.score);
+        highest = std::max(highest, piece.score);
+    }
+    std::vector<UnigramSegmenter::Piece> pieces;
+    for (std::size_t i = 0; i < model.pieces.size(); ++i) {
+        const SentencePiece& piece = model.pieces[i];
+        UnigramSegmenter::Piece entry{.text = piece.text, .score = piece.score, .id = static_cast<TokenId>(i)};
+        if (piece.kind == TokenKind::Unused) entry.use = UnigramSegmenter::Piece::Use::Never;
+        if (piece.kind == TokenKind::UserDefined)
+            entry.score = static_cast<double>(static_cast<float>(piece.text.size()) * highest) - 0.1;
+        const bool is_text =
+            piece.kind == TokenKind::Normal || piece.kind == TokenKind::Unused || piece.kind == TokenKind::UserDefined;
+        if (is_text) pieces.push_back(entry);
+    }
+    return UnigramSegmenter(std::move(pieces), lowest - unknown_penalty, UnigramSegmenter::Sums::Float);
+}
+
+/// The pieces of `kind`, as they stand in the text where they are looked for.
+std::vector<SpellingMatcher::Entry> spellings_of(const SentencePieceModel& model, TokenKind kind) {
+    // Some writers spell the spaces of user-defined pieces as spaces, some as marks; normalised text has one kind.
+    const bool marks = kind == TokenKind::UserDefined && model.escape_whitespaces;
+    std::vector<SpellingMatcher::Entry> entries;
+    for (std::size_t i = 0; i < model.pieces.size(); ++i) {
+        const SentencePiece& piece = model.pieces[i];
+        if (piece.kind == kind)
+            entries.push_back({marks ? replaced(piece.text, " ", kSpaceMark) : piece.text, static_cast<TokenId>(i)});
+    }
+    return entries;
+}
+
+/// End of the word that begins at `begin`: the next space mark that follows another character.
+std::size_t word_end(std::string_view text, std::size_t begin) {
+    while (text.substr(begin).starts_with(kSpaceMark)) begin += kSpaceMark.size();
+    return std::min(text.find(kSpaceMark, begin), text.size());
+}
+
+/// One space for a run of them, none at either end.
+std::string without_extra_spaces(std::string_view text) {
+    std::string result;
+    result.reserve(text.size());
+    for (const char c : text)
+        if (c != ' ' || (!result.empty() && result.back() != ' ')) result += c;
+    if (!result.empty() && result.back() == ' ') result.pop_back();
+    return result;
+}
+
+void check_size(std::string_view text) {
+    if (text.size() > kMaxTextBytes)
+        throw RequestError(
+            fmt::format("a text of {} bytes is to be tokenized at once; split it into parts of at most {} bytes",
+                        text.size(), kMaxTextBytes));
+}
+
+}  // namespace
+
+SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
+    : model_(std::move(model)),
+      control_(spellings_of(model_, TokenKind::Control)),
+      user_defined_(spellings_of(model_, TokenKind::UserDefined)),
+      protected_(user_defined_as_spelt(model_)) {
+    if (model_.algorithm == SentencePieceModel::Algorithm::Bpe)
+        merger_.emplace(model_);
+    else
+        segmenter_.emplace(make_segmenter(model_));
+    byte_ids_.fill(-1);
+    token_bytes_.reserve(model_.pieces.size());
+    for (const SentencePiece& piece : model_.pieces) {
+        if (piece.kind == TokenKind::Byte) {
+            TokenId& id = byte_ids_[byte_of_piece(piece.text).value()];
+            if (id < 0) id = static_cast<TokenId>(token_bytes_.size());
+        }
+        token_bytes_.push_back(surface(piece, model_.unk_surface));
+    }
+}
+
+TokenKind SentencePieceTokenizer::token_kind(TokenId id) const {
+    return in_range(id) ? model_.pieces[static_cast<std::size_t>(id)].kind : TokenKind::Unused;
+}
+
+std::string_view SentencePieceTokenizer::piece(TokenId id) const {
+    return in_range(id) ? std::string_view(model_.pieces[static_cast<std::size_t>(id)].text) : std::string_view();
+}
+
+std::string_view SentencePieceTokenizer::token_bytes(TokenId id) const {
+    return in_range(id) ? std::string_view(token_bytes_[static_cast<std::size_t>(id)]) : std::string_view();
+}
+
+std::vector<TokenId> SentencePieceTokenizer::encode(std::string_view text, SpecialTokens special) const {
+    if (special == SpecialTokens::Parse) return encode_around(text, {});
+    check_size(text);
+    std::vector<TokenId> ids;
+    Scratch scratch;
+    encode_text(text, PieceStart::OfText, scratch, ids);
+    return ids;
+}
+
+std::vector<TokenId> SentencePieceTokenizer::encode_around(std::string_view text,
+                                                           std::span<const std::size_t> literal_at) const {
+    check_size(text);
+    std::vector<TokenId> ids;
+    Scratch scratch;
+    std::size_t begin = 0;
+    PieceStart start = PieceStart::OfText;
+    auto literal = literal_at.begin();
+    // Pieces are found wherever they are spelt: where they are text, the spelling is cut behind its first character.
+    const auto encode_to = [&](std::size_t end) {
+        for (; literal != literal_at.end() && *literal < end; ++literal) {
+            if (*literal < begin || !user_defined_.match_at_begin(text.substr(*literal, end - *literal))) continue;
+            const std::size_t cut = std::min(end, *literal + next_utf8(text.substr(*literal)).length);
+            encode_text(text.substr(begin, cut - begin), start, scratch, ids);
+            begin = cut;
+            start = PieceStart::Inside;
+        }
+        encode_text(text.substr(begin, end - begin), start, scratch, ids);
+    };
+    for (std::size_t from = 0; const auto match = control_.find(text, from);) {
+        const auto inside = std::ranges::lower_bound(literal_at, match->begin);
+        if (inside != literal_at.end() && *inside < match->begin + match->length) {
+            from = match->begin + 1;
+            continue;
+        }
+        encode_to(match->begin);
+        ids.push_back(match->id);
+        begin = from = match->begin + match->length;
+        start = PieceStart::OfPart;
+    }
+    encode_to(text.size());
+    return ids;
+}
+
+std::string SentencePieceTokenizer::normalise(std::string_view text) const {
+    if (!model_.rules.empty()) return normalise_by_rules(text);
+    std::string tidy;
+    if (model_.remove_extra_whitespaces) {
+        tidy = without_extra_spaces(text);
+        text = tidy;
+    }
+    if (text.empty()) return {};
+    const std::string_view space = model_.escape_whitespaces ? kSpaceMark : " ";
+    std::string normalised(model_.add_dummy_prefix ? space : std::string_view());
+    normalised.reserve(text.size() + text.size() / 2);
+    append_replaced(text, " ", space, normalised);
+    // Space marks that the text itself held at its end go as well, as in the original.
+    while (model_.remove_extra_whitespaces && normalised.ends_with(space))
+        normalised.erase(normalised.size() - space.size());
+    return normalised;
+}
+
+/// Place by place: a user-defined piece stays, else the longest rule applies, else the character stays. Spaces that the
+/// rules make count as spaces.
+std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text) const {
+    struct Step {
+        std::string_view result;
+        std::size_t length;
+    };
+    const auto next = [&]() -> Step {
+        if (const auto match = protected_.match_at_begin(text)) return {text.substr(0, match->length), match->length};
+        if (const auto rule = model_.rules.match(text, PrecompiledCharsmap::Rule::Longest))
+            return {rule->replacement, rule->length};
+        const Utf8Step step = next_utf8(text);
+        const std::size_t length = step.kind == Utf8Kind::Complete ? step.length : 1;
+        return {text.substr(0, length), length};
+    };
+    const std::string_view space = model_.escape_whitespaces ? kSpaceMark : " ";
+    while (model_.remove_extra_whitespaces && !text.empty()) {
+        const Step step = next();
+        if (step.result != " ") break;
+        text.remove_prefix(step.length);
+    }
+    if (text.empty()) return {};
+    std::string normalised(model_.add_dummy_prefix ? space : std::string_view());
+    bool is_behind_space = model_.remove_extra_whitespaces;
+    const std::size_t max_bytes = max_normalised_bytes(text.size());
+    while (!text.empty()) {
+        Step step = next();
+        text.remove_prefix(step.length);
+        while (is_behind_space && step.result.starts_with(' ')) step.result.remove_prefix(1);
+        if (!step.result.empty()) is_behind_space = model_.remove_extra_whitespaces && step.result.ends_with(' ');
+        append_replaced(step.result, " ", space, normalised);
+        check_growth(normalised.size(), max_bytes);
+    }
+    while (model_.remove_extra_whitespaces && normalised.ends_with(space))
+        normalised.erase(normalised.size() - space.size());
+    return normalised;
+}
+
+void SentencePieceTokenizer::encode_text(std::string_view text, PieceStart start, Scratch& scratch,
+                                         std::vector<TokenId>& out) const {
+    std::string normalised = normalise(text);
+    const std::string_view space = model_.escape_whitespaces ? kSpaceMark : " ";
+    if (start == PieceStart::Inside && model_.add_dummy_prefix && normalised.starts_with(space))
+        normalised.erase(0, space.size());
+    const auto first = static_cast<std::ptrdiff_t>(out.size());
+    if (merger_)
+        encode_by_merging(normalised, scratch, out);
+    else
+        encode_by_score(normalised, scratch, out);
+    // A run of unknown characters is one unknown token.
+    const auto both_unknown = [this](TokenId a, TokenId b) { return a == b && model_.unk_id == a; };
+    out.erase(std::unique(out.begin() + first, out.end(), both_unknown), out.end());
+}
+
+void SentencePieceTokenizer::encode_by_merging(std::string_view normalised, Scratch& scratch,
+                                               std::vector<TokenId>& out) const {
+    std::size_t begin = 0;
+    while (const auto match = user_defined_.find(normalised, begin)) {
+        encode_words(normalised.substr(begin, match->begin - begin), scratch, out);
+        out.push_back(match->id);
+        begin = match->begin + match->length;
+    }
+    encode_words(normalised.substr(begin), scratch, out);
+}
+
+/// Words repeat: each is merged once a call, then copied. Exact, because no merge crosses the beginning of a word.
+void SentencePieceTokenizer::encode_words(std::string_view normalised, Scratch& scratch,
+                                          std::vector<TokenId>& out) const {
+    if (!merger_->words_are_independent()) {
+        merger_->encode(normalised, scratch.merger, out);
+        return;
+    }
+    for (std::size_t begin = 0; begin < normalised.size();) {
+        const std::size_t end = word_end(normalised, begin);
+        const std::string_view word = normalised.substr(begin, end - begin);
+        begin = end;
+        if (const auto known = scratch.words.find(word)) {
+            out.insert(out.end(), known->begin(), known->end());
+            continue;
+        }
+        const std::size_t first = out.size();
+        merger_->encode(word, scratch.merger, out);
+        scratch.words.remember(word, std::span(out).subspan(first));
+    }
+}
+
+void SentencePieceTokenizer::encode_by_score(std::string_view normalised, Scratch& scratch,
+                                             std::vector<TokenId>& out) const {
+    scratch.segments.clear();
+    segmenter_->segment(normalised, scratch.segmenter, scratch.segments);
+    for (const UnigramSegmenter::Segment& segment : scratch.segments) {
+        const std::string_view character = normalised.substr(0, segment.length);
+        normalised.remove_prefix(segment.length);
+        if (segment.id != UnigramSegmenter::kUnknown) {
+            out.push_back(segment.id);
+            continue;
+        }
+        const auto byte_id = [this](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
+        if (std::ranges::all_of(character, [&](char c) { return byte_id(c) >= 0; }))
+            for (const char c : character) out.push_back(byte_id(c));
+        else
+            out.push_back(model_.unk_id.value());  // validate() saw to it
+    }
+}
+
+}  // namespace slipstream

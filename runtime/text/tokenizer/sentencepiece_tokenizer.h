@@ -1,0 +1,77 @@
+// The SentencePiece tokenizer: normalisation, special and user-defined pieces, and the algorithm of the model behind
+// them, BPE word by word or unigram over the whole text. What the original does with text that is not UTF-8 is not
+// followed: it puts U+FFFD in, we keep the bytes (byte fallback).
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/tokenizer/bpe_merger.h"
+#include "runtime/text/tokenizer/pre_tokenizer.h"
+#include "runtime/text/tokenizer/sentencepiece_model.h"
+#include "runtime/text/tokenizer/spelling_matcher.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "runtime/text/tokenizer/unigram_segmenter.h"
+#include "runtime/text/tokenizer/word_cache.h"
+
+namespace slipstream {
+
+class SentencePieceTokenizer final : public Tokenizer {
+public:
+    /// `model` has passed validate().
+    explicit SentencePieceTokenizer(SentencePieceModel model);
+    SentencePieceTokenizer(const SentencePieceTokenizer&) = delete;
+    SentencePieceTokenizer& operator=(const SentencePieceTokenizer&) = delete;
+
+    [[nodiscard]] std::string_view kind() const override {
+        return merger_ ? "SentencePiece BPE" : "SentencePiece unigram";
+    }
+    [[nodiscard]] std::int64_t vocab_size() const override { return std::ssize(model_.pieces); }
+    [[nodiscard]] std::optional<TokenId> bos_id() const override { return model_.bos_id; }
+    [[nodiscard]] std::optional<TokenId> eos_id() const override { return model_.eos_id; }
+    [[nodiscard]] bool adds_bos() const override { return model_.adds_bos; }
+    [[nodiscard]] bool adds_eos() const override { return model_.adds_eos; }
+    [[nodiscard]] TokenKind token_kind(TokenId id) const override;
+    [[nodiscard]] std::vector<TokenId> end_tokens() const override { return model_.end_tokens; }
+    /// SpecialTokens::Parse: each part between special tokens is a text of its own, with its own leading space.
+    /// User-defined pieces are matched in either mode, as their vocabulary wants it. Throws RequestError beyond 512
+    /// MiB.
+    [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override;
+    [[nodiscard]] std::string_view piece(TokenId id) const override;
+    [[nodiscard]] std::string_view token_bytes(TokenId id) const override;
+    [[nodiscard]] bool adds_space_prefix() const override { return model_.add_dummy_prefix; }
+
+protected:
+    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text,
+                                                     std::span<const std::size_t> literal_at) const override;
+
+private:
+    /// Scratch space of one call.
+    struct Scratch {
+        BpeMerger::Scratch merger;
+        WordCache words;
+        UnigramSegmenter::Scratch segmenter;
+        std::vector<UnigramSegmenter::Segment> segments;
+    };
+    /// Nothing is put in front of text that is Inside.
+    void encode_text(std::string_view text, PieceStart start, Scratch& scratch, std::vector<TokenId>& out) const;
+    void encode_by_merging(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
+    void encode_words(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
+    void encode_by_score(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
+    [[nodiscard]] std::string normalise(std::string_view text) const;
+    [[nodiscard]] std::string normalise_by_rules(std::string_view text) const;
+    [[nodiscard]] bool in_range(TokenId id) const { return id >= 0 && id < vocab_size(); }
+
+    const SentencePieceModel model_;
+    std::optional<BpeMerger> merger_;            // refers to model_; of a BPE model
+    std::optional<UnigramSegmenter> segmenter_;  // of a unigram model
+    std::array<TokenId, 256> byte_ids_{};        // -1: none
+    std::vector<std::string> token_bytes_;       // by id
+    SpellingMatcher control_;                    // in the text as it comes
+    SpellingMatcher user_defined_;               // in normalised text
+    SpellingMatcher protected_;                  // user-defined pieces in the text as it comes: no rule touches them
+};
+
+}  // namespace slipstream

@@ -1,0 +1,238 @@
+#include "runtime/text/tokenizer/text_normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/text/utf8.h"
+
+namespace slipstream {
+
+namespace {
+
+struct Block {
+    char32_t first, last;
+};
+// Characters that neither change under NFC nor compose with what stands before them (NFC_Quick_Check=Yes, combining
+// class 0); ascending. Not all of them: the blocks that text is mostly made of.
+constexpr std::array kUnchangedByNfc = std::to_array<Block>({{0x0, 0x2ff},
+                                                             {0x388, 0x3ff},
+                                                             {0x400, 0x482},
+                                                             {0x48a, 0x52f},
+                                                             {0x1e00, 0x1eff},
+                                                             {0x2010, 0x2027},
+                                                             {0x2030, 0x205e},
+                                                             {0x3001, 0x3029},
+                                                             {0x3041, 0x3096},
+                                                             {0x30a1, 0x30fa},
+                                                             {0x4e00, 0x9fff},
+                                                             {0xac00, 0xd7a3},
+                                                             {0xff01, 0xff9d},
+                                                             {0x1f300, 0x1faff}});
+
+bool is_unchanged_by_nfc(char32_t point) {
+    for (const Block& block : kUnchangedByNfc)
+        if (point <= block.last) return point >= block.first;
+    return false;
+}
+
+bool is_ascii(char c) {
+    return static_cast<unsigned char>(c) < 0x80;
+}
+
+/// Appends a run in its form; throws bad_alloc only, since the text is valid.
+class FormWriter {
+public:
+    explicit FormWriter(UnicodeForm form) {
+        const bool composes = form == UnicodeForm::Nfc || form == UnicodeForm::Nfkc;
+        const bool compatible = form == UnicodeForm::Nfkc || form == UnicodeForm::Nfkd;
+        const int options =
+            UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compatible ? UTF8PROC_COMPAT : 0);
+        options_ = static_cast<utf8proc_option_t>(options);
+    }
+
+    void append(std::string_view run, std::string& out) {
+        points_.clear();
+        for (std::size_t at = 0; at < run.size(); at += next_utf8(run.substr(at)).length)
+            decompose(static_cast<utf8proc_int32_t>(code_point(run.substr(at))));
+        order_marks();
+        const auto n_points =
+            utf8proc_normalize_utf32(points_.data(), static_cast<utf8proc_ssize_t>(points_.size()), options_);
+        if (n_points < 0) throw std::bad_alloc();
+        for (utf8proc_ssize_t i = 0; i < n_points; ++i)
+            append_utf8(static_cast<char32_t>(points_[static_cast<std::size_t>(i)]), out);
+    }
+
+private:
+    void decompose(utf8proc_int32_t point) {
+        constexpr std::size_t longest = 32;  // the longest decomposition is 18 characters
+        const std::size_t before = points_.size();
+        points_.resize(before + longest);
+        const auto n = utf8proc_decompose_char(point, points_.data() + before, longest, options_, nullptr);
+        if (n < 0 || n > static_cast<utf8proc_ssize_t>(longest)) throw std::bad_alloc();
+        points_.resize(before + static_cast<std::size_t>(n));
+    }
+
+    /// Combining marks in canonical order: by class, otherwise as they come. The library's own ordering is quadratic.
+    void order_marks() {
+        const auto combining_class = [](utf8proc_int32_t point) {
+            return utf8proc_get_property(point)->combining_class;
+        };
+        for (std::size_t begin = 0; begin < points_.size(); ++begin) {
+            std::size_t end = begin;
+            while (end < points_.size() && combining_class(points_[end]) != 0) ++end;
+            if (end - begin > 1)
+                std::ranges::stable_sort(points_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         points_.begin() + static_cast<std::ptrdiff_t>(end), {}, combining_class);
+            begin = end;
+        }
+    }
+
+    utf8proc_option_t options_{};
+    std::vector<utf8proc_int32_t> points_;
+};
+
+struct CasePair {
+    char32_t first, last;   // capitals
+    std::int32_t distance;  // of the small letter
+};
+// Capitals newer than utf8proc 2.8, which is at Unicode 15; by the tokenizers package.
+constexpr std::array kNewerCapitals = std::to_array<CasePair>({{0x1c89, 0x1c89, 1},
+                                                               {0xa7cb, 0xa7cb, -42343},
+                                                               {0xa7cc, 0xa7cc, 1},
+                                                               {0xa7ce, 0xa7ce, 1},
+                                                               {0xa7d2, 0xa7d2, 1},
+                                                               {0xa7d4, 0xa7d4, 1},
+                                                               {0xa7da, 0xa7da, 1},
+                                                               {0xa7dc, 0xa7dc, -42561},
+                                                               {0x10d50, 0x10d65, 32},
+                                                               {0x16ea0, 0x16eb8, 27}});
+
+char32_t lowercase(char32_t point) {
+    for (const CasePair& pair : kNewerCapitals)
+        if (point >= pair.first && point <= pair.last)
+            return static_cast<char32_t>(static_cast<std::int32_t>(point) + pair.distance);
+    return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point)));
+}
+
+std::string lowercase(std::string_view text) {
+    std::string result;
+    result.reserve(text.size());
+    for (std::size_t at = 0; at < text.size(); at += next_utf8(text.substr(at)).length) {
+        const char32_t point = code_point(text.substr(at));
+        if (point < 0x80) {
+            result += point >= 'A' && point <= 'Z' ? static_cast<char>(point | 0x20U) : static_cast<char>(point);
+        } else if (point == 0x130) {
+            result += "i\xcc\x87";  // the one character whose lower case is two
+        } else {
+            append_utf8(lowercase(point), result);
+        }
+    }
+    return result;
+}
+
+std::string strip(std::string_view text, StripStep::Ends ends) {
+    if (ends != StripStep::Ends::Right)
+        while (!text.empty() && is_white_space(code_point(text))) text.remove_prefix(next_utf8(text).length);
+    if (ends == StripStep::Ends::Left) return std::string(text);
+    while (!text.empty()) {
+        std::size_t begin = text.size() - 1;
+        while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0U) == 0x80) --begin;
+        if (!is_white_space(code_point(text.substr(begin)))) break;
+        text.remove_suffix(text.size() - begin);
+    }
+    return std::string(text);
+}
+
+/// Matches that `next` gives, replaced. Throws RequestError beyond `max_bytes`.
+template <typename Next>
+std::string replace_matches(std::string_view text, std::string_view content, std::size_t max_bytes, Next&& next) {
+    std::string result;
+    result.reserve(text.size() + text.size() / 4);
+    std::size_t done = 0;
+    for (std::optional<TextPattern::Span> match = next(done); match; match = next(done)) {
+        result.append(text.substr(done, match->begin - done)).append(content);
+        check_growth(result.size(), max_bytes);
+        done = match->end;
+    }
+    return result.append(text.substr(done));
+}
+
+std::string replace(std::string_view text, const ReplaceStep& step, std::size_t max_bytes) {
+    if (const auto* literal = std::get_if<std::string>(&step.what))
+        return replace_literal(text, *literal, step.content, max_bytes);
+    TextPattern::Search search(std::get<TextPattern>(step.what));
+    search.begin(text);
+    return replace_matches(text, step.content, max_bytes, [&](std::size_t) { return search.next(); });
+}
+
+std::string applied(const NormalizerStep& step, std::string_view text, PieceStart start, std::size_t max_bytes) {
+    if (const auto* form = std::get_if<UnicodeForm>(&step)) return to_unicode_form(text, *form);
+    if (const auto* prepend = std::get_if<PrependStep>(&step)) {
+        std::string result;
+        if (!text.empty() && start != PieceStart::Inside) result = prepend->text;
+        return result.append(text);
+    }
+    if (const auto* how = std::get_if<ReplaceStep>(&step)) return replace(text, *how, max_bytes);
+    if (std::holds_alternative<LowercaseStep>(step)) return lowercase(text);
+    if (const auto* how = std::get_if<StripStep>(&step)) return strip(text, how->ends);
+    return std::get<CharsmapStep>(step).map.replace_graphemes(text, max_bytes);
+}
+
+}  // namespace
+
+std::string replace_literal(std::string_view text, std::string_view what, std::string_view content,
+                            std::size_t max_bytes) {
+    return replace_matches(text, content, max_bytes, [&](std::size_t from) -> std::optional<TextPattern::Span> {
+        const std::size_t found = text.find(what, from);
+        if (found == std::string_view::npos) return std::nullopt;
+        return TextPattern::Span{found, found + what.size()};
+    });
+}
+
+std::string to_unicode_form(std::string_view text, UnicodeForm form) {
+    std::string result;
+    result.reserve(text.size());
+    FormWriter writer(form);
+    // No character composes with an ASCII character behind it, so a run ends before the next one; the one in front may
+    // take the run's first mark.
+    for (std::size_t begin = 0; begin < text.size();) {
+        std::size_t first = begin;
+        while (first < text.size() && is_ascii(text[first])) ++first;
+        if (first == text.size()) {
+            result.append(text.substr(begin));
+            break;
+        }
+        bool is_unchanged = form == UnicodeForm::Nfc;
+        std::size_t end = first;
+        while (end < text.size() && !is_ascii(text[end])) {
+            is_unchanged = is_unchanged && is_unchanged_by_nfc(code_point(text.substr(end)));
+            end += next_utf8(text.substr(end)).length;
+        }
+        const std::size_t run = first > begin && !is_unchanged ? first - 1 : first;
+        result.append(text.substr(begin, run - begin));
+        if (is_unchanged)
+            result.append(text.substr(run, end - run));
+        else
+            writer.append(text.substr(run, end - run), result);
+        begin = end;
+    }
+    return result;
+}
+
+std::string TextNormalizer::normalise(std::string_view text, PieceStart start) const {
+    std::string result(text);
+    const std::size_t max_bytes = max_normalised_bytes(text.size());
+    for (const NormalizerStep& step : steps_) {
+        result = applied(step, result, start, max_bytes);
+        check_growth(result.size(), max_bytes);
+    }
+    return result;
+}
+
+}  // namespace slipstream

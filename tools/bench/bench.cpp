@@ -1,0 +1,107 @@
+// slipstream bench: how fast a model computes here, beside what the machine can read and multiply, measured in the same
+// run. Plain decoding, the prompts of a file, or single passes; --sweep repeats the whole for each value of an option.
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tools/bench/bench_report.h"
+#include "tools/bench/bench_request.h"
+#include "tools/bench/bench_runs.h"
+#include "tools/cli/command.h"
+#include "tools/cli/compute_options.h"
+#include "tools/cli/console.h"
+#include "tools/cli/draft_options.h"
+#include "tools/cli/file_output.h"
+#include "tools/cli/offload_options.h"
+#include "tools/cli/output_files.h"
+#include "tools/cli/sampling_options.h"
+#include "tools/cli/statistics.h"
+#include "tools/cli/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+int run_bench_command(CommandContext& context) {
+    const Settings& settings = context.settings;
+    const bool json = settings.flag("json");
+    const auto stats = settings.text("stats");
+    if (json && stats == "-")
+        throw UsageError(fmt::format("{} -: --json prints the same to stdout already; give one of them",
+                                     settings.find("stats")->where));
+    // Everything that is asked for is checked before the first run.
+    std::vector<SweepPoint> points = sweep_points(settings);
+    std::vector<BenchRequest> requests;
+    for (SweepPoint& point : points) {
+        check_output_files(point.settings);
+        requests.push_back(bench_request({point.settings, context.console}));
+    }
+    StatisticsOutput statistics(stats);
+
+    std::vector<BenchResult> results;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        CommandContext own{points[i].settings, context.console};
+        if (points[i].swept)
+            context.console.detail(fmt::format("{} = {}", points[i].swept->first, points[i].swept->second));
+        results.push_back(run_bench(requests[i], own));
+        results.back().swept = points[i].swept;
+    }
+    TextOutput output(std::nullopt);
+    const JsonObject object = bench_json(results);
+    output.write(json ? object.to_text(JsonLayout::Indented) : bench_table(results));
+    statistics.write(object, output);
+    return 0;
+}
+
+// Where the defaults of a bench are its own.
+OptionSpec bench_form(OptionSpec option) {
+    if (option.name == "draft")
+        option.help = "Sources that guess (listed below), beside plain decoding; repeated, a column each [none]";
+    if (option.name == "temperature") option.help = "0 takes the likeliest token, ties to the lowest id [0]";
+    if (option.name == "seed") option.help = "The same seed gives the same text [1]";
+    return option;
+}
+
+}  // namespace
+
+CommandSpec bench_command() {
+    CommandSpec command{
+        .name = "bench",
+        .summary = "How fast a model computes here, beside what the machine can do",
+        .details =
+            "Without more: prefill and decoding of one prompt, plain and greedy, end tokens ignored. --prompts: over "
+            "a\n"
+            "file of prompts, as raw text, to their end tokens. --passes: single passes of so many tokens at one "
+            "depth.\n"
+            "--draft: the same texts plain and with guesses, in turn; ratios are medians of pairs. Sources: context,\n"
+            "suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model.\n"
+            "Bytes are those of the ideal pass, GB/s what they come to; % of read is beside the measured bandwidth.",
+        .example = "slipstream bench --passes 1,2,4,8,16 --depth 1024 --sweep 'threads=1;2'",
+        .options = {{"passes", "--passes", "LIST", "Time passes of so many tokens: 1,2,4,8,16,32,64"},
+                    {"depth", "--depth", "N", "Committed positions before a pass, filled with seeded rows [0]"},
+                    {"prompts", "--prompts", "F", "Prompts, a JSON object a line: prompt, turns or question",
+                     OptionRole::InputFile},
+                    {"max-prompts", "--max-prompts", "N", "Take the first N of them [all]"},
+                    {"prompt", "-p,--prompt", "TEXT", "Text to read, repeated to its length [built in]"},
+                    {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill [512, less in a short context]"},
+                    {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
+                     "Tokens to decode; most of a turn [128, less in a short context]"},
+                    {"repeat", "-r,--repeat", "N", "Runs that are measured, behind one that is not [5; of prompts 1]"},
+                    {"sweep", "--sweep", "OPT=A;B", "The whole for each value of an option: 'threads=1;2'"},
+                    model_option(),
+                    context_option(),
+                    kv_type_option()},
+        .run = run_bench_command};
+    for (const OptionSpec& option : device_options()) command.options.push_back(option);
+    for (const OptionSpec& option : offload_option_specs()) command.options.push_back(option);
+    for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(bench_form(option));
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
+        command.options.push_back(bench_form(option));
+    command.options.push_back({"hot", "--hot", "", "Keep what guessing has learnt from prompt to prompt [forget it]"});
+    command.options.push_back({"json", "--json", "", "Print JSON"});
+    command.options.push_back(statistics_option());
+    return command;
+}
+
+}  // namespace slipstream::tools

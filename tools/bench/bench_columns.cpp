@@ -1,0 +1,99 @@
+#include "tools/bench/bench_columns.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "tools/bench/bench_runs.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// The draft model that some column asks for: --draft-model is one for all of them.
+std::optional<ServedDraftModel> shared_draft_model(const BenchRequest& request, const ServedModel& served,
+                                                   CommandContext& context) {
+    for (const DraftSettings& draft : request.drafts)
+        if (auto model = serve_draft_model(draft, served, context)) return model;
+    return std::nullopt;
+}
+
+}  // namespace
+
+BenchColumns::Column::Column(const DraftSettings& settings, const BenchRequest& request, const ServedModel& served,
+                             const ServedDraftModel* draft_model, CommandContext& context)
+    : verify(settings.verify),
+      drafter(settings, served, draft_model, request.sampling, context),
+      figures{.list = settings.list, .budget = drafter.budget()} {}
+
+BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, ServedModel& served,
+                           std::int64_t text_tokens, const std::vector<TokenId>& end_tokens, CommandContext& context)
+    : keeps_tables_(request.keeps_tables) {
+    // Under a memory budget drafters come first, and what they leave is planned with (text_generator.h).
+    if (!served.budgeted) load_for_bench(result, served, request, {}, context);
+    draft_model_ = shared_draft_model(request, served, context);
+    std::vector<DraftSettings> drafts{DraftSettings{}};
+    drafts.insert(drafts.end(), request.drafts.begin(), request.drafts.end());
+    std::int64_t budget = 1;
+    for (const DraftSettings& draft : drafts) {
+        columns_.push_back(
+            std::make_unique<Column>(draft, request, served, draft_model_ ? &*draft_model_ : nullptr, context));
+        budget = std::max(budget, columns_.back()->drafter.budget());
+    }
+    const RunNeeds needs = generation_needs(served.files->config(), budget, text_tokens, CheckPasses::No);
+    if (served.budgeted) load_for_bench(result, served, request, needs, context);
+    target_.emplace(served, needs);
+    for (const auto& column : columns_)
+        column->loop = std::make_unique<BenchLoop>(
+            served, *target_, column->drafter,
+            BenchLoopOptions{.end_tokens = end_tokens, .sampling = request.sampling, .verify = column->verify});
+}
+
+std::vector<TokenId> BenchColumns::converse_in(Column& column, std::span<const std::vector<TokenId>> turns,
+                                               std::int64_t decode_tokens, BenchSample sample) {
+    if (!keeps_tables_) column.drafter.reset();
+    column.loop->restart();
+    const std::vector<draft::SourceFigures> before = column.drafter.figures();
+    std::vector<TokenId> text;
+    for (const std::vector<TokenId>& turn : turns) {
+        text.insert(text.end(), turn.begin(), turn.end());
+        const BenchLoop::Run run = column.loop->run(text, decode_tokens);
+        text = column.loop->text();
+        if (sample == BenchSample::WarmUp) continue;
+        column.figures.prefill.push_back(run.prefill);
+        column.figures.decode.push_back(run.decode);
+        column.figures.passes += run.passes;
+        column.figures.nodes += run.nodes;
+        column.figures.draft_seconds += run.draft_seconds;
+    }
+    if (sample == BenchSample::Measured) column.figures.sources.add(before, column.drafter.figures());
+    return text;
+}
+
+void BenchColumns::converse(std::span<const std::vector<TokenId>> turns, std::int64_t decode_tokens,
+                            BenchSample sample) {
+    std::vector<TokenId> plain;
+    for (const auto& column : columns_) {
+        std::vector<TokenId> text = converse_in(*column, turns, decode_tokens, sample);
+        if (column == columns_.front()) {
+            plain = std::move(text);
+        } else if (sample == BenchSample::Measured) {
+            ++column->figures.texts;
+            column->figures.texts_equal += text == plain ? 1 : 0;
+        }
+    }
+}
+
+void BenchColumns::put_figures(BenchResult& result) const {
+    const DraftFigures& plain = columns_.front()->figures;
+    result.phases.push_back({.name = "prefill", .samples = plain.prefill});
+    // None where each text was one token.
+    PhaseFigures decode{.name = "decode", .samples = {}};
+    for (const PhaseSample& sample : plain.decode)
+        if (sample.tokens > 0) decode.samples.push_back(sample);
+    if (!decode.samples.empty()) result.phases.push_back(std::move(decode));
+    if (columns_.size() == 1) return;
+    for (const auto& column : columns_) result.drafts.push_back(column->figures);
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,58 @@
+// Plain decoding and each --draft side by side: the same texts, in one run, in turn (plain, A, B, plain, A, B, ...), so
+// that whatever drifts hits all alike. Each column has its own loop and drafter; model, cache
+// and draft model are shared.
+//
+// Invariant: under exact verification all columns generate the same tokens, so that samples of one turn are pairs; a
+// column that differs is counted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tools/bench/bench_figures.h"
+#include "tools/bench/bench_loop.h"
+#include "tools/bench/bench_request.h"
+#include "tools/cli/command.h"
+#include "tools/engine/served_drafter.h"
+
+namespace slipstream::tools {
+
+enum class BenchSample : std::uint8_t { WarmUp, Measured };
+
+class BenchColumns {
+public:
+    /// `text_tokens`: of the longest text. `served` has a device and outlives this; it is loaded here, as `result`
+    /// says. Throws what loading and making drafters throw.
+    BenchColumns(BenchResult& result, const BenchRequest& request, ServedModel& served, std::int64_t text_tokens,
+                 const std::vector<TokenId>& end_tokens, CommandContext& context);
+
+    /// One conversation in each column, from an empty cache: the tokens of each turn are added to the text, and
+    /// 1 + `decode_tokens` generated behind them. Throws Interrupted after a signal.
+    void converse(std::span<const std::vector<TokenId>> turns, std::int64_t decode_tokens, BenchSample sample);
+
+    /// Phases of plain decoding and the columns of the drafts.
+    void put_figures(BenchResult& result) const;
+
+private:
+    struct Column {
+        Column(const DraftSettings& settings, const BenchRequest& request, const ServedModel& served,
+               const ServedDraftModel* draft_model, CommandContext& context);
+        VerifyRule verify;
+        ServedDrafter drafter;
+        DraftFigures figures;
+        std::unique_ptr<BenchLoop> loop;  // once the target is there
+    };
+
+    std::vector<TokenId> converse_in(Column& column, std::span<const std::vector<TokenId>> turns,
+                                     std::int64_t decode_tokens, BenchSample sample);
+
+    bool keeps_tables_;
+    std::optional<ServedDraftModel> draft_model_;
+    std::vector<std::unique_ptr<Column>> columns_;  // plain first
+    std::optional<ServedTarget> target_;            // all columns use it, in turn
+};
+
+}  // namespace slipstream::tools

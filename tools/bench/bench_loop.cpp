@@ -1,0 +1,95 @@
+#include "tools/bench/bench_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "kernels/base/checked_math.h"
+#include "tools/cli/signals.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+BenchLoop::BenchLoop(const ServedModel& served, ServedTarget& target, ServedDrafter& drafter, BenchLoopOptions options)
+    : config_(&served.model->config()),
+      weights_(weight_bytes(served.model->weights())),
+      guesser_(&drafter.guesser()),
+      limits_{drafter.budget(), std::move(options.end_tokens)},
+      cache_(&target.cache()),
+      forward_(&target.forward()),
+      sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
+      walk_(make_walk(options.verify, *sampler_, config_->vocab, drafter)) {
+    drafter.time_passes(*forward_, *cache_, *walk_);
+}
+
+void BenchLoop::restart() {
+    cache_->truncate(forward_->exec(), 0);
+    text_.clear();
+}
+
+// One pass; whether the text has ended.
+bool BenchLoop::step(GenerationLoop& loop, std::int64_t max_new_tokens) const {
+    const std::span<const TokenId> fresh = loop.step(max_new_tokens, &cancel_flag());
+    throw_if_interrupted();
+    return fresh.empty() ||
+           std::find(limits_.end_tokens.begin(), limits_.end_tokens.end(), fresh.back()) != limits_.end_tokens.end();
+}
+
+// What is read for positions [begin, end), fed in passes that end at multiples of `pass_tokens`; the last one of them
+// has logits.
+PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t pass_tokens) const {
+    PhaseSample sample{.tokens = end - begin};
+    for (std::int64_t at = begin; at < end;) {
+        const std::int64_t border = std::min(round_up(at + 1, pass_tokens), end);
+        sample.weight_bytes += weights_.layers;
+        sample.kv_bytes += kv_read_bytes(*config_, cache_->shape(), at, border - at);
+        at = border;
+    }
+    if (begin < end) sample.weight_bytes += weights_.head;
+    return sample;
+}
+
+BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
+    const auto n_prompt = static_cast<std::int64_t>(prompt.size());
+    const std::int64_t n_cached =
+        GenerationLoop::rows_to_keep(forward_->exec().device, *cache_, cache_->n_committed(), n_prompt);
+    if (n_cached < cache_->n_committed()) cache_->truncate(forward_->exec(), n_cached);
+    // The prompt comes to the guesser as a whole, and may begin with a text that it knows.
+    guesser_->observe({.text = text_, .n_new = 0});
+    GenerationLoop loop(*forward_, *cache_, *walk_, *guesser_, limits_);
+    const auto n_decoded = [&] { return static_cast<std::int64_t>(loop.text().size()) - n_prompt - 1; };
+
+    Clock::time_point began = Clock::now();
+    loop.begin(std::move(prompt));
+    bool ended = step(loop, 1);
+    const double prefill_seconds = seconds_since(began);
+    const double draft_before = loop.seconds().draft;
+    Run run;
+    began = Clock::now();
+    while (!ended && n_decoded() < decode_tokens) {
+        ended = step(loop, decode_tokens - n_decoded());
+        ++run.passes;
+        run.nodes += loop.last_tree_size();
+    }
+    const double decode_seconds = seconds_since(began);
+
+    run.prefill = reads(n_cached, n_prompt, kPrefillPieceTokens);
+    run.decode = reads(n_prompt, n_prompt + n_decoded(), 1);
+    run.prefill.seconds = prefill_seconds;
+    run.decode.seconds = decode_seconds;
+    run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weights_.all();  // each has logits
+    run.draft_seconds = loop.seconds().draft - draft_before;
+    text_ = loop.text();
+    return run;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,58 @@
+// The generation loop with a clock: prefill to the first token, then decoding, and what plain decoding has to read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/loop/generation_loop.h"
+#include "tools/bench/bench_figures.h"
+#include "tools/engine/served_drafter.h"
+#include "tools/engine/served_model.h"
+#include "tools/engine/served_target.h"
+
+namespace slipstream::tools {
+
+struct BenchLoopOptions {
+    std::vector<TokenId> end_tokens{};  // any of them ends a text
+    SamplerOptions sampling{.temperature = 0.0};
+    VerifyRule verify = VerifyRule::Exact;
+};
+
+class BenchLoop {
+public:
+    /// `served` is loaded. It, `target` (of that model, for passes of the drafter's budget) and the drafter that is to
+    /// guess outlive this. Loops may share a target and run in turn, each from restart().
+    BenchLoop(const ServedModel& served, ServedTarget& target, ServedDrafter& drafter, BenchLoopOptions options);
+
+    struct Run {
+        PhaseSample prefill;  // of the prompt's tokens that were not in the cache, to the first token that is generated
+        PhaseSample decode;   // the tokens after it; bytes are those of plain decoding
+        std::int64_t passes = 0;     // of decode
+        std::int64_t nodes = 0;      // of them all, node 0 included
+        double draft_seconds = 0.0;  // of decode, spent on guessing
+    };
+    /// Generates 1 + `decode_tokens` tokens, fewer at an end token. `prompt` begins with
+    /// the text so far, whose KV is kept; restart() empties that. Throws Interrupted after a signal.
+    [[nodiscard]] Run run(std::vector<TokenId> prompt, std::int64_t decode_tokens);
+    void restart();
+    /// Prompt and what was generated.
+    [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
+
+private:
+    [[nodiscard]] bool step(GenerationLoop& loop, std::int64_t max_new_tokens) const;
+    [[nodiscard]] PhaseSample reads(std::int64_t begin, std::int64_t end, std::int64_t pass_tokens) const;
+
+    const ModelConfig* config_;
+    WeightBytes weights_;
+    Guesser* guesser_;
+    LoopLimits limits_;
+    KvCache* cache_;
+    Forward* forward_;
+    std::unique_ptr<Sampler> sampler_;
+    std::unique_ptr<TreeWalk> walk_;
+    std::vector<TokenId> text_;
+};
+
+}  // namespace slipstream::tools

@@ -1,0 +1,43 @@
+#include "tools/bench/bench_machine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "kernels/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
+#include "tools/engine/host.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::size_t kMostBytes = 512U << 20;  // larger than the caches
+constexpr std::size_t kLeastBytes = 16U << 20;
+
+std::string cpu_name() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);) {
+        const std::size_t colon = line.find(": ");
+        if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+    }
+    return "unknown";
+}
+
+}  // namespace
+
+BenchMachine measure_machine(Device& device, int n_threads) {
+    if (device.kind() == DeviceKind::Cuda) {
+        const cuda::DeviceProperties& card = static_cast<CudaDevice&>(device).properties();
+        return {DeviceKind::Cuda, card.name, n_threads, {.read_gb_per_s = card.memory_bytes_per_second * 1e-9}};
+    }
+    const HostMemory memory = host_memory();
+    const std::size_t bytes =
+        memory.total_bytes == 0 ? kMostBytes : std::clamp(memory.available_bytes / 4, kLeastBytes, kMostBytes);
+    CpuDevice cpu({.n_threads = n_threads, .form = {}});  // without the budget of `device`
+    const Buffer data = cpu.allocate(bytes, MemoryTag::Workspace, "memory to measure bandwidth with");
+    std::memset(data.data(), 1, bytes);
+    return {DeviceKind::Cpu, cpu_name(), n_threads, measure_peaks(cpu.pool(), data.data(), bytes)};
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,115 @@
+// Single passes of several numbers of tokens, behind a filled cache.
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "kernels/sampling.h"
+#include "runtime/cache/cache_fill.h"
+#include "runtime/pass/forward.h"
+#include "tools/bench/bench_runs.h"
+#include "tools/bench/bench_tokens.h"
+#include "tools/cli/console.h"
+#include "tools/cli/signals.h"
+#include "tools/cli/statistics.h"
+#include "tools/engine/served_target.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::uint64_t kFillSeed = 1;
+
+void check_pass_room(const BenchRequest& request, std::int64_t largest, std::int64_t context_tokens) {
+    if (request.depth + largest > context_tokens)
+        throw RequestError(
+            fmt::format("--depth {} and a pass of {} need a context of {}; it is {}: raise --ctx, or "
+                        "lower --depth or --passes",
+                        request.depth, counted(largest, "token"), request.depth + largest, context_tokens));
+}
+
+// What a pass brings over the link, and what the link takes for it: at the rate that it was throttled to, else at the
+// one that it had.
+void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64_t n_passes, double link) {
+    if (all.weights_bytes + all.kv_bytes == 0) return;
+    const double rate = link > 0.0 ? link : static_cast<double>(all.link_bytes) / all.link_busy_seconds;
+    pass.streamed_bytes = static_cast<double>(all.weights_bytes + all.kv_bytes) / static_cast<double>(n_passes);
+    pass.link_seconds = pass.streamed_bytes / rate;
+}
+
+double timed_pass(Forward& forward, KvCache& cache, std::span<const TokenId> tokens) {
+    std::vector<NodeId> nodes;
+    std::vector<std::int32_t> rows;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
+        rows.push_back(static_cast<std::int32_t>(i));
+    }
+    const auto began = std::chrono::steady_clock::now();
+    // As generation with the usual samplers has them: on a card the best of each row cross the link.
+    constexpr LogitNeeds kUsual{.n_best = kMostTopLogits};
+    static_cast<void>(forward.run(cache, tokens, nodes, rows, kUsual, {.cancel = &cancel_flag()}));
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    throw_if_interrupted();
+    cache.forget();
+    return seconds;
+}
+
+}  // namespace
+
+void run_passes(BenchResult& result, const BenchRequest& request, ServedModel& served, CommandContext& context) {
+    const std::int64_t largest = *std::max_element(request.passes.begin(), request.passes.end());
+    const ModelConfig& config = served.files->config();
+    check_pass_room(request, largest, request.compute.context_tokens.value_or(config.context_tokens));
+    measure_and_choose(result, served, request, context);
+    check_pass_room(request, largest, served.context_tokens);
+    const RunNeeds needs{.text_tokens = request.depth + largest,
+                         .forward = {.max_tokens = largest, .max_logit_rows = largest},
+                         .scratch_nodes = std::max(largest, kChunkTokens)};
+    load_for_bench(result, served, request, needs, context);
+    result.token_source = "seeded ids";
+    result.depth = request.depth;
+
+    ServedTarget target(served, needs);
+    KvCache& cache = target.cache();
+    Forward& forward = target.forward();
+    const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
+    ProgressBar bar(context.console, "bench");
+    fill_cache(cache, forward.exec(), request.depth, kFillSeed, [&](std::int64_t n) {
+        throw_if_interrupted();
+        bar.update(static_cast<double>(n), static_cast<double>(request.depth),
+                   fmt::format("cache filled to {} of {}", n, request.depth));
+    });
+    const WeightBytes weights = weight_bytes(served.model->weights());
+    for (const std::int64_t n : request.passes)
+        result.passes.push_back({.tokens = n,
+                                 .seconds = {},
+                                 .weight_bytes = weights.all(),
+                                 .kv_bytes = kv_read_bytes(config, cache.shape(), request.depth, n)});
+    const StreamSnapshot before = stream_snapshot(served, target.pass());
+    // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
+    // left it, and is not counted. Where passes become graphs, the second of a size captures: that is round 0's as
+    // well.
+    for (std::int64_t round = 0; round <= request.repeat; ++round) {
+        for (PassFigures& pass : result.passes) {
+            const std::span<const TokenId> few = std::span(tokens).first(static_cast<std::size_t>(pass.tokens));
+            if (target.pass() != nullptr || (round == 0 && forward.graphs() != nullptr))
+                static_cast<void>(timed_pass(forward, cache, few));
+            const double seconds = timed_pass(forward, cache, few);
+            if (round > 0) pass.seconds.push_back(seconds);  // round 0 warms up
+        }
+        bar.update(static_cast<double>(round + 1), static_cast<double>(request.repeat + 1),
+                   fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
+    }
+    if (target.pass() == nullptr) return;
+    const StreamSnapshot all = stream_snapshot(served, target.pass()) - before;
+    for (PassFigures& pass : result.passes) {
+        put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes),
+                           request.compute.offload.link_bytes_per_second);
+        pass.predicted_seconds = served.plan->pass(pass.tokens, request.depth).seconds;
+    }
+}
+
+}  // namespace slipstream::tools

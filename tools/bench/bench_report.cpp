@@ -1,0 +1,268 @@
+#include "tools/bench/bench_report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "tools/bench/bench_drafts.h"
+#include "tools/cli/console.h"
+#include "tools/cli/text_table.h"
+#include "tools/cli/version.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// GB/s, and its share of what the machine reads.
+struct Rate {
+    double gb_per_s = 0.0;
+    double share = 0.0;
+};
+Rate rate_of(const BenchResult& result, double bytes, double seconds) {
+    const double gb_per_s = seconds > 0.0 ? bytes / seconds * 1e-9 : 0.0;
+    const double peak = result.machine.peaks.read_gb_per_s;
+    return {gb_per_s, peak > 0.0 ? gb_per_s / peak : 0.0};
+}
+
+// Per token of the phase, and at its speed: the median run's, or that of all prompts together.
+struct PhaseRow {
+    std::int64_t tokens = 0;
+    double seconds = 0.0;
+    double tokens_per_second = 0.0;
+    double weight_bytes_per_token = 0.0;
+    double kv_bytes_per_token = 0.0;
+    Rate rate;
+};
+PhaseRow row_of(const BenchResult& result, const PhaseFigures& phase) {
+    const PhaseSample all = phase.total();
+    const bool sum = result.mode == BenchMode::Prompts;
+    const auto tokens = static_cast<double>(all.tokens);
+    PhaseRow row;
+    row.tokens = sum ? all.tokens : phase.samples.front().tokens;
+    row.seconds = sum ? all.seconds : phase.seconds().median;
+    row.tokens_per_second = static_cast<double>(row.tokens) / row.seconds;
+    row.weight_bytes_per_token = all.weight_bytes / tokens;
+    row.kv_bytes_per_token = all.kv_bytes / tokens;
+    row.rate = rate_of(result, (row.weight_bytes_per_token + row.kv_bytes_per_token) * static_cast<double>(row.tokens),
+                       row.seconds);
+    return row;
+}
+
+std::string title(const BenchResult& first) {
+    switch (first.mode) {
+        case BenchMode::Plain:
+            return fmt::format("prefill of a prompt and decoding behind it ({}), median of {}", first.token_source,
+                               counted(first.repeat, "run"));
+        case BenchMode::Prompts:
+            return fmt::format("{} of {} in all, {}; tokens and seconds are sums", counted(first.n_turns, "turn"),
+                               counted(first.n_prompts, "prompt"),
+                               first.repeat == 1 ? "once" : fmt::format("{} times", first.repeat));
+        case BenchMode::Passes:
+            return fmt::format("passes with logits for every token, median of {}", counted(first.repeat, "round"));
+    }
+    return "";
+}
+
+// Whether some pass of single passes brought something over a link.
+bool streams(const BenchResult& result) {
+    return std::any_of(result.passes.begin(), result.passes.end(),
+                       [](const PassFigures& pass) { return pass.streamed_bytes > 0.0; });
+}
+
+std::vector<std::string> headers(const BenchResult& first) {
+    std::vector<std::string> names;
+    if (first.swept) names.push_back(first.swept->first);
+    std::vector<std::string> rest;
+    switch (first.mode) {
+        case BenchMode::Plain:
+            rest = {"phase",           "tokens",      "seconds", "spread %", "tokens/s",
+                    "weight MB/token", "KV MB/token", "GB/s",    "% of read"};
+            break;
+        case BenchMode::Prompts:
+            rest = {"phase",    "tokens",          "seconds",     "tokens/s", "median tokens/s",
+                    "spread %", "weight MB/token", "KV MB/token", "GB/s",     "% of read"};
+            break;
+        case BenchMode::Passes:
+            rest = {"tokens",   "depth",     "ms",    "spread %", "ratio",
+                    "tokens/s", "weight MB", "KV MB", "GB/s",     "% of read"};
+            if (streams(first)) rest.insert(rest.end(), {"streamed MB", "over link time", "plan ms"});
+            break;
+    }
+    names.insert(names.end(), rest.begin(), rest.end());
+    return names;
+}
+
+void add_phases(TextTable& table, const BenchResult& result) {
+    for (const PhaseFigures& phase : result.phases) {
+        const PhaseRow row = row_of(result, phase);
+        std::vector<std::string> cells;
+        if (result.swept) cells.push_back(result.swept->second);
+        for (std::string& cell :
+             std::vector{std::string(phase.name), fmt::format("{}", row.tokens), number_text(row.seconds)})
+            cells.push_back(std::move(cell));
+        if (result.mode == BenchMode::Plain) {
+            cells.push_back(percent_text(phase.seconds().spread()));
+            cells.push_back(number_text(row.tokens_per_second));
+        } else {
+            const Summary speed = phase.tokens_per_second();
+            cells.push_back(number_text(row.tokens_per_second));
+            cells.push_back(number_text(speed.median));
+            cells.push_back(percent_text(speed.spread()));
+        }
+        for (std::string& cell :
+             std::vector{number_text(row.weight_bytes_per_token * 1e-6), number_text(row.kv_bytes_per_token * 1e-6),
+                         number_text(row.rate.gb_per_s), percent_text(row.rate.share)})
+            cells.push_back(std::move(cell));
+        table.add(std::move(cells));
+    }
+}
+
+void add_passes(TextTable& table, const BenchResult& result) {
+    const double first_s = summarize(result.passes.front().seconds).median;
+    for (const PassFigures& pass : result.passes) {
+        const Summary seconds = summarize(pass.seconds);
+        const Rate rate = rate_of(result, pass.weight_bytes + pass.kv_bytes, seconds.median);
+        std::vector<std::string> cells;
+        if (result.swept) cells.push_back(result.swept->second);
+        for (std::string& cell : std::vector{
+                 fmt::format("{}", pass.tokens), fmt::format("{}", result.depth), number_text(seconds.median * 1e3),
+                 percent_text(seconds.spread()), fmt::format("{:.3f}", seconds.median / first_s),
+                 number_text(static_cast<double>(pass.tokens) / seconds.median), number_text(pass.weight_bytes * 1e-6),
+                 number_text(pass.kv_bytes * 1e-6), number_text(rate.gb_per_s), percent_text(rate.share)})
+            cells.push_back(std::move(cell));
+        if (streams(result))
+            for (std::string& cell : std::vector{number_text(pass.streamed_bytes * 1e-6),
+                                                 fmt::format("{:.3f}", seconds.median / pass.link_seconds),
+                                                 number_text(pass.predicted_seconds * 1e3)})
+                cells.push_back(std::move(cell));
+        table.add(std::move(cells));
+    }
+}
+
+std::string peaks_text(const BenchMachine& machine) {
+    const MachinePeaks& peaks = machine.peaks;
+    if (machine.kind == DeviceKind::Cpu)
+        return fmt::format("{}: reads {:.1f} GB/s, {:.0f} GFLOP/s of f32", counted(machine.n_threads, "thread"),
+                           peaks.read_gb_per_s, peaks.fma_gflop_per_s);
+    if (peaks.read_gb_per_s > 0.0) return fmt::format("the card reads {:.0f} GB/s by its data", peaks.read_gb_per_s);
+    return "what the card reads is not known";
+}
+
+std::string machine_line(const BenchResult& result) {
+    return fmt::format("{}{}: context {}, KV {}, {:.1f} MB of weights; {}\n",
+                       result.swept ? fmt::format("{} {}: ", result.swept->first, result.swept->second) : "",
+                       result.model, result.context_tokens, result.kv_type, result.weights.all() * 1e-6,
+                       peaks_text(result.machine));
+}
+
+void put_summary(JsonObject& json, const std::string& name, const Summary& summary) {
+    json.real(name, summary.median).real(name + "_lowest", summary.lowest).real(name + "_highest", summary.highest);
+}
+
+JsonObject phase_json(const BenchResult& result, const PhaseFigures& phase) {
+    const PhaseRow row = row_of(result, phase);
+    JsonObject json;
+    json.text("phase", phase.name)
+        .integer("runs", static_cast<std::int64_t>(phase.samples.size()))
+        .integer("tokens", row.tokens);
+    if (result.mode == BenchMode::Prompts) {
+        json.real("seconds", row.seconds).real("tokens_per_second", row.tokens_per_second);
+        put_summary(json, "run_tokens_per_second", phase.tokens_per_second());
+        json.real("spread", phase.tokens_per_second().spread());
+    } else {
+        put_summary(json, "seconds", phase.seconds());
+        json.real("spread", phase.seconds().spread()).real("tokens_per_second", row.tokens_per_second);
+    }
+    json.real("weight_bytes_per_token", row.weight_bytes_per_token)
+        .real("kv_bytes_per_token", row.kv_bytes_per_token)
+        .real("gb_per_s", row.rate.gb_per_s)
+        .real("read_share", row.rate.share);
+    return json;
+}
+
+JsonObject pass_json(const BenchResult& result, const PassFigures& pass) {
+    const Summary seconds = summarize(pass.seconds);
+    const Rate rate = rate_of(result, pass.weight_bytes + pass.kv_bytes, seconds.median);
+    JsonObject json;
+    json.integer("tokens", pass.tokens).integer("runs", static_cast<std::int64_t>(pass.seconds.size()));
+    put_summary(json, "seconds", seconds);
+    json.real("spread", seconds.spread())
+        .real("ratio", seconds.median / summarize(result.passes.front().seconds).median)
+        .real("tokens_per_second", static_cast<double>(pass.tokens) / seconds.median)
+        .real("weight_bytes", pass.weight_bytes)
+        .real("kv_bytes", pass.kv_bytes)
+        .real("streamed_bytes", pass.streamed_bytes)
+        .real("link_seconds", pass.link_seconds)
+        .real("predicted_seconds", pass.predicted_seconds)
+        .real("gb_per_s", rate.gb_per_s)
+        .real("read_share", rate.share);
+    return json;
+}
+
+JsonObject run_json(const BenchResult& result) {
+    JsonObject json;
+    json.text("version", build_version())
+        .text("commit", build_commit())
+        .text(result.machine.kind == DeviceKind::Cpu ? "cpu" : "card", result.machine.name)
+        .text("form", result.form)
+        .integer("threads", result.machine.n_threads)
+        .real("read_gb_per_s", result.machine.peaks.read_gb_per_s)
+        .real("fma_gflop_per_s", result.machine.peaks.fma_gflop_per_s)
+        .text("model", result.model)
+        .integer("ctx", result.context_tokens)
+        .text("kv_type", result.kv_type)
+        .real("weight_bytes", result.weights.all())
+        .real("load_seconds", result.load_seconds)
+        .text("draft", "none")  // of the phases
+        .text("mode", bench_mode_name(result.mode))
+        .integer("repeat", result.repeat)
+        .text("tokens_from", result.token_source);
+    if (result.swept) {
+        JsonObject swept;
+        json.object("swept", swept.text("option", result.swept->first).text("value", result.swept->second));
+    } else {
+        json.null("swept");
+    }
+    if (result.mode == BenchMode::Prompts) json.integer("prompts", result.n_prompts).integer("turns", result.n_turns);
+    std::vector<JsonObject> rows;
+    if (result.mode == BenchMode::Passes) {
+        for (const PassFigures& pass : result.passes) rows.push_back(pass_json(result, pass));
+        json.integer("depth", result.depth).objects("passes", rows);
+    } else {
+        for (const PhaseFigures& phase : result.phases) rows.push_back(phase_json(result, phase));
+        json.objects("phases", rows);
+        json.text("sampling", result.sampling).objects("drafts", drafts_json(result.drafts));
+    }
+    return json;
+}
+
+}  // namespace
+
+std::string bench_table(const std::vector<BenchResult>& results) {
+    CHECK(!results.empty());
+    const BenchResult& first = results.front();
+    std::string text = fmt::format("slipstream {} ({}), {}, {} kernels\n", build_version(), build_commit(),
+                                   first.machine.name, first.form);
+    for (const BenchResult& result : results) text += machine_line(result);
+    TextTable table(headers(first));
+    for (const BenchResult& result : results) {
+        if (result.mode == BenchMode::Passes) {
+            add_passes(table, result);
+        } else {
+            add_phases(table, result);
+        }
+    }
+    text += fmt::format("{}\n\n{}", title(first), table.text());
+    return first.drafts.empty() ? text : fmt::format("{}\n{}", text, drafts_table(results));
+}
+
+JsonObject bench_json(const std::vector<BenchResult>& results) {
+    std::vector<JsonObject> runs;
+    for (const BenchResult& result : results) runs.push_back(run_json(result));
+    JsonObject json;
+    json.objects("runs", runs);
+    return json;
+}
+
+}  // namespace slipstream::tools

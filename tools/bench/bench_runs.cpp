@@ -1,0 +1,60 @@
+#include "tools/bench/bench_runs.h"
+
+#include <fmt/format.h>
+
+#include "tools/cli/signals.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+std::string describe_sampling(const SamplerOptions& sampling) {
+    const std::string penalty =
+        sampling.repeat_penalty != 1.0 ? fmt::format(", repeat penalty {}", sampling.repeat_penalty) : "";
+    if (sampling.temperature == 0.0) return fmt::format("greedy{}", penalty);
+    return fmt::format("temperature {}, top-k {}, top-p {}, min-p {}{}, seed {}", sampling.temperature, sampling.top_k,
+                       sampling.top_p, sampling.min_p, penalty, sampling.seed);
+}
+
+}  // namespace
+
+void measure_and_choose(BenchResult& result, ServedModel& served, const BenchRequest& request,
+                        CommandContext& context) {
+    make_device(served, request.compute, context);
+    // Before the weights come in: its memory is free again then.
+    result.machine = measure_machine(*served.device, request.compute.n_threads);
+    throw_if_interrupted();
+    result.form = served.device->instruction_form();
+    result.model = served.path.string();
+    result.context_tokens = served.context_tokens;
+    result.kv_type = dtype_name(served.kv_dtype);
+}
+
+void load_for_bench(BenchResult& result, ServedModel& served, const BenchRequest& request, const RunNeeds& needs,
+                    CommandContext& context) {
+    load_model(served, request.compute, needs, context);
+    result.load_seconds = served.load_seconds;
+    result.weights = weight_bytes(served.model->weights());
+}
+
+BenchResult run_bench(const BenchRequest& request, CommandContext& context) {
+    ServedModel served = open_model(choose_model(context));
+    BenchResult result;
+    result.mode = request.mode;
+    result.repeat = request.repeat;
+    result.sampling = describe_sampling(request.sampling);
+    switch (request.mode) {
+        case BenchMode::Plain:
+            run_plain(result, request, served, context);
+            break;
+        case BenchMode::Prompts:
+            run_prompts(result, request, served, context);
+            break;
+        case BenchMode::Passes:
+            run_passes(result, request, served, context);
+            break;
+    }
+    return result;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,34 @@
+#include "tools/bench/bench_tokens.h"
+
+#include "kernels/base/philox.h"
+#include "tools/engine/served_model.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr PhiloxKey kSeed{.low = 1, .high = 0};
+
+}  // namespace
+
+std::vector<TokenId> seeded_tokens(std::int64_t n, std::int64_t vocab) {
+    std::vector<TokenId> tokens;
+    for (std::int64_t i = 0; i < n; ++i) {
+        const PhiloxBlock words = philox4x32_10({{static_cast<std::uint32_t>(i), 0, 0, 0}}, kSeed);
+        tokens.push_back(static_cast<TokenId>(words.word[0] % static_cast<std::uint64_t>(vocab)));
+    }
+    return tokens;
+}
+
+std::vector<TokenId> text_tokens(const Tokenizer& tokenizer, std::string_view text, const ModelConfig& config) {
+    std::vector<TokenId> tokens = tokenizer.encode(text, SpecialTokens::AsText);
+    check_tokens(tokens, config);
+    return tokens;
+}
+
+std::vector<TokenId> start_tokens(const Tokenizer& tokenizer) {
+    if (tokenizer.adds_bos() && tokenizer.bos_id()) return {*tokenizer.bos_id()};
+    return {};
+}
+
+}  // namespace slipstream::tools

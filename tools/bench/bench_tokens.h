@@ -1,0 +1,23 @@
+// Token ids for a bench to feed: text through the model's tokenizer, or ids out of a seed.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "runtime/model/model_config.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+
+namespace slipstream::tools {
+
+/// `n` ids in [0, vocab), always the same.
+[[nodiscard]] std::vector<TokenId> seeded_tokens(std::int64_t n, std::int64_t vocab);
+
+/// What the model expects before a text: BOS or nothing.
+[[nodiscard]] std::vector<TokenId> start_tokens(const Tokenizer& tokenizer);
+
+/// Ids of a text, without BOS. FormatError where one is not in the vocabulary of `config`.
+[[nodiscard]] std::vector<TokenId> text_tokens(const Tokenizer& tokenizer, std::string_view text,
+                                               const ModelConfig& config);
+
+}  // namespace slipstream::tools

@@ -1,0 +1,178 @@
+// slipstream chat: turns of a conversation, from a person at a terminal or from a pipe. stdout is the answers and
+// nothing else.
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "tools/chat/chat_generator.h"
+#include "tools/chat/chat_settings.h"
+#include "tools/chat/chat_talk.h"
+#include "tools/chat/line_editor.h"
+#include "tools/cli/command.h"
+#include "tools/cli/console.h"
+#include "tools/cli/sampling_options.h"
+#include "tools/cli/statistics.h"
+#include "tools/cli/template_options.h"
+#include "tools/cli/usage_error.h"
+#include "tools/engine/chat_form.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// Everything that the command line asks for, checked before the model is opened.
+struct Request {
+    GeneratorOptions generator;
+    SamplingSettings sampling;
+    TemplateSettings chat_template;
+    TextGenerationOptions text;
+    std::optional<std::filesystem::path> session;
+};
+
+Request read_request(CommandContext& context) {
+    const Settings& settings = context.settings;
+    Request request;
+    request.generator.compute = compute_options(context);
+    request.sampling = sampling_settings(settings);
+    request.generator.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
+    if (settings.flag("self-check")) request.generator.check = CheckPasses::Yes;
+    request.chat_template = template_settings(settings);
+    request.text.stops = settings.texts("stop");
+    for (const std::string& stop : request.text.stops)
+        if (stop.empty())
+            throw UsageError(fmt::format("{}: an empty text comes up at once; give one to stop before, or leave it out",
+                                         settings.find("stop")->where));
+    request.text.max_tokens =
+        settings.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(-1);
+    if (const auto path = settings.path("session")) request.session = *path;
+    return request;
+}
+
+bool is_on_command_line(const Settings& settings, std::string_view name) {
+    const Setting* setting = settings.find(name);
+    return setting != nullptr && setting->origin == Origin::CommandLine;
+}
+
+// A session goes on with its own settings, but for those that the command line gives.
+void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession& session) {
+    for (const std::string_view name : setting_names()) {
+        if (!is_on_command_line(settings, name)) continue;
+        if (name == "stop") {
+            session.settings.text.stops = fresh.settings.text.stops;
+            continue;
+        }
+        const std::string described = describe_setting(fresh.settings, name);
+        change_setting(session.settings, name, described.substr(name.size() + 1), name);
+    }
+    if (is_on_command_line(settings, "system")) session.system = fresh.system;
+    session.model = fresh.model;
+}
+
+ChatSession open_session(const Request& request, ChatSession fresh, CommandContext& context) {
+    std::error_code error;
+    if (!request.session) return fresh;
+    if (!std::filesystem::exists(*request.session, error)) {
+        save_chat_session(fresh, *request.session);  // a place that cannot be written is found before the first answer
+        return fresh;
+    }
+    ChatSession session = load_chat_session(*request.session, fresh.settings);
+    if (session.model != fresh.model)
+        context.console.note(fmt::format("{} was held with {} and goes on with {}", request.session->string(),
+                                         session.model, fresh.model));
+    keep_given(fresh, context.settings, session);
+    context.console.note(
+        fmt::format("{}: {}", request.session->string(), counted(std::ssize(session.messages) / 2, "exchange")));
+    return session;
+}
+
+std::unique_ptr<ChatInput> make_input(ChatManner manner, CommandContext& context) {
+    if (manner == ChatManner::Interactive)
+        return std::make_unique<LineEditor>(context.settings.environment(), context.console);
+    return std::make_unique<PipedInput>();
+}
+
+void greet(const ChatForm& form, ChatManner manner, Console& console) {
+    if (form.is_one_text())
+        console.note(
+            "a tale told in turns: write a line, the model goes on with it to the paragraph's end; an empty line "
+            "says go on");
+    if (manner == ChatManner::Interactive) console.note("/help lists the commands; Ctrl-D leaves");
+}
+
+int run_chat(CommandContext& context) {
+    Console& console = context.console;
+    Request request = read_request(context);
+    StatisticsOutput stats(context.settings.text("stats"));
+    ServedModel served = open_model(choose_model(context));
+    const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
+    const SamplerOptions sampling =
+        resolve_sampling(request.sampling, served.files->generation_defaults(), context.settings, console);
+    const ChatForm form(conversation_template(request.chat_template, served, *tokenizer, context), *tokenizer);
+    ChatSession session = open_session(request,
+                                       {.model = served.path.string(),
+                                        .system = request.chat_template.system,
+                                        .settings = {.sampling = sampling, .text = request.text},
+                                        .messages = {}},
+                                       context);
+    ChatGenerator generator(request.generator, served, *tokenizer, session.settings.sampling, context);
+    const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
+    const ChatManner manner = at_terminal ? ChatManner::Interactive : ChatManner::Piped;
+    const auto input = make_input(manner, context);
+    greet(form, manner, console);
+    ChatTalk talk(generator, form, console, manner, std::move(session), request.session);
+    const int code = talk.run(*input);
+    RunFigures figures{.seed = talk.session().settings.sampling.seed};
+    generator.generator().complete(figures, console);
+    stats.write(statistics_json(served, generator.totals(), figures), talk.output());
+    return code;
+}
+
+}  // namespace
+
+CommandSpec chat_command() {
+    CommandSpec command{
+        .name = "chat",
+        .summary = "Talk with a model in turns; piped input is one turn a line",
+        .details =
+            "The model's chat template is used if it has one; a model without one gets the form that its vocabulary "
+            "or\n"
+            "name tells of, named on stderr. A model with neither, as the bundled one, tells a tale in turns: your "
+            "line\n"
+            "and its continuation alternate in one text, a paragraph each, and an empty line says go on.\n"
+            "Commands: /help /stats /context /save /load /undo /regen /set /system /read /clear /exit. A message of\n"
+            "several lines stands between \"\"\" and \"\"\"; one that begins with a slash is written with two. Ctrl-C "
+            "stops an\nanswer and keeps it, twice in a row leaves, Ctrl-D leaves.",
+        .example = "printf 'Once upon a time a fox\\nThe fox said\\n' | slipstream chat --seed 7",
+        .options = {{"session", "--session", "F", "Keep the chat in this file (JSON); go on with it where it exists",
+                     OptionRole::OutputFile},
+                    {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
+                     "Most tokens of an answer; -1: no limit [-1]"},
+                    {"stop", "--stop", "TEXT", "End an answer before this text (may be repeated)"},
+                    model_option(),
+                    context_option(),
+                    kv_type_option()},
+        .run = run_chat};
+    const auto add = [&](const std::vector<OptionSpec>& options) {
+        command.options.insert(command.options.end(), options.begin(), options.end());
+    };
+    add(template_option_specs());
+    add(device_options());
+    add(offload_option_specs());
+    add(sampling_option_specs());
+    add(draft_option_specs(DraftPlace::OnModel));
+    add({{"self-check", "--self-check", "", "Compute each pass again without guesses, and compare bit for bit"},
+         statistics_option()});
+    return command;
+}
+
+}  // namespace slipstream::tools

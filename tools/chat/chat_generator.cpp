@@ -1,0 +1,102 @@
+#include "tools/chat/chat_generator.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "tools/cli/console.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+bool draws_alike(const SamplerOptions& a, const SamplerOptions& b) {
+    const auto all = [](const SamplerOptions& s) {
+        return std::tie(s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.repeat_window, s.seed);
+    };
+    return all(a) == all(b);
+}
+
+}  // namespace
+
+ChatGenerator::ChatGenerator(const GeneratorOptions& options, ServedModel& served, const Tokenizer& tokenizer,
+                             const SamplerOptions& sampling, CommandContext& context)
+    : served_(&served),
+      tokenizer_(&tokenizer),
+      console_(&context.console),
+      sampling_(sampling),
+      generator_(options, served, sampling, all_end_tokens(served.files->generation_defaults(), tokenizer), context) {}
+
+// How many rows of the cache stand for the beginning of `tokens`: all others go. The last token of a prompt is always
+// fed, since its logits are wanted.
+std::int64_t ChatGenerator::keep_beginning_of(const std::vector<TokenId>& tokens) {
+    KvCache& cache = generator_.target().cache();
+    const auto n_held = std::min<std::int64_t>(cache.n_committed(), std::ssize(text_));
+    const auto n_compared = std::min<std::int64_t>(n_held, std::ssize(tokens) - 1);
+    const auto differ = std::mismatch(tokens.begin(), tokens.begin() + n_compared, text_.begin());
+    const std::int64_t n_kept =
+        GenerationLoop::rows_to_keep(*served_->device, cache, differ.first - tokens.begin(), std::ssize(tokens));
+    if (n_kept < cache.n_committed()) cache.truncate(generator_.target().forward().exec(), n_kept);
+    return n_kept;
+}
+
+ChatAnswer ChatGenerator::answer(ChatPrompt prompt, const SamplerOptions& sampling,
+                                 const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks) {
+    if (const auto n = std::ssize(prompt.tokens); n >= context_tokens())
+        throw RequestError(fmt::format(
+            "the context is full: with this message the chat is {} tokens long, and --ctx is {}; /undo takes back an "
+            "exchange, /clear begins anew, /save F keeps all for a start with a larger --ctx and --session F",
+            n, context_tokens()));
+    check_tokens(prompt.tokens, served_->files->config());
+    if (!draws_alike(sampling, sampling_)) {
+        generator_.resample(sampling, *console_);
+        sampling_ = sampling;
+    }
+    ChatAnswer answer;
+    answer.kept_tokens = keep_beginning_of(prompt.tokens);
+    text_ = prompt.tokens;  // as far as rows come to be, should anything throw
+    generator_.loop().begin(std::move(prompt.tokens));
+    TextGenerationCallbacks with_text = callbacks;
+    with_text.on_text = [&](std::string_view text) {
+        answer.text += text;
+        if (callbacks.on_text) callbacks.on_text(text);
+    };
+    try {
+        answer.result =
+            generate_text(generator_.loop(), *tokenizer_, prompt.start, generator_.limits(), options, with_text);
+    } catch (...) {
+        text_ = generator_.loop().text();
+        throw;
+    }
+    text_ = generator_.loop().text();
+    count(answer);
+    return answer;
+}
+
+void ChatGenerator::count(const ChatAnswer& answer) {
+    const TextGenerationResult& result = answer.result;
+    ++n_answers_;
+    kept_tokens_ += answer.kept_tokens;
+    nodes_ += result.budget_mean * static_cast<double>(result.passes);
+    const double decoded =
+        totals_.tokens_per_second * totals_.decode_seconds + result.tokens_per_second * result.decode_seconds;
+    totals_.stop_reason = result.stop_reason;
+    totals_.tokens.insert(totals_.tokens.end(), result.tokens.begin(), result.tokens.end());
+    totals_.prompt_tokens += result.prompt_tokens;
+    totals_.text_bytes += result.text_bytes;
+    totals_.passes += result.passes;
+    totals_.budget_mean = totals_.passes > 0 ? nodes_ / static_cast<double>(totals_.passes) : 0.0;
+    totals_.prefill_seconds += result.prefill_seconds;
+    totals_.decode_seconds += result.decode_seconds;
+    totals_.tokens_per_second = totals_.decode_seconds > 0.0 ? decoded / totals_.decode_seconds : 0.0;
+    totals_.split.draft += result.split.draft;
+    totals_.split.verify += result.split.verify;
+    totals_.split.sample += result.split.sample;
+    totals_.split.check += result.split.check;
+    totals_.split.commit += result.split.commit;
+}
+
+}  // namespace slipstream::tools

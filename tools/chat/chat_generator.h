@@ -1,0 +1,62 @@
+// Answers of a chat: each prompt is the whole conversation, and what the KV cache holds of its beginning is kept.
+//
+// Invariant: an answer is what `generate` gives for the same whole prompt, seed and samplers. The cache keeps the
+// longest run of tokens that the new prompt begins with, whether they came as prompt or were generated, where the same
+// kernels compute both, bit for bit (E1); where prompts have kernels of their own, what those would have computed
+// otherwise is computed again (GenerationLoop::rows_to_keep).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/loop/text_generation.h"
+#include "tools/engine/chat_form.h"
+#include "tools/engine/text_generator.h"
+
+namespace slipstream::tools {
+
+struct ChatAnswer {
+    std::string text;
+    TextGenerationResult result;
+    std::int64_t kept_tokens = 0;  // of the prompt, that the cache held
+};
+
+class ChatGenerator {
+public:
+    /// `served` is opened only; both outlive this. Throws what TextGenerator throws.
+    ChatGenerator(const GeneratorOptions& options, ServedModel& served, const Tokenizer& tokenizer,
+                  const SamplerOptions& sampling, CommandContext& context);
+
+    /// Throws RequestError where the prompt leaves no room in the context; what is thrown by the callbacks too. The
+    /// next answer may be asked for after any of these.
+    [[nodiscard]] ChatAnswer answer(ChatPrompt prompt, const SamplerOptions& sampling,
+                                    const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks);
+
+    [[nodiscard]] std::int64_t context_tokens() const { return served_->model->context_tokens(); }
+    /// Tokens of the last prompt and its answer.
+    [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(text_); }
+    /// Figures of all answers: counts and seconds are sums.
+    [[nodiscard]] const TextGenerationResult& totals() const { return totals_; }
+    [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // summed as well
+    [[nodiscard]] std::int64_t n_answers() const { return n_answers_; }
+    [[nodiscard]] const TextGenerator& generator() const { return generator_; }
+    [[nodiscard]] const ServedModel& served() const { return *served_; }
+
+private:
+    [[nodiscard]] std::int64_t keep_beginning_of(const std::vector<TokenId>& tokens);
+    void count(const ChatAnswer& answer);
+
+    const ServedModel* served_;
+    const Tokenizer* tokenizer_;
+    Console* console_;
+    SamplerOptions sampling_;
+    TextGenerator generator_;
+    std::vector<TokenId> text_;  // what the cache holds rows of, and more
+    TextGenerationResult totals_;
+    double nodes_ = 0.0;  // of all passes
+    std::int64_t kept_tokens_ = 0;
+    std::int64_t n_answers_ = 0;
+};
+
+}  // namespace slipstream::tools

@@ -1,0 +1,277 @@
+#include "tools/chat/line_editor.h"
+
+#include <histedit.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <cwchar>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/text/utf8.h"
+#include "tools/chat/line_history.h"
+#include "tools/cli/signals.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr int kPatienceMs = 200;  // a signal that another thread got is seen after so long
+constexpr std::wstring_view kPasteEnd = L"\x1b[201~";
+
+// What the handlers may touch: the window has changed; the program is back in the foreground.
+std::atomic<bool> window_changed{false};
+std::atomic<bool> foreground_again{false};
+void on_signal(int signal) {
+    (signal == SIGWINCH ? window_changed : foreground_again).store(true);
+}
+
+std::wstring wide(std::string_view text) {
+    std::wstring result;
+    while (!text.empty()) {
+        const Utf8Step step = next_utf8(text);
+        const bool complete = step.kind == Utf8Kind::Complete;
+        result += static_cast<wchar_t>(complete ? code_point(text) : U'\ufffd');
+        text.remove_prefix(step.kind == Utf8Kind::Unfinished ? text.size() : step.length);
+    }
+    return result;
+}
+
+std::string narrow(std::wstring_view text) {
+    std::string result;
+    for (const wchar_t c : text) append_utf8(static_cast<char32_t>(c), result);
+    return result;
+}
+
+// A terminal sends a return where the text has a newline.
+std::string with_newlines(std::string_view text) {
+    std::string result;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '\r') {
+            result += text[i];
+        } else if (i + 1 >= text.size() || text[i + 1] != '\n') {
+            result += '\n';
+        }
+    }
+    while (result.ends_with('\n')) result.pop_back();
+    return result;
+}
+
+}  // namespace
+
+struct LineEditor::State {
+    State(const EnvironmentReader& environment, Console& for_messages);
+    ~State();
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    static State& of(EditLine* line) {
+        void* state = nullptr;
+        el_wget(line, EL_CLIENTDATA, &state);
+        return *static_cast<State*>(state);
+    }
+    static wchar_t* on_prompt(EditLine* line) { return of(line).prompt.data(); }
+    static int on_read(EditLine* line, wchar_t* character) { return of(line).read_character(*character); }
+    static unsigned char on_paste(EditLine* line, int /*key*/) { return of(line).paste(); }
+
+    void bind(const wchar_t* keys, const wchar_t* function) { el_wset(editor, EL_BIND, keys, function, nullptr); }
+    void draw(std::string_view text) const {
+        if (can_bracket) console.draw(text);
+    }
+    int read_character(wchar_t& character);
+    void draw_anew();
+    void take_terminal_back();
+    unsigned char paste();
+    [[nodiscard]] std::string expanded(std::string line) const;
+    void remember(const std::wstring& line);
+
+    Console& console;
+    LineHistory kept;
+    bool can_bracket;
+    EditLine* editor = nullptr;
+    HistoryW* history = nullptr;
+    struct sigaction window_before {};
+    struct sigaction continue_before {};
+    std::wstring prompt;
+    std::string unread;  // bytes that came with those before
+    struct Pasted {
+        std::string mark, text;
+    };
+    std::vector<Pasted> pasted;
+    bool history_fails = false;
+    bool reads = false;  // the first character of the line has been waited for
+};
+
+LineEditor::State::State(const EnvironmentReader& environment, Console& for_messages)
+    : console(for_messages),
+      kept(history_path(environment)),
+      can_bracket(environment("TERM").value_or("dumb") != "dumb") {
+    // Text is UTF-8 here whatever the locale, and libedit asks the locale how wide a character is.
+    std::setlocale(LC_CTYPE, "C.UTF-8");
+    history = history_winit();
+    editor = history == nullptr ? nullptr : el_init("slipstream", stdin, stderr, stderr);
+    if (editor == nullptr) {
+        if (history != nullptr) history_wend(history);
+        throw IoError("the terminal cannot be used for typing; set TERM to what it is, or pipe the messages in");
+    }
+    HistEventW event;
+    history_w(history, &event, H_SETSIZE, static_cast<int>(LineHistory::kMostLines));
+    for (const std::string& line : kept.lines()) history_w(history, &event, H_ENTER, wide(line).c_str());
+    el_wset(editor, EL_CLIENTDATA, this);
+    el_wset(editor, EL_PROMPT, &State::on_prompt);
+    el_wset(editor, EL_EDITOR, L"emacs");
+    el_wset(editor, EL_HIST, history_w, history);
+    el_wset(editor, EL_GETCFN, &State::on_read);
+    el_wset(editor, EL_ADDFN, L"slipstream-paste", L"Take a pasted text", &State::on_paste);
+    bind(L"^W", L"ed-delete-prev-word");
+    bind(L"^R", L"em-inc-search-prev");
+    bind(L"\\e[3~", L"ed-delete-next-char");
+    bind(L"\\e[1;5C", L"em-next-word");
+    bind(L"\\e[1;5D", L"ed-prev-word");
+    el_source(editor, nullptr);
+    bind(L"\\e[200~", L"slipstream-paste");
+    struct sigaction action {};
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = on_signal;
+    sigaction(SIGWINCH, &action, &window_before);
+    sigaction(SIGCONT, &action, &continue_before);
+}
+
+LineEditor::State::~State() {
+    sigaction(SIGWINCH, &window_before, nullptr);
+    sigaction(SIGCONT, &continue_before, nullptr);
+    el_end(editor);
+    history_wend(history);
+}
+
+// One character of stdin: 1, 0 at its end, -1 where a signal came.
+int LineEditor::State::read_character(wchar_t& character) {
+    // Only now is the terminal in the editor's mode, and brackets are not echoed.
+    if (!std::exchange(reads, true)) draw("\x1b[?2004h");
+    for (;;) {
+        if (!unread.empty()) {
+            const Utf8Step step = next_utf8(unread);
+            if (step.kind != Utf8Kind::Unfinished) {
+                const bool complete = step.kind == Utf8Kind::Complete;
+                character = static_cast<wchar_t>(complete ? code_point(unread) : U'\ufffd');
+                unread.erase(0, step.length);
+                return 1;
+            }
+        }
+        if (signal_exit_code() != 0) {
+            errno = EINTR;
+            return -1;
+        }
+        if (foreground_again.exchange(false)) take_terminal_back();
+        if (window_changed.exchange(false)) draw_anew();
+        pollfd input{STDIN_FILENO, POLLIN, 0};
+        if (poll(&input, 1, kPatienceMs) <= 0) continue;
+        std::array<char, 4096> piece;
+        const ssize_t n = read(STDIN_FILENO, piece.data(), piece.size());
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n <= 0) return static_cast<int>(n);
+        unread.append(piece.data(), static_cast<std::size_t>(n));
+    }
+}
+
+// Terminals that wrap anew for their new width, as nearly all do, take the rows of a line for one where the cursor ran
+// over the edge, as libedit lets it: the line is erased from where it begins now.
+void LineEditor::State::draw_anew() {
+    el_resize(editor);
+    const LineInfoW* line = el_wline(editor);
+    const int width = wcswidth(prompt.data(), prompt.size()) +
+                      std::max(0, wcswidth(line->buffer, static_cast<std::size_t>(line->cursor - line->buffer)));
+    const int rows = width / console.columns();
+    draw(rows > 0 ? fmt::format("\r\x1b[{}A\x1b[J", rows) : "\r\x1b[J");
+    el_wset(editor, EL_REFRESH);
+}
+
+// The shell has had the terminal in its own mode, and written to it.
+void LineEditor::State::take_terminal_back() {
+    el_wset(editor, EL_PREP_TERM, 0);
+    el_wset(editor, EL_PREP_TERM, 1);
+    draw("\r\x1b[?2004h");
+    el_wset(editor, EL_REFRESH);
+}
+
+// The text between the terminal's brackets. One line goes into the line that is edited, several behind a mark.
+unsigned char LineEditor::State::paste() {
+    std::wstring raw;
+    while (!raw.ends_with(kPasteEnd)) {
+        wchar_t character = 0;
+        if (read_character(character) != 1) return CC_EOF;
+        raw += character;
+    }
+    raw.resize(raw.size() - kPasteEnd.size());
+    const std::string text = with_newlines(narrow(raw));
+    const auto n_newlines = std::count(text.begin(), text.end(), '\n');
+    std::wstring shown = wide(text);
+    if (n_newlines > 0) {
+        pasted.push_back({fmt::format("[paste {}: {} lines]", pasted.size() + 1, n_newlines + 1), text});
+        shown = wide(pasted.back().mark);
+    }
+    for (wchar_t& character : shown)
+        if (character < L' ' || character == 0x7f) character = L' ';
+    if (!shown.empty() && el_winsertstr(editor, shown.c_str()) != 0) return CC_ERROR;
+    return CC_REFRESH;
+}
+
+std::string LineEditor::State::expanded(std::string line) const {
+    for (const Pasted& piece : pasted)
+        for (std::size_t at = line.find(piece.mark); at != std::string::npos;
+             at = line.find(piece.mark, at + piece.text.size()))
+            line.replace(at, piece.mark.size(), piece.text);
+    return line;
+}
+
+// A mark means something in this run only, so what has one is not kept for others.
+void LineEditor::State::remember(const std::wstring& line) {
+    const std::string text = narrow(line);
+    if (text.empty()) return;
+    HistEventW event;
+    history_w(history, &event, H_ENTER, line.c_str());
+    const bool has_mark =
+        std::ranges::any_of(pasted, [&](const Pasted& piece) { return text.find(piece.mark) != std::string::npos; });
+    if (has_mark || history_fails || kept.add(text)) return;
+    history_fails = true;
+    console.detail("the history of lines cannot be written: it ends with this run");
+}
+
+LineEditor::LineEditor(const EnvironmentReader& environment, Console& console)
+    : state_(std::make_unique<State>(environment, console)) {}
+
+LineEditor::~LineEditor() = default;
+
+ChatLine LineEditor::next_line(std::string_view prompt) {
+    State& state = *state_;
+    state.prompt = wide(prompt);
+    el_resize(state.editor);  // the window may have changed meanwhile
+    state.reads = false;
+    int length = 0;
+    const wchar_t* typed = el_wgets(state.editor, &length);
+    state.draw("\x1b[?2004l\r");
+    if (signal_exit_code() != 0) {
+        state.console.draw("\n");
+        return {InputKind::Interrupted, {}};
+    }
+    if (typed == nullptr || length <= 0) {
+        state.console.draw("\n");
+        return {InputKind::End, {}};
+    }
+    std::wstring line(typed, static_cast<std::size_t>(length));
+    while (line.ends_with(L'\n') || line.ends_with(L'\r')) line.pop_back();
+    state.remember(line);
+    return {InputKind::Text, state.expanded(narrow(line))};
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,91 @@
+#include "tools/chat/line_history.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "tools/cli/file_output.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr mode_t kOwnerOnly = 0600;
+
+std::string escaped(std::string_view line) {
+    std::string result;
+    for (const char c : line) {
+        if (c == '\\')
+            result += "\\\\";
+        else if (c == '\n')
+            result += "\\n";
+        else
+            result += c;
+    }
+    return result + "\n";
+}
+
+std::string unescaped(std::string_view line) {
+    std::string result;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+        if (line[i] == '\\' && i + 1 < line.size()) {
+            result += line[++i] == 'n' ? '\n' : line[i];
+        } else {
+            result += line[i];
+        }
+    }
+    return result;
+}
+
+bool write_to(const std::filesystem::path& path, int flags, std::string_view text) {
+    const FileHandle file = open_file(path, O_WRONLY | O_CREAT | flags, kOwnerOnly);
+    return file.get() >= 0 && write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+}  // namespace
+
+std::filesystem::path history_path(const EnvironmentReader& environment) {
+    if (const auto state = environment("XDG_STATE_HOME"))
+        return std::filesystem::path(*state) / "slipstream" / "chat_history";
+    if (const auto home = environment("HOME"))
+        return std::filesystem::path(*home) / ".local" / "state" / "slipstream" / "chat_history";
+    return {};
+}
+
+LineHistory::LineHistory(std::filesystem::path path) : path_(std::move(path)) {
+    std::error_code error;
+    if (path_.empty() || !std::filesystem::is_regular_file(path_, error)) return;
+    std::string text;
+    try {
+        text = read_bytes(path_);
+    } catch (const IoError&) {
+        return;  // as the contract says
+    }
+    std::string_view rest = text;
+    while (!rest.empty()) {
+        const std::size_t end = rest.find('\n');
+        if (end != 0) lines_.push_back(unescaped(rest.substr(0, end)));
+        rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    }
+    if (lines_.size() <= kMostLines) return;
+    lines_.erase(lines_.begin(), lines_.end() - static_cast<std::ptrdiff_t>(kMostLines));
+    // Half of the room is left, so that the file is not written anew each time.
+    std::string kept;
+    for (std::size_t i = kMostLines / 2; i < lines_.size(); ++i) kept += escaped(lines_[i]);
+    static_cast<void>(write_to(path_, O_TRUNC, kept));
+}
+
+bool LineHistory::add(const std::string& line) {
+    if (line.empty() || (!lines_.empty() && lines_.back() == line)) return true;
+    lines_.push_back(line);
+    if (path_.empty()) return true;
+    std::error_code error;
+    std::filesystem::create_directories(path_.parent_path(), error);
+    return write_to(path_, O_APPEND, escaped(line));
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,286 @@
+// slipstream generate: one completion of a prompt. stdout is the generated text and nothing else.
+#include <unistd.h>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/loop/text_generation.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/cli/command.h"
+#include "tools/cli/console.h"
+#include "tools/cli/context_notes.h"
+#include "tools/cli/draft_options.h"
+#include "tools/cli/file_output.h"
+#include "tools/cli/sampling_options.h"
+#include "tools/cli/signals.h"
+#include "tools/cli/statistics.h"
+#include "tools/cli/template_options.h"
+#include "tools/cli/text_stream.h"
+#include "tools/cli/usage_error.h"
+#include "tools/engine/served_model.h"
+#include "tools/engine/session.h"
+#include "tools/engine/text_generator.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Everything that the command line asks for, checked before the model is opened.
+struct Request {
+    GeneratorOptions generator;
+    SamplingSettings sampling;
+    TextGenerationOptions text;
+    TemplateSettings chat_template;
+    std::optional<std::filesystem::path> output;
+    bool echo = false;
+};
+
+struct Prompt {
+    std::vector<TokenId> tokens;
+    StreamingDetokenizer::Start start;
+};
+
+std::string read_prompt(const Settings& settings) {
+    constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file"};
+    const std::string_view source = settings.strongest_of(kPromptOptions);
+    if (source == "prompt") return *settings.text("prompt");
+    if (source == "prompt-file") return read_bytes(*settings.path("prompt-file"));
+    if (isatty(STDIN_FILENO) == 1) throw UsageError("no prompt; give --prompt TEXT, --prompt-file F, or text on stdin");
+    return read_bytes({});
+}
+
+Request read_request(CommandContext& context) {
+    const Settings& settings = context.settings;
+    Request request;
+    request.generator.compute = compute_options(context);
+    request.sampling = sampling_settings(settings);
+    request.generator.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
+    if (settings.flag("self-check")) request.generator.check = CheckPasses::Yes;
+    request.text.stops = settings.texts("stop");
+    for (const std::string& stop : request.text.stops)
+        if (stop.empty())
+            throw UsageError(fmt::format("{}: an empty text comes up at once; give one to stop before, or leave it out",
+                                         settings.find("stop")->where));
+    request.text.max_tokens =
+        settings.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(-1);
+    context.console.detail(settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
+    if (const auto output = settings.path("output"); output && *output != "-") request.output = *output;
+    request.echo = settings.flag("echo");
+    request.chat_template = template_settings(settings);
+    return request;
+}
+
+// What the model reads: the text as it is, or as the chat template has it.
+Prompt encode_prompt(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
+                     const std::optional<std::string>& system, const Tokenizer& tokenizer, const ModelConfig& config) {
+    Prompt prompt{{}, StreamingDetokenizer::Start::Continued};
+    if (prompt_template) {
+        std::vector<Message> messages;
+        if (system) messages.push_back({"system", *system});
+        messages.push_back({"user", text});
+        const PromptText rendered = prompt_template->render(messages);
+        prompt.tokens = tokenizer.encode_prompt(rendered.text, rendered.literal_at);
+    } else {
+        prompt.tokens = tokenizer.encode_prompt(text, SpecialTokens::AsText);
+        if (text.empty()) prompt.start = StreamingDetokenizer::Start::OfText;
+    }
+    check_tokens(prompt.tokens, config);
+    return prompt;
+}
+
+// The files that are complete only when the run is: made before it, so that it is not for nothing where one of them
+// cannot be written.
+class RunRecords {
+public:
+    explicit RunRecords(const Settings& settings) : stats_(settings.text("stats")) {
+        if (const auto path = settings.text("token-ids")) token_ids_.emplace(*path);
+    }
+
+    /// One that fails does not keep the other from being written; its error comes after.
+    void write(const TextGenerationResult& result, const JsonObject& statistics, TextOutput& output) {
+        std::exception_ptr failure;
+        try {
+            if (token_ids_) {
+                std::string text;
+                for (const TokenId id : result.tokens) text += fmt::format("{}\n", id);
+                token_ids_->write(text);
+                token_ids_->complete();
+            }
+        } catch (const IoError&) {
+            failure = std::current_exception();
+        }
+        stats_.write(statistics, output);
+        if (failure) std::rethrow_exception(failure);
+    }
+
+private:
+    StatisticsOutput stats_;
+    std::optional<WholeFile> token_ids_;
+};
+
+// A session whose text has ended already: the text is there without the model.
+int tell_finished_session(const TextSession& session, const ReplayedText& replayed, const ServedModel& served,
+                          RunRecords& records, TextOutput& output, Console& console) {
+    const std::string front = session.begin().echo == PromptEcho::Yes ? session.begin().prompt_text : "";
+    const std::string text = front + replayed.shown;
+    TextStream stream(output, console);
+    stream.write(output.resume(text));
+    stream.finish();
+    TextGenerationResult result;
+    result.stop_reason = *replayed.ended;
+    result.tokens = session.tokens();
+    result.resumed_tokens = std::ssize(result.tokens);
+    result.prompt_tokens = std::ssize(session.begin().prompt);
+    result.text_bytes = std::ssize(replayed.shown);
+    records.write(result, statistics_json(served, result, {.seed = session.begin().sampling.seed}), output);
+    if (!output.closed()) console.note(summary_line(result, session.begin().sampling));
+    return signal_exit_code();
+}
+
+int run_generate(CommandContext& context) {
+    const Clock::time_point began = Clock::now();
+    Console& console = context.console;
+    Request request = read_request(context);
+    RunRecords records(context.settings);
+    std::optional<TextSession> session = TextSession::open(context);
+    const bool resumes = session && session->resumes();
+    if (resumes) session->decide(request.generator.compute, request.text);
+    const std::string prompt_text =
+        resumes && !session->is_prompt_text_given() ? session->begin().prompt_text : read_prompt(context.settings);
+    if (resumes) session->check_prompt(prompt_text);
+    if (session && !resumes && prompt_text.empty() && context.settings.find("prompt") == nullptr)
+        throw RequestError(
+            fmt::format("there is no session {} to go on with, and no prompt to begin one: give one "
+                        "(--prompt \"\" is the empty prompt), or name the session that is meant",
+                        context.settings.text("session").value_or("")));
+    ServedModel served = open_model(resumes ? session->model_path(context) : choose_model(context));
+    if (resumes) session->check_model(served, console);
+    const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
+    const SamplerOptions sampling =
+        resumes ? session->decide(request.sampling)
+                : resolve_sampling(request.sampling, served.files->generation_defaults(), context.settings, console);
+    std::optional<PromptTemplate> prompt_template;
+    if (!resumes) prompt_template = completion_template(request.chat_template, served, *tokenizer, context);
+    if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
+    Prompt prompt = resumes ? Prompt{session->begin().prompt, session->begin().text_start}
+                            : encode_prompt(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
+                                            served.files->config());
+    TextOutput output(request.output);
+    ReplayedText replayed;
+    if (resumes) {
+        replayed = session->replay(*tokenizer, request.text);
+        if (replayed.ended) return tell_finished_session(*session, replayed, served, records, output, console);
+    }
+    const std::int64_t n_prompt = std::ssize(prompt.tokens);
+    request.generator.prompt_tokens = n_prompt;
+    TextGenerator generator(
+        request.generator, served, sampling,
+        resumes ? session->begin().end_tokens : all_end_tokens(served.files->generation_defaults(), *tokenizer),
+        context);
+    GenerationLoop& loop = generator.loop();
+    loop.check_prompt(n_prompt);
+    if (session)
+        session->attach({.sampling = &sampling,
+                         .text = &request.text,
+                         .end_tokens = generator.limits().end_tokens,
+                         .text_start = prompt.start,
+                         .echo = request.echo ? PromptEcho::Yes : PromptEcho::No,
+                         .prompt_text = prompt_text,
+                         .prompt = prompt.tokens},
+                        generator, served, context);
+    if (const auto note = overflow_note(n_prompt, request.text.max_tokens, served.context_tokens)) console.note(*note);
+    if (resumes) prompt.tokens.insert(prompt.tokens.end(), session->tokens().begin(), session->tokens().end());
+    loop.resume(std::move(prompt.tokens), n_prompt);
+
+    if (!resumes) output.begin();
+    TextStream stream(output, console);
+    if (request.text.max_tokens >= 0) stream.expect(request.text.max_tokens);
+    if (resumes ? session->begin().echo == PromptEcho::Yes : request.echo) replayed.shown.insert(0, prompt_text);
+    stream.write(resumes ? output.resume(replayed.shown) : replayed.shown);
+    ContextWatch watch(n_prompt, request.text.max_tokens, served.context_tokens);
+    RunFigures figures{.seed = sampling.seed};
+    const auto on_tokens = [&](std::int64_t n) {
+        if (figures.first_token_seconds == 0.0) {
+            figures.first_token_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+            generator.start_clock();  // decoding begins
+        }
+        stream.on_tokens(n);
+        if (const auto note = watch.at(n)) stream.note(*note);
+        if (session) session->save(generator, console);
+    };
+    const auto on_prefill = [&](std::int64_t done, std::int64_t total) {
+        stream.on_prefill(done, total);
+        if (session) session->save(generator, console);
+    };
+    const auto on_commit = [&](std::span<const TokenId> tokens) {
+        if (session) session->append(tokens);
+    };
+    const TextGenerationResult result = generate_text(loop, *tokenizer, prompt.start, generator.limits(), request.text,
+                                                      {.on_prefill = on_prefill,
+                                                       .on_text = [&](std::string_view text) { stream.write(text); },
+                                                       .on_commit = on_commit,
+                                                       .on_tokens = on_tokens,
+                                                       .cancel = &cancel_flag()});
+    stream.finish();
+    if (session) session->complete();
+    generator.complete(figures, console);
+
+    records.write(result, statistics_json(served, result, figures), output);
+    if (!output.closed()) console.note(summary_line(result, sampling));
+    return signal_exit_code();
+}
+
+}  // namespace
+
+CommandSpec generate_command() {
+    CommandSpec command{
+        .name = "generate",
+        .summary = "Continue a prompt; the text goes to stdout as it is made",
+        .details =
+            "The prompt comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty prompt. It goes "
+            "through\n"
+            "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
+            "Guessing (--draft) makes it faster and never changes the text.\n"
+            "Sources: context, suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model.\n"
+            "With --session F the same command, or --session F alone, goes on after whatever ended it, to the text "
+            "that\n"
+            "one run would have given; stdout gets the text from its beginning. --max-tokens, the limit of the whole\n"
+            "text, may be raised then.",
+        .example = "slipstream generate --prompt \"The wolf said\" --max-tokens 60 --seed 7",
+        .options = {{"prompt", "-p,--prompt", "TEXT", "Text to continue"},
+                    {"prompt-file", "-f,--prompt-file,--file", "F", "File with the text to continue ('-': stdin)"},
+                    {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
+                     "Most tokens to generate; -1: no limit [-1]"},
+                    {"stop", "--stop", "TEXT", "End before this text (may be repeated)"},
+                    model_option(),
+                    context_option(),
+                    kv_type_option()},
+        .run = run_generate};
+    for (const OptionSpec& option : template_option_specs()) command.options.push_back(option);
+    for (const OptionSpec& option : device_options()) command.options.push_back(option);
+    for (const OptionSpec& option : offload_option_specs()) command.options.push_back(option);
+    for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(option);
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) command.options.push_back(option);
+    command.options.insert(
+        command.options.end(),
+        {{"self-check", "--self-check", "", "Compute each pass again without guesses, and compare bit for bit"},
+         {"echo", "--echo", "", "Print the prompt before the text"},
+         {"output", "-o,--output", "F", "Write the text to this file ('-': stdout) [stdout]",
+          OptionRole::OutputFileOrStdout},
+         {"token-ids", "--token-ids", "F", "Write the generated ids to this file, one a line", OptionRole::OutputFile},
+         statistics_option()});
+    for (const OptionSpec& option : session_option_specs()) command.options.push_back(option);
+    return command;
+}
+
+}  // namespace slipstream::tools

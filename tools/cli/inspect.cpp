@@ -1,0 +1,261 @@
+// slipstream inspect: what a model's files hold, and what serving them would take. Reads headers only.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/attention.h"
+#include "kernels/base/error.h"
+#include "runtime/formats/model_files.h"
+#include "runtime/model/model.h"
+#include "runtime/model/rope.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/cli/command.h"
+#include "tools/cli/compute_options.h"
+#include "tools/cli/console.h"
+#include "tools/cli/file_output.h"
+#include "tools/cli/json_object.h"
+#include "tools/cli/settings.h"
+#include "tools/cli/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+struct TypeShare {
+    std::int64_t tensors = 0;
+    std::int64_t parameters = 0;
+    std::size_t bytes = 0;
+};
+
+// Everything that is shown, gathered once for both layouts.
+struct Findings {
+    const ModelFiles& files;
+    std::string tokenizer;  // kind, or why it is not served
+    std::map<std::string, TypeShare> types;
+    std::int64_t parameters = 0;
+    std::int64_t context = 0;
+    DType kv_dtype = DType::F16;
+    std::size_t kv_bytes_per_token = 0;
+    std::size_t kv_bytes_at_context = 0;
+};
+
+std::int64_t n_elements(const FileTensor& tensor) {
+    std::int64_t n = 1;
+    for (const std::int64_t size : tensor.shape) n *= size;
+    return n;
+}
+
+// A damaged tokenizer is an error as damaged weights are; one of another kind, or none, leaves ids that can be served.
+std::string describe_tokenizer(const TokenizerSource& source) {
+    const bool any = source.gguf || !source.sentencepiece_model.empty() || !source.tokenizer_json.empty() ||
+                     !source.vocab_json.empty();
+    if (!any) return "none (token ids are served, text is not)";
+    try {
+        const auto tokenizer = make_tokenizer(source);
+        return fmt::format("{}, {} tokens, {}", tokenizer->kind(), tokenizer->vocab_size(),
+                           tokenizer->adds_bos() ? fmt::format("BOS {} in front", tokenizer->bos_id().value_or(-1))
+                                                 : "no BOS in front");
+    } catch (const Unsupported& error) {
+        return fmt::format("not served: {}", error.what());
+    }
+}
+
+Findings find(const ModelFiles& files, const Settings& settings) {
+    const ModelConfig& config = files.config();
+    Findings found{.files = files, .tokenizer = describe_tokenizer(files.tokenizer_source()), .types = {}};
+    for (const FileTensor& tensor : files.tensors()) {
+        TypeShare& share = found.types[tensor.type_name];
+        ++share.tensors;
+        share.parameters += n_elements(tensor);
+        share.bytes += tensor.bytes;
+        found.parameters += n_elements(tensor);
+    }
+    found.context = context_setting(settings).value_or(config.context_tokens);
+    // Whatever keeps the model from being loaded is said here too.
+    static_cast<void>(files.weights());
+    static_cast<void>(rope_frequencies(config, found.context));
+    found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
+    found.kv_bytes_per_token = KvShape{config.n_kv_heads, config.head_dim, found.kv_dtype}.chunk_bytes() /
+                               static_cast<std::size_t>(kChunkTokens) * static_cast<std::size_t>(config.n_layers);
+    found.kv_bytes_at_context = kv_bytes(config, found.kv_dtype, found.context);
+    return found;
+}
+
+// "none", "4096 tokens in all 32 layers", "4096 tokens in 16 of 32 layers".
+std::string describe_window(const ModelConfig& config) {
+    std::int64_t window = 0;
+    std::int64_t n = 0;
+    for (const std::int64_t layer : config.layer_window) {
+        if (layer == 0) continue;
+        window = layer;
+        ++n;
+    }
+    if (n == 0) return "none";
+    return n == config.n_layers ? fmt::format("{} tokens in all {} layers", window, n)
+                                : fmt::format("{} tokens in {} of {} layers", window, n, config.n_layers);
+}
+
+std::string count_text(std::int64_t n) {
+    const auto value = static_cast<double>(n);
+    if (n >= 1'000'000'000) return fmt::format("{:.2f} billion", value / 1e9);
+    if (n >= 1'000'000) return fmt::format("{:.2f} million", value / 1e6);
+    return fmt::format("{}", n);
+}
+
+class Lines {
+public:
+    void add(std::string_view label, std::string_view value) { text_ += fmt::format("{:<16} {}\n", label, value); }
+    void raw(std::string_view line) { text_ += fmt::format("{}\n", line); }
+    [[nodiscard]] const std::string& text() const { return text_; }
+
+private:
+    std::string text_;
+};
+
+// Keys that answer questions people have; the others stand under -v.
+bool is_important(std::string_view key) {
+    for (const std::string_view important :
+         {"general.name", "general.size_label", "general.license", "general.quantized_by", "general.basename",
+          "general.finetune", "_name_or_path", "torch_dtype", "dtype", "transformers_version"})
+        if (key == important) return true;
+    return false;
+}
+
+std::string text_report(const Findings& found, const Console& console) {
+    const ModelFiles& files = found.files;
+    const ModelConfig& config = files.config();
+    Lines out;
+    out.add("model", config.name.empty() ? files.paths().front().string() : config.name);
+    out.add("format", fmt::format("{}, {}, {}", files.format(), counted(std::ssize(files.paths()), "file"),
+                                  size_text(files.total_bytes())));
+    for (const auto& path : files.paths()) out.add("", path.string());
+    out.add("architecture", architecture_name(config.architecture));
+    out.add("parameters", count_text(found.parameters));
+    out.add("shape", fmt::format("{} layers, d_model {}, d_ff {}, vocab {}{}", config.n_layers, config.d_model,
+                                 config.d_ff, config.vocab, config.tied_embeddings ? ", tied embeddings" : ""));
+    out.add("attention",
+            fmt::format("{} query heads, {} kv heads of {}", config.n_q_heads, config.n_kv_heads, config.head_dim));
+    out.add("sliding window", describe_window(config));
+    for (const auto& [type, share] : found.types)
+        out.add(type == found.types.begin()->first ? "types" : "",
+                fmt::format("{:<6} {:>5} tensors  {:>16} parameters  {:>10}", type, share.tensors,
+                            count_text(share.parameters), size_text(share.bytes)));
+    out.add("tokenizer", found.tokenizer);
+    const auto& chat_template = files.chat_template();
+    out.add("chat template",
+            chat_template ? fmt::format("yes, {}", counted(std::ssize(*chat_template), "byte")) : "none");
+    out.add("context", fmt::format("{}{}", counted(found.context, "token"),
+                                   found.context == config.context_tokens
+                                       ? ""
+                                       : fmt::format(" (the model's own: {})", config.context_tokens)));
+    out.add("rope", fmt::format("theta {}, {} of {} rotate, scaling {}", config.rope_theta, config.n_rotated,
+                                config.head_dim, describe_rope(config, found.context)));
+    out.add("kv cache",
+            fmt::format("{}, {} a token, {} at {} tokens", dtype_name(found.kv_dtype),
+                        size_text(found.kv_bytes_per_token), size_text(found.kv_bytes_at_context), found.context));
+    out.add("memory", fmt::format("{} for weights and KV at {} tokens",
+                                  size_text(files.total_bytes() + found.kv_bytes_at_context), found.context));
+    for (const auto& [key, value] : files.metadata())
+        if (console.verbose() || is_important(key)) out.raw(fmt::format("{} = {}", key, value));
+    if (console.verbose())
+        for (const FileTensor& tensor : files.tensors())
+            out.raw(fmt::format("{:<40} {:<6} [{}] {}", tensor.name, tensor.type_name, fmt::join(tensor.shape, ", "),
+                                size_text(tensor.bytes)));
+    return out.text();
+}
+
+JsonObject json_of(const FileTensor& tensor) {
+    JsonObject json;
+    json.text("name", tensor.name)
+        .text("type", tensor.type_name)
+        .integers("shape", tensor.shape)
+        .unsigned_integer("bytes", tensor.bytes);
+    return json;
+}
+
+JsonObject shape_json(const ModelConfig& config) {
+    JsonObject json;
+    json.integer("n_layers", config.n_layers)
+        .integer("d_model", config.d_model)
+        .integer("d_ff", config.d_ff)
+        .integer("n_q_heads", config.n_q_heads)
+        .integer("n_kv_heads", config.n_kv_heads)
+        .integer("head_dim", config.head_dim)
+        .integer("vocab", config.vocab)
+        .boolean("tied_embeddings", config.tied_embeddings)
+        .integers("layer_window", config.layer_window);
+    return json;
+}
+
+std::string json_report(const Findings& found) {
+    const ModelFiles& files = found.files;
+    const ModelConfig& config = files.config();
+    std::vector<std::string> paths;
+    for (const auto& path : files.paths()) paths.push_back(path.string());
+    JsonObject types;
+    for (const auto& [type, share] : found.types)
+        types.object(type, JsonObject()
+                               .integer("tensors", share.tensors)
+                               .integer("parameters", share.parameters)
+                               .unsigned_integer("bytes", share.bytes));
+    JsonObject metadata;
+    for (const auto& [key, value] : files.metadata()) metadata.text(key, value);
+    std::vector<JsonObject> tensors;
+    for (const FileTensor& tensor : files.tensors()) tensors.push_back(json_of(tensor));
+    JsonObject json;
+    json.text("name", config.name)
+        .text("format", files.format())
+        .texts("files", paths)
+        .unsigned_integer("bytes", files.total_bytes())
+        .text("architecture", architecture_name(config.architecture))
+        .integer("parameters", found.parameters)
+        .object("shape", shape_json(config))
+        .object("types", types)
+        .text("tokenizer", found.tokenizer);
+    if (files.chat_template()) {
+        json.unsigned_integer("chat_template_bytes", files.chat_template()->size());
+    } else {
+        json.null("chat_template_bytes");
+    }
+    json.integer("context_tokens", found.context)
+        .integer("model_context_tokens", config.context_tokens)
+        .object("rope", JsonObject()
+                            .real("theta", config.rope_theta)
+                            .integer("n_rotated", config.n_rotated)
+                            .text("scaling", describe_rope(config, found.context)))
+        .object("kv", JsonObject()
+                          .text("type", dtype_name(found.kv_dtype))
+                          .unsigned_integer("bytes_per_token", found.kv_bytes_per_token)
+                          .unsigned_integer("bytes", found.kv_bytes_at_context))
+        .unsigned_integer("memory_bytes", files.total_bytes() + found.kv_bytes_at_context)
+        .object("metadata", metadata)
+        .objects("tensors", tensors);
+    return json.to_text(JsonLayout::Indented);
+}
+
+int run_inspect(CommandContext& context) {
+    const auto files = ModelFiles::open(choose_model(context));
+    const Findings found = find(*files, context.settings);
+    TextOutput(std::nullopt)
+        .write(context.settings.flag("json") ? json_report(found) : text_report(found, context.console));
+    return 0;
+}
+
+}  // namespace
+
+CommandSpec inspect_command() {
+    OptionSpec model = model_option();
+    model.flags = "path,-m,--model";
+    return {.name = "inspect",
+            .summary = "What a model file holds, and what it takes to serve it",
+            .details =
+                "Reads headers only, and fails where the model could not be loaded. With -v all metadata and tensors.",
+            .example = "slipstream inspect --ctx 4096",
+            .options = {model, context_option(), kv_type_option(), {"json", "--json", "", "Print JSON"}},
+            .run = run_inspect};
+}
+
+}  // namespace slipstream::tools

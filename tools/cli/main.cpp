@@ -1,0 +1,98 @@
+// The program `slipstream`: picks the subcommand, layers its settings, and turns every error into one line and an exit
+// code: 0 done, 1 not served, 2 usage, 130 and 143 interrupted.
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "tools/cli/command.h"
+#include "tools/cli/config_file.h"
+#include "tools/cli/console.h"
+#include "tools/cli/file_output.h"
+#include "tools/cli/options.h"
+#include "tools/cli/output_files.h"
+#include "tools/cli/settings.h"
+#include "tools/cli/signals.h"
+#include "tools/cli/usage_error.h"
+#include "tools/engine/environment.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr int kDone = 0;
+constexpr int kNotServed = 1;
+constexpr int kUsage = 2;
+
+ColorUse color_use(const EnvironmentReader& environment) {
+    return environment("NO_COLOR") ? ColorUse::Never : ColorUse::Allowed;
+}
+
+Verbosity verbosity(const Settings& settings) {
+    constexpr std::array<std::string_view, 2> kOptions{"quiet", "verbose"};
+    const std::string_view chosen = settings.strongest_of(kOptions);
+    if (chosen.empty() || !settings.flag(chosen)) return Verbosity::Normal;
+    return chosen == "quiet" ? Verbosity::Quiet : Verbosity::Verbose;
+}
+
+int run_command(const std::vector<CommandSpec>& commands, const ParsedCommandLine& parsed,
+                const EnvironmentReader& environment, std::optional<Console>& console) {
+    const ConfigFile config = read_config_file(parsed.values, environment);
+    Settings settings(*parsed.command, commands, parsed.values, environment, config.entries, config.name);
+    check_output_files(settings);
+    console.emplace(verbosity(settings), color_use(environment), settings.path("log-file"));
+    if (!config.name.empty()) console->detail(fmt::format("configuration: {}", config.name));
+    CommandContext context{settings, *console};
+    return parsed.command->run(context);
+}
+
+int run(const std::vector<std::string>& arguments) {
+    const std::vector<CommandSpec> commands{generate_command(), chat_command(),   bench_command(),
+                                            inspect_command(),  models_command(), perplexity_command(),
+                                            plan_command(),     replay_command(), tables_command(),
+                                            tokenize_command(), version_command()};
+    const EnvironmentReader environment = process_environment();
+    std::optional<Console> console;
+    ParsedCommandLine parsed;
+    const auto fail = [&](int code, std::string_view message) {
+        if (!console) console.emplace(Verbosity::Normal, color_use(environment), std::nullopt);
+        console->error(message);
+        return code;
+    };
+    try {
+        parsed = parse_command_line(commands, arguments);
+        if (parsed.command == nullptr) {
+            TextOutput(std::nullopt).write(parsed.text);
+            return kDone;
+        }
+        return run_command(commands, parsed, environment, console);
+    } catch (const Interrupted&) {
+        return signal_exit_code();
+    } catch (const UsageError& error) {
+        const bool known = std::any_of(commands.begin(), commands.end(), [&](const CommandSpec& command) {
+            return !arguments.empty() && command.name == arguments.front();
+        });
+        return fail(kUsage, fmt::format("{} (see slipstream {}{}--help)", error.what(), known ? arguments.front() : "",
+                                        known ? " " : ""));
+    } catch (const std::bad_alloc&) {
+        return fail(kNotServed, "the system has no more memory; use a smaller --ctx or model");
+    } catch (const std::exception& error) {
+        return fail(kNotServed, error.what());
+    }
+}
+
+}  // namespace
+
+}  // namespace slipstream::tools
+
+int main(int argc, char** argv) {
+    slipstream::tools::open_standard_descriptors();
+    slipstream::tools::watch_signals();
+    return slipstream::tools::run({argv + (argc > 0 ? 1 : 0), argv + argc});
+}

@@ -1,0 +1,72 @@
+// slipstream models: what lies on this machine, in the places that -m looks through.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tools/cli/command.h"
+#include "tools/cli/console.h"
+#include "tools/cli/file_output.h"
+#include "tools/cli/json_object.h"
+#include "tools/cli/settings.h"
+#include "tools/engine/host.h"
+#include "tools/engine/model_lookup.h"
+#include "tools/engine/model_stores.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// As `-m` takes it.
+std::string shown_name(const FoundModel& model) {
+    const bool alone = model.variant.empty() || model.store == StoreKind::LlamaCpp || model.store == StoreKind::Folder;
+    return alone ? model.name : fmt::format("{}:{}", model.name, model.variant);
+}
+
+std::string table(const std::vector<FoundModel>& models) {
+    std::size_t width = 4;
+    for (const FoundModel& model : models) width = std::max(width, shown_name(model).size());
+    std::string text = fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", "NAME", width, "FORMAT", "SIZE", "PATH");
+    for (const FoundModel& model : models)
+        text += fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", shown_name(model), width, model.format,
+                            size_text(model.bytes), model.path.string());
+    return text;
+}
+
+std::string json(const ModelStores& stores) {
+    std::vector<JsonObject> models;
+    for (const FoundModel& model : stores.models)
+        models.emplace_back()
+            .text("name", shown_name(model))
+            .text("format", model.format)
+            .unsigned_integer("bytes", model.bytes)
+            .text("path", model.path.string());
+    std::vector<JsonObject> places;
+    for (const SearchedPlace& place : stores.places)
+        places.emplace_back().text("what", place.what).text("path", place.path.string());
+    return JsonObject().objects("models", models).objects("searched", places).to_text(JsonLayout::Indented);
+}
+
+int run_models(CommandContext& context) {
+    const ModelStores stores = find_models(context.settings.environment(), bundled_model(program_folder()));
+    TextOutput(std::nullopt).write(context.settings.flag("json") ? json(stores) : table(stores.models));
+    for (const SearchedPlace& place : stores.places)
+        context.console.detail(fmt::format("searched: {} {}", place.what, place.path.string()));
+    return 0;
+}
+
+}  // namespace
+
+CommandSpec models_command() {
+    return {.name = "models",
+            .summary = "List the models found on this machine",
+            .details =
+                "Places: the folders in SLIPSTREAM_MODELS (separated by colons), the Hugging Face cache, llama.cpp's\n"
+                "cache, Ollama's store. Each name may be given to -m.",
+            .example = "slipstream models",
+            .options = {{"json", "--json", "", "Print JSON"}},
+            .run = run_models};
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,270 @@
+// slipstream perplexity: teacher-forced runs. Over a text: how well the model predicts it. Over given ids: the logits
+// after each of them, as a file.
+//
+// A text is cut into consecutive windows that do not overlap; each starts afresh behind BOS and every token of it is
+// predicted from what stands before it in its window. (Without a BOS in the vocabulary a window's first token is only
+// read.) Nothing here depends on how many tokens a pass carries.
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/pass/forward.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/cli/command.h"
+#include "tools/cli/console.h"
+#include "tools/cli/file_output.h"
+#include "tools/cli/signals.h"
+#include "tools/cli/statistics.h"
+#include "tools/cli/token_ids.h"
+#include "tools/cli/usage_error.h"
+#include "tools/engine/served_model.h"
+#include "tools/engine/served_target.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::int64_t kWindowTokens = 512;
+constexpr std::int64_t kPassTokens = 64;
+constexpr std::int64_t kMaxPassTokens = 4096;
+
+RunNeeds chain_needs(std::int64_t pass_tokens) {
+    return {.text_tokens = 0,
+            .forward = {.max_tokens = pass_tokens, .max_logit_rows = pass_tokens},
+            .scratch_nodes = pass_tokens};
+}
+
+// Feeds a chain of tokens to the model, some at a time, and gets the logits after each.
+class ChainRunner {
+public:
+    ChainRunner(const ServedModel& served, std::int64_t pass_tokens)
+        : target_(served, chain_needs(pass_tokens)),
+          cache_(target_.cache()),
+          forward_(target_.forward()),
+          pass_tokens_(pass_tokens) {}
+
+    void restart() { cache_.truncate(forward_.exec(), 0); }
+
+    /// Calls on_logits(i, row) for each token i, row [vocab]. Throws Interrupted after a signal.
+    template <typename OnLogits>
+    void run(std::span<const TokenId> tokens, OnLogits&& on_logits) {
+        for (std::size_t begin = 0; begin < tokens.size(); begin += static_cast<std::size_t>(pass_tokens_)) {
+            const auto part =
+                tokens.subspan(begin, std::min(static_cast<std::size_t>(pass_tokens_), tokens.size() - begin));
+            nodes_.clear();
+            rows_.clear();
+            NodeId above = kCommittedTip;
+            for (std::size_t i = 0; i < part.size(); ++i) {
+                nodes_.push_back(above = cache_.add_node(above));
+                rows_.push_back(static_cast<std::int32_t>(i));
+            }
+            const ConstTensorView logits = forward_.run(cache_, part, nodes_, rows_, {.cancel = &cancel_flag()});
+            throw_if_interrupted();
+            for (std::size_t i = 0; i < part.size(); ++i)
+                on_logits(begin + i, std::span(float_row(logits, static_cast<std::int64_t>(i)),
+                                               static_cast<std::size_t>(logits.cols())));
+            cache_.commit(forward_.exec(), nodes_);
+        }
+    }
+
+private:
+    ServedTarget target_;
+    KvCache& cache_;
+    Forward& forward_;
+    std::int64_t pass_tokens_;
+    std::vector<NodeId> nodes_;
+    std::vector<std::int32_t> rows_;
+};
+
+[[noreturn]] void refuse_logits(std::string_view after) {
+    throw Unsupported(fmt::format("the model's logits are not numbers (after {}); is the model file damaged?", after));
+}
+
+// -inf may stand for a token that never comes; NaN and inf are no logits, and one of all must be possible.
+bool are_numbers(std::span<const float> logits) {
+    bool any = false;
+    bool all = true;
+    for (const float logit : logits) {
+        any |= std::isfinite(logit);
+        all &= logit < std::numeric_limits<float>::infinity();  // not so for NaN
+    }
+    return any && all;
+}
+
+// -log softmax(logits)[token], in double.
+double surprise(std::span<const float> logits, TokenId token) {
+    float highest = logits[0];
+    for (const float logit : logits) highest = std::max(highest, logit);
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
+    return std::log(sum) + highest - logits[static_cast<std::size_t>(token)];
+}
+
+struct TextScore {
+    double nats = 0.0;
+    std::int64_t tokens = 0;  // predicted
+    std::int64_t windows = 0;
+};
+
+TextScore score_text(ServedModel& served, const std::vector<TokenId>& text, std::optional<TokenId> bos,
+                     std::int64_t window_tokens, Console& console) {
+    ChainRunner runner(served, std::min(kPassTokens, window_tokens));
+    ProgressBar bar(console, "perplexity");
+    TextScore score;
+    std::vector<TokenId> window;
+    const std::size_t step = static_cast<std::size_t>(window_tokens) - (bos ? 1 : 0);
+    for (std::size_t begin = 0; begin < text.size(); begin += step) {
+        const std::size_t end = std::min(begin + step, text.size());
+        window.clear();
+        if (bos) window.push_back(*bos);
+        window.insert(window.end(), text.begin() + static_cast<std::ptrdiff_t>(begin),
+                      text.begin() + static_cast<std::ptrdiff_t>(end));
+        runner.restart();
+        // The last token is a target only.
+        runner.run(std::span(window).first(window.size() - 1), [&](std::size_t i, std::span<const float> logits) {
+            const double nats = surprise(logits, window[i + 1]);
+            if (!std::isfinite(nats)) refuse_logits(fmt::format("token {} of window {}", i + 1, score.windows + 1));
+            score.nats += nats;
+            ++score.tokens;
+        });
+        ++score.windows;
+        const double so_far = score.tokens == 0 ? 0.0 : std::exp(score.nats / static_cast<double>(score.tokens));
+        bar.update(static_cast<double>(end), static_cast<double>(text.size()),
+                   fmt::format("{} of {} tokens, {:.3f} so far", end, text.size(), so_far));
+    }
+    return score;
+}
+
+int run_on_text(CommandContext& context, const ComputeOptions& compute) {
+    const Settings& settings = context.settings;
+    const auto asked_window = settings.integer("window", {2, std::int64_t{1} << 30});
+    const std::string file = *settings.path("file");
+    StatisticsOutput statistics(settings.text("stats"));
+    const std::string text = read_bytes(file);
+    ServedModel served = open_model(choose_model(context));
+    const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
+    const std::vector<TokenId> tokens = tokenizer->encode(text, SpecialTokens::AsText);
+    check_tokens(tokens, served.files->config());
+    const std::optional<TokenId> bos = tokenizer->adds_bos() ? tokenizer->bos_id() : std::nullopt;
+    if (tokens.size() < (bos ? 1U : 2U))
+        throw RequestError(fmt::format("--file {}: {} of text, nothing to predict; give a longer one", file,
+                                       counted(static_cast<std::int64_t>(tokens.size()), "token")));
+    make_device(served, compute, context);
+    const std::int64_t window = asked_window.value_or(std::min(served.context_tokens, kWindowTokens));
+    if (window > served.context_tokens || window < 2)
+        throw RequestError(
+            fmt::format("--window {}: the context holds {} tokens; give a window from 2 to that, or raise --ctx",
+                        window, served.context_tokens));
+    load_model(served, compute, chain_needs(std::min(kPassTokens, window)), context);
+    context.console.detail(settings.describe("window", fmt::format("{}", window), "built in"));
+
+    const auto began = std::chrono::steady_clock::now();
+    const TextScore score = score_text(served, tokens, bos, window, context.console);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    const double mean = score.nats / static_cast<double>(score.tokens);
+    TextOutput output(std::nullopt);
+    output.write(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\ntokens {}\nwindows {} of {}\n", std::exp(mean),
+                             mean, score.tokens, score.windows, window));
+    statistics.write(
+        statistics_json(served,
+                        TeacherForcedFigures{
+                            .tokens = score.tokens, .seconds = seconds, .nats = score.nats, .windows = score.windows}),
+        output);
+    context.console.note(fmt::format("{} in {:.2f} s ({:.1f} tokens/s)", counted(score.tokens, "token"), seconds,
+                                     static_cast<double>(score.tokens) / seconds));
+    return 0;
+}
+
+int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
+    const Settings& settings = context.settings;
+    const std::string ids_file = *settings.path("tokens");
+    const std::int64_t pass = settings.integer("pass", {1, kMaxPassTokens}).value_or(1);
+    StatisticsOutput statistics(settings.text("stats"));
+    WholeFile file(*settings.text("logits"));
+    ServedModel served = open_model(choose_model(context));
+    const std::vector<TokenId> tokens = parse_token_ids(read_bytes(ids_file), ids_file, served.files->config().vocab);
+    if (tokens.empty()) throw RequestError(fmt::format("--tokens {}: it holds no ids", ids_file));
+    const auto n_tokens = static_cast<std::int64_t>(tokens.size());
+    make_device(served, compute, context);
+    if (n_tokens > served.context_tokens)
+        throw RequestError(fmt::format("--tokens {}: {}, and the context holds {}; shorten them or raise --ctx",
+                                       ids_file, counted(n_tokens, "id"), served.context_tokens));
+    load_model(served, compute, chain_needs(std::min(pass, n_tokens)), context);
+    ChainRunner runner(served, std::min(pass, n_tokens));
+    const auto began = std::chrono::steady_clock::now();
+    {
+        ProgressBar bar(context.console, "logits");
+        runner.run(tokens, [&](std::size_t i, std::span<const float> logits) {
+            if (!are_numbers(logits)) refuse_logits(fmt::format("token {}, id {}", i + 1, tokens[i]));
+            file.write(std::as_bytes(logits));
+            bar.update(static_cast<double>(i + 1), static_cast<double>(n_tokens),
+                       fmt::format("{} of {} tokens", i + 1, n_tokens));
+        });
+    }
+    file.complete();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    TextOutput output(std::nullopt);
+    statistics.write(statistics_json(served, TeacherForcedFigures{.tokens = n_tokens, .seconds = seconds}), output);
+    context.console.note(
+        fmt::format("logits [{}, {}] written to {}", n_tokens, served.files->config().vocab, *settings.text("logits")));
+    return 0;
+}
+
+int run_perplexity(CommandContext& context) {
+    constexpr std::string_view kInputs[] = {"file", "tokens"};
+    const Settings& settings = context.settings;
+    const std::string_view input = settings.strongest_of(kInputs);
+    if (input.empty()) throw UsageError("nothing to read; give --file F, or --tokens IDS.txt with --logits OUT.f32");
+    const bool on_text = input == "file";
+    // Options of the other form cannot act.
+    const auto refuse = [&](std::string_view name, std::string_view wanted) {
+        const Setting* setting = settings.find(name);
+        if (setting != nullptr && setting->origin == Origin::CommandLine)
+            throw UsageError(fmt::format("{} acts with --{} only; leave it out", setting->where, wanted));
+    };
+    if (on_text) {
+        refuse("logits", "tokens");
+        refuse("pass", "tokens");
+    } else {
+        refuse("window", "file");
+        if (settings.find("logits") == nullptr)
+            throw UsageError("--tokens writes logits; say where by --logits OUT.f32");
+    }
+    const ComputeOptions compute = compute_options(context);
+    return on_text ? run_on_text(context, compute) : run_on_tokens(context, compute);
+}
+
+}  // namespace
+
+CommandSpec perplexity_command() {
+    CommandSpec command{
+        .name = "perplexity",
+        .summary = "How well a model predicts a text; or its logits after given tokens",
+        .details =
+            "A text is cut into windows that do not overlap, each behind BOS; every token counts.\n"
+            "With --tokens the ids are fed as they stand, no BOS added; --logits gets [n_tokens, vocab] float32,\n"
+            "little-endian, whose bytes do not depend on --pass.",
+        .example = "slipstream perplexity --file README.md --window 256",
+        .options = {{"file", "-f,--file", "F", "Text to predict ('-': stdin)"},
+                    {"window", "--window", "N", "Tokens of a window, BOS included [512, or the context if shorter]"},
+                    {"tokens", "--tokens", "F", "Ids to feed, separated by white space ('-': stdin)"},
+                    {"logits", "--logits", "F", "File for the logits after each id", OptionRole::OutputFile},
+                    {"pass", "--pass", "N", "Ids a pass [1]"},
+                    statistics_option(),
+                    model_option(),
+                    context_option(),
+                    kv_type_option()},
+        .run = run_perplexity};
+    for (const OptionSpec& option : device_options()) command.options.push_back(option);
+    for (const OptionSpec& option : offload_option_specs()) command.options.push_back(option);
+    return command;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,131 @@
+#include "tools/cli/table_listing.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "draft/drafter.h"
+#include "draft/tables/corpus_file.h"
+#include "draft/tables/frozen_table.h"
+#include "kernels/base/error.h"
+#include "runtime/formats/printable.h"
+#include "tools/cli/console.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+using draft::TableFile;
+using draft::TableReader;
+
+// The first fields of a frozen table (frozen_table.h).
+void add_frozen_figures(TableReader fields, SectionFacts& facts) {
+    facts.what = "frozen table of cacheback (--frozen-table)";
+    const std::uint64_t ll = fields.u32();
+    const std::uint64_t fl = fields.u32();
+    facts.figures = {{"ll", ll}, {"fl", fl}, {"vocab", fields.u64()}};
+    static_cast<void>(fields.u64());  // the tokenizer's fingerprint
+    facts.figures.push_back({"n_leaders", fields.i32s().size() / std::max<std::uint64_t>(ll, 1)});
+    static_cast<void>(fields.u32s());
+    facts.figures.push_back({"n_followers", fields.i32s().size() / std::max<std::uint64_t>(fl, 1)});
+}
+
+// Those of a corpus store (corpus_file.h).
+void add_corpus_figures(TableReader fields, SectionFacts& facts) {
+    facts.what = "corpus store (--corpus)";
+    static_cast<void>(fields.u32());
+    static_cast<void>(fields.u64());
+    facts.figures.push_back({"vocab", fields.u64()});
+    facts.figures.push_back({"n_documents", fields.u64()});
+    static_cast<void>(fields.u32s());
+    facts.figures.push_back({"n_tokens", fields.i32s().size()});
+}
+
+SectionFacts section_facts(const TableFile& file, const std::string& name) {
+    SectionFacts facts{.name = name, .what = "", .figures = {}};
+    const TableReader fields = file.section(name).value();
+    if (name == draft::kFrozenTableSection) {
+        add_frozen_figures(fields, facts);
+    } else if (name == draft::kCorpusSection) {
+        add_corpus_figures(fields, facts);
+    } else if (draft::find_source(name)) {
+        facts.what = fmt::format("of the source {}", name);
+    }
+    return facts;
+}
+
+bool is_table(const fs::path& path) {
+    return path.extension() == ".table" || path.filename().string().ends_with(".table.damaged");
+}
+
+}  // namespace
+
+TableFacts inspect_table(const fs::path& path) {
+    const TableFile file(path);
+    TableFacts facts{.path = path, .bytes = file.total_bytes(), .damage = "", .sections = {}};
+    for (const std::string& name : file.section_names()) facts.sections.push_back(section_facts(file, name));
+    return facts;
+}
+
+std::vector<TableFacts> inspect_tables(const fs::path& folder) {
+    std::vector<fs::path> paths;
+    std::error_code error;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+        if (is_table(at->path())) paths.push_back(at->path());
+    if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
+    std::ranges::sort(paths);
+    std::vector<TableFacts> tables;
+    for (const fs::path& path : paths) {
+        try {
+            tables.push_back(inspect_table(path));
+        } catch (const Error& damage) {
+            std::error_code unknown;
+            const std::uintmax_t bytes = fs::file_size(path, unknown);
+            tables.push_back({.path = path,
+                              .bytes = unknown ? 0 : static_cast<std::size_t>(bytes),
+                              .damage = damage.what(),
+                              .sections = {}});
+        }
+    }
+    return tables;
+}
+
+std::string listing_text(const std::vector<TableFacts>& tables) {
+    std::string text;
+    for (const TableFacts& table : tables) {
+        text += fmt::format("{}  {}\n", table.path.string(), size_text(table.bytes));
+        if (!table.damage.empty()) text += fmt::format("  cannot be used: {}\n", table.damage);
+        for (const SectionFacts& section : table.sections) {
+            text += fmt::format("  {}", printable(section.name));
+            if (!section.what.empty()) text += fmt::format(": {}", section.what);
+            for (const auto& figure : section.figures) text += fmt::format(", {} {}", figure.name, figure.value);
+            text += "\n";
+        }
+    }
+    return text;
+}
+
+std::vector<JsonObject> listing_json(const std::vector<TableFacts>& tables) {
+    std::vector<JsonObject> objects;
+    for (const TableFacts& table : tables) {
+        JsonObject& object = objects.emplace_back();
+        object.text("path", table.path.string()).unsigned_integer("bytes", table.bytes);
+        if (table.damage.empty()) {
+            object.null("damage");
+        } else {
+            object.text("damage", table.damage);
+        }
+        std::vector<JsonObject> sections;
+        for (const SectionFacts& section : table.sections) {
+            JsonObject& entry = sections.emplace_back();
+            entry.text("name", section.name).text("what", section.what);
+            for (const auto& figure : section.figures) entry.unsigned_integer(figure.name, figure.value);
+        }
+        object.objects("sections", sections);
+    }
+    return objects;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,302 @@
+// slipstream tables: builds what guessing reads from disk (frozen Cacheback tables and corpus stores out of text files,
+// n-grams out of the model itself), and tells what table files hold. What is built appears whole or not at all.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "draft/tables/corpus_builder.h"
+#include "draft/tables/frozen_table_builder.h"
+#include "draft/tables/model_ngrams.h"
+#include "draft/tables/table_store.h"
+#include "kernels/base/error.h"
+#include "kernels/device.h"
+#include "runtime/formats/model_files.h"
+#include "runtime/model/model.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/cli/command.h"
+#include "tools/cli/compute_options.h"
+#include "tools/cli/console.h"
+#include "tools/cli/draft_options.h"
+#include "tools/cli/file_output.h"
+#include "tools/cli/json_object.h"
+#include "tools/cli/settings.h"
+#include "tools/cli/signals.h"
+#include "tools/cli/table_listing.h"
+#include "tools/cli/usage_error.h"
+#include "tools/engine/host.h"
+#include "tools/engine/served_device.h"
+#include "tools/engine/tokenizer_files.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Text that is tokenised at once: cut at the end of a line where there is one.
+constexpr std::size_t kPieceBytes = 64 * 1024;
+// Positions of the cache that single tokens are passed through.
+constexpr std::int64_t kNgramContext = 256;
+
+void refuse(const Settings& settings, std::string_view option, std::string_view why) {
+    const Setting* given = settings.find(option);
+    if (given != nullptr && given->origin == Origin::CommandLine)
+        throw UsageError(fmt::format("{} {}; leave it out", given->where, why));
+}
+
+std::string built_line(const fs::path& path, std::string_view what, std::string_view use) {
+    std::error_code unknown;
+    const std::uintmax_t bytes = fs::file_size(path, unknown);
+    return fmt::format("{}: {}, {}; {}", path.string(), what, size_text(unknown ? 0 : static_cast<std::size_t>(bytes)),
+                       use);
+}
+
+// The next piece of a text: whole lines, unless a line is longer than a piece.
+std::string_view take_piece(std::string_view& text) {
+    std::size_t n = std::min(text.size(), kPieceBytes);
+    if (n < text.size()) {
+        const std::size_t line = text.rfind('\n', n - 1);
+        if (line != std::string_view::npos) n = line + 1;
+        // A character stays whole.
+        while (line == std::string_view::npos && n > 1 && (static_cast<unsigned char>(text[n]) & 0xC0U) == 0x80U) --n;
+    }
+    const std::string_view piece = text.substr(0, n);
+    text.remove_prefix(n);
+    return piece;
+}
+
+// Ids of every file, each a document; `add` takes them one after the other.
+template <typename Add>
+void tokenize_files(const std::vector<std::string>& files, const Tokenizer& tokenizer, Console& console,
+                    const Add& add) {
+    ProgressBar bar(console, "tokenizing");
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        const std::string text = read_bytes(files[i]);
+        std::vector<TokenId> ids;
+        for (std::string_view rest = text; !rest.empty();) {
+            throw_if_interrupted();
+            const auto more = tokenizer.encode(take_piece(rest), SpecialTokens::AsText);
+            ids.insert(ids.end(), more.begin(), more.end());
+            const double share = 1.0 - static_cast<double>(rest.size()) / static_cast<double>(text.size());
+            bar.update(static_cast<double>(i) + share, static_cast<double>(files.size()), files[i]);
+        }
+        add(ids);
+    }
+}
+
+// Ids that the model of this tokenizer may give: its embedding may have more rows than there are pieces.
+std::int64_t vocab_of(const fs::path& path, const Tokenizer& tokenizer) {
+    try {
+        return std::max(ModelFiles::open(path)->config().vocab, tokenizer.vocab_size());
+    } catch (const Error&) {
+        return tokenizer.vocab_size();  // a vocabulary without a model
+    }
+}
+
+std::vector<std::string> text_files(const Settings& settings) {
+    std::vector<std::string> files = settings.texts("files");
+    if (files.empty()) throw UsageError("tables build: name the text files to build from");
+    return files;
+}
+
+fs::path output_path(const Settings& settings, std::string_view kind) {
+    return settings.path("output").value_or(fmt::format("{}.table", kind));
+}
+
+int build_cacheback(CommandContext& context) {
+    const Settings& settings = context.settings;
+    const auto files = text_files(settings);
+    const auto list = settings.text("cacheback");
+    const draft::CachebackOptions options =
+        list ? parse_cacheback(*list, settings.find("cacheback")->where) : draft::CachebackOptions{};
+    const fs::path model = choose_model(context);
+    const auto tokenizer = make_tokenizer(find_tokenizer_source(model));
+    draft::FrozenTableBuilder builder(
+        options, {.vocab = tokenizer->vocab_size(), .tokenizer_fingerprint = draft::tokenizer_fingerprint(*tokenizer)});
+    tokenize_files(files, *tokenizer, context.console, [&](const auto& ids) { builder.add(ids); });
+    std::vector<draft::TableSection> sections;
+    {
+        ProgressBar bar(context.console, "counting");
+        sections.push_back(builder.build([&](double done, double total) {
+            throw_if_interrupted();
+            bar.update(done, total, "");
+        }));
+    }
+    const fs::path output = output_path(settings, "cacheback");
+    draft::write_table_file(output, sections);
+    const draft::FrozenTableFigures& figures = builder.figures();
+    context.console.note(built_line(output,
+                                    fmt::format("{} leaders with {} followers out of {} tokens", figures.n_leaders,
+                                                figures.n_followers, figures.n_tokens),
+                                    fmt::format("used by --draft cacheback --frozen-table {}", output.string())));
+    return 0;
+}
+
+int build_corpus(CommandContext& context) {
+    const Settings& settings = context.settings;
+    const auto files = text_files(settings);
+    const fs::path model = choose_model(context);
+    const auto tokenizer = make_tokenizer(find_tokenizer_source(model));
+    draft::CorpusBuilder builder(vocab_of(model, *tokenizer), draft::tokenizer_fingerprint(*tokenizer));
+    tokenize_files(files, *tokenizer, context.console, [&](const auto& ids) { builder.add_document(ids); });
+    const fs::path output = output_path(settings, "corpus");
+    {
+        ProgressBar bar(context.console, "sorting");
+        builder.write(output, [&](double done, double total) {
+            throw_if_interrupted();
+            bar.update(done, total, "");
+        });
+    }
+    context.console.note(built_line(output,
+                                    fmt::format("{} tokens of {}", builder.n_tokens(),
+                                                counted(static_cast<std::int64_t>(builder.n_documents()), "document")),
+                                    fmt::format("used by --draft corpus --corpus {}", output.string())));
+    return 0;
+}
+
+std::vector<draft::TableSection> ngram_sections(const ModelFiles& files, CommandContext& context) {
+    const ModelConfig& config = files.config();
+    static_cast<void>(choose_context(config, config.kv_dtype, kNgramContext, files.total_bytes(), host_memory()));
+    const DeviceRequest request{.n_threads = thread_setting(context.settings)};
+    DeviceChoice choice = choose_device(context.settings);
+    std::unique_ptr<Device> device = make_compute_device(choice, request);
+    // Nothing streams here: a card that was not asked for by name must hold the model with room to spare.
+    const bool named = context.settings.find("devices") != nullptr && context.settings.text("devices") != "auto";
+    if (choice.card && !named && files.total_bytes() > device->budget().limit_bytes() / 4 * 3)
+        device = make_compute_device({}, request);
+    ProgressBar bar(context.console, "loading");
+    const Model model(files, *device,
+                      LoadOptions{.context_tokens = kNgramContext,
+                                  .kv_dtype = config.kv_dtype,
+                                  .on_progress = [&](std::size_t done, std::size_t total) {
+                                      throw_if_interrupted();
+                                      bar.update(static_cast<double>(done), static_cast<double>(total),
+                                                 fmt::format("{} of {}", size_text(done), size_text(total)));
+                                  }});
+    bar.clear();
+    ProgressBar computing(context.console, "computing");
+    draft::ModelNgramsOptions options;
+    options.on_progress = [&](double done, double total) {
+        throw_if_interrupted();
+        computing.update(done, total, "");
+    };
+    options.cancel = &cancel_flag();
+    const auto ngrams = draft::build_model_ngrams(model, files, options);
+    throw_if_interrupted();
+    return draft::model_ngrams_sections(ngrams.value());
+}
+
+int build_bigram(CommandContext& context) {
+    const Settings& settings = context.settings;
+    if (!settings.texts("files").empty())
+        throw UsageError("tables build --kind bigram: the model alone is its source; leave the text files out");
+    refuse(settings, "cacheback", "has no meaning with --kind bigram");
+    static_cast<void>(choose_device(settings));  // a mistake in it comes first
+    const auto output = settings.path("output");
+    const auto folder = tables_folder(settings);
+    if (!output && !folder)
+        throw UsageError("tables build --kind bigram: there is no folder of tables to put it in; give --output F");
+    const auto files = ModelFiles::open(choose_model(context));
+    const auto sections = ngram_sections(*files, context);
+    const draft::TableStore store(
+        {.folder = folder.value_or(""), .on_note = [&](std::string_view note) { context.console.note(note); }});
+    const std::uint64_t fingerprint = draft::model_fingerprint(*files);
+    const fs::path place = store.path(fingerprint, "bigram");
+    if (output) {
+        draft::write_table_file(*output, sections);
+    } else {
+        store.save(fingerprint, sections, "bigram");
+    }
+    context.console.note(built_line(
+        output ? fs::path(*output) : place, fmt::format("n-grams of {} tokens", files->config().vocab),
+        output ? fmt::format("used by --draft bigram as {} in the folder of --tables", place.filename().string())
+               : "used by --draft bigram and unigram with this model"));
+    return 0;
+}
+
+int build(CommandContext& context) {
+    const Settings& settings = context.settings;
+    refuse(settings, "json", "has no meaning with tables build");
+    const std::string kind = settings.text("kind").value_or("");
+    if (kind == "cacheback") return build_cacheback(context);
+    if (kind == "bigram") return build_bigram(context);
+    if (kind == "corpus") {
+        refuse(settings, "cacheback", "has no meaning with --kind corpus");
+        return build_corpus(context);
+    }
+    const Setting* given = settings.find("kind");
+    throw UsageError(fmt::format(
+        "{}: give one of cacheback, corpus, bigram",
+        given == nullptr ? "tables build wants --kind" : fmt::format("{}: there is no kind '{}'", given->where, kind)));
+}
+
+fs::path inspected_path(const Settings& settings) {
+    const std::vector<std::string> paths = settings.texts("files");
+    if (paths.size() > 1) throw UsageError("tables inspect: give one file or folder");
+    if (!paths.empty()) return paths.front();
+    const auto folder = tables_folder(settings);
+    if (!folder) throw UsageError("tables inspect: there is no folder of tables; name a file or folder");
+    return *folder;
+}
+
+int inspect(CommandContext& context) {
+    const Settings& settings = context.settings;
+    for (const std::string_view option : {"kind", "model", "output", "cacheback", "devices", "threads"})
+        refuse(settings, option, "has no meaning with tables inspect");
+    const fs::path path = inspected_path(settings);
+    std::error_code error;
+    const bool is_missing_default = settings.texts("files").empty() && !fs::exists(path, error);
+    std::vector<TableFacts> tables;
+    if (fs::is_directory(path, error)) {
+        tables = inspect_tables(path);
+    } else if (!is_missing_default) {
+        tables.push_back(inspect_table(path));
+    }
+    if (tables.empty()) context.console.note(fmt::format("{}: no tables here yet", path.string()));
+    TextOutput(std::nullopt)
+        .write(settings.flag("json")
+                   ? JsonObject().objects("tables", listing_json(tables)).to_text(JsonLayout::Indented)
+                   : listing_text(tables));
+    return 0;
+}
+
+int run_tables(CommandContext& context) {
+    const std::string action = context.settings.text("action").value_or("");
+    if (action == "build") return build(context);
+    if (action == "inspect") return inspect(context);
+    throw UsageError(action.empty() ? "tables: say build or inspect"
+                                    : fmt::format("tables: there is no '{}'; say build or inspect", action));
+}
+
+}  // namespace
+
+CommandSpec tables_command() {
+    std::vector<OptionSpec> options{
+        {"action", "action", "build|inspect", "What to do"},
+        {"files", "files", "FILE...",
+         "build: text files, each a document; inspect: a table file or a folder [--tables]", OptionRole::InputFile},
+        {"kind", "--kind", "cacheback|corpus|bigram", "build: what"},
+        model_option(),
+        {"output", "-o,--output", "F", "build: the file to write [KIND.table; bigram: in the folder of --tables]",
+         OptionRole::OutputFile},
+        {"cacheback", "--cacheback", "LIST", "build --kind cacheback: its settings [ll=1,fl=3,lc=1048576,fc=128]"},
+        {"tables", "--tables", "DIR|off", "The folder of learnt tables [the user's cache]"},
+        {"json", "--json", "", "inspect: print JSON"}};
+    for (const OptionSpec& option : device_options()) options.push_back(option);
+    return {.name = "tables",
+            .summary = "Build tables that guessing reads, or tell what they hold",
+            .details =
+                "cacheback: the most frequent continuations in the texts (--frozen-table). corpus: the texts\n"
+                "themselves, indexed (--corpus). bigram: what the model itself says after each token; built by\n"
+                "the first run that wants it, too.",
+            .example = "slipstream tables inspect",
+            .options = options,
+            .run = run_tables};
+}
+
+}  // namespace slipstream::tools

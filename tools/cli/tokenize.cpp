@@ -1,0 +1,84 @@
+// slipstream tokenize: text to ids and pieces, and back. Works with files that hold a vocabulary and no weights too.
+#include <unistd.h>
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/printable.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/cli/command.h"
+#include "tools/cli/compute_options.h"
+#include "tools/cli/console.h"
+#include "tools/cli/file_output.h"
+#include "tools/cli/settings.h"
+#include "tools/cli/token_ids.h"
+#include "tools/cli/usage_error.h"
+#include "tools/engine/tokenizer_files.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+std::string read_input(const Settings& settings) {
+    const auto file = settings.path("file");
+    if (file) return read_bytes(*file);
+    if (isatty(STDIN_FILENO) == 1) throw UsageError("nothing to read; give --file F, or text on stdin");
+    return read_bytes({});
+}
+
+void detokenize(const Tokenizer& tokenizer, const std::string& input, CommandContext& context) {
+    TextOutput output(std::nullopt);
+    output.write(tokenizer.decode(parse_token_ids(input, "the input", tokenizer.vocab_size())));
+    if (context.console.stdout_is_terminal() && output.last_byte() != '\n') output.write("\n");
+}
+
+std::string listed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+    std::string text;
+    for (const TokenId id : ids) text += fmt::format("{}\t{}\n", id, printable(tokenizer.piece(id), 1024));
+    return text;
+}
+
+int run_tokenize(CommandContext& context) {
+    const Settings& settings = context.settings;
+    const bool back = settings.flag("detokenize");
+    for (const std::string_view name : {"ids", "no-bos", "special"})
+        if (settings.flag(name) && back && settings.find(name)->origin == Origin::CommandLine)
+            throw UsageError(fmt::format("--{} has no meaning with --detokenize; leave it out", name));
+    const std::string input = read_input(settings);
+    const auto tokenizer = make_tokenizer(find_tokenizer_source(choose_model(context)));
+    if (back) {
+        detokenize(*tokenizer, input, context);
+        return 0;
+    }
+    std::vector<TokenId> ids =
+        tokenizer->encode(input, settings.flag("special") ? SpecialTokens::Parse : SpecialTokens::AsText);
+    // A text that spells BOS itself, as a template's does, gets no second one.
+    const auto bos = tokenizer->bos_id();
+    const bool adds_bos = bos && tokenizer->adds_bos() && !settings.flag("no-bos");
+    if (adds_bos && (ids.empty() || ids.front() != *bos)) ids.insert(ids.begin(), *bos);
+    TextOutput(std::nullopt)
+        .write(settings.flag("ids") ? fmt::format("{}\n", fmt::join(ids, " ")) : listed(*tokenizer, ids));
+    return 0;
+}
+
+}  // namespace
+
+CommandSpec tokenize_command() {
+    return {
+        .name = "tokenize",
+        .summary = "Text to token ids and pieces, or back",
+        .details =
+            "The input's bytes are taken as they are, from --file or stdin. Without --ids: id and piece, one a line.",
+        .example = "echo -n \"Once upon a time\" | slipstream tokenize --ids",
+        .options = {model_option(),
+                    {"file", "-f,--file", "F", "Input file ('-': stdin)"},
+                    {"ids", "--ids", "", "Print all ids on one line"},
+                    {"no-bos", "--no-bos", "", "Leave the beginning-of-text token out"},
+                    {"special", "--special", "", "Take spellings like </s> in the input for special tokens"},
+                    {"detokenize", "--detokenize", "", "The input is ids; print their text"}},
+        .run = run_tokenize};
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,351 @@
+// bench_draft: what drafting from tables costs, without a model: the merged tree of several sources, of each source
+// alone, its own paper's tree, learning from a walk, a commit of 4 tokens, bytes held.
+//
+//   bench_draft [--file BOOK --tokenizer PATH | --vocab N --seed N] [--contexts 4096,131072] [--budget 96] [--steps N]
+//               [--sources LIST]... [--noise SEED] [--json]
+//
+// All sources of a set first hear the context as one prompt; then each step grows a tree, walks it along the text as a
+// target would that says just that text, learns from the walk, and commits the next 4 tokens. Recycling, bigram and
+// unigram rows are counted over the text in place of a model. --noise: ranked as for temperature 1 with that seed.
+// Microseconds, medians and 99th percentiles. The table's first figure of each kind is of the clock on the wall, "cpu"
+// and "p99" are of the thread's CPU time, which a busy neighbour stretches less; "cold": the caches were swept by 64
+// MiB of writes before, as a pass of a model does it. "own" is the paper's own tree of a source that is alone, "hit"
+// the tokens that a tree would have committed, "prompt" microseconds a token.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "draft/sources/source.h"
+#include "draft/tree/path_noise.h"
+#include "draft/tree/tree_builder.h"
+#include "kernels/base/error.h"
+#include "tools/dev/bench_draft_sources.h"
+#include "tools/dev/bench_draft_text.h"
+#include "tools/engine/machine_peaks.h"
+
+namespace slipstream {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kCommitTokens = 4;
+constexpr std::int64_t kWarmUpSteps = 64;
+constexpr std::int64_t kColdSteps = 96;
+constexpr std::int64_t kLeastText = 131072;  // so that what stands in for a model is one for all contexts
+constexpr std::int64_t kLogitRows = 96;      // of a pass that Recycling learns from
+constexpr std::size_t kSweptBytes = std::size_t{64} << 20;  // more than a core's own caches hold
+
+struct Options {
+    std::optional<std::filesystem::path> file, tokenizer;
+    std::int64_t vocab = 32000;
+    std::uint64_t seed = 1;
+    std::vector<std::int64_t> contexts{4096, 131072};
+    std::int64_t budget = 96;
+    std::int64_t steps = 512;
+    std::vector<std::string> sets;
+    std::optional<std::uint64_t> noise;
+    bool json = false;
+};
+
+std::int64_t parse_number(std::string_view text, std::string_view option) {
+    const std::string copy(text);
+    char* end = nullptr;
+    const long long value = std::strtoll(copy.c_str(), &end, 10);
+    if (copy.empty() || *end != '\0' || value < 1 || value > (1 << 24))
+        throw RequestError(fmt::format("{} {}: not a number from 1 to {}; give one", option, text, 1 << 24));
+    return value;
+}
+
+std::vector<std::string_view> split(std::string_view list) {
+    std::vector<std::string_view> parts;
+    for (std::size_t begin = 0; begin <= list.size();) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        parts.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+Options parse_options(int argc, char** argv) {
+    Options options;
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view option = argv[i];
+        if (option == "--json") {
+            options.json = true;
+            continue;
+        }
+        if (i + 1 == argc)
+            throw RequestError(
+                fmt::format("{}: unknown, or without its value; see the head of bench_draft.cpp", option));
+        const std::string_view value = argv[++i];
+        if (option == "--file") {
+            options.file = value;
+        } else if (option == "--tokenizer") {
+            options.tokenizer = value;
+        } else if (option == "--vocab") {
+            options.vocab = std::max<std::int64_t>(parse_number(value, option), 2);
+        } else if (option == "--seed") {
+            options.seed = static_cast<std::uint64_t>(parse_number(value, option));
+        } else if (option == "--contexts") {
+            options.contexts.clear();
+            for (const std::string_view part : split(value)) options.contexts.push_back(parse_number(part, option));
+        } else if (option == "--budget") {
+            options.budget = parse_number(value, option);
+        } else if (option == "--steps") {
+            options.steps = parse_number(value, option);
+        } else if (option == "--sources") {
+            options.sets.emplace_back(value);
+        } else if (option == "--noise") {
+            options.noise = static_cast<std::uint64_t>(parse_number(value, option));
+        } else {
+            throw RequestError(fmt::format("{}: unknown option; see the head of bench_draft.cpp", option));
+        }
+    }
+    if (options.file.has_value() != options.tokenizer.has_value())
+        throw RequestError("--file and --tokenizer: one without the other; give both, or none for made-up text");
+    if (options.sets.empty())
+        options.sets = {"context",
+                        "suffix",
+                        "lookup",
+                        "cacheback",
+                        "recycling",
+                        "bigram",
+                        "unigram",
+                        "context,suffix",
+                        "context,suffix,cacheback,recycling,bigram",
+                        "context,suffix,recycling,bigram,unigram"};
+    return options;
+}
+
+/// Microseconds of one kind of work, run by run.
+class Samples {
+public:
+    template <typename Work>
+    void time(const Work& work) {
+        const double cpu_start = busy_seconds(1);
+        const Clock::time_point start = Clock::now();
+        work();
+        const Clock::time_point end = Clock::now();
+        cpu_.push_back((busy_seconds(1) - cpu_start) * 1e6);
+        wall_.push_back(std::chrono::duration<double, std::micro>(end - start).count());
+    }
+    [[nodiscard]] double median() const { return quantile(wall_, 0.5); }
+    [[nodiscard]] double cpu_median() const { return quantile(cpu_, 0.5); }
+    [[nodiscard]] double cpu_p99() const { return quantile(cpu_, 0.99); }
+    /// A member of an object; null where nothing was timed.
+    [[nodiscard]] std::string json(std::string_view name) const {
+        if (wall_.empty()) return fmt::format("\"{}\":null", name);
+        return fmt::format("\"{}\":{{\"us\":{:.2f},\"p99_us\":{:.2f},\"cpu_us\":{:.2f},\"cpu_p99_us\":{:.2f}}}", name,
+                           median(), quantile(wall_, 0.99), cpu_median(), cpu_p99());
+    }
+
+private:
+    static double quantile(std::vector<double> values, double q) {
+        if (values.empty()) return 0.0;
+        const auto place = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
+        std::nth_element(values.begin(), values.begin() + place, values.end());
+        return values[static_cast<std::size_t>(place)];
+    }
+    std::vector<double> wall_, cpu_;
+};
+
+struct Figures {
+    Samples tree, shape, learn, commit;
+    double nodes = 0.0;     // of a tree, mean
+    double accepted = 0.0;  // tokens that a tree would have committed, mean
+};
+
+/// What several sets and contexts share.
+struct Workplace {
+    const Options& options;
+    tools::BenchText text;
+    std::vector<std::byte> swept;
+};
+
+class SetBench {
+public:
+    SetBench(std::string_view names, Workplace& place) : names_(names), place_(place) {
+        for (const std::string_view name : split(names)) {
+            sources_.push_back(tools::make_bench_source(name, place.text, place.options.noise ? 1.0 : 0.0));
+            pointers_.push_back(sources_.back().get());
+        }
+        if (place.options.noise) noise_ = draft::PathNoise(*place.options.noise);
+    }
+
+    void run(std::int64_t n_context) {
+        draft::TreeBuilder builder(pointers_, nullptr, place_.text.vocab);
+        for (const auto& source : sources_)
+            if (source->name() != "recycling") source->reset();
+        n_text_ = n_context;
+        Samples fill;
+        fill.time([&] { observe({.text = text(), .n_new = n_context}); });
+        Figures discarded, warm, cold;
+        for (std::int64_t i = 0; i < kWarmUpSteps; ++i) step(builder, discarded);
+        for (std::int64_t i = 0; i < place_.options.steps; ++i) step(builder, warm);
+        sweep_ = true;
+        for (std::int64_t i = 0; i < kColdSteps; ++i) step(builder, cold);
+        sweep_ = false;
+        print(n_context, fill.median() / static_cast<double>(n_context), warm, cold);
+    }
+
+    /// Recycling alone also learns from logits, of every node: the time that takes.
+    void run_logits() {
+        const std::int64_t vocab = place_.text.vocab;
+        std::vector<float> logits(static_cast<std::size_t>(kLogitRows * vocab));
+        std::uint64_t state = place_.options.seed;
+        for (float& logit : logits) {
+            state = state * 6364136223846793005U + 1442695040888963407U;
+            logit = static_cast<float>(state >> 40) * 0x1p-21F;  // 0 to 8
+        }
+        TokenTree tree;
+        tree.reset(0);
+        while (tree.size() < kLogitRows) tree.add(0, static_cast<TokenId>(tree.size() % vocab));
+        const std::int32_t accepted = 0;
+        Samples learn;
+        for (int i = 0; i < 32; ++i)
+            learn.time([&] {
+                observe({.text = text(),
+                         .n_new = 1,
+                         .tree = &tree,
+                         .logits = matrix_view(std::as_const(logits).data(), kLogitRows, vocab),
+                         .accepted = {&accepted, 1}});
+            });
+        if (place_.options.json)
+            fmt::print("{{\"bench\":\"draft_logits\",\"sources\":\"{}\",\"rows\":{},\"vocab\":{},\"us\":{:.1f}}}\n",
+                       names_, kLogitRows, vocab, learn.median());
+        else
+            fmt::print("{:44} learns from {} rows of {} logits in {:.0f} us\n", names_, kLogitRows, vocab,
+                       learn.median());
+    }
+
+private:
+    [[nodiscard]] std::span<const TokenId> text() const {
+        return std::span(place_.text.tokens).first(static_cast<std::size_t>(n_text_));
+    }
+
+    void observe(const Observation& observation) {
+        for (draft::Source* source : pointers_) source->observe(observation);
+    }
+
+    void sweep() {
+        if (!sweep_) return;
+        for (std::size_t i = 0; i < place_.swept.size(); i += 64) place_.swept[i] ^= std::byte{1};
+    }
+
+    void step(draft::TreeBuilder& builder, Figures& figures) {
+        const std::int64_t budget = place_.options.budget;
+        tree_.reset(text().back());
+        sweep();
+        figures.tree.time([&] {
+            (void)builder.grow(
+                tree_, {.text = text(), .budget = budget, .max_depth = budget - 1, .noise = &noise_, .times = nullptr});
+        });
+        // The walk of a target that says what the text says.
+        const std::span<const TokenId> ahead = std::span(place_.text.tokens).subspan(text().size());
+        accepted_.assign(1, 0);
+        while (const auto child = tree_.child(accepted_.back(), ahead[accepted_.size() - 1]))
+            accepted_.push_back(*child);
+        figures.nodes += tree_.size();
+        figures.accepted += static_cast<double>(accepted_.size());
+        sweep();
+        figures.learn.time([&] { builder.learn({.accepted = accepted_, .came = ahead.first(accepted_.size())}); });
+        if (sources_.size() == 1) {
+            scratch_.reset(text().back());
+            sweep();
+            figures.shape.time([&] {
+                sources_.front()->propose_shape(
+                    scratch_, {.text = text(), .budget = budget, .max_depth = budget - 1, .noise = &noise_});
+            });
+        }
+        // A commit of 4 whatever the walk was worth: a chain of what comes, all accepted.
+        scratch_.reset(text().back());
+        accepted_.assign(1, 0);
+        for (std::size_t i = 0; i + 1 < kCommitTokens; ++i)
+            accepted_.push_back(scratch_.add(accepted_.back(), ahead[i]));
+        n_text_ += kCommitTokens;
+        sweep();
+        figures.commit.time(
+            [&] { observe({.text = text(), .n_new = kCommitTokens, .tree = &scratch_, .accepted = accepted_}); });
+    }
+
+    void print(std::int64_t n_context, double fill_us, const Figures& warm, const Figures& cold) const {
+        std::size_t bytes = 0;
+        for (const auto& source : sources_) bytes += source->memory_bytes();
+        const auto steps = static_cast<double>(place_.options.steps);
+        if (place_.options.json) {
+            fmt::print(
+                "{{\"bench\":\"draft\",\"sources\":\"{}\",\"context\":{},\"vocab\":{},\"budget\":{},\"noise\":{},"
+                "\"steps\":{},\"nodes\":{:.1f},\"tokens_a_tree\":{:.3f},\"commit_tokens\":{},",
+                names_, n_context, place_.text.vocab, place_.options.budget, place_.options.noise.has_value(),
+                place_.options.steps, warm.nodes / steps, warm.accepted / steps, kCommitTokens);
+            fmt::print("{},{},{},{},", warm.tree.json("tree"), cold.tree.json("tree_cold"), warm.learn.json("learn"),
+                       cold.learn.json("learn_cold"));
+            fmt::print("{},{},{},\"prompt_us_a_token\":{:.3f},\"bytes\":{}}}\n", warm.commit.json("commit"),
+                       cold.commit.json("commit_cold"), warm.shape.json("own_tree"), fill_us, bytes);
+        } else {
+            fmt::print(
+                "{:44} {:7}  {:5.1f} {:5.2f}  {:6.1f} {:6.1f} {:6.1f} {:6.1f}  {:6.1f} {:6.1f}  {:6.1f} {:6.1f} "
+                "{:6.1f} {:6.1f}  {:6.1f}  {:6.2f} {:7.1f}\n",
+                names_, n_context, warm.nodes / steps, warm.accepted / steps, warm.tree.median(),
+                warm.tree.cpu_median(), warm.tree.cpu_p99(), cold.tree.median(), warm.learn.median(),
+                cold.learn.median(), warm.commit.median(), warm.commit.cpu_median(), warm.commit.cpu_p99(),
+                cold.commit.median(), warm.shape.median(), fill_us, static_cast<double>(bytes) / (1 << 20));
+        }
+        std::fflush(stdout);
+    }
+
+    std::string names_;
+    Workplace& place_;
+    std::vector<std::unique_ptr<draft::Source>> sources_;
+    std::vector<draft::Source*> pointers_;
+    draft::PathNoise noise_;
+    std::int64_t n_text_ = 0;
+    bool sweep_ = false;
+    TokenTree tree_, scratch_;
+    std::vector<std::int32_t> accepted_;
+};
+
+void run(const Options& options) {
+    // Behind the last step stands a whole tree's depth.
+    const std::int64_t n_tokens = std::max(std::ranges::max(options.contexts), kLeastText) + options.budget +
+                                  kCommitTokens * (kWarmUpSteps + options.steps + kColdSteps);
+    Workplace place{.options = options, .text = {}, .swept = std::vector<std::byte>(kSweptBytes)};
+    place.text = options.file
+                     ? tools::read_bench_text(*options.file, *options.tokenizer, static_cast<std::size_t>(n_tokens))
+                     : tools::make_bench_text(static_cast<std::size_t>(n_tokens), options.vocab, options.seed);
+    if (!options.json)
+        fmt::print(
+            "{:44} {:>7}  {:>5} {:>5}  {:>6} {:>6} {:>6} {:>6}  {:>6} {:>6}  {:>6} {:>6} {:>6} {:>6}  {:>6}  "
+            "{:>6} {:>7}\n",
+            "sources", "context", "nodes", "hit", "tree", "cpu", "p99", "cold", "learn", "cold", "commit", "cpu", "p99",
+            "cold", "own", "prompt", "MiB");
+    for (const std::string& names : options.sets) {
+        SetBench bench(names, place);
+        for (const std::int64_t n_context : options.contexts) bench.run(n_context);
+        if (names == "recycling") bench.run_logits();
+    }
+}
+
+}  // namespace
+}  // namespace slipstream
+
+int main(int argc, char** argv) {
+    try {
+        slipstream::run(slipstream::parse_options(argc, argv));
+        return 0;
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "bench_draft: {}\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,130 @@
+#include "tools/dev/bench_draft_sources.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "draft/drafter.h"
+#include "draft/papers/model_unigram.h"
+#include "draft/papers/prompt_lookup.h"
+#include "draft/sources/cacheback.h"
+#include "draft/sources/context_source.h"
+#include "draft/sources/model_bigram.h"
+#include "draft/sources/recycling.h"
+#include "draft/sources/suffix_automaton_source.h"
+#include "kernels/base/error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using draft::SourceKind;
+
+constexpr std::int64_t kBigramRow = 32;  // candidates of a token, as the drafter takes them
+constexpr float kUnlikely = -20.0F;      // a logit
+
+// The k most frequent followers of every token, ties to the lower id, with their shares as probabilities: what a model
+// that knew the text by heart would say after a token alone.
+draft::BigramTable count_followers(const BenchText& text, std::int64_t k) {
+    std::map<std::pair<TokenId, TokenId>, std::int64_t> counts;
+    for (std::size_t i = 1; i < text.tokens.size(); ++i) ++counts[{text.tokens[i - 1], text.tokens[i]}];
+    draft::BigramTable table{.vocab = text.vocab, .k = k};
+    table.tokens.assign(static_cast<std::size_t>(text.vocab * k), -1);
+    table.log_p.assign(table.tokens.size(), Half{});
+    std::vector<std::pair<std::int64_t, TokenId>> followers;  // count, token
+    for (auto at = counts.begin(); at != counts.end();) {
+        const TokenId token = at->first.first;
+        std::int64_t total = 0;
+        followers.clear();
+        for (; at != counts.end() && at->first.first == token; ++at) {
+            followers.emplace_back(at->second, at->first.second);
+            total += at->second;
+        }
+        std::ranges::stable_sort(followers, std::ranges::greater{}, &std::pair<std::int64_t, TokenId>::first);
+        for (std::size_t i = 0; i < followers.size() && std::cmp_less(i, k); ++i) {
+            const auto place = static_cast<std::size_t>(token * k) + i;
+            table.tokens[place] = followers[i].second;
+            // One occurrence more in all, so that nothing is certain.
+            table.log_p[place] = to_half(
+                static_cast<float>(std::log(static_cast<double>(followers[i].first) / static_cast<double>(total + 1))));
+        }
+    }
+    return table;
+}
+
+// Tokens by how frequent they are, in the form of a model's unigrams.
+draft::UnigramTable count_tokens(const BenchText& text) {
+    draft::UnigramTable table;
+    table.distances.assign(static_cast<std::size_t>(text.vocab), 0.0F);
+    table.alignments.assign(static_cast<std::size_t>(text.vocab), 0.0F);
+    for (const TokenId token : text.tokens) table.alignments[static_cast<std::size_t>(token)] -= 1.0F;
+    return table;
+}
+
+std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double temperature) {
+    const draft::BigramTable followers = count_followers(text, draft::Recycling::kCandidates);
+    auto recycling =
+        std::make_unique<draft::Recycling>(draft::RecyclingOptions{.vocab = text.vocab, .temperature = temperature});
+    std::vector<float> logits(static_cast<std::size_t>(text.vocab), kUnlikely);
+    const auto k = static_cast<std::size_t>(followers.k);
+    TokenTree tree;
+    for (std::int64_t token = 0; token < text.vocab; ++token) {
+        const auto row = static_cast<std::size_t>(token) * k;
+        if (followers.tokens[row] < 0) continue;  // never seen
+        const auto set_row = [&](auto value) {
+            for (std::size_t i = row; i < row + k && followers.tokens[i] >= 0; ++i)
+                logits[static_cast<std::size_t>(followers.tokens[i])] = value(i);
+        };
+        set_row([&](std::size_t i) { return to_float(followers.log_p[i]); });
+        tree.reset(static_cast<TokenId>(token));
+        const std::int32_t accepted = 0;
+        recycling->observe({.text = tree.tokens(),
+                            .n_new = 1,
+                            .tree = &tree,
+                            .logits = matrix_view(std::as_const(logits).data(), 1, text.vocab),
+                            .accepted = {&accepted, 1}});
+        set_row([](std::size_t) { return kUnlikely; });
+    }
+    return recycling;
+}
+
+}  // namespace
+
+std::unique_ptr<draft::Source> make_bench_source(std::string_view name, const BenchText& text, double temperature) {
+    const auto kind = draft::find_source(name);
+    if (!kind) throw RequestError(fmt::format("--sources: '{}' is no source; give such as context,suffix", name));
+    switch (*kind) {
+        case SourceKind::Context:
+            return std::make_unique<draft::ContextSource>(text.vocab, draft::ContextSource::Options{});
+        case SourceKind::Suffix:
+            return std::make_unique<draft::SuffixSource>();
+        case SourceKind::Lookup:
+            return std::make_unique<draft::PromptLookup>();
+        case SourceKind::Cacheback:
+            return std::make_unique<draft::Cacheback>(draft::CachebackOptions{}, text.vocab);
+        case SourceKind::Recycling:
+            return make_recycling(text, temperature);
+        case SourceKind::Bigram:
+            return std::make_unique<draft::ModelBigram>(
+                std::make_shared<const draft::BigramRows>(count_followers(text, kBigramRow), temperature, kBigramRow),
+                draft::ModelBigramOptions{});
+        case SourceKind::Unigram:
+            return std::make_unique<draft::ModelUnigram>(count_tokens(text),
+                                                         draft::ModelUnigramOptions{.temperature = temperature});
+        case SourceKind::Corpus:
+        case SourceKind::Lookahead:
+        case SourceKind::Model:
+            break;
+    }
+    throw RequestError(
+        fmt::format("--sources {}: needs a store or a model; give context, suffix, lookup, cacheback, "
+                    "recycling, bigram or unigram",
+                    name));
+}
+
+}  // namespace slipstream::tools

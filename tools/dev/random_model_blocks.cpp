@@ -1,0 +1,223 @@
+// Blocks as kernels/cpu/dequantize.cpp decodes them. Means are kept at zero, since a mean that all weights share would
+// drive every hidden state into one direction: formats with minimums get the one that centres the codes, signed scales
+// get random signs.
+#include "tools/dev/random_model_blocks.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/base/check.h"
+#include "kernels/base/float16.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// Root mean square of codes that are uniform over 2^bits values around their centre.
+double code_deviation(int bits) {
+    const double n = std::ldexp(1.0, bits);
+    return std::sqrt((n * n - 1.0) / 12.0);
+}
+
+// What a block's codes and inner scales come to, so that d = deviation / that.
+double block_deviation(DType type) {
+    constexpr double kScales32To63 = 48.4;    // rms of 6-bit scales from 32 to 63
+    constexpr double kScales64To127 = 97.3;   // of signed ones of that magnitude
+    constexpr double kScalesSixBits = 18.48;  // of -32 to 31
+    switch (type) {
+        case DType::Q8_0:
+            return code_deviation(8);
+        case DType::Q4_0:
+        case DType::Q4_1:
+            return code_deviation(4);
+        case DType::Q5_0:
+        case DType::Q5_1:
+            return code_deviation(5);
+        case DType::Q3_K:
+            return kScalesSixBits * code_deviation(3);
+        case DType::Q4_K:
+            return kScales32To63 * code_deviation(4);
+        case DType::Q5_K:
+            return kScales32To63 * code_deviation(5);
+        case DType::Q6_K:
+            return kScales64To127 * code_deviation(6);
+        default:
+            return 1.0;
+    }
+}
+
+constexpr std::size_t kQuantiles = 4096;
+
+// The normal distribution's quantile of p, by bisection of the distribution function.
+double normal_quantile(double p) {
+    double low = -8.0;
+    double high = 8.0;
+    for (int i = 0; i < 50; ++i) {
+        const double middle = 0.5 * (low + high);
+        (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
+    }
+    return 0.5 * (low + high);
+}
+
+// Equally likely values of a normal distribution of deviation 1.
+const std::array<double, kQuantiles>& normal_quantiles() {
+    static const std::array<double, kQuantiles> kValues = [] {
+        std::array<double, kQuantiles> values{};
+        for (std::size_t i = 0; i < kQuantiles; ++i)
+            values[i] = normal_quantile((static_cast<double>(i) + 0.5) / static_cast<double>(kQuantiles));
+        return values;
+    }();
+    return kValues;
+}
+
+// One of `values` for each element; Bits are the type's own.
+template <typename Bits>
+void put_floats(std::byte* dst, std::int64_t n, const std::vector<std::uint32_t>& values, RandomWords& words) {
+    std::uint64_t random = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+        random = i % 4 == 0 ? words.next() : random >> 16;
+        const auto bits = static_cast<Bits>(values[random % kQuantiles]);
+        std::memcpy(dst + static_cast<std::size_t>(i) * sizeof(Bits), &bits, sizeof(Bits));
+    }
+}
+
+void put_half(std::byte* dst, float value) {
+    const Half half = to_half(value);
+    std::memcpy(dst, &half, sizeof(half));
+}
+
+void put_word(std::byte* dst, std::uint64_t word) {
+    std::memcpy(dst, &word, sizeof(word));
+}
+
+// 3/4 to 5/4 of `scale`: blocks must not be alike, or a kernel that mixes them up goes unseen.
+float varied(float scale, std::uint64_t random) {
+    return scale * (0.75F + static_cast<float>(random >> 56) / 512.0F);
+}
+
+float with_random_sign(float scale, std::uint64_t random) {
+    return (random & 1U) != 0 ? -scale : scale;
+}
+
+void put_q8_0(std::byte* block, float scale, RandomWords& words) {
+    put_half(block, varied(scale, words.next()));
+    for (int i = 0; i < 32; i += 8) put_word(block + 2 + i, words.next());
+    // Quantisers leave -128 unused, and kernels may rely on it.
+    for (int i = 2; i < 34; ++i)
+        if (block[i] == std::byte{0x80}) block[i] = std::byte{0};
+}
+
+// Q4_0 and Q5_0 by `bytes` of codes behind d; Q4_1 and Q5_1 with a minimum of `centre` steps between.
+void put_small_block(std::byte* block, float scale, float centre, std::size_t bytes, RandomWords& words) {
+    const std::uint64_t random = words.next();
+    const float d = with_random_sign(varied(scale, random), random);
+    put_half(block, d);
+    std::byte* codes = block + 2;
+    if (centre > 0.0F) {
+        put_half(codes, -centre * to_float(to_half(d)));
+        codes += 2;
+    }
+    for (std::size_t i = 0; i + 8 <= bytes; i += 8) put_word(codes + i, words.next());
+    if (bytes % 8 != 0) {
+        const auto rest = static_cast<std::uint32_t>(words.next());
+        std::memcpy(codes + bytes - 4, &rest, sizeof(rest));
+    }
+}
+
+// Scales of 32 to 63 and minimums equal to them, so that dmin = centre * d centres every group.
+void put_q45_k(std::byte* block, float scale, float centre, std::size_t code_bytes, RandomWords& words) {
+    const std::uint64_t random = words.next();
+    const float d = varied(scale, random);
+    put_half(block, d);
+    put_half(block + 2, centre * to_float(to_half(d)));
+    const auto first = static_cast<std::uint32_t>(random) | 0xa0a0a0a0U;  // scales 0-3, upper bits of 4-7
+    const std::uint32_t nibbles = static_cast<std::uint32_t>(words.next()) & 0x0f0f0f0fU;
+    const std::uint32_t last = nibbles | nibbles << 4;
+    std::memcpy(block + 4, &first, 4);
+    std::memcpy(block + 8, &first, 4);
+    std::memcpy(block + 12, &last, 4);
+    for (std::size_t i = 0; i < code_bytes; i += 8) put_word(block + 16 + i, words.next());
+}
+
+void put_q3_k(std::byte* block, float scale, RandomWords& words) {
+    for (int i = 0; i < 104; i += 8) put_word(block + i, words.next());
+    const std::uint64_t random = words.next();
+    const auto last_scales = static_cast<std::uint32_t>(random);
+    std::memcpy(block + 104, &last_scales, 4);
+    put_half(block + 108, varied(scale, random));
+}
+
+void put_q6_k(std::byte* block, float scale, RandomWords& words) {
+    for (int i = 0; i < 192; i += 8) put_word(block + i, words.next());
+    for (int i = 0; i < 16; i += 8) {
+        // Magnitudes of 64 to 127 as signed bytes: 01xxxxxx, or 10xxxxxx, which is -128 to -65.
+        const std::uint64_t random = words.next();
+        const std::uint64_t negative = (random >> 7) & 0x0101010101010101U;
+        put_word(block + 192 + i,
+                 (random & 0x3f3f3f3f3f3f3f3fU) | negative << 7 | (negative ^ 0x0101010101010101U) << 6);
+    }
+    put_half(block + 208, varied(scale, words.next()));
+}
+
+}  // namespace
+
+RandomBlocks::RandomBlocks(DType type, double deviation)
+    : type_(type), scale_(static_cast<float>(deviation / block_deviation(type))) {
+    if (is_quantized(type)) return;
+    for (const double quantile : normal_quantiles()) {
+        const auto value = static_cast<float>(deviation * quantile);
+        float_bits_.push_back(type == DType::F32    ? std::bit_cast<std::uint32_t>(value)
+                              : type == DType::BF16 ? to_bfloat16(value).bits
+                                                    : to_half(value).bits);
+    }
+}
+
+void RandomBlocks::fill(std::byte* dst, std::int64_t n_blocks, std::uint64_t seed) const {
+    RandomWords words(RandomWords::mixed(seed));
+    if (type_ == DType::F32) {
+        put_floats<std::uint32_t>(dst, n_blocks, float_bits_, words);
+        return;
+    }
+    if (!is_quantized(type_)) {
+        put_floats<std::uint16_t>(dst, n_blocks, float_bits_, words);
+        return;
+    }
+    const std::size_t bytes = dtype_info(type_).block_bytes;
+    for (std::int64_t i = 0; i < n_blocks; ++i, dst += bytes) {
+        switch (type_) {
+            case DType::Q8_0:
+                put_q8_0(dst, scale_, words);
+                break;
+            case DType::Q4_0:
+                put_small_block(dst, scale_, 0.0F, 16, words);
+                break;
+            case DType::Q4_1:
+                put_small_block(dst, scale_, 7.5F, 16, words);
+                break;
+            case DType::Q5_0:
+                put_small_block(dst, scale_, 0.0F, 20, words);
+                break;
+            case DType::Q5_1:
+                put_small_block(dst, scale_, 15.5F, 20, words);
+                break;
+            case DType::Q3_K:
+                put_q3_k(dst, scale_, words);
+                break;
+            case DType::Q4_K:
+                put_q45_k(dst, scale_, 7.5F, 128, words);
+                break;
+            case DType::Q5_K:
+                put_q45_k(dst, scale_, 15.5F, 160, words);
+                break;
+            case DType::Q6_K:
+                put_q6_k(dst, scale_, words);
+                break;
+            default:
+                CHECK(false, "blocks of {}", dtype_name(type_));
+        }
+    }
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,41 @@
+// The beginning of a GGUF file of random weights: its keys, a tokenizer of the right size, the table of its tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+#include "tools/dev/random_model_file.h"
+
+namespace slipstream::tools {
+
+/// How a tensor's values are drawn.
+enum class Draw : std::uint8_t { Normal, AroundOne };
+
+struct RandomTensor {
+    std::string name;
+    DType type = DType::F32;
+    std::vector<std::int64_t> shape;  // row-major
+    Draw draw = Draw::Normal;
+    double deviation = 1.0;
+
+    [[nodiscard]] std::int64_t n_elements() const {
+        std::int64_t n = 1;
+        for (const std::int64_t length : shape) n *= length;
+        return n;
+    }
+    [[nodiscard]] std::size_t bytes() const { return row_bytes(type, n_elements()); }
+};
+
+/// Tensors begin at multiples of it.
+inline constexpr std::size_t kGgufAlignment = 32;
+[[nodiscard]] constexpr std::size_t gguf_padded(std::size_t bytes) {
+    return (bytes + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment;
+}
+
+/// The whole header, filled up to where the data begins.
+[[nodiscard]] std::string gguf_header(const RandomModelOptions& options, const std::vector<RandomTensor>& tensors);
+
+}  // namespace slipstream::tools

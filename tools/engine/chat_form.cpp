@@ -1,0 +1,61 @@
+#include "tools/engine/chat_form.h"
+
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::string_view kParagraph = "\n\n";
+
+bool is_blank(std::string_view text) {
+    return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+}  // namespace
+
+ChatForm::ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer)
+    : template_(std::move(prompt_template)), tokenizer_(&tokenizer) {}
+
+PromptText ChatForm::prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
+                                 const std::string& begun) const {
+    CHECK(!messages.empty() && messages.back().role == "user", "{} messages", messages.size());
+    PromptText prompt;
+    if (template_) {
+        std::vector<Message> all;
+        if (system) all.push_back({"system", *system});
+        all.insert(all.end(), messages.begin(), messages.end());
+        prompt = template_->render(all);
+    } else {
+        if (system) prompt.text = *system;
+        for (const Message& message : messages) {
+            if (message.role == "user" && !prompt.text.empty()) prompt.text += kParagraph;
+            prompt.text += message.content;
+        }
+    }
+    prompt.text += begun;
+    return prompt;
+}
+
+ChatPrompt ChatForm::prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
+                            const std::string& begun) const {
+    const PromptText prompt = prompt_text(system, messages, begun);
+    return {template_ ? tokenizer_->encode_prompt(prompt.text, prompt.literal_at)
+                      : tokenizer_->encode_prompt(prompt.text, SpecialTokens::AsText),
+            prompt.text.empty() ? StreamingDetokenizer::Start::OfText : StreamingDetokenizer::Start::Continued};
+}
+
+TextGenerationOptions ChatForm::with_stops(TextGenerationOptions options) const {
+    if (template_ && template_->turn_end()) options.stops.push_back(*template_->turn_end());
+    if (!template_ && options.stops.empty()) options.stops.emplace_back(kParagraph);
+    return options;
+}
+
+std::optional<std::string> ChatForm::bridge(const std::string& text, const TextGenerationOptions& options) const {
+    if (template_ || !options.stops.empty() || !is_blank(text)) return std::nullopt;
+    return std::string(kParagraph);
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,47 @@
+// What a model reads of a conversation: through a chat template, or, where there is none, as one text that user and
+// model write in turns, a paragraph each: the model goes on where the user's line ends, and ends its turn with the
+// paragraph; the user's next line begins another.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/loop/text_generation.h"
+#include "tools/engine/chat_session.h"
+#include "tools/engine/prompt_template.h"
+
+namespace slipstream::tools {
+
+struct ChatPrompt {
+    std::vector<TokenId> tokens;
+    StreamingDetokenizer::Start start;
+};
+
+class ChatForm {
+public:
+    /// `tokenizer` outlives this. No template: one text in turns.
+    ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer);
+
+    [[nodiscard]] bool is_one_text() const { return !template_; }
+    /// The prompt for the answer that follows `messages`, of which the last is the user's; `begun` is what the answer
+    /// has already. Throws TemplateError.
+    [[nodiscard]] ChatPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
+                                    const std::string& begun = {}) const;
+    /// The same as text.
+    [[nodiscard]] PromptText prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
+                                         const std::string& begun = {}) const;
+    /// `options` with what ends a turn: the template's, where the vocabulary has no token for it; the paragraph's end,
+    /// where a text is told in turns and no other is given.
+    [[nodiscard]] TextGenerationOptions with_stops(TextGenerationOptions options) const;
+    /// Whether an answer of `text` that ended at a stop text is but the space before a paragraph, and goes on. What to
+    /// put behind it then.
+    [[nodiscard]] std::optional<std::string> bridge(const std::string& text,
+                                                    const TextGenerationOptions& options) const;
+
+private:
+    std::optional<PromptTemplate> template_;
+    const Tokenizer* tokenizer_;
+};
+
+}  // namespace slipstream::tools

@@ -1,0 +1,42 @@
+// A conversation as it is kept: messages and settings, in a JSON file that a person can read and edit.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/loop/sampling/sampler.h"
+#include "runtime/loop/text_generation.h"
+#include "tools/engine/prompt_template.h"
+
+namespace slipstream::tools {
+
+/// What /set changes.
+struct ChatSettings {
+    SamplerOptions sampling;
+    TextGenerationOptions text;
+};
+
+struct ChatSession {
+    std::string model;  // path; a session may go on with another model
+    std::optional<std::string> system;
+    ChatSettings settings;
+    std::vector<Message> messages;  // user and assistant in turns, an answer last
+};
+
+/// {"format": "slipstream chat", "version": 1, "model", "system", "settings": {...}, "messages": [...]}, indented. Text
+/// that is not UTF-8 gets U+FFFD where it breaks.
+[[nodiscard]] std::string to_json_text(const ChatSession& session);
+/// Settings that the text does not name are those of `defaults`. `name` stands in messages. FormatError for anything
+/// else than such a text, settings out of range included.
+[[nodiscard]] ChatSession parse_chat_session(std::string_view text, const std::string& name,
+                                             const ChatSettings& defaults);
+
+/// Replaces the file, whole or not at all. Throws IoError.
+void save_chat_session(const ChatSession& session, const std::filesystem::path& path);
+/// Throws IoError; FormatError also where the path is no regular file, or one of more than 256 MiB.
+[[nodiscard]] ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults);
+
+}  // namespace slipstream::tools

@@ -1,0 +1,71 @@
+// All that turns a prompt into text on a served model, from options to a generation loop, in the order in which it
+// depends on one another: device, draft model, drafter, weights, cache, passes, sampler, loop. Shared by generate and
+// chat.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
+#include "tools/cli/command.h"
+#include "tools/cli/draft_options.h"
+#include "tools/cli/statistics.h"
+#include "tools/engine/served_drafter.h"
+#include "tools/engine/served_model.h"
+#include "tools/engine/served_target.h"
+
+namespace slipstream::tools {
+
+struct GeneratorOptions {
+    ComputeOptions compute;
+    DraftSettings draft;
+    CheckPasses check = CheckPasses::No;
+    std::optional<std::int64_t> prompt_tokens{};  // where known: one that is too long is refused before all else
+};
+
+class TextGenerator {
+public:
+    /// `served` is opened only, and outlives this: its device is made and its weights are loaded here. Throws what that
+    /// throws.
+    TextGenerator(const GeneratorOptions& options, ServedModel& served, const SamplerOptions& sampling,
+                  std::vector<TokenId> end_tokens, CommandContext& context);
+
+    [[nodiscard]] GenerationLoop& loop() { return *loop_; }
+    [[nodiscard]] const LoopLimits& limits() const { return limits_; }
+    [[nodiscard]] ServedTarget& target() { return *target_; }
+    /// Draws otherwise from now on. loop() is a new one, over the same cache: its text is to begin with what that
+    /// holds. Throws RequestError of options that are out of range; all is as before then.
+    void resample(const SamplerOptions& sampling, Console& console);
+    /// What was offered and accepted since the start.
+    [[nodiscard]] SourceTotals sources() const;
+    /// Figures of what streamed since the last call of this; the loop's decoding begins.
+    void start_clock();
+    /// What was learnt about guessing is kept, as complete() does: for runs that take long.
+    void keep_tables(Console& console) const { drafter_->save(console); }
+    /// The run is over: what was learnt is kept, and its figures told.
+    void complete(RunFigures& figures, Console& console) const;
+
+private:
+    void make_loop();
+
+    const ServedModel* served_;
+    VerifyRule verify_;
+    std::optional<ServedDraftModel> draft_model_;
+    std::optional<ServedDrafter> drafter_;
+    LoopLimits limits_;
+    std::optional<ServedTarget> target_;
+    std::optional<Sampler> sampler_;
+    std::unique_ptr<TreeWalk> walk_;
+    std::optional<SelfCheck> self_check_;
+    std::optional<GenerationLoop> loop_;
+    StreamSnapshot start_{};
+    std::uint64_t logits_at_start_ = 0;  // bytes
+    SourceTotals earlier_sources_;       // of guessers before the last resample()
+};
+
+/// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...).
+[[nodiscard]] std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer);
+
+}  // namespace slipstream::tools

@@ -1,0 +1,135 @@
+#include "tools/plan/hardware_profiles.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// Peaks of the cards. Memory and bandwidth: product pages. Tensor throughput with 32-bit accumulation: tables in the
+// architecture papers of GA102 (71), Ada (165.2) and Blackwell RTX (209.5); of the laptop card from its 36 units at
+// about 2 GHz (0.512 TFLOPS a unit and GHz, as the 4090 has).
+constexpr CardModel kRtx3090{"RTX 3090", 24576, 936.2, 71.0, 4};
+constexpr CardModel kRtx4090{"RTX 4090", 24564, 1008.0, 165.2, 4};
+constexpr CardModel kRtx5090{"RTX 5090", 32607, 1792.0, 209.5, 5};
+constexpr CardModel kRtx4070Laptop{"RTX 4070 Laptop", 8188, 256.0, 36.0, 4};
+
+// What is reached, estimated.
+constexpr double kMemoryReached = 0.85;  // large sequential reads by a kernel
+constexpr double kFloatReached = 0.50;   // of tensor peak, passes of up to some hundred tokens
+constexpr double kCodesReached = 0.30;   // the same where codes are unpacked on the way
+constexpr double kAttentionReached = 0.25;
+// PCIe after 128b/130b coding, a lane; packet headers and flow control leave about 80 % to copies: 25.2 GB/s for 4.0
+// x16 (TriForce's figures imply 25.4 GB/s, papers.md section 5).
+constexpr double kLinkReached = 0.80;
+constexpr double kHostReached = 0.75;  // of the peak of DDR5 channels, when cards read
+// Driver, context and display; and the GiB that is left free by default (--device-memory).
+constexpr double kReservedMib = 600.0 + 1024.0;
+constexpr std::size_t kWorkspaceBytes = std::size_t{256} << 20;  // of kernels
+constexpr double kHostShare = 0.8;                               // of host memory that may be page-locked by default
+constexpr double kLayerSeconds = 30e-6;                          // a dozen launches out of a recorded graph
+constexpr double kPassSeconds = 300e-6;                          // embedding, logits back to the host, sampling
+constexpr double kReductionSeconds = 30e-6;                      // through host memory, both ways, whatever its size
+constexpr double kReductionsALayer = 2.0;
+
+constexpr double kMib = 1024.0 * 1024.0;
+
+double lane_bytes_per_second(int pcie_generation) {
+    switch (pcie_generation) {
+        case 3:
+            return 8e9 / 8.0 * 128.0 / 130.0;
+        case 4:
+            return 16e9 / 8.0 * 128.0 / 130.0;
+        case 5:
+            return 32e9 / 8.0 * 128.0 / 130.0;
+        default:
+            break;
+    }
+    check_failed(__FILE__, __LINE__, "pcie_generation", fmt::format("generation {}", pcie_generation));
+}
+
+}  // namespace
+
+const std::vector<HardwareProfile>& hardware_profiles() {
+    // Consumer boards give two cards eight lanes each; sixteen each take a workstation board. DDR5 in two channels:
+    // 5600 MT/s where two modules are in, 4800 where four are; in eight channels, 4400.
+    static const std::vector<HardwareProfile> kProfiles{
+        {"1x3090", kRtx3090, 1, 16, 128, 76.8, Board::Consumer},
+        {"2x3090", kRtx3090, 2, 8, 192, 76.8, Board::Consumer},
+        {"2x3090-x16", kRtx3090, 2, 16, 256, 281.6, Board::Workstation},
+        {"1x4090", kRtx4090, 1, 16, 128, 76.8, Board::Consumer},
+        {"2x4090", kRtx4090, 2, 8, 192, 76.8, Board::Consumer},
+        {"2x4090-x16", kRtx4090, 2, 16, 256, 281.6, Board::Workstation},
+        {"5090", kRtx5090, 1, 16, 96, 89.6, Board::Consumer},
+        {"2x5090", kRtx5090, 2, 8, 192, 76.8, Board::Consumer},
+        {"laptop-8gb", kRtx4070Laptop, 1, 8, 32, 89.6, Board::Laptop},
+    };
+    return kProfiles;
+}
+
+std::optional<HardwareProfile> find_profile(std::string_view name) {
+    const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
+    const auto same = [&](std::string_view other) {
+        return std::equal(name.begin(), name.end(), other.begin(), other.end(),
+                          [&](char a, char b) { return lower(a) == lower(b); });
+    };
+    for (const HardwareProfile& profile : hardware_profiles())
+        if (same(profile.name) || (profile.name == "5090" && same("1x5090"))) return profile;
+    return std::nullopt;
+}
+
+std::string link_text(const HardwareProfile& profile) {
+    return fmt::format("PCIe {}.0 x{}", profile.card.pcie_generation, profile.lanes);
+}
+
+double link_bytes_per_second(int pcie_generation, int lanes) {
+    return kLinkReached * lanes * lane_bytes_per_second(pcie_generation);
+}
+
+Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& config, DType kv_dtype) {
+    const CardModel& card = profile.card;
+    Hardware hardware;
+    hardware.name = profile.name;
+    hardware.device = card.name;
+    hardware.link = link_text(profile);
+    hardware.n_devices = profile.n_cards;
+    hardware.device_bytes = static_cast<std::size_t>((card.memory_mib - kReservedMib) * kMib);
+    hardware.workspace_bytes = kWorkspaceBytes;
+    hardware.link_bytes_per_second = link_bytes_per_second(card.pcie_generation, profile.lanes);
+    hardware.memory_bytes_per_second = kHostReached * profile.host_gb_per_s * 1e9;
+    hardware.host_bytes = static_cast<std::size_t>(profile.host_gib * 1024.0 * kMib);
+    hardware.host_budget_bytes = static_cast<std::size_t>(kHostShare * static_cast<double>(hardware.host_bytes));
+
+    const double bytes_per_second = kMemoryReached * card.memory_gb_per_s * 1e9;
+    const double flops_per_second = card.tensor_tflops * 1e12;
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const DTypeInfo& type = dtype_info(static_cast<DType>(i));
+        const double flops_per_byte =
+            2.0 * static_cast<double>(type.block_elements) / static_cast<double>(type.block_bytes);
+        hardware.rates.weights[static_cast<std::size_t>(i)] = ByteCost::roofline(
+            bytes_per_second, (type.block_elements > 1 ? kCodesReached : kFloatReached) * flops_per_second,
+            flops_per_byte);
+    }
+    hardware.rates.kv = ByteCost::roofline(bytes_per_second, kAttentionReached * flops_per_second,
+                                           2.0 / static_cast<double>(dtype_info(kv_dtype).block_bytes));
+    hardware.rates.layer_seconds = kLayerSeconds;
+    hardware.rates.pass_seconds = kPassSeconds;
+    // Norms, rotation and gates read and write each token's activations a few times.
+    hardware.rates.layer_token_seconds =
+        4.0 * sizeof(float) * static_cast<double>(3 * config.d_model + config.d_ff) / bytes_per_second;
+    if (profile.n_cards > 1) {
+        // Each card writes its partial sums to the host and reads the other's.
+        const double bytes = 2.0 * sizeof(float) * static_cast<double>(config.d_model);
+        hardware.rates.layer_seconds += kReductionsALayer * kReductionSeconds;
+        hardware.rates.layer_token_seconds += kReductionsALayer * bytes / hardware.link_bytes_per_second;
+    }
+    return hardware;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,268 @@
+#include "tools/plan/plan_answer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/checked_math.h"
+#include "kernels/base/error.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/model/model.h"
+#include "runtime/pass/forward.h"
+#include "runtime/plan/model_plan.h"
+#include "tools/cli/console.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr double kWorthTelling = 1.01;
+constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
+
+// With room for passes of `nodes` tokens.
+ModelPlan plan_of(const PlanQuestion& question, std::int64_t context_tokens, std::int64_t nodes,
+                  std::optional<std::int64_t> pass_tokens) {
+    const ModelConfig& config = question.model.config;
+    const Hardware& hardware = question.hardware;
+    const KvShape kv{config.n_kv_heads, config.head_dim, question.kv_dtype};
+    const ForwardLimits limits = forward_limits_for(nodes);
+    const std::size_t plain = Forward::device_bytes(config, limits, Forward::Streaming::No);
+    const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
+    const std::size_t scratch = KvCache::device_bytes(kv, config.n_layers, 0, scratch_nodes_for(nodes));
+    const std::size_t tails =
+        KvCache::device_bytes(kv, config.n_layers, context_tokens, scratch_nodes_for(nodes), no_chunks) - scratch;
+    const auto shared = [&](std::size_t bytes) {
+        return ceil_div(bytes, static_cast<std::size_t>(hardware.n_devices));
+    };
+    return ModelPlan({.config = &config,
+                      .weights = &question.model.weights,
+                      .kv_dtype = question.kv_dtype,
+                      .context_tokens = context_tokens,
+                      .budget_bytes = hardware.device_bytes,
+                      .fixed_bytes = plain + shared(scratch) + hardware.workspace_bytes +
+                                     Model::small_tensor_bytes(question.model.weights),
+                      .kv_tail_bytes = shared(tails),
+                      .streaming_bytes = Forward::device_bytes(config, limits, Forward::Streaming::Yes) - plain,
+                      .ring_bytes = question.ring_bytes,
+                      .rates = hardware.rates,
+                      .link_bytes_per_second = hardware.link_bytes_per_second,
+                      .memory_bytes_per_second = hardware.memory_bytes_per_second,
+                      .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte,
+                      .pass_tokens = pass_tokens,
+                      .n_devices = hardware.n_devices});
+}
+
+HostNeeds host_needs(const PlanQuestion& question, const ModelPlan& plan, std::int64_t context_tokens) {
+    const ConstTensorView& embedding = question.model.weights.token_embedding;
+    HostNeeds needs{.pinned_bytes = plan.pinned_bytes()};
+    if (needs.pinned_bytes > 0)
+        needs.hidden_bytes =
+            static_cast<std::size_t>(context_tokens) * row_bytes(DType::F32, question.model.config.d_model);
+    needs.embedding_bytes = static_cast<std::size_t>(embedding.shape[0]) * row_bytes(embedding.dtype, embedding.cols());
+    if (question.hardware.devices_in_host_memory)
+        needs.device_bytes = plan.residency().device_bytes * static_cast<std::size_t>(question.hardware.n_devices);
+    return needs;
+}
+
+// Digits enough to tell 128.4 from 128.0.
+std::string gigabytes(std::size_t bytes) {
+    return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30));
+}
+
+void check_model_fits(const PlanQuestion& question) {
+    const std::size_t bytes = file_bytes(question.model.weights, question.model.config);
+    const std::size_t memory = question.hardware.host_bytes;
+    if (memory == 0 || bytes <= memory) return;
+    throw OutOfBudget(
+        fmt::format("{} in {} holds {}, the host's memory {}: a model larger than host memory is not served; take a "
+                    "smaller or more "
+                    "strongly quantised one",
+                    question.model.name, question.model.types, gigabytes(bytes), gigabytes(memory)));
+}
+
+void check_host(const PlanQuestion& question, const HostNeeds& needs, std::int64_t context_tokens) {
+    const Hardware& hardware = question.hardware;
+    const std::string context = counted(context_tokens, "token");
+    if (hardware.host_budget_bytes > 0 && needs.locked_bytes() > hardware.host_budget_bytes)
+        throw OutOfBudget(fmt::format(
+            "{} with a context of {} streams out of {} of host memory, of which {} may be used; raise --host-memory or "
+            "--device-memory, or ask for a shorter --ctx",
+            question.model.name, context, size_text(needs.locked_bytes()), size_text(hardware.host_budget_bytes)));
+    if (hardware.host_bytes > 0 && needs.total_bytes() > hardware.host_bytes)
+        throw OutOfBudget(
+            fmt::format("{} with a context of {} takes {} of host memory, there are {}; ask for a "
+                        "shorter --ctx, or take a smaller model",
+                        question.model.name, context, size_text(needs.total_bytes()), size_text(hardware.host_bytes)));
+}
+
+/// For the tokens that are expected; where nobody says, for as many as ride along and a device has room for.
+ModelPlan final_plan(const PlanQuestion& question, std::int64_t context_tokens) {
+    if (question.pass_tokens) return plan_of(question, context_tokens, *question.pass_tokens, question.pass_tokens);
+    ModelPlan plan = plan_of(question, context_tokens, 1, std::nullopt);
+    for (std::int64_t n = plan.pass_tokens(); n > 1; n /= 2) {
+        try {
+            return plan_of(question, context_tokens, n, n);
+        } catch (const OutOfBudget&) {
+            continue;
+        }
+    }
+    return plan;
+}
+
+bool context_fits(const PlanQuestion& question, std::int64_t context_tokens) {
+    try {
+        check_host(question, host_needs(question, final_plan(question, context_tokens), context_tokens),
+                   context_tokens);
+    } catch (const OutOfBudget&) {
+        return false;
+    }
+    return true;
+}
+
+/// The model's own context, or the most chunks of it that fit; the own where none does, to be refused by name.
+std::int64_t chosen_context(const PlanQuestion& question) {
+    const std::int64_t own = question.model.config.context_tokens;
+    if (question.context_tokens) return *question.context_tokens;
+    if (context_fits(question, own)) return own;
+    std::int64_t fits = 0;
+    std::int64_t too_many = ceil_div(own, kChunkTokens);
+    while (fits + 1 < too_many) {
+        const std::int64_t middle = fits + (too_many - fits) / 2;
+        (context_fits(question, middle * kChunkTokens) ? fits : too_many) = middle;
+    }
+    return fits == 0 ? own : fits * kChunkTokens;
+}
+
+std::vector<PlannedRate> planned_rates(const PlanQuestion& question, const PlanAnswer& answer) {
+    std::vector<double> wanted = question.tokens_per_pass;
+    if (wanted.empty())
+        for (double n = 1.0; n <= static_cast<double>(answer.plan.pass_tokens()) && n <= 32.0; n *= 2.0)
+            wanted.push_back(n);
+    std::vector<PlannedRate> rates;
+    for (const double n : wanted) {
+        // One token a pass is plain decoding; more have to be guessed, and guesses fill the pass.
+        const bool plain = n <= 1.0;
+        rates.push_back({.tokens_per_pass = n,
+                         .pass_tokens = plain ? 1 : answer.plan.pass_tokens(),
+                         .tokens_per_second = n / (plain ? answer.one : answer.expected).seconds});
+    }
+    return rates;
+}
+
+std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
+    const std::size_t now = file_bytes(model.weights, model.config);
+    for (const Quantisation next :
+         {Quantisation::BF16, Quantisation::Q8_0, Quantisation::Q5_K_M, Quantisation::Q4_K_M, Quantisation::Q3_K_M})
+        if (file_bytes(shape_weights(model.config, next), model.config) < now - now / 10) return next;
+    return std::nullopt;
+}
+
+/// The question with one thing changed, and its name.
+using Change = std::pair<std::string, PlanQuestion>;
+
+void add_device_changes(std::vector<Change>& changes, const PlanQuestion& question) {
+    const bool on_card = question.profile.has_value();
+    {
+        PlanQuestion changed = question;
+        const std::size_t more = on_card ? kMoreMemory : question.hardware.device_bytes;
+        changed.hardware.device_bytes += more;
+        changes.emplace_back(
+            fmt::format("{} more device memory{}", size_text(more), question.hardware.n_devices > 1 ? " each" : ""),
+            std::move(changed));
+    }
+    if (!on_card || question.profile->board == Board::Laptop) return;
+    const auto with_profile = [&](const HardwareProfile& profile) {
+        PlanQuestion changed = question;
+        changed.profile = profile;
+        const Hardware planned = profile_hardware(profile, question.model.config, question.kv_dtype);
+        changed.hardware.n_devices = planned.n_devices;
+        changed.hardware.rates = planned.rates;
+        changed.hardware.link_bytes_per_second = question.link_bytes_per_second.value_or(planned.link_bytes_per_second);
+        return changed;
+    };
+    if (question.profile->n_cards == 1) {
+        HardwareProfile two = *question.profile;
+        two.n_cards = 2;
+        two.lanes = std::min(two.lanes, 8);  // consumer boards share the slot's lanes
+        changes.emplace_back(
+            fmt::format("a second {}{}", two.card.name, question.link_bytes_per_second ? "" : ", PCIe x8 each"),
+            with_profile(two));
+    }
+    if (question.profile->lanes < 16 && !question.link_bytes_per_second) {
+        HardwareProfile wide = *question.profile;
+        wide.lanes = 16;
+        wide.board = Board::Workstation;
+        changes.emplace_back(wide.n_cards > 1 ? "PCIe x16 for each card" : "PCIe x16", with_profile(wide));
+    }
+}
+
+void add_model_changes(std::vector<Change>& changes, const PlanQuestion& question) {
+    if (question.kv_dtype == DType::F32) {
+        PlanQuestion changed = question;
+        changed.kv_dtype = DType::F16;
+        changes.emplace_back("--kv-type f16", std::move(changed));
+    } else {
+        PlanQuestion changed = question;
+        changed.kv_dtype = DType::Q8_0;
+        changed.hardware.rates.kv = question.hardware.rates.kv.scaled(
+            static_cast<double>(row_bytes(question.kv_dtype, 32)) / static_cast<double>(row_bytes(DType::Q8_0, 32)));
+        changes.emplace_back("an 8-bit KV cache (comes later; it changes the model a little)", std::move(changed));
+    }
+    if (const auto smaller = smaller_quantisation(question.model)) {
+        PlanQuestion changed = question;
+        changed.model = planned_shape(question.model.name, question.model.config, *smaller);
+        changes.emplace_back(fmt::format("the model in {}", quantisation_name(*smaller)), std::move(changed));
+    }
+}
+
+}  // namespace
+
+PlanAnswer answer_plan(const PlanQuestion& question) {
+    check_model_fits(question);
+    const std::int64_t context_tokens = chosen_context(question);
+    ModelPlan plan = final_plan(question, context_tokens);
+    PlanAnswer answer{
+        .context_tokens = context_tokens,
+        .context_reduced = !question.context_tokens && context_tokens < question.model.config.context_tokens,
+        .plan = std::move(plan)};
+    answer.host = host_needs(question, answer.plan, context_tokens);
+    check_host(question, answer.host, context_tokens);
+    answer.one = answer.plan.pass(1);
+    answer.expected = answer.plan.pass(answer.plan.pass_tokens());
+    answer.rates = planned_rates(question, answer);
+    return answer;
+}
+
+std::vector<Improvement> improvements(const PlanQuestion& question, const PlanAnswer& answer) {
+    std::vector<Improvement> found;
+    if (answer.plan.residency().regime == Regime::AllFits) return found;
+    std::vector<Change> changes;
+    add_device_changes(changes, question);
+    add_model_changes(changes, question);
+    for (auto& [what, changed] : changes) {
+        try {
+            const ModelPlan plan =
+                plan_of(changed, answer.context_tokens, answer.plan.pass_tokens(), answer.plan.pass_tokens());
+            check_host(changed, host_needs(changed, plan, answer.context_tokens), answer.context_tokens);
+            const double one = plan.pass(1).seconds;
+            const double expected = plan.pass(plan.pass_tokens()).seconds;
+            found.push_back({.what = what,
+                             .one_seconds = one,
+                             .expected_seconds = expected,
+                             .gain = std::sqrt(answer.one.seconds / one * answer.expected.seconds / expected)});
+        } catch (const OutOfBudget&) {
+            // Two cards with their lanes halved may ask for more than one has; such a change is no help.
+            continue;
+        }
+    }
+    std::erase_if(found, [](const Improvement& entry) { return entry.gain < kWorthTelling; });
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Improvement& a, const Improvement& b) { return a.gain > b.gain; });
+    return found;
+}
+
+}  // namespace slipstream::tools

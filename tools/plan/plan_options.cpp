@@ -1,0 +1,128 @@
+#include "tools/plan/plan_options.h"
+
+#include <charconv>
+#include <cmath>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "tools/cli/offload_options.h"
+#include "tools/cli/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr std::int64_t kMostExpected = 4096;
+
+std::vector<std::string_view> split(std::string_view list) {
+    std::vector<std::string_view> parts;
+    for (std::size_t begin = 0; begin <= list.size();) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        parts.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+// What stands before the unit, or nothing.
+std::optional<double> leading_number(std::string_view text, std::string_view& rest) {
+    double value = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+    if (error != std::errc() || !std::isfinite(value) || text.starts_with('-')) return std::nullopt;
+    rest = text.substr(static_cast<std::size_t>(end - text.data()));
+    return value;
+}
+
+void check_count(const Setting& setting, std::size_t n_values, int n_devices) {
+    if (n_values == 1 || n_values == static_cast<std::size_t>(n_devices)) return;
+    throw UsageError(fmt::format("{}: {} values for {} devices; give one for all, or one for each", setting.where,
+                                 n_values, n_devices));
+}
+
+std::vector<std::size_t> size_list(const Settings& settings, std::string_view name) {
+    std::vector<std::size_t> sizes;
+    const Setting* setting = settings.find(name);
+    if (setting == nullptr) return sizes;
+    for (const std::string_view text : split(setting->values.back())) {
+        const auto size = parse_size(text);
+        if (!size || *size == 0)
+            throw UsageError(
+                fmt::format("{}: a size such as 8G, 300M or 1073741824 expected, found '{}'", setting->where, text));
+        sizes.push_back(*size);
+    }
+    return sizes;
+}
+
+std::optional<std::size_t> one_size(const Settings& settings, std::string_view name) {
+    const std::vector<std::size_t> sizes = size_list(settings, name);
+    if (sizes.empty()) return std::nullopt;
+    check_count(*settings.find(name), sizes.size(), 1);
+    return sizes.front();
+}
+
+}  // namespace
+
+std::vector<OptionSpec> placement_options() {
+    return {
+        {"device-memory", "--device-memory", "SIZE[,SIZE]",
+         "Budget of each device; what does not fit is streamed from host memory [of a card, what it has less 1 GiB; "
+         "else no limit]"},
+        {"host-memory", "--host-memory", "SIZE", "Host memory for what is streamed [80 % of it]"},
+        {"link-gib-s", "--link-gib-s", "X[,X]", "What each link gives, in GiB a second [measured, or the profile's]"},
+        {"ring", "--ring", "SIZE", "Bytes of the transfer ring [planned]"},
+        {"expect-tokens", "--expect-tokens", "N", "Tokens a pass to plan for [as many as cost next to nothing]"}};
+}
+
+PlacementSettings placement_settings(const Settings& settings, int n_devices) {
+    PlacementSettings placement;
+    placement.device_bytes = size_list(settings, "device-memory");
+    if (!placement.device_bytes.empty())
+        check_count(*settings.find("device-memory"), placement.device_bytes.size(), n_devices);
+    placement.host_bytes = one_size(settings, "host-memory");
+    placement.ring_bytes = one_size(settings, "ring");
+    for (const double gib : number_list(settings, "link-gib-s")) placement.link_bytes_per_second.push_back(gib * kGiB);
+    if (!placement.link_bytes_per_second.empty())
+        check_count(*settings.find("link-gib-s"), placement.link_bytes_per_second.size(), n_devices);
+    placement.expect_tokens = settings.integer("expect-tokens", {1, kMostExpected});
+    return placement;
+}
+
+int planned_devices(const Settings& settings) {
+    const Setting* setting = settings.find("devices");
+    if (setting == nullptr || setting->values.back() == "auto") return 1;
+    int n = 0;
+    bool any_card = false;
+    for (const std::string_view device : split(setting->values.back())) {
+        const bool is_card = device.starts_with("cuda:") && device.size() > 5 &&
+                             device.find_first_not_of("0123456789", 5) == std::string_view::npos;
+        if (device != "cpu" && !is_card)
+            throw UsageError(fmt::format("{}: auto, cpu or cuda:N expected, found '{}'", setting->where, device));
+        any_card = any_card || is_card;
+        ++n;
+    }
+    if (n > 1 && any_card)
+        throw RequestError(
+            fmt::format("{} {}: several cards of this machine are not planned for yet; plan for one, or "
+                        "for a machine like it with --profile",
+                        setting->where, setting->values.back()));
+    return n;
+}
+
+std::vector<double> number_list(const Settings& settings, std::string_view name) {
+    std::vector<double> numbers;
+    const Setting* setting = settings.find(name);
+    if (setting == nullptr) return numbers;
+    for (const std::string_view text : split(setting->values.back())) {
+        std::string_view rest;
+        const auto value = leading_number(text, rest);
+        if (!value || !rest.empty() || *value <= 0.0)
+            throw UsageError(fmt::format("{}: numbers above 0 expected, found '{}'", setting->where, text));
+        numbers.push_back(*value);
+    }
+    return numbers;
+}
+
+}  // namespace slipstream::tools
