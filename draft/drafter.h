@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/control/pass_times.h"
+#include "draft/control/pass_curve.h"
 #include "draft/rejection.h"
 #include "draft/sources/cacheback_options.h"
 #include "runtime/loop/guesser.h"
@@ -82,6 +82,8 @@ struct DraftTarget {
                                               // on disk
     std::shared_ptr<KeptNgrams> kept_ngrams;  // filled by the first drafter that has no tables on disk; null: not kept
     const Model* draft_model = nullptr;  // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
+    PassPlan pass_plan;                  // of the target; empty: passes tell by and by
+    PassPlan draft_pass_plan;            // of the draft model
     /// What is going on that takes time (building a table): what, done, in all. May throw to give up.
     std::function<void(std::string_view, double, double)> on_progress;
     /// What a user should know, one line: a damaged table was set aside.
@@ -97,12 +99,10 @@ struct SourceFigures {
 
 class Drafter : public Guesser {
 public:
-    /// What passes of the target take; measured ones may be put in before the first text.
-    [[nodiscard]] virtual PassTimes& pass_times() = 0;
+    /// What passes of the target take.
+    [[nodiscard]] virtual PassCurve& pass_curve() = 0;
     /// The same of the draft model; null where there is none.
-    [[nodiscard]] virtual PassTimes* draft_pass_times() = 0;
-    /// Measures those of the draft model, if there is one, for no more than about `max_seconds`. Before the first text.
-    virtual void measure_draft_model(double max_seconds) = 0;
+    [[nodiscard]] virtual PassCurve* draft_pass_curve() = 0;
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;

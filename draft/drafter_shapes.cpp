@@ -20,8 +20,8 @@ constexpr double kFreeNodes = 1.02;  // leftover nodes may make a pass this much
 
 }  // namespace
 
-Source* SourcesDrafter::shape_of(std::string_view name) const {
-    if (Source* source = sources_.find(name)) return source;
+TableSource* SourcesDrafter::shape_of(std::string_view name) const {
+    if (TableSource* source = sources_.find(name)) return source;
     throw RequestError(fmt::format("the tree {} is that of the source {}; add it to --draft", name, name));
 }
 
@@ -60,16 +60,16 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
 std::int64_t SourcesDrafter::gamma() const {
     if (options_.gamma) return *options_.gamma;
     // What is drawn decides what comes (E3): nothing measured may enter, or one seed would give several texts.
-    if (growth_ == Growth::Drawn || !times_.measured()) return kDefaultGamma;
+    if (growth_ == Growth::Drawn || !control_.curve().known()) return kDefaultGamma;
     const double a_guess = sources_.model ? sources_.model->expand_seconds(1) : 0.0;
     std::int64_t best = 1;
     double best_rate = 0.0;
     double expected = 1.0;
     double reach = 1.0;
-    for (std::int64_t gamma = 1; gamma < std::min(times_.max_nodes(), kLongestChain); ++gamma) {
-        reach *= chain_acceptance_;
+    for (std::int64_t gamma = 1; gamma < std::min(control_.curve().max_nodes(), kLongestChain); ++gamma) {
+        reach *= chain_.acceptance;
         expected += reach;
-        const double rate = expected / (times_.at(gamma + 1) + static_cast<double>(gamma) * a_guess);
+        const double rate = expected / (control_.curve().at(gamma + 1) + static_cast<double>(gamma) * a_guess);
         if (rate > best_rate) {
             best_rate = rate;
             best = gamma;
@@ -87,38 +87,39 @@ void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
     } else {
         // The likeliest path of the merged tree: nodes stand in it by falling score, so a node's first child is its
         // best.
-        scratch_.reset(request.text.back());
-        chain_sources_.assign(1, 0);
-        builder_.grow(scratch_, {.text = request.text,
-                                 .budget = std::max(request.budget, kChainSearch),
-                                 .max_depth = std::min(length, request.max_depth),
-                                 .noise = &noise_,
-                                 .times = nullptr});
+        chain_.scratch.reset(request.text.back());
+        chain_.sources.assign(1, 0);
+        builder_.grow(chain_.scratch, {.text = request.text,
+                                       .budget = std::max(request.budget, kChainSearch),
+                                       .max_depth = std::min(length, request.max_depth),
+                                       .noise = &noise_,
+                                       .curve = nullptr});
         std::int32_t end = 0;
         std::int32_t chain_end = 0;
-        for (std::int32_t node = 1; node < scratch_.size() && tree.size() < request.budget; ++node) {
-            if (scratch_.parent(node) != end) continue;
-            chain_end = tree.add(chain_end, scratch_.token(node));
+        for (std::int32_t node = 1; node < chain_.scratch.size() && tree.size() < request.budget; ++node) {
+            if (chain_.scratch.parent(node) != end) continue;
+            chain_end = tree.add(chain_end, chain_.scratch.token(node));
             end = node;
             std::uint32_t named_by = 0;
-            for (const Calibration::Input& input : builder_.words_for(node)) named_by |= 1U << input.source;
-            chain_sources_.push_back(named_by);
+            for (const Calibration::Input& input : builder_.votes_for(node)) named_by |= 1U << input.source;
+            chain_.sources.push_back(named_by);
         }
     }
 }
 
 void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
-    switch (growing_) {
+    switch (pass_.growth) {
         case Growth::Nothing:
             break;
         case Growth::Merged:
-            expected_ = builder_.grow(tree, {.text = request.text,
-                                             .budget = request.budget,
-                                             .max_depth = request.max_depth,
-                                             .noise = &noise_,
-                                             .times = options_.adapt_budget && times_.measured() ? &times_ : nullptr,
-                                             .seconds_a_token = pace_.seconds_a_token(),
-                                             .crew = crew_});
+            pass_.expected = builder_.grow(
+                tree, {.text = request.text,
+                       .budget = request.budget,
+                       .max_depth = request.max_depth,
+                       .noise = &noise_,
+                       .curve = options_.adapt_budget && control_.curve().known() ? &control_.curve() : nullptr,
+                       .seconds_a_token = control_.seconds_a_token(),
+                       .came_true = control_.came_true()});
             break;
         case Growth::OwnShape:
             shape_source_->propose_shape(tree, request);
@@ -140,11 +141,11 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
 
 // Nodes that cost nothing: up to the budget where it is fixed, else as many as a pass takes along unnoticed.
 void SourcesDrafter::use_leftover(TokenTree& tree, ShapeRequest request) {
-    if (growing_ != Growth::Merged || !asks_all_tables(crew_)) return;
+    if (pass_.growth != Growth::Merged) return;
     if (options_.adapt_budget) {
-        if (!times_.measured()) return;
+        if (!control_.curve().known()) return;
         std::int64_t n = tree.size();
-        while (n < request.budget && times_.at(n + 1) <= kFreeNodes * times_.at(tree.size())) ++n;
+        while (n < request.budget && control_.curve().at(n + 1) <= kFreeNodes * control_.curve().at(tree.size())) ++n;
         request.budget = n;
     }
     if (tree.size() >= request.budget) return;
@@ -159,14 +160,14 @@ void SourcesDrafter::count_shape(const Observation& observation) {
         for (std::int32_t child = node + 1; child < tree.size(); ++child) offered += tree.parent(child) == node ? 1 : 0;
     const auto accepted = std::ssize(observation.accepted) - 1;
     if (offered > 0)
-        chain_acceptance_ += kAcceptanceRate * (static_cast<double>(accepted) /
+        chain_.acceptance += kAcceptanceRate * (static_cast<double>(accepted) /
                                                     static_cast<double>(accepted + (offered > accepted ? 1 : 0)) -
-                                                chain_acceptance_);
+                                                chain_.acceptance);
     if (growth_ == Growth::Chain && figures_.size() > 1) {
         // A chain's nodes stand in order: those below accepted ones were offered.
-        for (std::size_t node = 1; node < chain_sources_.size() && node <= observation.accepted.size(); ++node)
+        for (std::size_t node = 1; node < chain_.sources.size() && node <= observation.accepted.size(); ++node)
             for (std::size_t source = 0; source < figures_.size(); ++source) {
-                if ((chain_sources_[node] >> source & 1U) == 0) continue;
+                if ((chain_.sources[node] >> source & 1U) == 0) continue;
                 ++figures_[source].offered;
                 if (node < observation.accepted.size()) ++figures_[source].accepted;
             }

@@ -10,7 +10,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr int kCalibrationVersion = 3;  // of what estimates mean, before they are corrected
+constexpr int kCalibrationVersion = 4;  // of what estimates mean, before they are corrected
 constexpr std::string_view kGreedyCalibration = "calibration";
 constexpr std::string_view kNoisyCalibration = "calibration under noise";
 constexpr std::string_view kBlindCalibration = "calibration blind to noise";
@@ -38,7 +38,6 @@ void SourcesDrafter::load() {
 
 void SourcesDrafter::save() {
     if (!store_) return;
-    tell_rest();
     std::vector<TableSection> sections;
     // What other sources learnt in earlier runs stays.
     if (const auto file = store_->load(fingerprint_))

@@ -73,7 +73,7 @@ std::int64_t model_nodes(const DraftOptions& options, const DraftTarget& target)
                     std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / target.vocab));
 }
 
-std::unique_ptr<Source> make_cacheback(const DraftOptions& options, const DraftTarget& target) {
+std::unique_ptr<TableSource> make_cacheback(const DraftOptions& options, const DraftTarget& target) {
     std::optional<FrozenTable> frozen;
     if (options.frozen_table)
         frozen = FrozenTable::open(*options.frozen_table,
@@ -81,7 +81,7 @@ std::unique_ptr<Source> make_cacheback(const DraftOptions& options, const DraftT
     return std::make_unique<Cacheback>(options.cacheback, target.vocab, std::move(frozen));
 }
 
-std::unique_ptr<Source> make_corpus(const DraftOptions& options, const DraftTarget& target) {
+std::unique_ptr<TableSource> make_corpus(const DraftOptions& options, const DraftTarget& target) {
     if (!options.corpus)
         throw RequestError(
             "the source corpus reads a store; build one with 'tables build --kind corpus' and name it by "
@@ -92,7 +92,18 @@ std::unique_ptr<Source> make_corpus(const DraftOptions& options, const DraftTarg
 
 }  // namespace
 
-Source* SourceSet::find(std::string_view name) const {
+std::vector<TableSource*> SourceSet::table_list() const {
+    std::vector<TableSource*> list;
+    for (const auto& source : tables) list.push_back(source.get());
+    return list;
+}
+
+std::vector<ModelSource*> SourceSet::model_list() const {
+    if (!model) return {};
+    return {model.get()};
+}
+
+TableSource* SourceSet::find(std::string_view name) const {
     const auto found = std::ranges::find_if(tables, [name](const auto& source) { return source->name() == name; });
     return found == tables.end() ? nullptr : found->get();
 }
@@ -100,8 +111,8 @@ Source* SourceSet::find(std::string_view name) const {
 SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
     SourceSet set;
     // Files that were named are opened before anything is built.
-    std::unique_ptr<Source> cacheback;
-    std::unique_ptr<Source> corpus;
+    std::unique_ptr<TableSource> cacheback;
+    std::unique_ptr<TableSource> corpus;
     if (asked_for(options, SourceKind::Cacheback)) cacheback = make_cacheback(options, target);
     if (asked_for(options, SourceKind::Corpus)) corpus = make_corpus(options, target);
     std::shared_ptr<const ModelNgrams> ngrams;
@@ -152,6 +163,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
                     DraftModelOptions{
                         .max_nodes = model_nodes(options, target),
                         .window = {},
+                        .pass_plan = target.draft_pass_plan,
                         .rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best});
                 break;
         }

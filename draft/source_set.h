@@ -7,20 +7,23 @@
 #include "draft/drafter.h"
 #include "draft/rungs/draft_model.h"
 #include "draft/sources/context_source.h"
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tables/bigram_rows.h"
 
 namespace slipstream::draft {
 
 /// All sources of one drafter, in the order asked for; the draft model apart.
 struct SourceSet {
-    std::vector<std::unique_ptr<Source>> tables;
+    std::vector<std::unique_ptr<TableSource>> tables;
     std::unique_ptr<DraftModel> model;          // null: not asked for
     ContextSource* context = nullptr;           // the one among `tables`; null: not asked for
     std::shared_ptr<const BigramRows> bigrams;  // null: `bigram` was not asked for
 
+    [[nodiscard]] std::vector<TableSource*> table_list() const;
+    /// Cheap to dear.
+    [[nodiscard]] std::vector<ModelSource*> model_list() const;
     /// The table source of that name; null where it was not asked for.
-    [[nodiscard]] Source* find(std::string_view name) const;
+    [[nodiscard]] TableSource* find(std::string_view name) const;
 };
 
 /// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named, and what

@@ -10,15 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/control/crew_choice.h"
-#include "draft/control/guess_switch.h"
-#include "draft/control/missed_text.h"
-#include "draft/control/pace.h"
+#include "draft/control/draft_control.h"
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
 #include "draft/papers/ngrammys_shape.h"
 #include "draft/source_set.h"
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tables/table_store.h"
 #include "draft/tree/path_noise.h"
 #include "draft/tree/tree_builder.h"
@@ -33,12 +30,9 @@ public:
     void propose(TokenTree& tree, const ProposalLimits& limits) override;
     void observe(const Observation& observation) override;
 
-    [[nodiscard]] PassTimes& pass_times() override { return times_; }
-    [[nodiscard]] PassTimes* draft_pass_times() override {
-        return sources_.model ? &sources_.model->pass_times() : nullptr;
-    }
-    void measure_draft_model(double max_seconds) override {
-        if (sources_.model) sources_.model->measure(max_seconds);
+    [[nodiscard]] PassCurve& pass_curve() override { return control_.curve(); }
+    [[nodiscard]] PassCurve* draft_pass_curve() override {
+        return sources_.model ? &sources_.model->pass_curve() : nullptr;
     }
     [[nodiscard]] const DraftDistributions* distributions() const override {
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
@@ -51,17 +45,26 @@ public:
 private:
     // How the tree of a pass comes to be.
     enum class Growth : std::uint8_t { Nothing, Merged, OwnShape, NGrammys, Chain, Drawn };
-    enum class Weight : std::uint8_t { Light, Heavy };  // of tables: Source::is_light()
-    static constexpr double kFirstAcceptance = 0.6;     // of a chain's guesses
+    static constexpr double kFirstAcceptance = 0.6;  // of a chain's guesses
+
+    // Of the running pass.
+    struct Pass {
+        Growth growth = Growth::Nothing;
+        bool guessed = false;
+        double expected = 0.0;  // tokens; 0: nobody knows
+        double draft_seconds = 0.0;
+    };
+    // Chains that a source alone, or several together, grow.
+    struct Chain {
+        TokenTree scratch;                   // of several sources
+        std::vector<std::uint32_t> sources;  // [chain of several]: who named each node, a bit a source
+        double acceptance = kFirstAcceptance;
+    };
 
     void learn(const Observation& observation);
-    void tell(Weight weight, const Observation& observation);
-    void tell_rest();
-    [[nodiscard]] double model_seconds() const;
-    void judge(const Observation& observation, double seconds);
 
     [[nodiscard]] Growth choose_growth();
-    [[nodiscard]] Source* shape_of(std::string_view name) const;
+    [[nodiscard]] TableSource* shape_of(std::string_view name) const;
     void grow(TokenTree& tree, const ShapeRequest& request);
     void grow_chain(TokenTree& tree, const ShapeRequest& request);
     [[nodiscard]] std::int64_t gamma() const;
@@ -76,29 +79,15 @@ private:
     double temperature_;  // of the target
     SourceSet sources_;
     PathNoise noise_;
-    PassTimes times_;
+    DraftControl control_;
     TreeBuilder builder_;
-    Pace pace_;
-    GuessSwitch switch_;
-    CrewChoice crews_;
     NgrammysShape ngrammys_;
     DrawnTree drawn_;
-    Source* shape_source_ = nullptr;  // of Growth::OwnShape
-    bool has_crews_ = false;          // there is somebody to leave out
+    TableSource* shape_source_ = nullptr;  // of Growth::OwnShape
     Growth growth_ = Growth::Nothing;
-    Growth growing_ = Growth::Nothing;          // in the running pass
-    bool guessed_ = false;                      // in the running pass
-    double expected_ = 0.0;                     // tokens of the running pass; 0: nobody knows
-    bool choosing_ = false;                     // who guesses in the running pass was crews_'s to say
-    Crew crew_ = Crew::Everyone;                // of the running pass
-    MissedText missed_;                         // by the tables
-    WalkShares shares_;                         // of the running pass
-    double draft_seconds_ = 0.0;                // of the running pass
-    double model_seconds_ = 0.0;                // of the draft model before the running pass
-    TokenTree scratch_;                         // chains of several sources
-    std::vector<SourceFigures> figures_;        // of shapes, and what observing cost; [tables], then the model
-    std::vector<std::uint32_t> chain_sources_;  // [chain of several sources]: who named each node, a bit a source
-    double chain_acceptance_ = kFirstAcceptance;
+    Pass pass_;
+    Chain chain_;
+    std::vector<SourceFigures> figures_;  // of shapes, and what observing cost; [tables], then the model
     std::optional<TableStore> store_;
     std::uint64_t fingerprint_ = 0;
 };

@@ -16,7 +16,7 @@
 
 #include "draft/sources/cacheback_options.h"
 #include "draft/sources/lru_table.h"
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tables/frozen_table.h"
 
 namespace slipstream::draft {

@@ -21,7 +21,7 @@ PathNoise noise_of(const ShapeRequest& request) {
 
 }  // namespace
 
-void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, Source& source) {
+void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, TableSource& source) {
     const std::int64_t length = chain_length(tree, request, gamma);
     if (length < 1) return;
     const PathNoise noise = noise_of(request);
@@ -35,7 +35,7 @@ void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t ga
     }
 }
 
-void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, BatchSource& source) {
+void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, ModelSource& source) {
     const std::int64_t length = std::min(chain_length(tree, request, gamma), source.max_nodes());
     const PathNoise noise = noise_of(request);
     std::int32_t node = 0;

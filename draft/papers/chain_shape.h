@@ -4,15 +4,15 @@
 
 #include <cstdint>
 
-#include "draft/rungs/batch_source.h"
-#include "draft/sources/source.h"
+#include "draft/rungs/model_source.h"
+#include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 
 /// Grows a chain of at most `gamma` guesses under node 0 of `tree` (node 0 only), inside the request's limits; shorter
 /// where the source has nothing more to say.
-void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, Source& source);
+void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, TableSource& source);
 /// The same from a source with passes of its own, one a guess; its max_nodes() is one more limit.
-void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, BatchSource& source);
+void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, ModelSource& source);
 
 }  // namespace slipstream::draft

@@ -38,7 +38,7 @@ class ContextNgramIndex {
 public:
     explicit ContextNgramIndex(const ContextNgramOptions& options);
 
-    /// Follows the text, cuts included (Source::observe).
+    /// Follows the text, cuts included (TableSource::observe).
     void observe(const Observation& observation);
     void reset();
 

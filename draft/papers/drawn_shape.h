@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "draft/drawn_tree.h"
-#include "draft/rungs/batch_source.h"
-#include "draft/sources/source.h"
+#include "draft/rungs/model_source.h"
+#include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 
@@ -19,7 +19,7 @@ struct DrawnShapeOptions {
 };
 
 /// Grows `tree` (node 0 only) by draws, which `drawn` (reset for this tree) records.
-void propose_drawn(TokenTree& tree, const ShapeRequest& request, const DrawnShapeOptions& options, BatchSource& source,
+void propose_drawn(TokenTree& tree, const ShapeRequest& request, const DrawnShapeOptions& options, ModelSource& source,
                    DrawnTree& drawn);
 
 }  // namespace slipstream::draft

@@ -64,7 +64,7 @@ Lookahead::Lookahead(const LookaheadOptions& options)
     : options_(options),
       followers_(static_cast<std::size_t>(options.ngram_tokens - 1)),
       slot_of_(static_cast<std::size_t>(options.vocab), kNoSlot),
-      row_top_(1) {
+      row_top_(1, options.vocab) {
     CHECK(options.ngram_tokens >= 2 && options.ngram_tokens <= 128 && options.window_columns >= 1 &&
               options.max_ngrams >= 1 && options.max_ngrams <= kMaxNgrams,
           "{} tokens an n-gram, {} columns, {} n-grams a token", options.ngram_tokens, options.window_columns,

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "draft/sources/logit_row.h"
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 
@@ -27,7 +27,7 @@ struct LookaheadOptions {
     std::int64_t max_ngrams = 7;      // G: kept of each first token, at most 16
 };
 
-class Lookahead final : public Source {
+class Lookahead final : public TableSource {
 public:
     explicit Lookahead(const LookaheadOptions& options);
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tables/model_ngrams.h"
 
 namespace slipstream::draft {
@@ -22,7 +22,7 @@ struct ModelUnigramOptions {
     std::int64_t rows = 10;    // k of its own tree, at most ModelUnigram::kBest
 };
 
-class ModelUnigram final : public Source {
+class ModelUnigram final : public TableSource {
 public:
     /// Most children that it ever proposes.
     static constexpr std::size_t kBest = 16;
@@ -33,7 +33,6 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "unigram"; }
     [[nodiscard]] std::uint16_t n_cells() const override;
-    [[nodiscard]] bool is_of_model() const override { return true; }
     void observe(const Observation&) override {}
     void reset() override {}
     /// All paths look alike.

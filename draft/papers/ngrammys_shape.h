@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "draft/papers/context_ngram.h"
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tables/bigram_rows.h"
 
 namespace slipstream::draft {

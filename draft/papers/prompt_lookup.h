@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/sources/text_continuation.h"
 
 namespace slipstream::draft {
@@ -22,7 +22,7 @@ struct PromptLookupOptions {
     std::int64_t max_ngram = 3;  // 1 to 64
 };
 
-class PromptLookup final : public Source {
+class PromptLookup final : public TableSource {
 public:
     /// Tokens of a draft.
     static constexpr std::uint32_t kChainTokens = 10;
@@ -33,7 +33,6 @@ public:
     [[nodiscard]] std::string_view name() const override { return "lookup"; }
     /// Cells: n matched x how deep in the chain (1, 2, 3-4, 5-10).
     [[nodiscard]] std::uint16_t n_cells() const override;
-    [[nodiscard]] bool is_light() const override { return true; }
 
     /// O(max_ngram) a token; a text that was cut or replaced is indexed anew.
     void observe(const Observation& observation) override;

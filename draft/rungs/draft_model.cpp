@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "draft/control/measure_passes.h"
 #include "draft/stopwatch.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
@@ -47,8 +46,7 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
               {.max_rows = kPieceTokens + max_nodes_, .max_depth = max_nodes_}, forward_.exec()),
       sampler_(sampling, n_ids_),
       list_(sampling, n_ids_),
-      pass_times_(kPieceTokens + max_nodes_),
-      propose_time_(1) {
+      pass_curve_(kPieceTokens + max_nodes_, options.pass_plan) {
     const auto n_nodes = static_cast<std::size_t>(max_nodes_);
     const auto n_tokens = static_cast<std::size_t>(kPieceTokens + max_nodes_);
     needs_ = {.n_best = list_.most_listed(), .n_ids = n_ids_};
@@ -147,7 +145,8 @@ void DraftModel::expand(const TokenTree& tree, std::span<const TokenId> text, st
     keep_rows(best_.empty() ? LogitRows(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, watch))
                             : forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, needs_, watch),
               first);
-    pass_times_.add(std::ssize(pass_tokens_), seconds_since(start));
+    pass_curve_.move_to(window_.cache().n_committed());
+    pass_curve_.add(std::ssize(pass_tokens_), seconds_since(start));
 }
 
 // What a pass said of the nodes from the first-th expanded on.
@@ -227,11 +226,7 @@ std::int32_t DraftModel::index_of(std::int32_t node) const {
 }
 
 double DraftModel::expand_seconds(std::int64_t n_nodes) const {
-    return pass_times_.at(n_nodes) + static_cast<double>(n_nodes) * propose_time_.at(1);
-}
-
-void DraftModel::measure(double max_seconds) {
-    measure_passes(pass_times_, forward_, window_.cache(), max_seconds, best_.empty() ? nullptr : &needs_);
+    return pass_curve_.at(n_nodes) + static_cast<double>(n_nodes) * propose_seconds_;
 }
 
 }  // namespace slipstream::draft

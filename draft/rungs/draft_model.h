@@ -21,9 +21,9 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/control/pass_times.h"
-#include "draft/rungs/batch_source.h"
+#include "draft/control/pass_curve.h"
 #include "draft/rungs/guess_list.h"
+#include "draft/rungs/model_source.h"
 #include "draft/rungs/window_kv.h"
 #include "kernels/sampling.h"
 
@@ -41,10 +41,11 @@ struct DraftModelOptions {
         64;              // of one tree, node 0 included: memory is taken for them; at most half the model's context
     WindowShape window;  // cut to what the model's context leaves
     GraphUse graphs = GraphUse::Allowed;
+    PassPlan pass_plan;                // of the model behind its window; empty: passes tell by and by
     DraftRows rows = DraftRows::Best;  // on a device that shares the host's memory rows are whole in any case
 };
 
-class DraftModel final : public BatchSource {
+class DraftModel final : public ModelSource {
 public:
     /// `model` outlives this; `sampling` is the target's, and `target_vocab` the width of its logits: ids beyond the
     /// narrower of the two are neither proposed nor fed. Takes all memory now, but for what the text's own copy grows
@@ -68,10 +69,8 @@ public:
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
     /// The pass, and the proposals behind each of its nodes.
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override;
-    /// What passes take: followed, and measured beforehand by measure(), for no more than about `max_seconds`, before
-    /// the first text.
-    [[nodiscard]] PassTimes& pass_times() { return pass_times_; }
-    void measure(double max_seconds);
+    /// What passes take, those of the text that catch up included.
+    [[nodiscard]] PassCurve& pass_curve() { return pass_curve_; }
 
     /// Logits behind an expanded node, [n_ids], before filters; n_ids is the narrower vocabulary. Valid until the next
     /// expand() or observe(). Whole rows are at hand (CHECKed; DraftRows).
@@ -137,8 +136,8 @@ private:
     std::vector<NodeId> path_;
     std::vector<Ranked> ranked_;
 
-    PassTimes pass_times_;    // by tokens, those that catch up included
-    PassTimes propose_time_;  // of one node
+    PassCurve pass_curve_;          // by tokens, those that catch up included
+    double propose_seconds_ = 0.0;  // of one node, of late
 };
 
 }  // namespace slipstream::draft

@@ -120,7 +120,8 @@ std::size_t DraftModel::propose(std::int32_t node, std::int64_t position, const 
                   .probability = std::min(child.probability, 1.0F - 0x1p-24F),
                   .cell = static_cast<std::uint16_t>(rank_class(i) * kCertainties + certainty)};
     }
-    propose_time_.add(1, seconds_since(start));
+    constexpr double rate = 0.1;
+    propose_seconds_ += rate * (seconds_since(start) - propose_seconds_);
     return n;
 }
 

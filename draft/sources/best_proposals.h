@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tree/noise_bar.h"
 #include "kernels/base/check.h"
 

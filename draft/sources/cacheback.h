@@ -18,12 +18,12 @@
 #include "draft/papers/cacheback_tree.h"
 #include "draft/sources/cacheback_options.h"
 #include "draft/sources/lru_table.h"
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tables/frozen_table.h"
 
 namespace slipstream::draft {
 
-class Cacheback final : public Source {
+class Cacheback final : public TableSource {
 public:
     /// What save() writes at most.
     static constexpr std::size_t kMaxSavedBytes = std::size_t{8} << 20;

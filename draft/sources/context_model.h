@@ -62,14 +62,6 @@ public:
         return table_[place].key == 0 ? kNone : static_cast<std::uint32_t>(place);
     }
     [[nodiscard]] Followers followers(std::uint32_t context) const;
-    /// For a find() or followers() that comes soon.
-    void prefetch(std::uint64_t key) const { __builtin_prefetch(&table_[first_place(key)]); }
-    void prefetch_followers(std::uint32_t context) const {
-        if (table_[context].capacity > 1) __builtin_prefetch(pool_.data() + table_[context].place);
-    }
-
-    void prefetch_seen(TokenId token) const { __builtin_prefetch(&seen_[static_cast<std::size_t>(token)]); }
-
     /// Order 0.
     struct Seen {
         std::uint32_t count = 0;

@@ -20,9 +20,6 @@ constexpr std::int64_t kMaxTaught = 2048;
 // When the table is full it is filled again from the text's end, by this part of what it holds.
 constexpr std::size_t kKeptShare = 2;
 
-// Words of an answer that are kept at least, so that it serves again where more are asked for.
-constexpr std::uint32_t kLeastKept = 4;
-
 }  // namespace
 
 ContextSource::ContextSource(std::int64_t vocab, const Options& options)
@@ -44,7 +41,6 @@ std::uint16_t ContextSource::n_cells() const {
 void ContextSource::reset() {
     model_.clear();
     mixer_.reset();
-    recent_.clear();
     rows_.reset();
     places_.clear();
     n_text_ = 0;
@@ -58,16 +54,12 @@ ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) 
     return place;
 }
 
-// From the longest down: what was proposed behind a path was mostly seen behind all of it. A long text's table is
-// larger than the caches, so all lengths are asked for before the first is looked at.
+// From the longest down: what was proposed behind a path was mostly seen behind all of it.
 void ContextSource::find_longest(Place& place) const {
-    for (int i = 0; i + 1 < place.n_keys; ++i) model_.prefetch(place.keys[static_cast<std::size_t>(i)]);
     for (place.longest = place.n_keys; place.longest > 0; --place.longest) {
         const std::uint64_t key = place.keys[static_cast<std::size_t>(place.longest - 1)];
         place.context = model_.find(key);
         if (place.context == ContextModel::kNone) continue;
-        recent_.prefetch(key);
-        model_.prefetch_followers(place.context);
         return;
     }
 }
@@ -81,7 +73,6 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
     std::array<std::uint32_t, kMaxOrder> context;
     for (std::size_t i = 0; i < static_cast<std::size_t>(place.longest); ++i) {
         context[i] = static_cast<int>(i) + 1 < place.longest ? model_.find(place.keys[i]) : place.context;
-        if (context[i] != ContextModel::kNone) model_.prefetch_followers(context[i]);
     }
     std::array<ContextModel::Followers, ContextMixer::kOrders> behind;
     for (int order = 1; order <= place.longest; ++order) {
@@ -97,7 +88,6 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
             std::uint16_t& slot = slots_[static_cast<std::size_t>(follower.token)];
             if (slot == 0) {
                 if (candidates_.size() >= most) continue;
-                model_.prefetch_seen(follower.token);
                 candidates_.push_back({.token = follower.token, .highest = order, .cells = unseen, .probability = 0});
                 slot = static_cast<std::uint16_t>(candidates_.size());
             }
@@ -154,7 +144,6 @@ void ContextSource::observe(const Observation& observation) {
     for (std::int64_t i = first; i < n; ++i) {
         if (model_.full()) {
             model_.clear();
-            recent_.clear();  // it counts from the start again, and may come to the same numbers
             const auto kept = static_cast<std::int64_t>(options_.max_contexts / (kKeptShare * kMaxOrder));
             for (std::int64_t j = std::max<std::int64_t>(0, i - kept); j < i; ++j)
                 model_.add(observation.text.first(static_cast<std::size_t>(j) + 1));
@@ -188,25 +177,8 @@ Cursor ContextSource::advance(Cursor cursor, TokenId token) {
     return places_.size() - 1;
 }
 
-void ContextSource::prefetch(Cursor cursor, TokenId token) const {
-    const Place& above = places_[static_cast<std::size_t>(cursor)];
-    const auto longest = static_cast<std::size_t>(std::min(above.longest, kMaxOrder - 1));
-    const std::uint64_t key = longest > 0 ? above.keys[longest - 1] : ContextModel::kNoTokens;
-    model_.prefetch(ContextModel::extend(key, token));
-}
-
 // What was seen behind the place: the likeliest `n_asked` in order, then those that noise might choose instead.
 std::span<const Proposal> ContextSource::answer(const Place& place, std::size_t n_asked) {
-    const bool may_recur = place.longest > 0 && !place.at_root && n_asked <= RecentAnswers::kMostWords;
-    RecentAnswers::Question question;
-    if (may_recur) {
-        question = {.key = place.keys[static_cast<std::size_t>(place.longest - 1)],
-                    .total = model_.followers(place.context).total,
-                    .now = model_.n_tokens(),
-                    .n_asked = static_cast<std::uint32_t>(n_asked)};
-        if (const auto known = recent_.find(question); !known.empty()) return known;
-        n_asked = question.n_asked = std::max<std::uint32_t>(question.n_asked, kLeastKept);
-    }
     collect(place, std::min(kMaxPerOrder, 3 + n_asked), std::min(kMaxCandidates, 4 + 2 * n_asked));
     weigh(place);
     // In one word: the likelier the greater, then the lower token. Probabilities are positive, so their bits order
@@ -225,7 +197,6 @@ std::span<const Proposal> ContextSource::answer(const Place& place, std::size_t 
                           .probability = probability,
                           .cell = rank_probability_cell(words_.size(), probability)});
     }
-    if (may_recur) recent_.keep(question, words_);
     return words_;
 }
 
@@ -264,8 +235,7 @@ void ContextSource::propose_shape(TokenTree& tree, const ShapeRequest& request) 
 }
 
 std::size_t ContextSource::memory_bytes() const {
-    return model_.memory_bytes() + recent_.memory_bytes() + rows_.memory_bytes() +
-           slots_.size() * sizeof(slots_.front());
+    return model_.memory_bytes() + rows_.memory_bytes() + slots_.size() * sizeof(slots_.front());
 }
 
 // What the text taught about texts in general; the text's own counts stay behind with it.
@@ -277,7 +247,6 @@ void ContextSource::load(TableReader& reader) {
     const std::span<const float> state = reader.f32s();
     reader.finish();
     if (!mixer_.restore(state)) reader.fail("the weights of another version");
-    recent_.clear();
 }
 
 }  // namespace slipstream::draft

@@ -13,12 +13,11 @@
 #include "draft/papers/ngrammys_shape.h"
 #include "draft/sources/context_mixer.h"
 #include "draft/sources/context_model.h"
-#include "draft/sources/recent_answers.h"
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 
-class ContextSource final : public Source {
+class ContextSource final : public TableSource {
 public:
     struct Options {
         std::size_t max_contexts = std::size_t{1} << 21;
@@ -32,7 +31,6 @@ public:
     void reset() override;
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
-    void prefetch(Cursor cursor, TokenId token) const override;
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
@@ -70,7 +68,6 @@ private:
 
     ContextModel model_;
     ContextMixer mixer_;
-    RecentAnswers recent_;
     ContextNgramIndex rows_;
     NgrammysShape shape_;
     Options options_;

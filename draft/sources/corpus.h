@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/sources/text_continuation.h"
 #include "draft/tables/corpus_file.h"
 
@@ -32,7 +32,7 @@ struct CorpusOptions {
     std::uint64_t tokenizer_fingerprint = 0;  // what the store was built with
 };
 
-class CorpusSource final : public Source {
+class CorpusSource final : public TableSource {
 public:
     static constexpr std::uint32_t kMinMatch = 2;
     static constexpr std::uint32_t kMaxMatch = 16;

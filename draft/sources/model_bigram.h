@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tables/bigram_rows.h"
 
 namespace slipstream::draft {
@@ -17,14 +17,12 @@ struct ModelBigramOptions {
     std::int64_t row_tokens = 10;  // w
 };
 
-class ModelBigram final : public Source {
+class ModelBigram final : public TableSource {
 public:
     ModelBigram(std::shared_ptr<const BigramRows> table, const ModelBigramOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "bigram"; }
     [[nodiscard]] std::uint16_t n_cells() const override;
-    [[nodiscard]] bool is_light() const override { return true; }
-    [[nodiscard]] bool is_of_model() const override { return true; }
     void observe(const Observation&) override {}
     void reset() override {}
     /// A cursor is the last token of its path.

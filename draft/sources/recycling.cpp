@@ -29,7 +29,7 @@ float sharpness(double temperature) {
 
 }  // namespace
 
-Recycling::Recycling(const RecyclingOptions& options) : options_(options), row_top_(kCandidates) {
+Recycling::Recycling(const RecyclingOptions& options) : options_(options), row_top_(kCandidates, options.vocab) {
     CHECK(options.temperature >= 0.0, "temperature {}", options.temperature);
     rows_.resize(static_cast<std::size_t>(options.vocab));
     reset();

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "draft/sources/logit_row.h"
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "kernels/base/float16.h"
 
 namespace slipstream::draft {
@@ -25,7 +25,7 @@ struct RecyclingOptions {
     double temperature = 0.0;  // of the target; 0 (greedy) keeps probabilities as at 1
 };
 
-class Recycling final : public Source {
+class Recycling final : public TableSource {
 public:
     /// Candidates of a token (k of the paper).
     static constexpr std::size_t kCandidates = 8;

@@ -129,15 +129,6 @@ SuffixAutomaton::Match SuffixAutomaton::extend(Match match, TokenId token) const
     return found != kRoot ? followed({.state = found, .length = 1}) : Match{};
 }
 
-void SuffixAutomaton::prefetch(Match match, TokenId token) const {
-    const State& from = states_[match.state];
-    if (from.token == token) {
-        __builtin_prefetch(&states_[from.target]);
-    } else if (from.more != kNone) {
-        more_transitions_.prefetch(match.state, token);
-    }
-}
-
 TokenId SuffixAutomaton::follower(Match match) const {
     DCHECK(match.length > 0 && match.state != last_, "state {}", match.state);
     return states_[match.state].follower;

@@ -52,8 +52,6 @@ public:
     /// The longest suffix of `match` + `token` that the text holds and goes on behind. After kMaxSuffixes suffixes in
     /// vain only the token alone is looked for.
     [[nodiscard]] Match extend(Match match, TokenId token) const;
-    /// For an extend() that comes soon.
-    void prefetch(Match match, TokenId token) const;
     /// The longest shorter suffix of the match that ends at further places.
     [[nodiscard]] Match shorter(Match match) const;
     /// What followed the match most recently. `match.length` > 0.

@@ -60,10 +60,6 @@ Cursor SuffixSource::advance(Cursor cursor, TokenId token) {
     return pack(automaton_.extend(unpack(cursor), token));
 }
 
-void SuffixSource::prefetch(Cursor cursor, TokenId token) const {
-    automaton_.prefetch(unpack(cursor), token);
-}
-
 std::size_t SuffixSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                   std::span<Proposal> out) {
     // Without noise the order of discovery is that of probability, and the first will do.

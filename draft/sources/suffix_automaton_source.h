@@ -16,8 +16,8 @@
 #include <span>
 #include <string_view>
 
-#include "draft/sources/source.h"
 #include "draft/sources/suffix_automaton.h"
+#include "draft/sources/table_source.h"
 #include "draft/sources/text_continuation.h"
 
 namespace slipstream::draft {
@@ -29,14 +29,13 @@ struct SuffixOptions {
     std::uint32_t chain_tokens_per_match = 8;
 };
 
-class SuffixSource final : public Source {
+class SuffixSource final : public TableSource {
 public:
     explicit SuffixSource(SuffixOptions options = {});
 
     [[nodiscard]] std::string_view name() const override { return "suffix"; }
     /// Cells: bucket of the match's length (match_length.h) x 1st, 2nd, later of a list.
     [[nodiscard]] std::uint16_t n_cells() const override;
-    [[nodiscard]] bool is_light() const override { return true; }
 
     /// Amortised O(1) a token; a text that was cut or replaced is taken up anew.
     void observe(const Observation& observation) override;
@@ -44,7 +43,6 @@ public:
 
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
-    void prefetch(Cursor cursor, TokenId token) const override;
     /// Looks at the match and at most kMaxSuffixes shorter ones; where there is noise at all of them, otherwise at as
     /// many as `out` has room for.
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,

@@ -26,8 +26,6 @@ public:
     /// The transition, or null. Valid until the next insert() or clear().
     [[nodiscard]] const Transition* find(std::uint32_t state, TokenId token) const;
     [[nodiscard]] Transition* find(std::uint32_t state, TokenId token);
-    /// For a find() that comes soon.
-    void prefetch(std::uint32_t state, TokenId token) const { __builtin_prefetch(&slots_[slot_of(state, token)]); }
     /// Adds a transition that is not there yet. Amortised O(1): the table doubles when it is two thirds full.
     void insert(const Transition& transition);
     /// Removes all. Keeps its memory.

@@ -79,7 +79,7 @@ bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& 
     const std::int64_t n_pass = std::clamp<std::int64_t>(std::min(options.pass_tokens, logit_rows), 1, config.vocab);
     KvCache cache(model.device(), model.kv_shape(), config.n_layers, 1, n_pass);
     Forward forward(model, {.max_tokens = n_pass, .max_logit_rows = n_pass});
-    RowTop row_top(table.k);
+    RowTop row_top(table.k, config.vocab);
     std::vector<TokenId> tokens;
     std::vector<NodeId> nodes;
     std::vector<std::int32_t> logit_tokens(static_cast<std::size_t>(n_pass));

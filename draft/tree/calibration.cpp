@@ -23,13 +23,14 @@ constexpr float kBiasRate = 0.002F;
 
 // Weights before anything is learnt, by how many agree: those who agree are worth a little more than their mean.
 constexpr std::array<float, 4> kShares = {1.0F, 0.55F, 0.4F, 0.325F};
-constexpr std::array<float, 4> kStrongShare = {1.0F, 0.9F, 0.9F, 0.9F};
-constexpr std::array<float, 4> kSharesBesideStrong = {0.0F, 0.2F, 0.12F, 0.08F};
+constexpr std::array<float, 4> kModelShare = {1.0F, 0.9F, 0.9F, 0.9F};
+constexpr std::array<float, 4> kSharesBesideModel = {0.0F, 0.2F, 0.12F, 0.08F};
 
 }  // namespace
 
-Calibration::Calibration(std::span<const std::uint16_t> n_cells, std::size_t strong) : strong_(strong) {
-    CHECK(n_cells.size() <= kMaxSources, "{} sources", n_cells.size());
+Calibration::Calibration(std::span<const std::uint16_t> n_cells, std::size_t n_models)
+    : n_models_(n_models), estimates_((1 + n_models) * kEstimateCells), weights_((1 + n_models) * kMaxAgreeing) {
+    CHECK(n_cells.size() <= kMaxSources && n_models <= n_cells.size(), "{} sources", n_cells.size());
     std::size_t n = 0;
     for (const std::uint16_t of_source : n_cells) {
         first_cell_.push_back(n);
@@ -41,30 +42,17 @@ Calibration::Calibration(std::span<const std::uint16_t> n_cells, std::size_t str
 
 void Calibration::reset() {
     std::ranges::fill(cells_, Cell{});
-    estimates_.fill(Cell{});
+    std::ranges::fill(estimates_, Cell{});
     estimates_[0].expected = kTablesBoast;
     refresh(estimates_[0]);
-    for (std::size_t agreeing = 0; agreeing < kMaxAgreeing; ++agreeing) {
-        weights_[agreeing].fill(kShares[agreeing]);
-        weights_[kMaxAgreeing + agreeing].fill(kSharesBesideStrong[agreeing]);
-        if (strong_ != kNone) weights_[kMaxAgreeing + agreeing][strong_] = kStrongShare[agreeing];
+    const std::size_t n_tables = first_cell_.size() - n_models_;
+    for (std::size_t set = 0; set < weights_.size(); ++set) {
+        const std::size_t agreeing = set % kMaxAgreeing;
+        const std::size_t dearest = set / kMaxAgreeing;  // 0: tables alone
+        weights_[set].fill(dearest == 0 ? kShares[agreeing] : kSharesBesideModel[agreeing]);
+        if (dearest > 0) weights_[set][n_tables + dearest - 1] = kModelShare[agreeing];
     }
     for (Weights& weights : weights_) weights.back() = 0.0F;
-}
-
-void Calibration::corrected_log_odds(std::uint16_t source, std::span<const Proposal> proposals,
-                                     std::span<float> out) const {
-    const Cell* cells = cells_.data() + first_cell_[source];
-    for (std::size_t first = 0; first < proposals.size(); first += 4) {
-        const std::size_t n = std::min<std::size_t>(4, proposals.size() - first);
-        Float4 block = {0.5F, 0.5F, 0.5F, 0.5F};
-        for (std::size_t i = 0; i < n; ++i) {
-            const Proposal& proposal = proposals[first + i];
-            block[i] = std::clamp(proposal.probability * cells[proposal.cell].ratio, kLeastProbability, kSurestWord);
-        }
-        block = log_odds(block);
-        for (std::size_t i = 0; i < n; ++i) out[first + i] = block[i];
-    }
 }
 
 void Calibration::refresh(Cell& cell) {
@@ -78,11 +66,11 @@ void Calibration::learn(std::span<const Input> inputs, float merged, float truth
         weights[input.source] =
             std::clamp(weights[input.source] + kWeightRate * error * (input.log_odds - kUnknown), 0.0F, kMaxWeight);
     }
-    learn_words(inputs, truth);
+    learn_cells(inputs, truth);
     weights.back() = std::clamp(weights.back() + kBiasRate * error, -kMaxBias, kMaxBias);
 }
 
-void Calibration::learn_words(std::span<const Input> inputs, float truth) {
+void Calibration::learn_cells(std::span<const Input> inputs, float truth) {
     for (const Input& input : inputs) count(cells_[first_cell_[input.source] + input.cell], input.probability, truth);
 }
 
@@ -96,23 +84,23 @@ void Calibration::count(Cell& cell, float expected, float hit) {
     refresh(cell);
 }
 
-std::size_t Calibration::estimate_cell(float merged, float estimate, bool by_model) {
+std::size_t Calibration::estimate_cell(float merged, float estimate, std::int32_t model) {
     const auto bucket = [](float p) {
         const int below = -std::ilogb(std::max(p, 1e-6F));  // 1: from 1/2 up
         return static_cast<std::size_t>(std::clamp(below - 1, 0, static_cast<int>(kEstimateBuckets) - 1));
     };
-    return 2 + ((by_model ? kEstimateBuckets : 0) + bucket(merged)) * kEstimateBuckets + bucket(estimate);
+    return first_estimate(model) + 1 + bucket(merged) * kEstimateBuckets + bucket(estimate);
 }
 
-float Calibration::settle(float merged, float estimate, bool by_model) const {
-    const Cell& all = estimates_[by_model ? 1 : 0];
-    return std::min(estimate * all.ratio * estimates_[estimate_cell(merged, estimate, by_model)].ratio, kSurest);
+float Calibration::settle(float merged, float estimate, std::int32_t model) const {
+    const Cell& all = estimates_[first_estimate(model)];
+    return std::min(estimate * all.ratio * estimates_[estimate_cell(merged, estimate, model)].ratio, kSurest);
 }
 
-void Calibration::learn_estimate(float merged, float estimate, bool by_model, float hit) {
-    Cell& all = estimates_[by_model ? 1 : 0];
+void Calibration::learn_estimate(float merged, float estimate, std::int32_t model, float hit) {
+    Cell& all = estimates_[first_estimate(model)];
     // The common ratio learns at once, a bucket's what is left.
-    count(estimates_[estimate_cell(merged, estimate, by_model)], estimate * all.ratio, hit);
+    count(estimates_[estimate_cell(merged, estimate, model)], estimate * all.ratio, hit);
     count(all, estimate, hit);
 }
 

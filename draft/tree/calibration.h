@@ -3,7 +3,7 @@
 // Each source tells kinds of guesses apart, its cells. A cell keeps how many of its guesses were right, beside how many
 // should have been by what was predicted, over guesses whose parent was accepted; their ratio corrects the source's own
 // probability. Sources that name the same token are merged in log-odds, with a weight each, one set for every number of
-// agreeing sources, and others where a model is among them: they draw on the same text, so what they say is not
+// agreeing sources, and others for each model that is among them: they draw on the same text, so what they say is not
 // independent, and noisy-or would count one observation twice (the folder's page has the figures).
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tree/log_odds.h"
 
 namespace slipstream::draft {
@@ -30,10 +30,9 @@ public:
         float log_odds = 0.0F;     // of the corrected one
     };
 
-    /// `n_cells`: of each source, in the order in which inputs name them. `strong`: a source (its place) whose word
-    /// outweighs the others', a model among tables; kNone: there is none.
-    static constexpr std::size_t kNone = ~std::size_t{0};
-    explicit Calibration(std::span<const std::uint16_t> n_cells, std::size_t strong = kNone);
+    /// `n_cells`: of each source, in the order in which inputs name them: tables, then `n_models` models, cheap to
+    /// dear, whose votes outweigh the others'.
+    explicit Calibration(std::span<const std::uint16_t> n_cells, std::size_t n_models = 0);
     void reset();
 
     /// Log-odds of the source's own `probability`, corrected by what guesses of this cell turned out to be worth.
@@ -41,8 +40,6 @@ public:
         const Cell& found = cells_[first_cell_[source] + cell];
         return log_odds(std::clamp(probability * found.ratio, kLeastProbability, kSurestWord));
     }
-    /// The same of several, to `out`, [proposals].
-    void corrected_log_odds(std::uint16_t source, std::span<const Proposal> proposals, std::span<float> out) const;
     /// The probability that the sources together give a token: `inputs`, one a source that names it, in
     /// the order of the sources.
     [[nodiscard]] float merge(std::span<const Input> inputs) const {
@@ -56,13 +53,14 @@ public:
     /// target tells. `merged`: what merge() gave.
     void learn(std::span<const Input> inputs, float merged, float truth);
     /// The same of words that were not merged: what their cells are worth, not their weights.
-    void learn_words(std::span<const Input> inputs, float truth);
+    void learn_cells(std::span<const Input> inputs, float truth);
 
     /// The chance of acceptance in truth, where noise decides: `estimate` as it was reckoned from the noise, corrected
     /// by what such estimates turned out to be worth; filters of the target, above all, are not in the reckoning.
-    [[nodiscard]] float settle(float merged, float estimate, bool by_model) const;
+    /// `model`: the dearest that was asked, by its place among models; -1: tables alone.
+    [[nodiscard]] float settle(float merged, float estimate, std::int32_t model) const;
     /// An estimate that settle() was asked about came true (1) or not (0).
-    void learn_estimate(float merged, float estimate, bool by_model, float hit);
+    void learn_estimate(float merged, float estimate, std::int32_t model, float hit);
 
     [[nodiscard]] std::vector<float> state() const;
     /// False, and nothing changed, where `state` does not fit these sources.
@@ -83,18 +81,24 @@ private:
 
     [[nodiscard]] std::size_t set_of(std::span<const Input> inputs) const {
         const std::size_t agreeing = (inputs.size() < kMaxAgreeing ? inputs.size() : kMaxAgreeing) - 1;
-        return inputs.back().source == strong_ ? kMaxAgreeing + agreeing : agreeing;
+        const std::size_t n_tables = first_cell_.size() - n_models_;
+        const std::size_t last = inputs.back().source;
+        return (last < n_tables ? 0 : last - n_tables + 1) * kMaxAgreeing + agreeing;
     }
     static void refresh(Cell& cell);
     static void count(Cell& cell, float expected, float hit);
-    [[nodiscard]] static std::size_t estimate_cell(float merged, float estimate, bool by_model);
-    static constexpr std::size_t kEstimateBuckets = 10;  // by powers of two
+    static constexpr std::size_t kEstimateBuckets = 10;                                     // by powers of two
+    static constexpr std::size_t kEstimateCells = 1 + kEstimateBuckets * kEstimateBuckets;  // all; then by bucket
+    [[nodiscard]] static std::size_t first_estimate(std::int32_t model) {
+        return static_cast<std::size_t>(model + 1) * kEstimateCells;
+    }
+    [[nodiscard]] static std::size_t estimate_cell(float merged, float estimate, std::int32_t model);
 
     std::vector<std::size_t> first_cell_;  // [n_sources]
     std::vector<Cell> cells_;
-    std::array<Cell, 2 + 2 * kEstimateBuckets * kEstimateBuckets> estimates_{};  // all, all by a model; then by bucket
-    std::size_t strong_;
-    std::array<Weights, 2 * kMaxAgreeing> weights_{};  // by how many agree; then the same where the strong one does
+    std::size_t n_models_;
+    std::vector<Cell> estimates_;   // [1 + n_models][kEstimateCells]: by tables, then by each model
+    std::vector<Weights> weights_;  // [1 + n_models][kMaxAgreeing]: by the dearest model that votes, by how many agree
 };
 
 }  // namespace slipstream::draft

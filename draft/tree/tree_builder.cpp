@@ -1,93 +1,66 @@
 #include "draft/tree/tree_builder.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
+#include "draft/stopwatch.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
 
 namespace {
 
-// Children of a node that was taken with so little above the usual last score hardly come in. Leaving them out costs
-// few tokens and saves time (Spec-Bench replay, budget 96: at 1.5, 2.5, 4 times that score 2.540, 2.535, 2.529 tokens a
-// pass, 70, 58, 50 us a tree): the shorter a pass, the more is left out.
-constexpr float kTooNear = 1.5F;
-constexpr float kTooNearAtMost = 4.0F;
-constexpr double kLongPass = 4e-3;       // seconds: such passes and longer ones pay for looking at every node
-constexpr std::size_t kAlwaysAsked = 8;  // of the nodes taken first
-constexpr float kLowestScore = 1e-6F;    // what is less likely is not worth a look
-constexpr float kLateShare = 0.7F;       // of the usual last score: what is below seldom comes in
-constexpr int kMaxModelRounds = 8;
+constexpr int kTimedOneIn = 8;         // trees
+constexpr float kFirstCutoff = 1e-3F;  // score of the last node, before there was a tree
+constexpr float kLowestScore = 1e-6F;  // what is less likely is not worth a look
+// Of the usual last score: what a child is taken to reach at most, and what no child is heard for. (Spec-Bench replay,
+// budget 96: 2.535 tokens a pass with 0.8 and 0 as with 1.6 and 0.1, a sixth fewer instructions a tree.)
+constexpr float kSeldomReached = 1.6F;
+constexpr float kHopeless = 0.1F;
 constexpr double kPatience = 0.1;  // of expected tokens: so far below the best a search has gone far enough
 
-std::vector<std::uint16_t> cells_of(std::span<Source* const> sources, const BatchSource* model) {
+std::vector<std::uint16_t> cells_of(std::span<TableSource* const> tables, std::span<ModelSource* const> models) {
     std::vector<std::uint16_t> cells;
-    for (const Source* source : sources) cells.push_back(source->n_cells());
-    if (model != nullptr) cells.push_back(static_cast<std::uint16_t>(model->n_cells() + 1));  // the last: unnamed
+    for (const TableSource* source : tables) cells.push_back(source->n_cells());
+    for (const ModelSource* source : models) cells.push_back(source->n_cells());
     return cells;
 }
 
 // Of offers; ties go to the older one.
 constexpr auto kLower = [](const auto& a, const auto& b) {
-    return a.score != b.score ? a.score < b.score : a.candidate > b.candidate;
+    return a.score != b.score ? a.score < b.score : a.token > b.token;
 };
 
 }  // namespace
 
-TreeBuilder::TreeBuilder(std::vector<Source*> sources, BatchSource* model, std::int64_t vocab)
-    : sources_(std::move(sources)),
-      model_(model),
-      calibration_(cells_of(sources_, model_), model_ != nullptr ? sources_.size() : Calibration::kNone),
-      counts_(n_sources()),
-      seconds_(n_sources()),
-      proposals_(kMaxProposals),
-      slots_(static_cast<std::size_t>(vocab)),
-      silent_cell_(model_ != nullptr ? model_->n_cells() : 0) {
-    has_light_ = std::ranges::any_of(sources_, [](const Source* source) { return source->is_light(); });
+TreeBuilder::TreeBuilder(std::vector<TableSource*> tables, std::span<ModelSource* const> models, std::int64_t vocab)
+    : tables_(std::move(tables)),
+      votes_(cells_of(tables_, models), models.size(), vocab),
+      counts_(tables_.size() + models.size()),
+      cutoff_(kFirstCutoff),
+      proposals_(kMaxProposals) {
+    for (ModelSource* source : models) models_.push_back({.source = source});
 }
 
 void TreeBuilder::reset() {
-    calibration_.reset();
-    usual_cutoff_ = 1e-3F;
-    model_gain_ = kModelGain;
-    try_again_after_ = kTryAgainAfter;
-    n_learnt_ = 0;
+    calibration().reset();
+    cutoff_ = kFirstCutoff;
+    for (Model& model : models_) model = {.source = model.source};
+    n_trees_ = 0;
     taken_.clear();
     in_tree_.clear();
     nodes_.clear();
-}
-
-std::span<TreeBuilder::Candidate> TreeBuilder::candidates_of(std::int32_t node) {
-    const Node& at = nodes_[static_cast<std::size_t>(node)];
-    return {candidates_.data() + std::max(at.first_candidate, 0), static_cast<std::size_t>(at.n_candidates)};
-}
-
-// Under noise a quick crew leaves n-grams of the model out: their words stand only where the model is not asked, and
-// keep it from being asked where its own would be worth more.
-bool TreeBuilder::is_asked(const Source& source, const BuildRequest& request) const {
-    if (asks_all_tables(request.crew)) return true;
-    const bool is_spoken_for = model_ != nullptr && request.crew == Crew::Quick && request.noise->present();
-    return source.is_light() && !(is_spoken_for && source.is_of_model());
 }
 
 void TreeBuilder::begin(const BuildRequest& request) {
     arena_.reset(request.text.back());
     nodes_.assign(1, Node{.score = 1.0F});
     cursors_.clear();
-    for (Source* source : sources_)
-        cursors_.push_back(is_asked(*source, request) ? source->root(request.text) : kNowhere);
-    candidates_.clear();
-    inputs_.clear();
+    for (TableSource* source : tables_) cursors_.push_back(source->root(request.text));
     in_tree_.clear();
-    n_asked_ = 0;
+    for (Model& model : models_) model.n_asked = 0;
     noisy_ = request.noise->present();
-    const double pass = request.times != nullptr ? request.times->at(1) : kLongPass;
-    is_hurried_ = pass < kLongPass;
-    // A plain pass is always to be had: what is slower was held up, or guesses in vain, and makes no time cheap.
-    tokens_a_second_ = 1.0 / (request.seconds_a_token > 0.0 ? std::min(request.seconds_a_token, pass) : pass);
-    too_near_ = usual_cutoff_ * std::clamp(kTooNear * static_cast<float>(kLongPass / pass), kTooNear, kTooNearAtMost);
+    votes_.begin(noisy_);
     ask(0, request);
 }
 
@@ -95,51 +68,66 @@ std::int32_t TreeBuilder::make_node(std::int32_t parent, TokenId token) {
     const std::int32_t node = arena_.append(parent, token);
     nodes_.push_back({});
     CHECK(std::ssize(nodes_) == arena_.size(), "node {} of {}", nodes_.size(), arena_.size());
-    cursors_.resize(cursors_.size() + sources_.size(), kNowhere);
+    cursors_.resize(cursors_.size() + tables_.size(), kNowhere);
     return node;
+}
+
+// Most nodes are never asked about: tables go along only where they are. The parent was asked about before.
+void TreeBuilder::advance_cursors(std::int32_t node) {
+    const std::int32_t parent = arena_.parent(node);
+    if (parent < 0) return;
+    const Cursor* above = cursors_.data() + static_cast<std::size_t>(parent) * tables_.size();
+    Cursor* here = cursors_.data() + static_cast<std::size_t>(node) * tables_.size();
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+        if (above[i] != kNowhere) here[i] = tables_[i]->advance(above[i], arena_.token(node));
+}
+
+// What every table says comes behind `node`, and every model that was asked about it.
+void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
+    const Node known = at(node);
+    if (known.children.first < 0) advance_cursors(node);
+    const auto position = static_cast<std::int64_t>(request.text.size()) + arena_.depth(node);
+    // Estimates sum to 1 at most, so the j-th best scores no more than score / j; half of that is taken.
+    const auto most = static_cast<std::size_t>(
+        std::clamp(known.score / (kSeldomReached * cutoff_), 2.0F, static_cast<float>(kMaxProposals)));
+    const std::span<Proposal> room = std::span(proposals_).first(most);
+    votes_.open();
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+        const Cursor cursor = cursors_[static_cast<std::size_t>(node) * tables_.size() + i];
+        if (cursor == kNowhere) continue;
+        const Stopwatch watch(n_trees_ % kTimedOneIn == 0 ? &counts_[i].seconds : nullptr, kTimedOneIn);
+        std::size_t n = tables_[i]->propose(cursor, position, *request.noise, room);
+        // Likeliest first, unless ranked by noise: what cannot come near the usual last score is not even heard.
+        if (!noisy_)
+            while (n > 1 && known.score * room[n - 1].probability < kHopeless * cutoff_) --n;
+        votes_.add_votes(static_cast<std::uint16_t>(i), room.first(n));
+    }
+    std::int32_t dearest = -1;
+    for (std::size_t i = 0; i < models_.size(); ++i) {
+        if ((known.asked >> i & 1U) == 0) continue;
+        const auto source = static_cast<std::uint16_t>(tables_.size() + i);
+        const std::size_t n = models_[i].source->propose(node, position, *request.noise, room);
+        votes_.add_votes(source, room.first(n));
+        votes_.add_unnamed(source);
+        dearest = static_cast<std::int32_t>(i);
+    }
+    at(node).children = votes_.count(known.children, dearest, position, *request.noise);
+    for (std::int32_t i = 0; i < at(node).children.n; ++i) {
+        const std::int32_t token = at(node).children.first + i;
+        if (const std::int32_t child = votes_.at(token).node; child >= 0) at(child).above = token;
+    }
 }
 
 void TreeBuilder::offer_children(std::int32_t node, const BuildRequest& request) {
     if (arena_.depth(node) >= request.max_depth) return;
-    if (nodes_[static_cast<std::size_t>(node)].score < too_near_ && taken_.size() > kAlwaysAsked) return;
-    if (nodes_[static_cast<std::size_t>(node)].first_candidate < 0) ask(node, request);
-    const float score = nodes_[static_cast<std::size_t>(node)].score;
-    const std::int32_t first = nodes_[static_cast<std::size_t>(node)].first_candidate;
-    const std::span<const Candidate> children = candidates_of(node);
-    for (std::size_t i = 0; i < children.size(); ++i) {
-        const float reached = score * children[i].estimate;
-        if (reached < std::max(kLowestScore, 0.1F * usual_cutoff_)) continue;
-        const Offer offer{reached, first + static_cast<std::int32_t>(i), node};
-        if (reached < late_score_) {
-            late_offers_.push_back(offer);
-            continue;
-        }
-        offers_.push_back(offer);
+    if (at(node).children.first < 0) ask(node, request);
+    const Votes::Range& children = at(node).children;
+    for (std::int32_t i = 0; i < children.n; ++i) {
+        const float reached = at(node).score * votes_.at(children.first + i).estimate;
+        if (reached < std::max(kLowestScore, kHopeless * cutoff_)) continue;
+        offers_.push_back({reached, children.first + i, node});
         std::ranges::push_heap(offers_, kLower);
-        if (reached >= too_near_) prefetch(node, children[i].token);
     }
-}
-
-// The best offer that is left. Most are never taken: those below a score that is seldom reached wait outside the heap
-// until it is empty.
-std::optional<TreeBuilder::Offer> TreeBuilder::best_offer() {
-    if (offers_.empty()) {
-        std::swap(offers_, late_offers_);
-        std::ranges::make_heap(offers_, kLower);
-        late_score_ = 0.0F;
-        if (offers_.empty()) return std::nullopt;
-    }
-    std::ranges::pop_heap(offers_, kLower);
-    const Offer best = offers_.back();
-    offers_.pop_back();
-    return best;
-}
-
-// Tables look up what they will be asked, should the child of `node` be taken.
-void TreeBuilder::prefetch(std::int32_t node, TokenId token) const {
-    const Cursor* cursors = cursors_.data() + static_cast<std::size_t>(node) * sources_.size();
-    for (std::size_t i = 0; i < sources_.size(); ++i)
-        if (cursors[i] != kNowhere) sources_[i]->prefetch(cursors[i], token);
 }
 
 // Takes nodes by falling score until the budget is full, or further ones cannot pay.
@@ -148,26 +136,23 @@ void TreeBuilder::search(const BuildRequest& request) {
     taken_.assign(1, 0);
     expected_.assign(1, 1.0);
     offers_.clear();
-    late_offers_.clear();
-    late_score_ = kLateShare * usual_cutoff_;
     offer_children(0, request);
-    double most = request.times == nullptr ? 0.0 : gain_of(request, 1);
-    while (std::ssize(taken_) < request.budget) {
-        const std::optional<Offer> best = best_offer();
-        if (!best) break;
-        const Offer& offer = *best;
-        auto& candidate = candidates_[static_cast<std::size_t>(offer.candidate)];
-        std::int32_t node = candidate.node;
-        if (node < 0) {
-            const TokenId token = candidate.token;
-            node = candidate.node = make_node(offer.parent, token);
-            nodes_[static_cast<std::size_t>(node)].above = offer.candidate;
+    double most = request.curve == nullptr ? 0.0 : gain_of(request, 1);
+    while (std::ssize(taken_) < request.budget && !offers_.empty()) {
+        std::ranges::pop_heap(offers_, kLower);
+        const Offer offer = offers_.back();
+        offers_.pop_back();
+        VotedToken& token = votes_.at(offer.token);
+        if (token.node < 0) {
+            token.node = make_node(offer.parent, token.token);
+            at(token.node).above = offer.token;
         }
-        nodes_[static_cast<std::size_t>(node)].score = offer.score;
-        nodes_[static_cast<std::size_t>(offer.parent)].covered += candidate.estimate;
+        const std::int32_t node = token.node;
+        at(node).score = offer.score;
+        at(offer.parent).covered += token.estimate;
         taken_.push_back(node);
         expected_.push_back(expected_.back() + static_cast<double>(offer.score));
-        if (request.times != nullptr) {
+        if (request.curve != nullptr) {
             const double gain = gain_of(request, taken_.size());
             most = std::max(most, gain);
             if (gain < most - kPatience * expected_.back()) break;
@@ -176,17 +161,16 @@ void TreeBuilder::search(const BuildRequest& request) {
     }
 }
 
-// Tokens that the first `n` taken nodes are expected to commit, less those that their pass's time is worth. Time is
-// worth what it brought of late with all that it takes to guess: the most tokens for each second of the pass would
-// leave out of account that a tree's drafting is paid for by all of its nodes (the parametric method of Dinkelbach 1967
-// for the greatest ratio).
+// Tokens that the first `n` taken nodes are expected to commit, less those that their pass's time is worth (the
+// parametric method of Dinkelbach 1967 for the greatest ratio).
 double TreeBuilder::gain_of(const BuildRequest& request, std::size_t n) const {
-    return expected_[n - 1] - tokens_a_second_ * request.times->at(static_cast<std::int64_t>(n));
+    return 1.0 + request.came_true * (expected_[n - 1] - 1.0) -
+           request.curve->at(static_cast<std::int64_t>(n)) / request.seconds_a_token;
 }
 
 // How many of the taken nodes make the best tree.
 std::size_t TreeBuilder::best_length(const BuildRequest& request) const {
-    if (request.times == nullptr) return taken_.size();
+    if (request.curve == nullptr) return taken_.size();
     std::size_t best = 1;
     double most = gain_of(request, 1);
     for (std::size_t n = 2; n <= taken_.size(); ++n) {
@@ -200,31 +184,25 @@ std::size_t TreeBuilder::best_length(const BuildRequest& request) const {
 
 double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
     CHECK(tree.size() == 1 && !request.text.empty() && request.noise != nullptr && request.budget >= 1);
+    CHECK(request.curve == nullptr || request.seconds_a_token > 0.0, "time is worth nothing");
     begin(request);
     search(request);
-    if (model_ != nullptr && asks_model(request.crew) && request.max_depth > 0 && request.budget > 1)
-        for (int round = 0; round < kMaxModelRounds && ask_model(request); ++round) search(request);
+    if (request.max_depth > 0 && request.budget > 1)
+        for (std::size_t model = 0; model < models_.size(); ++model)
+            while (ask_model(model, request)) search(request);
 
     const std::size_t length = best_length(request);
     in_tree_.assign(1, 0);
-    tree_place_.assign(nodes_.size(), -1);
-    tree_place_[0] = 0;
+    for (Node& node : nodes_) node.place = -1;
+    at(0).place = 0;
     for (std::size_t i = 1; i < length; ++i) {
         const std::int32_t node = taken_[i];
-        const std::int32_t parent = tree_place_[static_cast<std::size_t>(arena_.parent(node))];
-        tree_place_[static_cast<std::size_t>(node)] = tree.append(parent, arena_.token(node));
+        at(node).place = tree.append(at(arena_.parent(node)).place, arena_.token(node));
         in_tree_.push_back(node);
     }
-    least_score_ = nodes_[static_cast<std::size_t>(taken_[length - 1])].score;
-    if (request.times != nullptr && length > 1) {
-        // What a node of the tree cost on an average; the last of them may be a sure one, before a step in time.
-        const double more = request.times->at(static_cast<std::int64_t>(length)) - request.times->at(1);
-        const double a_node = tokens_a_second_ * more / static_cast<double>(length - 1);
-        least_score_ = std::min(least_score_, static_cast<float>(a_node));
-    }
     if (length > 1) {
-        const float cutoff = std::max(nodes_[static_cast<std::size_t>(taken_[length - 1])].score, kLowestScore);
-        usual_cutoff_ += 0.2F * (cutoff - usual_cutoff_);
+        const float last = std::max(at(taken_[length - 1]).score, kLowestScore);
+        cutoff_ += 0.2F * (last - cutoff_);
     }
     ++n_trees_;
     return expected_[length - 1];

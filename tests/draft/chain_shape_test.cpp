@@ -6,7 +6,7 @@ namespace slipstream::draft {
 namespace {
 
 // Says that token + 1 follows, up to `last`; as a cursor, the token.
-class Counting final : public Source {
+class Counting final : public TableSource {
 public:
     explicit Counting(TokenId last) : last_(last) {}
     std::string_view name() const override { return "counting"; }
@@ -27,7 +27,7 @@ private:
     TokenId last_;
 };
 
-class CountingBatch final : public BatchSource {
+class CountingBatch final : public ModelSource {
 public:
     std::string_view name() const override { return "counting"; }
     std::uint16_t n_cells() const override { return 1; }

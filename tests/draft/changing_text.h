@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 
@@ -25,7 +25,7 @@ public:
     [[nodiscard]] TokenId token() { return static_cast<TokenId>(below(static_cast<std::size_t>(alphabet_))); }
 
     /// Changes the text in one way and tells the source. The text is not empty afterwards.
-    void change(Source& source) {
+    void change(TableSource& source) {
         const std::size_t kind = text_.empty() ? 2 : below(20);
         if (kind == 0) {
             source.reset();
@@ -43,7 +43,7 @@ public:
     }
 
 private:
-    void add(Source& source, std::size_t n) {
+    void add(TableSource& source, std::size_t n) {
         for (std::size_t i = 0; i < n; ++i) {
             // Half of the tokens repeat what stood a few places before, so that there are long matches.
             const std::size_t back = 1 + below(12);
@@ -58,7 +58,7 @@ private:
 };
 
 /// What holds of every list of proposals.
-inline void expect_valid(std::span<const Proposal> proposals, const Source& source, std::int64_t position,
+inline void expect_valid(std::span<const Proposal> proposals, const TableSource& source, std::int64_t position,
                          const PathNoise& noise) {
     for (std::size_t i = 0; i < proposals.size(); ++i) {
         const Proposal& proposal = proposals[i];

@@ -13,7 +13,7 @@ namespace slipstream::draft {
 namespace {
 
 // One distribution behind every node; sees to it that nodes are expanded as a batch source may be asked.
-class UniformBatch final : public BatchSource {
+class UniformBatch final : public ModelSource {
 public:
     explicit UniformBatch(std::int64_t vocab, std::int64_t max_nodes = 64) : max_nodes_(max_nodes) {
         for (TokenId id = 0; id < vocab; ++id) q_.push_back({id, 0.0F, 1.0 / static_cast<double>(vocab)});
@@ -109,7 +109,7 @@ TEST(DrawnShape, AVocabularySmallerThanTheTreeIsWideGivesWhatThereIs) {
 }
 
 // The toy's draft model.
-class ToyBatch final : public BatchSource {
+class ToyBatch final : public ModelSource {
 public:
     explicit ToyBatch(ToyPass& pass) : pass_(pass) {}
     std::string_view name() const override { return "toy"; }

@@ -14,8 +14,8 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/rungs/batch_source.h"
-#include "draft/sources/source.h"
+#include "draft/rungs/model_source.h"
+#include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 
@@ -42,7 +42,7 @@ inline std::size_t say(std::vector<Proposal> words, std::span<const TokenId> tex
     return n;
 }
 
-class ToySource final : public Source {
+class ToySource final : public TableSource {
 public:
     /// `silent_one_in`: of so many steps down one leads nowhere; 0: none.
     explicit ToySource(ToyWords words, std::uint16_t n_cells = 1, ToyNamed* named = nullptr,
@@ -51,12 +51,6 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "toy"; }
     [[nodiscard]] std::uint16_t n_cells() const override { return n_cells_; }
-    [[nodiscard]] bool is_light() const override { return light_; }
-    [[nodiscard]] bool is_of_model() const override { return of_model_; }
-    void make_light(bool of_model = false) {
-        light_ = true;
-        of_model_ = of_model;
-    }
     void observe(const Observation&) override {}
     void reset() override {}
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override {
@@ -85,13 +79,11 @@ private:
     std::uint16_t n_cells_;
     ToyNamed* named_;
     std::uint32_t silent_one_in_;
-    bool light_ = false;
-    bool of_model_ = false;
     std::mt19937 random_{1};
     std::vector<ToyText> texts_;  // of the cursors
 };
 
-class ToyModel final : public BatchSource {
+class ToyModel final : public ModelSource {
 public:
     explicit ToyModel(ToyWords words, std::int64_t max_nodes = 64, ToyNamed* named = nullptr,
                       double seconds_a_node = 0.0)

@@ -40,7 +40,7 @@ TEST(TreeBuilder, ASourceThatLiesLosesItsPlaceToOneThatIsRight) {
         ToySource right(fixed_words({{1, 0.2F, 0}}));
         ToySource lying_source(fixed_words({{2, 0.9F, 0}}));
         ToyModel lying_model(fixed_words({{2, 0.9F, 0}}));
-        std::vector<Source*> sources{&right};
+        std::vector<TableSource*> sources{&right};
         if (!model_lies) sources.push_back(&lying_source);
         TreeBuilder builder(sources, model_lies ? &lying_model : nullptr, 20);
         const auto tree = [&] { return grow(builder, {4}, {.budget = 3, .max_depth = 1}).tree; };

@@ -57,7 +57,7 @@ TEST(TreeBuilderAtRandom, TreesKeepToTheirLimits) {
         std::mt19937 random(seed);
         ToyNamed named;
         std::vector<std::unique_ptr<ToySource>> owned;
-        std::vector<Source*> sources;
+        std::vector<TableSource*> sources;
         for (std::uint32_t i = 0; i < seed % 4; ++i) {
             const double mass = i == 0 ? 0.95 : 0.4;
             owned.push_back(std::make_unique<ToySource>(random_words(seed * 8 + i, kVocab, 0.4, mass, 3),
@@ -212,7 +212,7 @@ TEST(TreeBuilderAtRandom, KnowingTheNoiseBeatsBlindRankingByFar) {
         const auto gain = [&](bool by_model, std::int64_t budget) {
             ToySource source(target.words(error));
             ToyModel model(target.words(error));
-            std::vector<Source*> sources;
+            std::vector<TableSource*> sources;
             if (!by_model) sources.push_back(&source);
             TreeBuilder aware(sources, by_model ? &model : nullptr, kVocab);
             TreeBuilder blind(sources, by_model ? &model : nullptr, kVocab);

@@ -82,7 +82,7 @@ std::size_t say(Script& script, TokenId vocab, std::uint16_t n_cells, std::span<
     return n;
 }
 
-class HostileSource final : public Source {
+class HostileSource final : public TableSource {
 public:
     HostileSource(Script& script, TokenId vocab, Named& named)
         : script_(script), vocab_(vocab), named_(named), n_cells_(static_cast<std::uint16_t>(1 + script.below(70))) {}
@@ -113,7 +113,7 @@ private:
     Cursor n_cursors_ = 0;
 };
 
-class HostileModel final : public BatchSource {
+class HostileModel final : public ModelSource {
 public:
     HostileModel(Script& script, TokenId vocab, Named& named)
         : script_(script), vocab_(vocab), named_(named), max_nodes_(1 + script.below(40)), dear_(script.one_in(2)) {}
@@ -205,7 +205,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<HostileSource> sources;
     for (std::uint32_t n = script.below(5); n > 0; --n) sources.emplace_back(script, vocab, named);
     HostileModel model(script, vocab, named);
-    std::vector<Source*> pointers;
+    std::vector<TableSource*> pointers;
     for (HostileSource& source : sources) pointers.push_back(&source);
     TreeBuilder builder(pointers, script.one_in(2) ? nullptr : &model, vocab);
 

@@ -28,7 +28,7 @@ BenchLoop::BenchLoop(const ServedModel& served, ServedTarget& target, ServedDraf
       forward_(&target.forward()),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
       walk_(make_walk(options.verify, *sampler_, config_->vocab, drafter)) {
-    drafter.time_passes(*forward_, *cache_, *walk_);
+    drafter.plan_passes(served);
 }
 
 void BenchLoop::restart() {

@@ -26,7 +26,7 @@
 
 #include <fmt/format.h>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "draft/tree/path_noise.h"
 #include "draft/tree/tree_builder.h"
 #include "kernels/base/error.h"
@@ -184,7 +184,7 @@ public:
     }
 
     void run(std::int64_t n_context) {
-        draft::TreeBuilder builder(pointers_, nullptr, place_.text.vocab);
+        draft::TreeBuilder builder(pointers_, {}, place_.text.vocab);
         for (const auto& source : sources_)
             if (source->name() != "recycling") source->reset();
         n_text_ = n_context;
@@ -235,7 +235,7 @@ private:
     }
 
     void observe(const Observation& observation) {
-        for (draft::Source* source : pointers_) source->observe(observation);
+        for (draft::TableSource* source : pointers_) source->observe(observation);
     }
 
     void sweep() {
@@ -249,7 +249,7 @@ private:
         sweep();
         figures.tree.time([&] {
             (void)builder.grow(
-                tree_, {.text = text(), .budget = budget, .max_depth = budget - 1, .noise = &noise_, .times = nullptr});
+                tree_, {.text = text(), .budget = budget, .max_depth = budget - 1, .noise = &noise_, .curve = nullptr});
         });
         // The walk of a target that says what the text says.
         const std::span<const TokenId> ahead = std::span(place_.text.tokens).subspan(text().size());
@@ -307,8 +307,8 @@ private:
 
     std::string names_;
     Workplace& place_;
-    std::vector<std::unique_ptr<draft::Source>> sources_;
-    std::vector<draft::Source*> pointers_;
+    std::vector<std::unique_ptr<draft::TableSource>> sources_;
+    std::vector<draft::TableSource*> pointers_;
     draft::PathNoise noise_;
     std::int64_t n_text_ = 0;
     bool sweep_ = false;

@@ -95,7 +95,8 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
 
 }  // namespace
 
-std::unique_ptr<draft::Source> make_bench_source(std::string_view name, const BenchText& text, double temperature) {
+std::unique_ptr<draft::TableSource> make_bench_source(std::string_view name, const BenchText& text,
+                                                      double temperature) {
     const auto kind = draft::find_source(name);
     if (!kind) throw RequestError(fmt::format("--sources: '{}' is no source; give such as context,suffix", name));
     switch (*kind) {

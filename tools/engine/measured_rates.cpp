@@ -24,6 +24,7 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // where computing alone is timed
 constexpr std::size_t kCopiedBytes = std::size_t{64} << 20;
 constexpr std::size_t kCopyPieceBytes = std::size_t{4} << 20;
 constexpr std::int64_t kMinCols = 256;  // every type's block divides it
@@ -60,7 +61,8 @@ public:
         std::size_t room = memory.total_bytes == 0 ? kMaxBytes : memory.available_bytes / 8;
         if (question.card != nullptr) room = (device_.budget().limit_bytes() - device_.budget().used_bytes()) / 4;
         // No more than the model has: a small one lives in the caches.
-        bytes_ = std::max(std::min({kMaxBytes, room, all}), row_bytes(DType::F32, cols_) * 4 * kInterleavedRows);
+        bytes_ = std::max(std::min({question.effort == RateEffort::All ? kMaxBytes : kFewBytes, room, all}),
+                          row_bytes(DType::F32, cols_) * 4 * kInterleavedRows);
         weights_ = zeros(bytes_, MemoryTag::Weights);
         x_ =
             zeros(static_cast<std::size_t>(kMostTokens) * row_bytes(DType::F32, std::max(cols_, question.config->d_ff)),
@@ -87,6 +89,7 @@ public:
         const double many = best_of(kRuns, [&] { small_ops(16); });
         rates.layer_token_seconds = std::max(0.0, many - small) / 15.0;
         rates.layer_seconds = std::max(0.0, small - rates.layer_token_seconds);
+        if (question_.effort == RateEffort::Compute) return measured;
         measure_copies(measured, types.front());
         rates.host_bytes_per_second = measured.memory_bytes_per_second;
         if (question_.card != nullptr) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/base/dtype.h"
 #include "kernels/device.h"
@@ -13,6 +14,11 @@
 
 namespace slipstream::tools {
 
+enum class RateEffort : std::uint8_t {
+    All,      // of everything, over much memory
+    Compute,  // of computing alone, over little: some hundredths of a second
+};
+
 struct RateQuestion {
     const ModelConfig* config = nullptr;
     const ModelWeights* weights = nullptr;  // for their types
@@ -20,6 +26,7 @@ struct RateQuestion {
     DType kv_dtype = DType::F16;
     int n_threads = 1;       // of a CPU
     Device* card = nullptr;  // where given, what it takes; else the CPU
+    RateEffort effort = RateEffort::All;
 };
 
 struct MachineRates {

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "draft/control/measure_passes.h"
 #include "draft/rejection.h"
 #include "draft/rungs/draft_vocabulary.h"
 #include "draft/tables/table_store.h"
@@ -18,6 +17,7 @@
 #include "tools/cli/signals.h"
 #include "tools/engine/host.h"
 #include "tools/engine/model_lookup.h"
+#include "tools/engine/pass_plan.h"
 
 namespace slipstream::tools {
 
@@ -28,10 +28,6 @@ using draft::SourceKind;
 
 // Most operations that `auto` spends on tables out of the model: about ten seconds of one core.
 constexpr double kMaxTableOperations = 1e12;
-
-// Of timing passes before the first text, in all.
-constexpr double kMaxTimingSeconds = 0.015;
-constexpr double kMaxDraftTimingSeconds = 0.005;
 
 bool has(const draft::DraftOptions& options, SourceKind kind) {
     return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
@@ -144,7 +140,11 @@ ServedDrafter::ServedDrafter(const DraftSettings& draft, const ServedModel& targ
     if (chosen.options.corpus || chosen.options.frozen_table)
         for_target.tokenizer_fingerprint =
             draft::tokenizer_fingerprint(*make_tokenizer(target.files->tokenizer_source()));
-    if (draft_model != nullptr) for_target.draft_model = draft_model->model.get();
+    if (draft_model != nullptr) {
+        for_target.draft_model = draft_model->model.get();
+        for_target.draft_pass_plan = resident_pass_plan(*draft_model->files, draft_model->files->config().kv_dtype,
+                                                        WeightRounding::Q8_0, target);
+    }
     for_target.on_progress = [&](std::string_view what, double done, double total) {
         throw_if_interrupted();
         bar.update(done, total, what);
@@ -174,11 +174,10 @@ const draft::DraftDistributions* ServedDrafter::distributions() const {
     return drafter_ ? drafter_->distributions() : nullptr;
 }
 
-void ServedDrafter::time_passes(Forward& forward, KvCache& cache, const TreeWalk& walk) {
-    if (!drafter_) return;
-    const LogitNeeds needs = both(walk.logit_needs(), drafter_->logit_needs());
-    draft::measure_passes(drafter_->pass_times(), forward, cache, kMaxTimingSeconds, &needs);
-    drafter_->measure_draft_model(kMaxDraftTimingSeconds);
+void ServedDrafter::plan_passes(const ServedModel& target) {
+    if (!drafter_ || !made_with_.adapt_budget) return;
+    made_for_.pass_plan = target_pass_plan(target);
+    drafter_->pass_curve().replan(made_for_.pass_plan);
 }
 
 std::vector<draft::SourceFigures> ServedDrafter::figures() const {
@@ -193,14 +192,14 @@ void ServedDrafter::resample(const SamplerOptions& sampling, Console& console) {
     if (!drafter_) return;
     save(console);
     made_for_.sampling = sampling;
-    const draft::PassTimes times = drafter_->pass_times();
-    std::optional<draft::PassTimes> draft_times;
-    if (const draft::PassTimes* known = drafter_->draft_pass_times()) draft_times = *known;
+    const draft::PassCurve curve = drafter_->pass_curve();
+    std::optional<draft::PassCurve> draft_curve;
+    if (const draft::PassCurve* known = drafter_->draft_pass_curve()) draft_curve = *known;
     drafter_.reset();  // the new one's memory is the old one's
     try {
         drafter_ = draft::make_drafter(made_with_, made_for_);
-        drafter_->pass_times() = times;
-        if (draft_times) *drafter_->draft_pass_times() = *draft_times;
+        drafter_->pass_curve() = curve;
+        if (draft_curve) *drafter_->draft_pass_curve() = *draft_curve;
     } catch (const Error& error) {
         console.note(fmt::format("guessing ends here: {}", error.what()));
     }

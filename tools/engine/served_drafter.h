@@ -48,10 +48,8 @@ public:
     [[nodiscard]] bool guesses() const { return drafter_ != nullptr; }
     /// What its guesses were drawn from, for classical sampling; null where they are point masses.
     [[nodiscard]] const draft::DraftDistributions* distributions() const;
-    /// Times a few passes of a tree's sizes, of the draft model as well, so that the first tree is as large as pays;
-    /// leaves `cache` (CHECKed to be empty) empty. Of slow models a single pass is timed: they learn the rest by and
-    /// by. `walk`: who will read the logits.
-    void time_passes(Forward& forward, KvCache& cache, const TreeWalk& walk);
+    /// The target is loaded: guesses are weighed by what its passes will take.
+    void plan_passes(const ServedModel& target);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.
     void reset();

@@ -22,7 +22,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, ServedModel& serve
     sampler_.emplace(sampling, config.vocab);
     if (options.check == CheckPasses::Yes) self_check_.emplace(*served.model, target_->pass());
     make_loop();
-    drafter_->time_passes(target_->forward(), target_->cache(), *walk_);
+    drafter_->plan_passes(served);
     start_clock();
 }
 

@@ -6,14 +6,14 @@
 #include <span>
 #include <string_view>
 
-#include "draft/sources/source.h"
+#include "draft/sources/table_source.h"
 #include "runtime/loop/sampling/sampler.h"
 
 namespace slipstream::draft {
 
-class BatchSource {
+class ModelSource {
 public:
-    virtual ~BatchSource() = default;
+    virtual ~ModelSource() = default;
 
     /// As --draft spells it.
     [[nodiscard]] virtual std::string_view name() const = 0;

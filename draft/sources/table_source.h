@@ -25,7 +25,7 @@ struct Proposal {
     /// The source's own estimate that the target's next token is this one, were the path right and the noise unknown:
     /// in (0, 1). What it is worth in truth is learnt by calibration.
     float probability;
-    /// Which kind of guess it is, in [0, Source::n_cells()): what calibration tells apart, such as rank or match
+    /// Which kind of guess it is, in [0, TableSource::n_cells()): what calibration tells apart, such as rank or match
     /// length.
     std::uint16_t cell;
 };
@@ -44,18 +44,14 @@ struct ShapeRequest {
 };
 
 /// A source that answers in well under a microsecond: a table, on the CPU. Not thread-safe.
-class Source {
+class TableSource {
 public:
-    virtual ~Source() = default;
+    virtual ~TableSource() = default;
 
     /// As --draft spells it.
     [[nodiscard]] virtual std::string_view name() const = 0;
     /// Kinds of guesses that calibration tells apart, at least 1.
     [[nodiscard]] virtual std::uint16_t n_cells() const { return 1; }
-    /// Whether a pass's questions and lessons take it a microsecond or two in all: crew_choice.h.
-    [[nodiscard]] virtual bool is_light() const { return false; }
-    /// Whether it says what the model would say of few words: what a draft model says of all of them is better.
-    [[nodiscard]] virtual bool is_of_model() const { return false; }
 
     /// Learns. An observation of a whole text (n_new == text.size()) begins a new one: what was learnt from texts
     /// before may serve on. Otherwise observation.text is the text before with n_new tokens behind it, or, after a cut
@@ -73,8 +69,6 @@ public:
     /// One token further down from a cursor that is not kNowhere, whoever proposed the token. Cursors are valid until
     /// the next observe() or reset().
     [[nodiscard]] virtual Cursor advance(Cursor cursor, TokenId token) = 0;
-    /// advance() is likely to be called so before long: what it reads may be fetched into the caches.
-    virtual void prefetch(Cursor, TokenId) const {}
     /// Children at `cursor` (not kNowhere), which would stand at absolute `position`: distinct tokens, most likely
     /// first by noise.rank(), at most out.size(). Returns how many. Allocates nothing.
     [[nodiscard]] virtual std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,

@@ -1,5 +1,5 @@
 // The pass-time curve: what lies between measurements, that it never falls, and what single slow passes do to it.
-#include "draft/control/pass_times.h"
+#include "draft/control/pass_curve.h"
 
 #include <limits>
 #include <random>

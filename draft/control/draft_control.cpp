@@ -1,0 +1,79 @@
+#include "draft/control/draft_control.h"
+
+#include <algorithm>
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr double kRecent = 0.97;       // of what earlier passes count
+constexpr double kMostSurprise = 2.0;  // a pass that took far longer had the processor taken away
+constexpr double kNoticed = 0.02;      // of a plain pass: drafting in vain that costs less is no loss
+constexpr double kTrialDecay = 0.95;
+constexpr double kLongDecay = 0.99;
+constexpr std::int64_t kFirstTrial = 24;  // passes before the first judgement: tables are empty at first
+constexpr std::int64_t kLaterTrial = 6;
+constexpr std::int64_t kLongestRest = 512;
+constexpr double kTrust = 16.0;  // tokens that expectations are believed for
+constexpr double kClearGain = 1.05;
+constexpr double kLittleGain = 1.3;  // over plain decoding
+constexpr double kTrusted = 8.0;     // guessed tokens that expectations are believed for, in one text
+
+}  // namespace
+
+bool DraftControl::take_turn(std::int64_t text_tokens) {
+    curve_.move_to(text_tokens);
+    if (trial_.rest > 0) {
+        --trial_.rest;
+        return false;
+    }
+    // What guessing gains is told by what a plain pass takes: where that is little and not known of late, one is made.
+    const bool gains_little = recent_.tokens > 0.0 && recent_.seconds * kLittleGain > recent_.tokens * curve_.at(1);
+    return !curve_.wants_plain_pass(gains_little);
+}
+
+double DraftControl::seconds_a_token() const {
+    const double plain = curve_.at(1);
+    return recent_.tokens > 0.0 ? std::min(recent_.seconds / recent_.tokens, plain) : plain;
+}
+
+double DraftControl::came_true() const {
+    return (recent_.came + kTrusted) / (recent_.hoped + kTrusted);
+}
+
+void DraftControl::record(const PassOutcome& outcome) {
+    if (outcome.pass_seconds <= 0.0) return;
+    curve_.add(outcome.n_nodes, outcome.pass_seconds);
+    if (!outcome.guessed) return;
+    if (outcome.n_nodes > 1 || outcome.draft_seconds > kNoticed * curve_.at(1)) judge(outcome);
+    double seconds = outcome.pass_seconds + outcome.draft_seconds;
+    if (recent_.passes > 0.0) seconds = std::min(seconds, kMostSurprise * recent_.seconds / recent_.passes);
+    recent_.passes = kRecent * recent_.passes + 1.0;
+    recent_.seconds = kRecent * recent_.seconds + seconds;
+    recent_.tokens = kRecent * recent_.tokens + static_cast<double>(outcome.n_tokens);
+    if (outcome.expected > 0.0) {
+        recent_.hoped = kRecent * recent_.hoped + outcome.expected - 1.0;
+        recent_.came = kRecent * recent_.came + static_cast<double>(outcome.n_tokens) - 1.0;
+    }
+}
+
+void DraftControl::judge(const PassOutcome& outcome) {
+    // A trial's first pass also pays for what the guessers missed during the rest.
+    if (++trial_.n == 1) return;
+    const auto n_tokens = static_cast<double>(outcome.n_tokens);
+    const double expected = outcome.expected > 0.0 ? outcome.expected : n_tokens;
+    trial_.expected = kLongDecay * trial_.expected + expected;
+    trial_.committed = kLongDecay * trial_.committed + n_tokens;
+    const double came_true = (trial_.committed + kTrust) / (trial_.expected + kTrust);
+    trial_.seconds = kTrialDecay * trial_.seconds + outcome.pass_seconds + outcome.draft_seconds;
+    trial_.plain_seconds = kTrialDecay * trial_.plain_seconds + expected * came_true * curve_.at(1);
+    if (trial_.plain_seconds > kClearGain * trial_.seconds && trial_.n >= kFirstTrial) trial_.next_rest = kFirstRest;
+    const std::int64_t enough = trial_.next_rest == kFirstRest ? kFirstTrial : kLaterTrial;
+    if (trial_.n < enough || trial_.plain_seconds >= trial_.seconds) return;
+    trial_.rest = trial_.next_rest;
+    trial_.next_rest = std::min(2 * trial_.next_rest, kLongestRest);
+    trial_.n = 0;
+    trial_.seconds = trial_.plain_seconds = 0.0;
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,71 @@
+// When and how much to draft: one controller, from the time of passes and from what came true.
+//
+// A tree is as large as its last node is worth in time (tree/tree_builder.h), and time is worth what it brought of
+// late: seconds that a committed token took, with all passes and guessing, and never more than a plain pass takes.
+//
+// Where guessing loses against plain decoding it rests for some passes; a trial that loses again doubles the rest, so
+// that no text is slower beyond noise. How many tokens one pass commits is a matter of luck, so what is summed up is
+// what was expected of it, corrected by how expectations came true in the long run.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "draft/control/pass_curve.h"
+
+namespace slipstream::draft {
+
+/// What became of a pass of the target.
+struct PassOutcome {
+    std::int64_t n_nodes = 1;
+    std::int64_t n_tokens = 1;   // committed
+    double pass_seconds = 0.0;   // of the target
+    double draft_seconds = 0.0;  // of drafting and learning
+    double expected = 0.0;       // tokens that the tree was expected to commit; 0: nobody knows
+    bool guessed = false;        // drafting was tried
+};
+
+class DraftControl {
+public:
+    DraftControl(std::int64_t max_nodes, PassPlan plan) : curve_(max_nodes, std::move(plan)) {}
+
+    /// What passes of the target take.
+    [[nodiscard]] PassCurve& curve() { return curve_; }
+    [[nodiscard]] const PassCurve& curve() const { return curve_; }
+    /// Whether the next pass, behind a text of so many tokens, is to carry guesses. Called once a pass.
+    [[nodiscard]] bool take_turn(std::int64_t text_tokens);
+    /// What a committed token takes of late, at most a plain pass; 0 while no pass is known.
+    [[nodiscard]] double seconds_a_token() const;
+    /// Of the guessed tokens that trees were expected to commit of late, the part that came; above 1 where more did.
+    [[nodiscard]] double came_true() const;
+    void record(const PassOutcome& outcome);
+    /// Another text: what passes take stays known.
+    void reset() { recent_ = {}, trial_ = {}; }
+
+private:
+    static constexpr std::int64_t kFirstRest = 16;  // passes
+    struct Recent {                                 // passes with guesses, decaying
+        double passes = 0.0;
+        double seconds = 0.0;
+        double tokens = 0.0;
+        double hoped = 0.0;  // guessed tokens that were expected
+        double came = 0.0;
+    };
+    struct Trial {
+        std::int64_t rest = 0;  // passes without guesses that are still to come
+        std::int64_t next_rest = kFirstRest;
+        std::int64_t n = 0;          // passes with guesses since the last rest
+        double seconds = 0.0;        // that they took of late, decaying
+        double plain_seconds = 0.0;  // that the same tokens would have taken one by one
+        double expected = 0.0;       // of many passes, decaying slowly
+        double committed = 0.0;      // in the same
+    };
+
+    void judge(const PassOutcome& outcome);
+
+    PassCurve curve_;
+    Recent recent_;
+    Trial trial_;
+};
+
+}  // namespace slipstream::draft

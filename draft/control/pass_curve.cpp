@@ -1,0 +1,129 @@
+#include "draft/control/pass_curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr double kNearness = 2.0;     // a pass counts 1 / 2^kNearness as much a doubling of the size away
+constexpr double kForgetting = 0.95;  // of what earlier passes count, a pass
+constexpr double kLately = 0.2;       // weight from which a size counts as seen: 31 passes
+constexpr double kTry = 0.01;         // of the time since the last try
+constexpr double kSameTime = 4.0;     // the power of a weight that tells how much was seen at about the same time
+constexpr double kSurprise = 1.3;     // of what was planned: a plain pass is wanted
+constexpr double kReplanned = 1.125;  // growth of the text after which the plan is asked again
+
+}  // namespace
+
+double PassCurve::Size::ratio() const {
+    std::array<double, kKept> sorted = ratios;
+    const auto kept = std::min<std::size_t>(n, kKept);
+    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(kept));
+    return sorted[(kept - 1) / 2];
+}
+
+PassCurve::PassCurve(std::int64_t max_nodes, PassPlan plan) : plan_(std::move(plan)) {
+    CHECK(max_nodes >= 1, "{} nodes", max_nodes);
+    for (std::int64_t n = 1; n < max_nodes; n = n < 4 ? n + 1 : n < 16 ? n + 4 : n + n / 2) sizes_.push_back(n);
+    sizes_.push_back(max_nodes);
+    seen_.resize(sizes_.size());
+    seconds_.resize(sizes_.size());
+    refresh();
+}
+
+void PassCurve::move_to(std::int64_t text_tokens) {
+    text_tokens_ = text_tokens;
+    const auto now = static_cast<double>(text_tokens + 256);
+    const auto then = static_cast<double>(planned_for_ + 256);
+    if (now > kReplanned * then || kReplanned * now < then) refresh();
+}
+
+void PassCurve::refresh() {
+    planned_for_ = text_tokens_;
+    if (plan_)
+        for (std::size_t i = 0; i < sizes_.size(); ++i)
+            if (const double planned = plan_(sizes_[i], text_tokens_); planned > 0.0 && std::isfinite(planned))
+                seen_[i].planned = planned;
+    predict();
+}
+
+std::size_t PassCurve::nearest(std::int64_t n_nodes) const {
+    const auto above = static_cast<std::size_t>(std::ranges::lower_bound(sizes_, n_nodes) - sizes_.begin());
+    if (above == 0 || sizes_[above] == n_nodes) return above;
+    return sizes_[above] - n_nodes <= n_nodes - sizes_[above - 1] ? above : above - 1;
+}
+
+void PassCurve::add(std::int64_t n_nodes, double seconds) {
+    if (n_nodes < 1 || n_nodes > max_nodes() || !(seconds > 0.0) || !std::isfinite(seconds)) return;
+    Size& size = seen_[nearest(n_nodes)];
+    if (n_nodes > sizes_[largest_seen()]) since_try_ = -seconds;
+    const bool any = std::ranges::any_of(seen_, [](const Size& other) { return other.n > 0; });
+    // One that took far longer than all that is known says had the processor taken away.
+    const double counted = any || plan_ ? std::min(seconds, kDoubt * at(n_nodes)) : seconds;
+    const double planned = plan_ ? size.planned * at(n_nodes) / at(sizes_[nearest(n_nodes)]) : size.planned;
+    for (Size& other : seen_) other.weight *= kForgetting;
+    const double before = size.n > 0 ? size.ratio() : 0.0;
+    size.ratios[size.n++ % kKept] = std::log(counted / planned);
+    size.weight = 1.0;
+    const double moved = size.n > 1 ? size.ratio() - before : 0.0;
+    for (Size& other : seen_)
+        for (double& ratio : other.ratios) ratio += moved * (1.0 - std::pow(other.weight, kSameTime));
+    since_try_ += seconds;
+    predict();
+}
+
+std::size_t PassCurve::largest_seen() const {
+    std::size_t largest = 0;
+    for (std::size_t i = 0; i < seen_.size(); ++i)
+        if (seen_[i].weight >= kLately) largest = i;
+    return largest;
+}
+
+// Each size by its plan, corrected by the passes that were seen, the nearer the more.
+void PassCurve::predict() {
+    const bool any = std::ranges::any_of(seen_, [](const Size& size) { return size.n > 0; });
+    if (!any && !plan_) return;
+    const std::size_t largest = largest_seen();
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+        double sum = 0.0;
+        double weights = 0.0;
+        for (std::size_t j = 0; j < sizes_.size() && any; ++j) {
+            if (seen_[j].n == 0) continue;
+            const double octaves = std::abs(std::log2(static_cast<double>(sizes_[i]) / static_cast<double>(sizes_[j])));
+            const double weight = (seen_[j].weight + 1e-9) * std::exp2(-kNearness * octaves);
+            sum += weight * seen_[j].ratio();
+            weights += weight;
+        }
+        double seconds = seen_[i].planned * (weights > 0.0 ? std::exp(sum / weights) : 1.0);
+        const bool untried = any && plan_ && i > largest && sizes_[i] <= 2 * sizes_[largest];
+        if (untried && seconds - seconds_[largest] <= kTry * since_try_)
+            seconds = std::max(seconds_[largest], seconds / kDoubt);
+        seconds_[i] = seconds;
+    }
+    // A pass of more nodes that took less tells that the other one was held up.
+    for (std::size_t i = sizes_.size() - 1; i > 0; --i) seconds_[i - 1] = std::min(seconds_[i - 1], seconds_[i]);
+}
+
+double PassCurve::at(std::int64_t n_nodes) const {
+    CHECK(n_nodes >= 1 && n_nodes <= max_nodes(), "{} nodes of at most {}", n_nodes, max_nodes());
+    const auto above = static_cast<std::size_t>(std::ranges::lower_bound(sizes_, n_nodes) - sizes_.begin());
+    if (sizes_[above] == n_nodes) return seconds_[above];
+    const double part =
+        static_cast<double>(n_nodes - sizes_[above - 1]) / static_cast<double>(sizes_[above] - sizes_[above - 1]);
+    return seconds_[above - 1] + part * (seconds_[above] - seconds_[above - 1]);
+}
+
+bool PassCurve::wants_plain_pass(bool matters) const {
+    if (!plan_ || seen_.front().weight >= kLately) return false;
+    return matters || std::ranges::any_of(seen_, [](const Size& size) {
+               return size.weight >= kLately && size.ratio() > std::log(kSurprise);
+           });
+}
+
+}  // namespace slipstream::draft

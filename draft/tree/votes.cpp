@@ -1,0 +1,194 @@
+#include "draft/tree/votes.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "draft/tree/log_odds.h"
+#include "kernels/base/check.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+constexpr float kUnnamed = 2e-3F;      // of a token that a model was asked about and did not name
+constexpr float kMostCertain = 0.98F;  // the likeliest child of a node
+constexpr float kAllCertain = 0.99F;   // all of them together
+constexpr float kLeastCertain = 1e-5F;
+// How far probabilities are trusted when noise decides. Tuned on the bundled pair at T = 0.8.
+constexpr float kTableTrust = 0.6F;
+constexpr float kModelDoubt = 0.8F;  // 0.6 to 1: a surprise of 0.51 to 0.53 nats a node
+constexpr float kRestHeard = 0.2F;   // 0.1 to 0.3: the same; at 1, and doubt at 0.4, 0.6 nats
+
+std::vector<std::uint16_t> with_unnamed(std::span<const std::uint16_t> n_cells, std::size_t n_models) {
+    std::vector<std::uint16_t> cells(n_cells.begin(), n_cells.end());
+    for (std::size_t i = cells.size() - n_models; i < cells.size(); ++i) ++cells[i];
+    return cells;
+}
+
+}  // namespace
+
+Votes::Votes(std::span<const std::uint16_t> n_cells, std::size_t n_models, std::int64_t vocab)
+    : first_model_(n_cells.size() - n_models),
+      unnamed_cells_(n_cells.end() - static_cast<std::ptrdiff_t>(n_models), n_cells.end()),
+      calibration_(with_unnamed(n_cells, n_models), n_models),
+      slots_(static_cast<std::size_t>(vocab)) {}
+
+void Votes::begin(bool noisy) {
+    noisy_ = noisy;
+    tokens_.clear();
+    inputs_.clear();
+}
+
+void Votes::open() {
+    votes_.clear();
+    first_ = tokens_.size();
+}
+
+void Votes::add_votes(std::uint16_t source, std::span<const Proposal> proposals) {
+    for (const Proposal& proposal : proposals) {
+        std::uint32_t& slot = slots_[static_cast<std::size_t>(proposal.token)];
+        if (slot == 0) {
+            tokens_.push_back({.token = proposal.token});
+            slot = static_cast<std::uint32_t>(tokens_.size() - first_);
+        }
+        ++tokens_[first_ + slot - 1].n_votes;
+        votes_.push_back(
+            {.slot = slot - 1,
+             .input = {.source = source,
+                       .cell = proposal.cell,
+                       .probability = proposal.probability,
+                       .log_odds = calibration_.corrected_log_odds(source, proposal.cell, proposal.probability)}});
+    }
+}
+
+void Votes::add_unnamed(std::uint16_t source) {
+    const std::uint16_t cell = unnamed_cells_[source - first_model_];
+    const float log_odds = calibration_.corrected_log_odds(source, cell, kUnnamed);
+    named_.assign(tokens_.size() - first_, 0);
+    for (const Vote& vote : votes_)
+        if (vote.input.source == source) named_[vote.slot] = 1;
+    for (std::size_t slot = 0; slot < named_.size(); ++slot) {
+        if (named_[slot] != 0) continue;
+        ++tokens_[first_ + slot].n_votes;
+        votes_.push_back({.slot = static_cast<std::uint32_t>(slot),
+                          .input = {.source = source, .cell = cell, .probability = kUnnamed, .log_odds = log_odds}});
+    }
+}
+
+Votes::Range Votes::count(const Range& known, std::int32_t model, std::int64_t position, const PathNoise& noise) {
+    const std::span<VotedToken> made = std::span(tokens_).subspan(first_);
+    for (const VotedToken& before : of(known))
+        if (const std::uint32_t slot = slots_[static_cast<std::size_t>(before.token)]; slot != 0)
+            made[slot - 1].node = before.node;
+    auto place = static_cast<std::uint32_t>(inputs_.size());
+    for (VotedToken& token : made) {
+        slots_[static_cast<std::size_t>(token.token)] = 0;
+        token.first_vote = place;
+        place += token.n_votes;
+        token.n_votes = 0;
+    }
+    inputs_.resize(place);
+    for (const Vote& vote : votes_) {
+        VotedToken& token = made[vote.slot];
+        inputs_[token.first_vote + token.n_votes++] = vote.input;
+    }
+    for (VotedToken& token : made) {
+        const Calibration::Input& last = votes_for(token).back();
+        token.by_model =
+            model >= 0 && last.source == first_model_ + static_cast<std::size_t>(model) && !is_against(last);
+        token.merged = calibration_.merge(that_count(token));
+    }
+    estimate(made, model, position, noise);
+    return {static_cast<std::int32_t>(first_), static_cast<std::int32_t>(made.size()), model};
+}
+
+// Those that a probability is merged from.
+std::span<const Calibration::Input> Votes::that_count(const VotedToken& token) const {
+    const std::span<const Calibration::Input> votes = votes_for(token);
+    return noisy_ && token.by_model ? votes.last(1) : votes;
+}
+
+// With noise the target takes the greatest log p + gumbel. A token of probability c wins against all others with
+// exp(-(1 - c) / c e^-gumbel), given its own noise. But q, what tables believe, is a mean over what c may be in this
+// place: taken as q^trust with probability q^(1 - trust), else 0. At full trust that is the exact chance; at none the
+// noise says nothing, and q stays.
+void Votes::chance_by_tables(VotedToken& token, std::int64_t position, const PathNoise& noise) {
+    const float likely = std::exp(kTableTrust * rough_log(std::max(token.merged, kLeastCertain)));
+    token.chance =
+        token.merged / likely * std::exp(-(1.0F - likely) / likely * std::exp(-noise.gumbel(position, token.token)));
+}
+
+// A model's probabilities are of this very place: its candidates compete by log p + gumbel, the sharper the less they
+// are doubted, and with the rest of the vocabulary, whose greatest would be Gumbel-distributed around the log of its
+// mass; but it lost against those that are named by the noise that is known already, so little of it counts.
+void Votes::chances_by_model(std::span<VotedToken> tokens, std::int64_t position, const PathNoise& noise) {
+    float best = -std::numeric_limits<float>::infinity();
+    float mass = 0.0F;
+    for (VotedToken& token : tokens) {
+        if (!token.by_model) continue;
+        mass += token.merged;
+        token.chance = noise.rank(std::max(token.merged, kLeastCertain), position, token.token);
+        best = std::max(best, token.chance);
+    }
+    const float rest = 1.0F - std::min(mass, kMostCertain);
+    float total = 0.0F;
+    for (VotedToken& token : tokens) {
+        if (!token.by_model) continue;
+        const float rank = token.chance;
+        const float weight = std::exp((rank - best) / kModelDoubt);
+        total += weight;
+        token.chance = weight * std::exp(-kRestHeard * rest * std::exp(-rank));
+    }
+    for (VotedToken& token : tokens)
+        if (token.by_model) token.chance /= total;
+}
+
+void Votes::estimate(std::span<VotedToken> tokens, std::int32_t model, std::int64_t position,
+                     const PathNoise& noise) const {
+    if (tokens.empty()) return;
+    for (VotedToken& token : tokens) {
+        token.chance = token.merged;
+        if (!noisy_ || token.by_model) continue;
+        // What a model did not name is below its filters, as it is below the target's: tables cannot say better.
+        if (model >= 0) {
+            token.chance = 0.0F;
+        } else {
+            chance_by_tables(token, position, noise);
+        }
+    }
+    if (noisy_ && model >= 0) chances_by_model(tokens, position, noise);
+    float sum = 0.0F;
+    for (const VotedToken& token : tokens) sum += token.chance;
+    const auto likeliest = std::ranges::max_element(tokens, {}, &VotedToken::chance);
+    const float most = likeliest->chance;
+    // What is too much in all goes off the others: many doubtful votes make no sure one less sure.
+    const float most_left = std::min(most, kMostCertain);
+    const float scale = sum > kAllCertain ? (kAllCertain - most_left) / std::max(sum - most, kLeastCertain) : 1.0F;
+    for (VotedToken& token : tokens) {
+        token.chance = &token == &*likeliest ? most_left : token.chance * std::min(scale, 1.0F);
+        token.estimate = noisy_ ? calibration_.settle(token.merged, token.chance, model) : token.chance;
+    }
+}
+
+void Votes::learn(const Range& range, TokenId came, std::span<const float> truth) {
+    const std::span<VotedToken> tokens = of(range);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const VotedToken& token = tokens[i];
+        const float hit = token.token == came ? 1.0F : 0.0F;
+        const std::span<const Calibration::Input> votes = votes_for(token);
+        const std::span<const Calibration::Input> counted = that_count(token);
+        if (!noisy_) {
+            calibration_.learn(counted, token.merged, hit);
+            continue;
+        }
+        if (!truth.empty()) {
+            calibration_.learn(counted, token.merged, truth[i]);
+            calibration_.learn_cells(votes.first(votes.size() - counted.size()), truth[i]);
+        }
+        if (token.chance > 0.0F) calibration_.learn_estimate(token.merged, token.chance, range.model, hit);
+    }
+}
+
+}  // namespace slipstream::draft

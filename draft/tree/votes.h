@@ -1,0 +1,94 @@
+// What all sources say behind one node, put together: candidates, each with the votes of those who named it, merged
+// into one probability and, where noise decides, into the chance of being the target's choice.
+//
+// Sources are tables first, then models, cheap to dear. A model that was asked and did not name what others named has
+// voted, too: such a token is hardly to come. Under noise the votes of the dearest model that was asked stand alone: it
+// speaks of this very place, tables of a mean over many, and the noise makes much of small differences.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "draft/sources/table_source.h"
+#include "draft/tree/calibration.h"
+
+namespace slipstream::draft {
+
+struct VotedToken {
+    TokenId token = 0;
+    std::int32_t node = -1;  // of the search, once taken
+    float merged = 0.0F;     // probability, the noise unknown
+    float chance = 0.0F;     // from that and the noise, before it is corrected
+    float estimate = 0.0F;   // of being accepted, given its parent is
+    std::uint32_t first_vote = 0;
+    std::uint32_t n_votes = 0;
+    bool by_model = false;  // the dearest model that was asked named it
+};
+
+class Votes {
+public:
+    /// Cells of each source, tables first; the last `n_models` are models, cheap to dear. Token ids in [0, vocab).
+    Votes(std::span<const std::uint16_t> n_cells, std::size_t n_models, std::int64_t vocab);
+
+    [[nodiscard]] Calibration& calibration() { return calibration_; }
+    [[nodiscard]] const Calibration& calibration() const { return calibration_; }
+
+    /// Another tree: everything said so far is forgotten, what it taught is not.
+    void begin(bool noisy);
+    /// From here to count() the votes are of one node's children.
+    void open();
+    /// What source number `source` says.
+    void add_votes(std::uint16_t source, std::span<const Proposal> proposals);
+    /// The last source added votes no for what others named.
+    void add_unnamed(std::uint16_t source);
+    /// Where a node's children lie among all of the tree.
+    struct Range {
+        std::int32_t first = -1;  // -1: nobody was asked
+        std::int32_t n = 0;
+        std::int32_t model = -1;  // the dearest that was asked, by its place among models; -1: none
+    };
+    /// Merges what was said. `known`: what was said of the same node before, whose tokens keep their search nodes;
+    /// `position`: absolute, of the children.
+    [[nodiscard]] Range count(const Range& known, std::int32_t model, std::int64_t position, const PathNoise& noise);
+
+    [[nodiscard]] std::span<VotedToken> of(const Range& range) {
+        return {tokens_.data() + (range.n > 0 ? range.first : 0), static_cast<std::size_t>(range.n)};
+    }
+    [[nodiscard]] VotedToken& at(std::int32_t index) { return tokens_[static_cast<std::size_t>(index)]; }
+    [[nodiscard]] const VotedToken& at(std::int32_t index) const { return tokens_[static_cast<std::size_t>(index)]; }
+    /// Who named a token, in the order of sources; votes against it are left out.
+    [[nodiscard]] std::span<const Calibration::Input> votes_for(const VotedToken& token) const {
+        return {inputs_.data() + token.first_vote, token.n_votes};
+    }
+    [[nodiscard]] bool is_against(const Calibration::Input& vote) const {
+        return vote.source >= first_model_ && vote.cell == unnamed_cells_[vote.source - first_model_];
+    }
+    /// Learns from the children of one node: `came` is the target's token, `truth` the target's own probability of each
+    /// where that is known (under noise, where what came says little of what was likely), [range.n] or empty.
+    void learn(const Range& range, TokenId came, std::span<const float> truth);
+
+private:
+    struct Vote {  // before candidates are put together
+        std::uint32_t slot;
+        Calibration::Input input;
+    };
+    [[nodiscard]] std::span<const Calibration::Input> that_count(const VotedToken& token) const;
+    static void chance_by_tables(VotedToken& token, std::int64_t position, const PathNoise& noise);
+    static void chances_by_model(std::span<VotedToken> tokens, std::int64_t position, const PathNoise& noise);
+    void estimate(std::span<VotedToken> tokens, std::int32_t model, std::int64_t position,
+                  const PathNoise& noise) const;
+
+    std::size_t first_model_;                   // among the sources
+    std::vector<std::uint16_t> unnamed_cells_;  // [models]
+    Calibration calibration_;
+    bool noisy_ = false;
+    std::vector<VotedToken> tokens_;
+    std::vector<Calibration::Input> inputs_;
+    std::size_t first_ = 0;             // of the tokens that are being put together: slot 0
+    std::vector<Vote> votes_;           // on them
+    std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
+    std::vector<std::uint8_t> named_;   // [slots]: by the source that votes against the others
+};
+
+}  // namespace slipstream::draft

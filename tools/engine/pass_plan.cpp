@@ -1,0 +1,50 @@
+#include "tools/engine/pass_plan.h"
+
+#include <cstddef>
+#include <memory>
+
+#include "kernels/device.h"
+#include "runtime/plan/model_plan.h"
+#include "tools/engine/measured_rates.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+draft::PassPlan seconds_by(std::shared_ptr<const ModelPlan> plan) {
+    return [plan = std::move(plan)](std::int64_t n_nodes, std::int64_t text_tokens) {
+        return plan->pass(n_nodes, text_tokens).seconds;
+    };
+}
+
+}  // namespace
+
+draft::PassPlan target_pass_plan(const ServedModel& served) {
+    if (served.ring_bytes() > 0) return seconds_by(std::make_shared<const ModelPlan>(*served.plan));
+    return resident_pass_plan(*served.files, served.kv_dtype, WeightRounding::None, served);
+}
+
+draft::PassPlan resident_pass_plan(const ModelFiles& files, DType kv_dtype, WeightRounding rounding,
+                                   const ServedModel& served) {
+    const ModelWeights weights = files.weights();
+    const MachineRates machine =
+        measure_rates({.config = &files.config(),
+                       .weights = &weights,
+                       .rounding = rounding,
+                       .kv_dtype = kv_dtype,
+                       .n_threads = served.n_threads,
+                       .card = served.device->kind() == DeviceKind::Cuda ? served.device.get() : nullptr,
+                       .effort = RateEffort::Compute});
+    constexpr std::size_t everything = std::size_t{1} << 56;
+    return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),
+                                                                         .weights = &weights,
+                                                                         .rounding = rounding,
+                                                                         .kv_dtype = kv_dtype,
+                                                                         .context_tokens = served.context_tokens,
+                                                                         .budget_bytes = everything,
+                                                                         .rates = machine.rates,
+                                                                         .link_bytes_per_second = 1.0,
+                                                                         .pass_tokens = 1}));
+}
+
+}  // namespace slipstream::tools
