@@ -19,7 +19,7 @@ constexpr int kRepeats = 2;       // of more nodes
 
 }  // namespace
 
-void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double max_seconds, const LogitNeeds* needs) {
+void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double max_seconds, const LogitRequest* needs) {
     CHECK(cache.n_nodes() == 0, "{} nodes", cache.n_nodes());
     const std::int64_t most = std::min({times.max_nodes(), forward.limits().max_tokens, forward.limits().max_logit_rows,
                                         cache.max_nodes(), cache.context_tokens() - cache.n_committed()});

@@ -10,8 +10,8 @@ namespace slipstream::draft {
 /// up to 8 nodes several times, then more nodes, and puts the best of each into `times`; ends when `max_seconds` are
 /// over, after one pass of 1 at the earliest.
 /// Passes stay within forward.limits() and the cache's context. `needs`: what passes will be asked for of logits
-/// (LogitNeeds); null: whole rows.
+/// (LogitRequest); null: whole rows.
 void measure_passes(PassTimes& times, Forward& forward, KvCache& cache, double max_seconds,
-                    const LogitNeeds* needs = nullptr);
+                    const LogitRequest* needs = nullptr);
 
 }  // namespace slipstream::draft

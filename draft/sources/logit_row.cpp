@@ -134,8 +134,8 @@ std::span<const TopToken> RowTop::best(std::span<const float> logits, std::int64
 
 std::span<const TopToken> RowTop::best(const LogitRows& rows, std::int64_t row, std::int64_t k) {
     CHECK(k > 0, "the best {}", k);
-    if (!rows.has_heads()) return best(rows.row(row), k);
-    const LogitHead head = rows.head(row);
+    if (!rows.on_device()) return best(rows.row(row), k);
+    const TopLogits head = rows.top(row);
     const std::size_t n_wanted = std::min(static_cast<std::size_t>(k), top_.size());
     if (head.ids.size() < n_wanted && !head.complete) return best(rows.row(row), k);
     const std::size_t n = std::min(head.ids.size(), n_wanted);
@@ -168,8 +168,8 @@ float estimated_log_normaliser(std::span<const float> logits, std::span<const To
 
 float estimated_log_normaliser(const LogitRows& rows, std::int64_t row, std::span<const TopToken> top,
                                float temperature) {
-    if (rows.has_heads()) {
-        const LogitHead head = rows.head(row);
+    if (rows.on_device()) {
+        const TopLogits head = rows.top(row);
         constexpr double same = 1e-6;  // as good as
         const double difference = std::abs(head.sum_temperature - static_cast<double>(temperature));
         if (difference <= same * head.sum_temperature) return std::log(std::max(head.sum, 1.0F));

@@ -16,7 +16,7 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 #include "tools/bench/bench_machine.h"
-#include "tools/cli/source_totals.h"
+#include "tools/engine/source_totals.h"
 
 namespace slipstream::tools {
 

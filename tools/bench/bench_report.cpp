@@ -6,9 +6,9 @@
 
 #include "kernels/base/check.h"
 #include "tools/bench/bench_drafts.h"
-#include "tools/cli/console.h"
-#include "tools/cli/text_table.h"
-#include "tools/cli/version.h"
+#include "tools/options/build_version.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {
 

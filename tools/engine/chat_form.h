@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "runtime/loop/text_generation.h"
-#include "tools/engine/chat_session.h"
 #include "tools/engine/prompt_template.h"
 
 namespace slipstream::tools {

@@ -1,28 +1,27 @@
 // slipstream plan: what of a model would stay on a device, what would stream, and what passes would then take.
 #include <vector>
 
-#include "tools/cli/command.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/settings.h"
-#include "tools/cli/signals.h"
-#include "tools/plan/plan_answer.h"
-#include "tools/plan/plan_question.h"
+#include "tools/options/command.h"
+#include "tools/options/settings.h"
+#include "tools/plan/plan_output.h"
 #include "tools/plan/plan_report.h"
+#include "tools/plan/plan_request.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
 namespace {
 
 int run_plan(CommandContext& context) {
-    const PlanQuestion question = plan_question(context);
+    const PlanRequest request = plan_request(context);
     throw_if_interrupted();
-    const PlanAnswer answer = answer_plan(question);
+    const PlanReport report = make_plan_report(request);
     throw_if_interrupted();
-    const std::vector<Improvement> helps = improvements(question, answer);
+    const std::vector<Improvement> helps = improvements(request, report);
     throw_if_interrupted();
     TextOutput(std::nullopt)
-        .write(context.settings.flag("json") ? plan_json_report(question, answer, helps)
-                                             : plan_text_report(question, answer, helps));
+        .write(context.settings.flag("json") ? plan_json(request, report, helps) : plan_text(request, report, helps));
     return 0;
 }
 

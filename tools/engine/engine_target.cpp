@@ -1,0 +1,24 @@
+#include "tools/engine/engine_target.h"
+
+namespace slipstream::tools {
+
+RunNeeds generation_needs(const ModelConfig& config, std::int64_t budget, std::int64_t text_tokens, CheckPasses check) {
+    RunNeeds needs{
+        .text_tokens = text_tokens, .forward = forward_limits_for(budget), .scratch_nodes = scratch_nodes_for(budget)};
+    if (check == CheckPasses::Yes) {
+        needs.scratch_nodes = SelfCheck::scratch_nodes_for(budget);
+        needs.other_bytes = Forward::device_bytes(config, SelfCheck::limits(), Forward::Streaming::Yes);
+    }
+    return needs;
+}
+
+EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs)
+    : cache_(*engine.device, engine.model->kv_shape(), engine.model->config().n_layers,
+             needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
+             engine.kv_placement()) {
+    if (PassStream::needed(*engine.model, cache_))
+        pass_ = std::make_unique<PassStream>(*engine.model, cache_, *engine.arena, engine.ring_bytes());
+    forward_ = std::make_unique<Forward>(*engine.model, needs.forward, pass_.get());
+}
+
+}  // namespace slipstream::tools
