@@ -40,7 +40,9 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
             std::make_unique<Column>(draft, request, engine, draft_model_ ? &*draft_model_ : nullptr, context));
         budget = std::max(budget, columns_.back()->drafter.budget());
     }
-    const RunNeeds needs = generation_needs(engine.files->config(), budget, text_tokens, CheckPasses::No);
+    // Where memory is limited the plan is the one that generating has: for the whole context.
+    const RunNeeds needs =
+        generation_needs(engine.files->config(), budget, engine.budgeted ? 0 : text_tokens, CheckPasses::No);
     if (engine.budgeted) load_for_bench(result, engine, request, needs, context);
     target_.emplace(engine, needs);
     for (const auto& column : columns_)

@@ -17,6 +17,7 @@
 #include "runtime/model/weights.h"
 #include "tools/bench/bench_machine.h"
 #include "tools/engine/source_totals.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 
@@ -108,6 +109,7 @@ struct BenchResult {
     std::int64_t context_tokens = 0;
     std::string kv_type;
     double load_seconds = 0.0;
+    JsonObject plan;  // how it was placed, as statistics have it
     WeightBytes weights;
     std::int64_t repeat = 1;
     std::string token_source;    // "text", or "seeded ids" where no tokenizer serves

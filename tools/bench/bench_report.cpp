@@ -214,6 +214,7 @@ JsonObject run_json(const BenchResult& result) {
         .text("kv_type", result.kv_type)
         .real("weight_bytes", result.weights.all())
         .real("load_seconds", result.load_seconds)
+        .object("plan", result.plan)
         .text("draft", "none")  // of the phases
         .text("mode", bench_mode_name(result.mode))
         .integer("repeat", result.repeat)

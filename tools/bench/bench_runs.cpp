@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/engine/statistics.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -34,6 +35,7 @@ void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest
                     CommandContext& context) {
     load_model(engine, request.compute, needs, context);
     result.load_seconds = engine.load_seconds;
+    result.plan = plan_json(engine);
     result.weights = weight_bytes(engine.model->weights());
 }
 

@@ -43,7 +43,7 @@ std::int64_t ChatGenerator::keep_beginning_of(const std::vector<TokenId>& tokens
     return n_kept;
 }
 
-ChatAnswer ChatGenerator::answer(ChatPrompt prompt, const SamplerOptions& sampling,
+ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const SamplerOptions& sampling,
                                  const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks) {
     if (const auto n = std::ssize(prompt.tokens); n >= context_tokens())
         throw RequestError(fmt::format(

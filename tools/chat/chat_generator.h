@@ -30,7 +30,7 @@ public:
 
     /// Throws RequestError where the prompt leaves no room in the context; what is thrown by the callbacks too. The
     /// next answer may be asked for after any of these.
-    [[nodiscard]] ChatAnswer answer(ChatPrompt prompt, const SamplerOptions& sampling,
+    [[nodiscard]] ChatAnswer answer(EncodedPrompt prompt, const SamplerOptions& sampling,
                                     const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks);
 
     [[nodiscard]] std::int64_t context_tokens() const { return engine_->model->context_tokens(); }

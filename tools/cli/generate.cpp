@@ -16,6 +16,7 @@
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/engine/context_notes.h"
 #include "tools/engine/engine_model.h"
+#include "tools/engine/prompt_encoding.h"
 #include "tools/engine/session.h"
 #include "tools/engine/statistics.h"
 #include "tools/engine/template_choice.h"
@@ -44,11 +45,6 @@ struct Request {
     TemplateSettings chat_template;
     std::optional<std::filesystem::path> output;
     bool echo = false;
-};
-
-struct Prompt {
-    std::vector<TokenId> tokens;
-    StreamingDetokenizer::Start start;
 };
 
 std::string read_prompt(const Settings& settings) {
@@ -82,18 +78,16 @@ Request read_request(CommandContext& context) {
 }
 
 // What the model reads: the text as it is, or as the chat template has it.
-Prompt encode_prompt(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
-                     const std::optional<std::string>& system, const Tokenizer& tokenizer, const ModelConfig& config) {
-    Prompt prompt{{}, StreamingDetokenizer::Start::Continued};
+EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
+                      const std::optional<std::string>& system, const Tokenizer& tokenizer, const ModelConfig& config) {
+    EncodedPrompt prompt;
     if (prompt_template) {
         std::vector<Message> messages;
         if (system) messages.push_back({"system", *system});
         messages.push_back({"user", text});
-        const PromptText rendered = prompt_template->render(messages);
-        prompt.tokens = tokenizer.encode_prompt(rendered.text, rendered.literal_at);
+        prompt = encode_rendered(prompt_template->render(messages), tokenizer);
     } else {
-        prompt.tokens = tokenizer.encode_prompt(text, SpecialTokens::AsText);
-        if (text.empty()) prompt.start = StreamingDetokenizer::Start::OfText;
+        prompt = encode_raw(text, tokenizer);
     }
     check_tokens(prompt.tokens, config);
     return prompt;
@@ -173,9 +167,9 @@ int run_generate(CommandContext& context) {
     std::optional<PromptTemplate> prompt_template;
     if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, context);
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
-    Prompt prompt = resumes ? Prompt{session->begin().prompt, session->begin().text_start}
-                            : encode_prompt(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
-                                            engine.files->config());
+    EncodedPrompt prompt = resumes ? EncodedPrompt{session->begin().prompt, session->begin().text_start}
+                                   : encoded(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
+                                             engine.files->config());
     TextOutput output(request.output);
     ReplayedText replayed;
     if (resumes) {

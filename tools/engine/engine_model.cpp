@@ -95,24 +95,16 @@ void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeed
     const ModelConfig& config = engine.files->config();
     const KvShape kv{config.n_kv_heads, config.head_dim, engine.kv_dtype};
     reserve_workspace(*engine.device, Forward::workspace_shapes(config, kv, needs.forward));
-    const std::size_t plain = Forward::device_bytes(config, needs.forward, Forward::Streaming::No);
-    const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
-    const std::size_t scratch =
-        static_cast<std::size_t>(2 * config.n_layers * needs.scratch_nodes) * kv.scratch_row_bytes();
-    ModelPlanRequest request{
-        .config = &config,
-        .weights = &weights,
-        .kv_dtype = engine.kv_dtype,
-        .context_tokens = engine.text_tokens,
-        .budget_bytes = engine.device->budget().limit_bytes(),
-        .fixed_bytes = engine.device->budget().used_bytes() + needs.other_bytes + plain + scratch +
-                       Model::small_tensor_bytes(weights),
-        .kv_tail_bytes =
-            KvCache::device_bytes(kv, config.n_layers, engine.text_tokens, needs.scratch_nodes, no_chunks) - scratch,
-        .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,
-        .ring_bytes = options.offload.ring.value_or(0),
-        .link_bytes_per_second = 1.0,  // any: nothing is known of speeds yet
-        .pass_tokens = 1};
+    ModelPlanRequest request = memory_request({.config = &config,
+                                               .weights = &weights,
+                                               .kv_dtype = engine.kv_dtype,
+                                               .text_tokens = engine.text_tokens,
+                                               .needs = needs,
+                                               .taken_bytes = engine.device->budget().used_bytes()});
+    request.budget_bytes = engine.device->budget().limit_bytes();
+    request.ring_bytes = options.offload.ring.value_or(0);
+    request.link_bytes_per_second = 1.0;  // any: nothing is known of speeds yet
+    request.pass_tokens = 1;
     engine.plan = std::make_unique<ModelPlan>(request);
     if (engine.plan->residency().ring_bytes == 0) return;
     // Something streams: what is best depends on what the machine takes for it.

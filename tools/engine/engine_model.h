@@ -14,9 +14,8 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
-#include "runtime/pass/forward.h"
-#include "runtime/plan/model_plan.h"
 #include "tools/engine/engine_device.h"
+#include "tools/engine/memory_plan.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/offload_options.h"
@@ -32,14 +31,6 @@ struct ComputeOptions {
     OffloadOptions offload;
 };
 [[nodiscard]] ComputeOptions compute_options(const CommandContext& context);
-
-/// What runs over the model will need of the device beside it.
-struct RunNeeds {
-    std::int64_t text_tokens = 0;    // of the longest text; 0: the whole context
-    ForwardLimits forward{};         // of the largest pass
-    std::int64_t scratch_nodes = 1;  // of the KV cache
-    std::size_t other_bytes = 0;     // taken later by whoever else computes there
-};
 
 /// Owners in the order in which they depend on one another.
 struct EngineModel {

@@ -2,16 +2,6 @@
 
 namespace slipstream::tools {
 
-RunNeeds generation_needs(const ModelConfig& config, std::int64_t budget, std::int64_t text_tokens, CheckPasses check) {
-    RunNeeds needs{
-        .text_tokens = text_tokens, .forward = forward_limits_for(budget), .scratch_nodes = scratch_nodes_for(budget)};
-    if (check == CheckPasses::Yes) {
-        needs.scratch_nodes = SelfCheck::scratch_nodes_for(budget);
-        needs.other_bytes = Forward::device_bytes(config, SelfCheck::limits(), Forward::Streaming::Yes);
-    }
-    return needs;
-}
-
 EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs)
     : cache_(*engine.device, engine.model->kv_shape(), engine.model->config().n_layers,
              needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,

@@ -13,13 +13,6 @@
 
 namespace slipstream::tools {
 
-/// Whether passes are computed once more without guesses.
-enum class CheckPasses : std::uint8_t { No, Yes };
-
-/// What generating with trees of up to `budget` nodes needs; texts of up to `text_tokens`, 0: the whole context.
-[[nodiscard]] RunNeeds generation_needs(const ModelConfig& config, std::int64_t budget, std::int64_t text_tokens,
-                                        CheckPasses check);
-
 class EngineTarget {
 public:
     /// `engine` is loaded, for these needs where it is budgeted, and outlives this. Throws OutOfBudget.

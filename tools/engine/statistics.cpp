@@ -14,31 +14,6 @@ namespace slipstream::tools {
 
 namespace {
 
-// Empty where nothing was computed: a session that had ended.
-JsonObject plan_json(const EngineModel& engine) {
-    JsonObject plan;
-    if (!engine.model) return plan;
-    const Model& model = *engine.model;
-    plan.integer("context_tokens", model.context_tokens())
-        .text("kv_type", dtype_name(model.kv_shape().dtype))
-        .integer("threads", engine.n_threads)
-        .text("instruction_form", engine.device->instruction_form())
-        .unsigned_integer("weights_bytes", engine.files->total_bytes())
-        .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_shape().dtype, model.context_tokens()));
-    if (engine.plan) {
-        const ResidencyPlan& residency = engine.plan->residency();
-        plan.unsigned_integer("device_bytes", residency.device_bytes)
-            .unsigned_integer("ring_bytes", residency.ring_bytes)
-            .unsigned_integer("resident_weights_bytes", residency.resident_weights_bytes)
-            .unsigned_integer("resident_kv_bytes", residency.resident_kv_bytes)
-            .unsigned_integer("streamed_weights_bytes", residency.streamed_weights_bytes)
-            .unsigned_integer("streamed_kv_bytes", residency.streamed_kv_bytes)
-            .integer("expect_tokens", engine.plan->pass_tokens())
-            .real("pass_seconds", residency.pass_seconds);
-    }
-    return plan;
-}
-
 JsonObject peak_json(const EngineModel& engine) {
     JsonObject peak;
     const std::int64_t device_bytes =
@@ -71,6 +46,30 @@ std::string_view stop_text(StopReason reason) {
 }
 
 }  // namespace
+
+JsonObject plan_json(const EngineModel& engine) {
+    JsonObject plan;
+    if (!engine.model) return plan;
+    const Model& model = *engine.model;
+    plan.integer("context_tokens", model.context_tokens())
+        .text("kv_type", dtype_name(model.kv_shape().dtype))
+        .integer("threads", engine.n_threads)
+        .text("instruction_form", engine.device->instruction_form())
+        .unsigned_integer("weights_bytes", engine.files->total_bytes())
+        .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_shape().dtype, model.context_tokens()));
+    if (engine.plan) {
+        const ResidencyPlan& residency = engine.plan->residency();
+        plan.unsigned_integer("device_bytes", residency.device_bytes)
+            .unsigned_integer("ring_bytes", residency.ring_bytes)
+            .unsigned_integer("resident_weights_bytes", residency.resident_weights_bytes)
+            .unsigned_integer("resident_kv_bytes", residency.resident_kv_bytes)
+            .unsigned_integer("streamed_weights_bytes", residency.streamed_weights_bytes)
+            .unsigned_integer("streamed_kv_bytes", residency.streamed_kv_bytes)
+            .integer("expect_tokens", engine.plan->pass_tokens())
+            .real("pass_seconds", residency.pass_seconds);
+    }
+    return plan;
+}
 
 StreamSnapshot StreamSnapshot::operator-(const StreamSnapshot& earlier) const {
     return {.weights_bytes = weights_bytes - earlier.weights_bytes,

@@ -39,6 +39,9 @@ struct RunFigures {
 };
 
 /// One object; times in seconds, sizes in bytes.
+/// How it was placed, bytes as `plan` names them; empty where nothing was loaded.
+[[nodiscard]] JsonObject plan_json(const EngineModel& engine);
+
 [[nodiscard]] JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult& result,
                                          const RunFigures& figures);
 

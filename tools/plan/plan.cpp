@@ -6,6 +6,7 @@
 #include "tools/plan/plan_output.h"
 #include "tools/plan/plan_report.h"
 #include "tools/plan/plan_request.h"
+#include "tools/plan/planned_run.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
 
@@ -14,7 +15,8 @@ namespace slipstream::tools {
 namespace {
 
 int run_plan(CommandContext& context) {
-    const PlanRequest request = plan_request(context);
+    PlanRequest request = plan_request(context);
+    plan_run(request, context);
     throw_if_interrupted();
     const PlanReport report = make_plan_report(request);
     throw_if_interrupted();
@@ -32,7 +34,8 @@ CommandSpec plan_command() {
             .summary = "What would stay on a device, what would stream, and how fast that would be",
             .details =
                 "For this machine, which is measured in a second, or for one that is only named; for a model "
-                "file, or a shape. Reads headers only.",
+                "file, or a shape. Reads headers only, and the draft model where one is to run beside it: under\n"
+                "--device-memory a plan is for the passes that generate with the same options would have.",
             .example = "slipstream plan --profile 1x4090 --shape llama-70b --quant Q4_K_M",
             .options = plan_options(),
             .run = run_plan};

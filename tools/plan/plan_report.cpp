@@ -9,11 +9,8 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
-#include "runtime/cache/kv_cache.h"
-#include "runtime/loop/generation_loop.h"
-#include "runtime/model/model.h"
-#include "runtime/pass/forward.h"
 #include "runtime/plan/model_plan.h"
+#include "tools/engine/memory_plan.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {
@@ -23,37 +20,27 @@ namespace {
 constexpr double kWorthTelling = 1.01;
 constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 
-// With room for passes of `nodes` tokens.
+// With room for passes of `nodes` tokens, where it is not known how many nodes those have that will run.
 ModelPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
                   std::optional<std::int64_t> pass_tokens) {
-    const ModelConfig& config = request.model.config;
     const Hardware& hardware = request.hardware;
-    const KvShape kv{config.n_kv_heads, config.head_dim, request.kv_dtype};
-    const ForwardLimits limits = forward_limits_for(nodes);
-    const std::size_t plain = Forward::device_bytes(config, limits, Forward::Streaming::No);
-    const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
-    const std::size_t scratch = KvCache::device_bytes(kv, config.n_layers, 0, scratch_nodes_for(nodes));
-    const std::size_t tails =
-        KvCache::device_bytes(kv, config.n_layers, context_tokens, scratch_nodes_for(nodes), no_chunks) - scratch;
-    const auto shared = [&](std::size_t bytes) {
-        return ceil_div(bytes, static_cast<std::size_t>(hardware.n_devices));
-    };
-    return ModelPlan({.config = &config,
-                      .weights = &request.model.weights,
-                      .kv_dtype = request.kv_dtype,
-                      .context_tokens = context_tokens,
-                      .budget_bytes = hardware.device_bytes,
-                      .fixed_bytes = plain + shared(scratch) + hardware.workspace_bytes +
-                                     Model::small_tensor_bytes(request.model.weights),
-                      .kv_tail_bytes = shared(tails),
-                      .streaming_bytes = Forward::device_bytes(config, limits, Forward::Streaming::Yes) - plain,
-                      .ring_bytes = request.ring_bytes,
-                      .rates = hardware.rates,
-                      .link_bytes_per_second = hardware.link_bytes_per_second,
-                      .memory_bytes_per_second = hardware.memory_bytes_per_second,
-                      .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte,
-                      .pass_tokens = pass_tokens,
-                      .n_devices = hardware.n_devices});
+    const PlannedRun run = request.run.value_or(PlannedRun{.budget = nodes, .taken_bytes = hardware.workspace_bytes});
+    ModelPlanRequest asked =
+        memory_request({.config = &request.model.config,
+                        .weights = &request.model.weights,
+                        .kv_dtype = request.kv_dtype,
+                        .text_tokens = context_tokens,
+                        .needs = generation_needs(request.model.config, run.budget, context_tokens, CheckPasses::No),
+                        .taken_bytes = run.taken_bytes,
+                        .n_devices = hardware.n_devices});
+    asked.budget_bytes = hardware.device_bytes;
+    asked.ring_bytes = request.ring_bytes;
+    asked.rates = hardware.rates;
+    asked.link_bytes_per_second = hardware.link_bytes_per_second;
+    asked.memory_bytes_per_second = hardware.memory_bytes_per_second;
+    asked.host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte;
+    asked.pass_tokens = pass_tokens;
+    return ModelPlan(asked);
 }
 
 HostNeeds host_needs(const PlanRequest& request, const ModelPlan& plan, std::int64_t context_tokens) {
@@ -101,6 +88,7 @@ void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t
 
 /// For the tokens that are expected; where nobody says, for as many as ride along and a device has room for.
 ModelPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
+    if (request.run) return plan_of(request, context_tokens, request.run->budget, request.pass_tokens);
     if (request.pass_tokens) return plan_of(request, context_tokens, *request.pass_tokens, request.pass_tokens);
     ModelPlan plan = plan_of(request, context_tokens, 1, std::nullopt);
     for (std::int64_t n = plan.pass_tokens(); n > 1; n /= 2) {

@@ -22,6 +22,7 @@
 #include "tools/engine/measured_rates.h"
 #include "tools/machine/host.h"
 #include "tools/options/compute_options.h"
+#include "tools/options/draft_options.h"
 #include "tools/plan/plan_options.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
@@ -206,6 +207,7 @@ std::vector<OptionSpec> plan_options() {
         kv_type_option()};
     for (const OptionSpec& option : device_options()) options.push_back(option);
     for (const OptionSpec& option : placement_options()) options.push_back(option);
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) options.push_back(option);
     options.push_back({"tokens-per-pass", "--tokens-per-pass", "LIST",
                        "Tokens that a pass commits, to tell tokens a second for [1,2,4,8,...]"});
     options.push_back({"json", "--json", "", "Print JSON"});

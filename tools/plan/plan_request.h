@@ -27,6 +27,12 @@ struct PlannedModel {
 };
 [[nodiscard]] PlannedModel planned_shape(std::string_view name, const ModelConfig& config, Quantisation quantisation);
 
+/// How the model would run, where that is known: a file, on a device of this machine with a budget.
+struct PlannedRun {
+    std::int64_t budget = 1;      // most nodes of a pass
+    std::size_t taken_bytes = 0;  // of the device, for whoever guesses and for the workspace of ops
+};
+
 struct PlanRequest {
     PlannedModel model;
     std::optional<std::int64_t> context_tokens;
@@ -36,6 +42,7 @@ struct PlanRequest {
     std::optional<double> link_bytes_per_second;  // given for each link
     std::optional<std::int64_t> pass_tokens;
     std::size_t ring_bytes = 0;
+    std::optional<PlannedRun> run{};      // not known: room for as many tokens as the pass is planned for
     std::vector<double> tokens_per_pass;  // to tell tokens a second for
 };
 
