@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -109,7 +110,7 @@ struct BenchResult {
     std::int64_t context_tokens = 0;
     std::string kv_type;
     double load_seconds = 0.0;
-    JsonObject plan;  // how it was placed, as statistics have it
+    std::shared_ptr<const JsonObject> plan;  // how it was placed, as statistics have it; null before it is loaded
     WeightBytes weights;
     std::int64_t repeat = 1;
     std::string token_source;    // "text", or "seeded ids" where no tokenizer serves

@@ -214,11 +214,11 @@ JsonObject run_json(const BenchResult& result) {
         .text("kv_type", result.kv_type)
         .real("weight_bytes", result.weights.all())
         .real("load_seconds", result.load_seconds)
-        .object("plan", result.plan)
         .text("draft", "none")  // of the phases
         .text("mode", bench_mode_name(result.mode))
         .integer("repeat", result.repeat)
         .text("tokens_from", result.token_source);
+    if (result.plan) json.object("plan", *result.plan);
     if (result.swept) {
         JsonObject swept;
         json.object("swept", swept.text("option", result.swept->first).text("value", result.swept->second));

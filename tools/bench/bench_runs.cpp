@@ -1,5 +1,7 @@
 #include "tools/bench/bench_runs.h"
 
+#include <memory>
+
 #include <fmt/format.h>
 
 #include "tools/engine/statistics.h"
@@ -35,7 +37,7 @@ void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest
                     CommandContext& context) {
     load_model(engine, request.compute, needs, context);
     result.load_seconds = engine.load_seconds;
-    result.plan = plan_json(engine);
+    result.plan = std::make_shared<const JsonObject>(plan_json(engine));
     result.weights = weight_bytes(engine.model->weights());
 }
 
