@@ -61,12 +61,12 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
 }
 
 // What the tables learn from, and under noise the tree builder, which asks for tokens by name: most are among the best.
-LogitNeeds SourcesDrafter::logit_needs() const {
-    LogitNeeds needs;
+LogitRequest SourcesDrafter::logit_request() const {
+    LogitRequest needs;
     // A lone source's own tree may give way to the builder's, once passes are timed (propose()).
     const bool may_build = growth_ == Growth::Merged || (growth_ == Growth::OwnShape && !options_.shape);
     if (noise_.present() && may_build) needs = {.n_best = kMostTopLogits, .sum_temperature = temperature_};
-    for (const auto& source : sources_.tables) needs = both(needs, source->logit_needs());
+    for (const auto& source : sources_.tables) needs = both(needs, source->logit_request());
     return needs;
 }
 

@@ -15,7 +15,7 @@ double rejection_uniform(std::uint64_t seed, std::int64_t position, std::uint32_
     return static_cast<double>(2 * ((high << 32 | low) >> 12) + 1) * 0x1p-53;
 }
 
-RejectionWalk::RejectionWalk(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts)
+RejectionVerifier::RejectionVerifier(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts)
     : sampler_(&sampler), drafts_(drafts) {
     CHECK(vocab > 0, "vocab {}", vocab);
     p_.resize(static_cast<std::size_t>(vocab));
@@ -23,8 +23,8 @@ RejectionWalk::RejectionWalk(Sampler& sampler, std::int64_t vocab, const DraftDi
     support_.reserve(static_cast<std::size_t>(vocab));
 }
 
-void RejectionWalk::walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits,
-                         std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
+void RejectionVerifier::verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits,
+                               std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
     CHECK(limits.max_new_tokens >= 1 && logits.rows() == tree.size() && !text.empty() && text.back() == tree.token(0));
     accepted.assign(1, 0);
     for (std::int32_t node = 0;;) {
@@ -42,7 +42,8 @@ void RejectionWalk::walk(const TokenTree& tree, const LogitRows& logits, const W
 }
 
 // The token at `position`: one of the draws, or one of the rest.
-TokenId RejectionWalk::decide(std::span<const Candidate> target, const DrawnChildren& children, std::int64_t position) {
+TokenId RejectionVerifier::decide(std::span<const Candidate> target, const DrawnChildren& children,
+                                  std::int64_t position) {
     for (const TokenId id : support_) p_[static_cast<std::size_t>(id)] = 0.0;  // of the node before
     support_.clear();
     p_mass_ = 0.0;
@@ -80,12 +81,12 @@ TokenId RejectionWalk::decide(std::span<const Candidate> target, const DrawnChil
     return token >= 0 ? token : draw_from_rest(rejection_uniform(seed, position, index));
 }
 
-bool RejectionWalk::accept(TokenId token, double q, double uniform) const {
+bool RejectionVerifier::accept(TokenId token, double q, double uniform) const {
     return uniform * q * p_mass_ < p_[static_cast<std::size_t>(token)];
 }
 
 // p <- max(p - q, 0), to be normalised by its new mass. False, and p as it was, where nothing would be left of it.
-bool RejectionWalk::subtract(double q_scale) {
+bool RejectionVerifier::subtract(double q_scale) {
     const auto left = [&](TokenId id) {
         const auto at = static_cast<std::size_t>(id);
         return std::max(p_[at] / p_mass_ - q_[at] * q_scale, 0.0);
@@ -98,7 +99,7 @@ bool RejectionWalk::subtract(double q_scale) {
     return true;
 }
 
-TokenId RejectionWalk::draw_from_rest(double uniform) const {
+TokenId RejectionVerifier::draw_from_rest(double uniform) const {
     double missing = uniform * p_mass_;
     TokenId last = -1;
     for (const TokenId id : support_) {

@@ -48,16 +48,16 @@ public:
 /// of the token that it decides on; drawing uses those above (drawn_tree.h).
 [[nodiscard]] double rejection_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index);
 
-class RejectionWalk final : public TreeWalk {
+class RejectionVerifier final : public Verifier {
 public:
     /// `sampler` says p, and its seed is that of the draws. `drafts`: null where all children are point masses. Both
     /// outlive the walk.
-    RejectionWalk(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts);
+    RejectionVerifier(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts);
 
     /// Allocates nothing where the vectors have room.
-    [[nodiscard]] LogitNeeds logit_needs() const override { return sampler_->distribution_needs(); }
-    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
-              std::vector<std::int32_t>& accepted) override;
+    [[nodiscard]] LogitRequest logit_request() const override { return sampler_->distribution_request(); }
+    void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
+                std::vector<std::int32_t>& accepted) override;
 
 private:
     [[nodiscard]] TokenId decide(std::span<const Candidate> target, const DrawnChildren& children,

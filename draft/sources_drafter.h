@@ -26,7 +26,7 @@ class SourcesDrafter final : public Drafter {
 public:
     SourcesDrafter(const DraftOptions& options, const DraftTarget& target);
 
-    [[nodiscard]] LogitNeeds logit_needs() const override;
+    [[nodiscard]] LogitRequest logit_request() const override;
     void propose(TokenTree& tree, const ProposalLimits& limits) override;
     void observe(const Observation& observation) override;
 

@@ -35,7 +35,7 @@ struct Step {
 
 class Steps {
 public:
-    Steps(const PlanRequest& request, const std::vector<std::size_t>& resident_bytes, std::size_t ring_bytes)
+    Steps(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes, std::size_t ring_bytes)
         : request_(request), ring_bytes_(ring_bytes) {
         CHECK(resident_bytes.size() == request.program.size(), "{} items, {} decisions", request.program.size(),
               resident_bytes.size());
@@ -79,7 +79,7 @@ private:
         steps_.push_back(step);
     }
 
-    const PlanRequest& request_;
+    const ResidencyRequest& request_;
     std::size_t ring_bytes_;
     std::vector<Step> steps_;
 };
@@ -119,7 +119,7 @@ double pace(double demand, double other, double memory) {
 /// Link and device, one event after the other.
 class Player {
 public:
-    Player(const PlanRequest& request, const std::vector<Step>& steps, std::size_t ring_bytes)
+    Player(const ResidencyRequest& request, const std::vector<Step>& steps, std::size_t ring_bytes)
         : request_(request), steps_(steps), ring_(ring_bytes) {
         for (const Step& step : steps)
             if (step.copied_bytes > 0) copies_.push_back(step.copied_bytes);
@@ -206,7 +206,7 @@ private:
         }
     }
 
-    const PlanRequest& request_;
+    const ResidencyRequest& request_;
     const std::vector<Step>& steps_;
     RingRoom ring_;
     std::vector<std::size_t> copies_;  // bytes of each, of one pass
@@ -225,7 +225,7 @@ private:
 
 }  // namespace
 
-SimulatedPass simulate_passes(const PlanRequest& request, const std::vector<std::size_t>& resident_bytes,
+SimulatedPass simulate_passes(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes,
                               std::size_t ring_bytes) {
     const Steps steps(request, resident_bytes, ring_bytes);
     return Player(request, steps.all(), ring_bytes).play();

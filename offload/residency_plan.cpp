@@ -32,14 +32,14 @@ constexpr double kBetterRing = 0.995;
 constexpr double kBetterSpending = 0.97;
 
 /// One way to spend the budget.
-struct Spending {
+struct StreamingMode {
     bool weights_stream = false;
     bool kv_streams = false;
 };
-constexpr std::array kSpendings{Spending{false, true}, Spending{true, false}, Spending{true, true}};
+constexpr std::array kStreamingModes{StreamingMode{false, true}, StreamingMode{true, false}, StreamingMode{true, true}};
 
-bool streams(const Spending& spending, const PlanItem& item) {
-    return item.tag == PlanTag::Kv ? spending.kv_streams : spending.weights_stream;
+bool streams(const StreamingMode& mode, const PlanItem& item) {
+    return item.tag == PlanTag::Kv ? mode.kv_streams : mode.weights_stream;
 }
 
 std::size_t sum(std::size_t a, std::size_t b) {
@@ -56,7 +56,7 @@ std::size_t largest_slot(const PlanItem& item) {
     return round_up(std::min(item.bytes, std::max(item.transfer_bytes, item.unit_bytes)), kSlotAlignBytes);
 }
 
-/// What a spending takes of a device before a unit is resident by choice.
+/// What a mode takes of a device before a unit is resident by choice.
 struct Needs {
     std::size_t base_bytes = 0;  // fixed, for streaming, and what has to be resident
     std::size_t least_ring_bytes = 0;
@@ -64,12 +64,12 @@ struct Needs {
     std::size_t choice_bytes = 0;  // of items that may stream
 };
 
-Needs needs_of(const PlanRequest& request, const Spending& spending) {
+Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
     Needs needs{.base_bytes = sum(request.fixed_bytes, request.streaming_bytes)};
-    if (spending.kv_streams) needs.base_bytes = sum(needs.base_bytes, request.kv_streaming_bytes);
+    if (mode.kv_streams) needs.base_bytes = sum(needs.base_bytes, request.kv_streaming_bytes);
     std::size_t smallest = 0;
     for (const PlanItem& item : request.program) {
-        if (streams(spending, item)) {
+        if (streams(mode, item)) {
             smallest = std::max(smallest, smallest_slot(item));
             needs.largest_slot_bytes = std::max(needs.largest_slot_bytes, largest_slot(item));
             needs.choice_bytes = sum(needs.choice_bytes, item.bytes);
@@ -78,13 +78,13 @@ Needs needs_of(const PlanRequest& request, const Spending& spending) {
         }
     }
     // With room for one block only, link and device would take turns.
-    const bool both = spending.kv_streams && spending.weights_stream;
+    const bool both = mode.kv_streams && mode.weights_stream;
     needs.least_ring_bytes =
         std::max(sum(request.least_ring_bytes, both ? request.least_kv_ring_bytes : 0), 2 * smallest);
     return needs;
 }
 
-std::size_t bytes_of(const PlanRequest& request, std::optional<PlanTag> tag) {
+std::size_t bytes_of(const ResidencyRequest& request, std::optional<PlanTag> tag) {
     std::size_t bytes = 0;
     for (const PlanItem& item : request.program)
         if (!tag || item.tag == *tag) bytes = sum(bytes, item.bytes);
@@ -161,7 +161,8 @@ std::size_t read_of(const PlanItem& item) {
 }
 
 /// The plan that these residents and this ring make.
-ResidencyPlan evaluated(const PlanRequest& request, std::vector<std::size_t> resident_bytes, std::size_t ring_bytes) {
+ResidencyPlan evaluated(const ResidencyRequest& request, std::vector<std::size_t> resident_bytes,
+                        std::size_t ring_bytes) {
     ResidencyPlan plan;
     for (std::size_t i = 0; i < request.program.size(); ++i) {
         const PlanItem& item = request.program[i];
@@ -185,7 +186,7 @@ ResidencyPlan evaluated(const PlanRequest& request, std::vector<std::size_t> res
 }
 
 /// Ring sizes to try in `room` bytes (at least the least), the one that is wanted first.
-std::vector<std::size_t> ring_sizes(const PlanRequest& request, const Needs& needs, std::size_t room) {
+std::vector<std::size_t> ring_sizes(const ResidencyRequest& request, const Needs& needs, std::size_t room) {
     if (request.ring_bytes > 0) return {request.ring_bytes};
     const double behind = request.link_bytes_per_second * request.fixed_seconds;
     const std::size_t hidden = behind < static_cast<double>(room) ? static_cast<std::size_t>(behind) : room;
@@ -201,8 +202,8 @@ std::vector<std::size_t> ring_sizes(const PlanRequest& request, const Needs& nee
 }
 
 /// The same program with half the text.
-PlanRequest half_full(const PlanRequest& request) {
-    PlanRequest half = request;
+ResidencyRequest half_full(const ResidencyRequest& request) {
+    ResidencyRequest half = request;
     for (PlanItem& item : half.program) {
         if (item.tag != PlanTag::Kv || item.bytes == 0) continue;
         const std::size_t bytes = std::min(item.bytes, round_up(ceil_div(item.bytes, std::size_t{2}), item.unit_bytes));
@@ -220,9 +221,10 @@ struct Candidate {
     double seconds = 0.0;
 };
 
-/// The best that one spending gives; nothing where the budget does not hold it.
-std::optional<Candidate> best_of(const PlanRequest& request, const PlanRequest& half, const Spending& spending) {
-    const Needs needs = needs_of(request, spending);
+/// The best that one mode gives; nothing where the budget does not hold it.
+std::optional<Candidate> best_of(const ResidencyRequest& request, const ResidencyRequest& half,
+                                 const StreamingMode& mode) {
+    const Needs needs = needs_of(request, mode);
     if (needs.largest_slot_bytes == 0 || needs.base_bytes >= request.budget_bytes) return std::nullopt;
     const std::size_t room = request.budget_bytes - needs.base_bytes;
     if (needs.least_ring_bytes > room) return std::nullopt;
@@ -231,11 +233,11 @@ std::optional<Candidate> best_of(const PlanRequest& request, const PlanRequest& 
         if (ring_bytes > room || ring_bytes < needs.least_ring_bytes) continue;
         Residents residents(request.program);
         std::size_t left = room - ring_bytes;
-        if (!spending.weights_stream) residents.take_all(PlanTag::Weights);
-        if (!spending.kv_streams) residents.take_all(PlanTag::Kv);
+        if (!mode.weights_stream) residents.take_all(PlanTag::Weights);
+        if (!mode.kv_streams) residents.take_all(PlanTag::Kv);
         // Weights first where both stream: they are read whole every pass, KV only as far as the text goes.
-        if (spending.weights_stream) left = residents.spread(PlanTag::Weights, left);
-        if (spending.kv_streams) residents.spread(PlanTag::Kv, left);
+        if (mode.weights_stream) left = residents.spread(PlanTag::Weights, left);
+        if (mode.kv_streams) residents.spread(PlanTag::Kv, left);
         Candidate candidate{.plan = evaluated(request, std::move(residents).bytes(), ring_bytes)};
         const SimulatedPass early = simulate_passes(half, candidate.plan.resident_bytes, candidate.plan.ring_bytes);
         candidate.seconds = 0.5 * (candidate.plan.pass_seconds + early.seconds);
@@ -248,12 +250,12 @@ std::string megabytes(std::size_t bytes) {
     return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-std::size_t ring_needed(const PlanRequest& request, const Needs& needs) {
+std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
     return request.ring_bytes > 0 ? request.ring_bytes : needs.least_ring_bytes;
 }
 
-[[noreturn]] void refuse(const PlanRequest& request) {
-    const Needs needs = needs_of(request, kSpendings.back());
+[[noreturn]] void refuse(const ResidencyRequest& request) {
+    const Needs needs = needs_of(request, kStreamingModes.back());
     if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes)
         throw OutOfBudget(fmt::format(
             "a ring of {} is too small: what must be in it at once takes {}; give --ring {} or more, or leave it out",
@@ -267,7 +269,7 @@ std::size_t ring_needed(const PlanRequest& request, const Needs& needs) {
         least, request.ring_bytes > needs.least_ring_bytes ? "a smaller --ring, " : ""));
 }
 
-void check_request(const PlanRequest& request) {
+void check_request(const ResidencyRequest& request) {
     for (const PlanItem& item : request.program)
         CHECK(item.bytes == 0 || (item.unit_bytes > 0 && item.transfer_bytes > 0),
               "an item of {} bytes in units of {} and copies of {}", item.bytes, item.unit_bytes, item.transfer_bytes);
@@ -281,11 +283,11 @@ std::string_view regime_name(Regime regime) {
     return kNames[static_cast<std::size_t>(regime)];
 }
 
-std::size_t least_budget_bytes(const PlanRequest& request) {
+std::size_t least_budget_bytes(const ResidencyRequest& request) {
     check_request(request);
     std::size_t least = sum(request.fixed_bytes, bytes_of(request, std::nullopt));
-    for (const Spending& spending : kSpendings) {
-        const Needs needs = needs_of(request, spending);
+    for (const StreamingMode& mode : kStreamingModes) {
+        const Needs needs = needs_of(request, mode);
         if (needs.largest_slot_bytes == 0) continue;  // nothing to stream this way
         if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes) continue;
         least = std::min(least, sum(needs.base_bytes, ring_needed(request, needs)));
@@ -293,7 +295,7 @@ std::size_t least_budget_bytes(const PlanRequest& request) {
     return least;
 }
 
-ResidencyPlan plan_residency(const PlanRequest& request) {
+ResidencyPlan plan_residency(const ResidencyRequest& request) {
     check_request(request);
     if (sum(request.fixed_bytes, bytes_of(request, std::nullopt)) <= request.budget_bytes) {
         Residents residents(request.program);
@@ -303,10 +305,10 @@ ResidencyPlan plan_residency(const PlanRequest& request) {
     }
     CHECK(request.link_bytes_per_second > 0.0, "streaming over a link of {} bytes a second",
           request.link_bytes_per_second);
-    const PlanRequest half = half_full(request);
+    const ResidencyRequest half = half_full(request);
     std::optional<Candidate> best;
-    for (const Spending& spending : kSpendings) {
-        std::optional<Candidate> candidate = best_of(request, half, spending);
+    for (const StreamingMode& mode : kStreamingModes) {
+        std::optional<Candidate> candidate = best_of(request, half, mode);
         if (candidate && (!best || candidate->seconds < kBetterSpending * best->seconds)) best = std::move(candidate);
     }
     if (!best) refuse(request);

@@ -29,7 +29,7 @@ struct PlanItem {
     double host_bytes = 0.0;  // of host memory that computing it reads besides (a CPU device reads the block itself)
 };
 
-struct PlanRequest {
+struct ResidencyRequest {
     std::vector<PlanItem> program;
     std::size_t budget_bytes = 0;         // of the device; the largest size_t: no limit, everything is resident
     std::size_t fixed_bytes = 0;          // of it taken whatever streams: activations, scratch, workspace, draft models
@@ -63,10 +63,10 @@ struct ResidencyPlan {
 
 /// Throws OutOfBudget where the budget does not even hold what must be there, or a given ring does not: names it, the
 /// sum, and the remedy. A few milliseconds for tens of thousands of blocks.
-[[nodiscard]] ResidencyPlan plan_residency(const PlanRequest& request);
+[[nodiscard]] ResidencyPlan plan_residency(const ResidencyRequest& request);
 
 /// The smallest budget that plan_residency() takes.
-[[nodiscard]] std::size_t least_budget_bytes(const PlanRequest& request);
+[[nodiscard]] std::size_t least_budget_bytes(const ResidencyRequest& request);
 
 /// Discrete-event model of passes in steady state: one link that copies in program order as far as the ring has room,
 /// one device that computes in program order what has arrived, both sharing host memory. Seconds of a pass and how much
@@ -76,7 +76,7 @@ struct SimulatedPass {
     double seconds = 0.0;
     double link_busy_fraction = 0.0;
 };
-[[nodiscard]] SimulatedPass simulate_passes(const PlanRequest& request, const std::vector<std::size_t>& resident_bytes,
-                                            std::size_t ring_bytes);
+[[nodiscard]] SimulatedPass simulate_passes(const ResidencyRequest& request,
+                                            const std::vector<std::size_t>& resident_bytes, std::size_t ring_bytes);
 
 }  // namespace slipstream

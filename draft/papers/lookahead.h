@@ -35,7 +35,7 @@ public:
     /// A cell is rank 0, 1 or more x (at an n-gram's start / inside it).
     [[nodiscard]] std::uint16_t n_cells() const override { return 2 * kRankCells; }
     /// Learns from logits alone, the best of a row.
-    [[nodiscard]] LogitNeeds logit_needs() const override { return {.n_best = 1}; }
+    [[nodiscard]] LogitRequest logit_request() const override { return {.n_best = 1}; }
     void observe(const Observation& observation) override;
     void reset() override;
 

@@ -158,7 +158,7 @@ void DraftModel::keep_rows(const LogitRows& rows, std::int32_t first) {
             std::ranges::copy(rows.row(i).first(n_ids), reinterpret_cast<float*>(logits_.data()) + at * n_ids);
             continue;
         }
-        const LogitHead head = rows.head(i);
+        const TopLogits head = rows.top(i);
         best_[at].n = head.ids.size();
         std::ranges::copy(head.ids, best_[at].ids.begin());
         std::ranges::copy(head.logits, best_[at].logits.begin());

@@ -119,7 +119,7 @@ private:
     WindowKv window_;
     Sampler sampler_;            // as the target's
     GuessList list_;             // of the node asked for last
-    LogitNeeds needs_;           // of a pass, where best_ is kept
+    LogitRequest needs_;         // of a pass, where best_ is kept
     std::vector<TokenId> text_;  // [window_.n_tokens()]: what the cache stands for
 
     // The tree since its first expand().

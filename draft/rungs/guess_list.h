@@ -28,7 +28,7 @@ public:
     /// after top-k tokens but not before kFewest; without top-k after kMost, or where tokens are 1e-6 times as likely
     /// as the best: what lies behind counts as impossible. Allocates nothing.
     void fill(std::span<const float> logits, std::span<const TokenId> path);
-    /// The same of a row's best tokens alone (LogitHead::ids and logits), best first, which is as good where no penalty
+    /// The same of a row's best tokens alone (TopLogits::ids and logits), best first, which is as good where no penalty
     /// moves them: the list is theirs as far as they go. Not where most_listed() is more than they are.
     void fill(std::span<const TokenId> ids, std::span<const float> logits, std::span<const TokenId> path);
     /// Most tokens of a list.

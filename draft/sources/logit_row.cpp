@@ -74,8 +74,8 @@ std::span<const TopToken> RowTop::best(std::span<const float> logits, std::int64
 
 std::span<const TopToken> RowTop::best(const LogitRows& rows, std::int64_t row, std::int64_t k) {
     CHECK(k > 0, "the best {}", k);
-    if (!rows.has_heads()) return best(rows.row(row), k);
-    const LogitHead head = rows.head(row);
+    if (!rows.on_device()) return best(rows.row(row), k);
+    const TopLogits head = rows.top(row);
     const std::size_t n = std::min(static_cast<std::size_t>(k), max_k_);
     if (head.ids.size() < n && !head.complete) return best(rows.row(row), k);
     top_.clear();
@@ -90,8 +90,8 @@ float log_normaliser(std::span<const float> logits, float greatest, float temper
 float estimated_log_normaliser(const LogitRows& rows, std::int64_t row, std::span<const TopToken> top,
                                float temperature) {
     CHECK(!top.empty());
-    if (rows.has_heads()) {
-        const LogitHead head = rows.head(row);
+    if (rows.on_device()) {
+        const TopLogits head = rows.top(row);
         constexpr double same = 1e-6;  // as good as
         const double difference = std::abs(head.sum_temperature - static_cast<double>(temperature));
         if (difference <= same * head.sum_temperature) return std::log(std::max(head.sum, 1.0F));

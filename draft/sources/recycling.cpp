@@ -55,7 +55,7 @@ void Recycling::observe(const Observation& observation) {
     for (std::int32_t node = 0; node < tree.size(); ++node) learn(tree.token(node), logits, node);
 }
 
-LogitNeeds Recycling::logit_needs() const {
+LogitRequest Recycling::logit_request() const {
     return {.n_best = kCandidates, .sum_temperature = options_.temperature > 0.0 ? options_.temperature : 1.0};
 }
 

@@ -36,7 +36,7 @@ public:
     /// A cell is the rank in the row.
     [[nodiscard]] std::uint16_t n_cells() const override { return kCandidates; }
     /// Learns from logits [tree size, vocab], where there are any: each row's best, and what they weigh.
-    [[nodiscard]] LogitNeeds logit_needs() const override;
+    [[nodiscard]] LogitRequest logit_request() const override;
     void observe(const Observation& observation) override;
     void reset() override;
 

@@ -60,7 +60,7 @@ public:
     /// any text. `logits` may be empty although there is a tree (a replay knows no logits).
     virtual void observe(const Observation& observation) = 0;
     /// What observe() looks at of every row of logits, on devices where that is not free.
-    [[nodiscard]] virtual LogitNeeds logit_needs() const { return {}; }
+    [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
     /// Forgets everything learnt, as after construction; fixed tables (frozen, corpus, model n-grams) stay.
     virtual void reset() = 0;
 

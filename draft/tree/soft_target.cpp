@@ -16,7 +16,7 @@ SoftTarget soft_target(std::span<const float> logits, double temperature) {
 }
 
 RowTarget::RowTarget(const LogitRows& rows, std::int64_t row, double temperature) {
-    if (rows.has_heads()) head_ = rows.head(row);
+    if (rows.on_device()) head_ = rows.top(row);
     if (head_.ids.empty() || head_.sum_temperature != temperature) {
         logits_ = rows.row(row);
         target_ = soft_target(logits_, temperature);

@@ -34,7 +34,7 @@ public:
 private:
     SoftTarget target_;
     std::span<const float> logits_;  // [vocab]; empty: the head serves
-    LogitHead head_;
+    TopLogits head_;
     float beyond_ = 0.0F;
 };
 

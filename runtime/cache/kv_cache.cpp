@@ -163,7 +163,7 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     n_committed_ = n_tokens;
     prompt_rows_ = std::min(prompt_rows_, n_tokens);
     if (!streams()) return;
-    if (programs_ != nullptr) programs_->thaw(exec.stream);
+    if (programs_ != nullptr) programs_->invalidate(exec.stream);
     const std::int64_t n_full = n_tokens / kChunkTokens;
     const bool flushed_before = n_full < host_chunks_;
     host_chunks_ = std::min(host_chunks_, n_full);
@@ -210,7 +210,7 @@ void KvCache::restore(ExecRef exec, std::int64_t n_tokens,
     }
     n_committed_ = n_tokens;
     if (!streams()) return;
-    if (programs_ != nullptr) programs_->thaw(exec.stream);  // one made ahead knows nothing of these chunks
+    if (programs_ != nullptr) programs_->invalidate(exec.stream);  // one made ahead knows nothing of these chunks
     const std::uint64_t use = copy_out_->record(*flushed_);
     for (std::int64_t chunk = 0; chunk < n_full; ++chunk) flush_use_[static_cast<std::size_t>(chunk)] = use;
     host_chunks_ = n_full;
@@ -230,7 +230,7 @@ std::byte* KvCache::host_chunk(std::int64_t layer, std::int64_t chunk) {
     return extent + static_cast<std::size_t>(place % kChunksPerExtent) * shape_.chunk_bytes();
 }
 
-std::int64_t KvCache::freeze() {
+std::int64_t KvCache::snapshot() {
     frozen_ = host_chunks_;
     return host_chunks_;
 }
@@ -241,7 +241,7 @@ void KvCache::open_slot(ExecRef exec, std::int64_t chunk) {
     if (held == chunk) return;
     if (held >= 0) {
         // A program made ahead may still count on the slot.
-        if (frozen_ && *frozen_ <= held && programs_ != nullptr) programs_->thaw(exec.stream);
+        if (frozen_ && *frozen_ <= held && programs_ != nullptr) programs_->invalidate(exec.stream);
         if (flush_use(held) > 0) exec.stream.wait(*flushed_, flush_use(held));
     } else if (flushed_->recorded() > 0) {
         exec.stream.wait(*flushed_, flushed_->recorded());  // what lay there last may still be on its way out
@@ -277,13 +277,13 @@ void KvCache::fetch_tail(ExecRef exec, std::int64_t chunk) {
             exec.stream.copy(tail_slot(layer, chunk), host_chunk(layer, chunk), shape_.chunk_bytes());
 }
 
-void KvCache::promise(std::int64_t n_tokens) {
+void KvCache::reserve(std::int64_t n_tokens) {
     CHECK(n_nodes() == 0 && n_tokens >= n_committed_ && n_tokens <= context_tokens_, "{} positions behind {}", n_tokens,
           n_committed_);
     n_committed_ = n_tokens;
 }
 
-void KvCache::keep_promise(std::uint64_t flush_use) {
+void KvCache::publish(std::uint64_t flush_use) {
     if (!streams()) return;
     CHECK(n_committed_ % kChunkTokens == 0, "a prompt to position {}", n_committed_);
     const std::int64_t n_full = n_committed_ / kChunkTokens;
@@ -293,7 +293,7 @@ void KvCache::keep_promise(std::uint64_t flush_use) {
     slot_chunk_.assign(slot_chunk_.size(), -1);
 }
 
-void KvCache::break_promise(std::int64_t n_tokens) {
+void KvCache::rollback(std::int64_t n_tokens) {
     forget();
     n_committed_ = n_tokens;
     prompt_rows_ = std::min(prompt_rows_, n_tokens);

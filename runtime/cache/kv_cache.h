@@ -6,7 +6,7 @@
 //
 // A layer's first chunks are resident. The others stream, where a KvPlacement says so: a chunk fills in the tail, a few
 // slots on the device; once full it is flushed to pinned host memory behind the compute stream, and passes read it from
-// there (PassStream). Which chunks a pass reads from the host is frozen before the pass begins (freeze()), so a full
+// there (PassStream). Which chunks a pass reads from the host is frozen before the pass begins (snapshot()), so a full
 // chunk stays in its slot until the first program that reads it from the host; a slot that must be written before that
 // thaws the program (design section 4).
 #pragma once
@@ -47,7 +47,7 @@ class FrozenPrograms {
 public:
     virtual ~FrozenPrograms() = default;
     /// Gives them up: the next program is made anew. No pass is running.
-    virtual void thaw(Stream& compute) = 0;
+    virtual void invalidate(Stream& compute) = 0;
 };
 
 class KvCache {
@@ -87,7 +87,7 @@ public:
     void commit(ExecRef exec, std::span<const NodeId> path);
     /// Drops all nodes.
     void forget();
-    /// Committed positions below were computed as prompt (PassRows::Prompt), as whoever feeds them has said; fewer
+    /// Committed positions below were computed as prompt (Phase::Prefill), as whoever feeds them has said; fewer
     /// where the cache was cut since.
     [[nodiscard]] std::int64_t prompt_rows() const { return std::min(prompt_rows_, n_committed_); }
     void set_prompt_rows(std::int64_t n_tokens) { prompt_rows_ = n_tokens; }
@@ -137,17 +137,17 @@ public:
     /// `programs` outlives the cache or unregisters by null.
     void set_frozen_programs(FrozenPrograms* programs) { programs_ = programs; }
     /// host_chunks() of a program that is made now: chunks below it are read from the host in its pass.
-    [[nodiscard]] std::int64_t freeze();
+    [[nodiscard]] std::int64_t snapshot();
     /// No program is made ahead any more: the last one runs, or was given up.
     void drop_program() { frozen_.reset(); }
 
     /// Positions up to `n_tokens` become committed; their rows are written layer by layer by the pass that follows
     /// (PromptStream), which leaves all but the last, unfilled chunk on the host where they stream.
-    void promise(std::int64_t n_tokens);
+    void reserve(std::int64_t n_tokens);
     /// Those rows are there; chunks below n_tokens / 256 are on the host with `flush_use` of flushed().
-    void keep_promise(std::uint64_t flush_use);
-    /// Those rows will not come: back to `n_tokens`, as many as were there before promise(). Drops all nodes.
-    void break_promise(std::int64_t n_tokens);
+    void publish(std::uint64_t flush_use);
+    /// Those rows will not come: back to `n_tokens`, as many as were there before reserve(). Drops all nodes.
+    void rollback(std::int64_t n_tokens);
 
     /// Copies chunks to the host behind the compute stream's work so far: `copy(stream)` enqueues them. The use of
     /// flushed() that tells when they are done.

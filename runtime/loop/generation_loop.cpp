@@ -35,8 +35,9 @@ ForwardLimits forward_limits_for(std::int64_t budget) {
     return {.max_tokens = kPrefillPieceTokens + budget, .max_logit_rows = budget};
 }
 
-GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, TreeWalk& walk, Guesser& guesser, LoopLimits limits)
-    : forward_(&forward), cache_(&cache), walk_(&walk), guesser_(&guesser), limits_(std::move(limits)) {
+GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, Verifier& verifier, Guesser& guesser,
+                               LoopLimits limits)
+    : forward_(&forward), cache_(&cache), verifier_(&verifier), guesser_(&guesser), limits_(std::move(limits)) {
     const ForwardLimits needed = forward_limits_for(limits_.budget);
     CHECK(limits_.budget >= 1 && forward.limits().max_tokens >= needed.max_tokens &&
               forward.limits().max_logit_rows >= needed.max_logit_rows && cache.max_nodes() >= needed.max_tokens,
@@ -102,7 +103,7 @@ PassWatch GenerationLoop::watch_of(std::int64_t begin, std::int64_t end, const P
             }};
 }
 
-// Rows below are computed as prompt (PassRows::Prompt), by whole pieces; those from here to the prompt's end as tokens
+// Rows below are computed as prompt (Phase::Prefill), by whole pieces; those from here to the prompt's end as tokens
 // that are generated, since the last of them are computed with those. A prompt's own length decides, and nothing else.
 std::int64_t GenerationLoop::prompt_border_of(std::int64_t n_prompt) {
     return (n_prompt - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
@@ -151,14 +152,14 @@ bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progr
     NodeId above = kCommittedTip;
     for (std::int64_t i = begin; i < end; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
     const std::span<const TokenId> tokens(text_.data() + begin, static_cast<std::size_t>(end - begin));
-    const PassRows kind = end <= prompt_border_of(n_prompt_) ? PassRows::Prompt : PassRows::Decoded;
+    const Phase kind = end <= prompt_border_of(n_prompt_) ? Phase::Prefill : Phase::Decode;
     static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(begin, end, on_progress, cancel), kind));
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
         cache_->forget();
         return false;
     }
     cache_->commit(forward_->exec(), pass_nodes_);
-    if (kind == PassRows::Prompt) cache_->set_prompt_rows(end);
+    if (kind == Phase::Prefill) cache_->set_prompt_rows(end);
     return true;
 }
 
@@ -168,7 +169,7 @@ bool GenerationLoop::feed_by_layer(const PromptProgress& on_progress, const std:
     const std::int64_t begin = cache_->n_committed();
     const std::int64_t border = prompt_border();
     const std::span<const TokenId> prompt = std::span<const TokenId>(text_).first(static_cast<std::size_t>(n_prompt_));
-    cache_->promise(border);
+    cache_->reserve(border);
     try {
         pass_nodes_.clear();
         NodeId above = kCommittedTip;
@@ -181,11 +182,11 @@ bool GenerationLoop::feed_by_layer(const PromptProgress& on_progress, const std:
             prompt.subspan(static_cast<std::size_t>(border)), pass_nodes_, {&last, 1}, {},
             watch_of(begin, n_prompt_, on_progress, cancel));
         if (logits.empty()) {
-            cache_->break_promise(begin);
+            cache_->rollback(begin);
             return false;
         }
     } catch (...) {
-        cache_->break_promise(begin);
+        cache_->rollback(begin);
         throw;
     }
     cache_->commit(forward_->exec(), pass_nodes_);
@@ -212,7 +213,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     const LogitRows logits = run_pass(begin, border, max_new_tokens, watch_of(begin, n_text, on_progress, cancel));
     if (logits.empty()) return {};
     const double pass_seconds = laps.end_lap(seconds_.verify);
-    const WalkLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
+    const VerifyLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
     if (!accept(logits, limits, cancel)) return {};
     laps = {};
     cache_->commit(forward_->exec(), path_);
@@ -232,10 +233,10 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
 // it, layer by layer, where there is one. Where it comes to nothing, the cache is as before.
 LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
                                    const PassWatch& watch) {
-    cache_->promise(border);
+    cache_->reserve(border);
     try {
         assemble_pass(std::ssize(text_) - border, max_new_tokens);
-        const LogitNeeds needs = both(walk_->logit_needs(), guesser_->logit_needs());
+        const LogitRequest needs = both(verifier_->logit_request(), guesser_->logit_request());
         const LogitRows logits =
             border == begin
                 ? forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, needs, watch)
@@ -244,13 +245,13 @@ LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std:
                                              static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
                                          pass_tokens_, pass_nodes_, logit_tokens_, needs, watch);
         if (logits.empty()) {
-            cache_->break_promise(begin);
+            cache_->rollback(begin);
         } else if (border != begin) {
             cache_->set_prompt_rows(border);
         }
         return logits;
     } catch (...) {
-        cache_->break_promise(begin);
+        cache_->rollback(begin);
         throw;
     }
 }
@@ -274,11 +275,11 @@ void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_
 // Walks the tree: the text gains the new tokens, accepted_ and path_ say what to commit. Checks that where it was asked
 // for. False where *cancel turned true meanwhile; then, and where something is thrown, text and cache are as before the
 // pass.
-bool GenerationLoop::accept(const LogitRows& logits, const WalkLimits& limits, const std::atomic<bool>* cancel) {
+bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits, const std::atomic<bool>* cancel) {
     const std::size_t n_text = text_.size();
     Laps laps;
     try {
-        walk_->walk(tree_, logits, limits, text_, accepted_);
+        verifier_->verify(tree_, logits, limits, text_, accepted_);
         const std::size_t n_missing = n_text - static_cast<std::size_t>(cache_->n_committed());
         path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + static_cast<std::ptrdiff_t>(n_missing));
         for (std::size_t i = 1; i < accepted_.size(); ++i)

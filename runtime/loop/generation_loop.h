@@ -48,7 +48,7 @@ class SelfCheck;
 class GenerationLoop {
 public:
     /// All references must outlive the loop; they may be shared by loops that run one after the other.
-    GenerationLoop(Forward& forward, KvCache& cache, TreeWalk& walk, Guesser& guesser, LoopLimits limits);
+    GenerationLoop(Forward& forward, KvCache& cache, Verifier& verifier, Guesser& guesser, LoopLimits limits);
 
     /// From now on the accepted path of each pass is computed again, as plain decoding would, before it is committed;
     /// step() throws SelfCheckFailure where a bit differs. The cache must have SelfCheck::scratch_nodes_for(budget)
@@ -108,14 +108,14 @@ private:
     [[nodiscard]] LogitRows run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
                                      const PassWatch& watch);
     void assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens);
-    [[nodiscard]] bool accept(const LogitRows& logits, const WalkLimits& limits, const std::atomic<bool>* cancel);
+    [[nodiscard]] bool accept(const LogitRows& logits, const VerifyLimits& limits, const std::atomic<bool>* cancel);
     void drop_pass(std::size_t n_text);
     [[nodiscard]] PassWatch watch_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
                                      const std::atomic<bool>* cancel) const;
 
     Forward* forward_;
     KvCache* cache_;
-    TreeWalk* walk_;
+    Verifier* verifier_;
     Guesser* guesser_;
     SelfCheck* self_check_ = nullptr;
     LoopLimits limits_;

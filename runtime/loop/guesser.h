@@ -31,7 +31,7 @@ class Guesser {
 public:
     virtual ~Guesser() = default;
     /// What observe() looks at of every row of logits, on devices where that is not free.
-    [[nodiscard]] virtual LogitNeeds logit_needs() const { return {}; }
+    [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
     /// Hangs guesses under the tree's nodes, within `limits`. The output never depends on what is proposed.
     virtual void propose(TokenTree& tree, const ProposalLimits& limits) = 0;
     /// Views in `observation` are valid during the call only.

@@ -4,8 +4,8 @@
 
 namespace slipstream {
 
-void walk_tree(const TokenTree& tree, const LogitRows& logits, Sampler& sampler, const WalkLimits& limits,
-               std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
+void verify_tree(const TokenTree& tree, const LogitRows& logits, Sampler& sampler, const VerifyLimits& limits,
+                 std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
     CHECK(limits.max_new_tokens >= 1 && logits.rows() == tree.size() && !text.empty() && text.back() == tree.token(0));
     accepted.assign(1, 0);
     for (std::int32_t node = 0;;) {

@@ -7,9 +7,9 @@
 
 namespace slipstream {
 
-LogitNeeds both(const LogitNeeds& first, const LogitNeeds& second) {
+LogitRequest both(const LogitRequest& first, const LogitRequest& second) {
     CHECK(first.n_ids == 0 && second.n_ids == 0, "{} and {} ids", first.n_ids, second.n_ids);
-    LogitNeeds needs = first;
+    LogitRequest needs = first;
     needs.n_best = std::max(first.n_best, second.n_best);
     if (first.sum_temperature == 0.0) needs.sum_temperature = second.sum_temperature;
     if (first.draw_temperature == 0.0) {
@@ -22,7 +22,7 @@ LogitNeeds both(const LogitNeeds& first, const LogitNeeds& second) {
 DeviceLogits::DeviceLogits(Device& device, std::int64_t max_rows, std::int64_t vocab)
     : max_rows_(max_rows), vocab_(vocab) {
     const std::size_t row_size = row_bytes(DType::F32, vocab);
-    host_heads_ = device.allocate_host(head_bytes(max_rows), MemoryTag::Activations, "the best logits");
+    host_top_ = device.allocate_host(top_bytes(max_rows), MemoryTag::Activations, "the best logits");
     host_rows_ = device.allocate_host(static_cast<std::size_t>(max_rows) * row_size, MemoryTag::Activations, "logits");
     here_.reserve(static_cast<std::size_t>(max_rows));
     positions_.reserve(static_cast<std::size_t>(max_rows));
@@ -40,7 +40,7 @@ DeviceLogits::HeadPlaces DeviceLogits::places(std::int64_t n_rows, std::int64_t 
     return places;
 }
 
-std::size_t DeviceLogits::head_bytes(std::int64_t max_rows) {
+std::size_t DeviceLogits::top_bytes(std::int64_t max_rows) {
     return places(max_rows, kMostTopLogits).end;
 }
 
@@ -53,8 +53,8 @@ void DeviceLogits::begin(const ConstTensorView& logits) {
     figures_.rows += logits.rows();
 }
 
-void DeviceLogits::enqueue_heads(ExecRef exec, const ConstTensorView& logits, const LogitNeeds& needs,
-                                 std::span<const std::int64_t> positions, std::byte* heads) {
+void DeviceLogits::enqueue_top(ExecRef exec, const ConstTensorView& logits, const LogitRequest& needs,
+                               std::span<const std::int64_t> positions, std::byte* top) {
     begin(logits);
     const std::int64_t n = logits.rows();
     CHECK(needs.n_best >= 0 && needs.n_best <= kMostTopLogits && std::ssize(positions) == n && needs.n_ids >= 0 &&
@@ -68,7 +68,7 @@ void DeviceLogits::enqueue_heads(ExecRef exec, const ConstTensorView& logits, co
     if (needs.sum_temperature > 0.0) needs_.n_best = std::max<std::int64_t>(needs.n_best, 1);
     places_ = places(n, needs_.n_best);
     positions_.assign(positions.begin(), positions.end());
-    const auto part = [heads](std::size_t place) { return heads + place; };
+    const auto part = [top](std::size_t place) { return top + place; };
     auto* ids = reinterpret_cast<TokenId*>(part(places_.ids));
     auto* values = reinterpret_cast<float*>(part(places_.values));
     if (needs_.n_best == 1) logit_argmax(exec, {.logits = counted, .ids = ids, .values = values});
@@ -91,7 +91,7 @@ void DeviceLogits::enqueue_heads(ExecRef exec, const ConstTensorView& logits, co
     if (needs_.sum_temperature > 0.0) bytes = places_.drawn;
     if (needs_.draw_temperature > 0.0) bytes = places_.scores;
     if (n == 0 || bytes == 0) return;
-    exec.stream.copy(host_heads_.data(), heads, bytes);
+    exec.stream.copy(host_top_.data(), top, bytes);
     figures_.bytes += bytes;
 }
 
@@ -107,29 +107,29 @@ ConstTensorView DeviceLogits::enqueue_rows(ExecRef exec, const ConstTensorView& 
     return matrix_view(reinterpret_cast<const float*>(host_rows_.data()), logits.rows(), vocab_);
 }
 
-LogitHead DeviceLogits::head(std::int64_t row) const {
+TopLogits DeviceLogits::top(std::int64_t row) const {
     CHECK(row >= 0 && row < logits_.rows(), "head {} of {}", row, logits_.rows());
-    LogitHead head;
+    TopLogits top;
     if (needs_.n_best > 0) {
         const TokenId* ids = host_part<TokenId>(places_.ids) + row * needs_.n_best;
         const float* values = host_part<float>(places_.values) + row * needs_.n_best;
         const auto n = static_cast<std::size_t>(std::find(ids, ids + needs_.n_best, -1) - ids);
-        head.ids = {ids, n};
-        head.logits = {values, n};
-        head.complete =
-            std::ssize(head.ids) < needs_.n_best || needs_.n_best >= (needs_.n_ids > 0 ? needs_.n_ids : vocab_);
+        top.ids = {ids, n};
+        top.logits = {values, n};
+        top.complete =
+            std::ssize(top.ids) < needs_.n_best || needs_.n_best >= (needs_.n_ids > 0 ? needs_.n_ids : vocab_);
     }
     if (needs_.sum_temperature > 0.0) {
-        head.sum_temperature = needs_.sum_temperature;
-        head.sum = host_part<float>(places_.sums)[row];
+        top.sum_temperature = needs_.sum_temperature;
+        top.sum = host_part<float>(places_.sums)[row];
     }
     if (needs_.draw_temperature > 0.0) {
-        head.draw_temperature = needs_.draw_temperature;
-        head.seed = needs_.seed;
-        head.position = positions_[static_cast<std::size_t>(row)];
-        head.drawn = host_part<TokenId>(places_.drawn)[row];
+        top.draw_temperature = needs_.draw_temperature;
+        top.seed = needs_.seed;
+        top.position = positions_[static_cast<std::size_t>(row)];
+        top.drawn = host_part<TokenId>(places_.drawn)[row];
     }
-    return head;
+    return top;
 }
 
 std::span<const float> DeviceLogits::row(std::int64_t row) {

@@ -25,18 +25,18 @@ public:
     /// Takes page-locked host memory for all rows and their heads, nothing of the device's.
     DeviceLogits(Device& device, std::int64_t max_rows, std::int64_t vocab);
     /// Device memory that heads of so many rows are made in.
-    [[nodiscard]] static std::size_t head_bytes(std::int64_t max_rows);
+    [[nodiscard]] static std::size_t top_bytes(std::int64_t max_rows);
 
     /// Enqueues on exec's stream, behind what makes `logits` [n, vocab] (device memory, which keeps them until the next
     /// call), the making of heads and their copy to the host. `positions`: [n], of the tokens that follow each row.
-    /// `heads`: head_bytes(n) of device memory, free when the stream has passed. What came before is invalid now; heads
+    /// `heads`: top_bytes(n) of device memory, free when the stream has passed. What came before is invalid now; heads
     /// are there when the stream has passed this point.
-    void enqueue_heads(ExecRef exec, const ConstTensorView& logits, const LogitNeeds& needs,
-                       std::span<const std::int64_t> positions, std::byte* heads);
+    void enqueue_top(ExecRef exec, const ConstTensorView& logits, const LogitRequest& needs,
+                     std::span<const std::int64_t> positions, std::byte* top);
     /// The same with all rows whole and no heads.
     [[nodiscard]] ConstTensorView enqueue_rows(ExecRef exec, const ConstTensorView& logits);
 
-    [[nodiscard]] LogitHead head(std::int64_t row) const override;
+    [[nodiscard]] TopLogits top(std::int64_t row) const override;
     [[nodiscard]] std::span<const float> row(std::int64_t row) override;
     [[nodiscard]] const LogitFigures& figures() const { return figures_; }
 
@@ -48,19 +48,19 @@ private:
     [[nodiscard]] static HeadPlaces places(std::int64_t n_rows, std::int64_t n_best);
     template <typename T>
     [[nodiscard]] const T* host_part(std::size_t place) const {
-        return reinterpret_cast<const T*>(host_heads_.data() + place);
+        return reinterpret_cast<const T*>(host_top_.data() + place);
     }
     void begin(const ConstTensorView& logits);
 
     std::int64_t max_rows_;
     std::int64_t vocab_;
-    Buffer host_heads_;       // [head_bytes(max_rows)]
+    Buffer host_top_;         // [top_bytes(max_rows)]
     Buffer host_rows_;        // [max_rows, vocab]
     std::vector<bool> here_;  // [n]: rows that host_rows_ holds
     // Of the last pass.
     Stream* stream_ = nullptr;
     ConstTensorView logits_;
-    LogitNeeds needs_;
+    LogitRequest needs_;
     HeadPlaces places_{};
     std::vector<std::int64_t> positions_;
     LogitFigures figures_;

@@ -22,8 +22,7 @@ std::size_t float_bytes(std::int64_t rows, std::int64_t cols) {
 
 // Of the rows whose logits are wanted; heads of the logits take the place of activations.
 std::size_t selected_bytes(const ModelConfig& config, const ForwardLimits& limits) {
-    return std::max(float_bytes(limits.max_logit_rows, config.d_model),
-                    DeviceLogits::head_bytes(limits.max_logit_rows));
+    return std::max(float_bytes(limits.max_logit_rows, config.d_model), DeviceLogits::top_bytes(limits.max_logit_rows));
 }
 
 Buffer floats(Device& device, std::int64_t rows, std::int64_t cols, std::string_view what) {
@@ -152,28 +151,28 @@ void Forward::check_pass(const KvCache& cache, std::span<const TokenId> tokens, 
 }
 
 ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                             std::span<const std::int32_t> logit_tokens, const PassWatch& watch, PassRows kind) {
+                             std::span<const std::int32_t> logit_tokens, const PassWatch& watch, Phase kind) {
     return run_layers(cache, tokens, nodes, logit_tokens, nullptr, watch, kind).view();
 }
 
 LogitRows Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                       std::span<const std::int32_t> logit_tokens, const LogitNeeds& needs, const PassWatch& watch) {
-    return run_layers(cache, tokens, nodes, logit_tokens, &needs, watch, PassRows::Decoded);
+                       std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassWatch& watch) {
+    return run_layers(cache, tokens, nodes, logit_tokens, &needs, watch, Phase::Decode);
 }
 
 LogitRows Forward::run_layers(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                              std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs,
-                              const PassWatch& watch, PassRows kind) {
+                              std::span<const std::int32_t> logit_tokens, const LogitRequest* needs,
+                              const PassWatch& watch, Phase kind) {
     const std::int64_t n_layers = model_->config().n_layers;
     check_pass(cache, tokens, nodes, logit_tokens);
     trace_paths(cache, nodes);
     const Rows rows{tokens, nodes, cache.n_committed(), kind};
-    CHECK(kind == PassRows::Decoded || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
+    CHECK(kind == Phase::Decode || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
     hidden_now_ = hidden_[0].data();
     embed_rows(rows);
     rope_angles(rows.n());
     if (graphs_ != nullptr && cancelled(watch)) return {};
-    if (kind == PassRows::Decoded && run_graph(cache, rows, logit_tokens, watch)) {
+    if (kind == Phase::Decode && run_graph(cache, rows, logit_tokens, watch)) {
         const LogitRows logits = hand_over(logit_tokens, needs);
         stream_->synchronize();
         return logits;
@@ -241,7 +240,7 @@ bool Forward::runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t p
 LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
                                 std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                                 std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                                const LogitNeeds& needs, const PassWatch& watch) {
+                                const LogitRequest& needs, const PassWatch& watch) {
     const ModelConfig& config = model_->config();
     const std::int64_t end = begin + std::ssize(prompt);
     check_pass(cache, tokens, nodes, logit_tokens);
@@ -252,11 +251,11 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
     // Pieces of the prompt, then the pass itself.
     const std::int64_t n_pieces = end / piece_tokens - begin / piece_tokens + 1;
     const auto rows_of = [&](std::int64_t piece) -> Rows {
-        if (piece + 1 == n_pieces) return {tokens, nodes, end, PassRows::Decoded};
+        if (piece + 1 == n_pieces) return {tokens, nodes, end, Phase::Decode};
         const std::int64_t first = std::max(begin, (begin / piece_tokens + piece) * piece_tokens);
         const auto n = static_cast<std::size_t>((begin / piece_tokens + piece + 1) * piece_tokens - first);
         return {prompt.subspan(static_cast<std::size_t>(first - begin), n), std::span(piece_rows_).first(n), first,
-                PassRows::Prompt};
+                Phase::Prefill};
     };
     weights_ = nullptr;
     kv_ = nullptr;
@@ -356,7 +355,7 @@ void Forward::multiply(std::int64_t layer, MatrixRole role, const Rows& rows, Ma
         const std::int64_t n_rows = part.packed.shape[0];
         args.weights = part.packed;
         const bool streams = model_->streams(part.item);
-        if (rows.kind == PassRows::Prompt)
+        if (rows.kind == Phase::Prefill)
             args.prompt = PromptPiece{.first_token = rows.n_committed % kPromptPieceTokens,
                                       .first_row = part.first_row,
                                       .matrix_rows = y.shape[1]};
@@ -488,7 +487,7 @@ void Forward::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t
 }
 
 // To the host, once the stream has come there: whole rows, or what `needs` says of them.
-LogitRows Forward::hand_over(std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs) {
+LogitRows Forward::hand_over(std::span<const std::int32_t> logit_tokens, const LogitRequest* needs) {
     const ModelConfig& config = model_->config();
     const std::int64_t n_rows = std::ssize(logit_tokens);
     const TensorView logits = activation(logits_, n_rows, config.vocab);
@@ -497,7 +496,7 @@ LogitRows Forward::hand_over(std::span<const std::int32_t> logit_tokens, const L
     row_positions_.clear();
     for (const std::int32_t token : logit_tokens)
         row_positions_.push_back(std::int64_t{positions_[static_cast<std::size_t>(token)]} + 1);
-    remote_->enqueue_heads(exec(), logits, *needs, row_positions_, selected_.data());
+    remote_->enqueue_top(exec(), logits, *needs, row_positions_, selected_.data());
     return {*remote_, n_rows, config.vocab};
 }
 

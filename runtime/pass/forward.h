@@ -40,9 +40,9 @@ enum class GraphUse : std::uint8_t { Allowed, Never };
 
 /// Which kernels compute the matrices of a pass, where a device has others for prompts (kernels/matmul.h). A row's bits
 /// follow from its position and from this alone.
-enum class PassRows : std::uint8_t {
-    Decoded,  // any nodes
-    Prompt,   // the next positions of the text, within one piece of kPromptPieceTokens; their logits are not wanted
+enum class Phase : std::uint8_t {
+    Decode,   // any nodes
+    Prefill,  // the next positions of the text, within one piece of kPromptPieceTokens; their logits are not wanted
 };
 
 struct ForwardLimits {
@@ -77,22 +77,22 @@ public:
     /// Passes that take a graph (see graphs()) look at it once, before they begin.
     ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {},
-                        PassRows kind = PassRows::Decoded);
+                        Phase kind = Phase::Decode);
     /// The same of decoded rows, where few of the logits may be looked at: rows stay on a device whose memory the host
     /// does not share, and what `needs` says of each comes over.
     LogitRows run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                  std::span<const std::int32_t> logit_tokens, const LogitNeeds& needs, const PassWatch& watch);
+                  std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassWatch& watch);
 
     /// Whether a prompt from position `begin` to `end`, in pieces that end at multiples of `piece_tokens`, goes through
     /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
     [[nodiscard]] bool runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const;
-    /// As the second run(), with a prompt (PassRows::Prompt) before it that is committed on the way: `prompt` at the
+    /// As the second run(), with a prompt (Phase::Prefill) before it that is committed on the way: `prompt` at the
     /// positions from `begin`, where the cache ended before it was promised begin + prompt.size(), in pieces that end
     /// at multiples of `piece_tokens`. Where it is given up, the caller breaks the promise.
     LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                           const LogitNeeds& needs, const PassWatch& watch = {});
+                           const LogitRequest& needs, const PassWatch& watch = {});
 
     /// What crossed the link as logits; nothing where the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
@@ -110,7 +110,7 @@ private:
         std::span<const TokenId> tokens{};
         std::span<const NodeId> nodes{};  // scratch rows
         std::int64_t n_committed = 0;     // positions below them in the cache
-        PassRows kind = PassRows::Decoded;
+        Phase kind = Phase::Decode;
         [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
     };
 
@@ -127,10 +127,10 @@ private:
     void multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args);
     // `needs` null: whole rows.
     [[nodiscard]] LogitRows run_layers(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                                       std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs,
-                                       const PassWatch& watch, PassRows kind);
+                                       std::span<const std::int32_t> logit_tokens, const LogitRequest* needs,
+                                       const PassWatch& watch, Phase kind);
     void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
-    [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitNeeds* needs);
+    [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitRequest* needs);
     void check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;
     [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;

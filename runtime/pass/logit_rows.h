@@ -1,6 +1,6 @@
 // The logits of a pass, a row a token that they were asked of. Where the host shares the device's memory they are a
 // view and nothing else. Where it does not, rows stay on the device: what crosses the link with the pass is each row's
-// head, its best tokens and what else LogitNeeds asked for, and a row itself only when somebody asks for it.
+// head, its best tokens and what else LogitRequest asked for, and a row itself only when somebody asks for it.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace slipstream {
 
 /// What is wanted of every row of a pass whatever becomes of it. What is not asked for costs nothing; whole rows need
 /// not be asked for, they can always be had.
-struct LogitNeeds {
+struct LogitRequest {
     std::int64_t n_best = 0;        // best tokens, up to kMostTopLogits (kernels/sampling.h)
-    double sum_temperature = 0.0;   // of LogitHead::sum; 0: no sum
-    double draw_temperature = 0.0;  // of LogitHead::drawn; 0: no draw
+    double sum_temperature = 0.0;   // of TopLogits::sum; 0: no sum
+    double draw_temperature = 0.0;  // of TopLogits::drawn; 0: no draw
     std::uint64_t seed = 0;         // of the draw
     std::int64_t n_ids = 0;         // ids below it count, others are left out; 0: the whole vocabulary
 };
 
 /// Of two parties that read the same rows, all ids of them. Where both want a sum, or a draw, the first one's is made.
-[[nodiscard]] LogitNeeds both(const LogitNeeds& first, const LogitNeeds& second);
+[[nodiscard]] LogitRequest both(const LogitRequest& first, const LogitRequest& second);
 
 /// A row's head. "Best": higher logit, then lower id; NaN and -inf are left out.
-struct LogitHead {
+struct TopLogits {
     std::span<const TokenId> ids;   // best first
     std::span<const float> logits;  // of them, as they came, but -0 is 0
     bool complete = false;          // no other token is above -inf
@@ -41,8 +41,8 @@ struct LogitHead {
 class RemoteLogits {
 public:
     virtual ~RemoteLogits() = default;
-    /// No ids where LogitNeeds asked for none. Views as those of LogitRows.
-    [[nodiscard]] virtual LogitHead head(std::int64_t row) const = 0;
+    /// No ids where LogitRequest asked for none. Views as those of LogitRows.
+    [[nodiscard]] virtual TopLogits top(std::int64_t row) const = 0;
     /// [vocab]. Waits for a copy of it unless it came before.
     [[nodiscard]] virtual std::span<const float> row(std::int64_t row) = 0;
 };
@@ -60,16 +60,16 @@ public:
     /// The vocabulary.
     [[nodiscard]] std::int64_t cols() const { return vocab_; }
     /// Whether rows have to be fetched, and heads spare that.
-    [[nodiscard]] bool has_heads() const { return remote_ != nullptr; }
-    /// All of them, where not has_heads().
+    [[nodiscard]] bool on_device() const { return remote_ != nullptr; }
+    /// All of them, where not on_device().
     [[nodiscard]] const ConstTensorView& view() const {
         CHECK(remote_ == nullptr, "rows that lie on a device");
         return view_;
     }
-    /// Where has_heads().
-    [[nodiscard]] LogitHead head(std::int64_t row) const {
+    /// Where on_device().
+    [[nodiscard]] TopLogits top(std::int64_t row) const {
         CHECK(remote_ != nullptr && row >= 0 && row < n_, "head {} of {}", row, n_);
-        return remote_->head(row);
+        return remote_->top(row);
     }
     /// The whole row, [vocab]; from a device on the first call.
     [[nodiscard]] std::span<const float> row(std::int64_t row) const {

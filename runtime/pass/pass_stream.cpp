@@ -67,7 +67,7 @@ void PassStream::next_program(std::vector<TransferItem>& program) {
     Program& made = programs_[++n_made_ % 2];
     program.clear();
     made.blocks.clear();
-    made.host_chunks = cache_->freeze();
+    made.host_chunks = cache_->snapshot();
     const std::vector<WeightItem>& items = model_->items();
     std::int64_t kv_layer = 0;  // the next one whose KV is not in the program
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -169,10 +169,10 @@ void PassStream::end_pass(Stream& compute) {
 
 void PassStream::abandon(Stream& compute) {
     in_pass_ = false;
-    thaw(compute);
+    invalidate(compute);
 }
 
-void PassStream::thaw(Stream& compute) {
+void PassStream::invalidate(Stream& compute) {
     CHECK(!in_pass_, "a program is given up while it runs");
     feed_->rewind(compute);
     n_made_ = n_begun_;
@@ -180,7 +180,7 @@ void PassStream::thaw(Stream& compute) {
 }
 
 std::span<std::byte> PassStream::lend_ring(Stream& compute) {
-    thaw(compute);
+    invalidate(compute);
     return {region_.data(), region_.size_bytes()};
 }
 

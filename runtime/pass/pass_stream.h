@@ -102,7 +102,7 @@ public:
 
     // What the feed and the cache call.
     void next_program(std::vector<TransferItem>& program) override;
-    void thaw(Stream& compute) override;
+    void invalidate(Stream& compute) override;
 
 private:
     struct Block {

@@ -195,7 +195,7 @@ void PromptStream::end_layer(std::int64_t layer) {
 void PromptStream::complete() {
     if (feed_) feed_->end_pass();
     if (last_flush_ > 0) exec_.stream.wait(cache_->flushed(), last_flush_);
-    cache_->keep_promise(last_flush_);
+    cache_->publish(last_flush_);
     complete_ = true;
 }
 

@@ -25,7 +25,7 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
     const double one = pass(1).seconds;
     while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kRidingAlong * one)
         pass_tokens_ *= 2;
-    if (pass_tokens_ > 1) residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
+    if (pass_tokens_ > 1) residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
 }
 
 void ModelPlan::place(std::size_t max_item_bytes) {
@@ -47,16 +47,16 @@ void ModelPlan::place(std::size_t max_item_bytes) {
             least_kv_ring_bytes_ =
                 std::max(least_kv_ring_bytes_, PromptKvPieces::least_bytes(block.unit_bytes, kPrefillPieceTokens));
     try {
-        residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
+        residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
     } catch (const OutOfBudget&) {
         // A ring for two blocks does for passes; prompts then read the weights once a piece.
         least_ring_bytes_ = 0;
         least_kv_ring_bytes_ = 0;
-        residency_ = plan_residency(plan_request(pass_tokens_, request_.context_tokens));
+        residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
     }
 }
 
-PlanRequest ModelPlan::plan_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
+ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
     const std::int64_t group = request_.config->n_q_heads / request_.config->n_kv_heads;
     return {.program = plan_program(
                 blocks_, request_.rates,
@@ -78,7 +78,7 @@ PlanRequest ModelPlan::plan_request(std::int64_t n_tokens, std::int64_t text_tok
 }
 
 SimulatedPass ModelPlan::pass(std::int64_t n_tokens, std::int64_t text_tokens) const {
-    return simulate_passes(plan_request(n_tokens, text_tokens), residency_.resident_bytes, residency_.ring_bytes);
+    return simulate_passes(residency_request(n_tokens, text_tokens), residency_.resident_bytes, residency_.ring_bytes);
 }
 
 std::size_t ModelPlan::weights_bytes() const {

@@ -72,7 +72,7 @@ public:
 
 private:
     void place(std::size_t max_item_bytes);
-    [[nodiscard]] PlanRequest plan_request(std::int64_t n_tokens, std::int64_t text_tokens) const;
+    [[nodiscard]] ResidencyRequest residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const;
 
     ModelPlanRequest request_;
     std::vector<WeightItem> items_;

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # The include direction of the house: tools -> draft -> runtime -> offload -> kernels, never back; tests may see all, nobody
-# sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda.
+# sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda. Within tools: terminal ->
+# machine -> options -> engine -> the subcommands (cli, chat, plan, bench) -> dev, read from below; so what opens, plans
+# and generates never knows who asked.
 # Kernels find "gpu.cuh", the device dialect, by the include path.
 # usage: include_direction.sh ROOT        one line per offence, exit code 1 if there is any
 #        include_direction.sh --self-test builds small wrong trees and demands that each offence is seen
@@ -20,6 +22,8 @@ check() {
         BEGIN {
             rank["kernels"] = 1; rank["offload"] = 2; rank["runtime"] = 3
             rank["draft"] = 4; rank["tools"] = 5; rank["tests"] = 6
+            room["terminal"] = 1; room["machine"] = 2; room["options"] = 3; room["engine"] = 4
+            room["cli"] = room["chat"] = room["plan"] = room["bench"] = 5; room["dev"] = 6
         }
         /^[ \t]*#[ \t]*include[ \t]*["<]/ {
             included = $0
@@ -32,6 +36,8 @@ check() {
             if (included ~ /(^|\/)\.\.(\/|$)/) why = "leaves its folder by .."
             else if (included ~ /^\//) why = "is an absolute path"
             else if (n > 1 && (part[1] in rank) && rank[part[1]] > rank[own[1]]) why = part[1] " is above " own[1]
+            else if (own[1] == "tools" && part[1] == "tools" && n > 2 && (part[2] in room) && (own[2] in room) &&
+                     room[part[2]] > room[own[2]]) why = "tools/" part[2] " is above tools/" own[2]
             else if (included == "gpu.cuh" && FILENAME ~ /^kernels\/cuda\/[^\/]*\.(cu|cuh)$/) why = ""
             else if (quoted && n == 1 && own[1] != "tests") why = "wants its path from the root of the project"
             else if (FILENAME !~ /^(kernels|tests)\/cuda\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
@@ -80,4 +86,15 @@ expect pass kernels/cuda/a.cu '"gpu.cuh"'
 expect refused kernels/cuda/a.cpp '"gpu.cuh"'
 expect refused runtime/a.cu '"gpu.cuh"'
 expect pass kernels/a.h '<vector>'
-echo "20 small trees judged as they should be"
+for above in cli chat plan bench; do
+    expect refused tools/engine/a.cpp "\"tools/$above/b.h\""
+    expect refused tools/options/a.h "\"tools/$above/b.h\""
+    expect pass tools/$above/a.cpp '"tools/engine/b.h"'
+done
+expect refused tools/options/a.cpp '"tools/engine/b.h"'
+expect refused tools/machine/a.cpp '"tools/options/b.h"'
+expect refused tools/terminal/a.cpp '"tools/machine/b.h"'
+expect refused tools/cli/a.cpp '"tools/dev/b.h"'
+expect pass tools/engine/a.cpp '"tools/engine/b.h"'
+expect pass tools/engine/a.cpp '"tools/terminal/b.h"'
+echo "38 small trees judged as they should be"

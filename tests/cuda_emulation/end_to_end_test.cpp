@@ -123,9 +123,9 @@ struct Generated {
 Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
                    const SamplerOptions& sampling, SelfCheck* check = nullptr) {
     Sampler sampler(sampling, engine.model().config().vocab);
-    NoiseWalk walk(sampler);
+    ExactVerifier verifier(sampler);
     LogitLog log(guesser);
-    GenerationLoop loop(engine.forward(), engine.cache(), walk, log, {.budget = kBudget, .end_tokens = {}});
+    GenerationLoop loop(engine.forward(), engine.cache(), verifier, log, {.budget = kBudget, .end_tokens = {}});
     if (check != nullptr) loop.check_with(*check);
     loop.begin(prompt);
     for (std::int64_t left = n_tokens; left > 0;) {
@@ -263,9 +263,10 @@ TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
         for (int cancel_at = 0; cancel_at < 6; ++cancel_at) {
             Engine engine(*files, {.timing = timing, .streams_weights = true, .streams_kv = true});
             Sampler sampler(kGreedy, engine.model().config().vocab);
-            NoiseWalk walk(sampler);
+            ExactVerifier verifier(sampler);
             NoGuesser none;
-            GenerationLoop loop(engine.forward(), engine.cache(), walk, none, {.budget = kBudget, .end_tokens = {}});
+            GenerationLoop loop(engine.forward(), engine.cache(), verifier, none,
+                                {.budget = kBudget, .end_tokens = {}});
             loop.begin(prompt);
             std::atomic<bool> cancel = false;
             int n_calls = 0;
@@ -524,10 +525,11 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                                 saved[static_cast<std::size_t>(chunk * engine.cache().n_layers() + layer)], out);
                         });
                 Sampler sampler(kGreedy, engine.model().config().vocab);
-                NoiseWalk walk(sampler);
+                ExactVerifier verifier(sampler);
                 ScriptedGuesser guesser(expected.text, 0.7, 3);
                 LogitLog log(guesser);
-                GenerationLoop loop(engine.forward(), engine.cache(), walk, log, {.budget = kBudget, .end_tokens = {}});
+                GenerationLoop loop(engine.forward(), engine.cache(), verifier, log,
+                                    {.budget = kBudget, .end_tokens = {}});
                 loop.resume({expected.text.begin(), expected.text.begin() + kLongPrompt + n_resumed}, kLongPrompt);
                 for (std::int64_t left = kTokens - n_resumed; left > 0;) left -= std::ssize(loop.step(left));
                 ASSERT_EQ(loop.text(), expected.text) << streams << " " << n_chunks;
@@ -575,8 +577,8 @@ TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
         NoGuesser none;
         Engine engine(*files, {.context = kLongContext});
         Sampler sampler(kGreedy, engine.model().config().vocab);
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(engine.forward(), engine.cache(), walk, none, {.budget = kBudget, .end_tokens = {}});
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(engine.forward(), engine.cache(), verifier, none, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = 5; left > 0;) left -= std::ssize(loop.step(left));
         loop.truncate(cut);

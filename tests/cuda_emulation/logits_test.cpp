@@ -95,9 +95,10 @@ public:
     KvCache& cache() { return cache_; }
     Forward& forward() { return forward_; }
 
-    std::vector<TokenId> generate(TreeWalk& walk, Guesser& guesser, std::int64_t n_tokens, SelfCheck* check = nullptr) {
+    std::vector<TokenId> generate(Verifier& verifier, Guesser& guesser, std::int64_t n_tokens,
+                                  SelfCheck* check = nullptr) {
         cache_.truncate(forward_.exec(), 0);
-        GenerationLoop loop(forward_, cache_, walk, guesser, {.budget = kBudget, .end_tokens = {}});
+        GenerationLoop loop(forward_, cache_, verifier, guesser, {.budget = kBudget, .end_tokens = {}});
         if (check != nullptr) loop.check_with(*check);
         loop.begin({3, 1400, 7, 7, 250, 3, 1400});
         for (std::int64_t left = n_tokens; left > 0;) left -= std::ssize(loop.step(left));
@@ -114,11 +115,11 @@ private:
 };
 
 /// The walk of E2 over whole rows, as before there were heads.
-class WholeRowWalk final : public TreeWalk {
+class WholeRowVerifier final : public Verifier {
 public:
-    explicit WholeRowWalk(Sampler& sampler) : sampler_(sampler) {}
-    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
-              std::vector<std::int32_t>& accepted) override {
+    explicit WholeRowVerifier(Sampler& sampler) : sampler_(sampler) {}
+    void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
+                std::vector<std::int32_t>& accepted) override {
         accepted.assign(1, 0);
         for (std::int32_t node = 0;;) {
             text.push_back(sampler_.sample(logits.row(node), std::ssize(text), text));
@@ -161,8 +162,8 @@ TEST(CardLogits, HeadsGiveTheTextOfWholeRows) {
     Engine engine(*files);
     for (const Setting& setting : kSettings) {
         Sampler sampler(setting.sampling, kVocab);
-        WholeRowWalk of_rows(sampler);
-        NoiseWalk of_heads(sampler);
+        WholeRowVerifier of_rows(sampler);
+        ExactVerifier of_heads(sampler);
         NoGuesser none;
         const std::vector<TokenId> expected = engine.generate(of_rows, none, 24);
         const std::int64_t fetched_before = engine.forward().logit_figures().fetched;
@@ -186,12 +187,12 @@ TEST(CardLogits, RowsDoNotCross) {
     Engine engine(*files);
     for (const double temperature : {0.0, 0.8}) {
         Sampler sampler({.temperature = temperature, .seed = 3}, kVocab);
-        NoiseWalk walk(sampler);
+        ExactVerifier verifier(sampler);
         NoGuesser none;
-        const std::vector<TokenId> text = engine.generate(walk, none, 24);
+        const std::vector<TokenId> text = engine.generate(verifier, none, 24);
         ScriptedGuesser guesser(text, 0.8, 5, kVocab);
         const std::uint64_t before = CountingTable::bytes_out();
-        static_cast<void>(engine.generate(walk, guesser, 24));
+        static_cast<void>(engine.generate(verifier, guesser, 24));
         const std::uint64_t head = temperature > 0.0 ? 8 * kMostTopLogits : 8;
         EXPECT_EQ(CountingTable::bytes_out() - before, head * static_cast<std::uint64_t>(guesser.nodes_proposed));
     }
@@ -207,9 +208,9 @@ TEST(CardLogits, GuessersLearnFromHeads) {
         Engine engine(*files);
         const Model draft_model(*small, engine.device(), {.tag = MemoryTag::Draft});
         Sampler sampler(sampling, kVocab);
-        NoiseWalk walk(sampler);
+        ExactVerifier verifier(sampler);
         NoGuesser none;
-        const std::vector<TokenId> expected = engine.generate(walk, none, 24);
+        const std::vector<TokenId> expected = engine.generate(verifier, none, 24);
         draft::DraftOptions options;
         options.sources = {draft::SourceKind::Recycling, draft::SourceKind::Lookahead, draft::SourceKind::Model};
         options.max_budget = kBudget;
@@ -222,7 +223,7 @@ TEST(CardLogits, GuessersLearnFromHeads) {
         drafter->measure_draft_model(0.0);
         const std::uint64_t before = CountingTable::bytes_out();
         const std::int64_t rows_before = engine.forward().logit_figures().rows;
-        EXPECT_EQ(engine.generate(walk, *drafter, 24), expected);
+        EXPECT_EQ(engine.generate(verifier, *drafter, 24), expected);
         EXPECT_EQ(engine.forward().logit_figures().fetched, 0);
         const auto n_rows = static_cast<std::uint64_t>(engine.forward().logit_figures().rows - rows_before);
         // Of the target a row a node, of the draft model no more (its nodes are the tree's, and some that were not
@@ -240,23 +241,23 @@ TEST(CardLogits, RowsThatAreNeededAreFetched) {
     const auto files = make_model();
     Engine engine(*files);
     Sampler sampler({.temperature = 0.8, .seed = 3}, kVocab);
-    NoiseWalk walk(sampler);
+    ExactVerifier verifier(sampler);
     NoGuesser none;
-    const std::vector<TokenId> expected = engine.generate(walk, none, 16);
+    const std::vector<TokenId> expected = engine.generate(verifier, none, 16);
     ScriptedGuesser guesser(expected, 0.8, 5, kVocab);
     SelfCheck check(engine.model());
-    EXPECT_EQ(engine.generate(walk, guesser, 16, &check), expected);
+    EXPECT_EQ(engine.generate(verifier, guesser, 16, &check), expected);
     EXPECT_EQ(check.figures().tokens, 16);
     EXPECT_EQ(engine.forward().logit_figures().fetched, 16);
 
     Sampler unfiltered({.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 3}, kVocab);
-    draft::RejectionWalk rejection(unfiltered, kVocab, nullptr);
+    draft::RejectionVerifier rejection(unfiltered, kVocab, nullptr);
     ScriptedGuesser again(expected, 0.8, 5, kVocab);
     EXPECT_EQ(engine.generate(rejection, again, 16).size(), 7U + 16U);
     EXPECT_EQ(engine.forward().logit_figures().fetched, 32);
 
     // With filters heads say p exactly.
-    draft::RejectionWalk filtered(sampler, kVocab, nullptr);
+    draft::RejectionVerifier filtered(sampler, kVocab, nullptr);
     EXPECT_EQ(engine.generate(filtered, none, 16).size(), 7U + 16U);
     EXPECT_EQ(engine.forward().logit_figures().fetched, 32);
 }
@@ -276,7 +277,7 @@ TEST(CardLogits, ProbabilitiesOfHeadsAreTheRows) {
     for (std::int64_t row = 0; row < rows.rows(); ++row) {
         const draft::RowTarget of_head(rows, row, temperature);
         EXPECT_EQ(engine.forward().logit_figures().fetched, row);
-        const LogitHead head = rows.head(row);
+        const TopLogits head = rows.top(row);
         const LogitRows whole(matrix_view(rows.row(row).data(), 1, kVocab));
         const draft::RowTarget of_row(whole, 0, temperature);
         double mass = 0.0;

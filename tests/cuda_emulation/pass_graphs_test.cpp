@@ -57,9 +57,9 @@ struct Resident {
                                   const SamplerOptions& sampling, Guesser& guesser) {
         if (cache.n_committed() < n_filled) fill_cache(cache, forward->exec(), n_filled, 7, {});
         Sampler sampler(sampling, model.config().vocab);
-        NoiseWalk walk(sampler);
+        ExactVerifier verifier(sampler);
         LogitLog log(guesser, logits);
-        GenerationLoop loop(*forward, cache, walk, log, {.budget = kBudget, .end_tokens = {}});
+        GenerationLoop loop(*forward, cache, verifier, log, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) left -= std::ssize(loop.step(left));
         return loop.text();
@@ -69,7 +69,7 @@ struct Resident {
     public:
         LogitLog(Guesser& guesser, std::vector<float>& rows) : guesser_(guesser), rows_(rows) {}
         void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
-        LogitNeeds logit_needs() const override { return guesser_.logit_needs(); }
+        LogitRequest logit_request() const override { return guesser_.logit_request(); }
         void observe(const Observation& observation) override {
             for (const std::int32_t node : observation.accepted) {
                 const std::span<const float> row = observation.logits.row(node);
@@ -291,9 +291,9 @@ TEST(PassGraphs, TheSelfCheckComparesThemWithPassesOpByOp) {
     Resident engine(*files, GraphUse::Allowed);
     SelfCheck check(engine.model, nullptr);
     Sampler sampler(kSampled, engine.model.config().vocab);
-    NoiseWalk walk(sampler);
+    ExactVerifier verifier(sampler);
     NoGuesser none;
-    GenerationLoop loop(*engine.forward, engine.cache, walk, none, {.budget = kBudget, .end_tokens = {}});
+    GenerationLoop loop(*engine.forward, engine.cache, verifier, none, {.budget = kBudget, .end_tokens = {}});
     loop.check_with(check);
     loop.begin(prompt_of(30));
     for (std::int64_t left = 12; left > 0;) left -= std::ssize(loop.step(left));

@@ -77,7 +77,7 @@ private:
     KvCache cache_;
     Forward forward_;
     Sampler sampler_;
-    NoiseWalk walk_;
+    ExactVerifier walk_;
     std::unique_ptr<Drafter> drafter_;
     std::optional<GenerationLoop> loop_;
 };

@@ -66,7 +66,7 @@ public:
                                   const SamplerOptions& sampling, Guesser& guesser) {
         cache_.truncate(0);
         Sampler sampler(sampling, model_.config().vocab);
-        NoiseWalk walk(sampler);
+        ExactVerifier walk(sampler);
         GenerationLoop loop(forward_, cache_, walk, guesser, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) {

@@ -91,13 +91,13 @@ public:
           rejection_(sampler_, pair.model.config().vocab, nullptr) {}
 
     void walk_by(const DraftDistributions* distributions, std::int64_t vocab) {
-        rejection_ = RejectionWalk(sampler_, vocab, distributions);
+        rejection_ = RejectionVerifier(sampler_, vocab, distributions);
         rejects_ = true;
     }
 
     /// Each prompt and 50 tokens behind it. Every third pass is given up first; some texts are cut back and go on.
     Texts serve(Guesser& guesser, const Texts& prompts) {
-        GenerationLoop loop(forward_, cache_, rejects_ ? static_cast<TreeWalk&>(rejection_) : walk_, guesser,
+        GenerationLoop loop(forward_, cache_, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, guesser,
                             {.budget = kBudget, .end_tokens = {}});
         Texts texts;
         for (const std::vector<TokenId>& prompt : prompts) {
@@ -127,8 +127,8 @@ private:
     KvCache cache_;
     Forward forward_;
     Sampler sampler_;
-    NoiseWalk walk_;
-    RejectionWalk rejection_;
+    ExactVerifier walk_;
+    RejectionVerifier rejection_;
     bool rejects_ = false;
 };
 

@@ -221,7 +221,7 @@ public:
 private:
     const Subject* subject_;
     Sampler sampler_;
-    NoiseWalk walk_;
+    ExactVerifier walk_;
     KvCache cache_;
     Forward forward_;
     SelfCheck self_check_;

@@ -32,7 +32,7 @@ TEST(LogitHeads, TheBestAreTheRows) {
     RemoteRows rows(kRows, kVocab, random_logits(1));
     RowTop of_heads(16);
     RowTop of_rows(16);
-    const LogitRows heads = rows.with_heads({.n_best = 8, .sum_temperature = 0.8}, kPositions);
+    const LogitRows heads = rows.with_top({.n_best = 8, .sum_temperature = 0.8}, kPositions);
     for (const std::int64_t k : {1, 8, 9})
         for (std::int64_t row = 0; row < kRows; ++row) {
             const auto expected = of_rows.best(rows.row(row), k);
@@ -57,7 +57,7 @@ TEST(LogitHeads, RecyclingLearnsTheSame) {
         const std::vector<TokenId> text = {7, 0, 1};
         const std::int32_t accepted[] = {0};
         Observation seen{.text = text, .n_new = 1, .tree = &tree, .accepted = accepted};
-        seen.logits = rows.with_heads(of_heads.logit_needs(), kPositions);
+        seen.logits = rows.with_top(of_heads.logit_request(), kPositions);
         of_heads.observe(seen);
         EXPECT_EQ(rows.n_fetched(), 0);
         seen.logits = matrix_view(rows.row(0).data(), kRows, kVocab);
@@ -92,9 +92,9 @@ TEST(LogitHeads, GuessListsAreTheRows) {
         GuessList of_heads(options, kVocab);
         GuessList of_rows(options, kVocab);
         ASSERT_LE(of_heads.most_listed(), kMostTopLogits);
-        const LogitRows heads = rows.with_heads({.n_best = of_heads.most_listed()}, kPositions);
+        const LogitRows heads = rows.with_top({.n_best = of_heads.most_listed()}, kPositions);
         for (std::int64_t row = 0; row < kRows; ++row) {
-            const LogitHead head = heads.head(row);
+            const TopLogits head = heads.top(row);
             const std::vector<TokenId> path = {head.ids[1], head.ids[5], 17, head.ids[1]};
             of_heads.fill(head.ids, head.logits, path);
             of_rows.fill(rows.row(row), path);
@@ -116,10 +116,10 @@ TEST(LogitHeads, NarrowerVocabulariesLeaveIdsOut) {
     for (std::size_t i = 0; i < logits.size(); ++i)
         if (i % kVocab >= 2900) logits[i] = 50.0F;
     RemoteRows rows(kRows, kVocab, std::move(logits));
-    const LogitRows heads = rows.with_heads({.n_best = kMostTopLogits, .n_ids = 2900}, kPositions);
+    const LogitRows heads = rows.with_top({.n_best = kMostTopLogits, .n_ids = 2900}, kPositions);
     RowTop top(1);
     for (std::int64_t row = 0; row < kRows; ++row) {
-        const LogitHead head = heads.head(row);
+        const TopLogits head = heads.top(row);
         EXPECT_EQ(head.ids.size(), static_cast<std::size_t>(kMostTopLogits));
         EXPECT_EQ(head.ids.front(), top.best(rows.row(row).first(2900), 1).front().token);
     }

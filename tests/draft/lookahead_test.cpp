@@ -50,7 +50,7 @@ std::int64_t pass(Lookahead& source, Text& text, const TokenTree& tree) {
     const ConstTensorView view = matrix_view(logits.data(), tree.size(), kVocab);
     Sampler greedy({.temperature = 0.0}, kVocab);
     std::vector<std::int32_t> accepted;
-    walk_tree(tree, view, greedy, {.max_new_tokens = 100}, text, accepted);
+    verify_tree(tree, view, greedy, {.max_new_tokens = 100}, text, accepted);
     source.observe({.text = text, .n_new = std::ssize(accepted), .tree = &tree, .logits = view, .accepted = accepted});
     return std::ssize(accepted);
 }

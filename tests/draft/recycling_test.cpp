@@ -131,7 +131,7 @@ TEST(Recycling, AgreesWithTheReferenceStepByStep) {
                 break;
             case 'a': {
                 const ConstTensorView view = matrix_view(std::as_const(logits).data(), tree.size(), vocab);
-                walk_tree(tree, view, greedy, {.max_new_tokens = 100}, text, accepted);
+                verify_tree(tree, view, greedy, {.max_new_tokens = 100}, text, accepted);
                 EXPECT_EQ(accepted, numbers) << "step " << n_steps;
                 source.observe(
                     {.text = text, .n_new = std::ssize(accepted), .tree = &tree, .logits = view, .accepted = accepted});

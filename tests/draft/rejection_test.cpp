@@ -1,5 +1,5 @@
-// RejectionWalk: whatever is drafted, and however, the text has the target's distribution; and what is drafted well is
-// accepted as often as theory says. Walks with one fault each must fail the same test, so that it says something.
+// RejectionVerifier: whatever is drafted, and however, the text has the target's distribution; and what is drafted well
+// is accepted as often as theory says. Walks with one fault each must fail the same test, so that it says something.
 #include "draft/rejection.h"
 
 #include <numeric>
@@ -98,13 +98,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RejectionWalkTest, testing::ValuesIn(kCases),
 
 /// The walk over a chain with one fault.
 enum class Fault { ResidualIsTarget, CommittedPathOnly, NotRenormalised };
-class FaultyWalk final : public TreeWalk {
+class FaultyVerifier final : public Verifier {
 public:
-    FaultyWalk(Sampler& sampler, const DrawnTree& drawn, Fault fault)
+    FaultyVerifier(Sampler& sampler, const DrawnTree& drawn, Fault fault)
         : sampler_(sampler), drawn_(drawn), fault_(fault) {}
 
-    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
-              std::vector<std::int32_t>& accepted) override {
+    void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
+                std::vector<std::int32_t>& accepted) override {
         const std::vector<TokenId> committed = text;
         accepted.assign(1, 0);
         for (std::int32_t node = 0;;) {
@@ -150,7 +150,7 @@ private:
 
 ToyWalk faulty(Fault fault) {
     return [fault](Sampler& sampler, const DrawnTree& drawn) {
-        return std::make_unique<FaultyWalk>(sampler, drawn, fault);
+        return std::make_unique<FaultyVerifier>(sampler, drawn, fault);
     };
 }
 
@@ -186,24 +186,24 @@ private:
     Lie lie_;
 };
 
-class LyingWalk final : public TreeWalk {
+class LyingVerifier final : public Verifier {
 public:
-    LyingWalk(Sampler& sampler, const DrawnTree& drawn, Liar::Lie lie)
+    LyingVerifier(Sampler& sampler, const DrawnTree& drawn, Liar::Lie lie)
         : liar_(drawn, lie), walk_(sampler, kToyVocab, &liar_) {}
-    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
-              std::vector<std::int32_t>& accepted) override {
-        walk_.walk(tree, logits, limits, text, accepted);
+    void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
+                std::vector<std::int32_t>& accepted) override {
+        walk_.verify(tree, logits, limits, text, accepted);
     }
 
 private:
     Liar liar_;
-    RejectionWalk walk_;
+    RejectionVerifier walk_;
 };
 
 TEST(RejectionWalkPower, AWrongRecordOfTheDrawsFailsTheTest) {
     const auto lying = [](Liar::Lie lie) {
         return [lie](Sampler& sampler, const DrawnTree& drawn) {
-            return std::make_unique<LyingWalk>(sampler, drawn, lie);
+            return std::make_unique<LyingVerifier>(sampler, drawn, lie);
         };
     };
     const ToyModels models(1);
@@ -219,7 +219,7 @@ double acceptance(const ToyModels& models, const ToyShape& shape) {
            static_cast<double>(kTrials);
 }
 
-TEST(RejectionWalk, AcceptsAsOftenAsTheoryAllows) {
+TEST(RejectionVerifier, AcceptsAsOftenAsTheoryAllows) {
     for (const std::uint32_t seed : {4U, 5U}) {
         const ToyModels models(seed);
         const std::vector<TokenId> root{kToyRoot};
@@ -240,7 +240,7 @@ TEST(RejectionWalk, AcceptsAsOftenAsTheoryAllows) {
     EXPECT_EQ(toy_trials(same, greedy, chain, 100).first_guess_accepted, 100);
 }
 
-TEST(RejectionWalk, IsAFunctionOfTheSeed) {
+TEST(RejectionVerifier, IsAFunctionOfTheSeed) {
     const ToyModels models(8);
     for (const DrawRule rule : kRules) {
         const auto first = toy_trials(models, unfiltered(5), branching(rule), 1000).cells;
@@ -254,7 +254,7 @@ TEST(RejectionWalk, IsAFunctionOfTheSeed) {
     EXPECT_EQ(toy_trials(models, unfiltered(5), merged, 1000).cells, plain);
 }
 
-TEST(RejectionWalk, EndTokensAndLengthEndIt) {
+TEST(RejectionVerifier, EndTokensAndLengthEndIt) {
     TokenTree tree;
     tree.reset(0);
     std::int32_t node = 0;
@@ -262,11 +262,11 @@ TEST(RejectionWalk, EndTokensAndLengthEndIt) {
     std::vector<float> logits(4 * kToyVocab, -50.0F);
     for (std::size_t i = 0; i < 4; ++i) logits[i * kToyVocab + i + 1] = 50.0F;  // 1 2 3 4
     Sampler sampler(unfiltered(1), kToyVocab);
-    RejectionWalk walk(sampler, kToyVocab, nullptr);
-    const auto walked = [&](const WalkLimits& limits) {
+    RejectionVerifier walk(sampler, kToyVocab, nullptr);
+    const auto walked = [&](const VerifyLimits& limits) {
         std::vector<TokenId> text{0};
         std::vector<std::int32_t> accepted;
-        walk.walk(tree, matrix_view(std::as_const(logits).data(), 4, kToyVocab), limits, text, accepted);
+        walk.verify(tree, matrix_view(std::as_const(logits).data(), 4, kToyVocab), limits, text, accepted);
         EXPECT_EQ(text.size(), accepted.size() + 1);
         return text;
     };
@@ -285,7 +285,7 @@ public:
 };
 
 // q differs from p by less than rounding can tell, and still by a token that the target never says.
-TEST(RejectionWalk, RoundingNeverLetsAForeignTokenIn) {
+TEST(RejectionVerifier, RoundingNeverLetsAForeignTokenIn) {
     FixedDraws drafts;
     drafts.q = {{3, 0.0F, 1.0}, {1, 0.0F, 1e-17}};
     drafts.draws = {1, 1};
@@ -294,10 +294,10 @@ TEST(RejectionWalk, RoundingNeverLetsAForeignTokenIn) {
     tree.reset(0);
     for (std::uint64_t seed = 0; seed < 100; ++seed) {
         Sampler greedy({.temperature = 0.0, .seed = seed}, kToyVocab);
-        RejectionWalk walk(greedy, kToyVocab, &drafts);
+        RejectionVerifier walk(greedy, kToyVocab, &drafts);
         std::vector<TokenId> text{0};
         std::vector<std::int32_t> accepted;
-        walk.walk(tree, matrix_view(logits.data(), 1, kToyVocab), {.max_new_tokens = 5}, text, accepted);
+        walk.verify(tree, matrix_view(logits.data(), 1, kToyVocab), {.max_new_tokens = 5}, text, accepted);
         EXPECT_EQ(text, (std::vector<TokenId>{0, 3}));
     }
 }

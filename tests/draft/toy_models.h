@@ -117,9 +117,9 @@ struct ToyPass {
 using ToyShape = std::function<void(ToyPass&)>;
 
 /// Makes the walk of one trial; DrawnTree is what was drawn.
-using ToyWalk = std::function<std::unique_ptr<TreeWalk>(Sampler&, const DrawnTree&)>;
-inline std::unique_ptr<TreeWalk> rejection_walk(Sampler& sampler, const DrawnTree& drawn) {
-    return std::make_unique<RejectionWalk>(sampler, kToyVocab, &drawn);
+using ToyWalk = std::function<std::unique_ptr<Verifier>(Sampler&, const DrawnTree&)>;
+inline std::unique_ptr<Verifier> rejection_walk(Sampler& sampler, const DrawnTree& drawn) {
+    return std::make_unique<RejectionVerifier>(sampler, kToyVocab, &drawn);
 }
 
 struct ToyCounts {
@@ -129,7 +129,7 @@ struct ToyCounts {
 
 /// `n_trials` texts of kToyTokens tokens, seeds counted up from options.seed.
 inline ToyCounts toy_trials(const ToyModels& models, SamplerOptions options, const ToyShape& shape,
-                            std::int64_t n_trials, const ToyWalk& make_walk = rejection_walk) {
+                            std::int64_t n_trials, const ToyWalk& make_verifier = rejection_walk) {
     ToyCounts counts;
     TokenTree tree;
     std::vector<float> logits;
@@ -139,7 +139,7 @@ inline ToyCounts toy_trials(const ToyModels& models, SamplerOptions options, con
     for (std::int64_t trial = 0; trial < n_trials; ++trial, ++options.seed) {
         Sampler sampler(options, kToyVocab);
         DrawnTree drawn(options.seed);
-        const auto walk = make_walk(sampler, drawn);
+        const auto walk = make_verifier(sampler, drawn);
         text.assign(1, kToyRoot);
         while (std::ssize(text) <= kToyTokens) {
             const std::int64_t left = kToyTokens + 1 - std::ssize(text);
@@ -153,8 +153,8 @@ inline ToyCounts toy_trials(const ToyModels& models, SamplerOptions options, con
                 logits.insert(logits.end(), row.begin(), row.end());
             }
             const std::int64_t before = std::ssize(text);
-            walk->walk(tree, matrix_view(std::as_const(logits).data(), tree.size(), kToyVocab),
-                       {.max_new_tokens = left}, text, accepted);
+            walk->verify(tree, matrix_view(std::as_const(logits).data(), tree.size(), kToyVocab),
+                         {.max_new_tokens = left}, text, accepted);
             EXPECT_EQ(std::ssize(text), before + std::ssize(accepted));
             if (before == 1 && accepted.size() > 1) ++counts.first_guess_accepted;
         }
@@ -167,8 +167,8 @@ inline ToyCounts toy_trials(const ToyModels& models, SamplerOptions options, con
 
 /// How well the joint distribution of the first tokens is the target's.
 inline double toy_p_value(const ToyModels& models, const SamplerOptions& options, const ToyShape& shape,
-                          std::int64_t n_trials, const ToyWalk& make_walk = rejection_walk) {
-    return chi_square_p_value(toy_trials(models, options, shape, n_trials, make_walk).cells,
+                          std::int64_t n_trials, const ToyWalk& make_verifier = rejection_walk) {
+    return chi_square_p_value(toy_trials(models, options, shape, n_trials, make_verifier).cells,
                               toy_joint(models, options));
 }
 

@@ -22,16 +22,16 @@ PlanItem block(double compute_seconds, double host_bytes = 0.0) {
             .host_bytes = host_bytes};
 }
 
-PlanRequest request_of(std::vector<PlanItem> program) {
+ResidencyRequest request_of(std::vector<PlanItem> program) {
     return {.program = std::move(program), .link_bytes_per_second = kBlock};
 }
 
-SimulatedPass streamed(const PlanRequest& request, std::size_t ring_blocks) {
+SimulatedPass streamed(const ResidencyRequest& request, std::size_t ring_blocks) {
     return simulate_passes(request, std::vector<std::size_t>(request.program.size(), 0), ring_blocks * kBlock);
 }
 
 TEST(PassSimulation, WithoutStreamingTimesAddUp) {
-    PlanRequest request = request_of({block(1.0), block(2.0), block(3.0)});
+    ResidencyRequest request = request_of({block(1.0), block(2.0), block(3.0)});
     request.fixed_seconds = 0.5;
     request.link_bytes_per_second = 0.0;
     const SimulatedPass pass = simulate_passes(request, {kBlock, kBlock, kBlock}, 0);
@@ -55,7 +55,7 @@ TEST(PassSimulation, ARingOfOneBlockTakesTurns) {
 }
 
 TEST(PassSimulation, TheRingFillsWhileTheDeviceDoesOtherThings) {
-    PlanRequest request = request_of({4, block(0.0)});
+    ResidencyRequest request = request_of({4, block(0.0)});
     request.fixed_seconds = 2.0;
     // One block comes in the two seconds, the other three after them; with room for two the link never rests.
     EXPECT_DOUBLE_EQ(streamed(request, 1).seconds, 5.0);
@@ -68,7 +68,7 @@ TEST(PassSimulation, TheRingFillsWhileTheDeviceDoesOtherThings) {
 
 TEST(PassSimulation, ResidentBlocksGiveTheLinkTime) {
     // A second of link and a second of computing for each; two of four are resident.
-    const PlanRequest request = request_of({4, block(1.0)});
+    const ResidencyRequest request = request_of({4, block(1.0)});
     EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock, 0, kBlock, 0}, kBlock).seconds, 4.0);
     // In one run, with room for one block: its copy is hidden, the other's is not.
     EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock, kBlock, 0, 0}, kBlock).seconds, 5.0);
@@ -76,7 +76,7 @@ TEST(PassSimulation, ResidentBlocksGiveTheLinkTime) {
 
 TEST(PassSimulation, HostMemoryIsShared) {
     // 64 bytes come over the link, 64 are read by computing: 128 at 64 a second.
-    PlanRequest request = request_of({block(1.0, kBlock)});
+    ResidencyRequest request = request_of({block(1.0, kBlock)});
     EXPECT_DOUBLE_EQ(streamed(request, 2).seconds, 1.0);
     request.memory_bytes_per_second = kBlock;
     EXPECT_NEAR(streamed(request, 2).seconds, 2.0, 1e-9);
@@ -92,7 +92,7 @@ TEST(PassSimulation, HostMemoryIsShared) {
 }
 
 TEST(PassSimulation, ComputingIsNoFasterThanItsMemory) {
-    PlanRequest request = request_of({block(0.0, 4.0 * kBlock)});
+    ResidencyRequest request = request_of({block(0.0, 4.0 * kBlock)});
     request.memory_bytes_per_second = kBlock;
     EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock}, 0).seconds, 4.0);
 }
@@ -104,7 +104,7 @@ TEST(PassSimulation, ABlockIsCopiedAndComputedPieceByPiece) {
                 .unit_bytes = kBlock,
                 .transfer_bytes = kBlock,
                 .compute_seconds = 5.0};
-    PlanRequest request = request_of({kv});
+    ResidencyRequest request = request_of({kv});
     EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 2 * kBlock).seconds, 10.0);
     EXPECT_DOUBLE_EQ(simulate_passes(request, {4 * kBlock}, 4 * kBlock).seconds, 6.0);
     // In one piece copy and computing still overlap, from pass to pass, where the ring holds two of it.
@@ -121,12 +121,12 @@ TEST(PassSimulation, CopiesAreCutWhereFourWouldNotFit) {
                 .unit_bytes = kBlock,
                 .transfer_bytes = 16 * kBlock,
                 .compute_seconds = 16.0};
-    const PlanRequest request = request_of({kv});
+    const ResidencyRequest request = request_of({kv});
     EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 16 * kBlock).seconds, 16.0);
     // One by one, with room for two: none waits.
     EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 2 * kBlock).seconds, 16.0);
     // All of it at once where that is a unit.
-    PlanRequest whole = request;
+    ResidencyRequest whole = request;
     whole.program[0].unit_bytes = 16 * kBlock;
     EXPECT_DOUBLE_EQ(simulate_passes(whole, {0}, 16 * kBlock).seconds, 32.0);
 }
@@ -138,7 +138,7 @@ TEST(PassSimulation, OfAWindowOnlyTheEndIsRead) {
                 .transfer_bytes = 4 * kBlock,
                 .read_bytes = 3 * kBlock,
                 .compute_seconds = 0.3};
-    const PlanRequest request = request_of({kv});
+    const ResidencyRequest request = request_of({kv});
     EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 8 * kBlock).seconds, 3.0);
     EXPECT_DOUBLE_EQ(simulate_passes(request, {7 * kBlock}, 8 * kBlock).seconds, 3.0);
     EXPECT_DOUBLE_EQ(simulate_passes(request, {8 * kBlock}, 8 * kBlock).seconds, 2.0);
@@ -161,7 +161,7 @@ TEST(PassSimulation, LiesBetweenItsBounds) {
     std::mt19937 random(1);
     const auto drawn = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
     for (int round = 0; round < 300; ++round) {
-        PlanRequest request;
+        ResidencyRequest request;
         std::vector<std::size_t> resident;
         double compute = 0.0;
         double copied = 0.0;

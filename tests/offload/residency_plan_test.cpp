@@ -42,8 +42,8 @@ PlanItem kv(std::size_t n_chunks, std::size_t chunk_bytes) {
 }
 
 // Layers of weights, 2 and 6 MiB, around 32 chunks of KV.
-PlanRequest layers(int n, std::size_t chunk_bytes) {
-    PlanRequest request{.link_bytes_per_second = 10.0 * kMiB};
+ResidencyRequest layers(int n, std::size_t chunk_bytes) {
+    ResidencyRequest request{.link_bytes_per_second = 10.0 * kMiB};
     for (int layer = 0; layer < n; ++layer) {
         request.program.push_back(weights(2 * kMiB));
         request.program.push_back(kv(32, chunk_bytes));
@@ -52,14 +52,14 @@ PlanRequest layers(int n, std::size_t chunk_bytes) {
     return request;
 }
 
-std::size_t total_bytes(const PlanRequest& request) {
+std::size_t total_bytes(const ResidencyRequest& request) {
     std::size_t bytes = 0;
     for (const PlanItem& item : request.program) bytes += item.bytes;
     return bytes;
 }
 
 TEST(ResidencyPlan, WithoutALimitEverythingIsResident) {
-    PlanRequest request = layers(4, kMiB / 16);
+    ResidencyRequest request = layers(4, kMiB / 16);
     request.fixed_bytes = 1000;
     request.budget_bytes = kNoLimit;
     const ResidencyPlan plan = plan_residency(request);
@@ -78,7 +78,7 @@ TEST(ResidencyPlan, WithoutALimitEverythingIsResident) {
 }
 
 TEST(ResidencyPlan, LongContextsStreamTheSameShareOfEachLayersKv) {
-    PlanRequest request = layers(4, kMiB);         // 32 MiB of weights, 128 of KV
+    ResidencyRequest request = layers(4, kMiB);    // 32 MiB of weights, 128 of KV
     request.budget_bytes = (32 + 64 + 30) * kMiB;  // the ring wants four extents
     request.kv_streaming_bytes = kMiB;
     const ResidencyPlan plan = plan_residency(request);
@@ -97,7 +97,7 @@ TEST(ResidencyPlan, LongContextsStreamTheSameShareOfEachLayersKv) {
 }
 
 TEST(ResidencyPlan, LargeModelsKeepTheirKvAndSpreadTheirWeights) {
-    PlanRequest request;
+    ResidencyRequest request;
     request.link_bytes_per_second = 10.0 * kMiB;
     for (int layer = 0; layer < 8; ++layer) {
         request.program.push_back(weights(4 * kMiB));
@@ -122,7 +122,7 @@ TEST(ResidencyPlan, LargeModelsKeepTheirKvAndSpreadTheirWeights) {
 
 TEST(ResidencyPlan, KvThatMayNeverComeIsWhatStreams) {
     // Either would do with the context full; while the text is short, weights would stream for nothing.
-    PlanRequest request = layers(8, kMiB / 4);  // 64 MiB of weights, 64 of KV
+    ResidencyRequest request = layers(8, kMiB / 4);  // 64 MiB of weights, 64 of KV
     request.budget_bytes = 118 * kMiB;
     request.kv_streaming_bytes = kMiB;
     request.least_ring_bytes = 12 * kMiB;
@@ -133,7 +133,7 @@ TEST(ResidencyPlan, KvThatMayNeverComeIsWhatStreams) {
 }
 
 TEST(ResidencyPlan, WhereNeitherFitsWeightsComeFirst) {
-    PlanRequest request = layers(4, kMiB);
+    ResidencyRequest request = layers(4, kMiB);
     request.budget_bytes = 50 * kMiB;
     request.least_ring_bytes = 32 * kMiB;
     const ResidencyPlan plan = plan_residency(request);
@@ -144,7 +144,7 @@ TEST(ResidencyPlan, WhereNeitherFitsWeightsComeFirst) {
 }
 
 TEST(ResidencyPlan, EverySpareByteIsUsed) {
-    PlanRequest request = layers(16, kMiB / 16);
+    ResidencyRequest request = layers(16, kMiB / 16);
     request.least_ring_bytes = 12 * kMiB;
     for (std::size_t budget = 20 * kMiB; budget < 150 * kMiB; budget += 7 * kMiB / 2) {
         request.budget_bytes = budget;
@@ -160,7 +160,7 @@ TEST(ResidencyPlan, EverySpareByteIsUsed) {
 }
 
 TEST(ResidencyPlan, TheRingHoldsFourItemsAndWhatTheLinkBringsWhileNothingIsComputed) {
-    PlanRequest request = layers(128, kMiB / 16);  // 1 GiB of weights, 256 MiB of KV
+    ResidencyRequest request = layers(128, kMiB / 16);  // 1 GiB of weights, 256 MiB of KV
     request.budget_bytes = 700 * kMiB;
     EXPECT_EQ(plan_residency(request).ring_bytes, 24 * kMiB);
     request.fixed_seconds = 4.0;
@@ -172,7 +172,7 @@ TEST(ResidencyPlan, TheRingHoldsFourItemsAndWhatTheLinkBringsWhileNothingIsCompu
 }
 
 TEST(ResidencyPlan, ATightBudgetGetsASmallerRing) {
-    PlanRequest request = layers(4, kMiB / 16);
+    ResidencyRequest request = layers(4, kMiB / 16);
     request.least_ring_bytes = 8 * kMiB;
     request.budget_bytes = 30 * kMiB;
     const ResidencyPlan plan = plan_residency(request);
@@ -181,7 +181,7 @@ TEST(ResidencyPlan, ATightBudgetGetsASmallerRing) {
 }
 
 TEST(ResidencyPlan, WhereLittleIsMissingLittleStreams) {
-    PlanRequest request = layers(64, kMiB / 16);
+    ResidencyRequest request = layers(64, kMiB / 16);
     request.budget_bytes = total_bytes(request) - kMiB;
     // Two items' ring, and as much as that and the missing MiB together streams.
     const ResidencyPlan plan = plan_residency(request);
@@ -189,7 +189,7 @@ TEST(ResidencyPlan, WhereLittleIsMissingLittleStreams) {
 }
 
 TEST(ResidencyPlan, TooSmallABudgetIsRefusedWithTheLeastThatWouldDo) {
-    PlanRequest request = layers(4, kMiB / 16);
+    ResidencyRequest request = layers(4, kMiB / 16);
     request.fixed_bytes = 3 * kMiB;
     request.streaming_bytes = kMiB;
     request.kv_streaming_bytes = 2 * kMiB;
@@ -207,7 +207,7 @@ TEST(ResidencyPlan, TooSmallABudgetIsRefusedWithTheLeastThatWouldDo) {
 }
 
 TEST(ResidencyPlan, KeepingAShortKvCanBeTheLeast) {
-    PlanRequest request = layers(4, kMiB / 1024);  // 128 KiB of KV in all
+    ResidencyRequest request = layers(4, kMiB / 1024);  // 128 KiB of KV in all
     request.kv_streaming_bytes = 2 * kMiB;
     request.least_ring_bytes = 12 * kMiB;
     EXPECT_EQ(least_budget_bytes(request), 12 * kMiB + kMiB / 8);
@@ -216,7 +216,7 @@ TEST(ResidencyPlan, KeepingAShortKvCanBeTheLeast) {
 }
 
 TEST(ResidencyPlan, AGivenRingThatIsTooSmallIsRefused) {
-    PlanRequest request = layers(4, kMiB / 16);
+    ResidencyRequest request = layers(4, kMiB / 16);
     request.budget_bytes = 30 * kMiB;
     request.least_ring_bytes = 12 * kMiB;
     request.ring_bytes = 5 * kMiB;
@@ -225,7 +225,7 @@ TEST(ResidencyPlan, AGivenRingThatIsTooSmallIsRefused) {
 }
 
 TEST(ResidencyPlan, TheBeginningOfAWindowIsNoPlaceForMemory) {
-    PlanRequest request = layers(4, kMiB);
+    ResidencyRequest request = layers(4, kMiB);
     for (PlanItem& item : request.program)
         if (item.tag == PlanTag::Kv) item.read_bytes = 4 * kMiB;
     request.ring_bytes = 32 * kMiB;
@@ -248,8 +248,8 @@ protected:
     int drawn(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
     std::size_t bytes(int low, int high) { return static_cast<std::size_t>(drawn(low, high)); }
 
-    PlanRequest request() {
-        PlanRequest request;
+    ResidencyRequest request() {
+        ResidencyRequest request;
         const int n_layers = drawn(1, 20);
         const std::size_t chunk = bytes(1, 4000);
         const std::size_t n_chunks = bytes(0, 100);
@@ -284,7 +284,7 @@ protected:
 TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
     for (int round = 0; round < 400; ++round) {
         SCOPED_TRACE(round);
-        PlanRequest asked = request();
+        ResidencyRequest asked = request();
         const std::size_t least = least_budget_bytes(asked);
         const std::size_t all = asked.fixed_bytes + total_bytes(asked);
         ASSERT_LE(least, all);
@@ -316,7 +316,7 @@ TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
 
 TEST_F(RandomRequest, MoreMemoryIsNeverSlower) {
     for (int round = 0; round < 60; ++round) {
-        PlanRequest asked = request();
+        ResidencyRequest asked = request();
         const std::size_t least = least_budget_bytes(asked);
         const std::size_t all = asked.fixed_bytes + total_bytes(asked);
         double largest_copy = 0.0;
@@ -340,7 +340,7 @@ TEST_F(RandomRequest, MoreMemoryIsNeverSlower) {
 
 TEST_F(RandomRequest, AFasterLinkIsNeverSlower) {
     for (int round = 0; round < 100; ++round) {
-        PlanRequest asked = request();
+        ResidencyRequest asked = request();
         const std::size_t least = least_budget_bytes(asked);
         asked.budget_bytes = least + (asked.fixed_bytes + total_bytes(asked) - least) / 2;
         const double before = plan_residency(asked).pass_seconds;
@@ -351,7 +351,7 @@ TEST_F(RandomRequest, AFasterLinkIsNeverSlower) {
 
 TEST(ResidencyPlan, ThousandsOfBlocksTakeMilliseconds) {
     // As many as a 70B model in 4 bits has behind 128K tokens: 9 items and 32 extents a layer.
-    PlanRequest request;
+    ResidencyRequest request;
     request.link_bytes_per_second = 25e9;
     request.least_ring_bytes = 600 * kMiB;
     for (int layer = 0; layer < 80; ++layer) {

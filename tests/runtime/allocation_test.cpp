@@ -92,8 +92,8 @@ void expect_quiet(const Setting& setting, std::vector<TokenId> future = {}) {
     Sampler sampler(setting.sampling, model.config().vocab);
     NoGuesser none;
     ScriptedGuesser scripted(std::move(future), 0.7, 5);
-    NoiseWalk walk(sampler);
-    GenerationLoop loop(forward, cache, walk, setting.budget > 1 ? static_cast<Guesser&>(scripted) : none,
+    ExactVerifier verifier(sampler);
+    GenerationLoop loop(forward, cache, verifier, setting.budget > 1 ? static_cast<Guesser&>(scripted) : none,
                         {.budget = setting.budget, .end_tokens = {}});
     SelfCheck self_check(model);
     if (setting.self_check) loop.check_with(self_check);
@@ -134,8 +134,8 @@ TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
         Forward forward(model, forward_limits_for(1));
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoGuesser none;
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(forward, cache, walk, none, {.budget = 1, .end_tokens = {}});
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(forward, cache, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(n_prompt));
         while (std::ssize(loop.text()) < n_prompt + 700) ASSERT_FALSE(loop.step(1).empty());
         for (const std::int64_t budget : {4, 32})
@@ -154,8 +154,8 @@ TEST(Allocation, PiecesOfAPromptAllocateNothingAfterTheFirst) {
         Forward forward(model, forward_limits_for(1));
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoGuesser none;
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(forward, cache, walk, none, {.budget = 1, .end_tokens = {}});
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(forward, cache, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(520));
         ASSERT_FALSE(loop.step(1).empty());
         cache.truncate(0);
@@ -184,8 +184,8 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoGuesser none;
         ScriptedGuesser scripted(prompt_of(1200), 0.2, 5);
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(forward, cache, walk, budget > 1 ? static_cast<Guesser&>(scripted) : none,
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(forward, cache, verifier, budget > 1 ? static_cast<Guesser&>(scripted) : none,
                             {.budget = budget, .end_tokens = {}});
         loop.begin(prompt_of(500));
         while (loop.text().size() < 530) ASSERT_FALSE(loop.step(1000).empty());  // the first chunks are on the host

@@ -28,8 +28,8 @@ Generated generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens, co
     KvCache cache(device, model.kv_shape(), model.config().n_layers, context, scratch_nodes_for(budget));
     Forward forward(model, forward_limits_for(budget));
     Sampler sampler(sampling, model.config().vocab);
-    NoiseWalk walk(sampler);
-    GenerationLoop loop(forward, cache, walk, guesser, {.budget = budget, .end_tokens = std::move(end_tokens)});
+    ExactVerifier verifier(sampler);
+    GenerationLoop loop(forward, cache, verifier, guesser, {.budget = budget, .end_tokens = std::move(end_tokens)});
     loop.begin(prompt);
     Generated run;
     for (std::int64_t left = n_tokens; left > 0;) {
@@ -108,20 +108,20 @@ TEST(GenerationLoop, TellsTheGuesserWhatAPassTook) {
     }
 }
 
-/// Finds logits that are no numbers somewhere down the path, as NoiseWalk would: after the text has grown.
-class FailingWalk final : public TreeWalk {
+/// Finds logits that are no numbers somewhere down the path, as ExactVerifier would: after the text has grown.
+class FailingVerifier final : public Verifier {
 public:
-    explicit FailingWalk(Sampler& sampler) : walk_(sampler) {}
-    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
-              std::vector<std::int32_t>& accepted) override {
-        walk_.walk(tree, logits, limits, text, accepted);
+    explicit FailingVerifier(Sampler& sampler) : verifier_(sampler) {}
+    void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
+                std::vector<std::int32_t>& accepted) override {
+        verifier_.verify(tree, logits, limits, text, accepted);
         if (fails) throw Unsupported("the model's logits are not numbers");
     }
 
     bool fails = false;
 
 private:
-    NoiseWalk walk_;
+    ExactVerifier verifier_;
 };
 
 TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
@@ -134,16 +134,16 @@ TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
     KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(16));
     Forward forward(model, forward_limits_for(16));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
-    FailingWalk walk(sampler);
-    GenerationLoop loop(forward, cache, walk, oracle, {.budget = 16});
+    FailingVerifier verifier(sampler);
+    GenerationLoop loop(forward, cache, verifier, oracle, {.budget = 16});
     loop.begin(prompt_of(12));
     ASSERT_FALSE(loop.step(5).empty());
     const std::vector<TokenId> before = loop.text();
-    walk.fails = true;
+    verifier.fails = true;
     EXPECT_THROW(static_cast<void>(loop.step(10)), Unsupported);
     EXPECT_EQ(loop.text(), before);
     EXPECT_EQ(cache.n_nodes(), 0);
-    walk.fails = false;
+    verifier.fails = false;
     while (loop.text().size() < plain.text.size())
         ASSERT_FALSE(loop.step(static_cast<std::int64_t>(plain.text.size() - loop.text().size())).empty());
     EXPECT_EQ(loop.text(), plain.text);
@@ -162,8 +162,8 @@ TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
     KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(64));
     Forward forward(model, forward_limits_for(64));
     Sampler sampler({.temperature = 0.9, .seed = 1}, model.config().vocab);
-    NoiseWalk walk(sampler);
-    GenerationLoop loop(forward, cache, walk, oracle, {.budget = 64, .end_tokens = {end}});
+    ExactVerifier verifier(sampler);
+    GenerationLoop loop(forward, cache, verifier, oracle, {.budget = 64, .end_tokens = {end}});
     loop.begin(prompt_of(5));
     while (loop.text().back() != end || loop.text().size() == 5) ASSERT_FALSE(loop.step(100).empty());
     EXPECT_EQ(loop.text(), expected);
@@ -195,8 +195,8 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
     KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(1));
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
-    NoiseWalk walk(sampler);
-    GenerationLoop loop(forward, cache, walk, none, {.budget = 1});
+    ExactVerifier verifier(sampler);
+    GenerationLoop loop(forward, cache, verifier, none, {.budget = 1});
     loop.begin(prompt_of(1100));
     std::atomic<bool> cancel{true};
     EXPECT_FALSE(loop.prefill({}, &cancel));
@@ -229,8 +229,8 @@ TEST(GenerationLoop, ATruncatedTextGoesOnAsIfItHadNeverBeenLonger) {
         KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(16));
         Forward forward(model, forward_limits_for(16));
         Sampler sampler(sampling, model.config().vocab);
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(forward, cache, walk, oracle, {.budget = 16});
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(forward, cache, verifier, oracle, {.budget = 16});
         loop.begin(prompt_of(520));
         const auto fill = [&] {
             while (loop.text().size() < plain.text.size())

@@ -119,10 +119,10 @@ TEST_P(Stories260K, SaysTheExpectedStoryGreedily) {
     KvCache cache(device, model.kv_shape(), model.config().n_layers, model.context_tokens(), scratch_nodes_for(1));
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
-    NoiseWalk walk(sampler);
+    ExactVerifier verifier(sampler);
     NoGuesser none;
     const LoopLimits limits{.budget = 1, .end_tokens = files->generation_defaults().end_tokens};
-    GenerationLoop loop(forward, cache, walk, none, limits);
+    GenerationLoop loop(forward, cache, verifier, none, limits);
     loop.begin({tokenizer->bos_id().value()});
     std::string text;
     const auto result = generate_text(loop, *tokenizer, StreamingDetokenizer::Start::OfText, limits,
@@ -143,8 +143,8 @@ TEST_P(Stories260K, SaysTheSameWithGuessesUnderTheSelfCheck) {
                       SelfCheck::scratch_nodes_for(budget));
         Forward forward(model, forward_limits_for(budget));
         Sampler sampler({.temperature = 0.8, .top_p = 0.9, .repeat_penalty = 1.1, .seed = 2}, model.config().vocab);
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(forward, cache, walk, guesser, {.budget = budget});
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(forward, cache, verifier, guesser, {.budget = budget});
         SelfCheck self_check(model);
         loop.check_with(self_check);
         loop.begin({1});

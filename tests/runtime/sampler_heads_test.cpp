@@ -105,7 +105,7 @@ TEST(SamplerHeads, TokensAreThoseOfTheRow) {
         Sampler of_rows(options, vocab);
         const std::vector<TokenId> path = random_path(rows.row(0), random);
         const auto position = static_cast<std::int64_t>(random() % 5000);
-        const LogitRows heads = rows.with_heads(of_heads.sample_needs(), {&position, 1});
+        const LogitRows heads = rows.with_top(of_heads.sample_request(), {&position, 1});
         const auto expected = token_or_error([&] { return of_rows.sample(rows.row(0), position, path); });
         const auto found = token_or_error([&] { return of_heads.sample(heads, 0, position, path); });
         ASSERT_EQ(found, expected) << described(options, vocab, kind);
@@ -129,7 +129,7 @@ TEST(SamplerHeads, DistributionsAreThoseOfTheRow) {
         Sampler of_rows(options, vocab);
         const std::vector<TokenId> path = random_path(rows.row(0), random);
         const std::int64_t position = 3;
-        const LogitRows heads = rows.with_heads(of_heads.distribution_needs(), {&position, 1});
+        const LogitRows heads = rows.with_top(of_heads.distribution_request(), {&position, 1});
         std::vector<Candidate> expected;
         const auto sampled = token_or_error([&] {
             const auto all = of_rows.distribution(rows.row(0), path);
@@ -163,7 +163,7 @@ TEST(SamplerHeads, BordersOfTopPAreThoseOfTheRow) {
         Sampler of_heads(options, vocab);
         Sampler of_rows(options, vocab);
         const std::int64_t position = round;
-        const LogitRows heads = rows.with_heads(of_heads.distribution_needs(), {&position, 1});
+        const LogitRows heads = rows.with_top(of_heads.distribution_request(), {&position, 1});
         const auto expected = of_rows.distribution(rows.row(0), {});
         ASSERT_TRUE(same(of_heads.distribution(heads, 0, {}), expected)) << round << ", top-p " << options.top_p;
         n_fetched += rows.n_fetched();
@@ -198,7 +198,7 @@ TEST(SamplerHeads, UsualSettingsFetchNoRow) {
         }
         RemoteRows rows(n, vocab, std::move(logits));
         Sampler sampler(options, vocab);
-        const LogitRows heads = rows.with_heads(sampler.sample_needs(), positions);
+        const LogitRows heads = rows.with_top(sampler.sample_request(), positions);
         std::vector<TokenId> path = {1, 5, 7, 3999};
         for (std::int64_t i = 0; i < n; ++i)
             EXPECT_EQ(sampler.sample(heads, i, i + 9, path), sampler.sample(rows.row(i), i + 9, path));
@@ -214,7 +214,7 @@ TEST(SamplerHeads, ADrawOfAnotherPositionIsNotTaken) {
     RemoteRows rows(1, 200, random_row(Kind::Flat, 200, random));
     Sampler sampler({.temperature = 1.0, .top_k = 0, .top_p = 1.0, .seed = 3}, 200);
     const std::int64_t position = 4;
-    const LogitRows heads = rows.with_heads(sampler.sample_needs(), {&position, 1});
+    const LogitRows heads = rows.with_top(sampler.sample_request(), {&position, 1});
     EXPECT_EQ(sampler.sample(heads, 0, 5, {}), sampler.sample(rows.row(0), 5, {}));
     EXPECT_EQ(rows.n_fetched(), 1);
     EXPECT_EQ(sampler.sample(heads, 0, 4, {}), sampler.sample(rows.row(0), 4, {}));

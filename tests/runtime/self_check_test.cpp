@@ -19,21 +19,21 @@ namespace slipstream {
 namespace {
 
 /// The walk of E2, with a hand in the works: `tamper` is called between the pass and the check.
-class TamperedWalk final : public TreeWalk {
+class TamperedVerifier final : public Verifier {
 public:
     using Tamper = std::function<void(const TokenTree&, const ConstTensorView&, std::span<const std::int32_t>)>;
 
-    explicit TamperedWalk(Sampler& sampler) : walk_(sampler) {}
-    void walk(const TokenTree& tree, const LogitRows& logits, const WalkLimits& limits, std::vector<TokenId>& text,
-              std::vector<std::int32_t>& accepted) override {
-        walk_.walk(tree, logits, limits, text, accepted);
+    explicit TamperedVerifier(Sampler& sampler) : verifier_(sampler) {}
+    void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
+                std::vector<std::int32_t>& accepted) override {
+        verifier_.verify(tree, logits, limits, text, accepted);
         if (tamper) tamper(tree, logits.view(), accepted);
     }
 
     Tamper tamper;
 
 private:
-    NoiseWalk walk_;
+    ExactVerifier verifier_;
 };
 
 class SelfChecked {
@@ -46,9 +46,9 @@ public:
           cache_(device_, model_.kv_shape(), model_.config().n_layers, 2048, SelfCheck::scratch_nodes_for(budget)),
           forward_(model_, forward_limits_for(budget)),
           sampler_(sampling, model_.config().vocab),
-          walk_(sampler_),
+          verifier_(sampler_),
           guesser_(std::move(future), hit, 7),
-          loop_(forward_, cache_, walk_, budget > 1 ? static_cast<Guesser&>(guesser_) : none_, {.budget = budget}),
+          loop_(forward_, cache_, verifier_, budget > 1 ? static_cast<Guesser&>(guesser_) : none_, {.budget = budget}),
           check_(model_) {
         loop_.check_with(check_);
     }
@@ -64,7 +64,7 @@ public:
 
     [[nodiscard]] GenerationLoop& loop() { return loop_; }
     [[nodiscard]] KvCache& cache() { return cache_; }
-    [[nodiscard]] TamperedWalk& walk() { return walk_; }
+    [[nodiscard]] TamperedVerifier& verifier() { return verifier_; }
     [[nodiscard]] const SelfCheckFigures& figures() const { return check_.figures(); }
 
     std::int64_t n_passes = 0;
@@ -76,7 +76,7 @@ private:
     KvCache cache_;
     Forward forward_;
     Sampler sampler_;
-    TamperedWalk walk_;
+    TamperedVerifier verifier_;
     NoGuesser none_;
     ScriptedGuesser guesser_;
     GenerationLoop loop_;
@@ -120,14 +120,14 @@ protected:
     }
 
     /// Steps until something is thrown, and returns what it says; then mends, and goes on as if nothing had been.
-    std::string failure(const TamperedWalk::Tamper& damage, const std::function<void()>& mend) {
-        run_->walk().tamper = [&](const TokenTree& tree, const ConstTensorView& logits,
-                                  std::span<const std::int32_t> accepted) {
+    std::string failure(const TamperedVerifier::Tamper& damage, const std::function<void()>& mend) {
+        run_->verifier().tamper = [&](const TokenTree& tree, const ConstTensorView& logits,
+                                      std::span<const std::int32_t> accepted) {
             if (accepted.size() < 4 || run_->cache().n_committed() == 0) return;
             n_text_ = std::ssize(run_->loop().text()) - std::ssize(accepted);
             accepted_.assign(accepted.begin(), accepted.end());
             damage(tree, logits, accepted);
-            run_->walk().tamper = nullptr;
+            run_->verifier().tamper = nullptr;
         };
         std::string message;
         try {
@@ -172,8 +172,8 @@ TEST_F(SelfCheckFault, ALogitThatDiffersByOneBitIsNamed) {
 
 TEST_F(SelfCheckFault, ANodeOffThePathIsNobodysConcern) {
     // Damage to a refused node changes nothing that is committed.
-    run_->walk().tamper = [](const TokenTree& tree, const ConstTensorView& logits,
-                             std::span<const std::int32_t> accepted) {
+    run_->verifier().tamper = [](const TokenTree& tree, const ConstTensorView& logits,
+                                 std::span<const std::int32_t> accepted) {
         for (std::int32_t node = 0; node < tree.size(); ++node)
             if (std::ranges::find(accepted, node) == accepted.end())
                 const_cast<float*>(float_row(logits, node))[0] += 1.0F;
@@ -211,12 +211,12 @@ TEST(SelfCheck, GivesUpWhenCancelledAndLeavesTheText) {
     SelfChecked run(16, {.temperature = 0.0}, text, 1.0);
     run.loop().begin(prompt_of(20));
     std::atomic<bool> cancel{false};
-    run.walk().tamper = [&](const auto&, const auto&, auto) { cancel = true; };
+    run.verifier().tamper = [&](const auto&, const auto&, auto) { cancel = true; };
     EXPECT_TRUE(run.loop().step(30, &cancel).empty());
     EXPECT_EQ(run.loop().text(), prompt_of(20));
     EXPECT_EQ(run.cache().n_nodes(), 0);
     EXPECT_EQ(run.figures().passes, 0);
-    run.walk().tamper = nullptr;
+    run.verifier().tamper = nullptr;
     cancel = false;
     while (run.loop().text().size() < text.size())
         ASSERT_FALSE(run.loop().step(std::ssize(text) - std::ssize(run.loop().text()), &cancel).empty());
@@ -230,9 +230,9 @@ TEST(SelfCheckDeathTest, NeedsRoomInScratch) {
     KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(4));
     Forward forward(model, forward_limits_for(4));
     Sampler sampler({}, model.config().vocab);
-    NoiseWalk walk(sampler);
+    ExactVerifier verifier(sampler);
     NoGuesser none;
-    GenerationLoop loop(forward, cache, walk, none, {.budget = 4});
+    GenerationLoop loop(forward, cache, verifier, none, {.budget = 4});
     SelfCheck check(model);
     EXPECT_DEATH(loop.check_with(check), "scratch rows, budget 4");
 }

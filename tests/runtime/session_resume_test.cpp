@@ -80,7 +80,7 @@ public:
           cache_(device_, model_.kv_shape(), model_.config().n_layers, kContext, scratch_nodes_for(made.budget),
                  {.resident_chunks = made.resident_chunks, .arena = &arena_}),
           sampler_({.temperature = 0.9, .repeat_penalty = 1.2, .seed = 11}, kVocab),
-          walk_(sampler_) {
+          verifier_(sampler_) {
         if (PassStream::needed(model_, cache_))
             pass_ = std::make_unique<PassStream>(model_, cache_, arena_, std::size_t{1} << 20);
         forward_ = std::make_unique<Forward>(model_, forward_limits_for(made.budget), pass_.get());
@@ -115,7 +115,7 @@ public:
         }
         ScriptedGuesser guesser(future, 0.7, 3);
         NoGuesser none;
-        GenerationLoop loop(*forward_, cache_, walk_, case_.budget > 1 ? static_cast<Guesser&>(guesser) : none,
+        GenerationLoop loop(*forward_, cache_, verifier_, case_.budget > 1 ? static_cast<Guesser&>(guesser) : none,
                             {.budget = case_.budget, .end_tokens = {}});
         loop.resume(std::move(text), case_.n_prompt);
         const auto save = [&] {
@@ -172,7 +172,7 @@ private:
     std::unique_ptr<PassStream> pass_;
     std::unique_ptr<Forward> forward_;
     Sampler sampler_;
-    NoiseWalk walk_;
+    ExactVerifier verifier_;
 };
 
 // What an uninterrupted run says, without a session; and the whole text as tokens, for guesses.

@@ -95,9 +95,9 @@ struct Generated {
 Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
                    std::int64_t budget) {
     Sampler sampler({.temperature = 0.9, .seed = 4}, engine.model().config().vocab);
-    NoiseWalk walk(sampler);
+    ExactVerifier verifier(sampler);
     LogitLog log(guesser);
-    GenerationLoop loop(engine.forward(), engine.cache(), walk, log, {.budget = budget, .end_tokens = {}});
+    GenerationLoop loop(engine.forward(), engine.cache(), verifier, log, {.budget = budget, .end_tokens = {}});
     loop.begin(prompt);
     for (std::int64_t left = n_tokens; left > 0;) {
         const auto fresh = loop.step(left);
@@ -276,8 +276,8 @@ TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
         const Placement placement = random_placement(*files, 8, random);
         Engine streamed(*files, placement, 2048, 1);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(streamed.forward(), streamed.cache(), walk, none, {.budget = 1, .end_tokens = {}});
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(streamed.forward(), streamed.cache(), verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(1300));
         std::atomic<bool> cancel = false;
         int calls = 0;
@@ -326,8 +326,8 @@ TEST(Streaming, TheSelfCheckHolds) {
         SelfCheck check(streamed.model(), streamed.pass());
         ScriptedGuesser scripted(plain.text, 0.8, 5);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(streamed.forward(), streamed.cache(), walk, scripted, {.budget = 16, .end_tokens = {}});
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(streamed.forward(), streamed.cache(), verifier, scripted, {.budget = 16, .end_tokens = {}});
         loop.check_with(check);
         loop.begin(prompt_of(700));
         for (std::int64_t left = 60; left > 0;) left -= std::ssize(loop.step(left));
@@ -380,8 +380,8 @@ TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
         CpuFaults faults;
         Engine streamed(*files, placement, 2048, 1, {.faults = &faults});
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
-        NoiseWalk walk(sampler);
-        GenerationLoop loop(streamed.forward(), streamed.cache(), walk, none, {.budget = 1, .end_tokens = {}});
+        ExactVerifier verifier(sampler);
+        GenerationLoop loop(streamed.forward(), streamed.cache(), verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(600));
         faults.copies_until_failure = static_cast<std::int64_t>(1 + random() % 60);
         // A flush that failed has lost a chunk: then every pass that needs it fails, and none says anything wrong.

@@ -72,9 +72,9 @@ public:
                  scratch_nodes_for(setting.budget)),
           forward_(model_, forward_limits_for(setting.budget)),
           sampler_({.temperature = 0.9, .repeat_penalty = 1.2, .seed = 11}, kVocab),
-          walk_(sampler_),
+          verifier_(sampler_),
           guesser_(setting.budget > 1 ? plain_text(setting.n_prompt) : std::vector<TokenId>{}, setting.hit, 3),
-          loop_(forward_, cache_, walk_, setting.budget > 1 ? static_cast<Guesser&>(guesser_) : none_,
+          loop_(forward_, cache_, verifier_, setting.budget > 1 ? static_cast<Guesser&>(guesser_) : none_,
                 {.budget = setting.budget, .end_tokens = setting.end_tokens}) {
         loop_.begin(prompt(setting.n_prompt));
     }
@@ -142,7 +142,7 @@ private:
     KvCache cache_;
     Forward forward_;
     Sampler sampler_;
-    NoiseWalk walk_;
+    ExactVerifier verifier_;
     NoGuesser none_;
     ScriptedGuesser guesser_;
     GenerationLoop loop_;

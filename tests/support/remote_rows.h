@@ -18,13 +18,13 @@ public:
     explicit RemoteRows(std::int64_t n, std::int64_t vocab, std::vector<float> logits)
         : vocab_(vocab),
           logits_(std::move(logits)),
-          heads_(DeviceLogits::head_bytes(n)),
+          heads_(DeviceLogits::top_bytes(n)),
           remote_(device_, n, vocab),
           n_(n) {}
 
-    LogitRows with_heads(const LogitNeeds& needs, std::span<const std::int64_t> positions) {
-        remote_.enqueue_heads({device_, *stream_}, matrix_view(std::as_const(logits_).data(), n_, vocab_), needs,
-                              positions, heads_.data());
+    LogitRows with_top(const LogitRequest& needs, std::span<const std::int64_t> positions) {
+        remote_.enqueue_top({device_, *stream_}, matrix_view(std::as_const(logits_).data(), n_, vocab_), needs,
+                            positions, heads_.data());
         return {remote_, n_, vocab_};
     }
     std::span<const float> row(std::int64_t i) const {

@@ -12,8 +12,8 @@
 #include "tests/tools/temporary_folder.h"
 #include "tools/bench/bench_machine.h"
 #include "tools/bench/bench_report.h"
-#include "tools/cli/json_object.h"
 #include "tools/dev/bench_card_runs.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 namespace {

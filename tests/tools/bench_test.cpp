@@ -12,8 +12,8 @@
 #include "tools/bench/bench_prompts.h"
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_request.h"
-#include "tools/cli/console.h"
-#include "tools/cli/usage_error.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

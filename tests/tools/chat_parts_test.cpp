@@ -13,11 +13,11 @@
 #include "tests/tools/temporary_folder.h"
 #include "tools/chat/chat_commands.h"
 #include "tools/chat/chat_input.h"
+#include "tools/chat/chat_session.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/chat/line_history.h"
-#include "tools/cli/closest_name.h"
-#include "tools/cli/usage_error.h"
-#include "tools/engine/chat_session.h"
+#include "tools/options/closest_name.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

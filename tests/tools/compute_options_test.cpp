@@ -1,4 +1,4 @@
-#include "tools/cli/compute_options.h"
+#include "tools/options/compute_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

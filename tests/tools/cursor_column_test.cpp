@@ -1,4 +1,4 @@
-#include "tools/cli/cursor_column.h"
+#include "tools/terminal/cursor_column.h"
 
 #include <optional>
 

@@ -1,5 +1,5 @@
 // What the options about guessing come to, and every way in which they cannot act.
-#include "tools/cli/draft_options.h"
+#include "tools/options/draft_options.h"
 
 #include <map>
 
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/cli/usage_error.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/cli/file_output.h"
+#include "tools/terminal/file_output.h"
 
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-#include "tools/engine/host.h"
+#include "tools/machine/host.h"
 
 #include <string>
 

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/terminal.h"
-#include "tools/cli/console.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/engine/model_lookup.h"
+#include "tools/machine/model_lookup.h"
 
 #include <map>
 #include <string>

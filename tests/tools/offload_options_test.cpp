@@ -1,4 +1,4 @@
-#include "tools/cli/offload_options.h"
+#include "tools/options/offload_options.h"
 
 #include <gtest/gtest.h>
 

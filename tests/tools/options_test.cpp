@@ -1,4 +1,4 @@
-#include "tools/cli/options.h"
+#include "tools/options/options.h"
 
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/cli/usage_error.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

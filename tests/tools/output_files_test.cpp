@@ -1,4 +1,4 @@
-#include "tools/cli/output_files.h"
+#include "tools/options/output_files.h"
 
 #include <array>
 #include <string>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/temporary_folder.h"
-#include "tools/cli/usage_error.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

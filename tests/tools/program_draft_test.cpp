@@ -258,7 +258,7 @@ TEST_F(DraftProgram, BenchComparesEachDraftWithPlainDecoding) {
     for (const json& run : runs) {
         ASSERT_EQ(run["drafts"].size(), 3U);
         EXPECT_EQ(run["drafts"][0]["draft"], "none");
-        EXPECT_EQ(run["drafts"][0]["ratio"], 1.0);
+        EXPECT_DOUBLE_EQ(run["drafts"][0]["ratio"], 1.0);
         EXPECT_EQ(run["drafts"][0]["tokens_per_pass"], 1.0);
         EXPECT_THAT(run["sampling"].get<std::string>(), HasSubstr("temperature 0.8"));
         for (const std::size_t i : {1U, 2U}) {

@@ -67,8 +67,9 @@ TEST(Plan, ForThisMachineIsMeasured) {
     EXPECT_GT(all["passes"][0]["seconds"].get<double>(), 0.0);
     // With a budget below what it takes, and a slow link: that is the time.
     const std::int64_t whole = all["plan"]["device_bytes"];
-    const nlohmann::json some = planned({"--ctx", "1024", "--device-memory", std::to_string(whole - 4'000'000),
-                                         "--link-gib-s", "0.01", "--expect-tokens", "1"});
+    const nlohmann::json some =
+        planned({"--ctx", "1024", "--draft", "none", "--device-memory", std::to_string(whole - 4'000'000),
+                 "--link-gib-s", "0.01", "--expect-tokens", "1"});
     const double streamed =
         some["plan"]["streamed_weights_bytes"].get<double>() + some["plan"]["streamed_kv_bytes"].get<double>();
     EXPECT_GT(streamed, 1e6);
@@ -76,6 +77,39 @@ TEST(Plan, ForThisMachineIsMeasured) {
     EXPECT_NEAR(some["passes"][0]["seconds"].get<double>(), streamed / 10737418.24, 0.2 * streamed / 10737418.24);
     EXPECT_NEAR(some["hardware"]["link_gib_s"].get<double>(), 0.01, 1e-6);
     EXPECT_THAT(run_program({"plan", "--devices", "cpu,cpu", "--ctx", "256"}).out, HasSubstr("planned for only"));
+}
+
+// What plan tells, bench and generate take: for the same options, to the byte. (tools/dev/compare_memory.py draws
+// more.)
+TEST(Plan, BenchAndGenerateNameTheSameBytes) {
+    const std::vector<std::string> common{"-t", "1", "--devices", "cpu", "--link-gib-s", "0.1", "--ring", "3M"};
+    bool streams = false;
+    for (const std::vector<std::string>& some : std::vector<std::vector<std::string>>{
+             {"--draft", "none", "--ctx", "512", "--device-memory", "20M"},
+             {"--draft", "none", "--ctx", "8192", "--device-memory", "36M", "--kv-type", "f32"},
+             {"--draft", "context", "--tables", "off", "--budget", "16", "--ctx", "2048", "--device-memory", "26M"},
+             {"--draft", "model", "--tables", "off", "--budget", "8", "--ctx", "1024", "--device-memory", "24M"}}) {
+        std::vector<std::string> options = common;
+        options.insert(options.end(), some.begin(), some.end());
+        const nlohmann::json plan = planned(options)["plan"];
+        const auto ran = [&](std::vector<std::string> arguments) {
+            arguments.insert(arguments.end(), options.begin(), options.end());
+            const ProgramResult result = run_program(arguments);
+            EXPECT_EQ(result.code, 0) << result.err;
+            return nlohmann::json::parse(result.out, nullptr, false);
+        };
+        const nlohmann::json bench = ran(
+            {"bench", "--json", "--prompt-tokens", "4", "-n", "2", "--repeat", "1", "--temperature", "0"})["runs"][0];
+        const nlohmann::json generate =
+            ran({"generate", "-p", "Once", "-n", "1", "--temperature", "0", "-o", "/dev/null", "--stats", "-"});
+        for (const char* name : {"device_bytes", "ring_bytes", "resident_weights_bytes", "resident_kv_bytes",
+                                 "streamed_weights_bytes", "streamed_kv_bytes"}) {
+            EXPECT_EQ(bench["plan"][name], plan[name]) << name << " of bench, case " << some[1];
+            EXPECT_EQ(generate["plan"][name], plan[name]) << name << " of generate, case " << some[1];
+        }
+        streams = streams || plan["ring_bytes"] > 0;
+    }
+    EXPECT_TRUE(streams);
 }
 
 TEST(Plan, WhatDoesNotFitIsRefusedWithTheNumbers) {
@@ -97,6 +131,7 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--shape", "llama-71b"}, "no shape 'llama-71b'; there are"},
              {{"--shape", "llama-70b", "--quant", "Q9"}, "no quantisation 'Q9'; there are"},
              {{"--quant", "Q8_0"}, "--quant goes with --shape"},
+             {{"--profile", "1x4090", "--draft", "context"}, "guessing is planned for where a file runs"},
              {{"--shape", "1b", "-m", "x"}, "--shape and -m both name a model"},
              {{"--profile", "3x4090", "--shape", "1b"}, "no profile '3x4090'; there are"},
              {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},

@@ -8,7 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/cli/recorded_tokens.h"
-#include "tools/engine/tokenizer_files.h"
+#include "tools/machine/tokenizer_files.h"
 
 namespace slipstream::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/cli/sampling_options.h"
+#include "tools/options/sampling_options.h"
 
 #include <array>
 #include <limits>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "tools/cli/console.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 namespace {

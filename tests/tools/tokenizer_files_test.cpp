@@ -1,5 +1,5 @@
 // Which files of a tokenizer are found: one by its name, or those of a directory that holds no model.
-#include "tools/engine/tokenizer_files.h"
+#include "tools/machine/tokenizer_files.h"
 
 #include <filesystem>
 

@@ -1,11 +1,11 @@
-#include "tools/cli/toml_file.h"
+#include "tools/options/toml_file.h"
 
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/cli/usage_error.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

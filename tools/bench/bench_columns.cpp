@@ -11,41 +11,43 @@ namespace slipstream::tools {
 namespace {
 
 // The draft model that some column asks for: --draft-model is one for all of them.
-std::optional<ServedDraftModel> shared_draft_model(const BenchRequest& request, const ServedModel& served,
+std::optional<EngineDraftModel> shared_draft_model(const BenchRequest& request, const EngineModel& engine,
                                                    CommandContext& context) {
     for (const DraftSettings& draft : request.drafts)
-        if (auto model = serve_draft_model(draft, served, context)) return model;
+        if (auto model = load_draft_model(draft, engine, context)) return model;
     return std::nullopt;
 }
 
 }  // namespace
 
-BenchColumns::Column::Column(const DraftSettings& settings, const BenchRequest& request, const ServedModel& served,
-                             const ServedDraftModel* draft_model, CommandContext& context)
+BenchColumns::Column::Column(const DraftSettings& settings, const BenchRequest& request, const EngineModel& engine,
+                             const EngineDraftModel* draft_model, CommandContext& context)
     : verify(settings.verify),
-      drafter(settings, served, draft_model, request.sampling, context),
+      drafter(settings, engine, draft_model, request.sampling, context),
       figures{.list = settings.list, .budget = drafter.budget()} {}
 
-BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, ServedModel& served,
+BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, EngineModel& engine,
                            std::int64_t text_tokens, const std::vector<TokenId>& end_tokens, CommandContext& context)
     : keeps_tables_(request.keeps_tables) {
     // Under a memory budget drafters come first, and what they leave is planned with (text_generator.h).
-    if (!served.budgeted) load_for_bench(result, served, request, {}, context);
-    draft_model_ = shared_draft_model(request, served, context);
+    if (!engine.budgeted) load_for_bench(result, engine, request, {}, context);
+    draft_model_ = shared_draft_model(request, engine, context);
     std::vector<DraftSettings> drafts{DraftSettings{}};
     drafts.insert(drafts.end(), request.drafts.begin(), request.drafts.end());
     std::int64_t budget = 1;
     for (const DraftSettings& draft : drafts) {
         columns_.push_back(
-            std::make_unique<Column>(draft, request, served, draft_model_ ? &*draft_model_ : nullptr, context));
+            std::make_unique<Column>(draft, request, engine, draft_model_ ? &*draft_model_ : nullptr, context));
         budget = std::max(budget, columns_.back()->drafter.budget());
     }
-    const RunNeeds needs = generation_needs(served.files->config(), budget, text_tokens, CheckPasses::No);
-    if (served.budgeted) load_for_bench(result, served, request, needs, context);
-    target_.emplace(served, needs);
+    // Where memory is limited the plan is the one that generating has: for the whole context.
+    const RunNeeds needs =
+        generation_needs(engine.files->config(), budget, engine.budgeted ? 0 : text_tokens, CheckPasses::No);
+    if (engine.budgeted) load_for_bench(result, engine, request, needs, context);
+    target_.emplace(engine, needs);
     for (const auto& column : columns_)
         column->loop = std::make_unique<BenchLoop>(
-            served, *target_, column->drafter,
+            engine, *target_, column->drafter,
             BenchLoopOptions{.end_tokens = end_tokens, .sampling = request.sampling, .verify = column->verify});
 }
 

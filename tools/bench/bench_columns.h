@@ -15,8 +15,8 @@
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_loop.h"
 #include "tools/bench/bench_request.h"
-#include "tools/cli/command.h"
-#include "tools/engine/served_drafter.h"
+#include "tools/engine/engine_drafter.h"
+#include "tools/options/command.h"
 
 namespace slipstream::tools {
 
@@ -24,9 +24,9 @@ enum class BenchSample : std::uint8_t { WarmUp, Measured };
 
 class BenchColumns {
 public:
-    /// `text_tokens`: of the longest text. `served` has a device and outlives this; it is loaded here, as `result`
+    /// `text_tokens`: of the longest text. `engine` has a device and outlives this; it is loaded here, as `result`
     /// says. Throws what loading and making drafters throw.
-    BenchColumns(BenchResult& result, const BenchRequest& request, ServedModel& served, std::int64_t text_tokens,
+    BenchColumns(BenchResult& result, const BenchRequest& request, EngineModel& engine, std::int64_t text_tokens,
                  const std::vector<TokenId>& end_tokens, CommandContext& context);
 
     /// One conversation in each column, from an empty cache: the tokens of each turn are added to the text, and
@@ -38,10 +38,10 @@ public:
 
 private:
     struct Column {
-        Column(const DraftSettings& settings, const BenchRequest& request, const ServedModel& served,
-               const ServedDraftModel* draft_model, CommandContext& context);
+        Column(const DraftSettings& settings, const BenchRequest& request, const EngineModel& engine,
+               const EngineDraftModel* draft_model, CommandContext& context);
         VerifyRule verify;
-        ServedDrafter drafter;
+        EngineDrafter drafter;
         DraftFigures figures;
         std::unique_ptr<BenchLoop> loop;  // once the target is there
     };
@@ -50,9 +50,9 @@ private:
                                      std::int64_t decode_tokens, BenchSample sample);
 
     bool keeps_tables_;
-    std::optional<ServedDraftModel> draft_model_;
+    std::optional<EngineDraftModel> draft_model_;
     std::vector<std::unique_ptr<Column>> columns_;  // plain first
-    std::optional<ServedTarget> target_;            // all columns use it, in turn
+    std::optional<EngineTarget> target_;            // all columns use it, in turn
 };
 
 }  // namespace slipstream::tools

@@ -8,7 +8,7 @@
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
-#include "tools/cli/console.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
@@ -62,27 +62,27 @@ std::int64_t longest_text(const BenchRequest& request, const std::vector<Convers
     return longest;
 }
 
-std::vector<TokenId> end_tokens_of(const ServedModel& served, const Tokenizer& tokenizer) {
-    std::vector<TokenId> tokens = served.files->generation_defaults().end_tokens;
+std::vector<TokenId> end_tokens_of(const EngineModel& engine, const Tokenizer& tokenizer) {
+    std::vector<TokenId> tokens = engine.files->generation_defaults().end_tokens;
     for (const TokenId id : tokenizer.end_tokens()) tokens.push_back(id);
     return tokens;
 }
 
 }  // namespace
 
-void run_prompts(BenchResult& result, const BenchRequest& request, ServedModel& served, CommandContext& context) {
+void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
     const std::int64_t max_tokens = request.max_tokens.value_or(kDefaultDecodeTokens);
-    const ModelConfig& config = served.files->config();
-    const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
+    const ModelConfig& config = engine.files->config();
+    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     const std::vector<Conversation> conversations = encode_prompts(request, *tokenizer, config);
     static_cast<void>(longest_text(request, conversations, max_tokens,
                                    request.compute.context_tokens.value_or(config.context_tokens)));
-    measure_and_choose(result, served, request, context);
-    BenchColumns columns(result, request, served,
-                         longest_text(request, conversations, max_tokens, served.context_tokens),
-                         end_tokens_of(served, *tokenizer), context);
+    measure_and_choose(result, engine, request, context);
+    BenchColumns columns(result, request, engine,
+                         longest_text(request, conversations, max_tokens, engine.context_tokens),
+                         end_tokens_of(engine, *tokenizer), context);
 
-    if (served.files->chat_template())
+    if (engine.files->chat_template())
         context.console.note(
             "the model has a chat template, which bench does not apply: prompts are continued as raw text");
     result.token_source = "text";

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tools/bench/bench_figures.h"
-#include "tools/cli/json_object.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

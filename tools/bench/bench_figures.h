@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +17,8 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 #include "tools/bench/bench_machine.h"
-#include "tools/cli/source_totals.h"
+#include "tools/engine/source_totals.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 
@@ -108,6 +110,7 @@ struct BenchResult {
     std::int64_t context_tokens = 0;
     std::string kv_type;
     double load_seconds = 0.0;
+    std::shared_ptr<const JsonObject> plan;  // how it was placed, as statistics have it; null before it is loaded
     WeightBytes weights;
     std::int64_t repeat = 1;
     std::string token_source;    // "text", or "seeded ids" where no tokenizer serves

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/base/checked_math.h"
-#include "tools/cli/signals.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
@@ -19,16 +19,16 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-BenchLoop::BenchLoop(const ServedModel& served, ServedTarget& target, ServedDrafter& drafter, BenchLoopOptions options)
-    : config_(&served.model->config()),
-      weights_(weight_bytes(served.model->weights())),
+BenchLoop::BenchLoop(const EngineModel& engine, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options)
+    : config_(&engine.model->config()),
+      weights_(weight_bytes(engine.model->weights())),
       guesser_(&drafter.guesser()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
       cache_(&target.cache()),
       forward_(&target.forward()),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
-      walk_(make_walk(options.verify, *sampler_, config_->vocab, drafter)) {
-    drafter.plan_passes(served);
+      verifier_(make_verifier(options.verify, *sampler_, config_->vocab, drafter)) {
+    drafter.plan_passes(engine);
 }
 
 void BenchLoop::restart() {
@@ -65,7 +65,7 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
     if (n_cached < cache_->n_committed()) cache_->truncate(forward_->exec(), n_cached);
     // The prompt comes to the guesser as a whole, and may begin with a text that it knows.
     guesser_->observe({.text = text_, .n_new = 0});
-    GenerationLoop loop(*forward_, *cache_, *walk_, *guesser_, limits_);
+    GenerationLoop loop(*forward_, *cache_, *verifier_, *guesser_, limits_);
     const auto n_decoded = [&] { return static_cast<std::int64_t>(loop.text().size()) - n_prompt - 1; };
 
     Clock::time_point began = Clock::now();

@@ -8,9 +8,9 @@
 
 #include "runtime/loop/generation_loop.h"
 #include "tools/bench/bench_figures.h"
-#include "tools/engine/served_drafter.h"
-#include "tools/engine/served_model.h"
-#include "tools/engine/served_target.h"
+#include "tools/engine/engine_drafter.h"
+#include "tools/engine/engine_model.h"
+#include "tools/engine/engine_target.h"
 
 namespace slipstream::tools {
 
@@ -22,9 +22,9 @@ struct BenchLoopOptions {
 
 class BenchLoop {
 public:
-    /// `served` is loaded. It, `target` (of that model, for passes of the drafter's budget) and the drafter that is to
+    /// `engine` is loaded. It, `target` (of that model, for passes of the drafter's budget) and the drafter that is to
     /// guess outlive this. Loops may share a target and run in turn, each from restart().
-    BenchLoop(const ServedModel& served, ServedTarget& target, ServedDrafter& drafter, BenchLoopOptions options);
+    BenchLoop(const EngineModel& engine, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options);
 
     struct Run {
         PhaseSample prefill;  // of the prompt's tokens that were not in the cache, to the first token that is generated
@@ -51,7 +51,7 @@ private:
     KvCache* cache_;
     Forward* forward_;
     std::unique_ptr<Sampler> sampler_;
-    std::unique_ptr<TreeWalk> walk_;
+    std::unique_ptr<Verifier> verifier_;
     std::vector<TokenId> text_;
 };
 

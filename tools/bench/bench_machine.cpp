@@ -6,7 +6,7 @@
 
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/cuda_device.h"
-#include "tools/engine/host.h"
+#include "tools/machine/host.h"
 
 namespace slipstream::tools {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernels/device.h"
-#include "tools/engine/machine_peaks.h"
+#include "tools/machine/machine_peaks.h"
 
 namespace slipstream::tools {
 

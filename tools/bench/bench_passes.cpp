@@ -12,10 +12,10 @@
 #include "runtime/pass/forward.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
-#include "tools/cli/console.h"
-#include "tools/cli/signals.h"
-#include "tools/cli/statistics.h"
-#include "tools/engine/served_target.h"
+#include "tools/engine/engine_target.h"
+#include "tools/engine/statistics.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
@@ -49,7 +49,7 @@ double timed_pass(Forward& forward, KvCache& cache, std::span<const TokenId> tok
     }
     const auto began = std::chrono::steady_clock::now();
     // As generation with the usual samplers has them: on a card the best of each row cross the link.
-    constexpr LogitNeeds kUsual{.n_best = kMostTopLogits};
+    constexpr LogitRequest kUsual{.n_best = kMostTopLogits};
     static_cast<void>(forward.run(cache, tokens, nodes, rows, kUsual, {.cancel = &cancel_flag()}));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     throw_if_interrupted();
@@ -59,20 +59,20 @@ double timed_pass(Forward& forward, KvCache& cache, std::span<const TokenId> tok
 
 }  // namespace
 
-void run_passes(BenchResult& result, const BenchRequest& request, ServedModel& served, CommandContext& context) {
+void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
     const std::int64_t largest = *std::max_element(request.passes.begin(), request.passes.end());
-    const ModelConfig& config = served.files->config();
+    const ModelConfig& config = engine.files->config();
     check_pass_room(request, largest, request.compute.context_tokens.value_or(config.context_tokens));
-    measure_and_choose(result, served, request, context);
-    check_pass_room(request, largest, served.context_tokens);
+    measure_and_choose(result, engine, request, context);
+    check_pass_room(request, largest, engine.context_tokens);
     const RunNeeds needs{.text_tokens = request.depth + largest,
                          .forward = {.max_tokens = largest, .max_logit_rows = largest},
                          .scratch_nodes = std::max(largest, kChunkTokens)};
-    load_for_bench(result, served, request, needs, context);
+    load_for_bench(result, engine, request, needs, context);
     result.token_source = "seeded ids";
     result.depth = request.depth;
 
-    ServedTarget target(served, needs);
+    EngineTarget target(engine, needs);
     KvCache& cache = target.cache();
     Forward& forward = target.forward();
     const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
@@ -82,13 +82,13 @@ void run_passes(BenchResult& result, const BenchRequest& request, ServedModel& s
         bar.update(static_cast<double>(n), static_cast<double>(request.depth),
                    fmt::format("cache filled to {} of {}", n, request.depth));
     });
-    const WeightBytes weights = weight_bytes(served.model->weights());
+    const WeightBytes weights = weight_bytes(engine.model->weights());
     for (const std::int64_t n : request.passes)
         result.passes.push_back({.tokens = n,
                                  .seconds = {},
                                  .weight_bytes = weights.all(),
                                  .kv_bytes = kv_read_bytes(config, cache.shape(), request.depth, n)});
-    const StreamSnapshot before = stream_snapshot(served, target.pass());
+    const StreamSnapshot before = stream_snapshot(engine, target.pass());
     // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
     // left it, and is not counted. Where passes become graphs, the second of a size captures: that is round 0's as
     // well.
@@ -104,11 +104,11 @@ void run_passes(BenchResult& result, const BenchRequest& request, ServedModel& s
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
     }
     if (target.pass() == nullptr) return;
-    const StreamSnapshot all = stream_snapshot(served, target.pass()) - before;
+    const StreamSnapshot all = stream_snapshot(engine, target.pass()) - before;
     for (PassFigures& pass : result.passes) {
         put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes),
                            request.compute.offload.link_bytes_per_second);
-        pass.predicted_seconds = served.plan->pass(pass.tokens, request.depth).seconds;
+        pass.predicted_seconds = engine.plan->pass(pass.tokens, request.depth).seconds;
     }
 }
 

@@ -10,7 +10,7 @@
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
-#include "tools/cli/console.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
@@ -66,21 +66,21 @@ std::vector<TokenId> plain_prompt(const BenchRequest& request, const Tokenizer* 
 
 }  // namespace
 
-void run_plain(BenchResult& result, const BenchRequest& request, ServedModel& served, CommandContext& context) {
+void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
     std::unique_ptr<Tokenizer> tokenizer;
     if (request.prompt) {
-        tokenizer = make_tokenizer(served.files->tokenizer_source());
+        tokenizer = make_tokenizer(engine.files->tokenizer_source());
     } else {
-        tokenizer = find_tokenizer(*served.files, context.console);
+        tokenizer = find_tokenizer(*engine.files, context.console);
     }
     result.token_source = tokenizer ? "text" : "seeded ids";
-    const ModelConfig& config = served.files->config();
+    const ModelConfig& config = engine.files->config();
     static_cast<void>(plain_lengths(request, request.compute.context_tokens.value_or(config.context_tokens)));
-    measure_and_choose(result, served, request, context);
-    const PlainLengths lengths = plain_lengths(request, served.context_tokens);
+    measure_and_choose(result, engine, request, context);
+    const PlainLengths lengths = plain_lengths(request, engine.context_tokens);
     const std::vector<TokenId> prompt = plain_prompt(request, tokenizer.get(), config, lengths.prompt);
 
-    BenchColumns columns(result, request, served, lengths.prompt + 1 + lengths.decode, {}, context);
+    BenchColumns columns(result, request, engine, lengths.prompt + 1 + lengths.decode, {}, context);
     ProgressBar bar(context.console, "bench");
     for (std::int64_t i = 0; i <= request.repeat; ++i) {
         columns.converse({&prompt, 1}, lengths.decode, i == 0 ? BenchSample::WarmUp : BenchSample::Measured);

@@ -6,9 +6,9 @@
 
 #include "kernels/base/check.h"
 #include "tools/bench/bench_drafts.h"
-#include "tools/cli/console.h"
-#include "tools/cli/text_table.h"
-#include "tools/cli/version.h"
+#include "tools/options/build_version.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {
 
@@ -218,6 +218,7 @@ JsonObject run_json(const BenchResult& result) {
         .text("mode", bench_mode_name(result.mode))
         .integer("repeat", result.repeat)
         .text("tokens_from", result.token_source);
+    if (result.plan) json.object("plan", *result.plan);
     if (result.swept) {
         JsonObject swept;
         json.object("swept", swept.text("option", result.swept->first).text("value", result.swept->second));

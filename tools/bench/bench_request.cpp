@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "tools/cli/file_output.h"
-#include "tools/cli/sampling_options.h"
-#include "tools/cli/usage_error.h"
+#include "tools/options/sampling_options.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

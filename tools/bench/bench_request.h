@@ -9,10 +9,10 @@
 
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_prompts.h"
-#include "tools/cli/command.h"
-#include "tools/cli/draft_options.h"
-#include "tools/cli/settings.h"
-#include "tools/engine/served_model.h"
+#include "tools/engine/engine_model.h"
+#include "tools/options/command.h"
+#include "tools/options/draft_options.h"
+#include "tools/options/settings.h"
 
 namespace slipstream::tools {
 

@@ -1,8 +1,11 @@
 #include "tools/bench/bench_runs.h"
 
+#include <memory>
+
 #include <fmt/format.h>
 
-#include "tools/cli/signals.h"
+#include "tools/engine/statistics.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
@@ -18,40 +21,41 @@ std::string describe_sampling(const SamplerOptions& sampling) {
 
 }  // namespace
 
-void measure_and_choose(BenchResult& result, ServedModel& served, const BenchRequest& request,
+void measure_and_choose(BenchResult& result, EngineModel& engine, const BenchRequest& request,
                         CommandContext& context) {
-    make_device(served, request.compute, context);
+    make_device(engine, request.compute, context);
     // Before the weights come in: its memory is free again then.
-    result.machine = measure_machine(*served.device, request.compute.n_threads);
+    result.machine = measure_machine(*engine.device, request.compute.n_threads);
     throw_if_interrupted();
-    result.form = served.device->instruction_form();
-    result.model = served.path.string();
-    result.context_tokens = served.context_tokens;
-    result.kv_type = dtype_name(served.kv_dtype);
+    result.form = engine.device->instruction_form();
+    result.model = engine.path.string();
+    result.context_tokens = engine.context_tokens;
+    result.kv_type = dtype_name(engine.kv_dtype);
 }
 
-void load_for_bench(BenchResult& result, ServedModel& served, const BenchRequest& request, const RunNeeds& needs,
+void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest& request, const RunNeeds& needs,
                     CommandContext& context) {
-    load_model(served, request.compute, needs, context);
-    result.load_seconds = served.load_seconds;
-    result.weights = weight_bytes(served.model->weights());
+    load_model(engine, request.compute, needs, context);
+    result.load_seconds = engine.load_seconds;
+    result.plan = std::make_shared<const JsonObject>(plan_json(engine));
+    result.weights = weight_bytes(engine.model->weights());
 }
 
 BenchResult run_bench(const BenchRequest& request, CommandContext& context) {
-    ServedModel served = open_model(choose_model(context));
+    EngineModel engine = open_model(choose_model(context));
     BenchResult result;
     result.mode = request.mode;
     result.repeat = request.repeat;
     result.sampling = describe_sampling(request.sampling);
     switch (request.mode) {
         case BenchMode::Plain:
-            run_plain(result, request, served, context);
+            run_plain(result, request, engine, context);
             break;
         case BenchMode::Prompts:
-            run_prompts(result, request, served, context);
+            run_prompts(result, request, engine, context);
             break;
         case BenchMode::Passes:
-            run_passes(result, request, served, context);
+            run_passes(result, request, engine, context);
             break;
     }
     return result;

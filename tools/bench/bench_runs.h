@@ -4,33 +4,33 @@
 
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_request.h"
-#include "tools/cli/command.h"
-#include "tools/engine/served_model.h"
+#include "tools/engine/engine_model.h"
+#include "tools/options/command.h"
 
 namespace slipstream::tools {
 
-/// The machine's peaks, and the device of `served`; both go into the result. Called once a run, after everything that
+/// The machine's peaks, and the device of `engine`; both go into the result. Called once a run, after everything that
 /// can be checked without them.
-void measure_and_choose(BenchResult& result, ServedModel& served, const BenchRequest& request, CommandContext& context);
+void measure_and_choose(BenchResult& result, EngineModel& engine, const BenchRequest& request, CommandContext& context);
 /// The model ready to compute, for these needs.
-void load_for_bench(BenchResult& result, ServedModel& served, const BenchRequest& request, const RunNeeds& needs,
+void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest& request, const RunNeeds& needs,
                     CommandContext& context);
 
-// The modes. `served` is open and not loaded. RequestError where the context is too short, Interrupted after a signal,
+// The modes. `engine` is open and not loaded. RequestError where the context is too short, Interrupted after a signal,
 // and what loading throws.
 
 /// The loop without guesses, greedy, end tokens ignored: one run of prefill and decode to warm up, then `repeat` of
 /// them, each from an empty cache.
-void run_plain(BenchResult& result, const BenchRequest& request, ServedModel& served, CommandContext& context);
+void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context);
 
 /// Each line's turns in one text, raw, `repeat` times over all of them, the first line once before to warm up. End
 /// tokens end a turn.
-void run_prompts(BenchResult& result, const BenchRequest& request, ServedModel& served, CommandContext& context);
+void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context);
 
 /// Behind a cache that is filled, not computed: all numbers of tokens in turn, one round to warm up and then `repeat`
 /// rounds, so that whatever drifts hits all alike. A pass is a chain below the last committed position with logits for
 /// every token, dropped afterwards.
-void run_passes(BenchResult& result, const BenchRequest& request, ServedModel& served, CommandContext& context);
+void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context);
 
 /// Opens the request's model and runs its mode.
 [[nodiscard]] BenchResult run_bench(const BenchRequest& request, CommandContext& context);

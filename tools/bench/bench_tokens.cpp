@@ -1,7 +1,7 @@
 #include "tools/bench/bench_tokens.h"
 
 #include "kernels/base/philox.h"
-#include "tools/engine/served_model.h"
+#include "tools/engine/engine_model.h"
 
 namespace slipstream::tools {
 

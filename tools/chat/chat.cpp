@@ -15,16 +15,17 @@
 
 #include "kernels/base/error.h"
 #include "tools/chat/chat_generator.h"
+#include "tools/chat/chat_loop.h"
 #include "tools/chat/chat_settings.h"
-#include "tools/chat/chat_talk.h"
 #include "tools/chat/line_editor.h"
-#include "tools/cli/command.h"
-#include "tools/cli/console.h"
-#include "tools/cli/sampling_options.h"
-#include "tools/cli/statistics.h"
-#include "tools/cli/template_options.h"
-#include "tools/cli/usage_error.h"
 #include "tools/engine/chat_form.h"
+#include "tools/engine/statistics.h"
+#include "tools/engine/template_choice.h"
+#include "tools/options/command.h"
+#include "tools/options/sampling_options.h"
+#include "tools/options/template_options.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -95,45 +96,45 @@ ChatSession open_session(const Request& request, ChatSession fresh, CommandConte
     return session;
 }
 
-std::unique_ptr<ChatInput> make_input(ChatManner manner, CommandContext& context) {
-    if (manner == ChatManner::Interactive)
+std::unique_ptr<ChatInput> make_input(InputMode mode, CommandContext& context) {
+    if (mode == InputMode::Interactive)
         return std::make_unique<LineEditor>(context.settings.environment(), context.console);
     return std::make_unique<PipedInput>();
 }
 
-void greet(const ChatForm& form, ChatManner manner, Console& console) {
+void greet(const ChatForm& form, InputMode mode, Console& console) {
     if (form.is_one_text())
         console.note(
             "a tale told in turns: write a line, the model goes on with it to the paragraph's end; an empty line "
             "says go on");
-    if (manner == ChatManner::Interactive) console.note("/help lists the commands; Ctrl-D leaves");
+    if (mode == InputMode::Interactive) console.note("/help lists the commands; Ctrl-D leaves");
 }
 
 int run_chat(CommandContext& context) {
     Console& console = context.console;
     Request request = read_request(context);
     StatisticsOutput stats(context.settings.text("stats"));
-    ServedModel served = open_model(choose_model(context));
-    const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
+    EngineModel engine = open_model(choose_model(context));
+    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     const SamplerOptions sampling =
-        resolve_sampling(request.sampling, served.files->generation_defaults(), context.settings, console);
-    const ChatForm form(conversation_template(request.chat_template, served, *tokenizer, context), *tokenizer);
+        resolve_sampling(request.sampling, engine.files->generation_defaults(), context.settings, console);
+    const ChatForm form(conversation_template(request.chat_template, engine, *tokenizer, context), *tokenizer);
     ChatSession session = open_session(request,
-                                       {.model = served.path.string(),
+                                       {.model = engine.path.string(),
                                         .system = request.chat_template.system,
                                         .settings = {.sampling = sampling, .text = request.text},
                                         .messages = {}},
                                        context);
-    ChatGenerator generator(request.generator, served, *tokenizer, session.settings.sampling, context);
+    ChatGenerator generator(request.generator, engine, *tokenizer, session.settings.sampling, context);
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
-    const ChatManner manner = at_terminal ? ChatManner::Interactive : ChatManner::Piped;
-    const auto input = make_input(manner, context);
-    greet(form, manner, console);
-    ChatTalk talk(generator, form, console, manner, std::move(session), request.session);
+    const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
+    const auto input = make_input(mode, context);
+    greet(form, mode, console);
+    ChatLoop talk(generator, form, console, mode, std::move(session), request.session);
     const int code = talk.run(*input);
     RunFigures figures{.seed = talk.session().settings.sampling.seed};
     generator.generator().complete(figures, console);
-    stats.write(statistics_json(served, generator.totals(), figures), talk.output());
+    stats.write(statistics_json(engine, generator.totals(), figures), talk.output());
     return code;
 }
 

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "runtime/formats/printable.h"
-#include "tools/cli/closest_name.h"
-#include "tools/cli/usage_error.h"
+#include "tools/options/closest_name.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/cli/console.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
@@ -22,13 +22,13 @@ bool draws_alike(const SamplerOptions& a, const SamplerOptions& b) {
 
 }  // namespace
 
-ChatGenerator::ChatGenerator(const GeneratorOptions& options, ServedModel& served, const Tokenizer& tokenizer,
+ChatGenerator::ChatGenerator(const GeneratorOptions& options, EngineModel& engine, const Tokenizer& tokenizer,
                              const SamplerOptions& sampling, CommandContext& context)
-    : served_(&served),
+    : engine_(&engine),
       tokenizer_(&tokenizer),
       console_(&context.console),
       sampling_(sampling),
-      generator_(options, served, sampling, all_end_tokens(served.files->generation_defaults(), tokenizer), context) {}
+      generator_(options, engine, sampling, all_end_tokens(engine.files->generation_defaults(), tokenizer), context) {}
 
 // How many rows of the cache stand for the beginning of `tokens`: all others go. The last token of a prompt is always
 // fed, since its logits are wanted.
@@ -38,19 +38,19 @@ std::int64_t ChatGenerator::keep_beginning_of(const std::vector<TokenId>& tokens
     const auto n_compared = std::min<std::int64_t>(n_held, std::ssize(tokens) - 1);
     const auto differ = std::mismatch(tokens.begin(), tokens.begin() + n_compared, text_.begin());
     const std::int64_t n_kept =
-        GenerationLoop::rows_to_keep(*served_->device, cache, differ.first - tokens.begin(), std::ssize(tokens));
+        GenerationLoop::rows_to_keep(*engine_->device, cache, differ.first - tokens.begin(), std::ssize(tokens));
     if (n_kept < cache.n_committed()) cache.truncate(generator_.target().forward().exec(), n_kept);
     return n_kept;
 }
 
-ChatAnswer ChatGenerator::answer(ChatPrompt prompt, const SamplerOptions& sampling,
+ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const SamplerOptions& sampling,
                                  const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks) {
     if (const auto n = std::ssize(prompt.tokens); n >= context_tokens())
         throw RequestError(fmt::format(
             "the context is full: with this message the chat is {} tokens long, and --ctx is {}; /undo takes back an "
             "exchange, /clear begins anew, /save F keeps all for a start with a larger --ctx and --session F",
             n, context_tokens()));
-    check_tokens(prompt.tokens, served_->files->config());
+    check_tokens(prompt.tokens, engine_->files->config());
     if (!draws_alike(sampling, sampling_)) {
         generator_.resample(sampling, *console_);
         sampling_ = sampling;

@@ -24,16 +24,16 @@ struct ChatAnswer {
 
 class ChatGenerator {
 public:
-    /// `served` is opened only; both outlive this. Throws what TextGenerator throws.
-    ChatGenerator(const GeneratorOptions& options, ServedModel& served, const Tokenizer& tokenizer,
+    /// `engine` is opened only; both outlive this. Throws what TextGenerator throws.
+    ChatGenerator(const GeneratorOptions& options, EngineModel& engine, const Tokenizer& tokenizer,
                   const SamplerOptions& sampling, CommandContext& context);
 
     /// Throws RequestError where the prompt leaves no room in the context; what is thrown by the callbacks too. The
     /// next answer may be asked for after any of these.
-    [[nodiscard]] ChatAnswer answer(ChatPrompt prompt, const SamplerOptions& sampling,
+    [[nodiscard]] ChatAnswer answer(EncodedPrompt prompt, const SamplerOptions& sampling,
                                     const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks);
 
-    [[nodiscard]] std::int64_t context_tokens() const { return served_->model->context_tokens(); }
+    [[nodiscard]] std::int64_t context_tokens() const { return engine_->model->context_tokens(); }
     /// Tokens of the last prompt and its answer.
     [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(text_); }
     /// Figures of all answers: counts and seconds are sums.
@@ -41,13 +41,13 @@ public:
     [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // summed as well
     [[nodiscard]] std::int64_t n_answers() const { return n_answers_; }
     [[nodiscard]] const TextGenerator& generator() const { return generator_; }
-    [[nodiscard]] const ServedModel& served() const { return *served_; }
+    [[nodiscard]] const EngineModel& engine() const { return *engine_; }
 
 private:
     [[nodiscard]] std::int64_t keep_beginning_of(const std::vector<TokenId>& tokens);
     void count(const ChatAnswer& answer);
 
-    const ServedModel* served_;
+    const EngineModel* engine_;
     const Tokenizer* tokenizer_;
     Console* console_;
     SamplerOptions sampling_;

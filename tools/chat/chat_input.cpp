@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/cli/signals.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 

@@ -7,7 +7,7 @@
 
 #include "runtime/loop/sampling/sampler.h"
 #include "tools/chat/chat_generator.h"
-#include "tools/cli/console.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 

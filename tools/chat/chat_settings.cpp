@@ -9,10 +9,10 @@
 #include <fmt/ranges.h>
 
 #include "runtime/formats/printable.h"
-#include "tools/cli/closest_name.h"
-#include "tools/cli/sampling_options.h"
-#include "tools/cli/settings.h"
-#include "tools/cli/usage_error.h"
+#include "tools/options/closest_name.h"
+#include "tools/options/sampling_options.h"
+#include "tools/options/settings.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

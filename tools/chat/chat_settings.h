@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "tools/engine/chat_session.h"
+#include "tools/chat/chat_session.h"
 
 namespace slipstream::tools {
 

@@ -20,7 +20,7 @@
 #include "kernels/base/error.h"
 #include "runtime/text/utf8.h"
 #include "tools/chat/line_history.h"
-#include "tools/cli/signals.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "tools/chat/chat_input.h"
-#include "tools/cli/console.h"
-#include "tools/engine/environment.h"
+#include "tools/machine/environment.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "tools/cli/file_output.h"
+#include "tools/terminal/file_output.h"
 
 namespace slipstream::tools {
 

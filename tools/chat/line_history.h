@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/engine/environment.h"
+#include "tools/machine/environment.h"
 
 namespace slipstream::tools {
 

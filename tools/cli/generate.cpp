@@ -14,20 +14,22 @@
 #include "runtime/loop/self_check.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tools/cli/command.h"
-#include "tools/cli/console.h"
-#include "tools/cli/context_notes.h"
-#include "tools/cli/draft_options.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/sampling_options.h"
-#include "tools/cli/signals.h"
-#include "tools/cli/statistics.h"
-#include "tools/cli/template_options.h"
-#include "tools/cli/text_stream.h"
-#include "tools/cli/usage_error.h"
-#include "tools/engine/served_model.h"
+#include "tools/engine/context_notes.h"
+#include "tools/engine/engine_model.h"
+#include "tools/engine/prompt_encoding.h"
 #include "tools/engine/session.h"
+#include "tools/engine/statistics.h"
+#include "tools/engine/template_choice.h"
 #include "tools/engine/text_generator.h"
+#include "tools/options/command.h"
+#include "tools/options/draft_options.h"
+#include "tools/options/sampling_options.h"
+#include "tools/options/template_options.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/signals.h"
+#include "tools/terminal/text_stream.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -43,11 +45,6 @@ struct Request {
     TemplateSettings chat_template;
     std::optional<std::filesystem::path> output;
     bool echo = false;
-};
-
-struct Prompt {
-    std::vector<TokenId> tokens;
-    StreamingDetokenizer::Start start;
 };
 
 std::string read_prompt(const Settings& settings) {
@@ -81,18 +78,16 @@ Request read_request(CommandContext& context) {
 }
 
 // What the model reads: the text as it is, or as the chat template has it.
-Prompt encode_prompt(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
-                     const std::optional<std::string>& system, const Tokenizer& tokenizer, const ModelConfig& config) {
-    Prompt prompt{{}, StreamingDetokenizer::Start::Continued};
+EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
+                      const std::optional<std::string>& system, const Tokenizer& tokenizer, const ModelConfig& config) {
+    EncodedPrompt prompt;
     if (prompt_template) {
         std::vector<Message> messages;
         if (system) messages.push_back({"system", *system});
         messages.push_back({"user", text});
-        const PromptText rendered = prompt_template->render(messages);
-        prompt.tokens = tokenizer.encode_prompt(rendered.text, rendered.literal_at);
+        prompt = encode_rendered(prompt_template->render(messages), tokenizer);
     } else {
-        prompt.tokens = tokenizer.encode_prompt(text, SpecialTokens::AsText);
-        if (text.empty()) prompt.start = StreamingDetokenizer::Start::OfText;
+        prompt = encode_raw(text, tokenizer);
     }
     check_tokens(prompt.tokens, config);
     return prompt;
@@ -129,7 +124,7 @@ private:
 };
 
 // A session whose text has ended already: the text is there without the model.
-int tell_finished_session(const TextSession& session, const ReplayedText& replayed, const ServedModel& served,
+int tell_finished_session(const TextSession& session, const ReplayedText& replayed, const EngineModel& engine,
                           RunRecords& records, TextOutput& output, Console& console) {
     const std::string front = session.begin().echo == PromptEcho::Yes ? session.begin().prompt_text : "";
     const std::string text = front + replayed.shown;
@@ -142,7 +137,7 @@ int tell_finished_session(const TextSession& session, const ReplayedText& replay
     result.resumed_tokens = std::ssize(result.tokens);
     result.prompt_tokens = std::ssize(session.begin().prompt);
     result.text_bytes = std::ssize(replayed.shown);
-    records.write(result, statistics_json(served, result, {.seed = session.begin().sampling.seed}), output);
+    records.write(result, statistics_json(engine, result, {.seed = session.begin().sampling.seed}), output);
     if (!output.closed()) console.note(summary_line(result, session.begin().sampling));
     return signal_exit_code();
 }
@@ -163,29 +158,29 @@ int run_generate(CommandContext& context) {
             fmt::format("there is no session {} to go on with, and no prompt to begin one: give one "
                         "(--prompt \"\" is the empty prompt), or name the session that is meant",
                         context.settings.text("session").value_or("")));
-    ServedModel served = open_model(resumes ? session->model_path(context) : choose_model(context));
-    if (resumes) session->check_model(served, console);
-    const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
+    EngineModel engine = open_model(resumes ? session->model_path(context) : choose_model(context));
+    if (resumes) session->check_model(engine, console);
+    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     const SamplerOptions sampling =
         resumes ? session->decide(request.sampling)
-                : resolve_sampling(request.sampling, served.files->generation_defaults(), context.settings, console);
+                : resolve_sampling(request.sampling, engine.files->generation_defaults(), context.settings, console);
     std::optional<PromptTemplate> prompt_template;
-    if (!resumes) prompt_template = completion_template(request.chat_template, served, *tokenizer, context);
+    if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, context);
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
-    Prompt prompt = resumes ? Prompt{session->begin().prompt, session->begin().text_start}
-                            : encode_prompt(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
-                                            served.files->config());
+    EncodedPrompt prompt = resumes ? EncodedPrompt{session->begin().prompt, session->begin().text_start}
+                                   : encoded(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
+                                             engine.files->config());
     TextOutput output(request.output);
     ReplayedText replayed;
     if (resumes) {
         replayed = session->replay(*tokenizer, request.text);
-        if (replayed.ended) return tell_finished_session(*session, replayed, served, records, output, console);
+        if (replayed.ended) return tell_finished_session(*session, replayed, engine, records, output, console);
     }
     const std::int64_t n_prompt = std::ssize(prompt.tokens);
     request.generator.prompt_tokens = n_prompt;
     TextGenerator generator(
-        request.generator, served, sampling,
-        resumes ? session->begin().end_tokens : all_end_tokens(served.files->generation_defaults(), *tokenizer),
+        request.generator, engine, sampling,
+        resumes ? session->begin().end_tokens : all_end_tokens(engine.files->generation_defaults(), *tokenizer),
         context);
     GenerationLoop& loop = generator.loop();
     loop.check_prompt(n_prompt);
@@ -197,8 +192,8 @@ int run_generate(CommandContext& context) {
                          .echo = request.echo ? PromptEcho::Yes : PromptEcho::No,
                          .prompt_text = prompt_text,
                          .prompt = prompt.tokens},
-                        generator, served, context);
-    if (const auto note = overflow_note(n_prompt, request.text.max_tokens, served.context_tokens)) console.note(*note);
+                        generator, engine, context);
+    if (const auto note = overflow_note(n_prompt, request.text.max_tokens, engine.context_tokens)) console.note(*note);
     if (resumes) prompt.tokens.insert(prompt.tokens.end(), session->tokens().begin(), session->tokens().end());
     loop.resume(std::move(prompt.tokens), n_prompt);
 
@@ -207,7 +202,7 @@ int run_generate(CommandContext& context) {
     if (request.text.max_tokens >= 0) stream.expect(request.text.max_tokens);
     if (resumes ? session->begin().echo == PromptEcho::Yes : request.echo) replayed.shown.insert(0, prompt_text);
     stream.write(resumes ? output.resume(replayed.shown) : replayed.shown);
-    ContextWatch watch(n_prompt, request.text.max_tokens, served.context_tokens);
+    ContextWatch watch(n_prompt, request.text.max_tokens, engine.context_tokens);
     RunFigures figures{.seed = sampling.seed};
     const auto on_tokens = [&](std::int64_t n) {
         if (figures.first_token_seconds == 0.0) {
@@ -235,7 +230,7 @@ int run_generate(CommandContext& context) {
     if (session) session->complete();
     generator.complete(figures, console);
 
-    records.write(result, statistics_json(served, result, figures), output);
+    records.write(result, statistics_json(engine, result, figures), output);
     if (!output.closed()) console.note(summary_line(result, sampling));
     return signal_exit_code();
 }

@@ -12,13 +12,13 @@
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tools/cli/command.h"
-#include "tools/cli/compute_options.h"
-#include "tools/cli/console.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/json_object.h"
-#include "tools/cli/settings.h"
-#include "tools/cli/usage_error.h"
+#include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/settings.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/json_object.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

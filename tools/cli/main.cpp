@@ -11,16 +11,16 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/cli/command.h"
-#include "tools/cli/config_file.h"
-#include "tools/cli/console.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/options.h"
-#include "tools/cli/output_files.h"
-#include "tools/cli/settings.h"
-#include "tools/cli/signals.h"
-#include "tools/cli/usage_error.h"
-#include "tools/engine/environment.h"
+#include "tools/machine/environment.h"
+#include "tools/options/command.h"
+#include "tools/options/config_file.h"
+#include "tools/options/options.h"
+#include "tools/options/output_files.h"
+#include "tools/options/settings.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/signals.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

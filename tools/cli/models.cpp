@@ -5,14 +5,14 @@
 
 #include <fmt/format.h>
 
-#include "tools/cli/command.h"
-#include "tools/cli/console.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/json_object.h"
-#include "tools/cli/settings.h"
-#include "tools/engine/host.h"
-#include "tools/engine/model_lookup.h"
-#include "tools/engine/model_stores.h"
+#include "tools/machine/host.h"
+#include "tools/machine/model_lookup.h"
+#include "tools/machine/model_stores.h"
+#include "tools/options/command.h"
+#include "tools/options/settings.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

@@ -17,15 +17,15 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/forward.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tools/cli/command.h"
-#include "tools/cli/console.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/signals.h"
-#include "tools/cli/statistics.h"
 #include "tools/cli/token_ids.h"
-#include "tools/cli/usage_error.h"
-#include "tools/engine/served_model.h"
-#include "tools/engine/served_target.h"
+#include "tools/engine/engine_model.h"
+#include "tools/engine/engine_target.h"
+#include "tools/engine/statistics.h"
+#include "tools/options/command.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/signals.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -44,8 +44,8 @@ RunNeeds chain_needs(std::int64_t pass_tokens) {
 // Feeds a chain of tokens to the model, some at a time, and gets the logits after each.
 class ChainRunner {
 public:
-    ChainRunner(const ServedModel& served, std::int64_t pass_tokens)
-        : target_(served, chain_needs(pass_tokens)),
+    ChainRunner(const EngineModel& engine, std::int64_t pass_tokens)
+        : target_(engine, chain_needs(pass_tokens)),
           cache_(target_.cache()),
           forward_(target_.forward()),
           pass_tokens_(pass_tokens) {}
@@ -75,7 +75,7 @@ public:
     }
 
 private:
-    ServedTarget target_;
+    EngineTarget target_;
     KvCache& cache_;
     Forward& forward_;
     std::int64_t pass_tokens_;
@@ -113,9 +113,9 @@ struct TextScore {
     std::int64_t windows = 0;
 };
 
-TextScore score_text(ServedModel& served, const std::vector<TokenId>& text, std::optional<TokenId> bos,
+TextScore score_text(EngineModel& engine, const std::vector<TokenId>& text, std::optional<TokenId> bos,
                      std::int64_t window_tokens, Console& console) {
-    ChainRunner runner(served, std::min(kPassTokens, window_tokens));
+    ChainRunner runner(engine, std::min(kPassTokens, window_tokens));
     ProgressBar bar(console, "perplexity");
     TextScore score;
     std::vector<TokenId> window;
@@ -148,32 +148,32 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     const std::string file = *settings.path("file");
     StatisticsOutput statistics(settings.text("stats"));
     const std::string text = read_bytes(file);
-    ServedModel served = open_model(choose_model(context));
-    const auto tokenizer = make_tokenizer(served.files->tokenizer_source());
+    EngineModel engine = open_model(choose_model(context));
+    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     const std::vector<TokenId> tokens = tokenizer->encode(text, SpecialTokens::AsText);
-    check_tokens(tokens, served.files->config());
+    check_tokens(tokens, engine.files->config());
     const std::optional<TokenId> bos = tokenizer->adds_bos() ? tokenizer->bos_id() : std::nullopt;
     if (tokens.size() < (bos ? 1U : 2U))
         throw RequestError(fmt::format("--file {}: {} of text, nothing to predict; give a longer one", file,
                                        counted(static_cast<std::int64_t>(tokens.size()), "token")));
-    make_device(served, compute, context);
-    const std::int64_t window = asked_window.value_or(std::min(served.context_tokens, kWindowTokens));
-    if (window > served.context_tokens || window < 2)
+    make_device(engine, compute, context);
+    const std::int64_t window = asked_window.value_or(std::min(engine.context_tokens, kWindowTokens));
+    if (window > engine.context_tokens || window < 2)
         throw RequestError(
             fmt::format("--window {}: the context holds {} tokens; give a window from 2 to that, or raise --ctx",
-                        window, served.context_tokens));
-    load_model(served, compute, chain_needs(std::min(kPassTokens, window)), context);
+                        window, engine.context_tokens));
+    load_model(engine, compute, chain_needs(std::min(kPassTokens, window)), context);
     context.console.detail(settings.describe("window", fmt::format("{}", window), "built in"));
 
     const auto began = std::chrono::steady_clock::now();
-    const TextScore score = score_text(served, tokens, bos, window, context.console);
+    const TextScore score = score_text(engine, tokens, bos, window, context.console);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const double mean = score.nats / static_cast<double>(score.tokens);
     TextOutput output(std::nullopt);
     output.write(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\ntokens {}\nwindows {} of {}\n", std::exp(mean),
                              mean, score.tokens, score.windows, window));
     statistics.write(
-        statistics_json(served,
+        statistics_json(engine,
                         TeacherForcedFigures{
                             .tokens = score.tokens, .seconds = seconds, .nats = score.nats, .windows = score.windows}),
         output);
@@ -188,16 +188,16 @@ int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
     const std::int64_t pass = settings.integer("pass", {1, kMaxPassTokens}).value_or(1);
     StatisticsOutput statistics(settings.text("stats"));
     WholeFile file(*settings.text("logits"));
-    ServedModel served = open_model(choose_model(context));
-    const std::vector<TokenId> tokens = parse_token_ids(read_bytes(ids_file), ids_file, served.files->config().vocab);
+    EngineModel engine = open_model(choose_model(context));
+    const std::vector<TokenId> tokens = parse_token_ids(read_bytes(ids_file), ids_file, engine.files->config().vocab);
     if (tokens.empty()) throw RequestError(fmt::format("--tokens {}: it holds no ids", ids_file));
     const auto n_tokens = static_cast<std::int64_t>(tokens.size());
-    make_device(served, compute, context);
-    if (n_tokens > served.context_tokens)
+    make_device(engine, compute, context);
+    if (n_tokens > engine.context_tokens)
         throw RequestError(fmt::format("--tokens {}: {}, and the context holds {}; shorten them or raise --ctx",
-                                       ids_file, counted(n_tokens, "id"), served.context_tokens));
-    load_model(served, compute, chain_needs(std::min(pass, n_tokens)), context);
-    ChainRunner runner(served, std::min(pass, n_tokens));
+                                       ids_file, counted(n_tokens, "id"), engine.context_tokens));
+    load_model(engine, compute, chain_needs(std::min(pass, n_tokens)), context);
+    ChainRunner runner(engine, std::min(pass, n_tokens));
     const auto began = std::chrono::steady_clock::now();
     {
         ProgressBar bar(context.console, "logits");
@@ -211,9 +211,9 @@ int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
     file.complete();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     TextOutput output(std::nullopt);
-    statistics.write(statistics_json(served, TeacherForcedFigures{.tokens = n_tokens, .seconds = seconds}), output);
+    statistics.write(statistics_json(engine, TeacherForcedFigures{.tokens = n_tokens, .seconds = seconds}), output);
     context.console.note(
-        fmt::format("logits [{}, {}] written to {}", n_tokens, served.files->config().vocab, *settings.text("logits")));
+        fmt::format("logits [{}, {}] written to {}", n_tokens, engine.files->config().vocab, *settings.text("logits")));
     return 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/cli/text_table.h"
+#include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {
 

@@ -10,7 +10,7 @@
 #include "draft/tables/frozen_table.h"
 #include "kernels/base/error.h"
 #include "runtime/formats/printable.h"
-#include "tools/cli/console.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 

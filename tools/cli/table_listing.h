@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "draft/tables/table_file.h"
-#include "tools/cli/json_object.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

@@ -8,14 +8,14 @@
 #include "kernels/base/error.h"
 #include "runtime/formats/printable.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tools/cli/command.h"
-#include "tools/cli/compute_options.h"
-#include "tools/cli/console.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/settings.h"
 #include "tools/cli/token_ids.h"
-#include "tools/cli/usage_error.h"
-#include "tools/engine/tokenizer_files.h"
+#include "tools/machine/tokenizer_files.h"
+#include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/settings.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -1,5 +1,5 @@
 // slipstream version: what was built, what the CPU can do, and which backends there are.
-#include "tools/cli/version.h"
+#include "tools/options/build_version.h"
 
 #include <string>
 #include <vector>
@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu_device.h"
-#include "tools/cli/command.h"
-#include "tools/cli/console.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/json_object.h"
-#include "tools/cli/settings.h"
-#include "tools/engine/host.h"
-#include "tools/engine/served_device.h"
+#include "tools/engine/engine_device.h"
+#include "tools/machine/host.h"
+#include "tools/options/command.h"
+#include "tools/options/settings.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

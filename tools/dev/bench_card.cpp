@@ -16,11 +16,11 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/cli/signals.h"
-#include "tools/cli/usage_error.h"
 #include "tools/dev/bench_card_runs.h"
-#include "tools/engine/host.h"
-#include "tools/engine/served_device.h"
+#include "tools/engine/engine_device.h"
+#include "tools/machine/host.h"
+#include "tools/terminal/signals.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "tools/cli/signals.h"
 #include "tools/dev/bench_card_runs.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 

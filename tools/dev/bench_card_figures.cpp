@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "tools/cli/json_object.h"
-#include "tools/cli/text_table.h"
-#include "tools/cli/version.h"
+#include "tools/options/build_version.h"
+#include "tools/terminal/json_object.h"
+#include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {
 

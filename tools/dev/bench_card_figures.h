@@ -8,7 +8,7 @@
 #include <string>
 
 #include "kernels/cuda/module_api.h"
-#include "tools/cli/file_output.h"
+#include "tools/terminal/file_output.h"
 
 namespace slipstream::tools {
 

@@ -32,7 +32,7 @@
 #include "kernels/base/error.h"
 #include "tools/dev/bench_draft_sources.h"
 #include "tools/dev/bench_draft_text.h"
-#include "tools/engine/machine_peaks.h"
+#include "tools/machine/machine_peaks.h"
 
 namespace slipstream {
 namespace {

@@ -9,7 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tools/engine/tokenizer_files.h"
+#include "tools/machine/tokenizer_files.h"
 
 namespace slipstream::tools {
 

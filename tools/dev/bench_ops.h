@@ -10,7 +10,7 @@
 
 #include "kernels/cpu_device.h"
 #include "kernels/pack_weights.h"
-#include "tools/engine/machine_peaks.h"
+#include "tools/machine/machine_peaks.h"
 
 namespace slipstream::bench_ops {
 

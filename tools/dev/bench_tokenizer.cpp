@@ -22,10 +22,10 @@
 
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/json_object.h"
-#include "tools/engine/machine_peaks.h"
-#include "tools/engine/tokenizer_files.h"
+#include "tools/machine/machine_peaks.h"
+#include "tools/machine/tokenizer_files.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream {
 namespace {

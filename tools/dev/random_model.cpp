@@ -13,10 +13,10 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/cli/signals.h"
-#include "tools/cli/usage_error.h"
 #include "tools/dev/random_model_file.h"
-#include "tools/engine/host.h"
+#include "tools/machine/host.h"
+#include "tools/terminal/signals.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -18,10 +18,10 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/thread_pool.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/signals.h"
 #include "tools/dev/random_model_blocks.h"
 #include "tools/dev/random_model_header.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 

@@ -39,12 +39,10 @@ PromptText ChatForm::prompt_text(const std::optional<std::string>& system, const
     return prompt;
 }
 
-ChatPrompt ChatForm::prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                            const std::string& begun) const {
+EncodedPrompt ChatForm::prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
+                               const std::string& begun) const {
     const PromptText prompt = prompt_text(system, messages, begun);
-    return {template_ ? tokenizer_->encode_prompt(prompt.text, prompt.literal_at)
-                      : tokenizer_->encode_prompt(prompt.text, SpecialTokens::AsText),
-            prompt.text.empty() ? StreamingDetokenizer::Start::OfText : StreamingDetokenizer::Start::Continued};
+    return template_ ? encode_rendered(prompt, *tokenizer_) : encode_raw(prompt.text, *tokenizer_);
 }
 
 TextGenerationOptions ChatForm::with_stops(TextGenerationOptions options) const {

@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "runtime/loop/text_generation.h"
-#include "tools/engine/chat_session.h"
+#include "tools/engine/prompt_encoding.h"
 #include "tools/engine/prompt_template.h"
 
 namespace slipstream::tools {
-
-struct ChatPrompt {
-    std::vector<TokenId> tokens;
-    StreamingDetokenizer::Start start;
-};
 
 class ChatForm {
 public:
@@ -26,8 +21,8 @@ public:
     [[nodiscard]] bool is_one_text() const { return !template_; }
     /// The prompt for the answer that follows `messages`, of which the last is the user's; `begun` is what the answer
     /// has already. Throws TemplateError.
-    [[nodiscard]] ChatPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                                    const std::string& begun = {}) const;
+    [[nodiscard]] EncodedPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
+                                       const std::string& begun = {}) const;
     /// The same as text.
     [[nodiscard]] PromptText prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                          const std::string& begun = {}) const;

@@ -17,7 +17,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/pack_weights.h"
-#include "tools/engine/host.h"
+#include "tools/machine/host.h"
 
 namespace slipstream::tools {
 

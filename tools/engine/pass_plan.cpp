@@ -19,28 +19,28 @@ draft::PassPlan seconds_by(std::shared_ptr<const ModelPlan> plan) {
 
 }  // namespace
 
-draft::PassPlan target_pass_plan(const ServedModel& served) {
-    if (served.ring_bytes() > 0) return seconds_by(std::make_shared<const ModelPlan>(*served.plan));
-    return resident_pass_plan(*served.files, served.kv_dtype, WeightRounding::None, served);
+draft::PassPlan target_pass_plan(const EngineModel& engine) {
+    if (engine.ring_bytes() > 0) return seconds_by(std::make_shared<const ModelPlan>(*engine.plan));
+    return resident_pass_plan(*engine.files, engine.kv_dtype, WeightRounding::None, engine);
 }
 
 draft::PassPlan resident_pass_plan(const ModelFiles& files, DType kv_dtype, WeightRounding rounding,
-                                   const ServedModel& served) {
+                                   const EngineModel& engine) {
     const ModelWeights weights = files.weights();
     const MachineRates machine =
         measure_rates({.config = &files.config(),
                        .weights = &weights,
                        .rounding = rounding,
                        .kv_dtype = kv_dtype,
-                       .n_threads = served.n_threads,
-                       .card = served.device->kind() == DeviceKind::Cuda ? served.device.get() : nullptr,
+                       .n_threads = engine.n_threads,
+                       .card = engine.device->kind() == DeviceKind::Cuda ? engine.device.get() : nullptr,
                        .effort = RateEffort::Compute});
     constexpr std::size_t everything = std::size_t{1} << 56;
     return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),
                                                                          .weights = &weights,
                                                                          .rounding = rounding,
                                                                          .kv_dtype = kv_dtype,
-                                                                         .context_tokens = served.context_tokens,
+                                                                         .context_tokens = engine.context_tokens,
                                                                          .budget_bytes = everything,
                                                                          .rates = machine.rates,
                                                                          .link_bytes_per_second = 1.0,

@@ -4,15 +4,15 @@
 #pragma once
 
 #include "draft/control/pass_curve.h"
-#include "tools/engine/served_model.h"
+#include "tools/engine/engine_model.h"
 
 namespace slipstream::tools {
 
-/// Of the served model, which is loaded and outlives the result.
-[[nodiscard]] draft::PassPlan target_pass_plan(const ServedModel& served);
+/// Of the engine model, which is loaded and outlives the result.
+[[nodiscard]] draft::PassPlan target_pass_plan(const EngineModel& engine);
 
-/// Of a small model, loaded on the device of `served`, with all it needs resident; both outlive the result.
+/// Of a small model, loaded on the device of `engine`, with all it needs resident; both outlive the result.
 [[nodiscard]] draft::PassPlan resident_pass_plan(const ModelFiles& files, DType kv_dtype, WeightRounding rounding,
-                                                 const ServedModel& served);
+                                                 const EngineModel& engine);
 
 }  // namespace slipstream::tools

@@ -7,7 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/printable.h"
-#include "tools/cli/signals.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 

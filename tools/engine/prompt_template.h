@@ -8,12 +8,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/chat/literal_text.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/options/template_options.h"
 
 namespace slipstream::tools {
 
@@ -23,8 +23,6 @@ struct Message {
     std::string content;
     bool operator==(const Message&) const = default;
 };
-
-using TemplateArguments = std::vector<std::pair<std::string, TemplateValue>>;
 
 class PromptTemplate {
 public:

@@ -10,13 +10,13 @@
 #include "kernels/base/error.h"
 #include "runtime/formats/printable.h"
 #include "runtime/model/rope.h"
-#include "tools/cli/compute_options.h"
-#include "tools/cli/console.h"
-#include "tools/cli/offload_options.h"
-#include "tools/cli/signals.h"
-#include "tools/cli/usage_error.h"
-#include "tools/cli/version.h"
-#include "tools/engine/served_device.h"
+#include "tools/engine/engine_device.h"
+#include "tools/options/build_version.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/offload_options.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/signals.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -184,8 +184,8 @@ void TextSession::check_prompt(std::string_view prompt_text) const {
     }
 }
 
-void TextSession::check_model(const ServedModel& served, Console& console) const {
-    const ModelFiles& files = *served.files;
+void TextSession::check_model(const EngineModel& engine, Console& console) const {
+    const ModelFiles& files = *engine.files;
     const SessionBegin& held = begin();
     const ModelConfig& config = files.config();
     if (draft::model_fingerprint(files) != held.model_fingerprint || config.vocab != held.vocab ||
@@ -193,7 +193,7 @@ void TextSession::check_model(const ServedModel& served, Console& console) const
         throw RequestError(fmt::format(
             "the model {} is not the one that the session {} was begun with ({}), or was changed since; name "
             "that one by -m, or another session",
-            served.path.string(), path_.string(), held.model_path));
+            engine.path.string(), path_.string(), held.model_path));
     const KvShape kv{config.n_kv_heads, config.head_dim, held.kv_dtype};
     if (rope_fingerprint(rope_frequencies(config, held.context_tokens)) != held.rope_fingerprint ||
         kv.chunk_bytes() != held.kv_chunk_bytes)
@@ -222,20 +222,20 @@ ReplayedText TextSession::replay(const Tokenizer& tokenizer, const TextGeneratio
     }
 }
 
-SessionBegin TextSession::fresh_begin(const SessionStart& start, const ServedModel& served) const {
+SessionBegin TextSession::fresh_begin(const SessionStart& start, const EngineModel& engine) const {
     std::error_code error;
-    const fs::path absolute = fs::absolute(served.path, error);
+    const fs::path absolute = fs::absolute(engine.path, error);
     return {.program_version = std::string(build_version()),
-            .model_path = (error ? served.path : absolute).string(),
-            .model_fingerprint = draft::model_fingerprint(*served.files),
-            .device_kind = std::string(device_kind_name(served.device->kind())),
-            .instruction_form = std::string(served.device->instruction_form()),
-            .context_tokens = served.context_tokens,
-            .rope_fingerprint = rope_fingerprint(served.model->rope()),
-            .kv_dtype = served.kv_dtype,
-            .n_layers = served.model->config().n_layers,
-            .kv_chunk_bytes = served.model->kv_shape().chunk_bytes(),
-            .vocab = served.model->config().vocab,
+            .model_path = (error ? engine.path : absolute).string(),
+            .model_fingerprint = draft::model_fingerprint(*engine.files),
+            .device_kind = std::string(device_kind_name(engine.device->kind())),
+            .instruction_form = std::string(engine.device->instruction_form()),
+            .context_tokens = engine.context_tokens,
+            .rope_fingerprint = rope_fingerprint(engine.model->rope()),
+            .kv_dtype = engine.kv_dtype,
+            .n_layers = engine.model->config().n_layers,
+            .kv_chunk_bytes = engine.model->kv_shape().chunk_bytes(),
+            .vocab = engine.model->config().vocab,
             .sampling = *start.sampling,
             .stops = start.text->stops,
             .end_tokens = {start.end_tokens.begin(), start.end_tokens.end()},
@@ -255,10 +255,10 @@ void TextSession::say_what_is_kept(std::int64_t longest_tokens, Console& console
         kv_->max_tokens(), size_text(limit_bytes_)));
 }
 
-void TextSession::attach(const SessionStart& start, TextGenerator& generator, const ServedModel& served,
+void TextSession::attach(const SessionStart& start, TextGenerator& generator, const EngineModel& engine,
                          CommandContext& context) {
     const bool is_old = resumes();
-    if (!is_old) file_ = SessionFile::create(path_, fresh_begin(start, served));
+    if (!is_old) file_ = SessionFile::create(path_, fresh_begin(start, engine));
     kv_.emplace(*file_, generator.target().cache(), generator.target().forward().exec(), limit_bytes_);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;

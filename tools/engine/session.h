@@ -20,11 +20,11 @@
 #include "runtime/loop/text_generation.h"
 #include "runtime/session/session_file.h"
 #include "runtime/session/session_kv.h"
-#include "tools/cli/command.h"
-#include "tools/cli/sampling_options.h"
-#include "tools/cli/settings.h"
-#include "tools/engine/served_model.h"
+#include "tools/engine/engine_model.h"
 #include "tools/engine/text_generator.h"
+#include "tools/options/command.h"
+#include "tools/options/sampling_options.h"
+#include "tools/options/settings.h"
 
 namespace slipstream::tools {
 
@@ -66,13 +66,13 @@ public:
     /// was not made with. Its tokens stay as they are: a template may render the date.
     void check_prompt(std::string_view prompt_text) const;
     /// RequestError where the model, its rope, or what would compute it here is not what the text was begun with.
-    void check_model(const ServedModel& served, Console& console) const;
+    void check_model(const EngineModel& engine, Console& console) const;
     /// What was generated before, as text.
     [[nodiscard]] ReplayedText replay(const Tokenizer& tokenizer, const TextGenerationOptions& text) const;
 
     /// The model is loaded and the prompt fits: makes the file of a fresh session, or fills the cache with what an old
     /// one saved, with a bar. Says what of KV will be kept.
-    void attach(const SessionStart& start, TextGenerator& generator, const ServedModel& served,
+    void attach(const SessionStart& start, TextGenerator& generator, const EngineModel& engine,
                 CommandContext& context);
     /// Tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }
@@ -88,7 +88,7 @@ private:
     void agree(std::string_view option, const std::optional<T>& chosen, const T& held) const;
     [[nodiscard]] bool on_command_line(std::string_view option) const;
     [[noreturn]] void contradict(std::string_view option, std::string_view chosen, std::string_view held) const;
-    [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const ServedModel& served) const;
+    [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const EngineModel& engine) const;
     void say_what_is_kept(std::int64_t longest_tokens, Console& console) const;
 
     const Settings* settings_;

@@ -4,36 +4,36 @@
 
 namespace slipstream::tools {
 
-TextGenerator::TextGenerator(const GeneratorOptions& options, ServedModel& served, const SamplerOptions& sampling,
+TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engine, const SamplerOptions& sampling,
                              std::vector<TokenId> end_tokens, CommandContext& context)
-    : served_(&served), verify_(options.draft.verify) {
-    const ModelConfig& config = served.files->config();
-    make_device(served, options.compute, context);
-    if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, served.context_tokens);
+    : engine_(&engine), verify_(options.draft.verify) {
+    const ModelConfig& config = engine.files->config();
+    make_device(engine, options.compute, context);
+    if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, engine.context_tokens);
     // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
     // is planned with.
-    if (!served.budgeted) load_model(served, options.compute, {}, context);
-    draft_model_ = serve_draft_model(options.draft, served, context);
-    drafter_.emplace(options.draft, served, draft_model_ ? &*draft_model_ : nullptr, sampling, context);
+    if (!engine.budgeted) load_model(engine, options.compute, {}, context);
+    draft_model_ = load_draft_model(options.draft, engine, context);
+    drafter_.emplace(options.draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, context);
     limits_ = {drafter_->budget(), std::move(end_tokens)};
     const RunNeeds needs = generation_needs(config, limits_.budget, 0, options.check);
-    if (served.budgeted) load_model(served, options.compute, needs, context);
-    target_.emplace(served, needs);
+    if (engine.budgeted) load_model(engine, options.compute, needs, context);
+    target_.emplace(engine, needs);
     sampler_.emplace(sampling, config.vocab);
-    if (options.check == CheckPasses::Yes) self_check_.emplace(*served.model, target_->pass());
+    if (options.check == CheckPasses::Yes) self_check_.emplace(*engine.model, target_->pass());
     make_loop();
-    drafter_->plan_passes(served);
+    drafter_->plan_passes(engine);
     start_clock();
 }
 
 void TextGenerator::make_loop() {
-    walk_ = make_walk(verify_, *sampler_, served_->files->config().vocab, *drafter_);
-    loop_.emplace(target_->forward(), target_->cache(), *walk_, drafter_->guesser(), limits_);
+    verifier_ = make_verifier(verify_, *sampler_, engine_->files->config().vocab, *drafter_);
+    loop_.emplace(target_->forward(), target_->cache(), *verifier_, drafter_->guesser(), limits_);
     if (self_check_) loop_->check_with(*self_check_);
 }
 
 void TextGenerator::resample(const SamplerOptions& sampling, Console& console) {
-    Sampler sampler(sampling, served_->files->config().vocab);
+    Sampler sampler(sampling, engine_->files->config().vocab);
     earlier_sources_ = sources();
     drafter_->resample(sampling, console);
     *sampler_ = std::move(sampler);
@@ -47,7 +47,7 @@ SourceTotals TextGenerator::sources() const {
 }
 
 void TextGenerator::start_clock() {
-    start_ = stream_snapshot(*served_, target_->pass());
+    start_ = stream_snapshot(*engine_, target_->pass());
     logits_at_start_ = target_->forward().logit_figures().bytes;
 }
 
@@ -55,7 +55,7 @@ void TextGenerator::complete(RunFigures& figures, Console& console) const {
     drafter_->save(console);
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
-    figures.streamed = stream_snapshot(*served_, target_->pass()) - start_;
+    figures.streamed = stream_snapshot(*engine_, target_->pass()) - start_;
     figures.logits_bytes = target_->forward().logit_figures().bytes - logits_at_start_;
 }
 

@@ -9,12 +9,12 @@
 
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
-#include "tools/cli/command.h"
-#include "tools/cli/draft_options.h"
-#include "tools/cli/statistics.h"
-#include "tools/engine/served_drafter.h"
-#include "tools/engine/served_model.h"
-#include "tools/engine/served_target.h"
+#include "tools/engine/engine_drafter.h"
+#include "tools/engine/engine_model.h"
+#include "tools/engine/engine_target.h"
+#include "tools/engine/statistics.h"
+#include "tools/options/command.h"
+#include "tools/options/draft_options.h"
 
 namespace slipstream::tools {
 
@@ -27,14 +27,14 @@ struct GeneratorOptions {
 
 class TextGenerator {
 public:
-    /// `served` is opened only, and outlives this: its device is made and its weights are loaded here. Throws what that
+    /// `engine` is opened only, and outlives this: its device is made and its weights are loaded here. Throws what that
     /// throws.
-    TextGenerator(const GeneratorOptions& options, ServedModel& served, const SamplerOptions& sampling,
+    TextGenerator(const GeneratorOptions& options, EngineModel& engine, const SamplerOptions& sampling,
                   std::vector<TokenId> end_tokens, CommandContext& context);
 
     [[nodiscard]] GenerationLoop& loop() { return *loop_; }
     [[nodiscard]] const LoopLimits& limits() const { return limits_; }
-    [[nodiscard]] ServedTarget& target() { return *target_; }
+    [[nodiscard]] EngineTarget& target() { return *target_; }
     /// Draws otherwise from now on. loop() is a new one, over the same cache: its text is to begin with what that
     /// holds. Throws RequestError of options that are out of range; all is as before then.
     void resample(const SamplerOptions& sampling, Console& console);
@@ -50,14 +50,14 @@ public:
 private:
     void make_loop();
 
-    const ServedModel* served_;
+    const EngineModel* engine_;
     VerifyRule verify_;
-    std::optional<ServedDraftModel> draft_model_;
-    std::optional<ServedDrafter> drafter_;
+    std::optional<EngineDraftModel> draft_model_;
+    std::optional<EngineDrafter> drafter_;
     LoopLimits limits_;
-    std::optional<ServedTarget> target_;
+    std::optional<EngineTarget> target_;
     std::optional<Sampler> sampler_;
-    std::unique_ptr<TreeWalk> walk_;
+    std::unique_ptr<Verifier> verifier_;
     std::optional<SelfCheck> self_check_;
     std::optional<GenerationLoop> loop_;
     StreamSnapshot start_{};

@@ -1,28 +1,29 @@
 // slipstream plan: what of a model would stay on a device, what would stream, and what passes would then take.
 #include <vector>
 
-#include "tools/cli/command.h"
-#include "tools/cli/file_output.h"
-#include "tools/cli/settings.h"
-#include "tools/cli/signals.h"
-#include "tools/plan/plan_answer.h"
-#include "tools/plan/plan_question.h"
+#include "tools/options/command.h"
+#include "tools/options/settings.h"
+#include "tools/plan/plan_output.h"
 #include "tools/plan/plan_report.h"
+#include "tools/plan/plan_request.h"
+#include "tools/plan/planned_run.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
 namespace {
 
 int run_plan(CommandContext& context) {
-    const PlanQuestion question = plan_question(context);
+    PlanRequest request = plan_request(context);
+    plan_run(request, context);
     throw_if_interrupted();
-    const PlanAnswer answer = answer_plan(question);
+    const PlanReport report = make_plan_report(request);
     throw_if_interrupted();
-    const std::vector<Improvement> helps = improvements(question, answer);
+    const std::vector<Improvement> helps = improvements(request, report);
     throw_if_interrupted();
     TextOutput(std::nullopt)
-        .write(context.settings.flag("json") ? plan_json_report(question, answer, helps)
-                                             : plan_text_report(question, answer, helps));
+        .write(context.settings.flag("json") ? plan_json(request, report, helps) : plan_text(request, report, helps));
     return 0;
 }
 
@@ -33,7 +34,8 @@ CommandSpec plan_command() {
             .summary = "What would stay on a device, what would stream, and how fast that would be",
             .details =
                 "For this machine, which is measured in a second, or for one that is only named; for a model "
-                "file, or a shape. Reads headers only.",
+                "file, or a shape. Reads headers only, and the draft model where one is to run beside it: under\n"
+                "--device-memory a plan is for the passes that generate with the same options would have.",
             .example = "slipstream plan --profile 1x4090 --shape llama-70b --quant Q4_K_M",
             .options = plan_options(),
             .run = run_plan};

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/cli/offload_options.h"
-#include "tools/cli/usage_error.h"
+#include "tools/options/offload_options.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

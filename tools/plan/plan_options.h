@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/cli/command.h"
-#include "tools/cli/settings.h"
+#include "tools/options/command.h"
+#include "tools/options/settings.h"
 
 namespace slipstream::tools {
 

@@ -1,229 +1,255 @@
 #include "tools/plan/plan_report.h"
 
-#include <limits>
-#include <string_view>
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "tools/cli/console.h"
-#include "tools/cli/text_table.h"
+#include "kernels/base/checked_math.h"
+#include "kernels/base/error.h"
+#include "runtime/plan/model_plan.h"
+#include "tools/engine/memory_plan.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kWorthTelling = 1.01;
+constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 
-std::string seconds_text(double seconds) {
-    return seconds >= 1.0 ? fmt::format("{:.2f} s", seconds) : fmt::format("{} ms", number_text(1e3 * seconds));
+// With room for passes of `nodes` tokens, where it is not known how many nodes those have that will run.
+ModelPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
+                  std::optional<std::int64_t> pass_tokens) {
+    const Hardware& hardware = request.hardware;
+    const PlannedRun run = request.run.value_or(PlannedRun{.budget = nodes, .taken_bytes = hardware.workspace_bytes});
+    ModelPlanRequest asked =
+        memory_request({.config = &request.model.config,
+                        .weights = &request.model.weights,
+                        .kv_dtype = request.kv_dtype,
+                        .text_tokens = context_tokens,
+                        .needs = generation_needs(request.model.config, run.budget, context_tokens, CheckPasses::No),
+                        .taken_bytes = run.taken_bytes,
+                        .n_devices = hardware.n_devices});
+    asked.budget_bytes = hardware.device_bytes;
+    asked.ring_bytes = request.ring_bytes;
+    asked.rates = hardware.rates;
+    asked.link_bytes_per_second = hardware.link_bytes_per_second;
+    asked.memory_bytes_per_second = hardware.memory_bytes_per_second;
+    asked.host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte;
+    asked.pass_tokens = pass_tokens;
+    return ModelPlan(asked);
 }
 
-std::string rate_text(double bytes_per_second) {
-    return fmt::format("{:.1f} GiB/s", bytes_per_second / kGiB);
+HostNeeds host_needs(const PlanRequest& request, const ModelPlan& plan, std::int64_t context_tokens) {
+    const ConstTensorView& embedding = request.model.weights.token_embedding;
+    HostNeeds needs{.pinned_bytes = plan.pinned_bytes()};
+    if (needs.pinned_bytes > 0)
+        needs.hidden_bytes =
+            static_cast<std::size_t>(context_tokens) * row_bytes(DType::F32, request.model.config.d_model);
+    needs.embedding_bytes = static_cast<std::size_t>(embedding.shape[0]) * row_bytes(embedding.dtype, embedding.cols());
+    if (request.hardware.devices_in_host_memory)
+        needs.device_bytes = plan.residency().device_bytes * static_cast<std::size_t>(request.hardware.n_devices);
+    return needs;
 }
 
-bool is_limited(const Hardware& hardware) {
-    return hardware.device_bytes < std::numeric_limits<std::size_t>::max();
+// Digits enough to tell 128.4 from 128.0.
+std::string gigabytes(std::size_t bytes) {
+    return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30));
 }
 
-std::string_view board_text(Board board) {
-    switch (board) {
-        case Board::Consumer:
-            return "a consumer board";
-        case Board::Workstation:
-            return "a workstation board";
-        case Board::Laptop:
-            break;
+void check_model_fits(const PlanRequest& request) {
+    const std::size_t bytes = file_bytes(request.model.weights, request.model.config);
+    const std::size_t memory = request.hardware.host_bytes;
+    if (memory == 0 || bytes <= memory) return;
+    throw OutOfBudget(
+        fmt::format("{} in {} holds {}, the host's memory {}: a model larger than host memory is not served; take a "
+                    "smaller or more "
+                    "strongly quantised one",
+                    request.model.name, request.model.types, gigabytes(bytes), gigabytes(memory)));
+}
+
+void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t context_tokens) {
+    const Hardware& hardware = request.hardware;
+    const std::string context = counted(context_tokens, "token");
+    if (hardware.host_budget_bytes > 0 && needs.locked_bytes() > hardware.host_budget_bytes)
+        throw OutOfBudget(fmt::format(
+            "{} with a context of {} streams out of {} of host memory, of which {} may be used; raise --host-memory or "
+            "--device-memory, or ask for a shorter --ctx",
+            request.model.name, context, size_text(needs.locked_bytes()), size_text(hardware.host_budget_bytes)));
+    if (hardware.host_bytes > 0 && needs.total_bytes() > hardware.host_bytes)
+        throw OutOfBudget(
+            fmt::format("{} with a context of {} takes {} of host memory, there are {}; ask for a "
+                        "shorter --ctx, or take a smaller model",
+                        request.model.name, context, size_text(needs.total_bytes()), size_text(hardware.host_bytes)));
+}
+
+/// For the tokens that are expected; where nobody says, for as many as ride along and a device has room for.
+ModelPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
+    if (request.run) return plan_of(request, context_tokens, request.run->budget, request.pass_tokens);
+    if (request.pass_tokens) return plan_of(request, context_tokens, *request.pass_tokens, request.pass_tokens);
+    ModelPlan plan = plan_of(request, context_tokens, 1, std::nullopt);
+    for (std::int64_t n = plan.pass_tokens(); n > 1; n /= 2) {
+        try {
+            return plan_of(request, context_tokens, n, n);
+        } catch (const OutOfBudget&) {
+            continue;
+        }
     }
-    return "a laptop";
+    return plan;
 }
 
-class Lines {
-public:
-    void add(std::string_view label, std::string_view value) { text_ += fmt::format("{:<16} {}\n", label, value); }
-    void raw(std::string_view line) { text_ += fmt::format("{}\n", line); }
-    [[nodiscard]] const std::string& text() const { return text_; }
-
-private:
-    std::string text_;
-};
-
-std::string hardware_text(const Hardware& hardware) {
-    std::string text = fmt::format(
-        "{}: {}", hardware.name,
-        hardware.n_devices > 1 ? fmt::format("{} x {}", hardware.n_devices, hardware.device) : hardware.device);
-    if (!is_limited(hardware)) return text + ", no budget (--device-memory)";
-    text += fmt::format(", {} of memory{}", size_text(hardware.device_bytes), hardware.n_devices > 1 ? " each" : "");
-    text += fmt::format(", {} over its link ({})", rate_text(hardware.link_bytes_per_second), hardware.link);
-    return text;
-}
-
-std::string of(std::size_t part, std::size_t whole) {
-    if (whole == 0) return "none";
-    if (part == whole) return fmt::format("all {}", size_text(whole));
-    return part == 0 ? fmt::format("none of {}", size_text(whole))
-                     : fmt::format("{} of {}", size_text(part), size_text(whole));
-}
-
-void add_residency(Lines& out, const PlanQuestion& question, const PlanAnswer& answer) {
-    const ResidencyPlan& plan = answer.plan.residency();
-    const auto n = static_cast<std::size_t>(question.hardware.n_devices);
-    out.add("regime", regime_name(plan.regime));
-    out.add("resident",
-            fmt::format("weights {}; KV {}", of(plan.resident_weights_bytes * n, answer.plan.weights_bytes()),
-                        of(plan.resident_kv_bytes * n, answer.plan.kv_bytes())));
-    if (plan.regime != Regime::AllFits)
-        out.add("streamed a pass",
-                fmt::format("{} of weights, {} of KV{}", size_text(plan.streamed_weights_bytes * n),
-                            size_text(plan.streamed_kv_bytes * n),
-                            n > 1 ? fmt::format("; over each link {}",
-                                                size_text(plan.streamed_weights_bytes + plan.streamed_kv_bytes))
-                                  : ""));
-    out.add("device memory",
-            fmt::format("{}{}{}", size_text(plan.device_bytes), n > 1 ? " each" : "",
-                        plan.ring_bytes > 0 ? fmt::format(", a ring of {} in it", size_text(plan.ring_bytes)) : ""));
-}
-
-void add_host(Lines& out, const PlanQuestion& question, const PlanAnswer& answer) {
-    const Hardware& hardware = question.hardware;
-    std::string text = size_text(answer.host.total_bytes());
-    if (answer.host.locked_bytes() > 0) {
-        text += fmt::format(", {} of it page-locked", size_text(answer.host.locked_bytes()));
-        if (hardware.host_budget_bytes > 0) text += fmt::format(" (up to {})", size_text(hardware.host_budget_bytes));
+bool context_fits(const PlanRequest& request, std::int64_t context_tokens) {
+    try {
+        check_host(request, host_needs(request, final_plan(request, context_tokens), context_tokens), context_tokens);
+    } catch (const OutOfBudget&) {
+        return false;
     }
-    if (hardware.host_bytes > 0) text += fmt::format("; there are {}", size_text(hardware.host_bytes));
-    out.add("host memory", text);
+    return true;
 }
 
-std::string pass_text(const SimulatedPass& pass, Regime regime) {
-    return regime == Regime::AllFits
-               ? seconds_text(pass.seconds)
-               : fmt::format("{}, links busy {} %", seconds_text(pass.seconds), percent_text(pass.link_busy_fraction));
+/// The model's own context, or the most chunks of it that fit; the own where none does, to be refused by name.
+std::int64_t chosen_context(const PlanRequest& request) {
+    const std::int64_t own = request.model.config.context_tokens;
+    if (request.context_tokens) return *request.context_tokens;
+    if (context_fits(request, own)) return own;
+    std::int64_t fits = 0;
+    std::int64_t too_many = ceil_div(own, kChunkTokens);
+    while (fits + 1 < too_many) {
+        const std::int64_t middle = fits + (too_many - fits) / 2;
+        (context_fits(request, middle * kChunkTokens) ? fits : too_many) = middle;
+    }
+    return fits == 0 ? own : fits * kChunkTokens;
 }
 
-std::string rates_text(const std::vector<PlannedRate>& rates) {
-    TextTable table({"tokens a pass", "nodes", "tokens/s"});
-    for (const PlannedRate& rate : rates)
-        table.add({fmt::format("{}", rate.tokens_per_pass), fmt::format("{}", rate.pass_tokens),
-                   number_text(rate.tokens_per_second)});
-    return table.text();
+std::vector<PlannedRate> planned_rates(const PlanRequest& request, const PlanReport& report) {
+    std::vector<double> wanted = request.tokens_per_pass;
+    if (wanted.empty())
+        for (double n = 1.0; n <= static_cast<double>(report.plan.pass_tokens()) && n <= 32.0; n *= 2.0)
+            wanted.push_back(n);
+    std::vector<PlannedRate> rates;
+    for (const double n : wanted) {
+        // One token a pass is plain decoding; more have to be guessed, and guesses fill the pass.
+        const bool plain = n <= 1.0;
+        rates.push_back({.tokens_per_pass = n,
+                         .pass_tokens = plain ? 1 : report.plan.pass_tokens(),
+                         .tokens_per_second = n / (plain ? report.one : report.expected).seconds});
+    }
+    return rates;
 }
 
-JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
-    JsonObject json;
-    json.integer("tokens", n_tokens).real("seconds", pass.seconds).real("link_busy_fraction", pass.link_busy_fraction);
-    return json;
+std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
+    const std::size_t now = file_bytes(model.weights, model.config);
+    for (const Quantisation next :
+         {Quantisation::BF16, Quantisation::Q8_0, Quantisation::Q5_K_M, Quantisation::Q4_K_M, Quantisation::Q3_K_M})
+        if (file_bytes(shape_weights(model.config, next), model.config) < now - now / 10) return next;
+    return std::nullopt;
 }
 
-JsonObject hardware_json(const Hardware& hardware) {
-    JsonObject json;
-    json.text("name", hardware.name).text("device", hardware.device).integer("devices", hardware.n_devices);
-    if (is_limited(hardware)) {
-        json.unsigned_integer("device_memory_bytes", hardware.device_bytes);
+/// The question with one thing changed, and its name.
+using Change = std::pair<std::string, PlanRequest>;
+
+void add_device_changes(std::vector<Change>& changes, const PlanRequest& request) {
+    const bool on_card = request.profile.has_value();
+    {
+        PlanRequest changed = request;
+        const std::size_t more = on_card ? kMoreMemory : request.hardware.device_bytes;
+        changed.hardware.device_bytes += more;
+        changes.emplace_back(
+            fmt::format("{} more device memory{}", size_text(more), request.hardware.n_devices > 1 ? " each" : ""),
+            std::move(changed));
+    }
+    if (!on_card || request.profile->board == Board::Laptop) return;
+    const auto with_profile = [&](const HardwareProfile& profile) {
+        PlanRequest changed = request;
+        changed.profile = profile;
+        const Hardware planned = profile_hardware(profile, request.model.config, request.kv_dtype);
+        changed.hardware.n_devices = planned.n_devices;
+        changed.hardware.rates = planned.rates;
+        changed.hardware.link_bytes_per_second = request.link_bytes_per_second.value_or(planned.link_bytes_per_second);
+        return changed;
+    };
+    if (request.profile->n_cards == 1) {
+        HardwareProfile two = *request.profile;
+        two.n_cards = 2;
+        two.lanes = std::min(two.lanes, 8);  // consumer boards share the slot's lanes
+        changes.emplace_back(
+            fmt::format("a second {}{}", two.card.name, request.link_bytes_per_second ? "" : ", PCIe x8 each"),
+            with_profile(two));
+    }
+    if (request.profile->lanes < 16 && !request.link_bytes_per_second) {
+        HardwareProfile wide = *request.profile;
+        wide.lanes = 16;
+        wide.board = Board::Workstation;
+        changes.emplace_back(wide.n_cards > 1 ? "PCIe x16 for each card" : "PCIe x16", with_profile(wide));
+    }
+}
+
+void add_model_changes(std::vector<Change>& changes, const PlanRequest& request) {
+    if (request.kv_dtype == DType::F32) {
+        PlanRequest changed = request;
+        changed.kv_dtype = DType::F16;
+        changes.emplace_back("--kv-type f16", std::move(changed));
     } else {
-        json.null("device_memory_bytes");
+        PlanRequest changed = request;
+        changed.kv_dtype = DType::Q8_0;
+        changed.hardware.rates.kv = request.hardware.rates.kv.scaled(
+            static_cast<double>(row_bytes(request.kv_dtype, 32)) / static_cast<double>(row_bytes(DType::Q8_0, 32)));
+        changes.emplace_back("an 8-bit KV cache (comes later; it changes the model a little)", std::move(changed));
     }
-    json.text("link", hardware.link)
-        .real("link_gib_s", hardware.link_bytes_per_second / kGiB)
-        .unsigned_integer("host_memory_bytes", hardware.host_bytes)
-        .unsigned_integer("host_budget_bytes", hardware.host_budget_bytes)
-        .real("host_gib_s", hardware.memory_bytes_per_second / kGiB);
-    return json;
+    if (const auto smaller = smaller_quantisation(request.model)) {
+        PlanRequest changed = request;
+        changed.model = planned_shape(request.model.name, request.model.config, *smaller);
+        changes.emplace_back(fmt::format("the model in {}", quantisation_name(*smaller)), std::move(changed));
+    }
 }
 
 }  // namespace
 
-JsonObject residency_json(const ModelPlan& plan) {
-    const ResidencyPlan& residency = plan.residency();
-    JsonObject json;
-    json.text("regime", regime_name(residency.regime))
-        .integer("pass_tokens", plan.pass_tokens())
-        .unsigned_integer("resident_weights_bytes", residency.resident_weights_bytes)
-        .unsigned_integer("resident_kv_bytes", residency.resident_kv_bytes)
-        .unsigned_integer("streamed_weights_bytes", residency.streamed_weights_bytes)
-        .unsigned_integer("streamed_kv_bytes", residency.streamed_kv_bytes)
-        .unsigned_integer("ring_bytes", residency.ring_bytes)
-        .unsigned_integer("device_bytes", residency.device_bytes)
-        .unsigned_integer("pinned_bytes", plan.pinned_bytes())
-        .real("pass_seconds", residency.pass_seconds)
-        .real("link_busy_fraction", residency.link_busy_fraction);
-    return json;
+PlanReport make_plan_report(const PlanRequest& request) {
+    check_model_fits(request);
+    const std::int64_t context_tokens = chosen_context(request);
+    ModelPlan plan = final_plan(request, context_tokens);
+    PlanReport report{
+        .context_tokens = context_tokens,
+        .context_reduced = !request.context_tokens && context_tokens < request.model.config.context_tokens,
+        .plan = std::move(plan)};
+    report.host = host_needs(request, report.plan, context_tokens);
+    check_host(request, report.host, context_tokens);
+    report.one = report.plan.pass(1);
+    report.expected = report.plan.pass(report.plan.pass_tokens());
+    report.rates = planned_rates(request, report);
+    return report;
 }
 
-std::string plan_text_report(const PlanQuestion& question, const PlanAnswer& answer,
-                             const std::vector<Improvement>& helps) {
-    const ModelPlan& plan = answer.plan;
-    const Regime regime = plan.residency().regime;
-    Lines out;
-    out.add("model", fmt::format("{} in {}, {} of weights", question.model.name, question.model.types,
-                                 size_text(plan.weights_bytes())));
-    out.add("context", fmt::format("{}{}, {} of {} KV", counted(answer.context_tokens, "token"),
-                                   answer.context_reduced ? fmt::format(" (what fits; the model's own: {})",
-                                                                        question.model.config.context_tokens)
-                                                          : "",
-                                   size_text(plan.kv_bytes()), dtype_name(question.kv_dtype)));
-    out.add("hardware", hardware_text(question.hardware));
-    add_residency(out, question, answer);
-    add_host(out, question, answer);
-    out.add("pass of 1", pass_text(answer.one, regime));
-    if (plan.pass_tokens() > 1)
-        out.add(fmt::format("pass of {}", plan.pass_tokens()), pass_text(answer.expected, regime));
-    out.raw("");
-    out.raw(rates_text(answer.rates));
-    if (!helps.empty()) out.raw("What would help most:");
-    for (const Improvement& entry : helps)
-        out.raw(fmt::format("  {:.2f}x  {}: {} for a pass of 1, {} of {}", entry.gain, entry.what,
-                            seconds_text(entry.one_seconds), seconds_text(entry.expected_seconds), plan.pass_tokens()));
-    if (!helps.empty()) out.raw("");
-    out.raw(question.profile
-                ? fmt::format("Predicted from data sheets ({}); nothing was measured on such a machine.",
-                              board_text(question.profile->board))
-                : "Predicted from what this machine computes and copies, measured just now, with the context full.");
-    out.raw(
-        "Counted without guessing: a draft model, its cache and wider passes take their share of the device first.");
-    if (question.hardware.n_devices > 1)
-        out.raw("Several devices are planned for only: running a model on them comes later.");
-    return out.text();
-}
-
-std::string plan_json_report(const PlanQuestion& question, const PlanAnswer& answer,
-                             const std::vector<Improvement>& helps) {
-    std::vector<JsonObject> passes;
-    passes.push_back(pass_json(1, answer.one));
-    if (answer.plan.pass_tokens() > 1) passes.push_back(pass_json(answer.plan.pass_tokens(), answer.expected));
-    std::vector<JsonObject> rates;
-    for (const PlannedRate& rate : answer.rates)
-        rates.push_back(std::move(JsonObject()
-                                      .real("tokens_per_pass", rate.tokens_per_pass)
-                                      .integer("pass_tokens", rate.pass_tokens)
-                                      .real("tokens_per_second", rate.tokens_per_second)));
-    std::vector<JsonObject> changes;
-    for (const Improvement& entry : helps)
-        changes.push_back(std::move(JsonObject()
-                                        .text("what", entry.what)
-                                        .real("one_seconds", entry.one_seconds)
-                                        .real("expected_seconds", entry.expected_seconds)
-                                        .real("gain", entry.gain)));
-    JsonObject json;
-    json.object("model", JsonObject()
-                             .text("name", question.model.name)
-                             .text("types", question.model.types)
-                             .unsigned_integer("weights_bytes", answer.plan.weights_bytes()))
-        .object(
-            "kv",
-            JsonObject().text("type", dtype_name(question.kv_dtype)).unsigned_integer("bytes", answer.plan.kv_bytes()))
-        .integer("context_tokens", answer.context_tokens)
-        .integer("model_context_tokens", question.model.config.context_tokens)
-        .object("hardware", hardware_json(question.hardware))
-        .object("plan", residency_json(answer.plan))
-        .objects("passes", passes)
-        .objects("tokens_per_second", rates)
-        .object("host", JsonObject()
-                            .unsigned_integer("pinned_bytes", answer.host.locked_bytes())
-                            .unsigned_integer("bytes", answer.host.total_bytes()))
-        .objects("would_help", changes)
-        .boolean("measured", !question.profile.has_value());
-    return json.to_text(JsonLayout::Indented);
+std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report) {
+    std::vector<Improvement> found;
+    if (report.plan.residency().regime == Regime::AllFits) return found;
+    std::vector<Change> changes;
+    add_device_changes(changes, request);
+    add_model_changes(changes, request);
+    for (auto& [what, changed] : changes) {
+        try {
+            const ModelPlan plan =
+                plan_of(changed, report.context_tokens, report.plan.pass_tokens(), report.plan.pass_tokens());
+            check_host(changed, host_needs(changed, plan, report.context_tokens), report.context_tokens);
+            const double one = plan.pass(1).seconds;
+            const double expected = plan.pass(plan.pass_tokens()).seconds;
+            found.push_back({.what = what,
+                             .one_seconds = one,
+                             .expected_seconds = expected,
+                             .gain = std::sqrt(report.one.seconds / one * report.expected.seconds / expected)});
+        } catch (const OutOfBudget&) {
+            // Two cards with their lanes halved may ask for more than one has; such a change is no help.
+            continue;
+        }
+    }
+    std::erase_if(found, [](const Improvement& entry) { return entry.gain < kWorthTelling; });
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Improvement& a, const Improvement& b) { return a.gain > b.gain; });
+    return found;
 }
 
 }  // namespace slipstream::tools

@@ -1,22 +1,55 @@
-// The answer of `plan` for people and for programs.
+// What `plan` answers: the residency of a model on hardware, what passes then take, what the host has to hold, and what
+// would make it faster.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "runtime/plan/model_plan.h"
-#include "tools/cli/json_object.h"
-#include "tools/plan/plan_answer.h"
-#include "tools/plan/plan_question.h"
+#include "tools/plan/plan_request.h"
 
 namespace slipstream::tools {
 
-/// `plan` as it stands in statistics: of one device.
-[[nodiscard]] JsonObject residency_json(const ModelPlan& plan);
+/// Bytes of host memory.
+struct HostNeeds {
+    std::size_t pinned_bytes = 0;     // weights and KV that stream
+    std::size_t hidden_bytes = 0;     // page-locked, too: a prompt's states between two layers, where anything streams
+    std::size_t embedding_bytes = 0;  // rows are gathered on the host
+    std::size_t device_bytes = 0;     // of devices that are in host memory
+    [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
+    [[nodiscard]] std::size_t total_bytes() const { return locked_bytes() + embedding_bytes + device_bytes; }
+};
 
-[[nodiscard]] std::string plan_text_report(const PlanQuestion& question, const PlanAnswer& answer,
-                                           const std::vector<Improvement>& helps);
-[[nodiscard]] std::string plan_json_report(const PlanQuestion& question, const PlanAnswer& answer,
-                                           const std::vector<Improvement>& helps);
+/// Tokens a second where a pass commits so many.
+struct PlannedRate {
+    double tokens_per_pass = 1.0;
+    std::int64_t pass_tokens = 1;  // that such a pass carries
+    double tokens_per_second = 0.0;
+};
+
+/// A change, and what passes take with it: of one token, and of as many as the plan is for.
+struct Improvement {
+    std::string what;
+    double one_seconds = 0.0;
+    double expected_seconds = 0.0;
+    double gain = 1.0;  // geometric mean of how much shorter both are
+};
+
+struct PlanReport {
+    std::int64_t context_tokens = 0;
+    bool context_reduced = false;  // less than the model's own, for want of memory
+    ModelPlan plan;
+    SimulatedPass one;       // a pass of one token, the context full
+    SimulatedPass expected;  // of plan.pass_tokens()
+    HostNeeds host;
+    std::vector<PlannedRate> rates;
+};
+/// Throws OutOfBudget where a device's budget, or the host's memory, does not hold what it must: with the numbers.
+[[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);
+
+/// Single changes, each planned anew, those that help most first; what does not help by 1 % is left out.
+[[nodiscard]] std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report);
 
 }  // namespace slipstream::tools

@@ -52,26 +52,27 @@ public:
     /// Valid until the next call.
     [[nodiscard]] std::span<const Candidate> distribution(std::span<const float> logits, std::span<const TokenId> path);
 
-    /// The same of row `row`, bit for bit: from its head where that decides (sampler_heads.cpp), else from the row.
+    /// The same of row `row`, bit for bit: from its head where that decides (sampler_top_logits.cpp), else from the
+    /// row.
     [[nodiscard]] TokenId sample(const LogitRows& rows, std::int64_t row, std::int64_t position,
                                  std::span<const TokenId> path);
     [[nodiscard]] std::span<const Candidate> distribution(const LogitRows& rows, std::int64_t row,
                                                           std::span<const TokenId> path);
     /// What heads must hold to decide, most of the time, for sample() and for distribution().
-    [[nodiscard]] LogitNeeds sample_needs() const;
-    [[nodiscard]] LogitNeeds distribution_needs() const;
+    [[nodiscard]] LogitRequest sample_request() const;
+    [[nodiscard]] LogitRequest distribution_request() const;
 
     [[nodiscard]] const SamplerOptions& options() const { return options_; }
 
 private:
     [[nodiscard]] std::span<const TokenId> penalised_tokens(std::span<const TokenId> path) const;
     [[nodiscard]] float penalised(float logit) const;
-    [[nodiscard]] std::optional<TokenId> drawn(const LogitHead& head, std::int64_t position,
+    [[nodiscard]] std::optional<TokenId> drawn(const TopLogits& top, std::int64_t position,
                                                std::span<const TokenId> path) const;
-    [[nodiscard]] bool filter_head(const LogitHead& head, std::span<const TokenId> path);
-    [[nodiscard]] bool keep_head(const LogitHead& head, std::span<const TokenId> path);
-    [[nodiscard]] bool cut_head(const LogitHead& head, std::span<const TokenId> path, float last, float greatest,
-                                double n_beyond);
+    [[nodiscard]] bool filter_top(const TopLogits& top, std::span<const TokenId> path);
+    [[nodiscard]] bool keep_top(const TopLogits& top, std::span<const TokenId> path);
+    [[nodiscard]] bool cut_top(const TopLogits& top, std::span<const TokenId> path, float last, float greatest,
+                               double n_beyond);
     [[nodiscard]] std::span<const Candidate> weigh();
     [[noreturn]] void throw_no_numbers() const;
     void penalise(std::span<const float> logits, std::span<const TokenId> path);

@@ -1,0 +1,194 @@
+// Plans for named hardware: published figures that they have to come near, what the host must hold, what helps.
+#include "tools/plan/plan_report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "tests/support/error_text.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+PlanRequest request(std::string_view profile, std::string_view shape, Quantisation quantisation,
+                    std::optional<std::int64_t> context_tokens = std::nullopt) {
+    PlanRequest asked;
+    asked.model = planned_shape(shape, find_shape(shape).value(), quantisation);
+    asked.kv_dtype = asked.model.config.kv_dtype;
+    asked.profile = find_profile(profile);
+    asked.hardware = profile_hardware(asked.profile.value(), asked.model.config, asked.kv_dtype);
+    asked.context_tokens = context_tokens;
+    return asked;
+}
+
+// TriForce (Sun et al. 2024, table of latencies): plain decoding behind 130,304 tokens on two RTX 4090 takes 840 ms a
+// token with Llama-2-7B and 1794 ms with 13B; 12 of the 7B model's 32 layers have their KV on the cards.
+class TriForce : public testing::Test {
+protected:
+    static constexpr std::int64_t kTokens = 130304;
+
+    static PlanRequest asked(std::string_view shape) {
+        PlanRequest asked = request("2x4090-x16", shape, Quantisation::F16, kTokens);
+        asked.pass_tokens = 1;
+        return asked;
+    }
+    static double seconds(PlanRequest asked, double link_bytes_per_second, std::size_t device_bytes) {
+        asked.hardware.link_bytes_per_second = link_bytes_per_second;
+        asked.hardware.device_bytes = device_bytes;
+        return make_plan_report(asked).one.seconds;
+    }
+};
+
+TEST_F(TriForce, ThirteenBillionFollowFromSeven) {
+    const PlanRequest seven = asked("llama2-7b-128k");
+    // The budget at which as much KV is resident as they had.
+    const PlanReport roomy = make_plan_report(seven);
+    ASSERT_EQ(roomy.plan.residency().regime, Regime::KvStreams);
+    const std::size_t theirs = roomy.plan.kv_bytes() / 2 / 32 * 12;
+    const std::size_t budget = seven.hardware.device_bytes - (roomy.plan.residency().resident_kv_bytes - theirs);
+    PlanRequest same = seven;
+    same.hardware.device_bytes = budget;
+    EXPECT_NEAR(static_cast<double>(make_plan_report(same).plan.residency().resident_kv_bytes),
+                static_cast<double>(theirs), 1e8);
+    // The link that then takes 840 ms.
+    double low = 10e9, high = 60e9;
+    for (int i = 0; i < 40; ++i) {
+        const double middle = 0.5 * (low + high);
+        (seconds(seven, middle, budget) > 0.840 ? low : high) = middle;
+    }
+    EXPECT_NEAR(low, 25.4e9, 0.4e9);
+    // With that link, and the same memory, or all that the cards have.
+    const PlanRequest thirteen = asked("llama2-13b-128k");
+    EXPECT_NEAR(seconds(thirteen, low, budget), 1.794, 0.05 * 1.794);
+    EXPECT_NEAR(seconds(thirteen, low, thirteen.hardware.device_bytes), 1.794, 0.05 * 1.794);
+}
+
+TEST(PlanReport, ALargeModelStreamsItsWeights) {
+    const PlanReport report = make_plan_report(request("1x4090", "llama-70b", Quantisation::Q4_K_M));
+    EXPECT_EQ(report.context_tokens, 4096);
+    EXPECT_FALSE(report.context_reduced);
+    const ResidencyPlan& plan = report.plan.residency();
+    EXPECT_EQ(plan.regime, Regime::WeightsStream);
+    EXPECT_EQ(plan.resident_kv_bytes, report.plan.kv_bytes());
+    EXPECT_NEAR(report.one.seconds, static_cast<double>(plan.streamed_weights_bytes) / 25.2e9, 0.01);
+    EXPECT_GE(report.plan.pass_tokens(), 64);
+    EXPECT_LE(report.expected.seconds, 1.15 * report.one.seconds);
+    // Host: what streams, a prompt's states, and the embedding table.
+    EXPECT_EQ(report.host.pinned_bytes, plan.streamed_weights_bytes);
+    EXPECT_EQ(report.host.hidden_bytes, 4096U * 8192U * 4U);
+    EXPECT_EQ(report.host.embedding_bytes, 32000U * 8192U / 256U * 144U);
+    EXPECT_EQ(report.host.device_bytes, 0U);
+}
+
+TEST(PlanReport, TokensASecondFollowFromTokensAPass) {
+    PlanRequest asked = request("1x4090", "llama-70b", Quantisation::Q4_K_M);
+    asked.tokens_per_pass = {1.0, 6.5};
+    asked.pass_tokens = 32;
+    const PlanReport report = make_plan_report(asked);
+    ASSERT_EQ(report.rates.size(), 2U);
+    EXPECT_EQ(report.rates[0].pass_tokens, 1);
+    EXPECT_DOUBLE_EQ(report.rates[0].tokens_per_second, 1.0 / report.one.seconds);
+    EXPECT_EQ(report.rates[1].pass_tokens, 32);
+    EXPECT_DOUBLE_EQ(report.rates[1].tokens_per_second, 6.5 / report.expected.seconds);
+}
+
+TEST(PlanReport, AModelLargerThanTheHostIsRefusedWithTheNumbers) {
+    const auto refusal = [](const PlanRequest& asked) {
+        return error_text<OutOfBudget>([&] { static_cast<void>(make_plan_report(asked)); });
+    };
+    EXPECT_THAT(refusal(request("1x4090", "llama-70b", Quantisation::F16)),
+                AllOf(HasSubstr("llama-70b in F16 holds 128.5 GiB"), HasSubstr("memory 128.0 GiB")));
+    PlanRequest asked = request("1x4090", "llama-70b", Quantisation::Q8_0);
+    EXPECT_NO_THROW(static_cast<void>(make_plan_report(asked)));
+    asked.hardware.host_budget_bytes = 30 * kGiB;
+    EXPECT_THAT(refusal(asked), AllOf(HasSubstr("of which 30.0 GiB may be used"), HasSubstr("--host-memory")));
+    asked.hardware.device_bytes = 2 * kGiB;
+    EXPECT_THAT(refusal(asked), HasSubstr("--device-memory"));
+}
+
+TEST(PlanReport, TheContextIsWhatFits) {
+    // 320 KiB of KV a token: 40 GiB at 128K tokens, beside 28 GiB of weights that stream.
+    PlanRequest asked = request("laptop-8gb", "llama3.1-70b", Quantisation::Q3_K_S);
+    asked.hardware.host_bytes = 64 * kGiB;
+    asked.hardware.host_budget_bytes = 48 * kGiB;
+    const PlanReport report = make_plan_report(asked);
+    EXPECT_TRUE(report.context_reduced);
+    EXPECT_EQ(report.context_tokens % 256, 0);
+    EXPECT_LE(report.host.locked_bytes(), 48 * kGiB);
+    EXPECT_GT(report.host.locked_bytes() + kGiB / 4, 48 * kGiB);
+    asked.context_tokens = report.context_tokens + 256;
+    EXPECT_THROW(static_cast<void>(make_plan_report(asked)), OutOfBudget);
+}
+
+TEST(PlanReport, DevicesInHostMemoryTakeIt) {
+    PlanRequest asked = request("1x4090", "llama3-8b", Quantisation::Q8_0);
+    const std::size_t before = make_plan_report(asked).host.total_bytes();
+    asked.hardware.devices_in_host_memory = true;
+    const PlanReport report = make_plan_report(asked);
+    EXPECT_EQ(report.host.total_bytes(), before + report.plan.residency().device_bytes);
+    asked.context_tokens = report.context_tokens;
+    asked.hardware.host_bytes = report.host.total_bytes() - 1;
+    EXPECT_THROW(static_cast<void>(make_plan_report(asked)), OutOfBudget);
+}
+
+TEST(Improvements, AreSortedAndEachIsPlannedAnew) {
+    const PlanRequest asked = request("1x4090", "llama-70b", Quantisation::Q4_K_M);
+    const PlanReport report = make_plan_report(asked);
+    const std::vector<Improvement> found = improvements(asked, report);
+    ASSERT_GE(found.size(), 3U);
+    EXPECT_EQ(found[0].what, "a second RTX 4090, PCIe x8 each");
+    EXPECT_EQ(found[1].what, "8.0 GiB more device memory");
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        EXPECT_GT(found[i].gain, 1.0);
+        if (i > 0) {
+            EXPECT_LE(found[i].gain, found[i - 1].gain);
+        }
+        EXPECT_NEAR(found[i].gain * found[i].gain,
+                    report.one.seconds / found[i].one_seconds * report.expected.seconds / found[i].expected_seconds,
+                    1e-9);
+    }
+    // 8 GiB of 18.6 no longer stream.
+    PlanRequest more = asked;
+    more.hardware.device_bytes += 8 * kGiB;
+    EXPECT_NEAR(found[1].one_seconds, make_plan_report(more).one.seconds, 0.02 * found[1].one_seconds);
+}
+
+TEST(Improvements, OfLongContextsIsASmallerKvType) {
+    const PlanRequest asked = request("2x4090", "llama2-7b-128k", Quantisation::F16, 130304);
+    const std::vector<Improvement> found = improvements(asked, make_plan_report(asked));
+    ASSERT_FALSE(found.empty());
+    EXPECT_THAT(found[0].what, HasSubstr("8-bit KV cache"));
+    EXPECT_TRUE(std::any_of(found.begin(), found.end(),
+                            [](const Improvement& entry) { return entry.what == "PCIe x16 for each card"; }));
+    PlanRequest wide = asked;
+    wide.kv_dtype = DType::F32;
+    wide.context_tokens = 32768;
+    wide.hardware = profile_hardware(*wide.profile, wide.model.config, wide.kv_dtype);
+    const std::vector<Improvement> half = improvements(wide, make_plan_report(wide));
+    EXPECT_TRUE(
+        std::any_of(half.begin(), half.end(), [](const Improvement& entry) { return entry.what == "--kv-type f16"; }));
+}
+
+TEST(Improvements, AreNotToldWhereEverythingFits) {
+    const PlanRequest asked = request("5090", "llama3-8b", Quantisation::Q4_K_M);
+    const PlanReport report = make_plan_report(asked);
+    EXPECT_EQ(report.plan.residency().regime, Regime::AllFits);
+    EXPECT_TRUE(improvements(asked, report).empty());
+}
+
+TEST(Improvements, NothingIsAddedToALaptop) {
+    const PlanRequest asked = request("laptop-8gb", "llama3-8b", Quantisation::Q8_0);
+    for (const Improvement& entry : improvements(asked, make_plan_report(asked)))
+        EXPECT_THAT(entry.what, testing::Not(testing::AnyOf(HasSubstr("second"), HasSubstr("PCIe"))));
+}
+
+}  // namespace
+}  // namespace slipstream::tools

@@ -1,0 +1,294 @@
+#include "tools/chat/chat_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/printable.h"
+#include "tools/chat/chat_report.h"
+#include "tools/chat/chat_settings.h"
+#include "tools/terminal/signals.h"
+#include "tools/terminal/text_stream.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr int kMostBridges = 2;  // paragraphs' ends in front of a text that is told in turns
+
+// What a second generation added to the same answer.
+void add_to(TextGenerationResult& sum, const TextGenerationResult& more) {
+    sum.stop_reason = more.stop_reason;
+    sum.tokens.insert(sum.tokens.end(), more.tokens.begin(), more.tokens.end());
+    sum.text_bytes += more.text_bytes;
+    sum.passes += more.passes;
+    sum.decode_seconds += more.prefill_seconds + more.decode_seconds;
+    sum.tokens_per_second = more.tokens_per_second;
+    sum.budget_mean = more.budget_mean;
+}
+
+}  // namespace
+
+ChatLoop::ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& console, InputMode mode,
+                   ChatSession session, std::optional<std::filesystem::path> file)
+    : generator_(generator),
+      form_(form),
+      console_(console),
+      mode_(mode),
+      session_(std::move(session)),
+      file_(std::move(file)) {}
+
+int ChatLoop::run(ChatInput& input) {
+    for (;;) {
+        try {
+            const ChatLine line = next_message(input);
+            if (line.kind == InputKind::End) return 0;
+            if ((line.kind == InputKind::Interrupted ? on_interrupt() : on_text(line.text)) == Next::Leave)
+                return interrupts_ > 0 ? 130 : signal_exit_code();
+            if (signal_exit_code() != 0 && !(mode_ == InputMode::Interactive && take_interrupt()))
+                return signal_exit_code();
+        } catch (const UsageError& error) {
+            // Of a line that was typed, not of how the program was called.
+            if (mode_ == InputMode::Piped) throw RequestError(error.what());
+            console_.error(error.what());
+        } catch (const Interrupted&) {  // before the first word, with nothing to keep
+            if (on_interrupt() == Next::Leave) return interrupts_ > 0 ? 130 : signal_exit_code();
+        } catch (const Error& error) {
+            if (mode_ == InputMode::Piped) throw;
+            console_.error(error.what());
+        }
+        if (output_.closed()) return 0;
+    }
+}
+
+// One stops what runs or clears the line, two in a row leave.
+ChatLoop::Next ChatLoop::on_interrupt() {
+    if (mode_ == InputMode::Piped || !take_interrupt()) return Next::Leave;
+    if (++interrupts_ >= 2) return Next::Leave;
+    console_.note("Ctrl-C again leaves, and so does Ctrl-D");
+    return Next::Go;
+}
+
+ChatLoop::Next ChatLoop::on_text(const std::string& text) {
+    interrupts_ = 0;
+    if (const auto command = parse_chat_command(text)) return obey(*command);
+    const std::string message(message_of_line(text));
+    const bool blank = message.find_first_not_of(" \t\r\n") == std::string::npos;
+    // Where a text is told in turns, an empty line says: go on.
+    if (blank && !form_.is_one_text()) return Next::Go;
+    send(blank ? std::string() : message);
+    return Next::Go;
+}
+
+ChatLoop::Next ChatLoop::obey(const ChatCommandLine& line) {
+    switch (line.command) {
+        case ChatCommand::Help:
+            say(chat_help());
+            break;
+        case ChatCommand::Stats:
+            say(chat_figures(generator_));
+            break;
+        case ChatCommand::Context:
+            show_context();
+            break;
+        case ChatCommand::Save:
+            save_to(line.argument);
+            break;
+        case ChatCommand::Load:
+            load(line.argument);
+            break;
+        case ChatCommand::Undo:
+            undo();
+            break;
+        case ChatCommand::Regen:
+            regenerate();
+            break;
+        case ChatCommand::Set:
+            set(line.argument);
+            break;
+        case ChatCommand::System:
+            set_system(line.argument);
+            break;
+        case ChatCommand::Read:
+            if (line.argument.empty()) throw RequestError("/read takes the name of a file");
+            send(read_bytes(line.argument));
+            break;
+        case ChatCommand::Clear:
+            session_.messages.clear();
+            keep();
+            console_.note("all messages are forgotten");
+            break;
+        case ChatCommand::Exit:
+            return Next::Leave;
+    }
+    return Next::Go;
+}
+
+void ChatLoop::send(const std::string& message) {
+    session_.messages.push_back({"user", message});
+    ChatAnswer answer;
+    try {
+        answer = ask();
+    } catch (...) {
+        session_.messages.pop_back();  // as if it had not been sent
+        throw;
+    }
+    if (answer.result.stop_reason == StopReason::Interrupt && answer.result.tokens.empty()) {
+        session_.messages.pop_back();
+        console_.note("stopped before the first word: the message is taken back");
+    } else {
+        session_.messages.push_back({"assistant", answer.text});
+        keep();
+        tell(answer);
+    }
+    if (answer.result.stop_reason == StopReason::Interrupt && mode_ == InputMode::Interactive && take_interrupt())
+        interrupts_ = 1;
+}
+
+// The answer to the last message, as it comes.
+ChatAnswer ChatLoop::ask() {
+    if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
+    const TextGenerationOptions& given = session_.settings.text;
+    const TextGenerationOptions options = form_.with_stops(given);
+    TextStream stream(output_, console_);
+    const TextGenerationCallbacks callbacks{
+        .on_prefill = [&](std::int64_t done, std::int64_t total) { stream.on_prefill(done, total); },
+        .on_text = [&](std::string_view text) { stream.write(text); },
+        .on_tokens = [&](std::int64_t n) { stream.on_tokens(n); },
+        .cancel = &cancel_flag()};
+    const auto generate = [&](const std::string& begun) {
+        return generator_.answer(form_.prompt(session_.system, session_.messages, begun), session_.settings.sampling,
+                                 options, callbacks);
+    };
+    ChatAnswer answer = generate({});
+    for (int i = 0; i < kMostBridges && answer.result.stop_reason == StopReason::StopString; ++i) {
+        const auto bridge = form_.bridge(answer.text, given);
+        if (!bridge) break;
+        stream.write(*bridge);
+        answer.text += *bridge;
+        const ChatAnswer more = generate(answer.text);
+        answer.text += more.text;
+        add_to(answer.result, more.result);
+    }
+    stream.finish();
+    return answer;
+}
+
+void ChatLoop::tell(const ChatAnswer& answer) {
+    console_.note(answer_line(answer, session_.settings.sampling, generator_, console_));
+    if (const auto warning = context_warning(answer, generator_)) console_.note(*warning);
+}
+
+// Answers of commands: said even where -q leaves messages out, for somebody asked.
+void ChatLoop::say(std::string_view lines) {
+    console_.draw(console_.dim(lines));
+    if (!lines.ends_with('\n')) console_.draw("\n");
+}
+
+void ChatLoop::undo() {
+    if (session_.messages.empty()) throw RequestError("/undo: there is no message to take back");
+    session_.messages.resize(session_.messages.size() - 2);
+    keep();
+    console_.note(session_.messages.empty()
+                      ? "the first exchange is taken back"
+                      : fmt::format("taken back; the last message is now: {}",
+                                    printable(session_.messages[session_.messages.size() - 2].content, 60)));
+}
+
+void ChatLoop::regenerate() {
+    if (session_.messages.empty()) throw RequestError("/regen: there is no message to answer anew");
+    SamplerOptions& sampling = session_.settings.sampling;
+    if (sampling.temperature == 0.0)
+        console_.note("temperature 0 takes the likeliest tokens whatever the seed: the answer will be the same");
+    const std::vector<Message> before = session_.messages;
+    const std::uint64_t seed = sampling.seed;
+    const std::string message = session_.messages[session_.messages.size() - 2].content;
+    session_.messages.resize(session_.messages.size() - 2);
+    ++sampling.seed;
+    console_.note(fmt::format("seed {}", sampling.seed));
+    try {
+        send(message);
+    } catch (...) {
+        session_.messages = before;
+        sampling.seed = seed;
+        throw;
+    }
+    if (session_.messages.size() < before.size()) {  // stopped at once
+        session_.messages = before;
+        console_.note("the answer before stays");
+    }
+}
+
+void ChatLoop::set(const std::string& argument) {
+    if (argument.empty()) {
+        std::string all;
+        for (const std::string_view name : setting_names())
+            all += fmt::format("  {}\n", describe_setting(session_.settings, name));
+        say(all);
+        return;
+    }
+    const std::size_t space = argument.find_first_of(" \t");
+    const std::string name = argument.substr(0, space);
+    const auto known = std::ranges::find(setting_names(), name) != setting_names().end();
+    if (space == std::string::npos && known) {
+        say(fmt::format("  {}", describe_setting(session_.settings, name)));
+        return;
+    }
+    const std::size_t begin = space == std::string::npos ? space : argument.find_first_not_of(" \t", space);
+    change_setting(session_.settings, name, begin == std::string::npos ? "" : argument.substr(begin),
+                   fmt::format("/set {}", name));
+    keep();
+    console_.note(describe_setting(session_.settings, name));
+}
+
+void ChatLoop::set_system(const std::string& argument) {
+    if (argument.empty()) {
+        say(session_.system ? fmt::format("  {}", *session_.system) : "  nothing (/system TEXT)");
+        return;
+    }
+    if (argument == "none") {
+        session_.system.reset();
+    } else {
+        session_.system = argument;
+    }
+    keep();
+    console_.note(session_.system ? "the model is told this first, from the next answer on"
+                                  : "the model is told nothing first, from the next answer on");
+}
+
+void ChatLoop::load(const std::string& argument) {
+    if (argument.empty()) throw RequestError("/load takes the name of a file");
+    ChatSession loaded = load_chat_session(argument, session_.settings);
+    loaded.model = session_.model;
+    session_ = std::move(loaded);
+    keep();
+    console_.note(fmt::format("{}: {}", argument, counted(std::ssize(session_.messages) / 2, "exchange")));
+}
+
+void ChatLoop::save_to(const std::string& argument) {
+    if (argument.empty() && !file_) throw RequestError("/save takes the name of a file, for there is no --session");
+    const std::filesystem::path path = argument.empty() ? *file_ : std::filesystem::path(argument);
+    save_chat_session(session_, path);
+    console_.note(fmt::format("saved to {}", path.string()));
+}
+
+void ChatLoop::show_context() {
+    std::int64_t used = 0;
+    if (!session_.messages.empty()) {
+        std::vector<Message> messages = session_.messages;
+        const std::string answer = messages.back().content;
+        messages.pop_back();
+        used = std::ssize(form_.prompt(session_.system, messages, answer).tokens);
+    }
+    say(fmt::format("  {}; {} in {}", context_gauge(used, generator_.context_tokens(), console_),
+                    counted(used, "token"), counted(std::ssize(session_.messages) / 2, "exchange")));
+}
+
+void ChatLoop::keep() {
+    if (file_) save_chat_session(session_, *file_);
+}
+
+}  // namespace slipstream::tools

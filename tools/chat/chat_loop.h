@@ -1,0 +1,67 @@
+// A chat under way: messages and commands in, answers out. stdout gets the answers alone.
+//
+// At a person's terminal a mistake is a line on stderr and the chat goes on; from a pipe it ends the chat, as any
+// request that cannot be served does.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "tools/chat/chat_commands.h"
+#include "tools/chat/chat_generator.h"
+#include "tools/chat/chat_input.h"
+#include "tools/chat/chat_session.h"
+#include "tools/engine/chat_form.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+
+namespace slipstream::tools {
+
+enum class InputMode : std::uint8_t { Piped, Interactive };
+
+class ChatLoop {
+public:
+    /// All references outlive this. `file`: where the session is kept after every change.
+    ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& console, InputMode mode, ChatSession session,
+             std::optional<std::filesystem::path> file);
+
+    /// Until the input ends or somebody leaves; the exit code. Throws what a command or an answer throws where the chat
+    /// is piped.
+    [[nodiscard]] int run(ChatInput& input);
+
+    [[nodiscard]] const ChatSession& session() const { return session_; }
+    [[nodiscard]] const TextOutput& output() const { return output_; }
+    [[nodiscard]] TextOutput& output() { return output_; }
+
+private:
+    enum class Next : std::uint8_t { Go, Leave };
+
+    [[nodiscard]] Next on_text(const std::string& text);
+    [[nodiscard]] Next on_interrupt();
+    [[nodiscard]] Next obey(const ChatCommandLine& line);
+    void send(const std::string& message);
+    [[nodiscard]] ChatAnswer ask();
+    void tell(const ChatAnswer& answer);
+    void say(std::string_view lines);
+    void undo();
+    void regenerate();
+    void set(const std::string& argument);
+    void set_system(const std::string& argument);
+    void load(const std::string& argument);
+    void save_to(const std::string& argument);
+    void show_context();
+    void keep();
+
+    ChatGenerator& generator_;
+    const ChatForm& form_;
+    Console& console_;
+    InputMode mode_;
+    ChatSession session_;
+    std::optional<std::filesystem::path> file_;
+    TextOutput output_{std::nullopt};
+    int interrupts_ = 0;  // in a row, without a word between
+};
+
+}  // namespace slipstream::tools

@@ -1,0 +1,143 @@
+#include "tools/chat/chat_session.h"
+
+#include <cstdint>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/json_bounded.h"
+#include "tools/chat/chat_settings.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/json_object.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kFormat = "slipstream chat";
+constexpr std::int64_t kVersion = 1;
+
+[[noreturn]] void fail(const std::string& name, std::string_view what) {
+    throw FormatError(fmt::format("{}: {}; name a file that chat has saved", name, what));
+}
+
+std::string text_at(const json& object, const char* key, const std::string& name) {
+    const auto found = object.find(key);
+    if (found == object.end() || !found->is_string()) fail(name, fmt::format("\"{}\" is no text", key));
+    return found->get<std::string>();
+}
+
+std::vector<Message> messages_of(const json& list, const std::string& name) {
+    if (!list.is_array()) fail(name, "\"messages\" is no list");
+    std::vector<Message> messages;
+    for (const json& item : list) {
+        if (!item.is_object()) fail(name, "a message is no object");
+        Message message{text_at(item, "role", name), text_at(item, "content", name)};
+        const std::string_view wanted = messages.size() % 2 == 0 ? "user" : "assistant";
+        if (message.role != wanted)
+            fail(name, fmt::format("message {} is of '{}', where one of '{}' belongs", messages.size() + 1,
+                                   message.role, wanted));
+        messages.push_back(std::move(message));
+    }
+    if (messages.size() % 2 != 0) fail(name, "the last message has no answer");
+    return messages;
+}
+
+// Numbers are read by the same rules as those that are typed.
+void read_setting(const std::string& key, const json& value, const std::string& name, ChatSettings& settings) {
+    const std::string where = fmt::format("{}: {}", name, key);
+    try {
+        if (key == "stop") {
+            settings.text.stops.clear();
+            if (!value.is_array()) fail(name, "\"stop\" is no list");
+            for (const json& stop : value) {
+                if (!stop.is_string() || stop.get<std::string>().empty()) fail(name, "a stop is no text");
+                settings.text.stops.push_back(stop.get<std::string>());
+            }
+        } else {
+            if (!value.is_number()) fail(name, fmt::format("\"{}\" is no number", key));
+            change_setting(settings, key, value.dump(), where);
+        }
+    } catch (const UsageError& error) {
+        throw FormatError(error.what());
+    }
+}
+
+}  // namespace
+
+std::string to_json_text(const ChatSession& session) {
+    const SamplerOptions& sampling = session.settings.sampling;
+    JsonObject settings;
+    settings.real("temperature", sampling.temperature)
+        .integer("top-k", sampling.top_k)
+        .real("top-p", sampling.top_p)
+        .real("min-p", sampling.min_p)
+        .real("repeat-penalty", sampling.repeat_penalty)
+        .unsigned_integer("seed", sampling.seed)
+        .integer("max-tokens", session.settings.text.max_tokens)
+        .texts("stop", session.settings.text.stops);
+    std::vector<JsonObject> messages;
+    for (const Message& message : session.messages) {
+        JsonObject item;
+        item.text("role", message.role).text("content", message.content);
+        messages.push_back(std::move(item));
+    }
+    JsonObject object;
+    object.text("format", kFormat).integer("version", kVersion).text("model", session.model);
+    if (session.system) {
+        object.text("system", *session.system);
+    } else {
+        object.null("system");
+    }
+    object.object("settings", settings).objects("messages", messages);
+    return object.to_text(JsonLayout::Indented);
+}
+
+ChatSession parse_chat_session(std::string_view text, const std::string& name, const ChatSettings& defaults) {
+    const json object = parse_json_object(text, name);
+    if (const auto format = object.find("format"); format == object.end() || *format != kFormat)
+        fail(name, "this is no saved chat");
+    if (const auto version = object.find("version"); version == object.end() || *version != kVersion)
+        fail(name, fmt::format("a saved chat of version {}, where {} is read",
+                               version == object.end() ? "unknown" : version->dump(), kVersion));
+    ChatSession session;
+    session.model = text_at(object, "model", name);
+    if (const auto system = object.find("system"); system != object.end() && !system->is_null())
+        session.system = text_at(object, "system", name);
+    session.settings = defaults;
+    if (const auto settings = object.find("settings"); settings != object.end()) {
+        if (!settings->is_object()) fail(name, "\"settings\" is no object");
+        for (const auto& [key, value] : settings->items()) read_setting(key, value, name, session.settings);
+    }
+    const auto messages = object.find("messages");
+    if (messages == object.end()) fail(name, "there are no \"messages\"");
+    session.messages = messages_of(*messages, name);
+    return session;
+}
+
+void save_chat_session(const ChatSession& session, const std::filesystem::path& path) {
+    WholeFile file(path);
+    file.write(to_json_text(session));
+    file.complete();
+}
+
+ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults) {
+    constexpr std::uintmax_t kMaxBytes = std::uintmax_t{256} << 20U;
+    const std::string name = path.string();
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(path, error);
+    if (std::filesystem::exists(status)) {
+        if (!std::filesystem::is_regular_file(status)) fail(name, "this is no regular file");
+        const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+        if (!error && bytes > kMaxBytes)
+            fail(name, fmt::format("it is {} bytes long, where a saved chat has {} at the most", bytes, kMaxBytes));
+    }
+    return parse_chat_session(read_bytes(path), path.string(), defaults);
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,140 @@
+#include "tools/engine/engine_device.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
+#include "tools/machine/host.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::string_view kCardPrefix = "cuda:";
+constexpr std::uint64_t kLeastFreeBytes = kCardMarginBytes + (std::uint64_t{512} << 20);
+
+// Nothing where it is no card's name; cards are numbered below 1000.
+std::optional<int> card_number(std::string_view device) {
+    if (!device.starts_with(kCardPrefix)) return std::nullopt;
+    const std::string_view digits = device.substr(kCardPrefix.size());
+    if (digits.empty() || digits.size() > 3 || digits.find_first_not_of("0123456789") != std::string_view::npos)
+        return std::nullopt;
+    int number = 0;
+    for (const char digit : digits) number = 10 * number + (digit - '0');
+    return number;
+}
+
+DeviceChoice the_cpu(std::string why) {
+    return {.card = std::nullopt,
+            .module = nullptr,
+            .why = std::move(why),
+            .form = std::string(cpu_form_name(best_cpu_form()))};
+}
+
+DeviceChoice the_card(const CudaCards& found, int card) {
+    const cuda::DeviceProperties& properties = found.cards[static_cast<std::size_t>(card)];
+    return {.card = card,
+            .module = found.module,
+            .why = fmt::format("the first card that serves: {}", properties.name),
+            .form = card_form(*found.module, properties)};
+}
+
+DeviceChoice named_card(const Setting& setting, std::string_view list, int card) {
+    const CudaCards found = cuda_cards();
+    const auto refuse = [&](std::string_view why) {
+        throw RequestError(fmt::format("{} {}: {}; use --devices cpu", setting.where, list, why));
+    };
+    if (found.module == nullptr) refuse(found.why_not);
+    if (static_cast<std::size_t>(card) >= found.cards.size())
+        refuse(fmt::format("the driver shows {} of them, numbered from 0", found.cards.size()));
+    if (!found.serves(static_cast<std::size_t>(card)))
+        refuse(fmt::format("the card is too old ({}, sm_{}): sm_{} and newer are served",
+                           found.cards[static_cast<std::size_t>(card)].name,
+                           found.cards[static_cast<std::size_t>(card)].sm, cuda::kLeastSm));
+    return the_card(found, card);
+}
+
+// A card that is taken without being named must be of use: one that others have filled, or keep, is passed by.
+DeviceChoice automatic_device() {
+    const CudaCards found = cuda_cards();
+    std::string why = found.why_not;
+    for (std::size_t card = 0; card < found.cards.size(); ++card) {
+        if (!found.serves(card)) continue;
+        std::uint64_t free_bytes = 0;
+        std::uint64_t total_bytes = 0;
+        cuda::ErrorText error{};
+        const auto ordinal = static_cast<std::int32_t>(card);
+        if (found.module->memory_info(ordinal, &free_bytes, &total_bytes, &error) != cuda::Status::Ok)
+            why = fmt::format("{}{} is of no use: {}", kCardPrefix, card, error.text);
+        else if (free_bytes < kLeastFreeBytes)
+            why = fmt::format("{}{} has {} MiB free", kCardPrefix, card, free_bytes >> 20);
+        else
+            return the_card(found, ordinal);
+    }
+    return the_cpu(why);
+}
+
+}  // namespace
+
+CudaCards cuda_cards() {
+    const std::filesystem::path beside = program_folder();
+    const std::array folders{beside, beside.parent_path() / "lib" / "slipstream", beside.parent_path() / "lib"};
+    return find_cuda_cards(folders);
+}
+
+std::string DeviceChoice::name() const {
+    return card ? fmt::format("{}{}", kCardPrefix, *card) : std::string("cpu");
+}
+
+std::string_view device_kind_name(DeviceKind kind) {
+    return kind == DeviceKind::Cuda ? "cuda" : "cpu";
+}
+
+DeviceChoice choose_device(const Settings& settings) {
+    const Setting* setting = settings.find("devices");
+    if (setting == nullptr) return automatic_device();
+    const std::string_view list = setting->values.back();
+    if (list == "auto") return automatic_device();
+    int n_devices = 0;
+    std::optional<int> card;
+    for (std::size_t begin = 0; begin <= list.size();) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        const std::string_view device = list.substr(begin, end - begin);
+        card = card_number(device);
+        if (device != "cpu" && !card)
+            throw UsageError(
+                fmt::format("{}: auto, cpu or cuda:N (such as cuda:0) expected, found '{}'", setting->where, device));
+        ++n_devices;
+        begin = end + 1;
+    }
+    if (n_devices > 1)
+        throw RequestError(
+            fmt::format("{} {}: several devices are not served yet; name one of them", setting->where, list));
+    return card ? named_card(*setting, list, *card) : the_cpu({});
+}
+
+std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const DeviceRequest& request) {
+    if (choice.card) {
+        CudaDeviceOptions options;
+        options.ordinal = *choice.card;
+        options.memory_bytes = request.memory_bytes;
+        options.n_threads = request.n_threads;
+        options.on_announcement = request.on_announcement;
+        return std::make_unique<CudaDevice>(*choice.module, options);
+    }
+    CpuDeviceOptions options;
+    options.n_threads = request.n_threads;
+    if (request.memory_bytes) {
+        options.memory_bytes = *request.memory_bytes;
+        options.link_bytes_per_second = request.link_bytes_per_second;
+    }
+    return std::make_unique<CpuDevice>(options);
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,47 @@
+// The device that a command computes on: what --devices names, whether it is there, and the device itself.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernels/cuda/cuda_module.h"
+#include "kernels/device.h"
+#include "tools/options/settings.h"
+
+namespace slipstream::tools {
+
+/// The cards of this machine, through the module that lies beside the program or in its folder of libraries.
+[[nodiscard]] CudaCards cuda_cards();
+
+/// A device that was chosen and not made yet.
+struct DeviceChoice {
+    std::optional<int> card;               // nothing: the CPU
+    const cuda::Module* module = nullptr;  // of the card
+    std::string why;                       // it was chosen, where no option says so
+    std::string form;                      // the instruction form of its kernels
+
+    [[nodiscard]] DeviceKind kind() const { return card ? DeviceKind::Cuda : DeviceKind::Cpu; }
+    /// "cpu", "cuda:0".
+    [[nodiscard]] std::string name() const;
+};
+
+/// What --devices says: `auto` is the first card that serves, or the CPU where there is none. UsageError where the list
+/// is malformed; RequestError where it names what is not there, with the reason, or more than one device.
+[[nodiscard]] DeviceChoice choose_device(const Settings& settings);
+
+/// "cpu", "cuda": what a session remembers.
+[[nodiscard]] std::string_view device_kind_name(DeviceKind kind);
+
+struct DeviceRequest {
+    int n_threads = 1;
+    std::optional<std::size_t> memory_bytes;  // not given: a CPU without limit, a card with what is free
+    double link_bytes_per_second = 0.0;       // of CPU devices; 0: not throttled
+    std::function<void(std::string_view)> on_announcement{};  // hears Device::announce()
+};
+/// Throws CudaError, OutOfBudget.
+[[nodiscard]] std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const DeviceRequest& request);
+
+}  // namespace slipstream::tools

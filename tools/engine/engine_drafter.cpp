@@ -1,0 +1,224 @@
+#include "tools/engine/engine_drafter.h"
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "draft/rejection.h"
+#include "draft/rungs/draft_vocabulary.h"
+#include "draft/tables/table_store.h"
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/engine/pass_plan.h"
+#include "tools/machine/host.h"
+#include "tools/machine/model_lookup.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/signals.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+using draft::SourceKind;
+
+// Most operations that `auto` spends on tables out of the model: about ten seconds of one core.
+constexpr double kMaxTableOperations = 1e12;
+
+bool has(const draft::DraftOptions& options, SourceKind kind) {
+    return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
+}
+
+// Empty where the target has no draft model of its own.
+fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target, const Settings& settings) {
+    const fs::path bundled = bundled_model(program_folder());
+    if (draft.model)
+        return resolve_model(
+            *draft.model, [&] { return find_models(settings.environment(), bundled); }, "--draft-model");
+    std::error_code error;
+    if (bundled.empty() || !fs::equivalent(bundled, target.path, error)) return {};
+    return bundled_draft_model(program_folder());
+}
+
+// Parameters of the weights that a pass multiplies by.
+double parameters_of(const ModelWeights& weights) {
+    double n = 0.0;
+    const auto add = [&](const ConstTensorView& view) {
+        n += static_cast<double>(view.rows()) * static_cast<double>(view.cols());
+    };
+    for (const LayerWeights& layer : weights.layers)
+        for (const ConstTensorView* view :
+             {&layer.q, &layer.k, &layer.v, &layer.attn_out, &layer.gate, &layer.up, &layer.down})
+            add(*view);
+    add(weights.lm_head);
+    return n;
+}
+
+// Whether tables out of the model are there already, or built in moments: before the model is loaded they must be
+// there.
+bool model_tables_pay(const draft::DraftOptions& options, const EngineModel& target) {
+    const auto vocab = static_cast<double>(target.files->config().vocab);
+    if (target.model && 2.0 * vocab * parameters_of(target.model->weights()) <= kMaxTableOperations) return true;
+    if (!options.tables) return false;
+    const draft::TableStore store({.folder = *options.tables});
+    std::error_code error;
+    return fs::exists(store.path(draft::model_fingerprint(*target.files), "bigram"), error);
+}
+
+// What `auto` comes to for this target.
+void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& target,
+                            const EngineDraftModel* draft_model, Console& console) {
+    const auto drop = [&](SourceKind kind, std::string_view why) {
+        if (std::erase(options.sources, kind) > 0)
+            console.detail(fmt::format("draft: auto leaves {} out: {}", draft::source_name(kind), why));
+    };
+    if (draft_model == nullptr) drop(SourceKind::Model, "there is no draft model for this target (--draft-model)");
+    if ((has(options, SourceKind::Bigram) || has(options, SourceKind::Unigram)) && !model_tables_pay(options, target))
+        for (const SourceKind kind : {SourceKind::Bigram, SourceKind::Unigram})
+            drop(kind,
+                 "its table is not there, and takes long to build for this model, or more memory than "
+                 "--device-memory leaves ('tables build --kind bigram' does)");
+}
+
+}  // namespace
+
+std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
+                                                 CommandContext& context) {
+    if (!has(draft.options, SourceKind::Model)) return std::nullopt;
+    EngineDraftModel engine;
+    engine.path = draft_model_path(draft, target, context.settings);
+    if (engine.path.empty()) {
+        if (draft.automatic) return std::nullopt;
+        throw RequestError(
+            fmt::format("--draft model: {} has no draft model of its own; name a small model with the "
+                        "same vocabulary by --draft-model PATH",
+                        target.path.string()));
+    }
+    context.console.detail(context.settings.describe("draft-model", engine.path.string(), "the bundled one"));
+    engine.files = ModelFiles::open(engine.path);
+    draft::check_draft_vocabulary(*target.files, *engine.files);
+    if (const HostMemory memory = host_memory();
+        memory.total_bytes > 0 && engine.files->total_bytes() > memory.available_bytes)
+        throw OutOfBudget(
+            fmt::format("the draft model's files hold {}, {} of memory are free beside the target; take "
+                        "a smaller one, or --draft without 'model'",
+                        size_text(engine.files->total_bytes()), size_text(memory.available_bytes)));
+    ProgressBar bar(context.console, "loading the draft model");
+    const auto on_progress = [&](std::size_t done, std::size_t total) {
+        throw_if_interrupted();
+        bar.update(static_cast<double>(done), static_cast<double>(total),
+                   fmt::format("{} of {}", size_text(done), size_text(total)));
+    };
+    const ModelConfig& config = engine.files->config();
+    engine.model = std::make_unique<Model>(
+        *engine.files, *target.device,
+        LoadOptions{.context_tokens = config.context_tokens,
+                    .kv_dtype = config.kv_dtype,
+                    .rounding = WeightRounding::Q8_0,  // its guesses are checked: half the bytes to read
+                    .tag = MemoryTag::Draft,
+                    .on_progress = on_progress});
+    return engine;
+}
+
+EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& target, const EngineDraftModel* draft_model,
+                             const SamplerOptions& sampling, CommandContext& context)
+    : budget_(draft.options.max_budget) {
+    DraftSettings chosen = draft;
+    if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, draft_model, context.console);
+    context.console.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
+    if (chosen.options.sources.empty()) return;
+    ProgressBar bar(context.console, "preparing to guess");
+    draft::DraftTarget for_target;
+    for_target.vocab = target.files->config().vocab;
+    for_target.sampling = sampling;
+    for_target.files = target.files.get();
+    for_target.model = target.model.get();
+    if (chosen.options.corpus || chosen.options.frozen_table)
+        for_target.tokenizer_fingerprint =
+            draft::tokenizer_fingerprint(*make_tokenizer(target.files->tokenizer_source()));
+    if (draft_model != nullptr) {
+        for_target.draft_model = draft_model->model.get();
+        for_target.draft_pass_plan = resident_pass_plan(*draft_model->files, draft_model->files->config().kv_dtype,
+                                                        WeightRounding::Q8_0, target);
+    }
+    for_target.on_progress = [&](std::string_view what, double done, double total) {
+        throw_if_interrupted();
+        bar.update(done, total, what);
+    };
+    for_target.kept_ngrams = std::make_shared<draft::KeptNgrams>();
+    for_target.on_note = [&console = context.console](std::string_view note) { console.note(note); };
+    try {
+        drafter_ = draft::make_drafter(chosen.options, for_target);
+    } catch (const IoError& error) {
+        // A place where tables cannot be kept is no reason for no text; a file that was named is named again.
+        if (!chosen.options.tables) throw;
+        chosen.options.tables.reset();
+        drafter_ = draft::make_drafter(chosen.options, for_target);
+        context.console.note(fmt::format("tables for guessing are not kept: {}", error.what()));
+    }
+    for_target.on_progress = {};  // that of the bar above
+    made_with_ = std::move(chosen.options);
+    made_for_ = std::move(for_target);
+}
+
+Guesser& EngineDrafter::guesser() {
+    if (drafter_) return *drafter_;
+    return nothing_;
+}
+
+const draft::DraftDistributions* EngineDrafter::distributions() const {
+    return drafter_ ? drafter_->distributions() : nullptr;
+}
+
+void EngineDrafter::plan_passes(const EngineModel& target) {
+    if (!drafter_ || !made_with_.adapt_budget) return;
+    made_for_.pass_plan = target_pass_plan(target);
+    drafter_->pass_curve().replan(made_for_.pass_plan);
+}
+
+std::vector<draft::SourceFigures> EngineDrafter::figures() const {
+    return drafter_ ? drafter_->figures() : std::vector<draft::SourceFigures>{};
+}
+
+void EngineDrafter::reset() {
+    if (drafter_) drafter_->reset();
+}
+
+void EngineDrafter::resample(const SamplerOptions& sampling, Console& console) {
+    if (!drafter_) return;
+    save(console);
+    made_for_.sampling = sampling;
+    const draft::PassCurve curve = drafter_->pass_curve();
+    std::optional<draft::PassCurve> draft_curve;
+    if (const draft::PassCurve* known = drafter_->draft_pass_curve()) draft_curve = *known;
+    drafter_.reset();  // the new one's memory is the old one's
+    try {
+        drafter_ = draft::make_drafter(made_with_, made_for_);
+        drafter_->pass_curve() = curve;
+        if (draft_curve) *drafter_->draft_pass_curve() = *draft_curve;
+    } catch (const Error& error) {
+        console.note(fmt::format("guessing ends here: {}", error.what()));
+    }
+}
+
+void EngineDrafter::save(Console& console) const {
+    if (!drafter_) return;
+    try {
+        drafter_->save();
+    } catch (const Error& error) {
+        console.note(fmt::format("what was learnt about guessing is not kept: {}", error.what()));
+    }
+}
+
+std::unique_ptr<Verifier> make_verifier(VerifyRule rule, Sampler& sampler, std::int64_t vocab,
+                                        const EngineDrafter& drafter) {
+    if (rule == VerifyRule::Rejection)
+        return std::make_unique<draft::RejectionVerifier>(sampler, vocab, drafter.distributions());
+    return std::make_unique<ExactVerifier>(sampler);
+}
+
+}  // namespace slipstream::tools

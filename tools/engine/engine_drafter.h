@@ -1,0 +1,74 @@
+// What guesses for a generation loop, from options to something that runs: the draft model found, loaded and checked,
+// the drafter over it, the walk that verifies.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "draft/drafter.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/loop/guesser.h"
+#include "runtime/loop/verify.h"
+#include "runtime/pass/forward.h"
+#include "tools/engine/engine_model.h"
+#include "tools/options/command.h"
+#include "tools/options/draft_options.h"
+
+namespace slipstream::tools {
+
+/// A draft model, ready: its files, and its weights on the target's device.
+struct EngineDraftModel {
+    std::filesystem::path path;
+    std::unique_ptr<ModelFiles> files;
+    std::unique_ptr<Model> model;
+};
+
+/// The draft model of these settings, loaded, its vocabulary checked against the target's: the one of --draft-model, or
+/// the bundled one for the bundled target. Nothing where no source asks for it, or where `auto` finds none. Throws
+/// RequestError where `model` was asked for by name and there is none, or where the vocabularies differ.
+[[nodiscard]] std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
+                                                               CommandContext& context);
+
+/// The guesser of one loop, and what it learnt.
+class EngineDrafter {
+public:
+    /// All of them outlive this; `draft_model` may be null. The target need not be loaded: tables out of it must be on
+    /// disk then. Sources of `auto` that cannot serve here, or would cost
+    /// more than they can pay back, are left out: told under -v. May build tables, with a progress bar; throws
+    /// Interrupted after a signal, and what make_drafter() throws.
+    EngineDrafter(const DraftSettings& draft, const EngineModel& target, const EngineDraftModel* draft_model,
+                  const SamplerOptions& sampling, CommandContext& context);
+
+    [[nodiscard]] Guesser& guesser();
+    /// Most nodes of a pass, for the loop; 1 where nothing guesses.
+    [[nodiscard]] std::int64_t budget() const { return drafter_ ? budget_ : 1; }
+    [[nodiscard]] bool guesses() const { return drafter_ != nullptr; }
+    /// What its guesses were drawn from, for classical sampling; null where they are point masses.
+    [[nodiscard]] const draft::DraftDistributions* distributions() const;
+    /// The target is loaded: guesses are weighed by what its passes will take.
+    void plan_passes(const EngineModel& target);
+    [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
+    /// Forgets what was learnt.
+    void reset();
+    /// Guesses for another `sampling` from now on, with what --tables kept of what was learnt, and what is known of
+    /// the time of passes. guesser() is another one then; where it cannot be made nothing guesses: told on the console.
+    void resample(const SamplerOptions& sampling, Console& console);
+    /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
+    void save(Console& console) const;
+
+private:
+    std::int64_t budget_;
+    NoGuesser nothing_;
+    draft::DraftOptions made_with_;
+    draft::DraftTarget made_for_;
+    std::unique_ptr<draft::Drafter> drafter_;  // null: plain decoding
+};
+
+/// The walk that --verify asks for. `sampler` outlives it, and so does what `drafter` guesses with.
+[[nodiscard]] std::unique_ptr<Verifier> make_verifier(VerifyRule rule, Sampler& sampler, std::int64_t vocab,
+                                                      const EngineDrafter& drafter);
+
+}  // namespace slipstream::tools

@@ -1,0 +1,192 @@
+#include "tools/engine/engine_model.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
+#include "tools/engine/measured_rates.h"
+#include "tools/machine/host.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/signals.h"
+
+namespace slipstream::tools {
+
+ComputeOptions compute_options(const CommandContext& context) {
+    const Settings& settings = context.settings;
+    ComputeOptions options{.context_tokens = context_setting(settings),
+                           .kv_dtype = kv_type_setting(settings),
+                           .n_threads = thread_setting(settings),
+                           .device = choose_device(settings),
+                           .offload = {}};
+    options.offload = offload_options(settings, options.device.kind());
+    return options;
+}
+
+EngineModel open_model(const std::filesystem::path& path) {
+    EngineModel engine;
+    engine.path = path;
+    engine.files = ModelFiles::open(path);
+    return engine;
+}
+
+KvPlacement EngineModel::kv_placement() const {
+    KvPlacement placement{.resident_chunks = {}, .arena = arena.get()};
+    if (!plan) return placement;
+    const std::vector<PassBlock>& blocks = plan->blocks();
+    bool streams = false;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (blocks[i].tag != PlanTag::Kv) continue;
+        const std::size_t resident = plan->residency().resident_bytes[i];
+        streams = streams || resident < blocks[i].bytes;
+        placement.resident_chunks.push_back(static_cast<std::int64_t>(resident / blocks[i].unit_bytes));
+    }
+    if (!streams) placement.resident_chunks.clear();
+    return placement;
+}
+
+void make_device(EngineModel& engine, const ComputeOptions& options, CommandContext& context) {
+    const ModelConfig& config = engine.files->config();
+    engine.kv_dtype = options.kv_dtype.value_or(config.kv_dtype);
+    const ContextChoice choice =
+        choose_context(config, engine.kv_dtype, options.context_tokens, engine.files->total_bytes(), host_memory());
+    engine.context_tokens = choice.tokens;
+    if (choice.reduced) context.console.note(reduction_note(config, choice.tokens));
+    if (choice.tokens > config.context_tokens)
+        context.console.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
+                                         counted(config.context_tokens, "token"), choice.tokens));
+    engine.n_threads = options.n_threads;
+    engine.device = make_compute_device(
+        options.device,
+        {.n_threads = options.n_threads,
+         .memory_bytes = options.offload.device_memory,
+         .link_bytes_per_second = options.offload.link_bytes_per_second,
+         .on_announcement = [&console = context.console](std::string_view line) { console.note(line); }});
+    engine.budgeted = engine.device->budget().limit_bytes() != Budget::kUnlimited;
+    if (options.device.card)
+        context.console.note(
+            fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
+                        "text looks wrong compare --devices cpu",
+                        options.device.name(), options.device.form));
+    if (const auto* card = dynamic_cast<const CudaDevice*>(engine.device.get());
+        card != nullptr && !card->no_blas().empty())
+        context.console.note(card->no_blas());
+    const Settings& settings = context.settings;
+    context.console.detail(settings.describe("devices", options.device.name(), options.device.why));
+    context.console.detail(settings.describe("threads", fmt::format("{}", options.n_threads),
+                                             "physical cores, or what the control group allows"));
+    context.console.detail(settings.describe("ctx", fmt::format("{}", choice.tokens),
+                                             choice.reduced ? "what fits into memory" : "the model's own"));
+    context.console.detail(settings.describe("kv-type", dtype_name(engine.kv_dtype), "the model's own"));
+}
+
+namespace {
+
+// Null where the CPU computes.
+Device* cuda_device(const EngineModel& engine) {
+    return engine.device->kind() == DeviceKind::Cuda ? engine.device.get() : nullptr;
+}
+
+// What is resident, and the arena for what is not.
+void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, const ModelWeights& weights) {
+    const ModelConfig& config = engine.files->config();
+    const KvShape kv{config.n_kv_heads, config.head_dim, engine.kv_dtype};
+    reserve_workspace(*engine.device, Forward::workspace_shapes(config, kv, needs.forward));
+    ModelPlanRequest request = memory_request({.config = &config,
+                                               .weights = &weights,
+                                               .kv_dtype = engine.kv_dtype,
+                                               .text_tokens = engine.text_tokens,
+                                               .needs = needs,
+                                               .taken_bytes = engine.device->budget().used_bytes()});
+    request.budget_bytes = engine.device->budget().limit_bytes();
+    request.ring_bytes = options.offload.ring.value_or(0);
+    request.link_bytes_per_second = 1.0;  // any: nothing is known of speeds yet
+    request.pass_tokens = 1;
+    engine.plan = std::make_unique<ModelPlan>(request);
+    if (engine.plan->residency().ring_bytes == 0) return;
+    // Something streams: what is best depends on what the machine takes for it.
+    const MachineRates machine = measure_rates({.config = &config,
+                                                .weights = &weights,
+                                                .kv_dtype = engine.kv_dtype,
+                                                .n_threads = engine.n_threads,
+                                                .card = cuda_device(engine)});
+    request.rates = machine.rates;
+    request.link_bytes_per_second = options.offload.link_bytes_per_second > 0.0
+                                        ? std::min(options.offload.link_bytes_per_second, machine.copy_bytes_per_second)
+                                        : machine.copy_bytes_per_second;
+    request.memory_bytes_per_second = machine.memory_bytes_per_second;
+    request.host_bytes_per_copied_byte = machine.host_bytes_per_copied_byte;
+    request.pass_tokens = options.offload.expect_tokens;
+    engine.plan = std::make_unique<ModelPlan>(request);
+    if (engine.plan->residency().ring_bytes > 0)
+        engine.arena = std::make_unique<PinnedArena>(
+            PinnedArenaOptions{.limit_bytes = options.offload.host_memory, .device = engine.device.get()});
+}
+
+// Which items stream.
+WeightPlacement weight_placement(const EngineModel& engine) {
+    if (!engine.plan) return {};
+    WeightPlacement placement{.max_item_bytes = engine.plan->max_item_bytes(), .arena = engine.arena.get()};
+    const std::vector<PassBlock>& blocks = engine.plan->blocks();
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+        if (blocks[i].tag == PlanTag::Weights)
+            placement.streams.push_back(engine.plan->residency().resident_bytes[i] < blocks[i].bytes);
+    return placement;
+}
+
+}  // namespace
+
+void load_model(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, CommandContext& context) {
+    const auto began = std::chrono::steady_clock::now();
+    const ModelConfig& config = engine.files->config();
+    engine.text_tokens = needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens;
+    if (engine.budgeted) make_plan(engine, options, needs, engine.files->weights());
+    {
+        ProgressBar bar(context.console, "loading");
+        const auto on_progress = [&](std::size_t done, std::size_t total) {
+            throw_if_interrupted();
+            bar.update(static_cast<double>(done), static_cast<double>(total),
+                       fmt::format("{} of {}", size_text(done), size_text(total)));
+        };
+        engine.model = std::make_unique<Model>(*engine.files, *engine.device,
+                                               LoadOptions{.context_tokens = engine.context_tokens,
+                                                           .kv_dtype = engine.kv_dtype,
+                                                           .placement = weight_placement(engine),
+                                                           .on_progress = on_progress});
+    }
+    engine.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    if (const auto* cpu = dynamic_cast<const CpuDevice*>(engine.device.get());
+        cpu != nullptr && !cpu->huge_pages_come_quickly())
+        context.console.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
+    context.console.detail(
+        fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", engine.path.string(),
+                    engine.files->format(), architecture_name(config.architecture),
+                    size_text(engine.files->total_bytes()), engine.device->instruction_form(),
+                    size_text(kv_bytes(config, engine.kv_dtype, engine.context_tokens)), engine.load_seconds));
+    if (engine.arena && !engine.arena->lock_refusal().empty()) context.console.note(engine.arena->lock_refusal());
+    if (engine.ring_bytes() > 0) {
+        const ResidencyPlan& plan = engine.plan->residency();
+        context.console.note(fmt::format(
+            "{}: {} on the device, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
+            regime_name(plan.regime), size_text(plan.device_bytes), size_text(plan.streamed_weights_bytes),
+            size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
+        if (!engine.plan->prompts_read_weights_once())
+            context.console.note(
+                "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
+                "a larger --device-memory, or --ring, brings them once");
+    }
+}
+
+void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config) {
+    for (const TokenId token : tokens)
+        if (token < 0 || token >= config.vocab)
+            throw FormatError(
+                fmt::format("token {} is not in the model's vocabulary of {}; tokenizer and weights do not "
+                            "belong together",
+                            token, config.vocab));
+}
+
+}  // namespace slipstream::tools

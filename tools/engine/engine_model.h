@@ -1,0 +1,68 @@
+// A model on its way from a path to something that computes: files opened, context chosen, weights loaded with a bar.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+#include "offload/pinned_arena.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/formats/model_files.h"
+#include "runtime/model/model.h"
+#include "tools/engine/engine_device.h"
+#include "tools/engine/memory_plan.h"
+#include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/offload_options.h"
+
+namespace slipstream::tools {
+
+/// What the command line says about computing, checked before anything is opened.
+struct ComputeOptions {
+    std::optional<std::int64_t> context_tokens;
+    std::optional<DType> kv_dtype;
+    int n_threads = 1;
+    DeviceChoice device;
+    OffloadOptions offload;
+};
+[[nodiscard]] ComputeOptions compute_options(const CommandContext& context);
+
+/// Owners in the order in which they depend on one another.
+struct EngineModel {
+    std::filesystem::path path;
+    std::unique_ptr<ModelFiles> files;
+    std::unique_ptr<Device> device;
+    int n_threads = 1;                   // of the host
+    std::unique_ptr<PinnedArena> arena;  // null where nothing streams
+    std::unique_ptr<Model> model;
+    std::unique_ptr<ModelPlan> plan;  // null on a CPU without --device-memory
+    std::int64_t context_tokens = 0;
+    DType kv_dtype = DType::F16;
+    std::int64_t text_tokens = 0;  // that the plan has room for
+    double load_seconds = 0.0;
+
+    /// Whether memory is planned: then whatever else lies on the device is made before load_model().
+    bool budgeted = false;
+    /// What a KV cache of text_tokens is given.
+    [[nodiscard]] KvPlacement kv_placement() const;
+    /// 0 where nothing streams.
+    [[nodiscard]] std::size_t ring_bytes() const { return plan ? plan->residency().ring_bytes : 0; }
+};
+
+/// Opens the files only.
+[[nodiscard]] EngineModel open_model(const std::filesystem::path& path);
+/// Chooses the context and makes the device; notes on the console what was decided.
+void make_device(EngineModel& engine, const ComputeOptions& options, CommandContext& context);
+/// Plans what stays on the device beside what lies there already and what `needs` says, and loads the weights, with a
+/// progress bar. Throws Interrupted after a signal, OutOfBudget.
+void load_model(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, CommandContext& context);
+
+/// FormatError where an id of `tokens` is not in the model's vocabulary.
+void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config);
+
+}  // namespace slipstream::tools

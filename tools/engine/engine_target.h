@@ -1,0 +1,34 @@
+// A served model with what runs it: a KV cache, the stream of what is not resident, and the forward pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/cache/kv_cache.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/pass/forward.h"
+#include "runtime/pass/pass_stream.h"
+#include "tools/engine/engine_model.h"
+
+namespace slipstream::tools {
+
+class EngineTarget {
+public:
+    /// `engine` is loaded, for these needs where it is budgeted, and outlives this. Throws OutOfBudget.
+    EngineTarget(const EngineModel& engine, const RunNeeds& needs);
+
+    [[nodiscard]] KvCache& cache() { return cache_; }
+    [[nodiscard]] Forward& forward() { return *forward_; }
+    [[nodiscard]] const Forward& forward() const { return *forward_; }
+    /// Null where nothing streams.
+    [[nodiscard]] PassStream* pass() { return pass_.get(); }
+    [[nodiscard]] const PassStream* pass() const { return pass_.get(); }
+
+private:
+    KvCache cache_;
+    std::unique_ptr<PassStream> pass_;
+    std::unique_ptr<Forward> forward_;
+};
+
+}  // namespace slipstream::tools

@@ -1,0 +1,44 @@
+#include "tools/engine/memory_plan.h"
+
+#include <vector>
+
+#include "kernels/base/checked_math.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/model/model.h"
+
+namespace slipstream::tools {
+
+RunNeeds generation_needs(const ModelConfig& config, std::int64_t budget, std::int64_t text_tokens, CheckPasses check) {
+    RunNeeds needs{
+        .text_tokens = text_tokens, .forward = forward_limits_for(budget), .scratch_nodes = scratch_nodes_for(budget)};
+    if (check == CheckPasses::Yes) {
+        needs.scratch_nodes = SelfCheck::scratch_nodes_for(budget);
+        needs.other_bytes = Forward::device_bytes(config, SelfCheck::limits(), Forward::Streaming::Yes);
+    }
+    return needs;
+}
+
+ModelPlanRequest memory_request(const MemoryRequest& request) {
+    const ModelConfig& config = *request.config;
+    const RunNeeds& needs = request.needs;
+    const KvShape kv{config.n_kv_heads, config.head_dim, request.kv_dtype};
+    const auto shared = [&](std::size_t bytes) { return ceil_div(bytes, static_cast<std::size_t>(request.n_devices)); };
+    const std::size_t plain = Forward::device_bytes(config, needs.forward, Forward::Streaming::No);
+    const std::size_t scratch = KvCache::device_bytes(kv, config.n_layers, 0, needs.scratch_nodes);
+    const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
+    const std::size_t tails =
+        KvCache::device_bytes(kv, config.n_layers, request.text_tokens, needs.scratch_nodes, no_chunks) - scratch;
+    return {.config = request.config,
+            .weights = request.weights,
+            .kv_dtype = request.kv_dtype,
+            .context_tokens = request.text_tokens,
+            .fixed_bytes = request.taken_bytes + needs.other_bytes + plain + shared(scratch) +
+                           Model::small_tensor_bytes(*request.weights),
+            .kv_tail_bytes = shared(tails),
+            .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,
+            .n_devices = request.n_devices};
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,43 @@
+// All memory of a device, summed up once: for `plan`, which only tells, and for bench and loading, which take it. So
+// for the same options all of them name the same bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/model/model_config.h"
+#include "runtime/model/weights.h"
+#include "runtime/pass/forward.h"
+#include "runtime/plan/model_plan.h"
+
+namespace slipstream::tools {
+
+/// Whether passes are computed once more without guesses.
+enum class CheckPasses : std::uint8_t { No, Yes };
+
+/// What runs over the model will need of the device beside it.
+struct RunNeeds {
+    std::int64_t text_tokens = 0;    // of the longest text; 0: the whole context
+    ForwardLimits forward{};         // of the largest pass
+    std::int64_t scratch_nodes = 1;  // of the KV cache
+    std::size_t other_bytes = 0;     // taken later by whoever else computes there
+};
+
+/// What generating with trees of up to `budget` nodes needs; texts of up to `text_tokens`, 0: the whole context.
+[[nodiscard]] RunNeeds generation_needs(const ModelConfig& config, std::int64_t budget, std::int64_t text_tokens,
+                                        CheckPasses check);
+
+struct MemoryRequest {
+    const ModelConfig* config = nullptr;
+    const ModelWeights* weights = nullptr;  // views with or without memory
+    DType kv_dtype = DType::F16;
+    std::int64_t text_tokens = 0;  // > 0, that there is to be room for
+    RunNeeds needs{};
+    std::size_t taken_bytes = 0;  // of each device by what is no part of the model: workspace of ops, a draft model
+    int n_devices = 1;            // that share the model
+};
+/// The request for a plan with all sums in it: what is fixed, what streaming takes, what KV takes that streams. Budget,
+/// ring, speeds and tokens of a pass are for the caller to set.
+[[nodiscard]] ModelPlanRequest memory_request(const MemoryRequest& request);
+
+}  // namespace slipstream::tools

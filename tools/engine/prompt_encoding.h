@@ -1,0 +1,23 @@
+// From a prompt's text to what the model reads: the one place where that happens, so that no caller can forget that
+// what people say is text, whatever it spells. Control tokens are parsed only where a chat template, or whoever runs
+// the program, wrote them (runtime/text/chat/literal_text.h); a raw prompt has none.
+#pragma once
+
+#include <vector>
+
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/engine/prompt_template.h"
+
+namespace slipstream::tools {
+
+struct EncodedPrompt {
+    std::vector<TokenId> tokens;
+    StreamingDetokenizer::Start start = StreamingDetokenizer::Start::Continued;
+};
+
+/// A conversation that a template rendered.
+[[nodiscard]] EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer);
+/// A text as it stands; empty is the beginning of a text and nothing else.
+[[nodiscard]] EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer);
+
+}  // namespace slipstream::tools

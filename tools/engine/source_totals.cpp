@@ -1,0 +1,36 @@
+#include "tools/engine/source_totals.h"
+
+#include <algorithm>
+
+namespace slipstream::tools {
+
+double SourceTotal::acceptance() const {
+    return offered > 0 ? static_cast<double>(accepted) / static_cast<double>(offered) : 0.0;
+}
+
+void SourceTotals::add(const std::vector<draft::SourceFigures>& before,
+                       const std::vector<draft::SourceFigures>& after) {
+    for (const draft::SourceFigures& figures : after) {
+        auto total = std::find_if(totals_.begin(), totals_.end(),
+                                  [&](const SourceTotal& known) { return known.name == figures.name; });
+        if (total == totals_.end()) total = totals_.insert(total, SourceTotal{.name = std::string(figures.name)});
+        draft::SourceFigures start;
+        for (const draft::SourceFigures& earlier : before)
+            if (earlier.name == figures.name) start = earlier;
+        total->offered += figures.offered - start.offered;
+        total->accepted += figures.accepted - start.accepted;
+        total->seconds += figures.seconds - start.seconds;
+    }
+}
+
+JsonObject SourceTotals::json() const {
+    JsonObject sources;
+    for (const SourceTotal& total : totals_) {
+        JsonObject figures;
+        figures.integer("offered", total.offered).integer("accepted", total.accepted).real("seconds", total.seconds);
+        sources.object(total.name, figures);
+    }
+    return sources;
+}
+
+}  // namespace slipstream::tools

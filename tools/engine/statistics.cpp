@@ -1,0 +1,214 @@
+#include "tools/engine/statistics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "tools/engine/engine_model.h"
+#include "tools/machine/host.h"
+#include "tools/terminal/console.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+JsonObject peak_json(const EngineModel& engine) {
+    JsonObject peak;
+    const std::int64_t device_bytes =
+        engine.device ? static_cast<std::int64_t>(engine.device->budget().peak_bytes()) : 0;
+    peak.integers("device_bytes", {device_bytes})
+        .unsigned_integer("pinned_bytes", engine.arena ? engine.arena->peak_bytes() : 0)
+        .unsigned_integer("rss_bytes", peak_resident_bytes());
+    return peak;
+}
+
+std::vector<std::string> device_names(const EngineModel& engine) {
+    if (!engine.device) return {};
+    return {std::string(engine.device->name())};
+}
+
+std::string_view stop_text(StopReason reason) {
+    switch (reason) {
+        case StopReason::EndToken:
+            return "the model ended the text";
+        case StopReason::StopString:
+            return "a stop text came up";
+        case StopReason::Length:
+            return "--max-tokens is reached";
+        case StopReason::Context:
+            return "the context is full";
+        case StopReason::Interrupt:
+            return "interrupted";
+    }
+    return "?";
+}
+
+}  // namespace
+
+JsonObject plan_json(const EngineModel& engine) {
+    JsonObject plan;
+    if (!engine.model) return plan;
+    const Model& model = *engine.model;
+    plan.integer("context_tokens", model.context_tokens())
+        .text("kv_type", dtype_name(model.kv_shape().dtype))
+        .integer("threads", engine.n_threads)
+        .text("instruction_form", engine.device->instruction_form())
+        .unsigned_integer("weights_bytes", engine.files->total_bytes())
+        .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_shape().dtype, model.context_tokens()));
+    if (engine.plan) {
+        const ResidencyPlan& residency = engine.plan->residency();
+        plan.unsigned_integer("device_bytes", residency.device_bytes)
+            .unsigned_integer("ring_bytes", residency.ring_bytes)
+            .unsigned_integer("resident_weights_bytes", residency.resident_weights_bytes)
+            .unsigned_integer("resident_kv_bytes", residency.resident_kv_bytes)
+            .unsigned_integer("streamed_weights_bytes", residency.streamed_weights_bytes)
+            .unsigned_integer("streamed_kv_bytes", residency.streamed_kv_bytes)
+            .integer("expect_tokens", engine.plan->pass_tokens())
+            .real("pass_seconds", residency.pass_seconds);
+    }
+    return plan;
+}
+
+StreamSnapshot StreamSnapshot::operator-(const StreamSnapshot& earlier) const {
+    return {.weights_bytes = weights_bytes - earlier.weights_bytes,
+            .kv_bytes = kv_bytes - earlier.kv_bytes,
+            .link_bytes = link_bytes - earlier.link_bytes,
+            .link_busy_seconds = link_busy_seconds - earlier.link_busy_seconds,
+            .wait_seconds = wait_seconds - earlier.wait_seconds,
+            .seconds = seconds - earlier.seconds};
+}
+
+StreamSnapshot stream_snapshot(const EngineModel& engine, const PassStream* pass) {
+    StreamSnapshot snapshot;
+    snapshot.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    if (pass == nullptr) return snapshot;
+    const LinkFigures link = engine.device->link_in();
+    snapshot.weights_bytes = pass->figures().weights_bytes;
+    snapshot.kv_bytes = pass->figures().kv_bytes;
+    snapshot.wait_seconds = pass->figures().wait_seconds;
+    snapshot.link_bytes = link.bytes;
+    snapshot.link_busy_seconds = link.busy_seconds;
+    return snapshot;
+}
+
+JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult& result, const RunFigures& figures) {
+    const auto generated = static_cast<std::int64_t>(result.tokens.size());
+    JsonObject json;
+    json.text("model", engine.path.string())
+        .texts("devices", device_names(engine))
+        .text("regime", regime_name(engine.plan ? engine.plan->residency().regime : Regime::AllFits))
+        .object("plan", plan_json(engine))
+        .unsigned_integer("seed", figures.seed)
+        .integer("prompt_tokens", result.prompt_tokens)
+        .integer("generated_tokens", generated)
+        .integer("resumed_tokens", result.resumed_tokens)
+        .integer("text_bytes", result.text_bytes)
+        .text("stop_reason", stop_reason_name(result.stop_reason))
+        .real("load_seconds", engine.load_seconds)
+        .real("first_token_seconds", figures.first_token_seconds)
+        .real("prefill_seconds", result.prefill_seconds)
+        .real("decode_seconds", result.decode_seconds)
+        .real("tokens_per_second", result.tokens_per_second)
+        .integer("passes", result.passes);
+    if (result.passes > 0) {
+        json.real("mean_accepted_tokens",
+                  static_cast<double>(generated - result.resumed_tokens) / static_cast<double>(result.passes));
+    } else {
+        json.null("mean_accepted_tokens");
+    }
+    JsonObject streamed;
+    const StreamSnapshot& stream = figures.streamed;
+    streamed.unsigned_integer("weights_bytes", stream.weights_bytes)
+        .unsigned_integer("kv_bytes", stream.kv_bytes)
+        .unsigned_integer("logits_bytes", figures.logits_bytes);
+    if (engine.ring_bytes() > 0 && stream.seconds > 0.0) {
+        constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+        streamed.reals("link_busy_fraction", {std::min(1.0, stream.link_busy_seconds / stream.seconds)})
+            .reals("link_gib_s", {static_cast<double>(stream.link_bytes) / stream.seconds / kGib});
+    } else {
+        streamed.reals("link_busy_fraction", {}).reals("link_gib_s", {});
+    }
+    JsonObject split;
+    split.real("draft_seconds", result.split.draft)
+        .real("verify_seconds", result.split.verify)
+        .real("commit_seconds", result.split.commit)
+        .real("sample_seconds", result.split.sample)
+        .real("wait_seconds", figures.streamed.wait_seconds);
+    json.real("budget_mean", result.budget_mean);
+    if (figures.checked_tokens) {
+        json.boolean("exact", true).integer("checked_tokens", *figures.checked_tokens);
+        split.real("check_seconds", result.split.check);
+    } else {
+        json.null("exact");
+    }
+    json.object("sources", figures.sources.json())
+        .objects("rungs", {})
+        .object("streamed", streamed)
+        .object("split", split)
+        .null("drafting_hidden_fraction")
+        .object("peak", peak_json(engine));
+    return json;
+}
+
+JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures& figures) {
+    const auto n = static_cast<double>(figures.tokens);
+    JsonObject json;
+    json.text("model", engine.path.string())
+        .texts("devices", {std::string(engine.device->name())})
+        .object("plan", plan_json(engine))
+        .integer("tokens", figures.tokens);
+    if (figures.nats) json.real("perplexity", std::exp(*figures.nats / n)).real("nats_per_token", *figures.nats / n);
+    if (figures.windows) json.integer("windows", *figures.windows);
+    json.real("seconds", figures.seconds)
+        .real("tokens_per_second", figures.seconds > 0.0 ? n / figures.seconds : 0.0)
+        .object("peak", peak_json(engine));
+    return json;
+}
+
+OptionSpec statistics_option() {
+    return {"stats", "--stats", "F", "Write statistics as JSON ('-': to stdout, after the text)",
+            OptionRole::OutputFileOrStdout};
+}
+
+StatisticsOutput::StatisticsOutput(const std::optional<std::string>& where) : on_stdout_(where == "-") {
+    if (where && !on_stdout_) file_.emplace(*where);
+}
+
+void StatisticsOutput::write(const JsonObject& json, TextOutput& output) {
+    if (file_) {
+        file_->write(json.to_text(JsonLayout::Indented));
+        file_->complete();
+    } else if (on_stdout_) {
+        const std::string text = json.to_text(JsonLayout::OneLine);
+        if (output.is_stdout()) {
+            output.write((output.last_byte() == '\n' ? "" : "\n") + text);
+        } else {
+            TextOutput(std::nullopt).write(text);
+        }
+    }
+}
+
+std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling) {
+    const std::string seed = sampling.temperature > 0.0 ? fmt::format("seed {}; ", sampling.seed) : "";
+    const std::string per_pass =
+        result.passes > 0 && result.budget_mean > 1.0
+            ? fmt::format(", {:.2f} a pass", static_cast<double>(std::ssize(result.tokens) - result.resumed_tokens) /
+                                                 static_cast<double>(result.passes))
+            : "";
+    if (result.resumed_tokens > 0 && std::ssize(result.tokens) == result.resumed_tokens)
+        return fmt::format("{}, {} of the session; {}{}", counted(result.prompt_tokens, "prompt token"),
+                           counted(result.resumed_tokens, "token"), seed, stop_text(result.stop_reason));
+    if (result.tokens.empty() && result.stop_reason == StopReason::Interrupt)
+        return fmt::format("interrupted within a prompt of {}, after {:.2f} s", counted(result.prompt_tokens, "token"),
+                           result.prefill_seconds);
+    const std::string resumed =
+        result.resumed_tokens > 0 ? fmt::format(" behind {} of the session", result.resumed_tokens) : "";
+    return fmt::format("{} in {:.2f} s, {}{} in {:.2f} s ({:.1f} tokens/s{}); {}{}",
+                       counted(result.prompt_tokens, "prompt token"), result.prefill_seconds,
+                       counted(std::ssize(result.tokens) - result.resumed_tokens, "token"), resumed,
+                       result.decode_seconds, result.tokens_per_second, per_pass, seed, stop_text(result.stop_reason));
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,82 @@
+// The figures of a run as JSON, with the keys that scripts rely on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/loop/text_generation.h"
+#include "runtime/pass/pass_stream.h"
+#include "tools/engine/source_totals.h"
+#include "tools/options/command.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/json_object.h"
+
+namespace slipstream::tools {
+
+struct EngineModel;
+
+/// What has streamed up to a moment.
+struct StreamSnapshot {
+    std::uint64_t weights_bytes = 0;  // read by passes
+    std::uint64_t kv_bytes = 0;       // the same
+    std::uint64_t link_bytes = 0;     // from host to device
+    double link_busy_seconds = 0.0;
+    double wait_seconds = 0.0;  // that passes stood still for a block
+    double seconds = 0.0;       // on a steady clock
+    [[nodiscard]] StreamSnapshot operator-(const StreamSnapshot& earlier) const;
+};
+/// `pass` may be null: nothing streams.
+[[nodiscard]] StreamSnapshot stream_snapshot(const EngineModel& engine, const PassStream* pass);
+
+struct RunFigures {
+    std::uint64_t seed = 0;
+    double first_token_seconds = 0.0;  // from the start of the program; 0 where none came
+    SourceTotals sources{};
+    StreamSnapshot streamed{};                     // of decoding
+    std::uint64_t logits_bytes = 0;                // of decoding, from a card to the host
+    std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
+};
+
+/// One object; times in seconds, sizes in bytes.
+/// How it was placed, bytes as `plan` names them; empty where nothing was loaded.
+[[nodiscard]] JsonObject plan_json(const EngineModel& engine);
+
+[[nodiscard]] JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult& result,
+                                         const RunFigures& figures);
+
+/// What a teacher-forced run came to.
+struct TeacherForcedFigures {
+    std::int64_t tokens = 0;  // predicted, or fed
+    double seconds = 0.0;
+    std::optional<double> nats;           // summed over the tokens; only of a text
+    std::optional<std::int64_t> windows;  // the same
+};
+
+/// One object of the same form, with the keys that apply: model, devices, plan, tokens, seconds, tokens_per_second,
+/// peak; of a text perplexity, nats_per_token and windows too.
+[[nodiscard]] JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures& figures);
+
+/// --stats.
+[[nodiscard]] OptionSpec statistics_option();
+
+/// Where statistics go. A file is made at the start, beside its place, so that a place that cannot be written is found
+/// before the work and not after it.
+class StatisticsOutput {
+public:
+    /// `where` as --stats gives it: a file, "-" for stdout, or nothing. Throws IoError.
+    explicit StatisticsOutput(const std::optional<std::string>& where);
+
+    /// To the file; or to stdout, on a line of its own behind what `output` has written. Throws IoError.
+    void write(const JsonObject& json, TextOutput& output);
+
+private:
+    bool on_stdout_;
+    std::optional<WholeFile> file_;
+};
+
+/// The line at the end: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s, 2.31 a pass); seed 7; ...".
+/// Tokens a pass stand there where something was guessed, the seed where tokens were drawn.
+[[nodiscard]] std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling);
+
+}  // namespace slipstream::tools

@@ -1,0 +1,160 @@
+#include "tools/engine/template_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/chat_templates.h"
+#include "runtime/formats/printable.h"
+#include "runtime/text/chat/choose_template.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::string_view kOtherTemplate = "--template F takes another one, --no-template continues raw text";
+
+PromptTemplate family_template(const TemplateFamily& family, const TemplateSettings& chosen,
+                               const Tokenizer& tokenizer) {
+    return {ChatTemplate::parse(std::string(family.source), fmt::format("the {} template", family.name)),
+            chosen.arguments, tokenizer, family.turn_end};
+}
+
+// As much of a path as names the model: a file, or a snapshot in the Hugging Face cache.
+std::string end_of_path(std::filesystem::path path) {
+    std::string name;
+    for (int i = 0; i < 4 && path.has_filename(); ++i) {
+        name = fmt::format("{}/{}", path.filename().string(), name);
+        path = path.parent_path();
+    }
+    return name;
+}
+
+// --template-arg tools=[...] is how a completion is offered tools.
+ToolUse tool_use(const TemplateArguments& arguments) {
+    const auto gives_tools = [](const auto& argument) {
+        return argument.first == "tools" && !argument.second.is_none();
+    };
+    return std::ranges::any_of(arguments, gives_tools) ? ToolUse::Tools : ToolUse::NoTools;
+}
+
+std::string listed(const std::vector<NamedChatTemplate>& templates) {
+    if (templates.empty()) return "the model brings none";
+    std::string names;
+    for (const NamedChatTemplate& known : templates) names += (names.empty() ? "" : ", ") + printable(known.name);
+    return fmt::format("the model brings only {}", names);
+}
+
+PromptTemplate named_template(TemplateSettings& chosen, const TokenizerSource& source, const Tokenizer& tokenizer) {
+    if (chosen.file) return {std::move(*chosen.file), chosen.arguments, tokenizer};
+    if (find_chat_template(source.chat_templates, chosen.name) != nullptr)
+        return {*chat_template_of(source, ToolUse::NoTools, chosen.name), chosen.arguments, tokenizer};
+    if (const TemplateFamily* family = find_template_family(chosen.name))
+        return family_template(*family, chosen, tokenizer);
+    throw RequestError(
+        fmt::format("--template {}: there is no such file, no such family, and {}; name a file, or one of {}",
+                    printable(chosen.name), listed(source.chat_templates), template_family_names()));
+}
+
+std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const EngineModel& engine,
+                                           const Tokenizer& tokenizer, Console& console) {
+    if (chosen.choice == TemplateChoice::None) return std::nullopt;
+    const TokenizerSource& source = engine.files->tokenizer_source();
+    if (chosen.choice == TemplateChoice::Named) {
+        PromptTemplate made = named_template(chosen, source, tokenizer);
+        console.note(fmt::format("the prompt goes through {}", made.name()));
+        return made;
+    }
+    try {
+        auto own = chat_template_of(source, tool_use(chosen.arguments));
+        if (!own) return std::nullopt;
+        console.note(fmt::format("the prompt goes through {} (--no-template: raw text)", own->name()));
+        return PromptTemplate(std::move(*own), chosen.arguments, tokenizer);
+    } catch (const TemplateError& error) {
+        throw RequestError(fmt::format("{}; {}", error.what(), kOtherTemplate));
+    } catch (const RequestError& error) {  // several, and none of them plainly meant
+        throw RequestError(
+            fmt::format("{}; --template NAME takes one of them, --no-template continues raw text", error.what()));
+    }
+}
+
+// A variable that the template never asks for says nothing to it: most likely it is spelt wrong, or meant for another.
+void check_arguments(const PromptTemplate& made, const TemplateSettings& chosen, CommandContext& context) {
+    if (chosen.arguments.empty()) return;
+    const Setting* setting = context.settings.find("template-arg");
+    const std::vector<std::string> given = context.settings.texts("template-arg");
+    for (std::size_t i = 0; i < chosen.arguments.size(); ++i) {
+        const auto& [key, value] = chosen.arguments[i];
+        if (!made.reads(key)) {
+            const std::string names = fmt::format("{}", fmt::join(made.arguments_read(), ", "));
+            const std::string line = fmt::format("{}: {} does not read {}; it reads {}", setting->where, made.name(),
+                                                 printable(key), names.empty() ? "no variables" : printable(names));
+            if (setting->origin == Origin::CommandLine) throw UsageError(line);
+            context.console.note(line);
+            continue;
+        }
+        const std::string text = given[i].substr(given[i].find('=') + 1);
+        if (value.is_text() && (text.starts_with('{') || text.starts_with('[')))
+            context.console.note(fmt::format("{}: the value of {} is taken as text, for it is not JSON", setting->where,
+                                             printable(key)));
+    }
+}
+
+}  // namespace
+
+std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const EngineModel& engine,
+                                                  const Tokenizer& tokenizer, CommandContext& context) {
+    auto made = named_or_own(chosen, engine, tokenizer, context.console);
+    if (made) {
+        check_arguments(*made, chosen, context);
+        return made;
+    }
+    for (const std::string_view name : {"system", "template-arg"}) {
+        const Setting* setting = context.settings.find(name);
+        if (setting != nullptr && setting->origin == Origin::CommandLine)
+            throw UsageError(
+                fmt::format("--{}: {}; name a template by --template, or write the text into the prompt", name,
+                            chosen.choice == TemplateChoice::None ? "--no-template leaves the prompt as it is"
+                                                                  : "the model has no chat template to put it into"));
+    }
+    return made;
+}
+
+std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const EngineModel& engine,
+                                                    const Tokenizer& tokenizer, CommandContext& context) {
+    auto made = named_or_own(chosen, engine, tokenizer, context.console);
+    if (!made && chosen.choice == TemplateChoice::Automatic) {
+        const auto is_control_token = [&](std::string_view text) {
+            const std::vector<TokenId> ids = tokenizer.encode(text, SpecialTokens::Parse);
+            return std::ranges::any_of(ids, [&](TokenId id) {
+                return tokenizer.piece(id) == text && tokenizer.token_kind(id) != TokenKind::Normal;
+            });
+        };
+        if (const TemplateFamily* family = guess_template_family(is_control_token, end_of_path(engine.path))) {
+            context.console.note(
+                fmt::format("the model has no chat template; what tells of one says {} (--template F takes another)",
+                            family->name));
+            made.emplace(family_template(*family, chosen, tokenizer));
+        }
+    }
+    if (made) {
+        check_arguments(*made, chosen, context);
+        return made;
+    }
+    if (const Setting* setting = context.settings.find("template-arg");
+        setting != nullptr && setting->origin == Origin::CommandLine)
+        throw UsageError("--template-arg: there is no chat template to take it; name one by --template");
+    return made;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,136 @@
+#include "tools/machine/model_lookup.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string lowered(std::string_view text) {
+    std::string result(text);
+    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return result;
+}
+
+std::string_view last_component(std::string_view name) {
+    return name.substr(name.rfind('/') + 1);
+}
+
+// Whether `model` answers to `name` (both lowered).
+bool answers_to(const FoundModel& model, const std::string& name) {
+    const std::string own = lowered(model.name);
+    if (own == name || last_component(own) == name) return true;
+    if (model.store == StoreKind::Folder && model.format == "GGUF")  // a folder named like the repository
+        return own.starts_with(name + "/");
+    if (model.store != StoreKind::LlamaCpp) return false;
+    std::string flat = name;  // org/name -> org_name_<file>
+    std::replace(flat.begin(), flat.end(), '/', '_');
+    return own.starts_with(flat + "_") || own.ends_with("_" + flat);
+}
+
+bool has_variant(const FoundModel& model, const std::string& variant) {
+    const std::string own = lowered(model.variant);
+    if (model.store == StoreKind::Ollama) return own == (variant.empty() ? "latest" : variant);
+    return variant.empty() || own.find(variant) != std::string::npos;
+}
+
+bool looks_like_path(std::string_view model) {
+    return model.starts_with("/") || model.starts_with("./") || model.starts_with("../") || model == "." ||
+           model == ".." || model.starts_with("~") || model.ends_with(".gguf") || model.ends_with(".json") ||
+           model.ends_with(".safetensors") || model.ends_with("/");
+}
+
+[[noreturn]] void refuse_unknown(std::string_view model, const ModelStores& stores, std::string_view option) {
+    std::string searched;
+    for (const SearchedPlace& place : stores.places)
+        searched += fmt::format("{}{}{}", searched.empty() ? "" : ", ", place.what,
+                                place.path.empty() ? "" : fmt::format(" ({})", place.path.string()));
+    const std::string name(model.substr(0, model.rfind(':')));
+    const std::string download = name.find('/') == std::string::npos ? fmt::format("ollama pull {}", model)
+                                                                     : fmt::format("hf download {}", name);
+    throw RequestError(
+        fmt::format("{} {}: no such path, and no model of that name in {}; `slipstream models` lists what is "
+                    "there; to get it: {}",
+                    option, model, searched, download));
+}
+
+// The one to open in a directory: the directory itself, or its only GGUF model.
+fs::path inside_directory(const fs::path& directory) {
+    std::error_code error;
+    if (fs::exists(directory / "config.json", error)) return directory;
+    std::vector<fs::path> files;
+    for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+        const std::string name = at->path().filename().string();
+        if (name.ends_with(".gguf") && !is_later_part(name) && !name.starts_with("mmproj")) files.push_back(at->path());
+    }
+    return files.size() == 1 ? files.front() : directory;  // the opener says what is wrong with it
+}
+
+// A directory of the demo models, empty where it is not there.
+fs::path bundled_part(const fs::path& program_folder, std::string_view part) {
+    for (const char* way : {"../../tools/demo_model", "../share/slipstream/demo_model"}) {
+        std::error_code error;
+        fs::path folder = (program_folder / way / part).lexically_normal();
+        if (fs::exists(folder / "config.json", error)) return folder;
+    }
+    return {};
+}
+
+}  // namespace
+
+fs::path resolve_model(std::string_view model, const std::function<ModelStores()>& find_stores,
+                       std::string_view option) {
+    std::error_code error;
+    fs::path path(model);
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status)) return inside_directory(path);
+    if (fs::exists(status)) return path;
+    if (looks_like_path(model) ||
+        (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory))
+        throw IoError(
+            fmt::format("{} {}: cannot be opened: {}", option, model, error ? error.message() : std::strerror(ENOENT)));
+
+    const std::size_t colon = model.rfind(':');
+    const std::string name = lowered(model.substr(0, colon));
+    const std::string variant = colon == std::string_view::npos ? "" : lowered(model.substr(colon + 1));
+    const ModelStores stores = find_stores();
+    std::vector<const FoundModel*> matches;
+    for (const FoundModel& found : stores.models) {
+        if (!answers_to(found, name) || !has_variant(found, variant)) continue;
+        // The first place that knows the name decides.
+        if (!matches.empty() && matches.front()->store != found.store) break;
+        matches.push_back(&found);
+    }
+    if (matches.empty()) refuse_unknown(model, stores, option);
+    // A name given whole goes before one that only ends like it.
+    const auto whole = [&](const FoundModel* found) { return lowered(found->name) == name; };
+    if (std::any_of(matches.begin(), matches.end(), whole))
+        std::erase_if(matches, [&](const FoundModel* found) { return !whole(found); });
+    if (matches.size() == 1) return matches.front()->path;
+    std::string choices;
+    for (const FoundModel* found : matches)
+        choices += fmt::format("{}{}", choices.empty() ? "" : ", ",
+                               found->variant.empty() ? fmt::format("{} (safetensors)", found->name) : found->variant);
+    throw RequestError(fmt::format("{} {}: {} models answer to it: {}; add :QUANT, e.g. :Q4_K_M, or name the path",
+                                   option, model, matches.size(), choices));
+}
+
+fs::path bundled_model(const fs::path& program_folder) {
+    return bundled_part(program_folder, "target");
+}
+
+fs::path bundled_draft_model(const fs::path& program_folder) {
+    return bundled_part(program_folder, "draft");
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,18 @@
+#include "tools/options/command.h"
+
+#include <array>
+
+namespace slipstream::tools {
+
+std::span<const OptionSpec> common_options() {
+    static constexpr std::array kOptions{
+        OptionSpec{"quiet", "-q,--quiet", "", "Say nothing but errors"},
+        OptionSpec{"verbose", "-v,--verbose", "", "Say more, e.g. where each setting comes from"},
+        OptionSpec{"log-file", "--log-file", "F", "Append all messages to this file", OptionRole::OutputFile},
+        OptionSpec{"config", "--config", "F", "Configuration file [slipstream/config.toml of the user]"},
+        OptionSpec{"no-config", "--no-config", "", "Use no configuration file"},
+    };
+    return kOptions;
+}
+
+}  // namespace slipstream::tools

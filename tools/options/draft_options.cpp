@@ -1,0 +1,292 @@
+#include "tools/options/draft_options.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tools/options/draft_sources.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using draft::SourceKind;
+using draft::TreeShape;
+
+constexpr std::int64_t kMaxGamma = 256;
+constexpr std::int64_t kMaxLookupNgram = 16;
+
+bool has(const draft::DraftOptions& options, SourceKind kind) {
+    return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
+}
+
+std::vector<SourceKind> choose_automatic(const Settings& settings, DraftPlace place, std::optional<TreeShape> shape) {
+    std::vector<SourceKind> sources;
+    const auto add = [&](SourceKind kind) {
+        if (place == DraftPlace::OnModel || needs_tokens_only(kind)) sources.push_back(kind);
+    };
+    if (const std::vector<SourceKind> own = shape ? sources_of(*shape) : std::vector<SourceKind>{}; !own.empty()) {
+        for (const SourceKind kind : own) add(kind);
+        return sources;
+    }
+    for (const SourceKind kind : automatic_sources()) add(kind);
+    const auto join = [&](SourceKind kind, std::initializer_list<std::string_view> options) {
+        const bool given = std::any_of(options.begin(), options.end(),
+                                       [&](std::string_view name) { return settings.find(name) != nullptr; });
+        if (given && std::find(sources.begin(), sources.end(), kind) == sources.end()) sources.push_back(kind);
+    };
+    join(SourceKind::Cacheback, {"cacheback", "frozen-table"});
+    join(SourceKind::Corpus, {"corpus"});
+    return sources;
+}
+
+void check_shape(const draft::DraftOptions& options, const Setting& tree) {
+    const std::vector<SourceKind> own = sources_of(*options.shape);
+    if (own.empty()) return;
+    std::vector<std::string_view> names;
+    for (const SourceKind kind : own) names.push_back(draft::source_name(kind));
+    for (const SourceKind kind : options.sources)
+        if (std::find(own.begin(), own.end(), kind) == own.end())
+            throw UsageError(
+                fmt::format("{} {}: that tree grows from {} alone, and '{}' is among the sources; take "
+                            "--draft {}, or another tree",
+                            tree.where, tree.values.back(), fmt::join(names, ", "), draft::source_name(kind),
+                            fmt::join(names, ",")));
+    // The first of a shape's own makes it; others may join.
+    if (!options.sources.empty() && !has(options, own.front()))
+        throw UsageError(
+            fmt::format("{} {}: that tree grows from '{}', which is not among the sources; take "
+                        "--draft {}, or another tree",
+                        tree.where, tree.values.back(), names.front(), fmt::join(names, ",")));
+}
+
+// The options that act for some lists of sources only.
+struct BoundOption {
+    std::string_view name;
+    bool (*acts)(const DraftSettings&);
+    std::string_view wanted;
+};
+constexpr std::array kBound{
+    BoundOption{"draft-model", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Model); },
+                "with 'model' among the sources"},
+    BoundOption{"lookup-ngram", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Lookup); },
+                "with 'lookup' among the sources"},
+    BoundOption{"cacheback", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Cacheback); },
+                "with 'cacheback' among the sources"},
+    BoundOption{"frozen-table", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Cacheback); },
+                "with 'cacheback' among the sources"},
+    BoundOption{"corpus", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Corpus); },
+                "with 'corpus' among the sources"},
+    BoundOption{"gamma", [](const DraftSettings& draft) { return draft.options.shape == TreeShape::Chain; },
+                "on chains (--tree chain, or a source alone)"},
+};
+constexpr std::array<std::string_view, 5> kOfAnySource{"budget", "tree", "tables", "verify", "noise-ranking"};
+
+void refuse_what_cannot_act(const Settings& settings, std::span<const DraftSettings> drafts) {
+    const auto given = [&](std::string_view name) {
+        const Setting* setting = settings.has(name) ? settings.find(name) : nullptr;
+        return setting != nullptr && setting->origin == Origin::CommandLine ? setting : nullptr;
+    };
+    const auto some = [&](const auto& acts) { return std::any_of(drafts.begin(), drafts.end(), acts); };
+    for (const BoundOption& bound : kBound)
+        if (const Setting* setting = given(bound.name); setting != nullptr && !some(bound.acts))
+            throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
+    if (const Setting* setting = given("noise-ranking");
+        setting != nullptr && !drafts.empty() && drafts.front().verify == VerifyRule::Rejection)
+        throw UsageError(fmt::format("{} acts with --verify exact only; leave it out", setting->where));
+    for (const std::string_view name : kOfAnySource)
+        if (const Setting* setting = given(name);
+            setting != nullptr && !some([](const DraftSettings& draft) { return !draft.options.sources.empty(); }))
+            throw UsageError(
+                fmt::format("{} acts with sources that guess only (--draft); leave it out", setting->where));
+}
+
+template <typename T>
+T choice(const Settings& settings, std::string_view name, std::initializer_list<std::pair<std::string_view, T>> values,
+         T otherwise) {
+    const Setting* setting = settings.has(name) ? settings.find(name) : nullptr;
+    if (setting == nullptr) return otherwise;
+    std::vector<std::string_view> names;
+    for (const auto& [spelling, value] : values) {
+        if (spelling == setting->values.back()) return value;
+        names.push_back(spelling);
+    }
+    throw UsageError(
+        fmt::format("{}: {} expected, found '{}'", setting->where, fmt::join(names, " or "), setting->values.back()));
+}
+
+std::optional<TreeShape> shape_setting(const Settings& settings) {
+    const Setting* setting = settings.find("tree");
+    if (setting == nullptr) return std::nullopt;
+    const auto shape = draft::find_tree_shape(setting->values.back());
+    if (!shape)
+        throw UsageError(fmt::format("{}: merged, cacheback, recycling, ngrammys or chain expected, found '{}'",
+                                     setting->where, setting->values.back()));
+    return shape;
+}
+
+// What does not depend on the sources.
+DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
+    DraftSettings draft;
+    draft.options.shape = shape_setting(settings);
+    draft.options.lookup_ngram =
+        settings.integer("lookup-ngram", {1, kMaxLookupNgram}).value_or(draft.options.lookup_ngram);
+    draft.options.gamma = settings.integer("gamma", {1, kMaxGamma});
+    if (const Setting* list = settings.find("cacheback"))
+        draft.options.cacheback = parse_cacheback(list->values.back(), list->where);
+    if (const auto file = settings.path("frozen-table")) draft.options.frozen_table = *file;
+    if (const auto file = settings.path("corpus")) draft.options.corpus = *file;
+    if (place == DraftPlace::OnRecording) return draft;
+    draft.model = settings.path("draft-model");
+    draft.options.tables = tables_folder(settings);
+    draft.options.noise_ranking = choice<draft::NoiseRanking>(
+        settings, "noise-ranking", {{"aware", draft::NoiseRanking::Aware}, {"blind", draft::NoiseRanking::Blind}},
+        draft::NoiseRanking::Aware);
+    draft.verify = choice<VerifyRule>(
+        settings, "verify", {{"exact", VerifyRule::Exact}, {"rejection", VerifyRule::Rejection}}, VerifyRule::Exact);
+    return draft;
+}
+
+// Classical sampling draws without the noise that guesses could be ranked by. A draft model alone is drawn from, so
+// that its whole distribution counts; children of several sources are point masses.
+void choose_rejection(draft::DraftOptions& options) {
+    options.noise_ranking = draft::NoiseRanking::Blind;
+    if (options.sources == std::vector{SourceKind::Model}) options.child_rule = draft::ChildRule::Draw;
+}
+
+void choose_budget(DraftSettings& draft, const Settings& settings, DraftPlace place) {
+    const Setting* budget = settings.find("budget");
+    draft.options.adapt_budget = place == DraftPlace::OnModel && (budget == nullptr || budget->values.back() == "auto");
+    if (budget != nullptr && budget->values.back() != "auto") {
+        if (budget->values.back().find_first_of("0123456789") == std::string::npos)
+            throw UsageError(fmt::format("{}: auto, or a whole number {}, expected, found '{}'", budget->where,
+                                         limits_text(Range<std::int64_t>{1, kMaxBudget}), budget->values.back()));
+        draft.options.max_budget = *settings.integer("budget", {1, kMaxBudget});
+    } else {
+        draft.options.max_budget =
+            std::max(place == DraftPlace::OnModel ? kAutoBudget : kRecordedBudget, own_nodes(draft.options));
+    }
+}
+
+}  // namespace
+
+std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
+    const bool on_model = place == DraftPlace::OnModel;
+    std::vector<OptionSpec> specs{
+        {"draft", "--draft", "LIST", "Sources that guess, by commas (listed below), or none, auto [auto]"},
+        {"budget", "--budget", "N|auto",
+         on_model ? "Most nodes a pass, the last token included; auto: as many as pay [auto]"
+                  : "Most nodes a pass, the last token included [96]"},
+        {"tree", "--tree", "SHAPE", "merged, chain, cacheback, recycling, ngrammys [a lone source's own, else merged]"},
+        {"gamma", "--gamma", "N", "Tokens of a chain of guesses [by how well they do]"},
+        {"lookup-ngram", "--lookup-ngram", "N", "Longest n-gram that lookup looks for [3]"},
+        {"cacheback", "--cacheback", "LIST", "Settings of cacheback [ll=1,fl=3,lc=1048576,fc=128,tdl=96,crt=16]"},
+        {"frozen-table", "--frozen-table", "F", "Frozen table of cacheback ('tables build' makes one)",
+         OptionRole::InputFile},
+        {"corpus", "--corpus", "F", "Corpus store ('tables build' makes one)", OptionRole::InputFile},
+    };
+    if (on_model) {
+        specs.insert(specs.begin() + 1, {"draft-model", "--draft-model,--model-draft", "PATH",
+                                         "The small model of 'model' [the bundled one for the bundled target]"});
+        specs.insert(
+            specs.end(),
+            {{"tables", "--tables", "DIR|off", "Where learnt tables persist; off: in memory only [the user's cache]"},
+             {"verify", "--verify", "RULE", "exact: plain decoding's text; rejection: its distribution [exact]"},
+             {"noise-ranking", "--noise-ranking", "HOW", "aware or blind of the noise of draws, to compare [aware]"}});
+    }
+    return specs;
+}
+
+std::optional<std::filesystem::path> tables_folder(const Settings& settings) {
+    if (const auto folder = settings.path("tables"))
+        return *folder == "off" ? std::nullopt : std::optional<std::filesystem::path>(*folder);
+    if (const auto cache = settings.environment()("XDG_CACHE_HOME"))
+        return std::filesystem::path(*cache) / "slipstream" / "tables";
+    if (const auto home = settings.environment()("HOME"))
+        return std::filesystem::path(*home) / ".cache" / "slipstream" / "tables";
+    return std::nullopt;
+}
+
+std::vector<DraftSettings> draft_settings(const Settings& settings, DraftPlace place, DraftLists use,
+                                          std::string_view fallback) {
+    const Setting* given = settings.find("draft");
+    const std::string where = given == nullptr ? "--draft" : given->where;
+    std::vector<std::string> lists{std::string(fallback)};
+    if (given != nullptr) lists = given->values;
+    if (use == DraftLists::Last) lists.erase(lists.begin(), lists.end() - 1);
+    const DraftSettings shared = shared_settings(settings, place);
+
+    std::vector<DraftSettings> drafts;
+    for (const std::string& list : lists) {
+        DraftSettings& draft = drafts.emplace_back(shared);
+        draft.list = list;
+        draft.automatic = list == "auto";
+        if (draft.automatic) {
+            draft.options.sources = choose_automatic(settings, place, draft.options.shape);
+        } else if (list != "none") {
+            draft.options.sources = parse_sources(list, place, where);
+        }
+        // The length of a chain asks for one, where there is a single source.
+        if (draft.options.gamma && !draft.options.shape && draft.options.sources.size() == 1)
+            draft.options.shape = TreeShape::Chain;
+        if (settings.find("tree") != nullptr) check_shape(draft.options, *settings.find("tree"));
+        if (has(draft.options, SourceKind::Corpus) && !draft.options.corpus)
+            throw UsageError(fmt::format("{}: 'corpus' wants a store, --corpus F ('tables build' makes one)", where));
+        if (draft.verify == VerifyRule::Rejection) choose_rejection(draft.options);
+        choose_budget(draft, settings, place);
+    }
+    refuse_what_cannot_act(settings, drafts);
+    return drafts;
+}
+
+std::string describe_draft(const DraftSettings& draft) {
+    if (draft.options.sources.empty()) return "none";
+    std::vector<std::string_view> names;
+    for (const SourceKind kind : draft.options.sources) names.push_back(draft::source_name(kind));
+    return fmt::format("{}, at most {} nodes a pass{}", fmt::join(names, "+"), draft.options.max_budget,
+                       draft.options.adapt_budget ? ", fewer where more would not pay" : "");
+}
+
+draft::CachebackOptions parse_cacheback(std::string_view list, std::string_view where) {
+    draft::CachebackOptions options;
+    struct Field {
+        std::string_view name;
+        std::int64_t* value;
+        Range<std::int64_t> range;
+        bool given = false;
+    };
+    std::array fields{Field{"ll", &options.leader_tokens, {1, 8}},
+                      Field{"fl", &options.follower_tokens, {1, 32}},
+                      Field{"lc", &options.max_leaders, {1, std::int64_t{1} << 28}},
+                      Field{"fc", &options.max_followers, {1, std::int64_t{1} << 16}},
+                      Field{"tdl", &options.tree_tokens, {2, kMaxBudget}},
+                      Field{"crt", &options.reserved_tokens, {0, kMaxBudget}}};
+    for (const std::string_view item : split_list(list)) {
+        const std::size_t equals = std::min(item.find('='), item.size());
+        const auto field = std::find_if(fields.begin(), fields.end(),
+                                        [&](const Field& known) { return known.name == item.substr(0, equals); });
+        if (field == fields.end() || equals == item.size())
+            throw UsageError(
+                fmt::format("{}: ll, fl, lc, fc, tdl or crt, each as NAME=N, expected, found '{}'", where, item));
+        if (std::exchange(field->given, true))
+            throw UsageError(fmt::format("{}: {} is given twice", where, field->name));
+        const std::string_view text = item.substr(equals + 1);
+        const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), *field->value);
+        if (error != std::errc() || stop != text.data() + text.size() || *field->value < field->range.lowest ||
+            *field->value > field->range.highest)
+            throw UsageError(fmt::format("{}: {} is a whole number {}, found '{}'", where, field->name,
+                                         limits_text(field->range), text));
+    }
+    if (options.reserved_tokens >= options.tree_tokens)
+        throw UsageError(fmt::format("{}: crt, {}, leaves nothing of tdl, {}, for the first followers; lower it", where,
+                                     options.reserved_tokens, options.tree_tokens));
+    return options;
+}
+
+}  // namespace slipstream::tools

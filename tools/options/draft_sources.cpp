@@ -1,0 +1,122 @@
+#include "tools/options/draft_sources.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using draft::SourceKind;
+using draft::TreeShape;
+
+constexpr std::int64_t kRecyclingNodes = 81;  // its static tree (Luo et al. 2024, appendix) and node 0
+constexpr std::int64_t kNGrammysNodes = 101;  // k = w = 10 (Stewart et al. 2024) and node 0
+constexpr std::int64_t kCorpusNodes = 65;     // 64 draft tokens (REST) and node 0
+
+constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix,  SourceKind::Recycling,
+                                SourceKind::Bigram,  SourceKind::Unigram, SourceKind::Model};
+
+// Sources that the plan of the program has and this version does not.
+constexpr std::array<std::string_view, 2> kLater{"retrieval", "lowbit"};
+
+std::string known_sources(DraftPlace place) {
+    std::vector<std::string_view> names{"none", "auto"};
+    for (const SourceKind kind : draft::all_sources())
+        if (place == DraftPlace::OnModel || needs_tokens_only(kind)) names.push_back(draft::source_name(kind));
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+SourceKind parse_source(std::string_view name, DraftPlace place, std::string_view where) {
+    if (std::find(kLater.begin(), kLater.end(), name) != kLater.end())
+        throw UsageError(fmt::format("{}: '{}' is a source that this version does not have yet; there are {}", where,
+                                     name, known_sources(place)));
+    const auto kind = draft::find_source(name);
+    if (!kind) throw UsageError(fmt::format("{}: '{}' is no source; there are {}", where, name, known_sources(place)));
+    if (place == DraftPlace::OnRecording && !needs_tokens_only(*kind))
+        throw UsageError(fmt::format("{}: '{}' learns from a model, and a recording has tokens only; there are {}",
+                                     where, name, known_sources(place)));
+    return *kind;
+}
+
+}  // namespace
+
+std::vector<std::string_view> split_list(std::string_view list) {
+    std::vector<std::string_view> parts;
+    for (std::size_t begin = 0; begin <= list.size();) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        parts.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+std::span<const SourceKind> automatic_sources() {
+    return kAutomatic;
+}
+
+bool needs_tokens_only(SourceKind kind) {
+    switch (kind) {
+        case SourceKind::Context:
+        case SourceKind::Suffix:
+        case SourceKind::Lookup:
+        case SourceKind::Cacheback:
+        case SourceKind::Corpus:
+            return true;
+        case SourceKind::Recycling:
+        case SourceKind::Bigram:
+        case SourceKind::Unigram:
+        case SourceKind::Lookahead:
+        case SourceKind::Model:
+            break;
+    }
+    return false;
+}
+
+std::vector<SourceKind> parse_sources(std::string_view list, DraftPlace place, std::string_view where) {
+    std::vector<SourceKind> sources;
+    for (const std::string_view name : split_list(list)) {
+        if (name == "none" || name == "auto")
+            throw UsageError(fmt::format("{}: '{}' stands alone, found '{}'", where, name, list));
+        const SourceKind kind = parse_source(name, place, where);
+        if (std::find(sources.begin(), sources.end(), kind) != sources.end())
+            throw UsageError(fmt::format("{}: '{}' is named twice in '{}'", where, name, list));
+        sources.push_back(kind);
+    }
+    return sources;
+}
+
+std::vector<SourceKind> sources_of(TreeShape shape) {
+    switch (shape) {
+        case TreeShape::Cacheback:
+            return {SourceKind::Cacheback};
+        case TreeShape::Recycling:
+            return {SourceKind::Recycling};
+        case TreeShape::NGrammys:
+            return {SourceKind::Context, SourceKind::Bigram};
+        case TreeShape::Merged:
+        case TreeShape::Chain:
+            break;
+    }
+    return {};
+}
+
+std::int64_t own_nodes(const draft::DraftOptions& options) {
+    const auto only = [&](SourceKind kind) { return options.sources == std::vector{kind}; };
+    const bool own = !options.shape;
+    if (options.shape == TreeShape::Cacheback || (own && only(SourceKind::Cacheback)))
+        return options.cacheback.tree_tokens;
+    if (options.shape == TreeShape::Recycling || (own && only(SourceKind::Recycling))) return kRecyclingNodes;
+    if (options.shape == TreeShape::NGrammys ||
+        (own && (only(SourceKind::Context) || only(SourceKind::Bigram) || only(SourceKind::Unigram))))
+        return kNGrammysNodes;
+    if (own && only(SourceKind::Corpus)) return kCorpusNodes;
+    return 0;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,151 @@
+#include "tools/options/output_files.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "tools/machine/model_lookup.h"
+#include "tools/machine/model_stores.h"
+#include "tools/options/compute_options.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Output {
+    const Setting* setting;
+    fs::path path;
+};
+
+using FileId = std::pair<dev_t, ino_t>;
+
+// Of a regular file; nothing where there is none (yet), or a device or pipe, which any number may write to.
+std::optional<FileId> file_id(const fs::path& path) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+    return FileId(status.st_dev, status.st_ino);
+}
+
+bool is_same_file(const fs::path& one, const fs::path& other) {
+    std::error_code error;
+    if (fs::exists(one, error) || fs::exists(other, error)) {
+        const auto id = file_id(one);
+        return id && id == file_id(other);
+    }
+    return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
+}
+
+std::vector<Output> outputs_of(const Settings& settings) {
+    std::vector<Output> outputs;
+    for (const auto& [option, setting] : settings.given()) {
+        if (option->role == OptionRole::Value || option->role == OptionRole::InputFile) continue;
+        const auto name = settings.path(option->name);
+        if (name != "-") {
+            outputs.push_back({setting, *name});
+        } else if (option->role == OptionRole::OutputFile) {
+            throw UsageError(fmt::format("{}: stdout is not for it; name a file", setting->where));
+        }
+    }
+    return outputs;
+}
+
+// The models that are read: the target and the one of --draft-model. Whatever is wrong with one is said where it is
+// opened.
+std::vector<fs::path> models_of(const Settings& settings) {
+    std::vector<fs::path> models;
+    const auto add = [&](const auto& path_of) {
+        try {
+            models.push_back(path_of());
+        } catch (const Error&) {
+            return;
+        }
+    };
+    if (settings.has("model")) add([&] { return model_path(settings); });
+    if (settings.has("draft-model") && settings.find("draft-model") != nullptr) {
+        const auto stores = [&] { return find_models(settings.environment(), {}); };
+        add([&] { return resolve_model(*settings.path("draft-model"), stores); });
+    }
+    return models;
+}
+
+// No output may be a file that is read.
+void check_inputs(const Settings& settings, const std::vector<Output>& outputs) {
+    for (const auto& [option, setting] : settings.given())
+        if (option->role == OptionRole::InputFile)
+            for (const Output& output : outputs)
+                if (std::ranges::any_of(setting->values,
+                                        [&](const auto& name) { return is_same_file(name, output.path); }))
+                    throw UsageError(fmt::format("{} and {} name the same file, {}; give each its own", setting->where,
+                                                 output.setting->where, output.path.string()));
+}
+
+bool is_part_of_model(const fs::path& path) {
+    constexpr std::array<std::string_view, 12> kNames{"config.json",
+                                                      "generation_config.json",
+                                                      "model.safetensors.index.json",
+                                                      "tokenizer.model",
+                                                      "tokenizer.json",
+                                                      "tokenizer_config.json",
+                                                      "special_tokens_map.json",
+                                                      "added_tokens.json",
+                                                      "vocab.json",
+                                                      "merges.txt",
+                                                      "chat_template.jinja",
+                                                      "chat_template.json"};
+    const std::string name = path.filename().string();
+    return name.ends_with(".safetensors") || name.ends_with(".gguf") || std::ranges::count(kNames, name) > 0;
+}
+
+}  // namespace
+
+std::vector<fs::path> model_file_paths(const fs::path& model) {
+    std::error_code error;
+    fs::path folder = model;
+    if (!fs::is_directory(model, error)) {
+        if (model.filename() != "config.json") {
+            std::vector<fs::path> parts;
+            for (const std::string& name : split_parts(model.filename().string()))
+                if (fs::exists(model.parent_path() / name, error)) parts.push_back(model.parent_path() / name);
+            return parts;
+        }
+        folder = model.has_parent_path() ? model.parent_path() : ".";
+    }
+    std::vector<fs::path> files;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+        if (is_part_of_model(at->path())) files.push_back(at->path());
+    return files;
+}
+
+void check_output_files(const Settings& settings) {
+    const std::vector<Output> outputs = outputs_of(settings);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+            if (is_same_file(outputs[i].path, outputs[j].path))
+                throw UsageError(fmt::format("{} and {} name the same file, {}; give each its own",
+                                             outputs[j].setting->where, outputs[i].setting->where,
+                                             outputs[i].path.string()));
+    check_inputs(settings, outputs);
+    std::vector<std::pair<FileId, const Output*>> there;
+    for (const Output& output : outputs)
+        if (const auto id = file_id(output.path)) there.emplace_back(*id, &output);
+    if (there.empty()) return;
+    for (const fs::path& model : models_of(settings))
+        for (const fs::path& file : model_file_paths(model))
+            for (const auto& [id, output] : there)
+                if (file_id(file) == id)
+                    throw RequestError(fmt::format("{} {}: this is a file of the model; name another",
+                                                   output->setting->where, output->path.string()));
+}
+
+}  // namespace slipstream::tools

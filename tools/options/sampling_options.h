@@ -1,0 +1,37 @@
+// How tokens are drawn, resolved through all five levels: command line, environment, configuration file, the model's
+// generation_config, built in.
+#pragma once
+
+#include <vector>
+
+#include "runtime/loop/sampling/sampler.h"
+#include "runtime/model/model_config.h"
+#include "tools/options/command.h"
+#include "tools/options/settings.h"
+
+namespace slipstream::tools {
+
+class Console;
+
+/// --temperature, --top-k, --top-p, --min-p, --repeat-penalty, --seed.
+[[nodiscard]] std::vector<OptionSpec> sampling_option_specs();
+
+/// What the settings say; nothing where they are silent. Throws UsageError: called before the model is opened.
+struct SamplingSettings {
+    std::optional<double> temperature;
+    std::optional<std::int64_t> top_k;
+    std::optional<double> top_p;
+    std::optional<double> min_p;
+    std::optional<double> repeat_penalty;
+    std::optional<std::uint64_t> seed;
+};
+[[nodiscard]] SamplingSettings sampling_settings(const Settings& settings);
+
+/// Fills in what the model's files say, then the built-in values; a seed is drawn where none is given (the line at the
+/// end of a run prints it). -v prints where each value comes from. A model's "top_k": -1 means off, as 0 does: files
+/// written for vLLM spell it so. FormatError where a value of the model's is out of range and nobody overrides it; the
+/// message names generation_config.json and the option that does.
+[[nodiscard]] SamplerOptions resolve_sampling(const SamplingSettings& chosen, const GenerationDefaults& model,
+                                              const Settings& settings, Console& console);
+
+}  // namespace slipstream::tools

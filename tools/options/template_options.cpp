@@ -1,0 +1,66 @@
+#include "tools/options/template_options.h"
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// A file of that name comes first, so that no file is out of reach.
+void read_named(const std::string& name, TemplateSettings& chosen) {
+    chosen.choice = TemplateChoice::Named;
+    chosen.name = name;
+    std::error_code ignored;
+    if (std::filesystem::exists(name, ignored)) chosen.file = ChatTemplate::parse(read_bytes(name), name);
+}
+
+// What transformers calls these variables is not for arguments to say.
+void check_argument(const std::string& key, std::string_view where) {
+    constexpr std::array<std::string_view, 2> kOurs{"messages", "add_generation_prompt"};
+    for (const std::string_view name : kOurs)
+        if (key == name)
+            throw UsageError(fmt::format("{}: {} is made out of the conversation; leave it out", where, key));
+}
+
+}  // namespace
+
+std::vector<OptionSpec> template_option_specs() {
+    return {{"system", "--system,--system-prompt", "TEXT", "What the model is told before the conversation"},
+            {"no-template", "--no-template", "", "Raw text, though the model has a chat template"},
+            {"template", "--template,--chat-template-file", "F",
+             "Chat template instead of the model's own: a Jinja file, another that the model brings, or a common one, "
+             "by name",
+             OptionRole::InputFile},
+            {"template-arg", "--template-arg", "K=V", "Variable of the template, V as JSON or text (may be repeated)"}};
+}
+
+TemplateSettings template_settings(const Settings& settings) {
+    TemplateSettings chosen;
+    constexpr std::array<std::string_view, 2> kOptions{"template", "no-template"};
+    const std::string_view strongest = settings.strongest_of(kOptions);
+    if (strongest == "template") read_named(*settings.path("template"), chosen);
+    if (strongest == "no-template" && settings.flag("no-template")) chosen.choice = TemplateChoice::None;
+    for (const std::string& argument : settings.texts("template-arg")) {
+        const std::string& where = settings.find("template-arg")->where;
+        try {
+            chosen.arguments.push_back(parse_template_argument(argument));
+        } catch (const RequestError& error) {
+            throw UsageError(fmt::format("{}: {}", where, error.what()));
+        }
+        check_argument(chosen.arguments.back().first, where);
+    }
+    if (auto system = settings.text("system"); system && !system->empty()) chosen.system = std::move(system);
+    return chosen;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,227 @@
+#include "tools/plan/plan_output.h"
+
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "tools/terminal/console.h"
+#include "tools/terminal/text_table.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+std::string seconds_text(double seconds) {
+    return seconds >= 1.0 ? fmt::format("{:.2f} s", seconds) : fmt::format("{} ms", number_text(1e3 * seconds));
+}
+
+std::string rate_text(double bytes_per_second) {
+    return fmt::format("{:.1f} GiB/s", bytes_per_second / kGiB);
+}
+
+bool is_limited(const Hardware& hardware) {
+    return hardware.device_bytes < std::numeric_limits<std::size_t>::max();
+}
+
+std::string_view board_text(Board board) {
+    switch (board) {
+        case Board::Consumer:
+            return "a consumer board";
+        case Board::Workstation:
+            return "a workstation board";
+        case Board::Laptop:
+            break;
+    }
+    return "a laptop";
+}
+
+class Lines {
+public:
+    void add(std::string_view label, std::string_view value) { text_ += fmt::format("{:<16} {}\n", label, value); }
+    void raw(std::string_view line) { text_ += fmt::format("{}\n", line); }
+    [[nodiscard]] const std::string& text() const { return text_; }
+
+private:
+    std::string text_;
+};
+
+std::string hardware_text(const Hardware& hardware) {
+    std::string text = fmt::format(
+        "{}: {}", hardware.name,
+        hardware.n_devices > 1 ? fmt::format("{} x {}", hardware.n_devices, hardware.device) : hardware.device);
+    if (!is_limited(hardware)) return text + ", no budget (--device-memory)";
+    text += fmt::format(", {} of memory{}", size_text(hardware.device_bytes), hardware.n_devices > 1 ? " each" : "");
+    text += fmt::format(", {} over its link ({})", rate_text(hardware.link_bytes_per_second), hardware.link);
+    return text;
+}
+
+std::string of(std::size_t part, std::size_t whole) {
+    if (whole == 0) return "none";
+    if (part == whole) return fmt::format("all {}", size_text(whole));
+    return part == 0 ? fmt::format("none of {}", size_text(whole))
+                     : fmt::format("{} of {}", size_text(part), size_text(whole));
+}
+
+void add_residency(Lines& out, const PlanRequest& request, const PlanReport& report) {
+    const ResidencyPlan& plan = report.plan.residency();
+    const auto n = static_cast<std::size_t>(request.hardware.n_devices);
+    out.add("regime", regime_name(plan.regime));
+    out.add("resident",
+            fmt::format("weights {}; KV {}", of(plan.resident_weights_bytes * n, report.plan.weights_bytes()),
+                        of(plan.resident_kv_bytes * n, report.plan.kv_bytes())));
+    if (plan.regime != Regime::AllFits)
+        out.add("streamed a pass",
+                fmt::format("{} of weights, {} of KV{}", size_text(plan.streamed_weights_bytes * n),
+                            size_text(plan.streamed_kv_bytes * n),
+                            n > 1 ? fmt::format("; over each link {}",
+                                                size_text(plan.streamed_weights_bytes + plan.streamed_kv_bytes))
+                                  : ""));
+    out.add("device memory",
+            fmt::format("{}{}{}", size_text(plan.device_bytes), n > 1 ? " each" : "",
+                        plan.ring_bytes > 0 ? fmt::format(", a ring of {} in it", size_text(plan.ring_bytes)) : ""));
+}
+
+void add_host(Lines& out, const PlanRequest& request, const PlanReport& report) {
+    const Hardware& hardware = request.hardware;
+    std::string text = size_text(report.host.total_bytes());
+    if (report.host.locked_bytes() > 0) {
+        text += fmt::format(", {} of it page-locked", size_text(report.host.locked_bytes()));
+        if (hardware.host_budget_bytes > 0) text += fmt::format(" (up to {})", size_text(hardware.host_budget_bytes));
+    }
+    if (hardware.host_bytes > 0) text += fmt::format("; there are {}", size_text(hardware.host_bytes));
+    out.add("host memory", text);
+}
+
+std::string pass_text(const SimulatedPass& pass, Regime regime) {
+    return regime == Regime::AllFits
+               ? seconds_text(pass.seconds)
+               : fmt::format("{}, links busy {} %", seconds_text(pass.seconds), percent_text(pass.link_busy_fraction));
+}
+
+std::string rates_text(const std::vector<PlannedRate>& rates) {
+    TextTable table({"tokens a pass", "nodes", "tokens/s"});
+    for (const PlannedRate& rate : rates)
+        table.add({fmt::format("{}", rate.tokens_per_pass), fmt::format("{}", rate.pass_tokens),
+                   number_text(rate.tokens_per_second)});
+    return table.text();
+}
+
+JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
+    JsonObject json;
+    json.integer("tokens", n_tokens).real("seconds", pass.seconds).real("link_busy_fraction", pass.link_busy_fraction);
+    return json;
+}
+
+JsonObject hardware_json(const Hardware& hardware) {
+    JsonObject json;
+    json.text("name", hardware.name).text("device", hardware.device).integer("devices", hardware.n_devices);
+    if (is_limited(hardware)) {
+        json.unsigned_integer("device_memory_bytes", hardware.device_bytes);
+    } else {
+        json.null("device_memory_bytes");
+    }
+    json.text("link", hardware.link)
+        .real("link_gib_s", hardware.link_bytes_per_second / kGiB)
+        .unsigned_integer("host_memory_bytes", hardware.host_bytes)
+        .unsigned_integer("host_budget_bytes", hardware.host_budget_bytes)
+        .real("host_gib_s", hardware.memory_bytes_per_second / kGiB);
+    return json;
+}
+
+}  // namespace
+
+JsonObject residency_json(const ModelPlan& plan) {
+    const ResidencyPlan& residency = plan.residency();
+    JsonObject json;
+    json.text("regime", regime_name(residency.regime))
+        .integer("pass_tokens", plan.pass_tokens())
+        .unsigned_integer("resident_weights_bytes", residency.resident_weights_bytes)
+        .unsigned_integer("resident_kv_bytes", residency.resident_kv_bytes)
+        .unsigned_integer("streamed_weights_bytes", residency.streamed_weights_bytes)
+        .unsigned_integer("streamed_kv_bytes", residency.streamed_kv_bytes)
+        .unsigned_integer("ring_bytes", residency.ring_bytes)
+        .unsigned_integer("device_bytes", residency.device_bytes)
+        .unsigned_integer("pinned_bytes", plan.pinned_bytes())
+        .real("pass_seconds", residency.pass_seconds)
+        .real("link_busy_fraction", residency.link_busy_fraction);
+    return json;
+}
+
+std::string plan_text(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps) {
+    const ModelPlan& plan = report.plan;
+    const Regime regime = plan.residency().regime;
+    Lines out;
+    out.add("model", fmt::format("{} in {}, {} of weights", request.model.name, request.model.types,
+                                 size_text(plan.weights_bytes())));
+    out.add("context", fmt::format("{}{}, {} of {} KV", counted(report.context_tokens, "token"),
+                                   report.context_reduced ? fmt::format(" (what fits; the model's own: {})",
+                                                                        request.model.config.context_tokens)
+                                                          : "",
+                                   size_text(plan.kv_bytes()), dtype_name(request.kv_dtype)));
+    out.add("hardware", hardware_text(request.hardware));
+    add_residency(out, request, report);
+    add_host(out, request, report);
+    out.add("pass of 1", pass_text(report.one, regime));
+    if (plan.pass_tokens() > 1)
+        out.add(fmt::format("pass of {}", plan.pass_tokens()), pass_text(report.expected, regime));
+    out.raw("");
+    out.raw(rates_text(report.rates));
+    if (!helps.empty()) out.raw("What would help most:");
+    for (const Improvement& entry : helps)
+        out.raw(fmt::format("  {:.2f}x  {}: {} for a pass of 1, {} of {}", entry.gain, entry.what,
+                            seconds_text(entry.one_seconds), seconds_text(entry.expected_seconds), plan.pass_tokens()));
+    if (!helps.empty()) out.raw("");
+    out.raw(request.profile
+                ? fmt::format("Predicted from data sheets ({}); nothing was measured on such a machine.",
+                              board_text(request.profile->board))
+                : "Predicted from what this machine computes and copies, measured just now, with the context full.");
+    out.raw(
+        "Counted without guessing: a draft model, its cache and wider passes take their share of the device first.");
+    if (request.hardware.n_devices > 1)
+        out.raw("Several devices are planned for only: running a model on them comes later.");
+    return out.text();
+}
+
+std::string plan_json(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps) {
+    std::vector<JsonObject> passes;
+    passes.push_back(pass_json(1, report.one));
+    if (report.plan.pass_tokens() > 1) passes.push_back(pass_json(report.plan.pass_tokens(), report.expected));
+    std::vector<JsonObject> rates;
+    for (const PlannedRate& rate : report.rates)
+        rates.push_back(std::move(JsonObject()
+                                      .real("tokens_per_pass", rate.tokens_per_pass)
+                                      .integer("pass_tokens", rate.pass_tokens)
+                                      .real("tokens_per_second", rate.tokens_per_second)));
+    std::vector<JsonObject> changes;
+    for (const Improvement& entry : helps)
+        changes.push_back(std::move(JsonObject()
+                                        .text("what", entry.what)
+                                        .real("one_seconds", entry.one_seconds)
+                                        .real("expected_seconds", entry.expected_seconds)
+                                        .real("gain", entry.gain)));
+    JsonObject json;
+    json.object("model", JsonObject()
+                             .text("name", request.model.name)
+                             .text("types", request.model.types)
+                             .unsigned_integer("weights_bytes", report.plan.weights_bytes()))
+        .object(
+            "kv",
+            JsonObject().text("type", dtype_name(request.kv_dtype)).unsigned_integer("bytes", report.plan.kv_bytes()))
+        .integer("context_tokens", report.context_tokens)
+        .integer("model_context_tokens", request.model.config.context_tokens)
+        .object("hardware", hardware_json(request.hardware))
+        .object("plan", residency_json(report.plan))
+        .objects("passes", passes)
+        .objects("tokens_per_second", rates)
+        .object("host", JsonObject()
+                            .unsigned_integer("pinned_bytes", report.host.locked_bytes())
+                            .unsigned_integer("bytes", report.host.total_bytes()))
+        .objects("would_help", changes)
+        .boolean("measured", !request.profile.has_value());
+    return json.to_text(JsonLayout::Indented);
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,252 @@
+#include "tools/plan/plan_request.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "kernels/workspace.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/model/weight_items.h"
+#include "runtime/pass/forward.h"
+#include "runtime/plan/model_plan.h"
+#include "tools/engine/engine_device.h"
+#include "tools/engine/measured_rates.h"
+#include "tools/machine/host.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/draft_options.h"
+#include "tools/plan/plan_options.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr double kHostShare = 0.8;
+
+const Setting* on_command_line(const Settings& settings, std::string_view name) {
+    const Setting* setting = settings.find(name);
+    return setting != nullptr && setting->origin == Origin::CommandLine ? setting : nullptr;
+}
+
+// An option that cannot act beside another is a mistake where it was typed; elsewhere it serves other commands.
+void refuse_beside(const Settings& settings, std::string_view name, std::string_view reason) {
+    if (const Setting* setting = on_command_line(settings, name))
+        throw UsageError(fmt::format("{}: {}", setting->where, reason));
+}
+
+/// Types of the matrices, the one with most bytes first.
+std::string types_text(const ModelWeights& weights) {
+    std::map<DType, std::size_t> bytes;
+    const auto count = [&](const ConstTensorView& view) {
+        bytes[view.dtype] += static_cast<std::size_t>(view.shape[0]) * row_bytes(view.dtype, view.shape[1]);
+    };
+    for (std::size_t layer = 0; layer < weights.layers.size(); ++layer)
+        for (const MatrixRole role : kLayerMatrices) count(matrix_of(weights, static_cast<std::int64_t>(layer), role));
+    count(weights.lm_head);
+    std::vector<std::pair<std::size_t, std::string_view>> types;
+    for (const auto& [type, n] : bytes) types.emplace_back(n, dtype_name(type));
+    std::sort(types.rbegin(), types.rend());
+    std::vector<std::string_view> names;
+    for (const auto& entry : types) names.push_back(entry.second);
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+PlannedModel opened_model(const CommandContext& context) {
+    PlannedModel model;
+    model.files = ModelFiles::open(choose_model(context));
+    model.config = model.files->config();
+    model.weights = model.files->weights();
+    model.name = model.config.name.empty() ? model.files->paths().front().filename().string() : model.config.name;
+    model.types = types_text(model.weights);
+    return model;
+}
+
+PlannedModel shape_of(const Settings& settings) {
+    const std::string name = settings.text("shape").value();
+    const auto config = find_shape(name);
+    if (!config)
+        throw UsageError(fmt::format("{}: no shape '{}'; there are {}", settings.find("shape")->where, name,
+                                     fmt::join(shape_names(), ", ")));
+    const std::string quant = settings.text("quant").value_or("F16");
+    const auto quantisation = find_quantisation(quant);
+    if (!quantisation)
+        throw UsageError(fmt::format("{}: no quantisation '{}'; there are {}", settings.find("quant")->where, quant,
+                                     fmt::join(quantisation_names(), ", ")));
+    return planned_shape(config->name, *config, *quantisation);
+}
+
+PlannedModel chosen_model(const CommandContext& context) {
+    const Settings& settings = context.settings;
+    constexpr std::array<std::string_view, 2> kEither{"shape", "model"};
+    if (on_command_line(settings, "shape") && on_command_line(settings, "model"))
+        throw UsageError("--shape and -m both name a model; give one of them");
+    if (settings.strongest_of(kEither) == "shape") return shape_of(settings);
+    refuse_beside(settings, "quant", "a file has its own types; --quant goes with --shape");
+    return opened_model(context);
+}
+
+std::string_view thread_note() {
+    return "the threads of this machine say nothing about a profile; leave it out, or leave --profile out";
+}
+
+/// CPU devices of this machine, each with its share of the cores.
+Hardware this_machine(const CommandContext& context, const PlannedModel& model, DType kv_dtype, int n_devices) {
+    const int n_threads = std::max(1, thread_setting(context.settings) / n_devices);
+    context.console.detail("measuring what this machine computes and copies");
+    const MachineRates measured = measure_rates(
+        {.config = &model.config, .weights = &model.weights, .kv_dtype = kv_dtype, .n_threads = n_threads});
+    const HostMemory memory = host_memory();
+    Hardware hardware;
+    hardware.name = "this machine";
+    hardware.device = "cpu";
+    hardware.link = "memory, measured";
+    hardware.n_devices = n_devices;
+    hardware.device_bytes = std::numeric_limits<std::size_t>::max();
+    hardware.link_bytes_per_second = measured.copy_bytes_per_second;
+    hardware.memory_bytes_per_second = measured.memory_bytes_per_second * n_devices;
+    hardware.host_bytes_per_copied_byte = measured.host_bytes_per_copied_byte;
+    hardware.host_bytes = memory.available_bytes;
+    hardware.host_budget_bytes = std::min(
+        memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
+    hardware.devices_in_host_memory = true;
+    hardware.rates = measured.rates;
+    CpuDeviceOptions options;
+    options.n_threads = n_threads;
+    CpuDevice device(options);
+    hardware.workspace_bytes = workspace_bytes(
+        device, Forward::workspace_shapes(model.config, {model.config.n_kv_heads, model.config.head_dim, kv_dtype},
+                                          forward_limits_for(kMostPassTokens)));
+    return hardware;
+}
+
+/// A card of this machine, with the memory that is free on it.
+Hardware this_card(const CommandContext& context, const PlannedModel& model, DType kv_dtype,
+                   const DeviceChoice& choice) {
+    const int n_threads = thread_setting(context.settings);
+    const std::unique_ptr<Device> device =
+        make_compute_device(choice, {.n_threads = n_threads, .memory_bytes = std::nullopt});
+    context.console.detail("measuring what the card computes and copies");
+    const MachineRates measured = measure_rates({.config = &model.config,
+                                                 .weights = &model.weights,
+                                                 .kv_dtype = kv_dtype,
+                                                 .n_threads = n_threads,
+                                                 .card = device.get()});
+    const HostMemory memory = host_memory();
+    Hardware hardware;
+    hardware.name = "this machine";
+    hardware.device = choice.name();
+    hardware.link = "measured";
+    hardware.n_devices = 1;
+    hardware.device_bytes = device->budget().limit_bytes();
+    hardware.link_bytes_per_second = measured.copy_bytes_per_second;
+    hardware.memory_bytes_per_second = measured.memory_bytes_per_second;
+    hardware.host_bytes_per_copied_byte = measured.host_bytes_per_copied_byte;
+    hardware.host_bytes = memory.available_bytes;
+    hardware.host_budget_bytes = std::min(
+        memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
+    hardware.devices_in_host_memory = false;
+    hardware.rates = measured.rates;
+    hardware.workspace_bytes = workspace_bytes(
+        *device, Forward::workspace_shapes(model.config, {model.config.n_kv_heads, model.config.head_dim, kv_dtype},
+                                           forward_limits_for(kMostPassTokens)));
+    return hardware;
+}
+
+Hardware chosen_hardware(const CommandContext& context, PlanRequest& request) {
+    const Settings& settings = context.settings;
+    const auto name = settings.text("profile");
+    if (!name) {
+        const int n_devices = planned_devices(settings);
+        const DeviceChoice choice = n_devices == 1 ? choose_device(settings) : DeviceChoice{};
+        if (choice.card) return this_card(context, request.model, request.kv_dtype, choice);
+        return this_machine(context, request.model, request.kv_dtype, n_devices);
+    }
+    refuse_beside(settings, "devices", "a profile has its own devices; leave it out, or leave --profile out");
+    refuse_beside(settings, "threads", thread_note());
+    request.profile = find_profile(*name);
+    if (!request.profile) {
+        std::vector<std::string_view> names;
+        for (const HardwareProfile& profile : hardware_profiles()) names.push_back(profile.name);
+        throw UsageError(fmt::format("{}: no profile '{}'; there are {}", settings.find("profile")->where, *name,
+                                     fmt::join(names, ", ")));
+    }
+    return profile_hardware(*request.profile, request.model.config, request.kv_dtype);
+}
+
+}  // namespace
+
+PlannedModel planned_shape(std::string_view name, const ModelConfig& config, Quantisation quantisation) {
+    PlannedModel model{.name = std::string(name),
+                       .types = std::string(quantisation_name(quantisation)),
+                       .config = config,
+                       .weights = shape_weights(config, quantisation),
+                       .files = nullptr};
+    const DType type = model.weights.lm_head.dtype;
+    model.config.kv_dtype = is_quantized(type) ? DType::F16 : type;
+    return model;
+}
+
+std::vector<OptionSpec> plan_options() {
+    std::vector<OptionSpec> options{
+        model_option(),
+        {"shape", "--shape", "NAME", "Plan for a model of that shape instead, e.g. llama-70b"},
+        {"quant", "--quant", "TYPE", "What the shape is written in: F16, Q8_0, Q4_K_M, ... [F16]"},
+        {"profile", "--profile", "NAME",
+         "Plan for that machine: 2x4090, 1x4090, 2x3090, 5090, laptop-8gb, ... [this one]"},
+        context_option(),
+        kv_type_option()};
+    for (const OptionSpec& option : device_options()) options.push_back(option);
+    for (const OptionSpec& option : placement_options()) options.push_back(option);
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) options.push_back(option);
+    options.push_back({"tokens-per-pass", "--tokens-per-pass", "LIST",
+                       "Tokens that a pass commits, to tell tokens a second for [1,2,4,8,...]"});
+    options.push_back({"json", "--json", "", "Print JSON"});
+    return options;
+}
+
+PlanRequest plan_request(const CommandContext& context) {
+    const Settings& settings = context.settings;
+    PlanRequest request;
+    request.context_tokens = context_setting(settings);
+    request.tokens_per_pass = number_list(settings, "tokens-per-pass");
+    const auto kv_dtype = kv_type_setting(settings);
+    // Mistakes in options come before the work.
+    const int n_devices = settings.text("profile") ? 0 : planned_devices(settings);
+    if (n_devices > 0) static_cast<void>(placement_settings(settings, n_devices));
+    request.model = chosen_model(context);
+    request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);
+    request.hardware = chosen_hardware(context, request);
+
+    const PlacementSettings placement = placement_settings(settings, request.hardware.n_devices);
+    Hardware& hardware = request.hardware;
+    // Devices that share every layer go at the pace of the weakest.
+    if (!placement.device_bytes.empty())
+        hardware.device_bytes = *std::min_element(placement.device_bytes.begin(), placement.device_bytes.end());
+    if (placement.host_bytes) {
+        hardware.host_budget_bytes = *placement.host_bytes;
+        if (request.profile) hardware.host_bytes = std::max(hardware.host_bytes, *placement.host_bytes);
+    }
+    if (!placement.link_bytes_per_second.empty()) {
+        const double given =
+            *std::min_element(placement.link_bytes_per_second.begin(), placement.link_bytes_per_second.end());
+        // Of a profile it is what the link gives; here memory is the limit of what a throttled link can give.
+        hardware.link_bytes_per_second = request.profile ? given : std::min(given, hardware.link_bytes_per_second);
+        hardware.link = request.profile ? "as given" : "throttled";
+        request.link_bytes_per_second = hardware.link_bytes_per_second;
+    }
+    request.pass_tokens = placement.expect_tokens;
+    request.ring_bytes = placement.ring_bytes.value_or(0);
+    return request;
+}
+
+}  // namespace slipstream::tools

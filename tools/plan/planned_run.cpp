@@ -1,0 +1,62 @@
+#include "tools/plan/planned_run.h"
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "kernels/workspace.h"
+#include "tools/engine/engine_device.h"
+#include "tools/engine/engine_drafter.h"
+#include "tools/engine/engine_model.h"
+#include "tools/engine/memory_plan.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/draft_options.h"
+#include "tools/options/settings.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// Counted, and more than anything here takes.
+constexpr std::size_t kRoomy = std::size_t{1} << 60;
+
+void refuse_draft_options(const Settings& settings) {
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
+        if (const Setting* setting = settings.find(option.name);
+            setting != nullptr && setting->origin == Origin::CommandLine)
+            throw UsageError(
+                fmt::format("{}: guessing is planned for where a file runs on a device of this machine; leave it out",
+                            setting->where));
+}
+
+}  // namespace
+
+void plan_run(PlanRequest& request, CommandContext& context) {
+    const Settings& settings = context.settings;
+    if (!request.model.files || request.profile || request.hardware.n_devices != 1) {
+        refuse_draft_options(settings);
+        return;
+    }
+    if (request.hardware.device_bytes == std::numeric_limits<std::size_t>::max()) return;  // all fits, whatever guesses
+    const DraftSettings draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
+    const DeviceChoice choice = choose_device(settings);
+    EngineModel engine = open_model(choose_model(context));
+    engine.n_threads = thread_setting(settings);
+    engine.kv_dtype = request.kv_dtype;
+    engine.budgeted = true;
+    engine.device = make_compute_device(
+        choice, {.n_threads = engine.n_threads, .memory_bytes = choice.card ? std::nullopt : std::optional(kRoomy)});
+    const auto draft_model = load_draft_model(draft, engine, context);
+    const EngineDrafter drafter(draft, engine, draft_model ? &*draft_model : nullptr, {}, context);
+    const ModelConfig& config = request.model.config;
+    const RunNeeds needs = generation_needs(config, drafter.budget(), 0, CheckPasses::No);
+    reserve_workspace(
+        *engine.device,
+        Forward::workspace_shapes(config, {config.n_kv_heads, config.head_dim, request.kv_dtype}, needs.forward));
+    request.run = {.budget = drafter.budget(), .taken_bytes = engine.device->budget().used_bytes()};
+}
+
+}  // namespace slipstream::tools

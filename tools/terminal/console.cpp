@@ -1,0 +1,220 @@
+#include "tools/terminal/console.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/printable.h"
+#include "tools/terminal/file_output.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+constexpr auto kRedrawBesideText = std::chrono::milliseconds(10);  // each piece of text has erased it
+constexpr auto kQuietStart = std::chrono::milliseconds(150);       // before the first drawing of a bar
+constexpr double kSurenessSeconds = 1.0;                           // of work, before the time left is told
+constexpr std::string_view kDim = "\x1b[2m";
+constexpr std::string_view kRed = "\x1b[31m";
+constexpr std::string_view kPlain = "\x1b[0m";
+constexpr std::string_view kEraseLine = "\r\x1b[K";
+constexpr std::string_view kRateGap = "   ";
+constexpr std::size_t kMessageBytes = 4096;
+constexpr mode_t kFileMode = 0666;  // the umask takes its part
+
+bool is_same_terminal(int one, int other) {
+    struct stat first {};
+    struct stat second {};
+    return isatty(one) == 1 && isatty(other) == 1 && fstat(one, &first) == 0 && fstat(other, &second) == 0 &&
+           first.st_rdev == second.st_rdev;
+}
+
+}  // namespace
+
+Console::Console(Verbosity verbosity, ColorUse colors, const std::optional<std::filesystem::path>& log_file)
+    : verbosity_(verbosity),
+      stderr_is_terminal_(isatty(STDERR_FILENO) == 1),
+      stdout_is_terminal_(isatty(STDOUT_FILENO) == 1),
+      shares_terminal_(is_same_terminal(STDOUT_FILENO, STDERR_FILENO)),
+      colored_(stderr_is_terminal_ && colors == ColorUse::Allowed) {
+    if (!log_file) return;
+    FileHandle file = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kFileMode);
+    if (file.get() >= 0) log_file_ = fdopen(file.get(), "a");
+    if (log_file_ == nullptr)
+        throw IoError(fmt::format("--log-file {}: cannot be opened: {}", log_file->string(), std::strerror(errno)));
+    file.release();  // belongs to the stream now
+}
+
+Console::~Console() {
+    if (log_file_ != nullptr) std::fclose(log_file_);
+}
+
+void Console::log(std::string_view message) {
+    if (log_file_ == nullptr) return;
+    std::fwrite(message.data(), 1, message.size(), log_file_);
+    std::fputc('\n', log_file_);
+    std::fflush(log_file_);
+}
+
+std::string Console::dim(std::string_view text) const {
+    return colored_ ? fmt::format("{}{}{}", kDim, text, kPlain) : std::string(text);
+}
+
+void Console::error(std::string_view message) {
+    const std::string line = fmt::format("slipstream: {}", printable(message, kMessageBytes));
+    draw(colored_ ? fmt::format("{}{}{}\n", kRed, line, kPlain) : line + "\n");
+    log(line);
+}
+
+void Console::note(std::string_view message) {
+    const std::string line = fmt::format("slipstream: {}", printable(message, kMessageBytes));
+    if (verbosity_ != Verbosity::Quiet) draw(dim(line) + "\n");
+    log(line);
+}
+
+void Console::detail(std::string_view message) {
+    const std::string line = printable(message, kMessageBytes);
+    if (verbosity_ == Verbosity::Verbose) draw(dim(line) + "\n");
+    log(line);
+}
+
+int Console::columns() const {
+    winsize size{};
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+    return size.ws_col;
+}
+
+// Messages that cannot be written are lost: there is no other place to say so.
+void Console::draw(std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return;
+        text.remove_prefix(static_cast<std::size_t>(written));
+    }
+}
+
+ProgressBar::ProgressBar(Console& console, std::string label)
+    : console_(console), label_(std::move(label)), next_(Clock::now() + kQuietStart) {}
+
+ProgressBar::~ProgressBar() {
+    clear();
+}
+
+void ProgressBar::clear() {
+    if (drawn_) console_.draw(kEraseLine);
+    drawn_ = false;
+}
+
+void ProgressBar::update(double done, double total, std::string_view figures_done) {
+    if (!console_.shows_progress()) return;
+    const Clock::time_point now = Clock::now();
+    if (first_done_ < 0.0 || done < first_done_) {
+        first_done_ = done;
+        began_ = now;
+    }
+    if (now < next_) return;
+    next_ = now + kRedraw;
+    std::string figures(figures_done);
+    const double seconds = std::chrono::duration<double>(now - began_).count();
+    if (seconds >= kSurenessSeconds && done > first_done_ && total > done)
+        figures += ", " + time_left_text(seconds / (done - first_done_) * (total - done));
+    const double share = total > 0.0 ? std::clamp(done / total, 0.0, 1.0) : 1.0;
+    const int room = console_.columns() - static_cast<int>(label_.size() + figures.size()) - 12;
+    const int width = std::clamp(room, 0, 40);
+    const int full = static_cast<int>(share * width);
+    const std::string percent = fmt::format("{:3.0f} %", 100.0 * share);
+    if (width < 5 && static_cast<int>(label_.size() + percent.size()) + 1 >= console_.columns()) return;
+    std::string bar;
+    for (int i = 0; i < width; ++i) bar += i < full ? "█" : "░";
+    console_.draw(width < 5 ? fmt::format("{}{} {}", kEraseLine, label_, percent)
+                            : fmt::format("{}{} {} {} {}", kEraseLine, label_, bar, percent, figures));
+    drawn_ = true;
+}
+
+LiveRate::LiveRate(Console& console, RatePlace place)
+    : console_(console), place_(place), began_(Clock::now()), next_(began_) {}
+
+void LiveRate::clear() {
+    if (shown_) console_.draw(place_ == RatePlace::BesideText ? "\x1b[K" : kEraseLine);
+    shown_ = false;
+}
+
+void LiveRate::before_text() {
+    if (place_ == RatePlace::BesideText) clear();
+}
+
+void LiveRate::after_text(std::string_view text) {
+    if (place_ == RatePlace::BesideText && console_.shows_progress()) cursor_.advance(text, console_.columns());
+}
+
+void LiveRate::show(std::int64_t n_tokens) {
+    if (!console_.shows_progress()) return;
+    const Clock::time_point now = Clock::now();
+    if (first_tokens_ < 0) {  // the rate is that of decoding: from the first token on
+        first_tokens_ = n_tokens;
+        began_ = now;
+        return;
+    }
+    if (now < next_) return;
+    next_ = now + (place_ == RatePlace::BesideText ? kRedrawBesideText : kRedraw);
+    const double seconds = std::chrono::duration<double>(now - began_).count();
+    if (seconds < 0.2) return;
+    const double per_second = static_cast<double>(n_tokens - first_tokens_) / seconds;
+    std::string rate = fmt::format("{}, {:.1f} tokens/s", counted(n_tokens, "token"), per_second);
+    if (expected_tokens_ > n_tokens && per_second > 0.0 && seconds >= kSurenessSeconds)
+        rate += ", " + time_left_text(static_cast<double>(expected_tokens_ - n_tokens) / per_second);
+    const int columns = console_.columns();
+    if (place_ == RatePlace::OwnLine) {
+        if (static_cast<int>(rate.size()) >= columns) return;
+        console_.draw(fmt::format("{}{}", kEraseLine, rate));
+    } else {
+        cursor_.advance("", columns);  // the window may have another size by now
+        const auto column = cursor_.column();
+        const int length = static_cast<int>(rate.size() + kRateGap.size());
+        if (!column || *column + length >= columns) return;
+        // The cursor goes back to where the text ends; what stands there is erased before the next piece of text.
+        clear();
+        console_.draw(fmt::format("{}{}\x1b[{}D", kRateGap, console_.dim(rate), length));
+    }
+    shown_ = true;
+}
+
+std::string time_left_text(double seconds) {
+    constexpr double kMostSeconds = 1e9;
+    const auto whole = static_cast<std::int64_t>(std::clamp(seconds, 0.0, kMostSeconds) + 0.5);
+    if (whole < 90) return fmt::format("{} s left", whole);
+    const std::int64_t minutes = (whole + 30) / 60;
+    if (minutes < 90) return fmt::format("{} min left", minutes);
+    return fmt::format("{} h {:02} min left", minutes / 60, minutes % 60);
+}
+
+std::string size_text(std::size_t bytes) {
+    constexpr std::array<std::string_view, 4> units{"KiB", "MiB", "GiB", "TiB"};
+    if (bytes < 1024) return counted(static_cast<std::int64_t>(bytes), "byte");
+    double size = static_cast<double>(bytes) / 1024.0;
+    std::size_t unit = 0;
+    while (size >= 999.95 && unit + 1 < units.size()) {
+        size /= 1024.0;
+        ++unit;
+    }
+    return fmt::format("{:.{}f} {}", size, size < 99.95 ? 1 : 0, units[unit]);
+}
+
+std::string counted(std::int64_t n, std::string_view noun) {
+    return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,129 @@
+// Everything that is said beside the text: messages, progress bars, the live rate. All of it goes to stderr; bars,
+// colours and the rate only where that is a terminal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tools/terminal/cursor_column.h"
+
+namespace slipstream::tools {
+
+enum class Verbosity : std::uint8_t { Quiet, Normal, Verbose };
+/// Whether terminals get colours (NO_COLOR says no).
+enum class ColorUse : std::uint8_t { Allowed, Never };
+
+class Console {
+public:
+    /// Messages of every level are appended to `log_file` too, where given. Throws IoError where it cannot be opened,
+    /// Interrupted after a signal while that waits.
+    Console(Verbosity verbosity, ColorUse colors, const std::optional<std::filesystem::path>& log_file);
+    ~Console();
+    Console(const Console&) = delete;
+    Console& operator=(const Console&) = delete;
+
+    /// The one line of a command that fails.
+    void error(std::string_view message);
+    /// What a user should know though all is well; not with -q.
+    void note(std::string_view message);
+    /// With -v only.
+    void detail(std::string_view message);
+
+    [[nodiscard]] bool stderr_is_terminal() const { return stderr_is_terminal_; }
+    [[nodiscard]] bool stdout_is_terminal() const { return stdout_is_terminal_; }
+    /// Whether stdout and stderr are one terminal.
+    [[nodiscard]] bool shares_terminal() const { return shares_terminal_; }
+    /// A terminal to draw on, and no -q.
+    [[nodiscard]] bool shows_progress() const { return stderr_is_terminal_ && verbosity_ != Verbosity::Quiet; }
+    [[nodiscard]] bool verbose() const { return verbosity_ == Verbosity::Verbose; }
+    /// Columns of the terminal; 80 where it does not say.
+    [[nodiscard]] int columns() const;
+    /// Writes to stderr as it stands; for drawing.
+    void draw(std::string_view text);
+    /// `text` in a weaker colour where there are colours.
+    [[nodiscard]] std::string dim(std::string_view text) const;
+
+private:
+    void log(std::string_view message);
+
+    Verbosity verbosity_;
+    bool stderr_is_terminal_;
+    bool stdout_is_terminal_;
+    bool shares_terminal_;
+    bool colored_;
+    std::FILE* log_file_ = nullptr;
+};
+
+/// A bar on one line of a terminal, gone when its owner is. Draws nothing in the first moments, so that short work does
+/// not flicker.
+class ProgressBar {
+public:
+    ProgressBar(Console& console, std::string label);
+    ~ProgressBar();
+    ProgressBar(const ProgressBar&) = delete;
+    ProgressBar& operator=(const ProgressBar&) = delete;
+
+    /// `done` of `total`; `figures` stand behind the bar ("1.2 of 4.0 GiB"), and behind them the time that is left,
+    /// once it can be told.
+    void update(double done, double total, std::string_view figures);
+    void clear();
+
+private:
+    Console& console_;
+    std::string label_;
+    std::chrono::steady_clock::time_point next_;
+    std::chrono::steady_clock::time_point began_{};  // of the work: the first update
+    double first_done_ = -1.0;                       // what was done by then
+    bool drawn_ = false;
+};
+
+/// Where the live rate stands.
+enum class RatePlace : std::uint8_t {
+    BesideText,  // text goes to the same terminal: dimmed behind it, where there is room and the cursor is known
+    OwnLine,     // text goes elsewhere
+};
+
+/// Tokens a second while text appears.
+class LiveRate {
+public:
+    LiveRate(Console& console, RatePlace place);
+    ~LiveRate() { clear(); }
+    LiveRate(const LiveRate&) = delete;
+    LiveRate& operator=(const LiveRate&) = delete;
+
+    /// Makes room for text that is about to be written.
+    void before_text();
+    /// `text` was written, by whomever.
+    void after_text(std::string_view text);
+    /// Where tokens end: the time left stands behind the rate from then on.
+    void expect(std::int64_t n_tokens) { expected_tokens_ = n_tokens; }
+    /// Shows the rate, not more often than an eye can follow.
+    void show(std::int64_t n_tokens);
+    void clear();
+
+private:
+    Console& console_;
+    RatePlace place_;
+    CursorColumn cursor_;  // beside text
+    bool shown_ = false;
+    std::chrono::steady_clock::time_point began_;
+    std::chrono::steady_clock::time_point next_;
+    std::int64_t first_tokens_ = -1;
+    std::int64_t expected_tokens_ = -1;  // not known
+};
+
+/// "9 s left", "12 min left", "3 h 05 min left".
+[[nodiscard]] std::string time_left_text(double seconds);
+
+/// "1.4 GiB", "312 KiB", "17 bytes".
+[[nodiscard]] std::string size_text(std::size_t bytes);
+
+/// "1 token", "12 tokens".
+[[nodiscard]] std::string counted(std::int64_t n, std::string_view noun);
+
+}  // namespace slipstream::tools

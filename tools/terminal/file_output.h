@@ -1,0 +1,109 @@
+// Bytes on their way out, with every way it can fail: text that appears as it is made, and files that are there whole
+// or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <sys/types.h>
+
+#include "tools/terminal/signals.h"
+
+namespace slipstream::tools {
+
+/// A file descriptor that is closed with its owner. Move-only.
+class FileHandle {
+public:
+    FileHandle() = default;
+    explicit FileHandle(int descriptor) : descriptor_(descriptor) {}
+    FileHandle(FileHandle&& other) noexcept : descriptor_(other.release()) {}
+    FileHandle& operator=(FileHandle&& other) noexcept;
+    ~FileHandle();
+    [[nodiscard]] int get() const { return descriptor_; }
+    int release() {
+        const int descriptor = descriptor_;
+        descriptor_ = -1;
+        return descriptor;
+    }
+
+private:
+    int descriptor_ = -1;
+};
+
+/// open(2), closed on exec. A signal while it waits (for the other end of a named pipe) throws Interrupted; otherwise
+/// no handle means that the system refused, and errno says why.
+[[nodiscard]] FileHandle open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
+
+/// Makes sure that descriptors 0 to 2 are taken, so that no file of ours ends up as stdout: /dev/null stands in for one
+/// that was closed, the wrong way round, so that reading stdin and writing stdout fail as they did. First thing in
+/// main.
+void open_standard_descriptors();
+
+/// Where generated text goes: stdout, or the file of --output. Each write is handed to the system at once, so what was
+/// written stays, whatever comes after.
+class TextOutput {
+public:
+    /// Opens `file`, or stands for stdout. What the file holds is kept until begin(). Throws IoError.
+    explicit TextOutput(const std::optional<std::filesystem::path>& file);
+
+    /// Empties the file.
+    void begin();
+    /// The file holds `text` and goes on behind it: what it has of it already stays, and what else it holds goes.
+    /// Returns what is missing, for write(): all of it on stdout and where there is no regular file. Throws IoError.
+    [[nodiscard]] std::string_view resume(std::string_view text);
+    /// Throws IoError ("No space left on device"). A closed pipe is no error: closed() is true from then on.
+    void write(std::string_view text);
+    [[nodiscard]] bool closed() const { return closed_; }
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+    [[nodiscard]] bool is_stdout() const { return file_.get() < 0; }
+    /// Last byte written; '\n' where there is none.
+    [[nodiscard]] char last_byte() const { return last_byte_; }
+
+private:
+    std::string name_;
+    FileHandle file_;  // none: stdout
+    bool closed_ = false;
+    std::uint64_t bytes_ = 0;
+    char last_byte_ = '\n';
+};
+
+/// A file that takes its name only when it is complete: written beside it under another name, then renamed. Where the
+/// path is no regular file (a device, a pipe) it is written in place; a named pipe is opened by the first write, since
+/// that waits for its reader.
+class WholeFile {
+public:
+    /// Throws IoError where the place cannot be written.
+    explicit WholeFile(std::filesystem::path path);
+    ~WholeFile();  // removes what is not complete, as a second signal does
+    WholeFile(const WholeFile&) = delete;
+    WholeFile& operator=(const WholeFile&) = delete;
+
+    void write(std::span<const std::byte> bytes);
+    void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+    /// Writes at a place of its own, behind what write() wrote first; threads may do so side by side. Returns the
+    /// system's error number where it refuses, for fail(), else 0.
+    [[nodiscard]] int write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept;
+    /// Throws IoError.
+    [[noreturn]] void fail(int error) const;
+    /// All is written: the file appears. Throws IoError.
+    void complete();
+
+private:
+    void open_in_place();
+
+    std::filesystem::path path_;
+    std::filesystem::path temporary_;  // empty: written in place
+    std::optional<RemovedAtOnce> removal_;
+    FileHandle file_;
+};
+
+/// All bytes of a file, or of stdin where the path is empty or "-". Throws IoError; Interrupted where a signal came
+/// while it waited.
+[[nodiscard]] std::string read_bytes(const std::filesystem::path& path);
+
+}  // namespace slipstream::tools

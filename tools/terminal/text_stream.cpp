@@ -1,0 +1,57 @@
+#include "tools/terminal/text_stream.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/terminal/signals.h"
+
+namespace slipstream::tools {
+
+TextStream::TextStream(TextOutput& output, Console& console)
+    : output_(output),
+      console_(console),
+      on_terminal_(output.is_stdout() && console.stdout_is_terminal()),
+      beside_text_(output.is_stdout() && console.shares_terminal()),
+      rate_(console, beside_text_ ? RatePlace::BesideText : RatePlace::OwnLine),
+      prefill_(console, "reading the prompt") {}
+
+void TextStream::write(std::string_view text) {
+    prefill_.clear();
+    rate_.before_text();
+    output_.write(text);
+    rate_.after_text(text);
+    if (output_.closed()) cancel_flag().store(true);
+    tell_note();
+}
+
+void TextStream::note(std::string message) {
+    note_ = std::move(message);
+    tell_note();
+}
+
+void TextStream::tell_note() {
+    if (note_.empty() || (beside_text_ && output_.last_byte() != '\n')) return;
+    prefill_.clear();
+    rate_.clear();
+    console_.note(std::exchange(note_, {}));
+}
+
+void TextStream::on_prefill(std::int64_t done, std::int64_t total) {
+    if (beside_text_ && output_.last_byte() != '\n') return;  // a bar takes the whole line, where the prompt stands
+    prefill_.update(static_cast<double>(done), static_cast<double>(total), fmt::format("{} of {} tokens", done, total));
+}
+
+void TextStream::on_tokens(std::int64_t n) {
+    prefill_.clear();
+    rate_.show(n);
+}
+
+void TextStream::finish() {
+    prefill_.clear();
+    rate_.clear();
+    if (on_terminal_ && output_.last_byte() != '\n') output_.write("\n");
+    tell_note();
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,40 @@
+#include "tools/terminal/text_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+
+namespace slipstream::tools {
+
+void TextTable::add(std::vector<std::string> cells) {
+    CHECK(cells.size() == rows_.front().size(), "{} cells in {} columns", cells.size(), rows_.front().size());
+    rows_.push_back(std::move(cells));
+}
+
+std::string TextTable::text() const {
+    std::vector<std::size_t> widths(rows_.front().size());
+    for (const auto& row : rows_)
+        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    std::string text;
+    for (const auto& row : rows_) {
+        for (std::size_t i = 0; i < row.size(); ++i)
+            text += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", row[i], widths[i]);
+        text += "\n";
+    }
+    return text;
+}
+
+std::string number_text(double value) {
+    for (const auto& [limit, decimals] : {std::pair(1000.0, 0), {100.0, 1}, {10.0, 2}, {1.0, 3}, {0.1, 4}, {0.01, 5}})
+        if (value >= limit) return fmt::format("{:.{}f}", value, decimals);
+    return fmt::format("{:.6f}", value);
+}
+
+std::string percent_text(double fraction) {
+    return fmt::format("{:.1f}", 100.0 * fraction);
+}
+
+}  // namespace slipstream::tools
