@@ -62,6 +62,7 @@ struct DraftOptions {
     std::optional<std::filesystem::path> frozen_table;  // of Cacheback
     std::optional<std::filesystem::path> corpus;
     std::optional<std::filesystem::path> tables;  // folder in which learnt tables persist; nothing: memory only
+    std::size_t window_bytes = 0;  // that a draft model's KV may take; 0: a window of 240 tokens
     NoiseRanking noise_ranking = NoiseRanking::Aware;
     ChildRule child_rule = ChildRule::Pick;
 };
@@ -82,6 +83,7 @@ struct DraftTarget {
                                               // on disk
     std::shared_ptr<KeptNgrams> kept_ngrams;  // filled by the first drafter that has no tables on disk; null: not kept
     const Model* draft_model = nullptr;  // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
+    std::int64_t text_tokens = 0;        // of the longest text; 0: nobody knows
     PassPlan pass_plan;                  // of the target; empty: passes tell by and by
     PassPlan draft_pass_plan;            // of the draft model
     /// What is going on that takes time (building a table): what, done, in all. May throw to give up.

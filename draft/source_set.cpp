@@ -73,6 +73,23 @@ std::int64_t model_nodes(const DraftOptions& options, const DraftTarget& target)
                     std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / target.vocab));
 }
 
+// As much of the text as options.window_bytes hold: all of it where that fits, else a window that slides, for which the
+// rows are kept in float as well.
+WindowShape model_window(const DraftOptions& options, const DraftTarget& target) {
+    const ModelConfig& config = target.draft_model->config();
+    const std::size_t row = static_cast<std::size_t>(2 * config.n_layers * config.n_kv_heads * config.head_dim);
+    const std::size_t whole = row * row_bytes(target.draft_model->kv_shape().dtype, 1);
+    const auto slots_in = [&](std::size_t bytes) {
+        return static_cast<std::int64_t>(std::min<std::size_t>(options.window_bytes / bytes, std::size_t{1} << 30));
+    };
+    WindowShape window;
+    if (target.text_tokens > 0 && slots_in(whole) >= target.text_tokens)
+        return {.slots = std::max(window.slots, target.text_tokens), .slides = false};
+    window.slots = std::max(window.slots, slots_in(whole + row * sizeof(float)));
+    window.recent = window.slots / 2 - window.sinks / 2;
+    return window;
+}
+
 std::unique_ptr<TableSource> make_cacheback(const DraftOptions& options, const DraftTarget& target) {
     std::optional<FrozenTable> frozen;
     if (options.frozen_table)
@@ -162,7 +179,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
                     *target.draft_model, target.vocab, target.sampling,
                     DraftModelOptions{
                         .max_nodes = model_nodes(options, target),
-                        .window = {},
+                        .window = model_window(options, target),
                         .pass_plan = target.draft_pass_plan,
                         .rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best});
                 break;

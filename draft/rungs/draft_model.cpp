@@ -25,6 +25,8 @@ WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64
     CHECK(wanted.sinks >= 0 && wanted.recent >= 1, "a window of {} sinks and {} recent", wanted.sinks, wanted.recent);
     WindowShape shape = wanted;
     shape.slots = std::min(shape.slots, model.context_tokens() - max_nodes);
+    if (!shape.slides && shape.slots == wanted.slots) return shape;
+    shape.slides = true;
     shape.recent = std::min(shape.recent, shape.slots - shape.slots / 4 - shape.sinks);
     if (shape.recent < 1)
         throw RequestError(fmt::format(

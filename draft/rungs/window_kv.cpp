@@ -35,6 +35,7 @@ WindowKv::WindowKv(const Model& model, const WindowShape& shape, const WindowLim
     CHECK(shape.sinks >= 0 && shape.recent >= 1 && shape.sinks + shape.recent < shape.slots && limits.max_rows >= 1 &&
               limits.max_depth >= 1,
           "a window of {} sinks and {} recent in {} slots", shape.sinks, shape.recent, shape.slots);
+    if (!shape.slides) return;
     Device& device = model.device();
     raw_ = floats(device, 2 * model.config().n_layers * n_raw_rows_, kv_cols_, "the draft model's window");
     cos_sin_ = floats(device, n_positions_, model.config().n_rotated, "the draft model's rope angles");
@@ -94,6 +95,7 @@ void WindowKv::keep_rows(ExecRef exec, std::int64_t layer, const ConstTensorView
 }
 
 void WindowKv::commit(ExecRef exec, std::span<const NodeId> path) {
+    if (!shape_.slides) return cache_.commit(exec, path);
     from_rows_.clear();
     to_rows_.clear();
     for (const NodeId node : path) {
@@ -115,6 +117,7 @@ void WindowKv::commit(ExecRef exec, std::span<const NodeId> path) {
 void WindowKv::slide(ExecRef exec, std::int64_t n_keep) {
     CHECK(n_keep >= 0 && n_keep <= n_recent(), "{} of {} recent tokens", n_keep, n_recent());
     if (n_keep == n_recent()) return cache_.forget();
+    CHECK(shape_.slides, "a window that holds every text slides");
     n_dropped_ += n_recent() - n_keep;
     cache_.truncate(shape_.sinks);
     for (std::int64_t left = n_keep; left > 0;) {
@@ -163,8 +166,8 @@ void WindowKv::place_rows(ExecRef exec, std::int64_t count) {
 }
 
 void WindowKv::jump(std::int64_t next) {
-    CHECK(cache_.n_committed() >= shape_.sinks && next >= shape_.sinks, "to {} with {} of {} sinks", next,
-          cache_.n_committed(), shape_.sinks);
+    CHECK(shape_.slides && cache_.n_committed() >= shape_.sinks && next >= shape_.sinks, "to {} with {} of {} sinks",
+          next, cache_.n_committed(), shape_.sinks);
     cache_.truncate(shape_.sinks);
     n_dropped_ = next - shape_.sinks;
 }

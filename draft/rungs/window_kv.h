@@ -7,7 +7,8 @@
 // hundred positions, on which the ordinary forward pass and attention work; StreamingLLM rotates every key at every use
 // instead, for the same angles. What a slide needs is kept beside the cache: K before rope and V, as the pass made
 // them, in float. So a key of a slot has the bits that a pass would have given it there, after any number of slides;
-// turning rounded keys back would have cost no such copy, but a rounding a slide.
+// turning rounded keys back would have cost no such copy, but a rounding a slide. A window that holds the longest text
+// (WindowShape::slides false) is the cache alone.
 //
 // Invariant: slot s holds text position s, or s + n_dropped() for slots behind the sinks.
 #pragma once
@@ -26,6 +27,7 @@ struct WindowShape {
     std::int64_t sinks = 16;    // first tokens of the text, never dropped
     std::int64_t recent = 112;  // last tokens that a slide keeps, at least 1
     std::int64_t slots = 240;   // committed tokens in all, at most
+    bool slides = true;         // false: no text is longer than `slots`, and nothing is kept for moving them
 };
 
 struct WindowLimits {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kWorthABatch = 0.05F;     // of the best node's gain, to be asked about with it, where time is no matter
 constexpr std::int64_t kRarestTry = 384;  // trees without asking a model
-constexpr float kTablesVote = 0.25F;      // how far what covers a node makes a model's vote needless, under noise
+constexpr float kTablesVote = 0.25F;      // how far what covers a node makes a model's vote needless
 constexpr double kLeastModelGain = 0.02;  // tokens that asking a model must promise where time is no matter
 
 }  // namespace
@@ -29,7 +29,7 @@ void TreeBuilder::weigh_asking(std::size_t model, const BuildRequest& request, s
     // Behind the tree's end a node may become worth its place by what the model says: all that were taken count.
     for (const std::int32_t node : taken_) {
         if ((at(node).asked >> model & 1U) != 0 || arena_.depth(node) >= request.max_depth) continue;
-        const float uncovered = std::max(0.0F, 1.0F - (noisy_ ? kTablesVote : 1.0F) * at(node).covered);
+        const float uncovered = std::max(0.0F, 1.0F - kTablesVote * at(node).covered);
         const float gain = at(node).score * uncovered * models_[model].gain - place_cost;
         if (gain > 0.0F) worth_.push_back({gain, node});
     }

@@ -5,15 +5,16 @@
 #include <utility>
 
 #include "tools/bench/bench_runs.h"
+#include "tools/engine/draft_choice.h"
 
 namespace slipstream::tools {
 
 namespace {
 
 // The draft model that some column asks for: --draft-model is one for all of them.
-std::optional<EngineDraftModel> shared_draft_model(const BenchRequest& request, const EngineModel& engine,
+std::optional<EngineDraftModel> shared_draft_model(std::span<const DraftSettings> drafts, const EngineModel& engine,
                                                    CommandContext& context) {
-    for (const DraftSettings& draft : request.drafts)
+    for (const DraftSettings& draft : drafts)
         if (auto model = load_draft_model(draft, engine, context)) return model;
     return std::nullopt;
 }
@@ -31,9 +32,10 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
     : keeps_tables_(request.keeps_tables) {
     // Under a memory budget drafters come first, and what they leave is planned with (text_generator.h).
     if (!engine.budgeted) load_for_bench(result, engine, request, {}, context);
-    draft_model_ = shared_draft_model(request, engine, context);
     std::vector<DraftSettings> drafts{DraftSettings{}};
-    drafts.insert(drafts.end(), request.drafts.begin(), request.drafts.end());
+    for (const DraftSettings& draft : request.drafts)
+        drafts.push_back(choose_draft(draft, engine, request.compute, engine.device->budget().limit_bytes(), context));
+    draft_model_ = shared_draft_model(drafts, engine, context);
     std::int64_t budget = 1;
     for (const DraftSettings& draft : drafts) {
         columns_.push_back(

@@ -33,17 +33,6 @@ bool has(const draft::DraftOptions& options, SourceKind kind) {
     return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
 }
 
-// Empty where the target has no draft model of its own.
-fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target, const Settings& settings) {
-    const fs::path bundled = bundled_model(program_folder());
-    if (draft.model)
-        return resolve_model(
-            *draft.model, [&] { return find_models(settings.environment(), bundled); }, "--draft-model");
-    std::error_code error;
-    if (bundled.empty() || !fs::equivalent(bundled, target.path, error)) return {};
-    return bundled_draft_model(program_folder());
-}
-
 // Parameters of the weights that a pass multiplies by.
 double parameters_of(const ModelWeights& weights) {
     double n = 0.0;
@@ -85,6 +74,17 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& tar
 }
 
 }  // namespace
+
+fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target, const Settings& settings) {
+    if (!has(draft.options, SourceKind::Model)) return {};
+    const fs::path bundled = bundled_model(program_folder());
+    if (draft.model)
+        return resolve_model(
+            *draft.model, [&] { return find_models(settings.environment(), bundled); }, "--draft-model");
+    std::error_code error;
+    if (bundled.empty() || !fs::equivalent(bundled, target.path, error)) return {};
+    return bundled_draft_model(program_folder());
+}
 
 std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
                                                  CommandContext& context) {
@@ -136,6 +136,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
     for_target.vocab = target.files->config().vocab;
     for_target.sampling = sampling;
     for_target.files = target.files.get();
+    for_target.text_tokens = target.context_tokens;
     for_target.model = target.model.get();
     if (chosen.options.corpus || chosen.options.frozen_table)
         for_target.tokenizer_fingerprint =

@@ -26,6 +26,10 @@ struct EngineDraftModel {
     std::unique_ptr<Model> model;
 };
 
+/// Where the draft model of these settings lies; empty where no source asks for one, or the target has none of its own.
+[[nodiscard]] std::filesystem::path draft_model_path(const DraftSettings& draft, const EngineModel& target,
+                                                     const Settings& settings);
+
 /// The draft model of these settings, loaded, its vocabulary checked against the target's: the one of --draft-model, or
 /// the bundled one for the bundled target. Nothing where no source asks for it, or where `auto` finds none. Throws
 /// RequestError where `model` was asked for by name and there is none, or where the vocabularies differ.

@@ -108,17 +108,7 @@ void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeed
     engine.plan = std::make_unique<ModelPlan>(request);
     if (engine.plan->residency().ring_bytes == 0) return;
     // Something streams: what is best depends on what the machine takes for it.
-    const MachineRates machine = measure_rates({.config = &config,
-                                                .weights = &weights,
-                                                .kv_dtype = engine.kv_dtype,
-                                                .n_threads = engine.n_threads,
-                                                .card = cuda_device(engine)});
-    request.rates = machine.rates;
-    request.link_bytes_per_second = options.offload.link_bytes_per_second > 0.0
-                                        ? std::min(options.offload.link_bytes_per_second, machine.copy_bytes_per_second)
-                                        : machine.copy_bytes_per_second;
-    request.memory_bytes_per_second = machine.memory_bytes_per_second;
-    request.host_bytes_per_copied_byte = machine.host_bytes_per_copied_byte;
+    set_rates(request, machine_rates(engine, weights), options.offload);
     request.pass_tokens = options.offload.expect_tokens;
     engine.plan = std::make_unique<ModelPlan>(request);
     if (engine.plan->residency().ring_bytes > 0)
@@ -138,6 +128,25 @@ WeightPlacement weight_placement(const EngineModel& engine) {
 }
 
 }  // namespace
+
+const MachineRates& machine_rates(EngineModel& engine, const ModelWeights& weights) {
+    if (!engine.rates)
+        engine.rates = measure_rates({.config = &engine.files->config(),
+                                      .weights = &weights,
+                                      .kv_dtype = engine.kv_dtype,
+                                      .n_threads = engine.n_threads,
+                                      .card = cuda_device(engine)});
+    return *engine.rates;
+}
+
+void set_rates(ModelPlanRequest& request, const MachineRates& machine, const OffloadOptions& offload) {
+    request.rates = machine.rates;
+    request.link_bytes_per_second = offload.link_bytes_per_second > 0.0
+                                        ? std::min(offload.link_bytes_per_second, machine.copy_bytes_per_second)
+                                        : machine.copy_bytes_per_second;
+    request.memory_bytes_per_second = machine.memory_bytes_per_second;
+    request.host_bytes_per_copied_byte = machine.host_bytes_per_copied_byte;
+}
 
 void load_model(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, CommandContext& context) {
     const auto began = std::chrono::steady_clock::now();

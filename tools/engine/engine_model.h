@@ -15,6 +15,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "tools/engine/engine_device.h"
+#include "tools/engine/measured_rates.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
@@ -40,7 +41,8 @@ struct EngineModel {
     int n_threads = 1;                   // of the host
     std::unique_ptr<PinnedArena> arena;  // null where nothing streams
     std::unique_ptr<Model> model;
-    std::unique_ptr<ModelPlan> plan;  // null on a CPU without --device-memory
+    std::unique_ptr<ModelPlan> plan;      // null on a CPU without --device-memory
+    std::optional<MachineRates> rates{};  // measured where something streams, or might
     std::int64_t context_tokens = 0;
     DType kv_dtype = DType::F16;
     std::int64_t text_tokens = 0;  // that the plan has room for
@@ -61,6 +63,11 @@ void make_device(EngineModel& engine, const ComputeOptions& options, CommandCont
 /// Plans what stays on the device beside what lies there already and what `needs` says, and loads the weights, with a
 /// progress bar. Throws Interrupted after a signal, OutOfBudget.
 void load_model(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, CommandContext& context);
+
+/// engine.rates, measured now if they were not.
+[[nodiscard]] const MachineRates& machine_rates(EngineModel& engine, const ModelWeights& weights);
+/// What this machine and the options say of speeds.
+void set_rates(ModelPlanRequest& request, const MachineRates& machine, const OffloadOptions& offload);
 
 /// FormatError where an id of `tokens` is not in the model's vocabulary.
 void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config);

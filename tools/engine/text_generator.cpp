@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tools/engine/draft_choice.h"
+
 namespace slipstream::tools {
 
 TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engine, const SamplerOptions& sampling,
@@ -13,8 +15,10 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
     // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
     // is planned with.
     if (!engine.budgeted) load_model(engine, options.compute, {}, context);
-    draft_model_ = load_draft_model(options.draft, engine, context);
-    drafter_.emplace(options.draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, context);
+    const DraftSettings draft =
+        choose_draft(options.draft, engine, options.compute, engine.device->budget().limit_bytes(), context);
+    draft_model_ = load_draft_model(draft, engine, context);
+    drafter_.emplace(draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, context);
     limits_ = {drafter_->budget(), std::move(end_tokens)};
     const RunNeeds needs = generation_needs(config, limits_.budget, 0, options.check);
     if (engine.budgeted) load_model(engine, options.compute, needs, context);

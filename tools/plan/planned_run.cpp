@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/workspace.h"
+#include "tools/engine/draft_choice.h"
 #include "tools/engine/engine_device.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/engine_model.h"
@@ -41,7 +42,7 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         return;
     }
     if (request.hardware.device_bytes == std::numeric_limits<std::size_t>::max()) return;  // all fits, whatever guesses
-    const DraftSettings draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
+    const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     const DeviceChoice choice = choose_device(settings);
     EngineModel engine = open_model(choose_model(context));
     engine.n_threads = thread_setting(settings);
@@ -49,6 +50,9 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     engine.budgeted = true;
     engine.device = make_compute_device(
         choice, {.n_threads = engine.n_threads, .memory_bytes = choice.card ? std::nullopt : std::optional(kRoomy)});
+    engine.context_tokens = request.context_tokens.value_or(request.model.config.context_tokens);
+    const DraftSettings draft =
+        choose_draft(asked, engine, compute_options(context), request.hardware.device_bytes, context);
     const auto draft_model = load_draft_model(draft, engine, context);
     const EngineDrafter drafter(draft, engine, draft_model ? &*draft_model : nullptr, {}, context);
     const ModelConfig& config = request.model.config;

@@ -1,0 +1,20 @@
+// What guessing is given where a device's memory is short: how large trees may be, how much of the text a draft model
+// keeps, and whether `auto` loads one at all, whose bytes the target then streams. By the plan's arithmetic alone,
+// before anything is loaded.
+#pragma once
+
+#include <cstddef>
+
+#include "tools/engine/engine_model.h"
+#include "tools/options/draft_options.h"
+#include "tools/terminal/console.h"
+
+namespace slipstream::tools {
+
+/// `draft` with what `auto` leaves open decided for `target`, which is opened and has its device, whose budget
+/// `device_bytes` stands for (Budget::kUnlimited: none). A line says where a draft model is left out. May measure the
+/// machine (target.rates). Throws what opening the draft model throws.
+[[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, const ComputeOptions& options,
+                                         std::size_t device_bytes, CommandContext& context);
+
+}  // namespace slipstream::tools
