@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/loop/sampling/best_blocks.h"
 #include "runtime/model/model_config.h"
 #include "runtime/pass/logit_rows.h"
@@ -86,7 +87,7 @@ private:
 
     SamplerOptions options_;
     std::int64_t vocab_;
-    std::vector<float> penalised_;       // [vocab], where there is a penalty
+    Indexed<float> penalised_;           // [vocab], where there is a penalty
     std::span<const float> logits_;      // [vocab] of the running call: the caller's, or penalised_
     BestBlocks blocks_;                  // of the row that is filtered
     std::vector<Candidate> candidates_;  // capacity vocab
