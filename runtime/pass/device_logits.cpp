@@ -108,7 +108,7 @@ ConstTensorView DeviceLogits::enqueue_rows(ExecRef exec, const ConstTensorView& 
 }
 
 TopLogits DeviceLogits::top(std::int64_t row) const {
-    CHECK(row >= 0 && row < logits_.rows(), "head {} of {}", row, logits_.rows());
+    CHECK(row >= 0 && row < logits_.rows(), "top logits of row {} of {}", row, logits_.rows());
     TopLogits top;
     if (needs_.n_best > 0) {
         const TokenId* ids = host_part<TokenId>(places_.ids) + row * needs_.n_best;

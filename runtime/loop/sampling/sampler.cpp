@@ -51,7 +51,7 @@ Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
     : options_(checked(options)), vocab_(checked_vocab(vocab)), blocks_(static_cast<std::size_t>(vocab)) {
     if (options.repeat_penalty != 1.0) penalised_.resize(static_cast<std::size_t>(vocab));
     candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
-                                                   : static_cast<std::size_t>(kMostTopLogits));  // of a head
+                                                   : static_cast<std::size_t>(kMostTopLogits));  // of a row
 }
 
 void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> path) {

@@ -53,13 +53,13 @@ public:
     /// Valid until the next call.
     [[nodiscard]] std::span<const Candidate> distribution(std::span<const float> logits, std::span<const TokenId> path);
 
-    /// The same of row `row`, bit for bit: from its head where that decides (sampler_top_logits.cpp), else from the
-    /// row.
+    /// The same of row `row`, bit for bit: from its top logits where those decide (sampler_top_logits.cpp), else from
+    /// the row.
     [[nodiscard]] TokenId sample(const LogitRows& rows, std::int64_t row, std::int64_t position,
                                  std::span<const TokenId> path);
     [[nodiscard]] std::span<const Candidate> distribution(const LogitRows& rows, std::int64_t row,
                                                           std::span<const TokenId> path);
-    /// What heads must hold to decide, most of the time, for sample() and for distribution().
+    /// What top logits must hold to decide, most of the time, for sample() and for distribution().
     [[nodiscard]] LogitRequest sample_request() const;
     [[nodiscard]] LogitRequest distribution_request() const;
 
