@@ -51,7 +51,7 @@ void PassFeed::begin_pass(Stream& /*compute*/) {
 
 void PassFeed::copy_ahead() {
     for (; n_copied_ < std::ssize(current_); ++n_copied_) {
-        const TransferItem& item = current_[static_cast<std::size_t>(n_copied_)];
+        const TransferItem& item = current_[n_copied_];
         if (!ring_->has_room(item.bytes)) return;
         ring_->push(item);
     }
@@ -61,7 +61,7 @@ void PassFeed::copy_ahead() {
     }
     if (!next_fits_) return;
     for (; n_next_copied_ < std::ssize(next_); ++n_next_copied_) {
-        const TransferItem& item = next_[static_cast<std::size_t>(n_next_copied_)];
+        const TransferItem& item = next_[n_next_copied_];
         if (!ring_->has_room(item.bytes)) return;
         ring_->push(item);
     }

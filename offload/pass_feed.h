@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "offload/transfer_ring.h"
 
@@ -59,8 +60,8 @@ private:
     TransferRing* ring_;
     ProgramSource* source_;
     std::int64_t max_items_;
-    std::vector<TransferItem> current_;  // the running program
-    std::vector<TransferItem> next_;     // the one behind it, where it is frozen
+    Indexed<TransferItem> current_;  // the running program
+    Indexed<TransferItem> next_;     // the one behind it, where it is frozen
     bool running_ = false;
     bool next_is_frozen_ = false;
     bool next_fits_ = false;          // each of its blocks into the ring; otherwise none of them is copied

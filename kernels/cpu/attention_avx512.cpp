@@ -14,7 +14,7 @@ namespace slipstream::cpu {
 namespace {
 
 // How rows are fetched, which changes no bit: a step ahead into L2 and from there into L1, 16-bit rows that several
-// batches read being widened first; or some way ahead straight into L1 (numbers: kernels/README.md).
+// batches read being widened first; or some way ahead straight into L1 (numbers: kernels/NOTES.md).
 enum class Fetch : std::uint8_t { ByL2, IntoL1 };
 
 /// Behind how many bytes of keys or values what follows is not theirs but the next step's: L1 holds that twice.

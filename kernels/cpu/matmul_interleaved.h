@@ -24,7 +24,7 @@ struct FetchDistance {
 
 /// Groups that go over K together are as many streams of weights. As a rule they are fetched into L2 and from there
 /// into L1: one step into L1 alone holds one of its few fill buffers for the whole way from memory. With few tokens
-/// some machines read faster where one group goes alone, fetched straight into L1 (numbers: kernels/README.md).
+/// some machines read faster where one group goes alone, fetched straight into L1 (numbers: kernels/NOTES.md).
 struct Streams {
     int most_tokens_of_one = 0;  // up to so many one group goes alone
     FetchDistance one{.l1 = 8 << 10, .l2 = 0};

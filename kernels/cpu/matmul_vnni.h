@@ -15,7 +15,7 @@
 
 namespace slipstream::cpu::vnni {
 
-/// Groups of codes that go over K together (numbers: kernels/README.md).
+/// Groups of codes that go over K together (numbers: kernels/NOTES.md).
 enum class CodeGroups : std::uint8_t {
     Three,  // Intel's cores: fewest loads of activations
     Two,    // AMD's: their sums stay in registers

@@ -17,7 +17,7 @@ std::int64_t chunks_of(std::int64_t context_tokens) {
 
 // Resident chunks of a layer: all where nothing is said.
 std::int64_t resident_of(std::span<const std::int64_t> resident_chunks, std::int64_t layer, std::int64_t n_chunks) {
-    return resident_chunks.empty() ? n_chunks : std::min(resident_chunks[static_cast<std::size_t>(layer)], n_chunks);
+    return resident_chunks.empty() ? n_chunks : std::min(resident_chunks[layer], n_chunks);
 }
 
 }  // namespace
@@ -212,20 +212,19 @@ void KvCache::restore(ExecRef exec, std::int64_t n_tokens,
     if (!streams()) return;
     if (programs_ != nullptr) programs_->invalidate(exec.stream);  // one made ahead knows nothing of these chunks
     const std::uint64_t use = copy_out_->record(*flushed_);
-    for (std::int64_t chunk = 0; chunk < n_full; ++chunk) flush_use_[static_cast<std::size_t>(chunk)] = use;
+    for (std::int64_t chunk = 0; chunk < n_full; ++chunk) flush_use_[chunk] = use;
     host_chunks_ = n_full;
 }
 
 std::byte* KvCache::tail_slot(std::int64_t layer, std::int64_t chunk) const {
-    const std::int64_t slot = tail_index_[static_cast<std::size_t>(layer)] * kTailChunks + chunk % kTailChunks;
+    const std::int64_t slot = tail_index_[layer] * kTailChunks + chunk % kTailChunks;
     return tail_.data() + static_cast<std::size_t>(slot) * shape_.chunk_bytes();
 }
 
 std::byte* KvCache::host_chunk(std::int64_t layer, std::int64_t chunk) {
     const std::int64_t place = chunk - resident_chunks(layer);
     CHECK(place >= 0 && chunk < n_chunks_, "chunk {} of layer {} on the host", chunk, layer);
-    std::byte*& extent = host_extents_[static_cast<std::size_t>(first_extent_[static_cast<std::size_t>(layer)] +
-                                                                place / kChunksPerExtent)];
+    std::byte*& extent = host_extents_[first_extent_[layer] + place / kChunksPerExtent];
     if (extent == nullptr) extent = slab_->take();
     return extent + static_cast<std::size_t>(place % kChunksPerExtent) * shape_.chunk_bytes();
 }
@@ -237,7 +236,7 @@ std::int64_t KvCache::snapshot() {
 
 // Makes the slot of `chunk` ready to be written in every streaming layer.
 void KvCache::open_slot(ExecRef exec, std::int64_t chunk) {
-    std::int64_t& held = slot_chunk_[static_cast<std::size_t>(chunk % kTailChunks)];
+    std::int64_t& held = slot_chunk_[chunk % kTailChunks];
     if (held == chunk) return;
     if (held >= 0) {
         // A program made ahead may still count on the slot.
@@ -256,7 +255,7 @@ void KvCache::open_slot(ExecRef exec, std::int64_t chunk) {
 
 // A chunk that is full goes to the host in every layer where it streams.
 void KvCache::flush_chunk(ExecRef exec, std::int64_t chunk) {
-    flush_use_[static_cast<std::size_t>(chunk)] = flush(exec, [&](Stream& out) {
+    flush_use_[chunk] = flush(exec, [&](Stream& out) {
         for (std::int64_t layer = 0; layer < n_layers_; ++layer)
             if (chunk >= resident_chunks(layer))
                 out.copy(host_chunk(layer, chunk), tail_slot(layer, chunk), shape_.chunk_bytes());
@@ -266,7 +265,7 @@ void KvCache::flush_chunk(ExecRef exec, std::int64_t chunk) {
 
 // A chunk that the host holds comes back into its slot, to be written on.
 void KvCache::fetch_tail(ExecRef exec, std::int64_t chunk) {
-    std::int64_t& held = slot_chunk_[static_cast<std::size_t>(chunk % kTailChunks)];
+    std::int64_t& held = slot_chunk_[chunk % kTailChunks];
     const bool is_there = held == chunk;  // only the table has forgotten it
     held = -1;
     open_slot(exec, chunk);
@@ -287,8 +286,7 @@ void KvCache::publish(std::uint64_t flush_use) {
     if (!streams()) return;
     CHECK(n_committed_ % kChunkTokens == 0, "a prompt to position {}", n_committed_);
     const std::int64_t n_full = n_committed_ / kChunkTokens;
-    for (std::int64_t chunk = host_chunks_; chunk < n_full; ++chunk)
-        flush_use_[static_cast<std::size_t>(chunk)] = flush_use;
+    for (std::int64_t chunk = host_chunks_; chunk < n_full; ++chunk) flush_use_[chunk] = flush_use;
     host_chunks_ = n_full;
     slot_chunk_.assign(slot_chunk_.size(), -1);
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "offload/block_slab.h"
 
@@ -38,8 +39,8 @@ inline constexpr std::int64_t kTailChunks = 3;
 
 /// Where the committed chunks of a cache lie.
 struct KvPlacement {
-    std::vector<std::int64_t> resident_chunks{};  // [n_layers], of each layer, from the first; empty: all
-    PinnedArena* arena = nullptr;                 // of those that stream; outlives the cache
+    Indexed<std::int64_t> resident_chunks{};  // [n_layers], of each layer, from the first; empty: all
+    PinnedArena* arena = nullptr;             // of those that stream; outlives the cache
 };
 
 /// Who has programs that were frozen ahead of their pass.
@@ -74,9 +75,9 @@ public:
     [[nodiscard]] std::int64_t n_committed() const { return n_committed_; }
     [[nodiscard]] std::int64_t n_nodes() const { return static_cast<std::int64_t>(parents_.size()); }
     [[nodiscard]] std::int64_t max_nodes() const { return max_nodes_; }
-    [[nodiscard]] NodeId parent(NodeId node) const { return parents_[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] NodeId parent(NodeId node) const { return parents_[node]; }
     /// Absolute position of a node.
-    [[nodiscard]] std::int64_t position(NodeId node) const { return positions_[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] std::int64_t position(NodeId node) const { return positions_[node]; }
 
     /// A new scratch row below `parent` (kCommittedTip or an existing node). Its position must lie inside the context
     /// and the scratch must have room: both CHECKed, since the loop plans for them. Rows are numbered from 0 after a
@@ -115,21 +116,17 @@ public:
     /// Whether chunks of any layer, or of this one, stream.
     [[nodiscard]] bool streams() const { return slab_.has_value(); }
     [[nodiscard]] bool streams(std::int64_t layer) const { return resident_chunks(layer) < n_chunks_; }
-    [[nodiscard]] std::int64_t resident_chunks(std::int64_t layer) const {
-        return resident_[static_cast<std::size_t>(layer)];
-    }
+    [[nodiscard]] std::int64_t resident_chunks(std::int64_t layer) const { return resident_[layer]; }
     /// Full chunks of a layer that the host holds, or will once flushed() has reached flush_use() of the last.
     [[nodiscard]] std::int64_t host_chunks() const { return host_chunks_; }
     [[nodiscard]] const Event& flushed() const { return *flushed_; }
-    [[nodiscard]] std::uint64_t flush_use(std::int64_t chunk) const {
-        return flush_use_[static_cast<std::size_t>(chunk)];
-    }
+    [[nodiscard]] std::uint64_t flush_use(std::int64_t chunk) const { return flush_use_[chunk]; }
     /// Host memory of a chunk that streams, chunks of an extent behind one another, the first extent beginning with the
     /// first chunk that is not resident; taken now where it is not yet.
     [[nodiscard]] std::byte* host_chunk(std::int64_t layer, std::int64_t chunk);
     /// Where a chunk lies on the device while a pass reads it; null afterwards.
     void set_chunk(std::int64_t layer, std::int64_t chunk, std::byte* data) {
-        chunks_[static_cast<std::size_t>(layer * n_chunks_ + chunk)] = data;
+        chunks_[layer * n_chunks_ + chunk] = data;
     }
     /// The slot that a chunk of a streaming layer fills in.
     [[nodiscard]] std::byte* tail_slot(std::int64_t layer, std::int64_t chunk) const;
@@ -175,24 +172,24 @@ private:
     std::int64_t max_nodes_;
     std::int64_t n_committed_ = 0;
     std::int64_t prompt_rows_ = 0;
-    std::vector<std::int64_t> resident_;  // [n_layers]: chunks of each
+    Indexed<std::int64_t> resident_;  // [n_layers]: chunks of each
     std::vector<Buffer> extents_;
-    std::vector<std::byte*> chunks_;       // [n_layers * n_chunks]
-    Buffer scratch_;                       // [n_layers][K|V][max_nodes][n_kv_heads][head_dim]
-    std::vector<NodeId> parents_;          // [n_nodes]
-    std::vector<std::int64_t> positions_;  // [n_nodes]
+    Indexed<std::byte*> chunks_;       // [n_layers * n_chunks]
+    Buffer scratch_;                   // [n_layers][K|V][max_nodes][n_kv_heads][head_dim]
+    Indexed<NodeId> parents_;          // [n_nodes]
+    Indexed<std::int64_t> positions_;  // [n_nodes]
 
     // Of what streams.
-    Buffer tail_;                             // [streaming layers][kTailChunks] chunks
-    std::vector<std::int64_t> tail_index_;    // [n_layers]: among the streaming layers
-    std::vector<std::int64_t> slot_chunk_;    // [kTailChunks]: the chunk that a slot holds, -1: none
-    std::optional<BlockSlab> slab_;           // extents
-    std::vector<std::int64_t> first_extent_;  // [n_layers]: into host_extents_
-    std::vector<std::byte*> host_extents_;    // from the first chunk of each layer that streams; null: not taken yet
+    Buffer tail_;                         // [streaming layers][kTailChunks] chunks
+    Indexed<std::int64_t> tail_index_;    // [n_layers]: among the streaming layers
+    Indexed<std::int64_t> slot_chunk_;    // [kTailChunks]: the chunk that a slot holds, -1: none
+    std::optional<BlockSlab> slab_;       // extents
+    Indexed<std::int64_t> first_extent_;  // [n_layers]: into host_extents_
+    Indexed<std::byte*> host_extents_;    // from the first chunk of each layer that streams; null: not taken yet
     std::unique_ptr<Stream> copy_out_;
     std::unique_ptr<Event> written_;  // rows that a flush copies
     std::unique_ptr<Event> flushed_;
-    std::vector<std::uint64_t> flush_use_;  // [n_chunks]
+    Indexed<std::uint64_t> flush_use_;  // [n_chunks]
     std::int64_t host_chunks_ = 0;
     std::optional<std::int64_t> frozen_;  // host_chunks_ of the program that was made ahead
     FrozenPrograms* programs_ = nullptr;

@@ -266,7 +266,7 @@ void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_
     for (std::int32_t i = 1; i < tree_.size(); ++i) {
         CHECK(tree_.depth(i) < max_new_tokens, "a guess at depth {}, {} tokens wanted", tree_.depth(i), max_new_tokens);
         pass_tokens_.push_back(tree_.token(i));
-        pass_nodes_.push_back(cache_->add_node(pass_nodes_[static_cast<std::size_t>(n_missing - 1 + tree_.parent(i))]));
+        pass_nodes_.push_back(cache_->add_node(pass_nodes_[n_missing - 1 + tree_.parent(i)]));
     }
     logit_tokens_.resize(static_cast<std::size_t>(tree_.size()));
     std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));

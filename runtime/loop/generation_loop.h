@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/guesser.h"
 #include "runtime/loop/verify.h"
@@ -124,7 +125,7 @@ private:
     TokenTree tree_;
     LoopSeconds seconds_;
     std::vector<TokenId> pass_tokens_;        // [n_tokens] of the running pass: what was missing, then the guesses
-    std::vector<NodeId> pass_nodes_;          // [n_tokens]
+    Indexed<NodeId> pass_nodes_;              // [n_tokens]
     std::vector<std::int32_t> logit_tokens_;  // [tree size]
     std::vector<std::int32_t> accepted_;      // tree nodes
     std::vector<NodeId> path_;                // scratch rows to commit

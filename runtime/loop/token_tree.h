@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/model/model_config.h"
 
 namespace slipstream {
@@ -25,17 +26,17 @@ public:
     [[nodiscard]] std::optional<std::int32_t> child(std::int32_t parent, TokenId token) const;
 
     [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
-    [[nodiscard]] TokenId token(std::int32_t node) const { return tokens_[static_cast<std::size_t>(node)]; }
-    [[nodiscard]] std::int32_t parent(std::int32_t node) const { return parents_[static_cast<std::size_t>(node)]; }
-    [[nodiscard]] std::int32_t depth(std::int32_t node) const { return depths_[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] TokenId token(std::int32_t node) const { return tokens_[node]; }
+    [[nodiscard]] std::int32_t parent(std::int32_t node) const { return parents_[node]; }
+    [[nodiscard]] std::int32_t depth(std::int32_t node) const { return depths_[node]; }
     [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
     [[nodiscard]] std::span<const std::int32_t> parents() const { return parents_; }
 
 private:
-    std::vector<TokenId> tokens_;                           // [size]
-    std::vector<std::int32_t> parents_;                     // [size], -1 for node 0
-    std::vector<std::int32_t> depths_;                      // [size], 0 for node 0
-    std::vector<std::int32_t> first_child_, next_sibling_;  // [size], -1 = none: siblings as a list
+    Indexed<TokenId> tokens_;                           // [size]
+    Indexed<std::int32_t> parents_;                     // [size], -1 for node 0
+    Indexed<std::int32_t> depths_;                      // [size], 0 for node 0
+    Indexed<std::int32_t> first_child_, next_sibling_;  // [size], -1 = none: siblings as a list
 };
 
 }  // namespace slipstream

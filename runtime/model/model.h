@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "offload/pinned_arena.h"
 #include "runtime/formats/model_files.h"
@@ -65,11 +66,11 @@ public:
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
     /// In reading order.
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
-    [[nodiscard]] bool streams(std::int32_t item) const { return streams_[static_cast<std::size_t>(item)]; }
+    [[nodiscard]] bool streams(std::int32_t item) const { return streams_[item]; }
     [[nodiscard]] bool streams_weights() const { return n_streams_ > 0; }
     /// Bytes of items that stream: what a pass brings over the link.
     [[nodiscard]] std::size_t streamed_bytes() const { return streamed_bytes_; }
-    [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return data_[static_cast<std::size_t>(item)]; }
+    [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return data_[item]; }
     /// Parts of a matrix in ascending rows. Any layer for the LM head.
     [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, MatrixRole role) const;
     [[nodiscard]] const RopeFrequencies& rope() const { return rope_; }
@@ -93,8 +94,8 @@ private:
     DType kv_dtype_;
     Buffer small_tensors_;  // norms and biases as float
     std::vector<WeightItem> items_;
-    std::vector<bool> streams_;        // [items]
-    std::vector<std::byte*> data_;     // [items]
+    Indexed<bool> streams_;            // [items]
+    Indexed<std::byte*> data_;         // [items]
     std::vector<Buffer> resident_;     // one a run of resident items of a layer
     std::vector<HostBlock> streamed_;  // one an item
     std::int64_t n_streams_ = 0;

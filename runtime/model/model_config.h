@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
+#include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 
 namespace slipstream {
@@ -54,12 +55,12 @@ struct ModelConfig {
     RopeLayout rope_layout = RopeLayout::Half;
     RopeScaling rope_scaling;
     // Sliding windows: [n_layers], 0 = the layer sees everything. Empty = no layer has one.
-    std::vector<std::int64_t> layer_window;
+    Indexed<std::int64_t> layer_window;
     bool tied_embeddings = false;
     DType kv_dtype = DType::F16;  // what `--kv-type auto` means: the model's own float type, f16 for quantised files
 
     [[nodiscard]] std::int64_t window(std::int64_t layer) const {
-        return layer_window.empty() ? 0 : layer_window[static_cast<std::size_t>(layer)];
+        return layer_window.empty() ? 0 : layer_window[layer];
     }
 };
 

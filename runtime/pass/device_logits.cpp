@@ -108,7 +108,7 @@ ConstTensorView DeviceLogits::enqueue_rows(ExecRef exec, const ConstTensorView& 
 }
 
 TopLogits DeviceLogits::top(std::int64_t row) const {
-    CHECK(row >= 0 && row < logits_.rows(), "head {} of {}", row, logits_.rows());
+    CHECK(row >= 0 && row < logits_.rows(), "top logits of row {} of {}", row, logits_.rows());
     TopLogits top;
     if (needs_.n_best > 0) {
         const TokenId* ids = host_part<TokenId>(places_.ids) + row * needs_.n_best;
@@ -126,7 +126,7 @@ TopLogits DeviceLogits::top(std::int64_t row) const {
     if (needs_.draw_temperature > 0.0) {
         top.draw_temperature = needs_.draw_temperature;
         top.seed = needs_.seed;
-        top.position = positions_[static_cast<std::size_t>(row)];
+        top.position = positions_[row];
         top.drawn = host_part<TokenId>(places_.drawn)[row];
     }
     return top;
@@ -136,10 +136,10 @@ std::span<const float> DeviceLogits::row(std::int64_t row) {
     CHECK(row >= 0 && row < logits_.rows(), "row {} of {}", row, logits_.rows());
     const std::size_t bytes = row_bytes(DType::F32, vocab_);
     std::byte* host = host_rows_.data() + static_cast<std::size_t>(row) * bytes;
-    if (!here_[static_cast<std::size_t>(row)]) {
+    if (!here_[row]) {
         stream_->copy(host, logits_.row(row), bytes);
         stream_->synchronize();
-        here_[static_cast<std::size_t>(row)] = true;
+        here_[row] = true;
         ++figures_.fetched;
         figures_.bytes += bytes;
     }

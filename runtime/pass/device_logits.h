@@ -1,4 +1,4 @@
-// Logits on a device whose memory the host does not share: heads of rows worked out there by the ops of
+// Logits on a device whose memory the host does not share: top logits of rows worked out there by the ops of
 // kernels/sampling.h, one copy of them a pass, and rows that are asked for brought over one by one.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "runtime/pass/logit_rows.h"
 
@@ -17,23 +18,23 @@ struct LogitFigures {
     std::int64_t passes = 0;   // that asked for logits
     std::int64_t rows = 0;     // that passes made
     std::int64_t fetched = 0;  // of them, that crossed whole
-    std::uint64_t bytes = 0;   // heads and whole rows
+    std::uint64_t bytes = 0;   // top logits and whole rows
 };
 
 class DeviceLogits final : public RemoteLogits {
 public:
-    /// Takes page-locked host memory for all rows and their heads, nothing of the device's.
+    /// Takes page-locked host memory for all rows and their top logits, nothing of the device's.
     DeviceLogits(Device& device, std::int64_t max_rows, std::int64_t vocab);
-    /// Device memory that heads of so many rows are made in.
+    /// Device memory that top logits of so many rows are made in.
     [[nodiscard]] static std::size_t top_bytes(std::int64_t max_rows);
 
     /// Enqueues on exec's stream, behind what makes `logits` [n, vocab] (device memory, which keeps them until the next
-    /// call), the making of heads and their copy to the host. `positions`: [n], of the tokens that follow each row.
-    /// `heads`: top_bytes(n) of device memory, free when the stream has passed. What came before is invalid now; heads
-    /// are there when the stream has passed this point.
+    /// call), the making of top logits and their copy to the host. `positions`: [n], of the tokens that follow each
+    /// row. `top`: top_bytes(n) of device memory, free when the stream has passed. What came before is invalid now;
+    /// they are there when the stream has passed this point.
     void enqueue_top(ExecRef exec, const ConstTensorView& logits, const LogitRequest& needs,
                      std::span<const std::int64_t> positions, std::byte* top);
-    /// The same with all rows whole and no heads.
+    /// The same with all rows whole and no top logits.
     [[nodiscard]] ConstTensorView enqueue_rows(ExecRef exec, const ConstTensorView& logits);
 
     [[nodiscard]] TopLogits top(std::int64_t row) const override;
@@ -41,7 +42,7 @@ public:
     [[nodiscard]] const LogitFigures& figures() const { return figures_; }
 
 private:
-    // Where the parts of heads of n rows lie, one behind the other, so that one copy takes them all.
+    // Where the parts of top logits of n rows lie, one behind the other, so that one copy takes them all.
     struct HeadPlaces {
         std::size_t ids, values, sums, drawn, scores, end;  // bytes
     };
@@ -54,15 +55,15 @@ private:
 
     std::int64_t max_rows_;
     std::int64_t vocab_;
-    Buffer host_top_;         // [top_bytes(max_rows)]
-    Buffer host_rows_;        // [max_rows, vocab]
-    std::vector<bool> here_;  // [n]: rows that host_rows_ holds
+    Buffer host_top_;     // [top_bytes(max_rows)]
+    Buffer host_rows_;    // [max_rows, vocab]
+    Indexed<bool> here_;  // [n]: rows that host_rows_ holds
     // Of the last pass.
     Stream* stream_ = nullptr;
     ConstTensorView logits_;
     LogitRequest needs_;
     HeadPlaces places_{};
-    std::vector<std::int64_t> positions_;
+    Indexed<std::int64_t> positions_;
     LogitFigures figures_;
 };
 

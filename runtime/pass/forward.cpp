@@ -37,31 +37,6 @@ BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, st
     return view;
 }
 
-// A pass that does not come to its end gives its program up.
-class RunningPass {
-public:
-    RunningPass(PassStream* pass, Stream& compute) : pass_(pass), compute_(&compute) {
-        if (pass_ != nullptr) pass_->begin_pass(compute);
-    }
-    ~RunningPass() {
-        if (pass_ == nullptr) return;
-        try {
-            pass_->abandon(*compute_);
-        } catch (...) {  // the copy that failed is what ended the pass
-        }
-    }
-    RunningPass(const RunningPass&) = delete;
-    RunningPass& operator=(const RunningPass&) = delete;
-    void complete() {
-        if (pass_ != nullptr) pass_->end_pass(*compute_);
-        pass_ = nullptr;
-    }
-
-private:
-    PassStream* pass_;
-    Stream* compute_;
-};
-
 bool cancelled(const PassWatch& watch) {
     return watch.cancel != nullptr && watch.cancel->load(std::memory_order_relaxed);
 }
@@ -494,8 +469,7 @@ LogitRows Forward::hand_over(std::span<const std::int32_t> logit_tokens, const L
     if (remote_ == nullptr) return {ConstTensorView(logits)};
     if (needs == nullptr) return {remote_->enqueue_rows(exec(), logits)};
     row_positions_.clear();
-    for (const std::int32_t token : logit_tokens)
-        row_positions_.push_back(std::int64_t{positions_[static_cast<std::size_t>(token)]} + 1);
+    for (const std::int32_t token : logit_tokens) row_positions_.push_back(std::int64_t{positions_[token]} + 1);
     remote_->enqueue_top(exec(), logits, *needs, row_positions_, selected_.data());
     return {*remote_, n_rows, config.vocab};
 }

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "kernels/matmul.h"
 #include "kernels/workspace.h"
@@ -156,7 +157,7 @@ private:
     std::unique_ptr<DeviceLogits> remote_;  // null where the host reaches the device's
     std::vector<std::int64_t> row_positions_;  // [logit rows] of the running pass: of the tokens that follow
     std::vector<NodeId> piece_rows_;           // scratch rows 0, 1, ... of a piece of prompt
-    std::vector<std::int32_t> positions_;      // [n_tokens] of the running pass
+    Indexed<std::int32_t> positions_;          // [n_tokens] of the running pass
     std::vector<std::int32_t> path_begin_;     // [n_tokens]
     std::vector<std::int32_t> path_rows_;      // scratch rows of every token's path, from the committed tip down
     std::vector<NodeId> graph_nodes_;          // scratch rows of a pass, where graphs read them

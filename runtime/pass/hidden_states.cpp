@@ -52,7 +52,7 @@ void HiddenStates::fetch(std::int64_t step) {
     const auto buffer = static_cast<std::size_t>(step % 2);
     if (free_use_[buffer] > 0) copy_in_->wait(*out_, free_use_[buffer]);
     if (read_use_[buffer] > 0) copy_in_->wait(*computed_, read_use_[buffer]);
-    copy_in_->wait(*out_, out_use_[static_cast<std::size_t>(step % n_pieces_)]);
+    copy_in_->wait(*out_, out_use_[step % n_pieces_]);
     copy_in_->copy(buffers_[buffer], home_of(step), piece_bytes_);
     in_use_[buffer] = copy_in_->record(*in_);
 }
@@ -64,7 +64,7 @@ void HiddenStates::end(Stream& compute) {
         copy_out_->wait(*computed_, read_use_[buffer]);
         copy_out_->copy(home_of(step_), buffers_[buffer], piece_bytes_);
         free_use_[buffer] = copy_out_->record(*out_);
-        out_use_[static_cast<std::size_t>(step_ % n_pieces_)] = free_use_[buffer];
+        out_use_[step_ % n_pieces_] = free_use_[buffer];
     }
     ++step_;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "offload/pinned_arena.h"
 
@@ -50,7 +51,7 @@ private:
     std::array<std::uint64_t, 2> in_use_{};    // of the last fetch into each buffer
     std::array<std::uint64_t, 2> free_use_{};  // of the last copy out of each buffer
     std::array<std::uint64_t, 2> read_use_{};  // of the last computing in each buffer
-    std::vector<std::uint64_t> out_use_;       // [n_pieces]: of the last copy out of each piece
+    Indexed<std::uint64_t> out_use_;           // [n_pieces]: of the last copy out of each piece
 };
 
 }  // namespace slipstream

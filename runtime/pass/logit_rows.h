@@ -1,6 +1,6 @@
 // The logits of a pass, a row a token that they were asked of. Where the host shares the device's memory they are a
 // view and nothing else. Where it does not, rows stay on the device: what crosses the link with the pass is each row's
-// head, its best tokens and what else LogitRequest asked for, and a row itself only when somebody asks for it.
+// top logits, its best tokens and what else LogitRequest asked for, and a row itself only when somebody asks for it.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct LogitRequest {
 /// Of two parties that read the same rows, all ids of them. Where both want a sum, or a draw, the first one's is made.
 [[nodiscard]] LogitRequest both(const LogitRequest& first, const LogitRequest& second);
 
-/// A row's head. "Best": higher logit, then lower id; NaN and -inf are left out.
+/// A row's best tokens. "Best": higher logit, then lower id; NaN and -inf are left out.
 struct TopLogits {
     std::span<const TokenId> ids;   // best first
     std::span<const float> logits;  // of them, as they came, but -0 is 0
@@ -59,7 +59,7 @@ public:
     [[nodiscard]] std::int64_t rows() const { return n_; }
     /// The vocabulary.
     [[nodiscard]] std::int64_t cols() const { return vocab_; }
-    /// Whether rows have to be fetched, and heads spare that.
+    /// Whether rows have to be fetched, and top logits spare that.
     [[nodiscard]] bool on_device() const { return remote_ != nullptr; }
     /// All of them, where not on_device().
     [[nodiscard]] const ConstTensorView& view() const {
@@ -68,7 +68,7 @@ public:
     }
     /// Where on_device().
     [[nodiscard]] TopLogits top(std::int64_t row) const {
-        CHECK(remote_ != nullptr && row >= 0 && row < n_, "head {} of {}", row, n_);
+        CHECK(remote_ != nullptr && row >= 0 && row < n_, "top logits of row {} of {}", row, n_);
         return remote_->top(row);
     }
     /// The whole row, [vocab]; from a device on the first call.

@@ -138,4 +138,29 @@ private:
     StreamFigures figures_;
 };
 
+/// A pass that runs: where it does not come to its end it gives its program up.
+class RunningPass {
+public:
+    RunningPass(PassStream* pass, Stream& compute) : pass_(pass), compute_(&compute) {
+        if (pass_ != nullptr) pass_->begin_pass(compute);
+    }
+    ~RunningPass() {
+        if (pass_ == nullptr) return;
+        try {
+            pass_->abandon(*compute_);
+        } catch (...) {  // the copy that failed is what ended the pass
+        }
+    }
+    RunningPass(const RunningPass&) = delete;
+    RunningPass& operator=(const RunningPass&) = delete;
+    void complete() {
+        if (pass_ != nullptr) pass_->end_pass(*compute_);
+        pass_ = nullptr;
+    }
+
+private:
+    PassStream* pass_;
+    Stream* compute_;
+};
+
 }  // namespace slipstream

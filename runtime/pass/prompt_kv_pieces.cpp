@@ -69,7 +69,7 @@ void PromptKvPieces::end_piece() {
     });
     slots_use_[parity_] = last_flush_;
     for (std::int64_t chunk = own_.first_chunk; chunk < own_.end_chunk; ++chunk) {
-        new_use_[static_cast<std::size_t>(chunk - first_new_chunk_)] = last_flush_;
+        new_use_[chunk - first_new_chunk_] = last_flush_;
         cache_->set_chunk(layer_, chunk, nullptr);
     }
 }
@@ -83,9 +83,8 @@ void PromptKvPieces::copy_ahead() {
         const std::size_t bytes = static_cast<std::size_t>(end - next_) * chunk_bytes;
         if (!ring_->has_room(bytes)) return;
         // Uses grow with the chunks: those that this prompt fills are flushed behind all that were there before.
-        const std::uint64_t use = end > first_new_chunk_
-                                      ? new_use_[static_cast<std::size_t>(end - 1 - first_new_chunk_)]
-                                      : cache_->flush_use(end - 1);
+        const std::uint64_t use =
+            end > first_new_chunk_ ? new_use_[end - 1 - first_new_chunk_] : cache_->flush_use(end - 1);
         ring_->push({.source = cache_->host_chunk(layer_, next_),
                      .bytes = bytes,
                      .after = &cache_->flushed(),

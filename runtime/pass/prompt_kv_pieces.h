@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "offload/transfer_ring.h"
 #include "runtime/pass/pass_stream.h"
 
@@ -55,7 +56,7 @@ private:
     std::byte* slots_;  // [2][piece_chunks]: of the running piece, of the one before, which is flushed
     std::unique_ptr<TransferRing> ring_;
     std::array<std::uint64_t, 2> slots_use_{};  // of flushed(), when the slots are on the host
-    std::vector<std::uint64_t> new_use_;        // the same of each chunk of this layer from first_new_chunk_ on
+    Indexed<std::uint64_t> new_use_;            // the same of each chunk of this layer from first_new_chunk_ on
     std::uint64_t last_flush_ = 0;
 
     // The running piece.

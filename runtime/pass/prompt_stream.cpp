@@ -122,12 +122,12 @@ void PromptStream::next_program(std::vector<TransferItem>& program) {
 }
 
 const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) {
-    return feed_->acquire(index_[static_cast<std::size_t>(item)], compute);
+    return feed_->acquire(index_[item], compute);
 }
 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
     if (!last_piece_) return;
-    feed_->release(index_[static_cast<std::size_t>(item)], compute);
+    feed_->release(index_[item], compute);
     pass_->count(pass_->model().items()[static_cast<std::size_t>(item)].bytes, 0);
 }
 
@@ -144,8 +144,7 @@ void PromptStream::begin_layer(std::int64_t layer) {
     last_piece_ = false;
     layer_ = layer;
     if (pieces_ || !kv_streams(layer)) return;
-    if (const std::uint64_t use = area_use_[static_cast<std::size_t>(layer % n_areas_)]; use > 0)
-        exec_.stream.wait(cache_->flushed(), use);
+    if (const std::uint64_t use = area_use_[layer % n_areas_]; use > 0) exec_.stream.wait(cache_->flushed(), use);
     load_layer(layer);
     for (std::int64_t chunk = cache_->resident_chunks(layer); chunk < end_chunk_; ++chunk)
         cache_->set_chunk(layer, chunk, area_chunk(layer, chunk));
@@ -186,7 +185,7 @@ void PromptStream::end_layer(std::int64_t layer) {
         for (std::int64_t chunk = first; chunk < end_chunk_; ++chunk)
             out.copy(cache_->host_chunk(layer, chunk), area_chunk(layer, chunk), cache_->shape().chunk_bytes());
     });
-    area_use_[static_cast<std::size_t>(layer % n_areas_)] = last_flush_;
+    area_use_[layer % n_areas_] = last_flush_;
     for (std::int64_t chunk = cache_->resident_chunks(layer); chunk < end_chunk_; ++chunk)
         cache_->set_chunk(layer, chunk, nullptr);
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "offload/pass_feed.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_kv_pieces.h"
@@ -58,13 +59,13 @@ private:
     std::int64_t end_chunk_;
     std::int64_t host_chunks_;  // before the prompt
     std::unique_ptr<TransferRing> ring_;
-    std::unique_ptr<PassFeed> feed_;   // null where no weights stream
-    std::vector<std::int64_t> index_;  // [items]: in the program
+    std::unique_ptr<PassFeed> feed_;  // null where no weights stream
+    Indexed<std::int64_t> index_;     // [items]: in the program
     bool program_made_ = false;
     std::byte* area_ = nullptr;   // one or two layers' KV
     std::size_t area_bytes_ = 0;  // of one layer
     std::int64_t n_areas_ = 1;
-    std::vector<std::uint64_t> area_use_;  // [n_areas]: of flushed(), when the area's contents are on the host
+    Indexed<std::uint64_t> area_use_;  // [n_areas]: of flushed(), when the area's contents are on the host
     std::unique_ptr<Event> computed_, loaded_;
     std::uint64_t last_flush_ = 0;
     std::unique_ptr<PromptKvPieces> pieces_;  // instead of areas

@@ -175,7 +175,7 @@ SessionFile SessionFile::create(const fs::path& path, SessionBegin begin) {
 
 void SessionFile::read_kv_block(std::int64_t block, std::byte* out) const {
     CHECK(block >= 0 && block < std::ssize(contents_.kv_chunks), "block {} of {}", block, contents_.kv_chunks.size());
-    const SessionRecord& record = contents_.kv_chunks[static_cast<std::size_t>(block)];
+    const SessionRecord& record = contents_.kv_chunks[block];
     std::copy(record.payload.begin(), record.payload.end(), out);
     if (!is_whole(record, {out, record.payload.size()}))
         throw FormatError(fmt::format("{}: a damaged session (KV of chunk {}); it is left as it is, begin another",

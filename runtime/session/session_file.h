@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "offload/mapped_file.h"
 #include "runtime/session/session_begin.h"
 #include "runtime/session/session_records.h"
@@ -28,9 +29,9 @@ namespace slipstream {
 /// What a session's records say, checked against one another. Chunks point into the bytes that were read.
 struct SessionContents {
     SessionBegin begin;
-    std::vector<TokenId> tokens;           // generated
-    std::int64_t max_tokens = -1;          // that were asked for last
-    std::vector<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last one may lack some
+    std::vector<TokenId> tokens;       // generated
+    std::int64_t max_tokens = -1;      // that were asked for last
+    Indexed<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last one may lack some
     std::size_t valid_bytes = 0;
     std::uint64_t chain = 0;
 };

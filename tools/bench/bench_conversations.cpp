@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
@@ -23,7 +24,7 @@ struct Conversation {
 
 std::vector<Conversation> encode_prompts(const BenchRequest& request, const Tokenizer& tokenizer,
                                          const ModelConfig& config) {
-    std::vector<Conversation> conversations;
+    Indexed<Conversation> conversations;
     for (const BenchPrompt& prompt : request.prompts) {
         Conversation& conversation = conversations.emplace_back();
         conversation.line = prompt.line;
@@ -74,7 +75,7 @@ void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& 
     const std::int64_t max_tokens = request.max_tokens.value_or(kDefaultDecodeTokens);
     const ModelConfig& config = engine.files->config();
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    const std::vector<Conversation> conversations = encode_prompts(request, *tokenizer, config);
+    const Indexed<Conversation> conversations = encode_prompts(request, *tokenizer, config);
     static_cast<void>(longest_text(request, conversations, max_tokens,
                                    request.compute.context_tokens.value_or(config.context_tokens)));
     measure_and_choose(result, engine, request, context);
@@ -93,7 +94,7 @@ void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& 
     columns.converse(conversations.front().turns, max_tokens - 1, BenchSample::WarmUp);
     const std::int64_t n_all = request.repeat * result.n_prompts;
     for (std::int64_t i = 0; i < n_all; ++i) {
-        const Conversation& conversation = conversations[static_cast<std::size_t>(i % result.n_prompts)];
+        const Conversation& conversation = conversations[i % result.n_prompts];
         columns.converse(conversation.turns, max_tokens - 1, BenchSample::Measured);
         bar.update(static_cast<double>(i + 1), static_cast<double>(n_all),
                    fmt::format("{} of {} prompts", i + 1, n_all));

@@ -130,11 +130,11 @@ int run_chat(CommandContext& context) {
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
     const auto input = make_input(mode, context);
     greet(form, mode, console);
-    ChatLoop talk(generator, form, console, mode, std::move(session), request.session);
-    const int code = talk.run(*input);
-    RunFigures figures{.seed = talk.session().settings.sampling.seed};
+    ChatLoop loop(generator, form, console, mode, std::move(session), request.session);
+    const int code = loop.run(*input);
+    RunFigures figures{.seed = loop.session().settings.sampling.seed};
     generator.generator().complete(figures, console);
-    stats.write(statistics_json(engine, generator.totals(), figures), talk.output());
+    stats.write(statistics_json(engine, generator.totals(), figures), loop.output());
     return code;
 }
 

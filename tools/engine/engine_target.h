@@ -1,4 +1,4 @@
-// A served model with what runs it: a KV cache, the stream of what is not resident, and the forward pass.
+// An engine model with what runs it: a KV cache, the stream of what is not resident, and the forward pass.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// All that turns a prompt into text on a served model, from options to a generation loop, in the order in which it
+// All that turns a prompt into text on an engine model, from options to a generation loop, in the order in which it
 // depends on one another: device, draft model, drafter, weights, cache, passes, sampler, loop. Shared by generate and
 // chat.
 #pragma once

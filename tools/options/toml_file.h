@@ -1,6 +1,5 @@
-// The configuration file: the part of TOML (toml.io, v1.0) that options need. Tables of one level, and as values
-// strings, numbers, booleans and arrays of them; the rest (dotted keys, nested tables, multi-line strings, dates) is
-// refused by line.
+// The configuration file: TOML (toml.io, v1.0), as much of it as options need. Tables of one level, and as values
+// strings, numbers, booleans and arrays of them; the rest (nested tables, dates) is refused by line.
 #pragma once
 
 #include <string>
@@ -12,11 +11,11 @@ namespace slipstream::tools {
 struct TomlEntry {
     std::string section;  // "" before the first [section]
     std::string key;
-    std::vector<std::string> values;  // one, or an array's elements; numbers as spelt, booleans "true" or "false"
+    std::vector<std::string> values;  // one, or an array's elements; numbers in decimal, booleans "true" or "false"
     int line = 0;
 };
 
-/// Entries in file order. Throws UsageError "name:line: ..." where the text is not TOML or beyond the part above.
+/// Entries in file order. Throws UsageError "name:line: ..." where the text is not TOML or beyond what is said above.
 [[nodiscard]] std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view name);
 
 }  // namespace slipstream::tools

@@ -51,7 +51,7 @@ Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
     : options_(checked(options)), vocab_(checked_vocab(vocab)), blocks_(static_cast<std::size_t>(vocab)) {
     if (options.repeat_penalty != 1.0) penalised_.resize(static_cast<std::size_t>(vocab));
     candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
-                                                   : static_cast<std::size_t>(kMostTopLogits));  // of a head
+                                                   : static_cast<std::size_t>(kMostTopLogits));  // of a row
 }
 
 void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> path) {
@@ -61,8 +61,7 @@ void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> p
     std::ranges::copy(logits, penalised_.begin());
     logits_ = penalised_;
     // From the logit as it came, so that a token that repeats is penalised once.
-    for (const TokenId id : penalised_tokens(path))
-        penalised_[static_cast<std::size_t>(id)] = penalised(logits[static_cast<std::size_t>(id)]);
+    for (const TokenId id : penalised_tokens(path)) penalised_[id] = penalised(logits[static_cast<std::size_t>(id)]);
 }
 
 /// The tokens of a path that the penalty remembers; none without one.

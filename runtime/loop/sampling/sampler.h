@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/loop/sampling/best_blocks.h"
 #include "runtime/model/model_config.h"
 #include "runtime/pass/logit_rows.h"
@@ -52,13 +53,13 @@ public:
     /// Valid until the next call.
     [[nodiscard]] std::span<const Candidate> distribution(std::span<const float> logits, std::span<const TokenId> path);
 
-    /// The same of row `row`, bit for bit: from its head where that decides (sampler_top_logits.cpp), else from the
-    /// row.
+    /// The same of row `row`, bit for bit: from its top logits where those decide (sampler_top_logits.cpp), else from
+    /// the row.
     [[nodiscard]] TokenId sample(const LogitRows& rows, std::int64_t row, std::int64_t position,
                                  std::span<const TokenId> path);
     [[nodiscard]] std::span<const Candidate> distribution(const LogitRows& rows, std::int64_t row,
                                                           std::span<const TokenId> path);
-    /// What heads must hold to decide, most of the time, for sample() and for distribution().
+    /// What top logits must hold to decide, most of the time, for sample() and for distribution().
     [[nodiscard]] LogitRequest sample_request() const;
     [[nodiscard]] LogitRequest distribution_request() const;
 
@@ -86,7 +87,7 @@ private:
 
     SamplerOptions options_;
     std::int64_t vocab_;
-    std::vector<float> penalised_;       // [vocab], where there is a penalty
+    Indexed<float> penalised_;           // [vocab], where there is a penalty
     std::span<const float> logits_;      // [vocab] of the running call: the caller's, or penalised_
     BestBlocks blocks_;                  // of the row that is filtered
     std::vector<Candidate> candidates_;  // capacity vocab

@@ -1,16 +1,16 @@
-// Sampling from the heads of rows (logit_rows.h): the token that the whole row would give, bit for bit, or the word
-// that the head does not decide, and then the row is fetched.
+// Sampling from the top logits of rows (logit_rows.h): the token that the whole row would give, bit for bit, or the
+// word that those do not decide, and then the row is fetched.
 //
-// Why a head of k tokens decides. Let b be its last token, (logit, id). Every token beyond it comes after b in the
+// Why the top k tokens decide. Let b be its last token, (logit, id). Every token beyond it comes after b in the
 // order "better", and a penalty of 1 and more never raises a logit (x / p <= x for x > 0, x p <= x else, and rounding
-// to float keeps an order), so that after the penalty it still comes after b as b came. So those of the head that are,
+// to float keeps an order), so that after the penalty it still comes after b as b came. So those at the top that are,
 // penalised, no worse than b came are the best of the whole vocabulary, in order: the sure ones. With a penalty below 1
-// the same holds where every remembered token is in the head, for those beyond are as they came; else the row is
-// fetched. A head that is complete has no beyond.
+// the same holds where every remembered token is among them, for those beyond are as they came; else the row is
+// fetched. Top logits that are complete have no beyond.
 //
 //   temperature 0   the first sure one.
 //   top-k           where k are sure they are what the filter leaves; where fewer are, and for top-k off, what follows
-//                   may still end before the head does.
+//                   may still end before they do.
 //   temperature     (logit - greatest) / temperature falls with the logit, in floats too: beyond is no more than b's.
 //   top-p           ends at the first token at which the mass from the best on reaches top_p times the mass of all
 //                   candidates. Both are known within bounds: double roundings, the error of the device's sum, the
@@ -54,7 +54,7 @@ LogitRequest Sampler::distribution_request() const {
     if (options_.temperature == 0.0) {
         needs.n_best = options_.repeat_penalty == 1.0 ? 1 : kMostTopLogits;
     } else if (!all || options_.top_p < 1.0 || options_.min_p > 0.0) {
-        // More candidates than a head holds, and nothing that could end them sooner: rows, where they are needed.
+        // More candidates than top logits hold, and nothing that could end them sooner: rows, where they are needed.
         const bool too_many = !all && options_.top_k > kMostTopLogits && options_.top_p >= 1.0 && options_.min_p <= 0.0;
         needs.n_best = too_many ? 0 : kMostTopLogits;
         if ((all || options_.top_k > kMostTopLogits) && options_.top_p < 1.0)
@@ -110,7 +110,7 @@ std::optional<TokenId> Sampler::drawn(const TopLogits& top, std::int64_t positio
     return std::nullopt;
 }
 
-/// As filter(), or with the one token of temperature 0; false where the head does not decide.
+/// As filter(), or with the one token of temperature 0; false where they do not decide.
 bool Sampler::filter_top(const TopLogits& top, std::span<const TokenId> path) {
     if (top.ids.empty() && !top.complete) return false;
     if (!keep_top(top, path)) return false;
@@ -166,7 +166,7 @@ bool Sampler::cut_top(const TopLogits& top, std::span<const TokenId> path, float
     if (n_beyond > 0.0 && top.sum_temperature == options_.temperature) {
         // The device's sum counts from the greatest as it came, and tokens as they came. Without a top-k it is all of
         // them; with one it is no less than they are.
-        double fell = 0.0;  // by how much the sum fell with tokens of the head, and may have with others
+        double fell = 0.0;  // by how much the sum fell with tokens at the top, and may have with others
         double may_have = 0.0;
         const std::span<const TokenId> fallen = penalised_tokens(path);
         for (std::size_t i = 0; i < top.ids.size(); ++i)
