@@ -8,6 +8,7 @@
 
 #include "draft/papers/recycling_tree.h"
 #include "draft/sources/best_proposals.h"
+#include "draft/sources/mix_bits.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
@@ -27,11 +28,27 @@ float sharpness(double temperature) {
     return temperature > 0.0 ? static_cast<float>(1.0 / temperature) : 1.0F;
 }
 
+constexpr int kTokenBits = 21;  // of a token id in a cursor
+constexpr std::uint64_t kToken = (std::uint64_t{1} << kTokenBits) - 1;
+constexpr std::size_t kLongRows = std::size_t{1} << 15;
+
+// The last `n` tokens of a path, and how many they are.
+std::uint64_t last_tokens(Cursor path, std::size_t n) {
+    return (path & ((std::uint64_t{1} << (kTokenBits * n)) - 1)) | std::uint64_t{n} << 62;
+}
+
+Cursor one_more(Cursor path, TokenId token) {
+    constexpr std::uint64_t kept = (std::uint64_t{1} << (kTokenBits * 2)) - 1;
+    return (path & kept) << kTokenBits | static_cast<std::uint64_t>(token);
+}
+
 }  // namespace
 
 Recycling::Recycling(const RecyclingOptions& options) : options_(options), row_top_(kCandidates, options.vocab) {
     CHECK(options.temperature >= 0.0, "temperature {}", options.temperature);
+    CHECK(options.vocab <= static_cast<std::int64_t>(kToken), "{} tokens", options.vocab);
     rows_.resize(static_cast<std::size_t>(options.vocab));
+    long_rows_.resize(kLongRows);
     reset();
 }
 
@@ -39,6 +56,11 @@ void Recycling::reset() {
     Row empty{};
     empty.tokens.fill(kNoToken);
     std::ranges::fill(rows_, empty);
+    std::ranges::fill(long_rows_, LongRow{.row = empty});
+}
+
+Recycling::LongRow& Recycling::place_of(std::uint64_t behind) {
+    return long_rows_[mix_bits(behind) % kLongRows];
 }
 
 const Recycling::Row& Recycling::row(TokenId token) const {
@@ -52,17 +74,26 @@ void Recycling::observe(const Observation& observation) {
     const LogitRows& logits = observation.logits;
     CHECK(logits.rows() == tree.size() && logits.cols() == options_.vocab, "logits [{}, {}] of a tree of {} nodes",
           logits.rows(), logits.cols(), tree.size());
-    for (std::int32_t node = 0; node < tree.size(); ++node) learn(tree.token(node), logits, node);
+    const std::span<const TokenId> before =
+        observation.text.first(observation.text.size() - static_cast<std::size_t>(observation.n_new));
+    cursors_.clear();
+    for (std::int32_t node = 0; node < tree.size(); ++node) {
+        cursors_.push_back(node == 0
+                               ? root(before)
+                               : one_more(cursors_[static_cast<std::size_t>(tree.parent(node))], tree.token(node)));
+        learn(cursors_.back(), logits, node);
+    }
 }
 
 LogitRequest Recycling::logit_request() const {
     return {.n_best = kCandidates, .sum_temperature = options_.temperature > 0.0 ? options_.temperature : 1.0};
 }
 
-void Recycling::learn(TokenId token, const LogitRows& logits, std::int32_t node) {
+void Recycling::learn(Cursor behind, const LogitRows& logits, std::int32_t node) {
     const std::span<const TopToken> top = row_top_.best(logits, node, kCandidates);
     if (top.empty()) return;  // no numbers: the row stays as it was
-    CHECK(token >= 0 && token < options_.vocab, "token {} of {}", token, options_.vocab);
+    const auto token = static_cast<std::int64_t>(behind & kToken);
+    CHECK(token < options_.vocab, "token {} of {}", token, options_.vocab);
     Row& row = rows_[static_cast<std::size_t>(token)];
     row.tokens.fill(kNoToken);
     const float scale = sharpness(options_.temperature);
@@ -72,29 +103,42 @@ void Recycling::learn(TokenId token, const LogitRows& logits, std::int32_t node)
         row.tokens[i] = top[i].token;
         row.probabilities[i] = kept_probability(std::exp((top[i].logit - greatest) * scale - normaliser));
     }
+    for (std::size_t order = 2; order <= kOrders; ++order)
+        place_of(last_tokens(behind, order)) = {.behind = last_tokens(behind, order), .row = row};
 }
 
 Cursor Recycling::root(std::span<const TokenId> text) {
-    return static_cast<Cursor>(text.back());
+    Cursor cursor = 0;
+    for (const TokenId token : text.last(std::min(text.size(), kOrders))) cursor = one_more(cursor, token);
+    return cursor;
 }
 
-Cursor Recycling::advance(Cursor, TokenId token) {
-    return static_cast<Cursor>(token);
+Cursor Recycling::advance(Cursor cursor, TokenId token) {
+    return one_more(cursor, token);
+}
+
+std::size_t Recycling::list(const Row& row, std::int64_t position, const PathNoise& noise, std::span<Proposal> out) {
+    std::array<Proposal, kCandidates> found;
+    std::size_t n = 0;
+    for (; n < kCandidates && row.tokens[n] != kNoToken; ++n)
+        found[n] = {.token = row.tokens[n], .probability = to_float(row.probabilities[n])};
+    if (noise.present()) return take_best(std::span(found).first(n), position, noise, out);
+    n = std::min(n, out.size());
+    std::copy_n(found.begin(), n, out.begin());
+    return n;
 }
 
 std::size_t Recycling::propose(Cursor cursor, std::int64_t position, const PathNoise& noise, std::span<Proposal> out) {
-    const Row& candidates = row(static_cast<TokenId>(cursor));
-    std::array<Proposal, kCandidates> found;
-    std::size_t n = 0;
-    for (; n < kCandidates && candidates.tokens[n] != kNoToken; ++n)
-        found[n] = {.token = candidates.tokens[n], .probability = to_float(candidates.probabilities[n])};
-    if (noise.present()) {
-        n = take_best(std::span(found).first(n), position, noise, out);
-    } else {
-        n = std::min(n, out.size());
-        std::copy_n(found.begin(), n, out.begin());
-    }
-    for (std::size_t i = 0; i < n; ++i) out[i].cell = static_cast<std::uint16_t>(i);
+    std::size_t order = kOrders;
+    const Row* longest = nullptr;
+    for (; order > 1; --order)
+        if (const LongRow& known = place_of(last_tokens(cursor, order)); known.behind == last_tokens(cursor, order)) {
+            longest = &known.row;
+            break;
+        }
+    if (longest == nullptr) longest = &row(static_cast<TokenId>(cursor & kToken));
+    const std::size_t n = list(*longest, position, noise, out);
+    for (std::size_t i = 0; i < n; ++i) out[i].cell = static_cast<std::uint16_t>((order - 1) * kCandidates + i);
     return n;
 }
 
@@ -113,8 +157,7 @@ void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
         if (above < 0 || tree.depth(above) >= request.max_depth) continue;
         if (tree.size() >= request.budget) return;
         if (place.parent != last_parent)
-            n_in_row = propose(static_cast<Cursor>(tree.token(above)), root_position + tree.depth(above) + 1, noise,
-                               row_of_parent);
+            n_in_row = list(row(tree.token(above)), root_position + tree.depth(above) + 1, noise, row_of_parent);
         last_parent = place.parent;
         const auto rank = static_cast<std::size_t>(place.rank);
         if (rank < n_in_row) node_of[at] = tree.add(above, row_of_parent[rank].token);
@@ -122,7 +165,7 @@ void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
 }
 
 std::size_t Recycling::memory_bytes() const {
-    return rows_.size() * sizeof(Row);
+    return rows_.size() * sizeof(Row) + long_rows_.size() * sizeof(LongRow);
 }
 
 void Recycling::save(TableWriter& out) const {

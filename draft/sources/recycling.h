@@ -3,6 +3,10 @@
 // nodes, so that the last occurrence of a token in a tree wins (the paper's ablation finds that best; its code leaves
 // the order to chance). The prompt gives no logits and teaches nothing.
 //
+// In the merged tree rows are found by the longest of the last one to three tokens that a row was seen behind, not by
+// one token alone: what the target said in this very place is worth more than what it said behind the same token
+// elsewhere. Such rows live in a table of fixed size where a newer one takes the place of an older one.
+//
 // Its own tree is the paper's static one (appendix; papers' table of rank paths): 80 nodes below the root, filled layer
 // by layer. Deviations: a row that was never filled gives no children (the authors draft token 0 there), and with noise
 // a row's candidates are ranked by log p + gumbel before the tree's ranks are dealt out. For that the matrix keeps the
@@ -33,14 +37,16 @@ public:
     explicit Recycling(const RecyclingOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "recycling"; }
-    /// A cell is the rank in the row.
-    [[nodiscard]] std::uint16_t n_cells() const override { return kCandidates; }
+    /// Tokens that a row stands behind at most.
+    static constexpr std::size_t kOrders = 3;
+    /// How many tokens the row stands behind, by the rank in it.
+    [[nodiscard]] std::uint16_t n_cells() const override { return kOrders * kCandidates; }
     /// Learns from logits [tree size, vocab], where there are any: each row's best, and what they weigh.
     [[nodiscard]] LogitRequest logit_request() const override;
     void observe(const Observation& observation) override;
     void reset() override;
 
-    /// A cursor is the last token of its path.
+    /// A cursor is the last tokens of its path, the last one in the low bits.
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
@@ -60,11 +66,21 @@ private:
         std::array<Half, kCandidates> probabilities;  // > 0 where there is a token
     };
 
-    void learn(TokenId token, const LogitRows& logits, std::int32_t node);
+    struct LongRow {
+        std::uint64_t behind = 0;  // its tokens, 0: none
+        Row row;
+    };
+
+    void learn(Cursor behind, const LogitRows& logits, std::int32_t node);
     [[nodiscard]] const Row& row(TokenId token) const;
+    [[nodiscard]] LongRow& place_of(std::uint64_t behind);
+    [[nodiscard]] static std::size_t list(const Row& row, std::int64_t position, const PathNoise& noise,
+                                          std::span<Proposal> out);
 
     RecyclingOptions options_;
-    std::vector<Row> rows_;  // [vocab]
+    std::vector<Row> rows_;           // [vocab]
+    std::vector<LongRow> long_rows_;  // behind two and three tokens
+    std::vector<Cursor> cursors_;     // of a tree's nodes
     RowTop row_top_;
 };
 

@@ -153,13 +153,21 @@ TEST(DraftOptions, WhatCannotActIsRefused) {
         OptionValues values{{"draft", {"suffix", test.acts_with}}, {test.option, {test.value}}};
         EXPECT_EQ(drafts(values).size(), 2U) << test.option;
     }
-    for (const char* option : {"budget", "tables", "verify", "noise-ranking", "tree"}) {
-        const std::map<std::string, std::string> values{
-            {"budget", "8"}, {"tables", "off"}, {"verify", "exact"}, {"noise-ranking", "blind"}, {"tree", "merged"}};
-        EXPECT_THAT(refused({{"draft", {"none"}}, {option, {values.at(option)}}}),
-                    HasSubstr(fmt::format("--{} acts", option)));
-    }
     EXPECT_THAT(refused({{"draft", {"corpus"}}}), HasSubstr("--corpus F"));
+}
+
+TEST(DraftOptions, WhereNothingGuessesOptionsOfGuessingStand) {
+    for (const auto& [option, value] : std::map<std::string, std::string>{{"budget", "8"},
+                                                                          {"tables", "off"},
+                                                                          {"verify", "exact"},
+                                                                          {"noise-ranking", "blind"},
+                                                                          {"tree", "merged"},
+                                                                          {"gamma", "3"},
+                                                                          {"draft-model", "x"},
+                                                                          {"corpus", "x"}})
+        EXPECT_THAT(one({{"draft", {"none"}}, {option, {value}}}).options.sources, IsEmpty()) << option;
+    // What is malformed is refused all the same.
+    EXPECT_THAT(refused({{"draft", {"none"}}, {"budget", {"much"}}}), HasSubstr("--budget"));
 }
 
 TEST(DraftOptions, TheEnvironmentServesManyCommands) {

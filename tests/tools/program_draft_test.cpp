@@ -206,7 +206,6 @@ TEST_F(DraftProgram, MistakesAreUsageErrors) {
     EXPECT_THAT(refused(2, {"--draft", "lookup", "--draft-model", "x"}), HasSubstr("--draft-model acts"));
     EXPECT_THAT(refused(2, {"--frozen-table", "x", "--draft", "context"}), HasSubstr("--frozen-table acts"));
     EXPECT_THAT(refused(2, {"--gamma", "3"}), HasSubstr("--gamma acts"));
-    EXPECT_THAT(refused(2, {"--draft", "none", "--budget", "8"}), HasSubstr("--budget acts"));
     EXPECT_THAT(refused(2, {"--draft", "corpus"}), HasSubstr("--corpus"));
 }
 
