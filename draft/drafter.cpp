@@ -43,11 +43,13 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     // Shapes that are fixed or drawn (E3) follow from options and counts alone, never from a clock.
     const bool follows_time = options_.adapt_budget && growth_ != Growth::Drawn;
     const bool wanted = growth_ != Growth::Nothing && limits.budget > 1 && limits.max_depth > 0;
-    pass_ = {.growth = growth_, .guessed = wanted && (control_.take_turn(std::ssize(limits.text)) || !follows_time)};
+    pass_ = {.growth = growth_};
     // A lone source's own tree knows no time: where as many nodes are wanted as pay, the builder grows one of its
     // guesses.
     if (growth_ == Growth::OwnShape && follows_time && control_.curve().known() && !options_.shape)
         pass_.growth = Growth::Merged;
+    const bool turn = control_.take_turn(std::ssize(limits.text), pass_.growth == Growth::Merged);
+    pass_.guessed = wanted && (turn || !follows_time);
     const std::int64_t budget = std::clamp<std::int64_t>(options_.max_budget, 1, limits.budget);
     drawn_.reset(std::ssize(limits.text), budget);
     if (pass_.guessed) {

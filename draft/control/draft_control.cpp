@@ -21,7 +21,7 @@ constexpr double kTrusted = 8.0;     // guessed tokens that expectations are bel
 
 }  // namespace
 
-bool DraftControl::take_turn(std::int64_t text_tokens) {
+bool DraftControl::take_turn(std::int64_t text_tokens, bool probes) {
     curve_.move_to(text_tokens);
     if (trial_.rest > 0) {
         --trial_.rest;
@@ -29,7 +29,7 @@ bool DraftControl::take_turn(std::int64_t text_tokens) {
     }
     // What guessing gains is told by what a plain pass takes: where that is little and not known of late, one is made.
     const bool gains_little = recent_.tokens > 0.0 && recent_.seconds * kLittleGain > recent_.tokens * curve_.at(1);
-    return !curve_.wants_plain_pass(gains_little);
+    return !probes || !curve_.wants_plain_pass(gains_little);
 }
 
 double DraftControl::seconds_a_token() const {

@@ -32,8 +32,9 @@ public:
     /// What passes of the target take.
     [[nodiscard]] PassCurve& curve() { return curve_; }
     [[nodiscard]] const PassCurve& curve() const { return curve_; }
-    /// Whether the next pass, behind a text of so many tokens, is to carry guesses. Called once a pass.
-    [[nodiscard]] bool take_turn(std::int64_t text_tokens);
+    /// Whether the next pass, behind a text of so many tokens, is to carry guesses. Called once a pass. `probes`: trees
+    /// are as large as pays, so that what a plain pass takes must be known.
+    [[nodiscard]] bool take_turn(std::int64_t text_tokens, bool probes = true);
     /// What a committed token takes of late, at most a plain pass; 0 while no pass is known.
     [[nodiscard]] double seconds_a_token() const;
     /// Of the guessed tokens that trees were expected to commit of late, the part that came; above 1 where more did.
