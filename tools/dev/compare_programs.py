@@ -107,14 +107,14 @@ def pairs_of(case):
     return set(itertools.combinations(sorted(case.items()), 2))
 
 
-def pairwise_cases(model, n, seed):
+def pairwise_cases(model, n, seed, without):
     """Greedy: each case is the one of many random ones that brings most pairs that were not there yet."""
     choice = random.Random(f"{seed} {model.name}")
 
     def drawn():
         while True:
             case = {name: choice.choice(options) for name, options in FACTORS.items()}
-            if is_possible(case, model):
+            if is_possible(case, model) and case["draft"] not in without:
                 return case
 
     possible = set()
@@ -381,6 +381,8 @@ def parse_arguments():
     parser.add_argument("--model", action="append", type=Model, required=True, metavar="NAME=PATH[,draft=PATH]")
     parser.add_argument("--cases", default="full", help="'full', or how many pairwise cases a model")
     parser.add_argument("--singles", default=",".join(SINGLES), help="the sources that the full matrix has alone")
+    parser.add_argument("--without", default="", help="sources that pairwise cases leave out: `bigram` is built for "
+                        "minutes out of a model of a GB")
     parser.add_argument("--may-differ", default="", metavar="[DRAFT:]FIELD,...",
                         help="what a change means to alter, of one value of `draft` or of all")
     parser.add_argument("--no-logits", action="store_true")
@@ -404,7 +406,7 @@ def main():
         comparison = Comparison(arguments, pathlib.Path(folder))
         for model in arguments.model:
             cases = full_cases(model, arguments.singles.split(",")) if arguments.cases == "full" else \
-                pairwise_cases(model, int(arguments.cases), arguments.seed)
+                pairwise_cases(model, int(arguments.cases), arguments.seed, arguments.without.split(","))
             work = [(comparison.text_case, case) for case in cases]
             if not arguments.no_logits:
                 work += [(comparison.logits_case, case) for case in logits_cases()]
