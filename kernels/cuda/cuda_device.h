@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "kernels/base/thread_pool.h"
+#include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/device.h"
 
@@ -90,7 +91,11 @@ public:
     [[nodiscard]] const cuda::Module& table() const { return *module_; }
     [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
     [[nodiscard]] const cuda::DeviceProperties& properties() const { return *properties_; }
-    /// cuBLASLt of this device, for prompts; null where the library is not there: own kernels then compute them.
+    [[nodiscard]] cuda::AttentionCard attention_card() const {
+        return {properties_->n_multiprocessors, static_cast<std::size_t>(properties_->l2_bytes)};
+    }
+    /// cuBLASLt of this device, for prompts; null where the library is not there or does not open: own kernels then
+    /// compute them.
     [[nodiscard]] void* blas() const { return blas_; }
     /// Why there is none, in a line; empty where there is one.
     [[nodiscard]] const std::string& no_blas() const { return no_blas_; }

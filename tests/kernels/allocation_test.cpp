@@ -130,7 +130,7 @@ TEST(KernelsAllocation, PlansAndArraysOfGraphsTakeNone) {
                        .path_begin = begin.data(),
                        .path_rows = rows.data()};
     std::vector<std::byte> block(std::size_t{512} << 10);
-    cuda::GraphArrays arrays(block.size(), 128);
+    cuda::GraphArrays arrays(block.size(), {128});
     static_cast<void>(arrays.add_rows(nodes.data(), kTokens));
     const cuda::GraphAttention& attention = arrays.add_attention(args);
     for (int layer = 0; layer < 32; ++layer) static_cast<void>(arrays.add_table(chunks.data() + layer, attention));
