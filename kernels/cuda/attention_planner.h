@@ -48,7 +48,7 @@ private:
     std::array<Arrays, 8> arrays_;
     // Windows that layers alternate between, pieces of KV that streams (33 a layer at 128K): the ones of a layer before
     // come again.
-    std::array<Known, 8> known_;
+    std::array<Known, 64> known_;
     std::uint64_t n_arrays_ = 0;
     std::int64_t most_tokens_ = 0;
     std::uint64_t n_made_ = 0;

@@ -146,6 +146,23 @@ TEST(CudaAttentionPlanTest, WavesAreOfOneSizeAndTakeHalfTheCache) {
     }
 }
 
+// As 128K positions stream: 33 pieces a layer, and the last with the pass's own rows.
+TEST(CudaAttentionPlannerTest, PiecesOfOneLayerAreFoundInTheNext) {
+    cuda::AttentionPlanner planner;
+    Call call(131072, chain(7));
+    for (int layer = 0; layer < 3; ++layer)
+        for (std::int64_t piece = 0; piece < 33; ++piece) {
+            call.args().part = piece == 0    ? AttentionPart::First
+                               : piece == 32 ? AttentionPart::Last
+                                             : AttentionPart::Middle;
+            call.args().first_chunk = 16 * piece;
+            call.args().end_chunk = piece == 32 ? kAllChunks : 16 * piece + 16;
+            EXPECT_EQ(planner.plan(call.args(), {128}).first_chunk, 16 * piece);
+        }
+    EXPECT_EQ(planner.n_made(), 33U);
+    EXPECT_EQ(planner.n_found(), 66U);
+}
+
 // Arrays that stand where others stood are not those.
 TEST(CudaAttentionPlannerTest, OtherContentsAreAnotherPlan) {
     cuda::AttentionPlanner planner;
