@@ -139,6 +139,9 @@ private:
     friend class cuda::CudaStream;
     static void release(void* owner, std::byte* data, std::size_t bytes) noexcept;
 
+    /// A copy stream is to write [data, data + bytes) from here on: what was prepared of rows there is forgotten.
+    /// Whoever orders its streams by events enqueues such a copy behind the op that read the rows.
+    void count_copy(const void* data, std::size_t bytes);
     const cuda::Module* module_;
     std::int32_t ordinal_;
     std::string name_;

@@ -176,7 +176,11 @@ CudaStream::~CudaStream() {
 
 void CudaStream::copy(void* dst, const void* src, std::size_t bytes) {
     if (bytes == 0) return;
-    if (meter_ == nullptr) device_->count_change();
+    if (meter_ == nullptr) {
+        device_->count_change();
+    } else {
+        device_->count_copy(dst, bytes);
+    }
     const Module& table = device_->table();
     ErrorText error{};
     if (meter_ == nullptr) {
@@ -196,9 +200,10 @@ std::uint64_t CudaStream::record(Event& event) {
     return static_cast<CudaEvent&>(event).record(place_);
 }
 
-// What other streams have written meanwhile may be seen from here on.
+// What other streams have written meanwhile may be seen from here on. That is no change of what ops have prepared: ops
+// of other compute streams and copies count themselves when they are enqueued, and a wait for weights that stream comes
+// between any two matmuls of the same rows.
 void CudaStream::wait(const Event& event, std::uint64_t use) {
-    if (meter_ == nullptr) device_->count_change();
     static_cast<const CudaEvent&>(event).wait(place_, use);
 }
 

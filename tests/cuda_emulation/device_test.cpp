@@ -112,6 +112,44 @@ TEST(CudaCards, EveryWayOfHavingNoneIsALine) {
     }
 }
 
+// What weights that stream do between two matmuls of the same rows: another stream's copy, and a wait for it.
+TEST(CudaDevice, PreparedActivationsOutliveAWaitForWeights) {
+    const Machine machine({});
+    CudaDevice device(machine.table(), {.memory_bytes = kMiB});
+    const auto compute = device.make_stream(StreamKind::Compute);
+    const auto in = device.make_stream(StreamKind::CopyIn);
+    const auto came = device.make_event();
+    const Buffer rows = device.allocate(4096, MemoryTag::Activations, "rows");
+    const Buffer slot = device.allocate(4096, MemoryTag::Ring, "a slot");
+    const Buffer host = device.allocate_host(4096, MemoryTag::Activations, "weights");
+    const auto* x = reinterpret_cast<const float*>(rows.data());
+    const auto prepare = [&] {
+        cuda::Op op({device, *compute});
+        device.keep_prepared({.x = x, .x_stride = 128, .k = 100, .n_tokens = 3, .change = device.n_changes()});
+    };
+    const auto finds = [&] {
+        cuda::Op op({device, *compute});
+        return device.finds_prepared({.x = x, .x_stride = 128, .k = 100, .n_tokens = 3, .change = device.n_changes()});
+    };
+    prepare();
+    EXPECT_TRUE(finds());
+    prepare();
+    in->copy(slot.data(), host.data(), 4096);
+    compute->wait(*came, in->record(*came));
+    EXPECT_TRUE(finds());
+    prepare();
+    in->copy(rows.data() + 4 * (2 * 128 + 99), host.data(), 4);  // the last float
+    compute->wait(*came, in->record(*came));
+    EXPECT_FALSE(finds());
+    prepare();
+    in->copy(rows.data() + 4 * (2 * 128 + 100), host.data(), 4);  // behind it
+    EXPECT_TRUE(finds());
+    prepare();
+    compute->copy(rows.data(), slot.data(), 4);
+    EXPECT_FALSE(finds());
+    in->synchronize();
+}
+
 TEST(CudaDevice, KeepsItsBudgetToTheByte) {
     const Machine machine({});
     CudaDevice device(machine.table(), {.memory_bytes = 1000});
