@@ -45,7 +45,38 @@ std::size_t free_bytes(const cuda::Module& module, std::int32_t ordinal) {
 void release_host(void* owner, std::byte* data, std::size_t) noexcept {
     const auto* device = static_cast<const CudaDevice*>(owner);
     cuda::ErrorText ignored{};
-    device->table().free_host(data, &ignored);
+    device->table().free_host(device->ordinal(), data, &ignored);
+}
+
+// The library's version with its handle in `blas`; 0 and the reason where there is none.
+std::int64_t open_blas(const cuda::Module& module, std::int32_t ordinal, void** blas, std::string* why_not) {
+    std::int64_t version = 0;
+    cuda::ErrorText error{};
+    *blas = nullptr;
+    if (module.blas_version(&version, &error) != cuda::Status::Ok) {
+        *why_not = fmt::format("is not there ({})", error.text);
+        return 0;
+    }
+    if (module.make_blas(ordinal, blas, &error) != cuda::Status::Ok) {
+        *blas = nullptr;
+        *why_not = fmt::format("does not open ({})", error.text);
+        return 0;
+    }
+    return version;
+}
+
+std::string form_text(const cuda::DeviceProperties& card, std::int64_t blas_version) {
+    if (blas_version == 0) return fmt::format("sm_{}", card.sm);
+    return fmt::format("sm_{}x{}+cublaslt-{}", card.sm, card.n_multiprocessors, blas_version);
+}
+
+void check_kernels_run(const cuda::Module& module, std::int32_t ordinal, const cuda::DeviceProperties& card) {
+    cuda::ErrorText error{};
+    const cuda::Status status = module.try_kernel(ordinal, &error);
+    if (status == cuda::Status::Ok) return;
+    if (status == cuda::Status::NoImage)
+        throw CudaError(fmt::format("cuda:{}: {}", ordinal, no_code_line(module, card)));
+    throw CudaError(fmt::format("cuda:{}: the first kernel does not run: {}", ordinal, error.text));
 }
 
 }  // namespace
@@ -125,7 +156,7 @@ cuda::RegionFigures CudaDevice::memory() const {
 Buffer CudaDevice::allocate_host(std::size_t bytes, MemoryTag /*tag*/, std::string_view what) {
     void* data = nullptr;
     cuda::ErrorText error{};
-    const cuda::Status status = module_->allocate_host(std::max<std::size_t>(bytes, 1), &data, &error);
+    const cuda::Status status = module_->allocate_host(ordinal_, std::max<std::size_t>(bytes, 1), &data, &error);
     if (status == cuda::Status::OutOfMemory)
         throw OutOfBudget(
             fmt::format("{}: the system locks no {} bytes of host memory for {} ({}); close other "
@@ -137,13 +168,13 @@ Buffer CudaDevice::allocate_host(std::size_t bytes, MemoryTag /*tag*/, std::stri
 
 std::string CudaDevice::register_host(std::byte* data, std::size_t bytes) {
     cuda::ErrorText error{};
-    if (module_->register_host(data, bytes, &error) == cuda::Status::Ok) return {};
+    if (module_->register_host(ordinal_, data, bytes, &error) == cuda::Status::Ok) return {};
     return error.text;
 }
 
 void CudaDevice::unregister_host(std::byte* data) noexcept {
     cuda::ErrorText ignored{};
-    module_->unregister_host(data, &ignored);
+    module_->unregister_host(ordinal_, data, &ignored);
 }
 
 std::unique_ptr<Stream> CudaDevice::make_stream(StreamKind kind) {

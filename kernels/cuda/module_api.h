@@ -32,7 +32,7 @@ struct SwigluLaunch;
 struct TopKLaunch;
 
 /// Raised with every change of this file or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 2;
+inline constexpr std::uint32_t kModuleVersion = 3;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
@@ -89,10 +89,10 @@ struct Module {
     Status (*allocate)(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
     Status (*free)(std::int32_t device, void* data, ErrorText* error);
     // Page-locked host memory, reached by every device; and the same for memory that is there already, whole pages.
-    Status (*allocate_host)(std::size_t bytes, void** data, ErrorText* error);
-    Status (*free_host)(void* data, ErrorText* error);
-    Status (*register_host)(void* data, std::size_t bytes, ErrorText* error);
-    Status (*unregister_host)(void* data, ErrorText* error);
+    Status (*allocate_host)(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
+    Status (*free_host)(std::int32_t device, void* data, ErrorText* error);
+    Status (*register_host)(std::int32_t device, void* data, std::size_t bytes, ErrorText* error);
+    Status (*unregister_host)(std::int32_t device, void* data, ErrorText* error);
 
     Status (*make_stream)(std::int32_t device, QueueKind kind, void** stream, ErrorText* error);
     Status (*free_stream)(Place place, ErrorText* error);  // what is enqueued is still done

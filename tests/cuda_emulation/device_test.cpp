@@ -150,6 +150,22 @@ TEST(CudaDevice, PreparedActivationsOutliveAWaitForWeights) {
     in->synchronize();
 }
 
+// Page-locking is asked of the card that wants it: the thread's own may be another, or none yet.
+TEST(CudaDevice, NamesItselfWhereItLocksHostMemory) {
+    const Machine machine({.n_cards = 2});
+    CudaDevice first(machine.table(), {.memory_bytes = kMiB});
+    CudaDevice second(machine.table(), {.ordinal = 1, .memory_bytes = kMiB});
+    { const Buffer host = second.allocate_host(100, MemoryTag::Activations, "logits"); }
+    EXPECT_EQ(machine.locking_card(), 1);
+    const Buffer other = first.allocate_host(100, MemoryTag::Activations, "logits");
+    EXPECT_EQ(machine.locking_card(), 0);
+    auto* page = static_cast<std::byte*>(std::aligned_alloc(4096, 4096));
+    EXPECT_EQ(second.register_host(page, 4096), "");
+    EXPECT_EQ(machine.locking_card(), 1);
+    second.unregister_host(page);
+    std::free(page);
+}
+
 TEST(CudaDevice, KeepsItsBudgetToTheByte) {
     const Machine machine({});
     CudaDevice device(machine.table(), {.memory_bytes = 1000});

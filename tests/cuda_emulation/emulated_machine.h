@@ -72,6 +72,8 @@ public:
     /// Products over prompt so far, by what stands for cuBLASLt.
     [[nodiscard]] std::int64_t n_prompt_products() const;
     /// The n-th copy or kernel from now on fails at its call; 0: none.
+    /// The card that the last page-locking was asked of; -1: none was.
+    [[nodiscard]] std::int32_t locking_card() const;
     void fail_in(std::int64_t n);
 
     /// Opens the cards' memory to the host for as long as it lives: for tests that look into it.

@@ -75,18 +75,20 @@ Status free_memory(std::int32_t device, void* data, ErrorText* error) {
     return Status::Ok;
 }
 
-Status lock(void* data, std::size_t bytes, ErrorText* error) {
+Status lock(std::int32_t device, void* data, std::size_t bytes, ErrorText* error) {
     if (machine->ends_capture("page-locking", error)) return Status::Failed;
     if (bytes > machine->options.lockable_bytes - std::min(machine->options.lockable_bytes, machine->locked_bytes))
         return fail(error, Status::OutOfMemory, "out of memory");
     const std::optional<bool> there = machine->is_locked(data, bytes);
     if (!there || *there) return fail(error, Status::Failed, "part or all of the range is registered already");
     machine->locked[static_cast<std::byte*>(data)] = bytes;
+    if (device < 0 || device >= machine->options.n_cards) return fail(error, Status::Failed, "invalid device ordinal");
+    machine->locking_card = device;
     machine->locked_bytes += bytes;
     return Status::Ok;
 }
 
-Status unlock(void* data, ErrorText* error) {
+Status unlock(std::int32_t, void* data, ErrorText* error) {
     if (machine->ends_capture("giving up page-locked memory", error)) return Status::Failed;
     const auto range = machine->locked.find(static_cast<std::byte*>(data));
     if (range == machine->locked.end()) return fail(error, Status::Failed, "the range is not registered");
@@ -95,17 +97,17 @@ Status unlock(void* data, ErrorText* error) {
     return Status::Ok;
 }
 
-Status allocate_host(std::size_t bytes, void** data, ErrorText* error) {
+Status allocate_host(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
     *data = std::aligned_alloc(4096, round_up(bytes, std::size_t{4096}));
     CHECK(*data != nullptr);
     std::memset(*data, static_cast<int>(kPoison), bytes);
-    const Status status = lock(*data, round_up(bytes, std::size_t{4096}), error);
+    const Status status = lock(device, *data, round_up(bytes, std::size_t{4096}), error);
     if (status != Status::Ok) std::free(*data);
     return status;
 }
 
-Status free_host(void* data, ErrorText* error) {
-    const Status status = unlock(data, error);
+Status free_host(std::int32_t device, void* data, ErrorText* error) {
+    const Status status = unlock(device, data, error);
     if (status == Status::Ok) std::free(data);
     return status;
 }

@@ -112,19 +112,25 @@ Status free(std::int32_t device, void* data, ErrorText* error) {
     return status_of(cudaFree(data), error);
 }
 
-Status allocate_host(std::size_t bytes, void** data, ErrorText* error) {
+// The device is named though the pages are everybody's (portable): without it the call would make a context on
+// whichever card the thread has, card 0 at first, and take its memory.
+Status allocate_host(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
     return status_of(cudaHostAlloc(data, bytes, cudaHostAllocPortable), error);
 }
 
-Status free_host(void* data, ErrorText* error) {
+Status free_host(std::int32_t device, void* data, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
     return status_of(cudaFreeHost(data), error);
 }
 
-Status register_host(void* data, std::size_t bytes, ErrorText* error) {
+Status register_host(std::int32_t device, void* data, std::size_t bytes, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
     return status_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable), error);
 }
 
-Status unregister_host(void* data, ErrorText* error) {
+Status unregister_host(std::int32_t device, void* data, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
     return status_of(cudaHostUnregister(data), error);
 }
 

@@ -18,10 +18,10 @@ Status device_properties(std::int32_t device, DeviceProperties* properties, Erro
 Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText* error);
 Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
 Status free(std::int32_t device, void* data, ErrorText* error);
-Status allocate_host(std::size_t bytes, void** data, ErrorText* error);
-Status free_host(void* data, ErrorText* error);
-Status register_host(void* data, std::size_t bytes, ErrorText* error);
-Status unregister_host(void* data, ErrorText* error);
+Status allocate_host(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
+Status free_host(std::int32_t device, void* data, ErrorText* error);
+Status register_host(std::int32_t device, void* data, std::size_t bytes, ErrorText* error);
+Status unregister_host(std::int32_t device, void* data, ErrorText* error);
 Status make_stream(std::int32_t device, QueueKind kind, void** stream, ErrorText* error);
 Status free_stream(Place place, ErrorText* error);
 Status synchronize(Place place, ErrorText* error);
