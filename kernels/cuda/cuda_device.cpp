@@ -8,6 +8,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/attention_planner.h"
+#include "kernels/cuda/cuda_module.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/memory_regions.h"
 #include "kernels/cuda/op_table.h"
@@ -93,7 +94,6 @@ CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& opti
       ordinal_(options.ordinal),
       name_(fmt::format("cuda:{}", options.ordinal)),
       properties_(std::make_unique<cuda::DeviceProperties>(properties_of(module, options.ordinal))),
-      form_(card_form(module, *properties_)),
       budget_(name_, options.memory_bytes ? *options.memory_bytes : free_bytes(module, options.ordinal)),
       on_announcement_(options.on_announcement),
       regions_(std::make_unique<cuda::MemoryRegions>(module, options.ordinal,
@@ -224,6 +224,15 @@ void CudaDevice::reserve_scratch(std::size_t bytes) {
     bytes = scratch_size(bytes);
     if (bytes <= scratch_.size_bytes()) return;
     if (turn_ != nullptr && turn_->capturing() != nullptr)
+void CudaDevice::count_copy(const void* data, std::size_t bytes) {
+    if (prepared_.x == nullptr || prepared_.n_tokens == 0) return;
+    const auto rows = reinterpret_cast<std::uintptr_t>(prepared_.x);
+    const auto rows_bytes =
+        static_cast<std::size_t>((prepared_.n_tokens - 1) * prepared_.x_stride + prepared_.k) * sizeof(float);
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    if (begin < rows + rows_bytes && rows < begin + bytes) keep_prepared({});
+}
+
         throw OutOfBudget(fmt::format("{}: an op in a graph wants {} bytes of scratch, {} were taken beforehand", name_,
                                       bytes, scratch_.size_bytes()));
     if (turn_ != nullptr) turn_->synchronize();  // it may still use what goes now
@@ -239,12 +248,3 @@ std::byte* CudaDevice::scratch(std::size_t bytes) {
 }
 
 }  // namespace slipstream
-void CudaDevice::count_copy(const void* data, std::size_t bytes) {
-    if (prepared_.x == nullptr || prepared_.n_tokens == 0) return;
-    const auto rows = reinterpret_cast<std::uintptr_t>(prepared_.x);
-    const auto rows_bytes =
-        static_cast<std::size_t>((prepared_.n_tokens - 1) * prepared_.x_stride + prepared_.k) * sizeof(float);
-    const auto begin = reinterpret_cast<std::uintptr_t>(data);
-    if (begin < rows + rows_bytes && rows < begin + bytes) keep_prepared({});
-}
-

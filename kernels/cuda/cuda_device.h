@@ -53,17 +53,19 @@ struct CudaDeviceOptions {
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
 };
 
-/// What the bits of a card depend on, its instruction_form(): the compute capability and, where prompts go through
-/// cuBLASLt, what its choice of algorithms looks at: multiprocessors, and its version ("sm_89x128+cublaslt-130100").
-/// Loads the library.
-[[nodiscard]] std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& card);
+/// What the bits of card `ordinal` depend on, its instruction_form(): the compute capability and, where prompts go
+/// through cuBLASLt, what its choice of algorithms looks at: multiprocessors, and its version
+/// ("sm_89x128+cublaslt-130100"). Loads the library and opens it on the card, as a device does.
+[[nodiscard]] std::string card_form(const cuda::Module& module, std::int32_t ordinal,
+                                    const cuda::DeviceProperties& card);
 
 /// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.
 inline constexpr std::size_t kCardMarginBytes = std::size_t{1} << 30;
 
 class CudaDevice final : public Device {
 public:
-    /// `module` outlives the device. Throws CudaError where there is no such card or it is too old.
+    /// `module` outlives the device. Throws CudaError where there is no such card, it is too old, or the module holds
+    /// no code that it runs.
     CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options);
     ~CudaDevice() override;
     CudaDevice(const CudaDevice&) = delete;
@@ -137,11 +139,11 @@ public:
 
 private:
     friend class cuda::CudaStream;
-    static void release(void* owner, std::byte* data, std::size_t bytes) noexcept;
-
     /// A copy stream is to write [data, data + bytes) from here on: what was prepared of rows there is forgotten.
     /// Whoever orders its streams by events enqueues such a copy behind the op that read the rows.
     void count_copy(const void* data, std::size_t bytes);
+    static void release(void* owner, std::byte* data, std::size_t bytes) noexcept;
+
     const cuda::Module* module_;
     std::int32_t ordinal_;
     std::string name_;

@@ -47,6 +47,7 @@ enum class Status : std::int32_t {
     OutOfMemory,   // of the device, or of lockable host memory
     Failed,
 };
+    NoImage,  // no code in the module that the card runs
 
 struct ErrorText {
     char text[512];  // ends with 0; set where the status is neither Ok nor NotReady
@@ -81,8 +82,13 @@ struct Module {
     std::uint32_t version;      // kModuleVersion
     std::uint32_t table_bytes;  // kTableBytes: sizes of this and of what its functions take
 
+    // What the kernels were compiled for, as CMAKE_CUDA_ARCHITECTURES says it: "80-real;120", plain numbers with PTX
+    // that newer cards compile for themselves. Empty: not known.
+    const char* architectures;
     Status (*count_devices)(std::int32_t* n, ErrorText* error);
     Status (*device_properties)(std::int32_t device, DeviceProperties* properties, ErrorText* error);
+    // Runs a kernel that does nothing: NoImage where the module has no code for the card. Blocks the host.
+    Status (*try_kernel)(std::int32_t device, ErrorText* error);
 
     // Device memory, aligned to 256 bytes; undefined contents.
     Status (*memory_info)(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText* error);

@@ -112,6 +112,67 @@ TEST(CudaCards, EveryWayOfHavingNoneIsALine) {
     }
 }
 
+// The module's own list tells what runs where, before any card is touched.
+TEST(CudaCards, CodeServesItsGenerationAndPtxAllThatIsNewer) {
+    const auto serves = [](const char* list) {
+        std::string all;
+        for (const std::int32_t sm : {80, 86, 87, 89, 90, 100, 103, 110, 120, 121})
+            if (has_code_for(list, sm)) all += fmt::format("{} ", sm);
+        return all;
+    };
+    EXPECT_EQ(serves("80-real;120-real"), "80 86 87 89 120 121 ");
+    EXPECT_EQ(serves("86-real"), "86 87 89 ");
+    EXPECT_EQ(serves("90-real"), "90 ");
+    EXPECT_EQ(serves("90a-real"), "90 ");
+    EXPECT_EQ(serves("80-virtual"), "80 86 87 89 90 100 103 110 120 121 ");
+    EXPECT_EQ(serves("89-real;120"), "89 120 121 ");
+    EXPECT_EQ(serves("80;86-real;89-real;90-real;120"), "80 86 87 89 90 100 103 110 120 121 ");
+    EXPECT_EQ(serves(""), serves("80"));  // not known: the first kernel tells
+}
+
+TEST(CudaCards, ACardWithoutCodeIsALine) {
+    const Machine machine({.sm = 90, .architectures = "80-real;120-real"});
+    const CudaCards cards = cards_of(machine.table());
+    EXPECT_FALSE(cards.serves(0));
+    EXPECT_THAT(cards.why_not, AllOf(HasSubstr("no code for the card (an emulated card, sm_90)"),
+                                     HasSubstr("80-real;120-real"), HasSubstr("tools/build_module 90")));
+    EXPECT_THAT(cards.why_not_card(0), testing::StrEq(cards.why_not));
+    EXPECT_THAT(cards.why_not_card(1), HasSubstr("numbered from 0"));
+}
+
+// Whatever the list says: a driver too old for the PTX, say.
+TEST(CudaDevice, TriesAKernelAndSaysThatThereIsNoCode) {
+    const Machine machine({.sm = 90, .architectures = "80", .runs_kernels = false});
+    EXPECT_TRUE(cards_of(machine.table()).serves(0));
+    EXPECT_THAT(error_text<CudaError>([&] { CudaDevice(machine.table(), {}); }),
+                AllOf(HasSubstr("cuda:0"), HasSubstr("no code for the card"), HasSubstr("tools/build_module 90")));
+}
+
+TEST(CudaDevice, ALibraryThatDoesNotOpenIsDoneWithout) {
+    const Machine machine({.sm = 89, .blas_opens = false});
+    CudaDevice device(machine.table(), {.memory_bytes = kMiB});
+    EXPECT_EQ(device.instruction_form(), "sm_89");
+    EXPECT_FALSE(device.has_prompt_kernels());
+    EXPECT_THAT(device.no_blas(), AllOf(HasSubstr("does not open (it does not open)"), HasSubstr("own kernels")));
+    EXPECT_EQ(card_form(machine.table(), 0, device.properties()), "sm_89");
+}
+
+// Page-locking is asked of the card that wants it: the thread's own may be another, or none yet.
+TEST(CudaDevice, NamesItselfWhereItLocksHostMemory) {
+    const Machine machine({.n_cards = 2});
+    CudaDevice first(machine.table(), {.memory_bytes = kMiB});
+    CudaDevice second(machine.table(), {.ordinal = 1, .memory_bytes = kMiB});
+    { const Buffer host = second.allocate_host(100, MemoryTag::Activations, "logits"); }
+    EXPECT_EQ(machine.locking_card(), 1);
+    const Buffer other = first.allocate_host(100, MemoryTag::Activations, "logits");
+    EXPECT_EQ(machine.locking_card(), 0);
+    auto* page = static_cast<std::byte*>(std::aligned_alloc(4096, 4096));
+    EXPECT_EQ(second.register_host(page, 4096), "");
+    EXPECT_EQ(machine.locking_card(), 1);
+    second.unregister_host(page);
+    std::free(page);
+}
+
 // What weights that stream do between two matmuls of the same rows: another stream's copy, and a wait for it.
 TEST(CudaDevice, PreparedActivationsOutliveAWaitForWeights) {
     const Machine machine({});
@@ -148,22 +209,6 @@ TEST(CudaDevice, PreparedActivationsOutliveAWaitForWeights) {
     compute->copy(rows.data(), slot.data(), 4);
     EXPECT_FALSE(finds());
     in->synchronize();
-}
-
-// Page-locking is asked of the card that wants it: the thread's own may be another, or none yet.
-TEST(CudaDevice, NamesItselfWhereItLocksHostMemory) {
-    const Machine machine({.n_cards = 2});
-    CudaDevice first(machine.table(), {.memory_bytes = kMiB});
-    CudaDevice second(machine.table(), {.ordinal = 1, .memory_bytes = kMiB});
-    { const Buffer host = second.allocate_host(100, MemoryTag::Activations, "logits"); }
-    EXPECT_EQ(machine.locking_card(), 1);
-    const Buffer other = first.allocate_host(100, MemoryTag::Activations, "logits");
-    EXPECT_EQ(machine.locking_card(), 0);
-    auto* page = static_cast<std::byte*>(std::aligned_alloc(4096, 4096));
-    EXPECT_EQ(second.register_host(page, 4096), "");
-    EXPECT_EQ(machine.locking_card(), 1);
-    second.unregister_host(page);
-    std::free(page);
 }
 
 TEST(CudaDevice, KeepsItsBudgetToTheByte) {

@@ -8,6 +8,7 @@
 #include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
 
+#include "tests/cuda_emulation/machine_state.h"
 namespace slipstream::emulation {
 
 namespace {
@@ -47,8 +48,9 @@ cuda::Module full_table() {
 }  // namespace
 
 const cuda::Module& Machine::table() const {
-    static const cuda::Module kTable = full_table();
-    return kTable;
+    static cuda::Module table = full_table();
+    table.architectures = state_->options.architectures;
+    return table;
 }
 
 }  // namespace slipstream::emulation

@@ -116,8 +116,7 @@ std::size_t choose_card(const CudaCards& found, const std::optional<std::size_t>
     if (found.module == nullptr) throw RequestError(fmt::format("no card to measure: {}", found.why_not));
     if (named) {
         if (!found.serves(*named))
-            throw RequestError(fmt::format("--devices cuda:{}: no card of that number serves; the driver shows {}",
-                                           *named, found.cards.size()));
+            throw RequestError(fmt::format("--devices cuda:{}: {}", *named, found.why_not_card(*named)));
         return *named;
     }
     for (std::size_t card = 0; card < found.cards.size(); ++card)

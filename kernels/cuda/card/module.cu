@@ -13,6 +13,11 @@
 #include "kernels/cuda/table_bytes.h"
 
 namespace slipstream::cuda {
+// What the kernels are compiled for; whoever compiles this says so.
+#ifndef SLIPSTREAM_CUDA_ARCHITECTURES
+#define SLIPSTREAM_CUDA_ARCHITECTURES ""
+#endif
+
 
 namespace {
 
@@ -27,7 +32,9 @@ constexpr Module kModule{
     kModuleVersion,
     kTableBytes,
     card::count_devices,
+    SLIPSTREAM_CUDA_ARCHITECTURES,
     card::device_properties,
+    card::try_kernel,
     card::memory_info,
     card::allocate,
     card::free,

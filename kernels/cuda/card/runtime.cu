@@ -27,10 +27,16 @@ Status kind_of(cudaError_t result) {
             return cudaDriverGetVersion(&version) == cudaSuccess && version > 0 ? Status::DriverTooOld
                                                                                 : Status::NoDriver;
         }
+        case cudaErrorNoKernelImageForDevice:
+        case cudaErrorUnsupportedPtxVersion:
+        case cudaErrorJitCompilerNotFound:
+            return Status::NoImage;
         default:
             return Status::Failed;
     }
 }
+
+__global__ void nothing() {}
 
 int attribute(cudaDeviceAttr name, std::int32_t device) {
     int value = 0;
@@ -66,6 +72,19 @@ Status count_devices(std::int32_t* n, ErrorText* error) {
     int count = 0;
     const Status status = status_of(cudaGetDeviceCount(&count), error);
     *n = status == Status::Ok ? count : 0;
+    return status;
+}
+
+Status try_kernel(std::int32_t device, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
+    cudaStream_t stream = nullptr;
+    if (const Status status = status_of(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), error);
+        status != Status::Ok)
+        return status;
+    nothing<<<1, 1, 0, stream>>>();
+    Status status = status_of(cudaGetLastError(), error);
+    if (status == Status::Ok) status = status_of(cudaStreamSynchronize(stream), error);
+    static_cast<void>(cudaStreamDestroy(stream));
     return status;
 }
 

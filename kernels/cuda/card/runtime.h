@@ -14,6 +14,7 @@ Status status_of(cudaError_t result, ErrorText* error);
 Status use_device(std::int32_t device, ErrorText* error);
 
 Status count_devices(std::int32_t* n, ErrorText* error);
+Status try_kernel(std::int32_t device, ErrorText* error);
 Status device_properties(std::int32_t device, DeviceProperties* properties, ErrorText* error);
 Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText* error);
 Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
