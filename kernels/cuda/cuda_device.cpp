@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_planner.h"
 #include "kernels/cuda/cuda_module.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/link_pace.h"
 #include "kernels/cuda/memory_regions.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/cuda/staging.h"
@@ -82,11 +83,13 @@ void check_kernels_run(const cuda::Module& module, std::int32_t ordinal, const c
 
 }  // namespace
 
-std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& card) {
-    std::int64_t version = 0;
-    cuda::ErrorText why_not{};
-    if (module.blas_version(&version, &why_not) != cuda::Status::Ok) return fmt::format("sm_{}", card.sm);
-    return fmt::format("sm_{}x{}+cublaslt-{}", card.sm, card.n_multiprocessors, version);
+std::string card_form(const cuda::Module& module, std::int32_t ordinal, const cuda::DeviceProperties& card) {
+    void* blas = nullptr;
+    std::string why_not;
+    const std::int64_t version = open_blas(module, ordinal, &blas, &why_not);
+    cuda::ErrorText ignored{};
+    if (blas != nullptr) module.free_blas(ordinal, blas, &ignored);
+    return form_text(card, version);
 }
 
 CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options)
@@ -104,12 +107,13 @@ CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& opti
       turn_ended_(make_event()),
       staging_(std::make_unique<cuda::Staging>(*this)),
       planner_(std::make_unique<cuda::AttentionPlanner>()) {
-    std::int64_t version = 0;
-    cuda::ErrorText error{};
-    if (module.blas_version(&version, &error) == cuda::Status::Ok) {
-        check(module.make_blas(ordinal_, &blas_, &error), error, "cuBLASLt");
-    } else {
-        no_blas_ = fmt::format("cuBLASLt is not there ({}): prompts run on slipstream's own kernels", error.text);
+    check_kernels_run(module, ordinal_, *properties_);
+    std::string why_not;
+    form_ = form_text(*properties_, open_blas(module, ordinal_, &blas_, &why_not));
+    if (blas_ == nullptr) no_blas_ = fmt::format("cuBLASLt {}: prompts run on slipstream's own kernels", why_not);
+    if (options.link_bytes_per_second > 0.0) {
+        pace_in_ = std::make_unique<cuda::LinkPace>(*this, options.link_bytes_per_second);
+        pace_out_ = std::make_unique<cuda::LinkPace>(*this, options.link_bytes_per_second);
     }
 }
 
@@ -220,10 +224,6 @@ bool CudaDevice::finds_prepared(const cuda::PreparedActivations& wanted) const {
            prepared_.scratch == wanted.scratch && prepared_.change + 1 == wanted.change;
 }
 
-void CudaDevice::reserve_scratch(std::size_t bytes) {
-    bytes = scratch_size(bytes);
-    if (bytes <= scratch_.size_bytes()) return;
-    if (turn_ != nullptr && turn_->capturing() != nullptr)
 void CudaDevice::count_copy(const void* data, std::size_t bytes) {
     if (prepared_.x == nullptr || prepared_.n_tokens == 0) return;
     const auto rows = reinterpret_cast<std::uintptr_t>(prepared_.x);
@@ -233,6 +233,10 @@ void CudaDevice::count_copy(const void* data, std::size_t bytes) {
     if (begin < rows + rows_bytes && rows < begin + bytes) keep_prepared({});
 }
 
+void CudaDevice::reserve_scratch(std::size_t bytes) {
+    bytes = scratch_size(bytes);
+    if (bytes <= scratch_.size_bytes()) return;
+    if (turn_ != nullptr && turn_->capturing() != nullptr)
         throw OutOfBudget(fmt::format("{}: an op in a graph wants {} bytes of scratch, {} were taken beforehand", name_,
                                       bytes, scratch_.size_bytes()));
     if (turn_ != nullptr) turn_->synchronize();  // it may still use what goes now

@@ -27,6 +27,7 @@ namespace cuda {
 class AttentionPlanner;
 class CudaStream;
 class LinkMeter;
+class LinkPace;
 class MemoryRegions;
 class Staging;
 struct RegionFigures;
@@ -51,6 +52,8 @@ struct CudaDeviceOptions {
     // that look at the borders of those (compute-sanitizer).
     std::optional<std::size_t> allocation_bytes{};
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
+    // Both directions of the link seem to carry no more than this, also in the figures; 0: as it is.
+    double link_bytes_per_second = 0.0;
 };
 
 /// What the bits of card `ordinal` depend on, its instruction_form(): the compute capability and, where prompts go
@@ -136,12 +139,12 @@ public:
     /// Whether the op before left exactly these.
     [[nodiscard]] bool finds_prepared(const cuda::PreparedActivations& wanted) const;
     void keep_prepared(const cuda::PreparedActivations& prepared) { prepared_ = prepared; }
-
-private:
-    friend class cuda::CudaStream;
     /// A copy stream is to write [data, data + bytes) from here on: what was prepared of rows there is forgotten.
     /// Whoever orders its streams by events enqueues such a copy behind the op that read the rows.
     void count_copy(const void* data, std::size_t bytes);
+
+private:
+    friend class cuda::CudaStream;
     static void release(void* owner, std::byte* data, std::size_t bytes) noexcept;
 
     const cuda::Module* module_;
@@ -155,6 +158,8 @@ private:
     ThreadPool pool_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
+    std::unique_ptr<cuda::LinkPace> pace_in_;  // null: as the link is
+    std::unique_ptr<cuda::LinkPace> pace_out_;
     std::uint64_t n_changes_ = 0;
     std::uint64_t n_workspace_moves_ = 0;
     void* blas_ = nullptr;

@@ -18,6 +18,7 @@ struct AttentionLaunch;
 struct GumbelLaunch;
 struct KvCommitLaunch;
 struct KvWriteLaunch;
+struct LinkPaceLaunch;
 struct LogitSumLaunch;
 struct MatmulLaunch;
 struct MoveRowsLaunch;
@@ -46,8 +47,8 @@ enum class Status : std::int32_t {
     NoDevice,      // a driver, and no card that it shows to this program
     OutOfMemory,   // of the device, or of lockable host memory
     Failed,
-};
     NoImage,  // no code in the module that the card runs
+};
 
 struct ErrorText {
     char text[512];  // ends with 0; set where the status is neither Ok nor NotReady
@@ -81,14 +82,14 @@ struct Place {
 struct Module {
     std::uint32_t version;      // kModuleVersion
     std::uint32_t table_bytes;  // kTableBytes: sizes of this and of what its functions take
-
     // What the kernels were compiled for, as CMAKE_CUDA_ARCHITECTURES says it: "80-real;120", plain numbers with PTX
     // that newer cards compile for themselves. Empty: not known.
     const char* architectures;
+
     Status (*count_devices)(std::int32_t* n, ErrorText* error);
-    Status (*device_properties)(std::int32_t device, DeviceProperties* properties, ErrorText* error);
     // Runs a kernel that does nothing: NoImage where the module has no code for the card. Blocks the host.
     Status (*try_kernel)(std::int32_t device, ErrorText* error);
+    Status (*device_properties)(std::int32_t device, DeviceProperties* properties, ErrorText* error);
 
     // Device memory, aligned to 256 bytes; undefined contents.
     Status (*memory_info)(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText* error);
@@ -135,6 +136,7 @@ struct Module {
     Status (*gumbel)(Place place, const GumbelLaunch* launch, ErrorText* error);
     Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
     Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
+    Status (*link_pace)(Place place, const LinkPaceLaunch* launch, ErrorText* error);
     Status (*logit_sum)(Place place, const LogitSumLaunch* launch, ErrorText* error);
     Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
     Status (*move_rows)(Place place, const MoveRowsLaunch* launch, ErrorText* error);

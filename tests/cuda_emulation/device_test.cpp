@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -209,6 +210,45 @@ TEST(CudaDevice, PreparedActivationsOutliveAWaitForWeights) {
     compute->copy(rows.data(), slot.data(), 4);
     EXPECT_FALSE(finds());
     in->synchronize();
+}
+
+// 40 copies of 256 KiB at 1 GiB/s take 10 ms, however the calls come; a stream of the other direction has its own time.
+TEST(CudaDevice, ALinkMayBeMadeSlower) {
+    for (const Timing timing : kTimings) {
+        const Machine machine({.timing = timing});
+        CudaDevice device(machine.table(), {.memory_bytes = kMiB, .link_bytes_per_second = 0x1p30});
+        const auto in = device.make_stream(StreamKind::CopyIn);
+        const Buffer slot = device.allocate(kMiB / 4, MemoryTag::Ring, "a slot");
+        const Buffer host = device.allocate_host(kMiB / 4, MemoryTag::Activations, "host memory");
+        const std::vector<std::byte> data = numbered(kMiB / 4);
+        std::ranges::copy(data, host.data());
+        const auto began = std::chrono::steady_clock::now();
+        for (int i = 0; i < 40; ++i) in->copy(slot.data(), host.data(), kMiB / 4);
+        in->synchronize();
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        EXPECT_GE(took.count(), 40 * 0x1p-12);
+        EXPECT_GE(device.link_in().busy_seconds, 0.99 * 40 * 0x1p-12);
+        EXPECT_EQ(device.link_in().bytes, 10 * kMiB);
+        const auto compute = device.make_stream(StreamKind::Compute);
+        EXPECT_EQ(fetched(*compute, slot.data(), kMiB / 4), data);
+    }
+}
+
+// Two streams of a direction share its link, and a long copy is waited for in several kernels.
+TEST(CudaDevice, ASlowLinkIsSharedByItsStreams) {
+    const Machine machine({});
+    CudaDevice device(machine.table(), {.memory_bytes = kMiB, .link_bytes_per_second = 0x1p20});
+    const auto a = device.make_stream(StreamKind::CopyOut);
+    const auto b = device.make_stream(StreamKind::CopyOut);
+    const Buffer slot = device.allocate(kMiB / 2, MemoryTag::Ring, "a slot");
+    const Buffer host = device.allocate_host(kMiB / 2, MemoryTag::Activations, "host memory");
+    const std::int64_t before = machine.n_kernels();
+    const auto began = std::chrono::steady_clock::now();
+    a->copy(host.data(), slot.data(), 300 << 10);
+    EXPECT_EQ(machine.n_kernels() - before, 3);  // one in front, 0.29 s in two behind
+    b->copy(host.data(), slot.data(), 100 << 10);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    EXPECT_GE(took.count(), 400.0 / 1024);
 }
 
 TEST(CudaDevice, KeepsItsBudgetToTheByte) {

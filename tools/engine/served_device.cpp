@@ -121,6 +121,7 @@ std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const De
         options.memory_bytes = request.memory_bytes;
         options.n_threads = request.n_threads;
         options.on_announcement = request.on_announcement;
+        options.link_bytes_per_second = request.link_bytes_per_second;
         return std::make_unique<CudaDevice>(*choice.module, options);
     }
     CpuDeviceOptions options;

@@ -224,6 +224,17 @@ __device__ __forceinline__ uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t s
     return __byte_perm(a, b, selector);
 }
 
+/// The card's clock; it ticks at least once a microsecond or so.
+__device__ __forceinline__ uint64_t nanoseconds() {
+    uint64_t t;
+    asm volatile("mov.u64 %0,%%globaltimer;" : "=l"(t));
+    return t;
+}
+/// What stands at `at`, which becomes `to` if it is `from`; for all of the card.
+__device__ __forceinline__ uint64_t atomic_swap_if(uint64_t* at, uint64_t from, uint64_t to) {
+    return atomicCAS(reinterpret_cast<unsigned long long*>(at), from, to);
+}
+
 /// Starts a kernel; `stream` is a cudaStream_t. Whoever calls looks at cudaGetLastError.
 template <class... Params, class... Args>
 inline void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream, Args... args) {

@@ -6,18 +6,19 @@
 #include "kernels/cuda/card/runtime.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/link_pace_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
 #include "kernels/cuda/table_bytes.h"
 
-namespace slipstream::cuda {
 // What the kernels are compiled for; whoever compiles this says so.
 #ifndef SLIPSTREAM_CUDA_ARCHITECTURES
 #define SLIPSTREAM_CUDA_ARCHITECTURES ""
 #endif
 
+namespace slipstream::cuda {
 
 namespace {
 
@@ -31,10 +32,10 @@ Status enqueue(Place place, const Launch* launch, ErrorText* error) {
 constexpr Module kModule{
     kModuleVersion,
     kTableBytes,
-    card::count_devices,
     SLIPSTREAM_CUDA_ARCHITECTURES,
-    card::device_properties,
+    card::count_devices,
     card::try_kernel,
+    card::device_properties,
     card::memory_info,
     card::allocate,
     card::free,
@@ -66,6 +67,7 @@ constexpr Module kModule{
     enqueue<GumbelLaunch, launch_gumbel>,
     enqueue<KvCommitLaunch, launch_kv_commit>,
     enqueue<KvWriteLaunch, launch_kv_write>,
+    enqueue<LinkPaceLaunch, launch_link_pace>,
     enqueue<LogitSumLaunch, launch_logit_sum>,
     enqueue<MatmulLaunch, launch_matmul>,
     enqueue<MoveRowsLaunch, launch_move_rows>,
