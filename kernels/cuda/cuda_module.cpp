@@ -45,7 +45,7 @@ CudaCards nothing(std::string why_not) {
 bool has_code_for(std::string_view architectures, std::int32_t sm) {
     bool any = false;
     for (std::size_t begin = 0; begin < architectures.size();) {
-        const std::size_t end = std::min(architectures.find(';', begin), architectures.size());
+        const std::size_t end = std::min(architectures.find_first_of(",;", begin), architectures.size());
         const std::string_view name = architectures.substr(begin, end - begin);
         begin = end + 1;
         std::int32_t of = 0;

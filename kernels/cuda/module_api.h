@@ -82,7 +82,7 @@ struct Place {
 struct Module {
     std::uint32_t version;      // kModuleVersion
     std::uint32_t table_bytes;  // kTableBytes: sizes of this and of what its functions take
-    // What the kernels were compiled for, as CMAKE_CUDA_ARCHITECTURES says it: "80-real;120", plain numbers with PTX
+    // What the kernels were compiled for, as CMAKE_CUDA_ARCHITECTURES says it: "80-real,120", plain numbers with PTX
     // that newer cards compile for themselves. Empty: not known.
     const char* architectures;
 

@@ -126,7 +126,7 @@ TEST(CudaCards, CodeServesItsGenerationAndPtxAllThatIsNewer) {
     EXPECT_EQ(serves("90-real"), "90 ");
     EXPECT_EQ(serves("90a-real"), "90 ");
     EXPECT_EQ(serves("80-virtual"), "80 86 87 89 90 100 103 110 120 121 ");
-    EXPECT_EQ(serves("89-real;120"), "89 120 121 ");
+    EXPECT_EQ(serves("89-real,120"), "89 120 121 ");
     EXPECT_EQ(serves("80;86-real;89-real;90-real;120"), "80 86 87 89 90 100 103 110 120 121 ");
     EXPECT_EQ(serves(""), serves("80"));  // not known: the first kernel tells
 }
