@@ -102,6 +102,7 @@ CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& opti
       regions_(std::make_unique<cuda::MemoryRegions>(module, options.ordinal,
                                                      options.allocation_bytes.value_or(properties_->allocation_bytes))),
       pool_(options.n_threads),
+      weights_by_registers_(options.weights_by_registers),
       link_in_(std::make_unique<cuda::LinkMeter>(*this)),
       link_out_(std::make_unique<cuda::LinkMeter>(*this)),
       turn_ended_(make_event()),

@@ -54,6 +54,8 @@ struct CudaDeviceOptions {
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
     // Both directions of the link seem to carry no more than this, also in the figures; 0: as it is.
     double link_bytes_per_second = 0.0;
+    // Passes of few tokens read weights by the form before the ring in shared memory: the same bits, for comparison.
+    bool weights_by_registers = false;
 };
 
 /// What the bits of card `ordinal` depend on, its instruction_form(): the compute capability and, where prompts go
@@ -96,6 +98,7 @@ public:
     [[nodiscard]] const cuda::Module& table() const { return *module_; }
     [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
     [[nodiscard]] const cuda::DeviceProperties& properties() const { return *properties_; }
+    [[nodiscard]] bool weights_by_registers() const { return weights_by_registers_; }
     [[nodiscard]] cuda::AttentionCard attention_card() const {
         return {properties_->n_multiprocessors, static_cast<std::size_t>(properties_->l2_bytes)};
     }
@@ -156,6 +159,7 @@ private:
     std::function<void(std::string_view)> on_announcement_;
     std::unique_ptr<cuda::MemoryRegions> regions_;
     ThreadPool pool_;
+    bool weights_by_registers_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
     std::unique_ptr<cuda::LinkPace> pace_in_;  // null: as the link is

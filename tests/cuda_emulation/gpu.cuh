@@ -203,6 +203,9 @@ inline uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
     };
     return pack_bf16(std::fma(half(a, 0), half(b, 0), half(c, 0)), std::fma(half(a, 1), half(b, 1), half(c, 1)));
 }
+inline uint32_t and_or(uint32_t a, uint32_t mask, uint32_t set) {
+    return (a & mask) | set;
+}
 inline uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
     const uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
     uint32_t r = 0;
