@@ -244,8 +244,16 @@ struct WeightsInRing {
         for (int r = 0; r < R; ++r) {
             codes[r] += W::kUnitBytes;
             head[r] = next[r];
-            if (unit + 1 < end) W::load_head(next[r], groups[r], k, unit + 1, lane);
+            if (unit + 1 < end) load_next(r, unit + 1);
             units[r] = W::units_of(head[r], lane);
+        }
+    }
+    /// The head of the unit behind the one that was turned to. Where it lies there, no second address is kept.
+    __device__ __forceinline__ void load_next(int r, int64_t unit) {
+        if constexpr (W::kUnitsWhole) {
+            W::load_head(next[r], codes[r] + (W::kUnitBytes - lane * 16), k, 0, lane);
+        } else {
+            W::load_head(next[r], groups[r], k, unit, lane);
         }
     }
     /// Slab `number` of `unit`, which lies in slot `slot`; the copy that takes the place of the slab before is begun.
@@ -525,8 +533,11 @@ inline void start_few(const MatmulParams& p, void* stream) {
     // Eight tiles beside scales take more registers than there are; two blocks of four read the weights from L2 once
     // more.
     constexpr int kMost = W::kScaled ? 4 : 8;
-    if (p.n_tiles == 4) return start_split<W, 2, 4, kRing>(p, stream);
-    return start_split<W, 2, kMost, kRing>(p, stream);
+    // Units of 256 beside four tiles and a ring spill on sm_120; with one group a block tokens would be read twice as
+    // often from L2.
+    constexpr bool kRingOfMany = kRing && W::kSlabs < 4;
+    if (p.n_tiles == 4) return start_split<W, 2, 4, kRingOfMany>(p, stream);
+    return start_split<W, 2, kMost, kRingOfMany>(p, stream);
 }
 
 /// Any choice here gives the same bits.

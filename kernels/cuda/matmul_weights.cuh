@@ -85,6 +85,7 @@ struct FloatWeights {
     static constexpr int kPieces = 4;
     static constexpr int kSlots = 3;
     static constexpr int kRingGroups = 1;
+    static constexpr bool kUnitsWhole = true;
     static constexpr int kUnitBytes = 4 * kFloatStepBytes;
     struct Head {};
     struct Units {};
@@ -97,12 +98,14 @@ struct FloatWeights {
     static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int,
                                                      int lane) {
         const char* at = group + unit * (4 * kFloatStepBytes);
-        const int64_t left = k - unit * (4 * kStepK);
-        if (!tail || left >= 4 * kStepK) {
-#pragma unroll
-            for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
-            return;
+        if constexpr (tail) {
+            if (k - unit * (4 * kStepK) < 4 * kStepK) return load_last_slab(slab, at, k - unit * (4 * kStepK), lane);
         }
+#pragma unroll
+        for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
+    }
+    /// Of a unit of which `left` k are there.
+    static __device__ __forceinline__ void load_last_slab(Slab& slab, const char* at, int64_t left, int lane) {
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
             const int n = static_cast<int>(left) - s * kStepK;  // k of this step
@@ -157,6 +160,7 @@ struct NibbleWeights {
     static constexpr int kPieces = 1;
     static constexpr int kSlots = 4;
     static constexpr int kRingGroups = 2;
+    static constexpr bool kUnitsWhole = false;
     static constexpr int kUnitBytes = 2 * kQuadBytes;
     struct Units {};
     struct Kept {};
@@ -255,6 +259,7 @@ struct ByteWeights {
     static constexpr int kPieces = 2;
     static constexpr int kSlots = 4;
     static constexpr int kRingGroups = 1;
+    static constexpr bool kUnitsWhole = false;
     static constexpr int kUnitBytes = 4 * kBlock32ByteBytes;
     struct Units {};
     struct Kept {};
@@ -324,7 +329,8 @@ struct ScaledMinWeights {
     static constexpr int kMinBlocks = 0;
     static constexpr int kPieces = 1;
     static constexpr int kSlots = 4;
-    static constexpr int kRingGroups = 2;
+    static constexpr int kRingGroups = has_high ? 1 : 2;
+    static constexpr bool kUnitsWhole = true;
     static constexpr int kUnitBytes = has_high ? Q5KLayout::kBytes : Q4KLayout::kBytes;
     struct Head {
         gpu::U32x4 high;
@@ -415,6 +421,7 @@ struct SixBitWeights {
     static constexpr int kPieces = 2;
     static constexpr int kSlots = 4;
     static constexpr int kRingGroups = 1;
+    static constexpr bool kUnitsWhole = true;
     static constexpr int kUnitBytes = Q6KLayout::kBytes;
     struct Units {};
     /// High bits of this slab and the next lie together.
