@@ -4,7 +4,7 @@
 // scale from zero, then take acc = fma(run, scale, acc), then acc = fma(sum of activations, offset, acc).
 //
 // matmul_ring: few tokens, bound by the weights' bytes. A block has R groups of 16 rows, a warp one part of K: weights
-// go by asynchronous copies through a ring in shared memory, kSlots - 1 slabs ahead, each lane for itself; tokens come
+// go by asynchronous copies through a ring in shared memory, 2, 3 or 7 slabs ahead, each lane for itself; tokens come
 // from L1 and L2, a slab ahead where they are few.
 // matmul_split: the form before: weights go from memory to registers, W::kUnitsAhead units ahead. For K that ends
 // inside a unit, types without a ring, and comparison (MatmulForm::SplitRegisters). matmul_tiles: many tokens. A block
@@ -99,7 +99,7 @@ __device__ __forceinline__ void multiply_slab(const typename W::Head (&head)[R],
                                               const Tokens& tokens, float (&acc)[R][NT][4]) {
     SlabScales scales[R];
 #pragma unroll
-    for (int r = 0; r < R; ++r) W::slab_scales(head[r], units[r], number, lane, scales[r]);
+    for (int r = 0; r < R; ++r) W::slab_scales(head[r], units[r], number, lane, NT >= 4, scales[r]);
 #pragma unroll
     for (int run = 0; run < kSlabSteps / W::kRunSteps; ++run) {
         uint32_t a[R][W::kRunSteps][4];
@@ -203,8 +203,10 @@ struct WeightsAhead {
 /// that was read a slab ago. Whole units only. Heads come by registers, a unit ahead.
 template <class W, int R>
 struct WeightsInRing {
+    // Where a slot has one piece there are twice as many, or too little would be under way.
+    static constexpr int kSlots = W::kPieces * R == 1 ? 2 * W::kSlots : W::kSlots;
     static constexpr int kSlotBytes = W::kPieces * R * kPieceBytes;
-    static constexpr int kBytes = W::kSlots * kSlotBytes;  // of a warp
+    static constexpr int kBytes = kSlots * kSlotBytes;  // of a warp
 
     typename W::Head head[R];
     typename W::Head next[R];
@@ -234,7 +236,7 @@ struct WeightsInRing {
             codes[r] = groups[r] + begin * W::kUnitBytes + lane * 16;
         }
 #pragma unroll
-        for (int s = 0; s < W::kSlots - 1; ++s) copy_slab(s, s / W::kSlabs, s % W::kSlabs, begin + s / W::kSlabs < end);
+        for (int s = 0; s < kSlots - 1; ++s) copy_slab(s, s / W::kSlabs, s % W::kSlabs, begin + s / W::kSlabs < end);
 #pragma unroll
         for (int r = 0; r < R; ++r) codes[r] -= W::kUnitBytes;
     }
@@ -257,11 +259,10 @@ struct WeightsInRing {
         }
     }
     /// Slab `number` of `unit`, which lies in slot `slot`; the copy that takes the place of the slab before is begun.
-    template <int S>
     __device__ __forceinline__ void take(typename W::Slab (&slab)[R], int64_t unit, int slot, int number) {
-        gpu::copy_async_wait<S - 2>();
-        const int later = number + S - 1;
-        copy_slab((slot + S - 1) % S, later / W::kSlabs, later % W::kSlabs, unit + later / W::kSlabs < end);
+        gpu::copy_async_wait<kSlots - 2>();
+        const int later = number + kSlots - 1;
+        copy_slab((slot + kSlots - 1) % kSlots, later / W::kSlabs, later % W::kSlabs, unit + later / W::kSlabs < end);
 #pragma unroll
         for (int r = 0; r < R; ++r)
             W::read_slab(slab[r], ring + (slot * kSlotBytes + r * W::kPieces * kPieceBytes), number, kept[r]);
@@ -353,10 +354,16 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const float (&a
     }
 }
 
+/// Blocks on a processor that matmul_split is compiled for: of types whose runs are a step, or have no scale,
+/// W::kMinBlocks is for 8 tokens alone (0 or 1 decides whether ptxas spills 8 to 56 bytes to fit two; read off
+/// nvcc 13.0).
+template <class W, int NT>
+inline constexpr int kSplitBlocks = NT == 1 || W::kRunSteps == 2 ? W::kMinBlocks : 0;
+
 // Block: 32 * n_parts threads; grid: n_tiles / NT, ceil(groups / R): blocks of the same rows follow one
 // another; shared: [n_parts][NT][4][32] floats.
 template <class W, int R, int NT>
-__global__ void __launch_bounds__(kSplitWarps* kWarp, W::kMinBlocks) matmul_split(MatmulParams p) {
+__global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmul_split(MatmulParams p) {
     constexpr int A = NT < 4 ? W::kUnitsAhead : W::kUnitsAheadOfMany;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int part = static_cast<int>(threadIdx.x) / kWarp;
@@ -395,7 +402,7 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, W::kMinBlocks) matmul_spli
 template <class W, int R, int NT>
 __global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W::kScaled) ? 2 : 1)
     matmul_ring(MatmulParams p) {
-    constexpr int A = W::kSlots / W::kSlabs;
+    constexpr int A = WeightsInRing<W, R>::kSlots / W::kSlabs;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int part = static_cast<int>(threadIdx.x) / kWarp;
     const int64_t group = static_cast<int64_t>(blockIdx.y) * R;
@@ -421,7 +428,7 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W:
 #pragma unroll
             for (int number = 0; number < W::kSlabs; ++number) {
                 typename W::Slab slab[R];
-                weights.template take<W::kSlots>(slab, u + ahead, ahead * W::kSlabs + number, number);
+                weights.take(slab, u + ahead, ahead * W::kSlabs + number, number);
                 tokens.turn(u + ahead + 1 < end || number + 1 < W::kSlabs);
                 multiply_slab<W, R, NT>(weights.head, weights.units, slab, number, lane, tokens, acc);
             }

@@ -11,7 +11,7 @@
 //     load_head(head, group, k, unit, lane)          where K ends inside the unit, zeros stand behind it
 //     load_slab(slab, group, k, unit, number, lane)  likewise
 //     units_of(head, lane)                           what scales of the unit are made of; whole warp
-//     slab_scales(head, units, number, lane, scales) whole warp
+//     slab_scales(head, units, number, lane, many, scales)  whole warp; `many`, a constant: tokens take the registers
 //     operand(head, slab, number, step, a)           step of the slab; both numbers constants after unrolling
 // and, where weights can come through a ring in shared memory (kPieces > 0), kPieces of 16 bytes a lane in a slot,
 // which holds a slab; kSlots; kRingGroups, groups a block for 8 tokens; kUnitBytes between units; Kept, what a slab
@@ -81,7 +81,7 @@ struct FloatWeights {
     static constexpr bool kHalf = half;
     static constexpr int kUnitsAhead = tail ? 1 : 3;
     static constexpr int kUnitsAheadOfMany = tail ? 1 : 2;
-    static constexpr int kMinBlocks = 0;
+    static constexpr int kMinBlocks = tail ? 0 : 1;
     static constexpr int kPieces = 4;
     static constexpr int kSlots = 3;
     static constexpr int kRingGroups = 1;
@@ -138,7 +138,7 @@ struct FloatWeights {
     static __device__ __forceinline__ Units units_of(const Head&, int) {
         return {};
     }
-    static __device__ __forceinline__ void slab_scales(const Head&, const Units&, int, int, SlabScales&) {}
+    static __device__ __forceinline__ void slab_scales(const Head&, const Units&, int, int, bool, SlabScales&) {}
     static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
 #pragma unroll
         for (int h = 0; h < 4; ++h) a[h] = slab.steps[step].x[h];
@@ -215,7 +215,7 @@ struct NibbleWeights {
     static __device__ __forceinline__ Units units_of(const Head&, int) {
         return {};
     }
-    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane,
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
                                                        SlabScales& out) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -295,7 +295,7 @@ struct ByteWeights {
     static __device__ __forceinline__ Units units_of(const Head&, int) {
         return {};
     }
-    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane,
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
                                                        SlabScales& out) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -326,7 +326,7 @@ struct ScaledMinWeights {
     static constexpr bool kHalf = false;
     static constexpr int kUnitsAhead = 1;
     static constexpr int kUnitsAheadOfMany = 1;
-    static constexpr int kMinBlocks = 0;
+    static constexpr int kMinBlocks = 1;
     static constexpr int kPieces = 1;
     static constexpr int kSlots = 4;
     static constexpr int kRingGroups = has_high ? 1 : 2;
@@ -383,14 +383,20 @@ struct ScaledMinWeights {
         }
         return out;
     }
-    /// Scales of the slab come from lane number `number`.
+    /// Scales of the slab come from lane number `number`. Many, of Q5_K: an instruction
+    /// more each, four registers a group fewer.
     static __device__ __forceinline__ void slab_scales(const Head& head, const Units& units, int number, int lane,
-                                                       SlabScales& out) {
+                                                       bool many, SlabScales& out) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const uint32_t packed = gpu::shfl(head.scales.x[r], lane_of_quad(lane, number));
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
+                if (has_high && many) {
+                    out.scale[i][r] = units.scale[r] * small_to_float(packed >> (12 * i) & 63U);
+                    out.offset[i][r] = units.offset[r] * small_to_float(packed >> (12 * i + 6) & 63U);
+                    continue;
+                }
                 out.scale[i][r] = small_times(packed >> (12 * i) & 63U, units.scale[r], units.scale_lifted[r]);
                 out.offset[i][r] = small_times(packed >> (12 * i + 6) & 63U, units.offset[r], units.offset_lifted[r]);
             }
@@ -463,7 +469,7 @@ struct SixBitWeights {
         }
     }
     static __device__ __forceinline__ Units units_of(const Head&, int) { return {}; }
-    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane,
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
                                                        SlabScales& out) {
         const float d[2] = {half_low(head.d), half_high(head.d)};
 #pragma unroll
@@ -495,7 +501,7 @@ struct ThreeBitWeights {
     static constexpr bool kHalf = false;
     static constexpr int kUnitsAhead = 2;
     static constexpr int kUnitsAheadOfMany = 1;
-    static constexpr int kMinBlocks = 0;
+    static constexpr int kMinBlocks = 1;
     static constexpr int kPieces = 0;  // no ring: 16 bytes a lane are two slabs, too little to keep enough under way
     static constexpr int kRingGroups = 0;
     struct Units {};
@@ -521,7 +527,7 @@ struct ThreeBitWeights {
         slab.low = gpu::load_8(group + unit * Q3KLayout::kBytes + number / 2 * kQuadBytes + lane * 16 + number % 2 * 8);
     }
     static __device__ __forceinline__ Units units_of(const Head&, int) { return {}; }
-    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane,
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
                                                        SlabScales& out) {
         const float d[2] = {half_low(head.d), half_high(head.d)};
         const uint32_t low = gpu::shfl(head.scale_low, lane_of_quad(lane, number));

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) prompt_weights(Unpacking p) {
                 typename W::Slab slab;
                 W::load_slab(slab, group, p.k, unit, number, lane);
                 SlabScales scales{};
-                if constexpr (W::kScaled) W::slab_scales(head, units, number, lane, scales);
+                if constexpr (W::kScaled) W::slab_scales(head, units, number, lane, false, scales);
 #pragma unroll
                 for (int step = 0; step < 4; ++step) {
                     uint32_t a[4];
