@@ -16,9 +16,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$root/tools/gpu_pack" 80 "$work/pack.tar.gz"
 bare=$work/bare
-mkdir -p "$bare"/{bin,usr/bin,usr/lib/x86_64-linux-gnu,tmp,proc,dev/shm,work}
-tar -C "$bare/work" -xzf "$work/pack.tar.gz"
-pack=$bare/work/slipstream-gpu
+mkdir -p "$bare"/{bin,usr/bin,usr/lib/x86_64-linux-gnu,tmp,proc,dev/shm,pack}
+tar -C "$bare/pack" -xzf "$work/pack.tar.gz"
+pack=$bare/pack/slipstream-gpu
 kb=$(du -sk "$pack" | awk '{ print $1 }')
 [ "$kb" -le 39062 ] || { echo "the pack has $kb KiB, more than 40 MB"; exit 1; }
 for program in bash env awk sed grep cat head tail tr cut date df dd stat mktemp mkdir rm mv cp basename dirname readlink \
@@ -45,8 +45,8 @@ chmod +x "$bare/bin/nvidia-smi"
 status=0
 unshare -m -p -f bash -c "mount -t proc proc '$bare/proc' && mount -t tmpfs tmpfs '$bare/dev' && mkdir '$bare/dev/shm' &&
     mknod -m 666 '$bare/dev/null' c 1 3 && mknod -m 666 '$bare/dev/zero' c 1 5 && mknod -m 666 '$bare/dev/urandom' c 1 9 &&
-    exec timeout 120 chroot '$bare' /bin/env -i PATH=/bin /work/slipstream-gpu/tools/gpu_check \
-        --prebuilt /work/slipstream-gpu/built --out /work/reports --only facts,tests,demo,bench-card,exact-demo" \
+    exec timeout 120 chroot '$bare' /bin/env -i PATH=/bin /pack/slipstream-gpu/tools/gpu_check \
+        --prebuilt /pack/slipstream-gpu/built --out /pack/reports --only facts,tests,demo,bench-card,exact-demo" \
     >"$work/said" 2>&1 || status=$?
 cat "$work/said"
 [ "$status" -eq 1 ] || { echo "wanted the exit code 1 of steps that did not pass, found $status"; exit 1; }
@@ -55,5 +55,5 @@ grep -q '^tests  *failed .* skipped: a skipped test is no passed one' "$work/sai
 for step in demo bench-card exact-demo; do
     grep -qE "^$step +failed .*no NVIDIA driver is installed" "$work/said" || { echo "$step does not say what it lacked"; exit 1; }
 done
-grep -q '"name": "exact-demo"' "$bare"/work/reports/*.json
+grep -q '"name": "exact-demo"' "$bare"/pack/reports/*.json
 echo "the pack of $kb KiB came to its end in a bare folder"
