@@ -25,7 +25,7 @@ exact_run() {
     if [ "$status" -ne 0 ]; then
         LEAST=$(sed -n 's/.*give --device-memory \([0-9][0-9]*\) or more.*/\1/p' "$EXACT_DIR/err")
         if [ "$cap" != - ] && grep -q -- '--device-memory' "$EXACT_DIR/err"; then return 2; fi
-        EXACT_BAD+=("$placement, $sampling, draft $draft: code $status")
+        EXACT_BAD+=("$placement, $sampling, draft $draft: code $status: $(tail -n 1 "$EXACT_DIR/err" | cut -c1-160)")
         return 1
     fi
     RUN_WEIGHTS=$(stat_number "$stats" streamed_weights_bytes) RUN_KV=$(stat_number "$stats" streamed_kv_bytes)

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2034  # variables of tools/gpu_check; STEP_LINE is read there
-# The steps of tools/gpu_check but the exactness runs (sourced, not run): build, tests on the card, compute-sanitizer,
-# benchmarks. A step's words go to its log; what it returns says what came of it (run_step in gpu_check_report.sh).
+# Steps of tools/gpu_check (sourced, not run): build, facts of the machine, tests on the card, benchmarks; others are in
+# gpu_check_exact.sh and gpu_check_sanitize.sh. A step's words go to its log; what it returns says what came of it (run_step in gpu_check_report.sh).
 
 step_build() {
     local generator=() options status=0
@@ -35,10 +35,55 @@ test_counts() {
     n_passed=${n_passed:-0} n_failed=${n_failed:-0} n_skipped=${n_skipped:-0}
 }
 
+# What the machine is, and what its memory gives: pages are touched before anything is timed, since a machine may get its
+# memory only as it is used. Up to 48 GB, half of what is there.
+step_facts() {
+    local mb seconds began gb
+    { nvidia-smi; free -g; df -h /dev/shm "$scratch"; nproc; uname -r; } 2>&1
+    { echo "free $(memory_gb) GB, /dev/shm $(free_gb /dev/shm) GB, $scratch $(free_gb "$scratch") GB, $JOBS CPUs, kernel $(uname -r)"
+        nvidia-smi --query-gpu=name,driver_version,pcie.link.gen.max,pcie.link.width.max,clocks.max.sm,clocks.max.mem,power.limit \
+            --format=csv,noheader -i "$CARD_INDEX"
+        echo "cuBLASLt: ${blas_folder:-where the loader looks}"; } >"$STEP_DIR/table" 2>&1
+    mb=$(($(free_gb /dev/shm) * 512 < 49152 ? $(free_gb /dev/shm) * 512 : 49152))
+    if [ $((mb / 512)) -gt "$(memory_gb)" ]; then mb=$(($(memory_gb) * 512)); fi
+    STEP_LINE="less than 64 GB of memory: not touched"
+    if [ "$(memory_gb)" -lt 64 ] || [ "$mb" -lt 512 ]; then return 0; fi
+    began=$(date +%s%N)
+    touched=/dev/shm/slipstream-touch-$$
+    limited dd if=/dev/zero of="$touched" bs=1M count="$mb" 2>/dev/null
+    gb=$(awk -v b="$(stat -c %s "$touched" 2>/dev/null || echo 0)" 'BEGIN { printf "%.1f", b / 1e9 }')
+    seconds=$(awk -v a="$began" -v b="$(date +%s%N)" 'BEGIN { printf "%.3f", (b - a) / 1e9 }')
+    rm -f "$touched"
+    tell "first touch of memory, GB/s" "$(awk -v g="$gb" -v s="$seconds" 'BEGIN { printf "%.2f", g / s }')"
+    STEP_LINE="$gb GB of memory touched in $seconds s"
+}
+
+# test_run FILTER LOG [VARIABLE=VALUE]: a run of the tests; its counts are added.
+test_run() {
+    local status=0 passed=$n_passed failed=$n_failed skipped=$n_skipped
+    limited env "${@:3}" "$BIN/cuda_card_tests" "--gtest_filter=$1" >"$2" 2>&1 || status=$?
+    cat "$2"
+    test_counts "$2"
+    n_passed=$((n_passed + passed)) n_failed=$((n_failed + failed)) n_skipped=$((n_skipped + skipped))
+    return "$status"
+}
+
+# Small kernels first, whole matrices last; one graph in a process of its own, whose kernels the driver then loads in the
+# middle of a capture. Where the first suite fails, it is run again with each launch waited for, so
+# that the log names the kernel.
 step_tests() {
-    local status=0
-    limited "$BIN/cuda_card_tests" || status=$?
-    test_counts "$STEP_DIR/log"
+    local status=0 one
+    n_passed=0 n_failed=0 n_skipped=0
+    for one in 'CudaElementwise*' 'CudaGraph.LaunchesRunInStreamOrder' '-CudaElementwise*:CudaLarge*:CudaLong*' 'CudaLarge*'; do
+        test_run "$one" "$STEP_DIR/run.log" || {
+            status=$?
+            if [ "$one" = 'CudaElementwise*' ] && [ "$status" -ne 124 ]; then
+                echo "== once more, each launch waited for"
+                limited env CUDA_LAUNCH_BLOCKING=1 "$BIN/cuda_card_tests" "--gtest_filter=$one"
+            fi
+            if [ "$status" -eq 124 ] || [ "$n_passed" -eq 0 ]; then break; fi
+        }
+    done
     STEP_LINE="$n_passed passed, $n_failed failed, $n_skipped skipped"
     echo "{\"passed\": $n_passed, \"failed\": $n_failed, \"skipped\": $n_skipped}" >"$STEP_DIR/figures.json"
     if [ "$status" -eq 0 ] && { [ "$n_passed" -eq 0 ] || [ "$n_skipped" -gt 0 ]; }; then
@@ -47,52 +92,28 @@ step_tests() {
     fi
     return "$status"
 }
-
-# sanitize_tests FILTER: compute-sanitizer on the tests that FILTER names. 0 where the tool says $clean and none was
-# skipped, 124 out of time. In the scope of sanitize.
-sanitize_tests() {
-    local status=0 log=$STEP_DIR/test.log
-    limited compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 \
-        "$BIN/cuda_card_tests" "--gtest_filter=$1" >"$log" 2>&1 || status=$?
-    echo "== $tool: $1: code $status"
-    tail -n 30 "$log"
-    if [ "$status" -ne 0 ]; then return "$status"; fi
-    grep -q "$clean" "$log" && ! grep -q '^\[  SKIPPED' "$log"
+step_long_context() {
+    local status=0
+    n_passed=0 n_failed=0 n_skipped=0
+    test_run 'CudaLong*' "$STEP_DIR/run.log" || status=$?
+    STEP_LINE="128K positions and a head of 128,256 rows, bit for bit: $n_passed passed, $n_failed failed, $n_skipped skipped"
+    if [ "$status" -eq 0 ] && { [ "$n_passed" -eq 0 ] || [ "$n_skipped" -gt 0 ]; }; then return 1; fi
+    return "$status"
 }
 
-# sanitize TOOL CLEAN: a suite at a time, since a start under the tool takes seconds; the tests of a suite that is not
-# clean one by one, which names the guilty. Large matrices are left out: their kernels are those of the small ones.
-sanitize() {
-    local tool=$1 clean=$2 tests=() name suite status n_clean=0 n_late=0 bad=() suites=()
-    command -v compute-sanitizer >/dev/null || { STEP_LINE="there is no compute-sanitizer here"; return 77; }
-    mapfile -t tests < <(limited "$BIN/cuda_card_tests" --gtest_list_tests |
-        awk '/^[^ ]+\.( |$)/ { suite = $1 } /^  [^ ]/ && suite !~ /^CudaLarge/ { print suite $1 }')
-    if [ ${#tests[@]} -eq 0 ]; then STEP_LINE="cuda_card_tests lists no tests" && return 1; fi
-    mapfile -t suites < <(printf '%s\n' "${tests[@]%.*}" | uniq)
-    for suite in "${suites[@]}"; do
-        if sanitize_tests "$suite.*"; then
-            n_clean=$((n_clean + $(printf '%s\n' "${tests[@]}" | grep -c "^$suite\.")))
-            continue
-        fi
-        if grep -q 'Device not supported' "$STEP_DIR/test.log"; then STEP_LINE="$tool does not support this device" && return 77; fi
-        for name in "${tests[@]}"; do
-            if [ "${name%.*}" != "$suite" ]; then continue; fi
-            status=0
-            sanitize_tests "$name" || status=$?
-            case $status in
-                0) n_clean=$((n_clean + 1)) ;;
-                124) n_late=$((n_late + 1)) ;;
-                *) bad+=("$name") ;;
-            esac
-        done
-    done
-    echo "{\"tool\": \"$tool\", \"clean\": $n_clean, \"unfinished\": $n_late, \"bad\": ${#bad[@]}}" >"$STEP_DIR/figures.json"
-    STEP_LINE="$n_clean of ${#tests[@]} tests clean, $n_late not finished in time${bad[*]:+; not clean: ${bad[*]}}"
-    if [ ${#bad[@]} -gt 0 ]; then return 1; fi
-    if [ "$n_late" -gt 0 ]; then return 124; fi
+# 64 tokens of the bundled model: streamed, which takes no graphs, then resident, which takes them.
+step_demo() {
+    EXACT_NAME=demo EXACT_RUNS=0 EXACT_BAD=() SEEN_WEIGHTS=0 SEEN_KV=0 EXACT_DIR=$STEP_DIR/runs
+    EXACT_OPTIONS=(-m "$ROOT/tools/demo_model/target" --prompt-file "$ROOT/tools/demo_model/prompts/three_sons.txt"
+        --ctx 2048 --max-tokens 64)
+    local status=0
+    mkdir -p "$EXACT_DIR"
+    capped_run streamed 1 greedy none || status=$?
+    if [ "$status" -eq 0 ]; then exact_run resident 12G greedy none || status=$?; fi
+    STEP_LINE="64 tokens without graphs, then with them: ${EXACT_BAD[*]:-the same}"
+    if [ "$status" -eq 2 ]; then STEP_LINE="the bundled model runs under no cap: $(tail -n 1 "$EXACT_DIR/err" | cut -c1-200)"; fi
+    return "$status"
 }
-step_memcheck() { sanitize memcheck 'ERROR SUMMARY: 0 errors'; }
-step_racecheck() { sanitize racecheck 'RACECHECK SUMMARY: 0 hazards'; }
 
 # need_model NAME SHAPE TYPE LAYERS: $WORK/NAME.gguf, of random weights, made when it is first asked for.
 need_model() {
@@ -117,6 +138,7 @@ step_bench_card() {
     STEP_LINE=$(sed -n 's/^\(out of time: .*\)/\1/p' "$STEP_DIR/table" | tail -n 1)
     STEP_LINE=${STEP_LINE:-"$(grep -c '"seconds"' "$STEP_DIR/figures.jsonl" 2>/dev/null) figures"}
     if [ "$status" -ne 0 ]; then STEP_LINE="ended with code $status: $(tail -n 1 "$STEP_DIR/log" | cut -c1-200)"; fi
+    read_card_rates
     return "$status"
 }
 
@@ -148,20 +170,35 @@ step_resident_bf16() {
     bench_model "8B BF16, $BF16_LAYERS layers" --ctx 4096 --passes "$PASSES" --depth 1024 --repeat 3 || return
     STEP_LINE="8B BF16, $BF16_LAYERS layers, passes of $PASSES behind 1024 tokens"
 }
+# Decoding as the card's memory allows: passes of one token of resident models, their bytes over their time.
 step_decode() {
+    local status=0
     need_model 8b-q4 llama3.1-8b Q4_K_M 32 || return
-    bench_model "8B Q4_K_M" --ctx 4096 --prompt-tokens 2048 --max-tokens 128 --repeat 2 || return
-    STEP_LINE="8B Q4_K_M, a prompt of 2048 tokens and 128 more"
+    bench_model "8B Q4_K_M" --ctx 4096 --passes 1,64 --depth 1024 --repeat 3 || return
+    judge_decode "8B Q4_K_M" "$STEP_DIR/run.json" "$(q4_floor)" || status=1
+    STEP_LINE="$LAST_FIGURE"
+    choose_bf16
+    if [ "$CARD_MIB" -lt $((BF16_LAYERS * 450 + 6000)) ]; then
+        STEP_LINE+="; $BF16_LAYERS layers of BF16 do not fit"
+        return "$status"
+    fi
+    need_model 8b-bf16 llama3.1-8b BF16 "$BF16_LAYERS" || return
+    bench_model "8B BF16, $BF16_LAYERS layers" --ctx 4096 --passes 1,64 --depth 1024 --repeat 3 || return
+    judge_decode "8B BF16" "$STEP_DIR/run.json" 0.75 || status=1
+    STEP_LINE+="; $LAST_FIGURE"
+    return "$status"
 }
 
-# Plain decoding and large passes of a model that does not fit; statistics tell how busy the link was.
+# Passes of a model that does not fit, judged by the link as it was measured; statistics of plain decoding tell how busy
+# the link was.
 step_streamed() {
-    local status=0 busy
+    local status=0 busy bad=0
     choose_bf16
     need_model 8b-bf16 llama3.1-8b BF16 "$BF16_LAYERS" || return
     bench_model "8B BF16, $BF16_LAYERS layers, under $CAP" --device-memory "$CAP" --ctx 4096 \
-        --passes 1,64,256,1024 --depth 1024 --repeat 1 || status=$?
+        --passes 1,64,512 --depth 1024 --repeat 1 || status=$?
     if [ "$status" -ne 0 ]; then return "$status"; fi
+    judge_streamed "$STEP_DIR/run.json" || bad=1
     limited "$BIN/slipstream" generate --devices cuda:0 --no-config -m "$MODEL" --device-memory "$CAP" --ctx 4096 --draft none \
         --prompt "once" --max-tokens 12 --temperature 0 --stats "$STEP_DIR/plain.json" >/dev/null || status=$?
     if [ "$status" -ne 0 ]; then STEP_LINE="generate ended with code $status" && return "$status"; fi
@@ -169,5 +206,7 @@ step_streamed() {
     busy=$(one_line "$STEP_DIR/plain.json" | sed -n 's/.*"link_busy_fraction": *\[ *\([0-9.e-]*\).*/\1/p')
     STEP_LINE="8B BF16, $BF16_LAYERS layers, under $CAP: "
     if [ -z "$busy" ]; then STEP_LINE+="nothing streams" && return 1; fi
+    judge "plain decoding: share of time that the link is busy" "$busy" ">=" 0.95 || bad=1
     STEP_LINE+="plain decoding has the link busy $busy of the time"
+    return "$bad"
 }

@@ -65,6 +65,17 @@ find_nvcc() {
     return 1
 }
 
+# nvcc_knows_120: whether the compiler that find_nvcc found knows cards of compute capability 12.0 (toolkit 12.8).
+nvcc_knows_120() {
+    "$CUDACXX" --version 2>/dev/null |
+        awk -F 'release ' 'NF > 1 { split($2, v, /[.,]/); if (v[1] * 100 + v[2] >= 1208) found = 1 } END { exit !found }'
+}
+
+# card_capabilities: of the cards here, each once: "89".
+card_capabilities() {
+    nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | grep -x '[0-9]*' | sort -u
+}
+
 # has_card: whether a driver shows an NVIDIA card here.
 has_card() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
 

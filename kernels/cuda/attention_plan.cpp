@@ -14,9 +14,9 @@ namespace slipstream::cuda {
 
 namespace {
 
-// States of a wave take this much for each multiprocessor, or one chunk: enough blocks to fill the card, and they stay
-// in its second-level cache (8 MiB on 128 multiprocessors; estimated, not measured).
-constexpr std::size_t kWaveBytesEach = std::size_t{64} << 10;
+// States of a wave take half of the second-level cache, so that the join finds them there, or one chunk's; at least
+// this much for each multiprocessor, so that there are blocks enough to fill the card (estimated, not measured).
+constexpr std::size_t kLeastWaveBytesEach = std::size_t{64} << 10;
 constexpr std::int32_t kMostWaveChunks = 65535;  // a dimension of the grid
 constexpr std::int64_t kFewChunks = 1;           // not worth a second kernel
 constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>::max() - kChunkTokens;
@@ -27,6 +27,16 @@ std::int64_t stride_floats(std::size_t stride_bytes) {
 
 std::size_t state_bytes(std::int64_t n_queries, std::int64_t head_dim) {
     return static_cast<std::size_t>(n_queries * (head_dim + 2)) * sizeof(float);
+}
+
+std::size_t wave_bytes(const AttentionCard& card) {
+    return std::max(kLeastWaveBytesEach * static_cast<std::size_t>(card.n_multiprocessors), card.l2_bytes / 2);
+}
+
+// Blocks that fold fill a card from three quarters of its multiprocessors on: fewer tokens side by side, but no states
+// through memory (512 tokens of 8 kv heads are 128 blocks, and 132 multiprocessors are no reason for 512 waves).
+bool fills(std::int64_t n_blocks, const AttentionCard& card) {
+    return 4 * n_blocks >= std::int64_t{3} * card.n_multiprocessors;
 }
 
 std::int64_t lowest_visible(const AttentionArgs& args, std::int64_t token) {
@@ -131,13 +141,13 @@ void cut_tiles(const AttentionArgs& args, std::int32_t tile_rows, AttentionPlan&
     }
 }
 
-AttentionPlan plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors) {
+AttentionPlan plan_attention(const AttentionArgs& args, const AttentionCard& card) {
     AttentionPlan plan;
-    plan_attention(args, n_multiprocessors, 0, plan);
+    plan_attention(args, card, 0, plan);
     return plan;
 }
 
-void plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors, std::int64_t least_chunks,
+void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::int64_t least_chunks,
                     AttentionPlan& plan) {
     std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
     std::int64_t highest = 0;
@@ -159,16 +169,18 @@ void plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors, s
     const std::int64_t n_rows = n_queries / args.shape.n_kv_heads;
     const std::int64_t folded_blocks =
         tiles ? ceil_div<std::int64_t>(n_rows, fold_rows(head_dim)) * args.shape.n_kv_heads : n_queries;
-    const bool folded = folded_blocks >= n_multiprocessors || plan.launch_chunks <= kFewChunks;
+    const bool folded = fills(folded_blocks, card) || plan.launch_chunks <= kFewChunks;
     plan.way = AttentionWay::Folded;
     plan.warps_per_tile = kFoldWarps;
     plan.wave_chunks = 0;
     if (!folded || plan.launch_chunks == 0) {
         plan.way = AttentionWay::Parallel;
-        const std::size_t wave = kWaveBytesEach * static_cast<std::size_t>(n_multiprocessors);
-        plan.wave_chunks = static_cast<std::int32_t>(
-            std::clamp<std::int64_t>(static_cast<std::int64_t>(wave / state_bytes(n_queries, head_dim)),
-                                     std::min(1, plan.launch_chunks), std::min(plan.launch_chunks, kMostWaveChunks)));
+        const auto most =
+            std::clamp<std::int64_t>(static_cast<std::int64_t>(wave_bytes(card) / state_bytes(n_queries, head_dim)),
+                                     std::min(1, plan.launch_chunks), std::min(plan.launch_chunks, kMostWaveChunks));
+        // Of one size: a last wave of a few chunks would keep a few multiprocessors busy for as long as a full one.
+        const std::int64_t n_waves = most == 0 ? 1 : ceil_div<std::int64_t>(plan.launch_chunks, most);
+        plan.wave_chunks = static_cast<std::int32_t>(ceil_div<std::int64_t>(plan.launch_chunks, n_waves));
         plan.warps_per_tile = static_cast<std::int32_t>(
             std::clamp<std::int64_t>(ceil_div<std::int64_t>(n_rows, kWarpRows), 1, kMaxParallelWarps));
     }
@@ -241,11 +253,12 @@ void place_scratch(const AttentionPlan& plan, float* floats, AttentionLaunch& la
 // A wave holds at least one chunk, else no more than its bytes; and where queries would fill the card with blocks that
 // fold, there are no waves.
 std::size_t attention_scratch_bytes(const KvShape& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
-                                    std::int32_t n_multiprocessors) {
-    const std::int64_t most_queries = std::min<std::int64_t>(
-        n_tokens * n_q_heads, std::int64_t{n_multiprocessors} * fold_rows(static_cast<std::int32_t>(shape.head_dim)));
+                                    const AttentionCard& card) {
+    const std::int64_t most_queries =
+        std::min<std::int64_t>(n_tokens * n_q_heads, std::int64_t{card.n_multiprocessors} *
+                                                         fold_rows(static_cast<std::int32_t>(shape.head_dim)));
     const std::size_t state = state_bytes(most_queries, shape.head_dim);
-    return std::max(kWaveBytesEach * static_cast<std::size_t>(n_multiprocessors), state) + state;
+    return std::max(wave_bytes(card), state) + state;
 }
 
 KvType kv_type(DType type) {

@@ -18,6 +18,12 @@
 
 namespace slipstream::cuda {
 
+/// What of a card decides how calls are cut; never their bits.
+struct AttentionCard {
+    std::int32_t n_multiprocessors = 1;
+    std::size_t l2_bytes = 0;
+};
+
 struct AttentionPlan {
     // Chunks of the call that a token sees; none where first >= end.
     std::int32_t first_chunk = 0;
@@ -59,10 +65,10 @@ struct GatherBounds {
 /// Tiles of `tile_rows` queries for chunks [first_chunk, end_chunk) of `args`.
 void cut_tiles(const AttentionArgs& args, std::int32_t tile_rows, AttentionPlan& plan);
 
-/// The way that suits a card of `n_multiprocessors`, and its tiles where tensor cores compute.
-[[nodiscard]] AttentionPlan plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors);
+/// The way that suits a card, and its tiles where tensor cores compute.
+[[nodiscard]] AttentionPlan plan_attention(const AttentionArgs& args, const AttentionCard& card);
 /// The same into `plan`, whose vectors serve again; for launches of at least `least_chunks` chunks.
-void plan_attention(const AttentionArgs& args, std::int32_t n_multiprocessors, std::int64_t least_chunks,
+void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::int64_t least_chunks,
                     AttentionPlan& plan);
 
 /// Scratch rows of all paths: the length of args.path_rows.
@@ -78,7 +84,7 @@ void place_scratch(const AttentionPlan& plan, float* floats, AttentionLaunch& la
 
 /// Bytes of scratch that no call of up to `n_tokens` tokens exceeds.
 [[nodiscard]] std::size_t attention_scratch_bytes(const KvShape& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
-                                                  std::int32_t n_multiprocessors);
+                                                  const AttentionCard& card);
 
 [[nodiscard]] KvType kv_type(DType type);
 

@@ -8,7 +8,9 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/attention_planner.h"
+#include "kernels/cuda/cuda_module.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/link_pace.h"
 #include "kernels/cuda/memory_regions.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/cuda/staging.h"
@@ -45,16 +47,49 @@ std::size_t free_bytes(const cuda::Module& module, std::int32_t ordinal) {
 void release_host(void* owner, std::byte* data, std::size_t) noexcept {
     const auto* device = static_cast<const CudaDevice*>(owner);
     cuda::ErrorText ignored{};
-    device->table().free_host(data, &ignored);
+    device->table().free_host(device->ordinal(), data, &ignored);
+}
+
+// The library's version with its handle in `blas`; 0 and the reason where there is none.
+std::int64_t open_blas(const cuda::Module& module, std::int32_t ordinal, void** blas, std::string* why_not) {
+    std::int64_t version = 0;
+    cuda::ErrorText error{};
+    *blas = nullptr;
+    if (module.blas_version(&version, &error) != cuda::Status::Ok) {
+        *why_not = fmt::format("is not there ({})", error.text);
+        return 0;
+    }
+    if (module.make_blas(ordinal, blas, &error) != cuda::Status::Ok) {
+        *blas = nullptr;
+        *why_not = fmt::format("does not open ({})", error.text);
+        return 0;
+    }
+    return version;
+}
+
+std::string form_text(const cuda::DeviceProperties& card, std::int64_t blas_version) {
+    if (blas_version == 0) return fmt::format("sm_{}", card.sm);
+    return fmt::format("sm_{}x{}+cublaslt-{}", card.sm, card.n_multiprocessors, blas_version);
+}
+
+void check_kernels_run(const cuda::Module& module, std::int32_t ordinal, const cuda::DeviceProperties& card) {
+    cuda::ErrorText error{};
+    const cuda::Status status = module.try_kernel(ordinal, &error);
+    if (status == cuda::Status::Ok) return;
+    if (status == cuda::Status::NoImage)
+        throw CudaError(fmt::format("cuda:{}: {}", ordinal, no_code_line(module, card)));
+    throw CudaError(fmt::format("cuda:{}: the first kernel does not run: {}", ordinal, error.text));
 }
 
 }  // namespace
 
-std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& card) {
-    std::int64_t version = 0;
-    cuda::ErrorText why_not{};
-    if (module.blas_version(&version, &why_not) != cuda::Status::Ok) return fmt::format("sm_{}", card.sm);
-    return fmt::format("sm_{}x{}+cublaslt-{}", card.sm, card.n_multiprocessors, version);
+std::string card_form(const cuda::Module& module, std::int32_t ordinal, const cuda::DeviceProperties& card) {
+    void* blas = nullptr;
+    std::string why_not;
+    const std::int64_t version = open_blas(module, ordinal, &blas, &why_not);
+    cuda::ErrorText ignored{};
+    if (blas != nullptr) module.free_blas(ordinal, blas, &ignored);
+    return form_text(card, version);
 }
 
 CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options)
@@ -62,23 +97,24 @@ CudaDevice::CudaDevice(const cuda::Module& module, const CudaDeviceOptions& opti
       ordinal_(options.ordinal),
       name_(fmt::format("cuda:{}", options.ordinal)),
       properties_(std::make_unique<cuda::DeviceProperties>(properties_of(module, options.ordinal))),
-      form_(card_form(module, *properties_)),
       budget_(name_, options.memory_bytes ? *options.memory_bytes : free_bytes(module, options.ordinal)),
       on_announcement_(options.on_announcement),
       regions_(std::make_unique<cuda::MemoryRegions>(module, options.ordinal,
                                                      options.allocation_bytes.value_or(properties_->allocation_bytes))),
       pool_(options.n_threads),
+      weights_by_registers_(options.weights_by_registers),
       link_in_(std::make_unique<cuda::LinkMeter>(*this)),
       link_out_(std::make_unique<cuda::LinkMeter>(*this)),
       turn_ended_(make_event()),
       staging_(std::make_unique<cuda::Staging>(*this)),
       planner_(std::make_unique<cuda::AttentionPlanner>()) {
-    std::int64_t version = 0;
-    cuda::ErrorText error{};
-    if (module.blas_version(&version, &error) == cuda::Status::Ok) {
-        check(module.make_blas(ordinal_, &blas_, &error), error, "cuBLASLt");
-    } else {
-        no_blas_ = fmt::format("cuBLASLt is not there ({}): prompts run on slipstream's own kernels", error.text);
+    check_kernels_run(module, ordinal_, *properties_);
+    std::string why_not;
+    form_ = form_text(*properties_, open_blas(module, ordinal_, &blas_, &why_not));
+    if (blas_ == nullptr) no_blas_ = fmt::format("cuBLASLt {}: prompts run on slipstream's own kernels", why_not);
+    if (options.link_bytes_per_second > 0.0) {
+        pace_in_ = std::make_unique<cuda::LinkPace>(*this, options.link_bytes_per_second);
+        pace_out_ = std::make_unique<cuda::LinkPace>(*this, options.link_bytes_per_second);
     }
 }
 
@@ -125,7 +161,7 @@ cuda::RegionFigures CudaDevice::memory() const {
 Buffer CudaDevice::allocate_host(std::size_t bytes, MemoryTag /*tag*/, std::string_view what) {
     void* data = nullptr;
     cuda::ErrorText error{};
-    const cuda::Status status = module_->allocate_host(std::max<std::size_t>(bytes, 1), &data, &error);
+    const cuda::Status status = module_->allocate_host(ordinal_, std::max<std::size_t>(bytes, 1), &data, &error);
     if (status == cuda::Status::OutOfMemory)
         throw OutOfBudget(
             fmt::format("{}: the system locks no {} bytes of host memory for {} ({}); close other "
@@ -137,13 +173,13 @@ Buffer CudaDevice::allocate_host(std::size_t bytes, MemoryTag /*tag*/, std::stri
 
 std::string CudaDevice::register_host(std::byte* data, std::size_t bytes) {
     cuda::ErrorText error{};
-    if (module_->register_host(data, bytes, &error) == cuda::Status::Ok) return {};
+    if (module_->register_host(ordinal_, data, bytes, &error) == cuda::Status::Ok) return {};
     return error.text;
 }
 
 void CudaDevice::unregister_host(std::byte* data) noexcept {
     cuda::ErrorText ignored{};
-    module_->unregister_host(data, &ignored);
+    module_->unregister_host(ordinal_, data, &ignored);
 }
 
 std::unique_ptr<Stream> CudaDevice::make_stream(StreamKind kind) {
@@ -187,6 +223,15 @@ bool CudaDevice::finds_prepared(const cuda::PreparedActivations& wanted) const {
     return prepared_.x != nullptr && prepared_.x == wanted.x && prepared_.x_stride == wanted.x_stride &&
            prepared_.k == wanted.k && prepared_.n_tokens == wanted.n_tokens && prepared_.kind == wanted.kind &&
            prepared_.scratch == wanted.scratch && prepared_.change + 1 == wanted.change;
+}
+
+void CudaDevice::count_copy(const void* data, std::size_t bytes) {
+    if (prepared_.x == nullptr || prepared_.n_tokens == 0) return;
+    const auto rows = reinterpret_cast<std::uintptr_t>(prepared_.x);
+    const auto rows_bytes =
+        static_cast<std::size_t>((prepared_.n_tokens - 1) * prepared_.x_stride + prepared_.k) * sizeof(float);
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    if (begin < rows + rows_bytes && rows < begin + bytes) keep_prepared({});
 }
 
 void CudaDevice::reserve_scratch(std::size_t bytes) {

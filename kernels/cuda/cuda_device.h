@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "kernels/base/thread_pool.h"
+#include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/device.h"
 
@@ -26,6 +27,7 @@ namespace cuda {
 class AttentionPlanner;
 class CudaStream;
 class LinkMeter;
+class LinkPace;
 class MemoryRegions;
 class Staging;
 struct RegionFigures;
@@ -50,19 +52,25 @@ struct CudaDeviceOptions {
     // that look at the borders of those (compute-sanitizer).
     std::optional<std::size_t> allocation_bytes{};
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
+    // Both directions of the link seem to carry no more than this, also in the figures; 0: as it is.
+    double link_bytes_per_second = 0.0;
+    // Passes of few tokens read weights by the form before the ring in shared memory: the same bits, for comparison.
+    bool weights_by_registers = false;
 };
 
-/// What the bits of a card depend on, its instruction_form(): the compute capability and, where prompts go through
-/// cuBLASLt, what its choice of algorithms looks at: multiprocessors, and its version ("sm_89x128+cublaslt-130100").
-/// Loads the library.
-[[nodiscard]] std::string card_form(const cuda::Module& module, const cuda::DeviceProperties& card);
+/// What the bits of card `ordinal` depend on, its instruction_form(): the compute capability and, where prompts go
+/// through cuBLASLt, what its choice of algorithms looks at: multiprocessors, and its version
+/// ("sm_89x128+cublaslt-130100"). Loads the library and opens it on the card, as a device does.
+[[nodiscard]] std::string card_form(const cuda::Module& module, std::int32_t ordinal,
+                                    const cuda::DeviceProperties& card);
 
 /// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.
 inline constexpr std::size_t kCardMarginBytes = std::size_t{1} << 30;
 
 class CudaDevice final : public Device {
 public:
-    /// `module` outlives the device. Throws CudaError where there is no such card or it is too old.
+    /// `module` outlives the device. Throws CudaError where there is no such card, it is too old, or the module holds
+    /// no code that it runs.
     CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options);
     ~CudaDevice() override;
     CudaDevice(const CudaDevice&) = delete;
@@ -90,7 +98,12 @@ public:
     [[nodiscard]] const cuda::Module& table() const { return *module_; }
     [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
     [[nodiscard]] const cuda::DeviceProperties& properties() const { return *properties_; }
-    /// cuBLASLt of this device, for prompts; null where the library is not there: own kernels then compute them.
+    [[nodiscard]] bool weights_by_registers() const { return weights_by_registers_; }
+    [[nodiscard]] cuda::AttentionCard attention_card() const {
+        return {properties_->n_multiprocessors, static_cast<std::size_t>(properties_->l2_bytes)};
+    }
+    /// cuBLASLt of this device, for prompts; null where the library is not there or does not open: own kernels then
+    /// compute them.
     [[nodiscard]] void* blas() const { return blas_; }
     /// Why there is none, in a line; empty where there is one.
     [[nodiscard]] const std::string& no_blas() const { return no_blas_; }
@@ -129,6 +142,9 @@ public:
     /// Whether the op before left exactly these.
     [[nodiscard]] bool finds_prepared(const cuda::PreparedActivations& wanted) const;
     void keep_prepared(const cuda::PreparedActivations& prepared) { prepared_ = prepared; }
+    /// A copy stream is to write [data, data + bytes) from here on: what was prepared of rows there is forgotten.
+    /// Whoever orders its streams by events enqueues such a copy behind the op that read the rows.
+    void count_copy(const void* data, std::size_t bytes);
 
 private:
     friend class cuda::CudaStream;
@@ -143,8 +159,11 @@ private:
     std::function<void(std::string_view)> on_announcement_;
     std::unique_ptr<cuda::MemoryRegions> regions_;
     ThreadPool pool_;
+    bool weights_by_registers_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
+    std::unique_ptr<cuda::LinkPace> pace_in_;  // null: as the link is
+    std::unique_ptr<cuda::LinkPace> pace_out_;
     std::uint64_t n_changes_ = 0;
     std::uint64_t n_workspace_moves_ = 0;
     void* blas_ = nullptr;

@@ -8,7 +8,7 @@ CudaGraph::CudaGraph(const CudaDevice& device, const std::byte* block, std::size
     : device_(&device),
       block_(block),
       workspace_moves_(device.n_workspace_moves()),
-      arrays_(block_bytes, device.properties().n_multiprocessors) {}
+      arrays_(block_bytes, device.attention_card()) {}
 
 CudaGraph::~CudaGraph() {
     if (handle_ == nullptr) return;

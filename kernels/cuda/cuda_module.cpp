@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <system_error>
 
@@ -41,6 +42,50 @@ CudaCards nothing(std::string why_not) {
 
 }  // namespace
 
+bool has_code_for(std::string_view architectures, std::int32_t sm) {
+    bool any = false;
+    for (std::size_t begin = 0; begin < architectures.size();) {
+        const std::size_t end = std::min(architectures.find_first_of(",;", begin), architectures.size());
+        const std::string_view name = architectures.substr(begin, end - begin);
+        begin = end + 1;
+        std::int32_t of = 0;
+        const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), of);
+        if (error != std::errc()) continue;
+        any = true;
+        const std::string_view kind(rest, static_cast<std::size_t>(name.data() + name.size() - rest));
+        const bool own_alone = !kind.empty() && kind.front() != '-';
+        if (own_alone) {
+            if (of == sm) return true;
+            continue;
+        }
+        if (kind != "-virtual" && of / 10 == sm / 10 && of <= sm) return true;
+        if (kind != "-real" && of <= sm) return true;
+    }
+    return !any;
+}
+
+std::string no_code_line(const cuda::Module& module, const cuda::DeviceProperties& card) {
+    return fmt::format(
+        "the CUDA module has no code for the card ({}, sm_{}): it is built for {}; build one with "
+        "tools/build_module {}",
+        card.name, card.sm, *module.architectures == '\0' ? "others" : module.architectures, card.sm);
+}
+
+std::string CudaCards::why_not_card(std::size_t ordinal) const {
+    if (module == nullptr) return why_not;
+    if (ordinal >= cards.size()) return fmt::format("the driver shows {} of them, numbered from 0", cards.size());
+    const cuda::DeviceProperties& card = cards[ordinal];
+    if (card.sm < cuda::kLeastSm)
+        return fmt::format("the card is too old ({}, sm_{}): sm_{} and newer are served", card.name, card.sm,
+                           cuda::kLeastSm);
+    if (!has_code_for(module->architectures, card.sm)) return no_code_line(*module, card);
+    return {};
+}
+
+bool CudaCards::serves(std::size_t ordinal) const {
+    return ordinal < cards.size() && why_not_card(ordinal).empty();
+}
+
 std::string cuda_version_text(std::int32_t version) {
     return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -77,16 +122,14 @@ CudaCards cards_of(const cuda::Module& module) {
     if (n <= 0) return nothing("the NVIDIA driver shows no card");
     CudaCards found;
     found.module = &module;
-    bool any_serves = false;
     for (std::int32_t i = 0; i < n; ++i) {
         cuda::DeviceProperties& card = found.cards.emplace_back();
         if (module.device_properties(i, &card, &error) != cuda::Status::Ok)
             return nothing(fmt::format("the NVIDIA driver tells nothing of card {} ({})", i, error.text));
-        any_serves = any_serves || card.sm >= cuda::kLeastSm;
     }
-    if (!any_serves)
-        found.why_not = fmt::format("the card is too old ({}, sm_{}): sm_{} and newer are served", found.cards[0].name,
-                                    found.cards[0].sm, cuda::kLeastSm);
+    for (std::size_t i = 0; i < found.cards.size(); ++i)
+        if (found.serves(i)) return found;
+    found.why_not = found.why_not_card(0);
     return found;
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/cuda/cuda_graph.h"
+#include "kernels/cuda/link_pace.h"
 #include "kernels/cuda/staging.h"
 
 namespace slipstream::cuda {
@@ -161,6 +162,9 @@ LinkFigures LinkMeter::figures() {
 CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(&device) {
     if (kind == StreamKind::CopyIn) meter_ = device.link_in_.get();
     if (kind == StreamKind::CopyOut) meter_ = device.link_out_.get();
+    if (kind == StreamKind::CopyIn) pace_ = device.pace_in_.get();
+    if (kind == StreamKind::CopyOut) pace_ = device.pace_out_.get();
+    if (pace_ != nullptr) pace_slot_ = pace_->take_slot();
     place_.device = device.ordinal();
     const QueueKind queue = kind == StreamKind::Compute ? QueueKind::Compute : QueueKind::Copy;
     ErrorText error{};
@@ -176,7 +180,11 @@ CudaStream::~CudaStream() {
 
 void CudaStream::copy(void* dst, const void* src, std::size_t bytes) {
     if (bytes == 0) return;
-    if (meter_ == nullptr) device_->count_change();
+    if (meter_ == nullptr) {
+        device_->count_change();
+    } else {
+        device_->count_copy(dst, bytes);
+    }
     const Module& table = device_->table();
     ErrorText error{};
     if (meter_ == nullptr) {
@@ -185,7 +193,9 @@ void CudaStream::copy(void* dst, const void* src, std::size_t bytes) {
     }
     const LinkMeter::Copy timed = meter_->begin(bytes);
     Status status = table.record(place_, timed.begin, &error);
+    if (status == Status::Ok && pace_ != nullptr) status = pace_->begin(place_, pace_slot_, &error);
     if (status == Status::Ok) status = table.copy(place_, dst, src, bytes, &error);
+    if (status == Status::Ok && pace_ != nullptr) status = pace_->end(place_, pace_slot_, bytes, &error);
     if (status == Status::Ok) status = table.record(place_, timed.end, &error);
     if (status == Status::Ok) return meter_->enqueued(timed);
     meter_->forgotten(timed);
@@ -196,9 +206,10 @@ std::uint64_t CudaStream::record(Event& event) {
     return static_cast<CudaEvent&>(event).record(place_);
 }
 
-// What other streams have written meanwhile may be seen from here on.
+// What other streams have written meanwhile may be seen from here on. That is no change of what ops have prepared: ops
+// of other compute streams and copies count themselves when they are enqueued, and a wait for weights that stream comes
+// between any two matmuls of the same rows.
 void CudaStream::wait(const Event& event, std::uint64_t use) {
-    if (meter_ == nullptr) device_->count_change();
     static_cast<const CudaEvent&>(event).wait(place_, use);
 }
 

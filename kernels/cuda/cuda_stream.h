@@ -107,6 +107,8 @@ public:
 private:
     CudaDevice* device_;
     LinkMeter* meter_ = nullptr;  // null: a compute stream
+    LinkPace* pace_ = nullptr;    // null: copies take the time they take
+    std::int32_t pace_slot_ = 0;
     Place place_{};
     CudaGraph* capturing_ = nullptr;
 };

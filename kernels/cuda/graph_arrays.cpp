@@ -83,7 +83,7 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
                         .bounds = {},
                         .at_capture = {},
                         .plan = {}};
-    plan_attention(args, n_multiprocessors_, made.n_chunks, made.at_capture);
+    plan_attention(args, card_, made.n_chunks, made.at_capture);
     made.place = take_front(sizeof(AttentionPlace));
     made.positions = take_front(bytes_of<std::int32_t>(n));
     if (on_tensor_cores(args)) {
@@ -129,7 +129,7 @@ bool GraphArrays::refresh_attention(std::byte* block, GraphAttention& attention,
     args.n_committed = numbers.n_committed;
     if (launch_chunks(args) != attention.n_chunks || path_rows_each(args) != attention.path_rows_each) return false;
     AttentionPlan& plan = attention.plan;
-    plan_attention(args, n_multiprocessors_, attention.n_chunks, plan);
+    plan_attention(args, card_, attention.n_chunks, plan);
     if (!plan.launches_like(attention.at_capture)) return false;
     const auto n = static_cast<std::size_t>(args.q.rows());
     const AttentionPlace place{.n_committed = static_cast<std::int32_t>(args.n_committed),

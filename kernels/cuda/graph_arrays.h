@@ -44,8 +44,8 @@ struct GraphChanges {
 
 class GraphArrays {
 public:
-    GraphArrays(std::size_t block_bytes, std::int32_t n_multiprocessors)
-        : block_bytes_(block_bytes), back_(block_bytes), n_multiprocessors_(n_multiprocessors) {}
+    GraphArrays(std::size_t block_bytes, const AttentionCard& card)
+        : block_bytes_(block_bytes), back_(block_bytes), card_(card) {}
 
     // While the graph is captured. Each throws OutOfBudget where the block has no room left.
 
@@ -82,7 +82,7 @@ private:
     std::size_t block_bytes_;
     std::size_t front_ = 0;
     std::size_t back_;
-    std::int32_t n_multiprocessors_;
+    AttentionCard card_;
     std::vector<Rows> rows_;
     std::vector<GraphAttention> attentions_;
     std::vector<Table> tables_;

@@ -63,6 +63,7 @@ MatmulParams params_of(const MatmulLaunch& launch, DType type) {
     out.n_tokens = launch.n_tokens;
     out.store = launch.store;
     out.form = launch.form;
+    out.n_multiprocessors = launch.n_multiprocessors;
     return out;
 }
 

@@ -3,10 +3,13 @@
 // Within a unit, types without scales add each step to the chain by mma; the others sum a run of steps that shares a
 // scale from zero, then take acc = fma(run, scale, acc), then acc = fma(sum of activations, offset, acc).
 //
-// matmul_split: few tokens, bound by the weights' bytes. A block has R groups of 16 rows, a warp one part of K: weights
-// go from memory to registers, W::kUnitsAhead units ahead; tokens come from L1 and L2.
-// matmul_tiles: many tokens. A block has 8 groups, a warp each, and 64 tokens; parts one after another; the block's
-// tokens pass through shared memory in slabs of 64 k, kStages deep.
+// matmul_ring: few tokens, bound by the weights' bytes. A block has R groups of 16 rows, a warp one part of K: weights
+// go by asynchronous copies through a ring in shared memory, 2, 3 or 7 slabs ahead, each lane for itself; tokens come
+// from L1 and L2, a slab ahead where they are few.
+// matmul_split: the form before: weights go from memory to registers, W::kUnitsAhead units ahead. For K that ends
+// inside a unit, types without a ring, and comparison (MatmulForm::SplitRegisters). matmul_tiles: many tokens. A block
+// has 8 groups, a warp each, and 64 tokens; parts one after another; the block's tokens pass through shared memory in
+// slabs of 64 k, kStages deep.
 #pragma once
 
 #include "gpu.cuh"
@@ -26,7 +29,8 @@ inline constexpr int kSumBytes = 32;        // of a block of 32 k, 8 tokens
 inline constexpr int kSlabBytes = kSlabSteps * kTileTokens * kFragmentBytes;
 
 /// Operands B of a lane, from global memory. kFew: of one tile with few tokens, those that are not there are not read.
-template <bool kFew>
+/// kTiles: of the whole call, where that is known to the compiler; else 0.
+template <bool kFew, int kTiles = 0>
 struct TokensInMemory {
     const char* fragments;  // of the block's first tile, the lane's
     const char* sums;       // likewise: tokens 2 (lane % 4) and the next
@@ -35,24 +39,31 @@ struct TokensInMemory {
     const char* slab;       // where fragments and sums of the slab begin
     const char* slab_sums;
 
+    __device__ __forceinline__ int tiles() const { return kTiles > 0 ? kTiles : n_tiles; }
     __device__ __forceinline__ void turn_to(int64_t number) {
-        slab = fragments + number * (kSlabSteps * kFragmentBytes) * n_tiles;
-        slab_sums = sums + number * (kSlabSteps / 2 * kSumBytes) * n_tiles;
+        slab = fragments + number * (kSlabSteps * kFragmentBytes) * tiles();
+        slab_sums = sums + number * (kSlabSteps / 2 * kSumBytes) * tiles();
+    }
+    /// From the slab that was turned to on to the next.
+    __device__ __forceinline__ void step_on() {
+        slab += kSlabSteps * kFragmentBytes * tiles();
+        slab_sums += kSlabSteps / 2 * kSumBytes * tiles();
     }
     __device__ __forceinline__ gpu::U32x2 fragment(int s, int j) const {
         if constexpr (kFew)
             if (!there) return gpu::U32x2{};
-        return gpu::load_8(slab + s * n_tiles * kFragmentBytes + j * kFragmentBytes);
+        return gpu::load_8(slab + s * tiles() * kFragmentBytes + j * kFragmentBytes);
     }
     /// Of the slab's block of 32 number i.
     __device__ __forceinline__ gpu::U32x2 sum(int i, int j) const {
-        return gpu::load_8(slab_sums + i * n_tiles * kSumBytes + j * kSumBytes);
+        return gpu::load_8(slab_sums + i * tiles() * kSumBytes + j * kSumBytes);
     }
 };
 
-template <bool kFew>
-__device__ __forceinline__ TokensInMemory<kFew> tokens_in_memory(const MatmulParams& p, int64_t tile, int lane) {
-    TokensInMemory<kFew> out;
+template <bool kFew, int kTiles = 0>
+__device__ __forceinline__ TokensInMemory<kFew, kTiles> tokens_in_memory(const MatmulParams& p, int64_t tile,
+                                                                         int lane) {
+    TokensInMemory<kFew, kTiles> out;
     out.fragments = out.slab = p.fragments + tile * kFragmentBytes + lane * 8;
     out.sums = out.slab_sums = p.sums + tile * kSumBytes + lane % 4 * 8;
     out.n_tiles = static_cast<int>(p.n_tiles);
@@ -83,11 +94,12 @@ __device__ __forceinline__ void multiply_step(float (&acc)[4], const uint32_t (&
 
 /// Slab `number` of a unit, of R groups, times NT tiles of tokens.
 template <class W, int R, int NT, class Tokens>
-__device__ __forceinline__ void multiply_slab(const typename W::Head (&head)[R], const typename W::Slab (&slab)[R],
-                                              int number, int lane, const Tokens& tokens, float (&acc)[R][NT][4]) {
+__device__ __forceinline__ void multiply_slab(const typename W::Head (&head)[R], const typename W::Units (&units)[R],
+                                              const typename W::Slab (&slab)[R], int number, int lane,
+                                              const Tokens& tokens, float (&acc)[R][NT][4]) {
     SlabScales scales[R];
 #pragma unroll
-    for (int r = 0; r < R; ++r) W::slab_scales(head[r], number, lane, scales[r]);
+    for (int r = 0; r < R; ++r) W::slab_scales(head[r], units[r], number, lane, NT >= 4, scales[r]);
 #pragma unroll
     for (int run = 0; run < kSlabSteps / W::kRunSteps; ++run) {
         uint32_t a[R][W::kRunSteps][4];
@@ -125,13 +137,22 @@ __device__ __forceinline__ void multiply_slab(const typename W::Head (&head)[R],
     }
 }
 
-/// What becomes of a reduced sum.
-__device__ __forceinline__ void store_output(const MatmulParams& p, int64_t row, int64_t token, float sum) {
+/// What becomes of a reduced sum; `bias` counts where there is one.
+__device__ __forceinline__ void store_sum(const MatmulParams& p, int64_t row, int64_t token, float sum, float bias) {
     if (row >= p.m || token >= p.n_tokens) return;
     if (p.factors != nullptr) sum *= p.factors[token];
-    if (p.bias != nullptr) sum += p.bias[row];
+    if (p.bias != nullptr) sum += bias;
     float& to = p.y[token * p.y_stride + row];
     to = p.store == MatmulStoreForm::Add ? to + sum : sum;
+}
+__device__ __forceinline__ float bias_of(const MatmulParams& p, int64_t row) {
+    return p.bias != nullptr && row < p.m ? p.bias[row] : 0.0F;
+}
+
+/// Where part `part` of K begins, in units; of part n_parts: the end. 32 bits, since a division of 64 is a hundred
+/// instructions; K has fewer than 2^28 units.
+__device__ __forceinline__ int64_t part_begin(const MatmulParams& p, int part) {
+    return static_cast<uint32_t>(part) * static_cast<uint32_t>(p.n_units) / static_cast<uint32_t>(p.n_parts);
 }
 
 /// Group `index`, or the last one where there is none: what is computed of it is not stored.
@@ -147,6 +168,7 @@ struct WeightsAhead {
     typename W::Slab slabs[A][W::kSlabs][R];
     typename W::Head head[R];
     typename W::Head next[R];
+    typename W::Units units[R];
     const char* groups[R];
     int64_t k;
     int64_t end;  // unit behind the last
@@ -171,44 +193,143 @@ struct WeightsAhead {
         for (int r = 0; r < R; ++r) {
             head[r] = next[r];
             if (unit + 1 < end) W::load_head(next[r], groups[r], k, unit + 1, lane);
+            units[r] = W::units_of(head[r], lane);
         }
     }
 };
 
-// Block: 32 * n_parts threads; grid: n_tiles / NT, ceil(groups / R): blocks of the same rows follow one
-// another; shared: [n_parts][NT][4][32] floats.
-template <class W, int R, int NT>
-__global__ void __launch_bounds__(kSplitWarps* kWarp, W::kMinBlocks) matmul_split(MatmulParams p) {
-    constexpr int A = NT < 4 ? W::kUnitsAhead : W::kUnitsAheadOfMany;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int part = static_cast<int>(threadIdx.x) / kWarp;
-    const int64_t group = static_cast<int64_t>(blockIdx.y) * R;
-    const int64_t tile = static_cast<int64_t>(blockIdx.x) * NT;
-    const int64_t begin = part * p.n_units / p.n_parts;
-    const int64_t end = (part + 1) * p.n_units / p.n_parts;
-    auto tokens = tokens_in_memory<NT == 1>(p, tile, lane);
-    WeightsAhead<W, R, A> weights = {};
+/// What a warp has under way of R groups: slabs in a ring of kSlots in shared memory, each lane's 16 bytes at a time. A
+/// lane reads only what it copied itself, so waiting for its own copies is enough; the slot that is filled is the one
+/// that was read a slab ago. Whole units only. Heads come by registers, a unit ahead.
+template <class W, int R>
+struct WeightsInRing {
+    // Where a slot has one piece there are twice as many, or too little would be under way.
+    static constexpr int kSlots = W::kPieces * R == 1 ? 2 * W::kSlots : W::kSlots;
+    static constexpr int kSlotBytes = W::kPieces * R * kPieceBytes;
+    static constexpr int kBytes = kSlots * kSlotBytes;  // of a warp
+
+    typename W::Head head[R];
+    typename W::Head next[R];
+    typename W::Units units[R];
+    typename W::Kept kept[R];
+    const char* groups[R];
+    const char* codes[R];       // the lane's, of the unit that was turned to
+    gpu::SharedPtr<char> ring;  // the lane's
+    int64_t k;
+    int64_t end;  // unit behind the last
+    int lane;
+
+    /// Of the unit `units_on` behind the one turned to.
+    __device__ __forceinline__ void copy_slab(int slot, int units_on, int number, bool there) {
+        if (there) {
 #pragma unroll
-    for (int r = 0; r < R; ++r) weights.groups[r] = group_at(p, group + r);
-    weights.k = p.k;
-    weights.end = end;
-    weights.lane = lane;
-    weights.start(begin);
-    float acc[R][NT][4] = {};
-    for (int64_t u = begin; u < end; u += A) {
+            for (int r = 0; r < R; ++r)
+                W::copy_slab(ring + (slot * kSlotBytes + r * W::kPieces * kPieceBytes),
+                             codes[r] + units_on * W::kUnitBytes, number);
+        }
+        gpu::copy_async_commit();
+    }
+    __device__ __forceinline__ void start(int64_t begin) {
 #pragma unroll
-        for (int ahead = 0; ahead < A; ++ahead) {
-            if (u + ahead >= end) break;
-            weights.turn_to(u + ahead);
+        for (int r = 0; r < R; ++r) {
+            W::load_head(next[r], groups[r], k, begin, lane);
+            codes[r] = groups[r] + begin * W::kUnitBytes + lane * 16;
+        }
 #pragma unroll
-            for (int number = 0; number < W::kSlabs; ++number) {
-                tokens.turn_to((u + ahead) * W::kSlabs + number);
-                multiply_slab<W, R, NT>(weights.head, weights.slabs[ahead][number], number, lane, tokens, acc);
-                weights.load_slabs(ahead, u + ahead + A, number);
-            }
+        for (int s = 0; s < kSlots - 1; ++s) copy_slab(s, s / W::kSlabs, s % W::kSlabs, begin + s / W::kSlabs < end);
+#pragma unroll
+        for (int r = 0; r < R; ++r) codes[r] -= W::kUnitBytes;
+    }
+    /// `head` becomes that of `unit`, the one behind the last that was turned to.
+    __device__ __forceinline__ void turn_to(int64_t unit) {
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+            codes[r] += W::kUnitBytes;
+            head[r] = next[r];
+            if (unit + 1 < end) load_next(r, unit + 1);
+            units[r] = W::units_of(head[r], lane);
         }
     }
+    /// The head of the unit behind the one that was turned to. Where it lies there, no second address is kept.
+    __device__ __forceinline__ void load_next(int r, int64_t unit) {
+        if constexpr (W::kUnitsWhole) {
+            W::load_head(next[r], codes[r] + (W::kUnitBytes - lane * 16), k, 0, lane);
+        } else {
+            W::load_head(next[r], groups[r], k, unit, lane);
+        }
+    }
+    /// Slab `number` of `unit`, which lies in slot `slot`; the copy that takes the place of the slab before is begun.
+    __device__ __forceinline__ void take(typename W::Slab (&slab)[R], int64_t unit, int slot, int number) {
+        gpu::copy_async_wait<kSlots - 2>();
+        const int later = number + kSlots - 1;
+        copy_slab((slot + kSlots - 1) % kSlots, later / W::kSlabs, later % W::kSlabs, unit + later / W::kSlabs < end);
+#pragma unroll
+        for (int r = 0; r < R; ++r)
+            W::read_slab(slab[r], ring + (slot * kSlotBytes + r * W::kPieces * kPieceBytes), number, kept[r]);
+    }
+};
 
+/// Operands B of the split kernels: where there are few, those of a slab are loaded while the one before is multiplied.
+template <class W, int NT, bool kAhead>
+struct TokensAhead {
+    TokensInMemory<NT == 1, NT> memory;
+    gpu::U32x2 next[kSlabSteps][NT];
+    gpu::U32x2 next_sums[kSlabSteps / 2][NT];
+    gpu::U32x2 now[kSlabSteps][NT];
+    gpu::U32x2 now_sums[kSlabSteps / 2][NT];
+
+    __device__ __forceinline__ void load() {
+#pragma unroll
+        for (int j = 0; j < NT; ++j) {
+#pragma unroll
+            for (int s = 0; s < kSlabSteps; ++s) next[s][j] = memory.fragment(s, j);
+            if constexpr (W::kOffsets)
+#pragma unroll
+                for (int i = 0; i < kSlabSteps / 2; ++i) next_sums[i][j] = memory.sum(i, j);
+        }
+    }
+    __device__ __forceinline__ void start(const MatmulParams& p, int64_t tile, int lane, int64_t slab) {
+        memory = tokens_in_memory<NT == 1, NT>(p, tile, lane);
+        memory.turn_to(slab);
+        load();
+    }
+    /// To the first slab, later to the one behind; `more`: another one follows.
+    __device__ __forceinline__ void turn(bool more) {
+#pragma unroll
+        for (int j = 0; j < NT; ++j) {
+#pragma unroll
+            for (int s = 0; s < kSlabSteps; ++s) now[s][j] = next[s][j];
+            if constexpr (W::kOffsets)
+#pragma unroll
+                for (int i = 0; i < kSlabSteps / 2; ++i) now_sums[i][j] = next_sums[i][j];
+        }
+        memory.step_on();
+        if (more) load();
+    }
+    __device__ __forceinline__ gpu::U32x2 fragment(int s, int j) const {
+        return now[s][j];
+    }
+    __device__ __forceinline__ gpu::U32x2 sum(int i, int j) const {
+        return now_sums[i][j];
+    }
+};
+template <class W, int NT>
+struct TokensAhead<W, NT, false> {
+    TokensInMemory<false> memory;
+
+    __device__ __forceinline__ void start(const MatmulParams& p, int64_t tile, int lane, int64_t slab) {
+        memory = tokens_in_memory<false>(p, tile, lane);
+        memory.turn_to(slab - 1);
+    }
+    __device__ __forceinline__ void turn(bool) { memory.step_on(); }
+    __device__ __forceinline__ gpu::U32x2 fragment(int s, int j) const { return memory.fragment(s, j); }
+    __device__ __forceinline__ gpu::U32x2 sum(int i, int j) const { return memory.sum(i, j); }
+};
+
+/// Parts of K are added in ascending order through shared memory [n_parts][NT][4][32], a group at a time, and stored.
+template <int R, int NT>
+__device__ __forceinline__ void add_parts(const MatmulParams& p, const float (&acc)[R][NT][4], int part, int lane,
+                                          int64_t group, int64_t tile) {
     auto partial = gpu::dynamic_shared<float>(0);
     constexpr int kOutputs = NT * 128;  // of a group
     const int n_threads = static_cast<int>(p.n_parts) * kWarp;
@@ -227,9 +348,94 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, W::kMinBlocks) matmul_spli
             const int at = (column / 8 * 4 + h) * kWarp + row % 8 * 4 + column % 8 / 2;
             float sum = partial[at];
             for (int other = 1; other < p.n_parts; ++other) sum += partial[other * kOutputs + at];
-            store_output(p, (group + r) * kGroupRows + row, tile * 8 + column, sum);
+            const int64_t out = (group + r) * kGroupRows + row;
+            store_sum(p, out, tile * 8 + column, sum, bias_of(p, out));
         }
     }
+}
+
+/// Blocks on a processor that matmul_split is compiled for: of types whose runs are a step, or have no scale,
+/// W::kMinBlocks is for 8 tokens alone (0 or 1 decides whether ptxas spills 8 to 56 bytes to fit two; read off
+/// nvcc 13.0).
+template <class W, int NT>
+inline constexpr int kSplitBlocks = NT == 1 || W::kRunSteps == 2 ? W::kMinBlocks : 0;
+
+// Block: 32 * n_parts threads; grid: n_tiles / NT, ceil(groups / R): blocks of the same rows follow one
+// another; shared: [n_parts][NT][4][32] floats.
+template <class W, int R, int NT>
+__global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmul_split(MatmulParams p) {
+    constexpr int A = NT < 4 ? W::kUnitsAhead : W::kUnitsAheadOfMany;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int part = static_cast<int>(threadIdx.x) / kWarp;
+    const int64_t group = static_cast<int64_t>(blockIdx.y) * R;
+    const int64_t tile = static_cast<int64_t>(blockIdx.x) * NT;
+    const int64_t begin = part_begin(p, part);
+    const int64_t end = part_begin(p, part + 1);
+    auto tokens = tokens_in_memory<NT == 1>(p, tile, lane);
+    WeightsAhead<W, R, A> weights = {};
+#pragma unroll
+    for (int r = 0; r < R; ++r) weights.groups[r] = group_at(p, group + r);
+    weights.k = p.k;
+    weights.end = end;
+    weights.lane = lane;
+    weights.start(begin);
+    float acc[R][NT][4] = {};
+    for (int64_t u = begin; u < end; u += A) {
+#pragma unroll
+        for (int ahead = 0; ahead < A; ++ahead) {
+            if (u + ahead >= end) break;
+            weights.turn_to(u + ahead);
+#pragma unroll
+            for (int number = 0; number < W::kSlabs; ++number) {
+                tokens.turn_to((u + ahead) * W::kSlabs + number);
+                multiply_slab<W, R, NT>(weights.head, weights.units, weights.slabs[ahead][number], number, lane, tokens,
+                                        acc);
+                weights.load_slabs(ahead, u + ahead + A, number);
+            }
+        }
+    }
+
+    add_parts<R, NT>(p, acc, part, lane, group, tile);
+}
+
+/// The same with weights through shared memory. Shared: rings [n_parts], then the same bytes as above.
+template <class W, int R, int NT>
+__global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W::kScaled) ? 2 : 1)
+    matmul_ring(MatmulParams p) {
+    constexpr int A = WeightsInRing<W, R>::kSlots / W::kSlabs;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int part = static_cast<int>(threadIdx.x) / kWarp;
+    const int64_t group = static_cast<int64_t>(blockIdx.y) * R;
+    const int64_t tile = static_cast<int64_t>(blockIdx.x) * NT;
+    const int64_t begin = part_begin(p, part);
+    const int64_t end = part_begin(p, part + 1);
+    WeightsInRing<W, R> weights = {};
+#pragma unroll
+    for (int r = 0; r < R; ++r) weights.groups[r] = group_at(p, group + r);
+    weights.k = p.k;
+    weights.end = end;
+    weights.lane = lane;
+    weights.ring = gpu::dynamic_shared<char>(static_cast<size_t>(part) * WeightsInRing<W, R>::kBytes + lane * 16);
+    weights.start(begin);
+    TokensAhead<W, NT, (NT <= 2)> tokens;
+    tokens.start(p, tile, lane, begin * W::kSlabs);
+    float acc[R][NT][4] = {};
+    for (int64_t u = begin; u < end; u += A) {
+#pragma unroll
+        for (int ahead = 0; ahead < A; ++ahead) {
+            if (u + ahead >= end) break;
+            weights.turn_to(u + ahead);
+#pragma unroll
+            for (int number = 0; number < W::kSlabs; ++number) {
+                typename W::Slab slab[R];
+                weights.take(slab, u + ahead, ahead * W::kSlabs + number, number);
+                tokens.turn(u + ahead + 1 < end || number + 1 < W::kSlabs);
+                multiply_slab<W, R, NT>(weights.head, weights.units, slab, number, lane, tokens, acc);
+            }
+        }
+    }
+    gpu::copy_async_wait<0>();
+    add_parts<R, NT>(p, acc, part, lane, group, tile);
 }
 
 /// Starts the copies of a slab of the block's tokens; nothing behind the last slab.
@@ -265,8 +471,8 @@ __global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(MatmulParams p
     weights.start(0);
     float total[kTileTokens][4] = {};
     float acc[1][kTileTokens][4] = {};
-    int64_t part = 0;
-    int64_t part_end = p.n_units / p.n_parts;
+    int part = 0;
+    int64_t part_end = part_begin(p, 1);
     for (int64_t u = 0; u < p.n_units; u += A) {
 #pragma unroll
         for (int ahead = 0; ahead < A; ++ahead) {
@@ -280,7 +486,8 @@ __global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(MatmulParams p
                 copy_slab(p, slab + kStages - 1, n_slabs, tile);
                 tokens.memory.turn_to(slab);
                 tokens.slab = gpu::dynamic_shared<char>(static_cast<size_t>(slab % kStages) * kSlabBytes);
-                multiply_slab<W, 1, kTileTokens>(weights.head, weights.slabs[ahead][number], number, lane, tokens, acc);
+                multiply_slab<W, 1, kTileTokens>(weights.head, weights.units, weights.slabs[ahead][number], number,
+                                                 lane, tokens, acc);
                 weights.load_slabs(ahead, u + ahead + A, number);
             }
             if (u + ahead + 1 < part_end) continue;
@@ -291,48 +498,73 @@ __global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(MatmulParams p
                 acc[0][i / 4][i % 4] = 0;
             }
             ++part;
-            part_end = (part + 1) * p.n_units / p.n_parts;
+            part_end = part_begin(p, part + 1);
         }
     }
+    const int64_t row = group * kGroupRows + lane / 4;
+    const float bias[2] = {bias_of(p, row), bias_of(p, row + 8)};
 #pragma unroll
     for (int i = 0; i < kTileTokens * 4; ++i) {
         const int h = i % 4;
-        store_output(p, group * kGroupRows + lane / 4 + h / 2 * 8, (tile + i / 4) * 8 + lane % 4 * 2 + h % 2,
-                     total[i / 4][h]);
+        store_sum(p, row + h / 2 * 8, (tile + i / 4) * 8 + lane % 4 * 2 + h % 2, total[i / 4][h], bias[h / 2]);
     }
 }
 
-template <class W, int R, int NT>
+template <class W, int R, int NT, bool kRing>
 inline void start_split(const MatmulParams& p, void* stream) {
     const int64_t n_groups = (p.m + kGroupRows - 1) / kGroupRows;
     const dim3 grid(static_cast<unsigned>(p.n_tiles / NT), static_cast<unsigned>((n_groups + R - 1) / R));
     const auto n_parts = static_cast<unsigned>(p.n_parts);
-    gpu::launch(matmul_split<W, R, NT>, grid, dim3(n_parts * kWarp), size_t{n_parts} * NT * 512, stream, p);
+    const size_t sum_bytes = size_t{n_parts} * NT * 512;
+    if constexpr (kRing) {
+        const size_t ring_bytes = size_t{n_parts} * WeightsInRing<W, R>::kBytes;
+        gpu::launch(matmul_ring<W, R, NT>, grid, dim3(n_parts * kWarp), ring_bytes > sum_bytes ? ring_bytes : sum_bytes,
+                    stream, p);
+    } else {
+        gpu::launch(matmul_split<W, R, NT>, grid, dim3(n_parts * kWarp), sum_bytes, stream, p);
+    }
 }
 
-/// Any choice here gives the same bits. Few rows: more blocks of one group each, so that more of the card is busy.
+/// Few tokens. Few rows: more blocks of one group each, so that more of the card is busy.
+template <class W, bool kRing>
+inline void start_few(const MatmulParams& p, void* stream) {
+    const int64_t n_groups = (p.m + kGroupRows - 1) / kGroupRows;
+    if (p.n_tiles == 1) {
+        // Estimated: two groups a block where there are two blocks for each processor all the same.
+        if constexpr (!kRing || W::kRingGroups == 2)
+            if (n_groups >= 2 * static_cast<int64_t>(p.n_multiprocessors))
+                return start_split<W, 2, 1, kRing>(p, stream);
+        return start_split<W, 1, 1, kRing>(p, stream);
+    }
+    if (p.n_tiles == 2) return start_split<W, 2, 2, kRing>(p, stream);
+    // Eight tiles beside scales take more registers than there are; two blocks of four read the weights from L2 once
+    // more.
+    constexpr int kMost = W::kScaled ? 4 : 8;
+    // Units of 256 beside four tiles and a ring spill on sm_120; with one group a block tokens would be read twice as
+    // often from L2.
+    constexpr bool kRingOfMany = kRing && W::kSlabs < 4;
+    if (p.n_tiles == 4) return start_split<W, 2, 4, kRingOfMany>(p, stream);
+    return start_split<W, 2, kMost, kRingOfMany>(p, stream);
+}
+
+/// Any choice here gives the same bits.
 template <class W>
 inline void start_weights(const MatmulParams& p, void* stream) {
-    constexpr int64_t kFewGroups = 192;  // estimated: below one block of two groups for each of a big card's processors
-    constexpr int64_t kEnoughTiles = 64;  // estimated: blocks of matmul_tiles that outweigh fewer reads of tokens
-    const int64_t n_groups = (p.m + kGroupRows - 1) / kGroupRows;
-    const int64_t row_blocks = (n_groups + kTileWarps - 1) / kTileWarps;
+    const int64_t row_blocks = ((p.m + kGroupRows - 1) / kGroupRows + kTileWarps - 1) / kTileWarps;
     const int64_t token_blocks = (p.n_tiles + kTileTokens - 1) / kTileTokens;
     const bool whole = p.n_tiles % kTileTokens == 0;
-    const bool many = p.n_tiles > kTileTokens && row_blocks * token_blocks >= kEnoughTiles;
+    // Estimated: blocks of matmul_tiles on three quarters of the card's processors outweigh fewer reads of tokens.
+    const bool many =
+        p.n_tiles > kTileTokens && 4 * row_blocks * token_blocks >= 3 * static_cast<int64_t>(p.n_multiprocessors);
     if (whole && (p.form == MatmulForm::Tiles || (p.form == MatmulForm::Chosen && many))) {
         const dim3 grid(static_cast<unsigned>(token_blocks), static_cast<unsigned>(row_blocks));
         gpu::launch(matmul_tiles<W>, grid, dim3(kTileWarps * kWarp), size_t{kStages} * kSlabBytes, stream, p);
         return;
     }
-    if (p.n_tiles == 1)
-        return n_groups < kFewGroups ? start_split<W, 1, 1>(p, stream) : start_split<W, 2, 1>(p, stream);
-    if (p.n_tiles == 2) return start_split<W, 2, 2>(p, stream);
-    // Eight tiles beside scales take more registers than there are; two blocks of four read the weights from L2 once
-    // more.
-    constexpr int kMost = W::kScaled ? 4 : 8;
-    if (p.n_tiles == 4) return start_split<W, 2, 4>(p, stream);
-    return start_split<W, 2, kMost>(p, stream);
+    if constexpr (W::kPieces > 0)  // a ring holds whole units
+        if (p.form != MatmulForm::SplitRegisters && p.k == p.n_units * (W::kSlabs * kSlabSteps * kStepK))
+            return start_few<W, true>(p, stream);
+    start_few<W, false>(p, stream);
 }
 
 }  // namespace slipstream::cuda

@@ -12,10 +12,11 @@ namespace slipstream::cuda {
 
 /// How the work is dealt out; all give the same bits.
 enum class MatmulForm : std::int32_t {
-    Chosen,  // by the shape
-    Split,   // a block has few rows, its warps the parts of K: weights are read once for up to 64 tokens
-    Tiles,   // a block has 128 rows x 64 tokens, its warps the rows; tokens come through shared memory. Up to
-             // 32 tokens are always Split
+    Chosen,          // by the shape
+    Split,           // a block has few rows, its warps the parts of K: weights are read once for up to 64 tokens
+    SplitRegisters,  // the same with weights from memory to registers: the form before the ring in shared memory
+    Tiles,           // a block has 128 rows x 64 tokens, its warps the rows; tokens come through shared memory. Up to
+                     // 32 tokens are always Split
 };
 
 enum class MatmulActivations : std::int32_t {
@@ -40,6 +41,7 @@ struct MatmulLaunch {
     MatmulStoreForm store = MatmulStoreForm::Overwrite;
     MatmulActivations activations = MatmulActivations::Prepare;
     MatmulForm form = MatmulForm::Chosen;
+    std::int32_t n_multiprocessors = 64;  // of the card: what Chosen looks at
 };
 
 /// Enqueues up to three kernels. Allocates nothing and waits for nothing; nothing where m or n_tokens is 0.

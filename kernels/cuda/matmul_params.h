@@ -25,6 +25,7 @@ struct MatmulParams {
     std::int32_t n_tokens = 0;
     MatmulStoreForm store = MatmulStoreForm::Overwrite;
     MatmulForm form = MatmulForm::Chosen;
+    std::int32_t n_multiprocessors = 64;
 };
 
 void start_matmul_bf16(const MatmulParams& params, void* stream);

@@ -10,14 +10,23 @@
 // slabs:
 //     load_head(head, group, k, unit, lane)          where K ends inside the unit, zeros stand behind it
 //     load_slab(slab, group, k, unit, number, lane)  likewise
-//     slab_scales(head, number, lane, scales)        whole warp
+//     units_of(head, lane)                           what scales of the unit are made of; whole warp
+//     slab_scales(head, units, number, lane, many, scales)  whole warp; `many`, a constant: tokens take the registers
 //     operand(head, slab, number, step, a)           step of the slab; both numbers constants after unrolling
+// and, where weights can come through a ring in shared memory (kPieces > 0), kPieces of 16 bytes a lane in a slot,
+// which holds a slab; kSlots; kRingGroups, groups a block for 8 tokens; kUnitBytes between units; Kept, what a slab
+// leaves for the next:
+//     copy_slab(to, unit, number)                    starts copies of the lane's bytes of a slab; whole units only
+//     read_slab(slab, from, number, kept)            what the lane copied
 #pragma once
 
 #include "gpu.cuh"
 #include "kernels/cuda/fragment_layout.h"
 
 namespace slipstream::cuda {
+
+/// What a lane copies at once into shared memory, of a warp; its own 16 bytes lie at 16 * lane.
+inline constexpr int kPieceBytes = 512;
 
 /// Scales and offsets of rows g, g + 8 for the runs of a slab.
 struct SlabScales {
@@ -31,11 +40,22 @@ __device__ __forceinline__ float small_to_float(uint32_t v) {
     return __builtin_bit_cast(float, v | 0x4b000000U) - kTwo23;
 }
 
+/// v * unit, rounded once, of a v below 2^23 for which it is finite: the same bits, but for the sign of a zero, as
+/// unit * small_to_float(v). `lifted` is -2^23 * unit.
+__device__ __forceinline__ float small_times(uint32_t v, float unit, float lifted) {
+    return gpu::fma(__builtin_bit_cast(float, v | 0x4b000000U), unit, lifted);
+}
+
+/// Two codes plus 128, below 256, in bits 0-6 and 16-22 with 0x4300 set, minus 128 + `offset`, as bfloat16.
+template <int offset>
+__device__ __forceinline__ uint32_t lifted_to_bf16(uint32_t lifted) {
+    constexpr uint32_t kMinus = 0xc300U | offset;  // -(128 + offset)
+    return gpu::fma_bf16x2(lifted, 0x3f803f80U, kMinus << 16 | kMinus);
+}
 /// Two codes, below 128, in bits 0-6 and 16-22, minus `offset`, as bfloat16.
 template <int offset>
 __device__ __forceinline__ uint32_t codes_to_bf16(uint32_t codes) {
-    constexpr uint32_t kMinus = 0xc300U | offset;  // -(128 + offset)
-    return gpu::fma_bf16x2(codes | 0x43004300U, 0x3f803f80U, kMinus << 16 | kMinus);
+    return lifted_to_bf16<offset>(codes | 0x43004300U);
 }
 
 __device__ __forceinline__ float half_low(uint32_t pair) {
@@ -50,18 +70,26 @@ __device__ __forceinline__ int lane_of_quad(int lane, int j) {
     return (lane & ~3) | j;
 }
 
-// BF16, F16: words are operands.
-template <bool half>
+// BF16, F16: words are operands. `tail`: K may end inside a unit, which no model's does.
+template <bool half, bool tail>
 struct FloatWeights {
+    static constexpr bool kTail = tail;
     static constexpr int kSlabs = 1;
     static constexpr int kRunSteps = 4;
     static constexpr bool kScaled = false;
     static constexpr bool kOffsets = false;
     static constexpr bool kHalf = half;
-    static constexpr int kUnitsAhead = 3;
-    static constexpr int kUnitsAheadOfMany = 2;
-    static constexpr int kMinBlocks = 0;
+    static constexpr int kUnitsAhead = tail ? 1 : 3;
+    static constexpr int kUnitsAheadOfMany = tail ? 1 : 2;
+    static constexpr int kMinBlocks = tail ? 0 : 1;
+    static constexpr int kPieces = 4;
+    static constexpr int kSlots = 3;
+    static constexpr int kRingGroups = 1;
+    static constexpr bool kUnitsWhole = true;
+    static constexpr int kUnitBytes = 4 * kFloatStepBytes;
     struct Head {};
+    struct Units {};
+    struct Kept {};
     struct Slab {
         gpu::U32x4 steps[4];
     };
@@ -70,12 +98,14 @@ struct FloatWeights {
     static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int,
                                                      int lane) {
         const char* at = group + unit * (4 * kFloatStepBytes);
-        const int64_t left = k - unit * (4 * kStepK);
-        if (left >= 4 * kStepK) {
-#pragma unroll
-            for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
-            return;
+        if constexpr (tail) {
+            if (k - unit * (4 * kStepK) < 4 * kStepK) return load_last_slab(slab, at, k - unit * (4 * kStepK), lane);
         }
+#pragma unroll
+        for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
+    }
+    /// Of a unit of which `left` k are there.
+    static __device__ __forceinline__ void load_last_slab(Slab& slab, const char* at, int64_t left, int lane) {
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
             const int n = static_cast<int>(left) - s * kStepK;  // k of this step
@@ -97,7 +127,18 @@ struct FloatWeights {
             step.x[i / 2] |= bits << (i % 2 * 16);
         }
     }
-    static __device__ __forceinline__ void slab_scales(const Head&, int, int, SlabScales&) {}
+    static __device__ __forceinline__ void copy_slab(gpu::SharedPtr<char> to, const char* unit, int) {
+#pragma unroll
+        for (int s = 0; s < 4; ++s) gpu::copy_async_16(to + s * kPieceBytes, unit + s * kFloatStepBytes);
+    }
+    static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
+#pragma unroll
+        for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_shared_16(from + s * kPieceBytes);
+    }
+    static __device__ __forceinline__ Units units_of(const Head&, int) {
+        return {};
+    }
+    static __device__ __forceinline__ void slab_scales(const Head&, const Units&, int, int, bool, SlabScales&) {}
     static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
 #pragma unroll
         for (int h = 0; h < 4; ++h) a[h] = slab.steps[step].x[h];
@@ -107,6 +148,7 @@ struct FloatWeights {
 // Blocks of 32 with codes of 4 bits, and a fifth one: Q4_0, Q4_1, Q5_0, Q5_1. `code_offset` is 0 where there is an m.
 template <int code_offset, bool has_m, bool has_high>
 struct NibbleWeights {
+    static constexpr bool kTail = true;
     static constexpr int kSlabs = 2;
     static constexpr int kRunSteps = 2;
     static constexpr bool kScaled = true;
@@ -115,6 +157,13 @@ struct NibbleWeights {
     static constexpr int kUnitsAhead = has_high ? 1 : 2;
     static constexpr int kUnitsAheadOfMany = has_high ? 1 : 2;
     static constexpr int kMinBlocks = has_high ? 1 : 0;
+    static constexpr int kPieces = 1;
+    static constexpr int kSlots = 4;
+    static constexpr int kRingGroups = 2;
+    static constexpr bool kUnitsWhole = false;
+    static constexpr int kUnitBytes = 2 * kQuadBytes;
+    struct Units {};
+    struct Kept {};
     struct Head {
         uint32_t d;        // of block lane % 4
         uint32_t m;        // likewise
@@ -157,7 +206,17 @@ struct NibbleWeights {
         slab.codes.x[0] = last.x[0];
         slab.codes.x[1] = last.x[1];
     }
-    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+    static __device__ __forceinline__ void copy_slab(gpu::SharedPtr<char> to, const char* unit, int number) {
+        gpu::copy_async_16(to, unit + number * kQuadBytes);
+    }
+    static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
+        slab.codes = gpu::load_shared_16(from);
+    }
+    static __device__ __forceinline__ Units units_of(const Head&, int) {
+        return {};
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
+                                                       SlabScales& out) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const uint32_t d = gpu::shfl(head.d, lane_of_quad(lane, 2 * number + i));
@@ -179,15 +238,16 @@ struct NibbleWeights {
         }
 #pragma unroll
         for (int h = 0; h < 4; ++h) {
-            uint32_t v = slab.codes.x[step] >> (4 * h) & 0x000f000fU;
+            uint32_t v = gpu::and_or(slab.codes.x[step] >> (4 * h), 0x000f000fU, 0x43004300U);
             if constexpr (has_high) v |= (high >> (4 * (step % 2) + h) & 0x00010001U) << 4;
-            a[h] = codes_to_bf16<code_offset>(v);
+            a[h] = lifted_to_bf16<code_offset>(v);
         }
     }
 };
 
 // Q8_0: codes of 8 bits, two's complement.
 struct ByteWeights {
+    static constexpr bool kTail = true;
     static constexpr int kSlabs = 2;
     static constexpr int kRunSteps = 2;
     static constexpr bool kScaled = true;
@@ -196,6 +256,13 @@ struct ByteWeights {
     static constexpr int kUnitsAhead = 2;
     static constexpr int kUnitsAheadOfMany = 1;
     static constexpr int kMinBlocks = 0;
+    static constexpr int kPieces = 2;
+    static constexpr int kSlots = 4;
+    static constexpr int kRingGroups = 1;
+    static constexpr bool kUnitsWhole = false;
+    static constexpr int kUnitBytes = 4 * kBlock32ByteBytes;
+    struct Units {};
+    struct Kept {};
     struct Head {
         uint32_t d;
     };
@@ -216,7 +283,20 @@ struct ByteWeights {
         for (int i = 0; i < 2; ++i)
             slab.codes[i] = b + i < n ? gpu::load_16(group + (b + i) * kBlock32ByteBytes + lane * 16) : gpu::U32x4{};
     }
-    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+    static __device__ __forceinline__ void copy_slab(gpu::SharedPtr<char> to, const char* unit, int number) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            gpu::copy_async_16(to + i * kPieceBytes, unit + (number * 2 + i) * kBlock32ByteBytes);
+    }
+    static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) slab.codes[i] = gpu::load_shared_16(from + i * kPieceBytes);
+    }
+    static __device__ __forceinline__ Units units_of(const Head&, int) {
+        return {};
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
+                                                       SlabScales& out) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const uint32_t d = gpu::shfl(head.d, lane_of_quad(lane, 2 * number + i));
@@ -229,7 +309,8 @@ struct ByteWeights {
 #pragma unroll
         for (int h = 0; h < 4; ++h) {
             const uint32_t v = slab.codes[step / 2].x[step % 2 * 2 + h / 2] >> (h % 2 * 8);
-            a[h] = gpu::fma_bf16x2((v & 0x007f007fU) | 0x43004300U, 0x3f803f80U, (v & 0x00800080U) | 0xc300c300U);
+            a[h] = gpu::fma_bf16x2(gpu::and_or(v, 0x007f007fU, 0x43004300U), 0x3f803f80U,
+                                   gpu::and_or(v, 0x00800080U, 0xc300c300U));
         }
     }
 };
@@ -237,6 +318,7 @@ struct ByteWeights {
 // Blocks of 256 with 6-bit scales and minimums: Q4_K, Q5_K.
 template <bool has_high>
 struct ScaledMinWeights {
+    static constexpr bool kTail = false;
     static constexpr int kSlabs = 4;
     static constexpr int kRunSteps = 2;
     static constexpr bool kScaled = true;
@@ -244,10 +326,23 @@ struct ScaledMinWeights {
     static constexpr bool kHalf = false;
     static constexpr int kUnitsAhead = 1;
     static constexpr int kUnitsAheadOfMany = 1;
-    static constexpr int kMinBlocks = 0;
+    static constexpr int kMinBlocks = 1;
+    static constexpr int kPieces = 1;
+    static constexpr int kSlots = 4;
+    static constexpr int kRingGroups = has_high ? 1 : 2;
+    static constexpr bool kUnitsWhole = true;
+    static constexpr int kUnitBytes = has_high ? Q5KLayout::kBytes : Q4KLayout::kBytes;
     struct Head {
         gpu::U32x4 high;
         gpu::U32x2 scales;
+    };
+    struct Kept {};
+    /// d and -dmin of rows g, g + 8, and what small_times() takes beside them.
+    struct Units {
+        float scale[2];
+        float scale_lifted[2];
+        float offset[2];
+        float offset_lifted[2];
     };
     struct Slab {
         gpu::U32x4 codes;
@@ -263,24 +358,47 @@ struct ScaledMinWeights {
         slab.codes = gpu::load_16(group + unit * (has_high ? Q5KLayout::kBytes : Q4KLayout::kBytes) +
                                   number * kQuadBytes + lane * 16);
     }
-    /// d and dmin of both rows are gathered from the four lanes; scales of the slab from lane number `number`.
-    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+    static __device__ __forceinline__ void copy_slab(gpu::SharedPtr<char> to, const char* unit, int number) {
+        gpu::copy_async_16(to, unit + number * kQuadBytes);
+    }
+    static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
+        slab.codes = gpu::load_shared_16(from);
+    }
+    /// d and dmin of both rows are gathered from the four lanes.
+    static __device__ __forceinline__ Units units_of(const Head& head, int lane) {
         const uint32_t own = head.scales.x[0] >> 24 | head.scales.x[1] >> 24 << 8;  // a byte of row g, of row g + 8
         const uint32_t pair = own | gpu::shfl_xor(own, 1) << 16;
         const uint32_t ordered = lane % 2 == 0 ? pair : pair >> 16 | pair << 16;  // low bytes g, g + 8, high bytes
         const uint32_t other = gpu::shfl_xor(ordered, 2);
         const uint32_t d = lane % 4 < 2 ? ordered : other;
         const uint32_t dmin = lane % 4 < 2 ? other : ordered;
+        Units out;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const uint32_t selector = r == 0 ? 0x0020U : 0x0031U;
-            const float scale_unit = half_low(gpu::byte_perm(d, 0, selector));
-            const float min_unit = half_low(gpu::byte_perm(dmin, 0, selector));
+            out.scale[r] = half_low(gpu::byte_perm(d, 0, selector));
+            out.offset[r] = -half_low(gpu::byte_perm(dmin, 0, selector));
+            out.scale_lifted[r] = -kTwo23 * out.scale[r];
+            out.offset_lifted[r] = -kTwo23 * out.offset[r];
+        }
+        return out;
+    }
+    /// Scales of the slab come from lane number `number`. Many, of Q5_K: an instruction
+    /// more each, four registers a group fewer.
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units& units, int number, int lane,
+                                                       bool many, SlabScales& out) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
             const uint32_t packed = gpu::shfl(head.scales.x[r], lane_of_quad(lane, number));
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                out.scale[i][r] = scale_unit * small_to_float(packed >> (12 * i) & 63U);
-                out.offset[i][r] = -(min_unit * small_to_float(packed >> (12 * i + 6) & 63U));
+                if (has_high && many) {
+                    out.scale[i][r] = units.scale[r] * small_to_float(packed >> (12 * i) & 63U);
+                    out.offset[i][r] = units.offset[r] * small_to_float(packed >> (12 * i + 6) & 63U);
+                    continue;
+                }
+                out.scale[i][r] = small_times(packed >> (12 * i) & 63U, units.scale[r], units.scale_lifted[r]);
+                out.offset[i][r] = small_times(packed >> (12 * i + 6) & 63U, units.offset[r], units.offset_lifted[r]);
             }
         }
     }
@@ -288,15 +406,16 @@ struct ScaledMinWeights {
                                                    uint32_t (&a)[4]) {
 #pragma unroll
         for (int h = 0; h < 4; ++h) {
-            uint32_t v = slab.codes.x[step] >> (4 * h) & 0x000f000fU;
+            uint32_t v = gpu::and_or(slab.codes.x[step] >> (4 * h), 0x000f000fU, 0x43004300U);
             if constexpr (has_high) v |= (head.high.x[number] >> (4 * step + h) & 0x00010001U) << 4;
-            a[h] = codes_to_bf16<0>(v);
+            a[h] = lifted_to_bf16<0>(v);
         }
     }
 };
 
 // Q6_K: a signed scale to each step.
 struct SixBitWeights {
+    static constexpr bool kTail = false;
     static constexpr int kSlabs = 4;
     static constexpr int kRunSteps = 1;
     static constexpr bool kScaled = true;
@@ -305,6 +424,16 @@ struct SixBitWeights {
     static constexpr int kUnitsAhead = 1;
     static constexpr int kUnitsAheadOfMany = 1;
     static constexpr int kMinBlocks = 0;
+    static constexpr int kPieces = 2;
+    static constexpr int kSlots = 4;
+    static constexpr int kRingGroups = 1;
+    static constexpr bool kUnitsWhole = true;
+    static constexpr int kUnitBytes = Q6KLayout::kBytes;
+    struct Units {};
+    /// High bits of this slab and the next lie together.
+    struct Kept {
+        gpu::U32x2 high;
+    };
     struct Head {
         gpu::U32x2 scales;
         uint32_t d;
@@ -325,7 +454,23 @@ struct SixBitWeights {
         slab.codes = gpu::load_16(block + number * kQuadBytes + lane * 16);
         slab.high = gpu::load_8(block + Q6KLayout::kHigh + number / 2 * kQuadBytes + lane * 16 + number % 2 * 8);
     }
-    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+    static __device__ __forceinline__ void copy_slab(gpu::SharedPtr<char> to, const char* unit, int number) {
+        gpu::copy_async_16(to, unit + number * kQuadBytes);
+        if (number % 2 == 0) gpu::copy_async_16(to + kPieceBytes, unit + Q6KLayout::kHigh + number / 2 * kQuadBytes);
+    }
+    static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int number, Kept& kept) {
+        slab.codes = gpu::load_shared_16(from);
+        if (number % 2 == 0) {
+            const gpu::U32x4 both = gpu::load_shared_16(from + kPieceBytes);
+            slab.high = {{both.x[0], both.x[1]}};
+            kept.high = {{both.x[2], both.x[3]}};
+        } else {
+            slab.high = kept.high;
+        }
+    }
+    static __device__ __forceinline__ Units units_of(const Head&, int) { return {}; }
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
+                                                       SlabScales& out) {
         const float d[2] = {half_low(head.d), half_high(head.d)};
 #pragma unroll
         for (int w = 0; w < 2; ++w) {
@@ -348,6 +493,7 @@ struct SixBitWeights {
 
 // Q3_K: 6-bit scales, 32 taken away, to each step.
 struct ThreeBitWeights {
+    static constexpr bool kTail = false;
     static constexpr int kSlabs = 4;
     static constexpr int kRunSteps = 1;
     static constexpr bool kScaled = true;
@@ -355,7 +501,10 @@ struct ThreeBitWeights {
     static constexpr bool kHalf = false;
     static constexpr int kUnitsAhead = 2;
     static constexpr int kUnitsAheadOfMany = 1;
-    static constexpr int kMinBlocks = 0;
+    static constexpr int kMinBlocks = 1;
+    static constexpr int kPieces = 0;  // no ring: 16 bytes a lane are two slabs, too little to keep enough under way
+    static constexpr int kRingGroups = 0;
+    struct Units {};
     struct Head {
         gpu::U32x4 high;
         uint32_t scale_low;
@@ -377,7 +526,9 @@ struct ThreeBitWeights {
                                                      int lane) {
         slab.low = gpu::load_8(group + unit * Q3KLayout::kBytes + number / 2 * kQuadBytes + lane * 16 + number % 2 * 8);
     }
-    static __device__ __forceinline__ void slab_scales(const Head& head, int number, int lane, SlabScales& out) {
+    static __device__ __forceinline__ Units units_of(const Head&, int) { return {}; }
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
+                                                       SlabScales& out) {
         const float d[2] = {half_low(head.d), half_high(head.d)};
         const uint32_t low = gpu::shfl(head.scale_low, lane_of_quad(lane, number));
         const uint32_t high = gpu::shfl(head.scale_high, lane_of_quad(lane, number));

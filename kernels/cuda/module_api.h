@@ -18,6 +18,7 @@ struct AttentionLaunch;
 struct GumbelLaunch;
 struct KvCommitLaunch;
 struct KvWriteLaunch;
+struct LinkPaceLaunch;
 struct LogitSumLaunch;
 struct MatmulLaunch;
 struct MoveRowsLaunch;
@@ -32,7 +33,7 @@ struct SwigluLaunch;
 struct TopKLaunch;
 
 /// Raised with every change of this file or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 2;
+inline constexpr std::uint32_t kModuleVersion = 3;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
@@ -46,6 +47,7 @@ enum class Status : std::int32_t {
     NoDevice,      // a driver, and no card that it shows to this program
     OutOfMemory,   // of the device, or of lockable host memory
     Failed,
+    NoImage,  // no code in the module that the card runs
 };
 
 struct ErrorText {
@@ -80,8 +82,13 @@ struct Place {
 struct Module {
     std::uint32_t version;      // kModuleVersion
     std::uint32_t table_bytes;  // kTableBytes: sizes of this and of what its functions take
+    // What the kernels were compiled for, as CMAKE_CUDA_ARCHITECTURES says it: "80-real,120", plain numbers with PTX
+    // that newer cards compile for themselves. Empty: not known.
+    const char* architectures;
 
     Status (*count_devices)(std::int32_t* n, ErrorText* error);
+    // Runs a kernel that does nothing: NoImage where the module has no code for the card. Blocks the host.
+    Status (*try_kernel)(std::int32_t device, ErrorText* error);
     Status (*device_properties)(std::int32_t device, DeviceProperties* properties, ErrorText* error);
 
     // Device memory, aligned to 256 bytes; undefined contents.
@@ -89,10 +96,10 @@ struct Module {
     Status (*allocate)(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
     Status (*free)(std::int32_t device, void* data, ErrorText* error);
     // Page-locked host memory, reached by every device; and the same for memory that is there already, whole pages.
-    Status (*allocate_host)(std::size_t bytes, void** data, ErrorText* error);
-    Status (*free_host)(void* data, ErrorText* error);
-    Status (*register_host)(void* data, std::size_t bytes, ErrorText* error);
-    Status (*unregister_host)(void* data, ErrorText* error);
+    Status (*allocate_host)(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
+    Status (*free_host)(std::int32_t device, void* data, ErrorText* error);
+    Status (*register_host)(std::int32_t device, void* data, std::size_t bytes, ErrorText* error);
+    Status (*unregister_host)(std::int32_t device, void* data, ErrorText* error);
 
     Status (*make_stream)(std::int32_t device, QueueKind kind, void** stream, ErrorText* error);
     Status (*free_stream)(Place place, ErrorText* error);  // what is enqueued is still done
@@ -129,6 +136,7 @@ struct Module {
     Status (*gumbel)(Place place, const GumbelLaunch* launch, ErrorText* error);
     Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
     Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
+    Status (*link_pace)(Place place, const LinkPaceLaunch* launch, ErrorText* error);
     Status (*logit_sum)(Place place, const LogitSumLaunch* launch, ErrorText* error);
     Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
     Status (*move_rows)(Place place, const MoveRowsLaunch* launch, ErrorText* error);

@@ -49,9 +49,8 @@ void place_arrays(CudaGraph& graph, const AttentionArgs& args, const GraphAttent
 void attention(ExecRef exec, const AttentionArgs& args) {
     Op op(exec);
     const GraphAttention* captured = op.graph() == nullptr ? nullptr : &op.graph()->arrays().add_attention(args);
-    const AttentionPlan& plan = captured == nullptr
-                                    ? op.device().planner().plan(args, op.device().properties().n_multiprocessors)
-                                    : captured->at_capture;
+    const AttentionPlan& plan =
+        captured == nullptr ? op.device().planner().plan(args, op.device().attention_card()) : captured->at_capture;
     AttentionLaunch launch = attention_launch(args, plan);
     if (captured == nullptr) {
         stage_arrays(op, args, plan, launch);

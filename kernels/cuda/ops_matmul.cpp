@@ -47,7 +47,10 @@ void matmul(ExecRef exec, const MatmulArgs& args) {
                         .y_stride = stride_floats(args.y),
                         .bias = args.bias.empty() ? nullptr : float_row(args.bias, 0),
                         .scratch = op.scratch(matmul_scratch_bytes(weights.dtype, k, n_tokens)),
-                        .store = args.store == MatmulStore::Add ? MatmulStoreForm::Add : MatmulStoreForm::Overwrite};
+                        .store = args.store == MatmulStore::Add ? MatmulStoreForm::Add : MatmulStoreForm::Overwrite,
+                        .n_multiprocessors = op.device().properties().n_multiprocessors};
+    constexpr std::int64_t kFewTokens = 64;  // more may go by tiles
+    if (op.device().weights_by_registers() && n_tokens <= kFewTokens) launch.form = MatmulForm::SplitRegisters;
     PreparedActivations prepared{.x = launch.x,
                                  .x_stride = launch.x_stride,
                                  .k = k,

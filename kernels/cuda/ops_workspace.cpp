@@ -23,8 +23,8 @@ std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shape
             most = std::max(most, matmul_scratch_bytes(static_cast<DType>(type), shapes.max_cols, shapes.n_tokens));
     if (device.blas() != nullptr) most = std::max(most, prompt_scratch_bytes(shapes.prompt_rows, shapes.max_cols));
     if (shapes.kv.n_kv_heads > 0)
-        most = std::max(most, attention_scratch_bytes(shapes.kv, shapes.n_q_heads, shapes.n_tokens,
-                                                      device.properties().n_multiprocessors));
+        most = std::max(most,
+                        attention_scratch_bytes(shapes.kv, shapes.n_q_heads, shapes.n_tokens, device.attention_card()));
     return most;
 }
 

@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) prompt_weights(Unpacking p) {
     for (int64_t unit = int64_t{blockIdx.y} * kWarps + warp; unit < p.n_units; unit += int64_t{gridDim.y} * kWarps) {
         typename W::Head head;
         W::load_head(head, group, p.k, unit, lane);
+        const typename W::Units units = W::units_of(head, lane);
 #pragma unroll
         for (int number = 0; number < W::kSlabs; ++number) {
             const int64_t first_k = (unit * W::kSlabs + number) * kSlabK;
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) prompt_weights(Unpacking p) {
                 typename W::Slab slab;
                 W::load_slab(slab, group, p.k, unit, number, lane);
                 SlabScales scales{};
-                if constexpr (W::kScaled) W::slab_scales(head, number, lane, scales);
+                if constexpr (W::kScaled) W::slab_scales(head, units, number, lane, false, scales);
 #pragma unroll
                 for (int step = 0; step < 4; ++step) {
                     uint32_t a[4];
@@ -102,9 +103,9 @@ void launch_prompt_weights(const PromptWeightsLaunch& launch, void* stream) {
         case DType::F32:  // never asked for: prompt_uses_blas()
             return;
         case DType::F16:
-            return start<FloatWeights<true>>(launch, stream);
+            return start<FloatWeights<true, true>>(launch, stream);
         case DType::BF16:
-            return start<FloatWeights<false>>(launch, stream);
+            return start<FloatWeights<false, true>>(launch, stream);
         case DType::Q8_0:
             return start<ByteWeights>(launch, stream);
         case DType::Q4_0:

@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/link_pace_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/cuda/prompt_launch.h"
@@ -27,6 +28,7 @@ constexpr std::uint32_t mixed() {
                                       sizeof(GumbelLaunch),
                                       sizeof(KvCommitLaunch),
                                       sizeof(KvWriteLaunch),
+                                      sizeof(LinkPaceLaunch),
                                       sizeof(LogitSumLaunch),
                                       sizeof(MatmulLaunch),
                                       sizeof(MoveRowsLaunch),

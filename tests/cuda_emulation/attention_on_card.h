@@ -61,7 +61,7 @@ inline constexpr Cut kOneWarp{.warps = 1, .wave_chunks = 100};
 inline constexpr Cut kWavesOfTwo{.warps = 4, .wave_chunks = 2};
 
 inline cuda::AttentionPlan plan_for(const AttentionArgs& args, const Cut& cut) {
-    cuda::AttentionPlan plan = cuda::plan_attention(args, cut.n_multiprocessors);
+    cuda::AttentionPlan plan = cuda::plan_attention(args, {cut.n_multiprocessors});
     if (cut.warps == 0) return plan;
     plan.way = cuda::AttentionWay::Parallel;
     plan.warps_per_tile = cut.warps;

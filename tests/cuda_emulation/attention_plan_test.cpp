@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/attention_planner.h"
+
 namespace slipstream {
 namespace {
 
@@ -52,7 +54,7 @@ std::vector<std::vector<std::int32_t>> chain(std::int32_t n) {
 
 TEST(CudaAttentionPlanTest, AChainGathersEachStepOnce) {
     Call call(100, chain(70));  // positions 100 to 169, two query heads a token: tiles of 32 tokens
-    const AttentionPlan plan = cuda::plan_attention(call.args(), 1);
+    const AttentionPlan plan = cuda::plan_attention(call.args(), {1});
     EXPECT_EQ(plan.way, AttentionWay::Folded);
     ASSERT_EQ(plan.tiles.size(), 3U);
     // Step 0 is committed; the tiles end at positions 131, 163 and 169.
@@ -71,7 +73,7 @@ TEST(CudaAttentionPlanTest, AChainGathersEachStepOnce) {
 
 TEST(CudaAttentionPlanTest, SiblingsGatherForThemselves) {
     Call call(64, {{0}, {0, 1}, {0, 2}, {0, 2, 3}});
-    const AttentionPlan plan = cuda::plan_attention(call.args(), 1);
+    const AttentionPlan plan = cuda::plan_attention(call.args(), {1});
     ASSERT_EQ(plan.tiles.size(), 1U);
     ASSERT_EQ(plan.gathers.size(), 2U);  // nodes 0 and 1; nodes 2 and 3
     EXPECT_EQ(plan.gathers[0].first_row, 0);
@@ -85,7 +87,7 @@ TEST(CudaAttentionPlanTest, SiblingsGatherForThemselves) {
 TEST(CudaAttentionPlanTest, AWindowAndAPartCutTheSteps) {
     Call call(1000, chain(3));
     call.args().window = 200;
-    const AttentionPlan plan = cuda::plan_attention(call.args(), 1);
+    const AttentionPlan plan = cuda::plan_attention(call.args(), {1});
     EXPECT_EQ(plan.first_chunk, 3);  // position 801 is the lowest that is seen
     EXPECT_EQ(plan.end_chunk, 4);
     EXPECT_EQ(plan.tiles[0].first_step, 12);
@@ -94,7 +96,7 @@ TEST(CudaAttentionPlanTest, AWindowAndAPartCutTheSteps) {
     call.args().part = AttentionPart::Middle;
     call.args().first_chunk = 1;
     call.args().end_chunk = 2;
-    const AttentionPlan part = cuda::plan_attention(call.args(), 1);
+    const AttentionPlan part = cuda::plan_attention(call.args(), {1});
     EXPECT_EQ(part.first_chunk, 1);
     EXPECT_EQ(part.n_chunks(), 1);
     EXPECT_EQ(part.tiles[0].first_step, 4);
@@ -108,19 +110,75 @@ TEST(CudaAttentionPlanTest, ScratchStaysWithinItsBound) {
             for (const std::int32_t n : {1, 7, 64, 300}) {
                 const KvShape shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = DType::BF16};
                 Call call(40000, chain(n), 8, shape);
-                const AttentionPlan plan = cuda::plan_attention(call.args(), n_multiprocessors);
+                const AttentionPlan plan = cuda::plan_attention(call.args(), {n_multiprocessors});
                 const std::size_t bytes = cuda::attention_scratch_floats(plan, call.args()) * sizeof(float);
-                EXPECT_LE(bytes, cuda::attention_scratch_bytes(shape, 8, n, n_multiprocessors));
-                EXPECT_LE(bytes, cuda::attention_scratch_bytes(shape, 8, 300, n_multiprocessors));
+                EXPECT_LE(bytes, cuda::attention_scratch_bytes(shape, 8, n, {n_multiprocessors}));
+                EXPECT_LE(bytes, cuda::attention_scratch_bytes(shape, 8, 300, {n_multiprocessors}));
                 EXPECT_EQ(bytes > 0, plan.way == AttentionWay::Parallel) << n << " on " << n_multiprocessors;
             }
+}
+
+// 512 tokens of a model of 8 kv heads, 128K positions behind them, on a card of 132 multiprocessors.
+TEST(CudaAttentionPlanTest, ALargeTreeFoldsOnACardThatItNearlyFills) {
+    const KvShape shape{.n_kv_heads = 8, .head_dim = 128, .dtype = DType::F16};
+    const cuda::AttentionCard card{.n_multiprocessors = 132, .l2_bytes = std::size_t{50} << 20};
+    Call call(131072 - 512, chain(512), 32, shape);
+    EXPECT_EQ(cuda::plan_attention(call.args(), card).way, AttentionWay::Folded);
+    Call few(131072 - 64, chain(64), 32, shape);
+    EXPECT_EQ(cuda::plan_attention(few.args(), card).way, AttentionWay::Parallel);
+}
+
+TEST(CudaAttentionPlanTest, WavesAreOfOneSizeAndTakeHalfTheCache) {
+    const KvShape shape{.n_kv_heads = 8, .head_dim = 128, .dtype = DType::F16};
+    for (const std::int32_t n : {1, 8, 64, 150}) {
+        Call call(131072 - n, chain(n), 32, shape);
+        const AttentionPlan small = cuda::plan_attention(call.args(), {.n_multiprocessors = 132});
+        const cuda::AttentionCard card{.n_multiprocessors = 132, .l2_bytes = std::size_t{50} << 20};
+        const AttentionPlan plan = cuda::plan_attention(call.args(), card);
+        ASSERT_EQ(plan.way, AttentionWay::Parallel) << n;
+        EXPECT_GE(plan.wave_chunks, small.wave_chunks);
+        EXPECT_LE(plan.n_waves() * plan.wave_chunks - plan.launch_chunks, plan.n_waves() - 1) << n;
+        if (n == 64) {
+            EXPECT_LT(2 * plan.n_waves(), small.n_waves()) << plan.n_waves();
+        }
+        EXPECT_LE(cuda::attention_scratch_floats(plan, call.args()) * sizeof(float),
+                  cuda::attention_scratch_bytes(shape, 32, n, card));
+    }
+}
+
+// As 128K positions stream: 33 pieces a layer, and the last with the pass's own rows.
+TEST(CudaAttentionPlannerTest, PiecesOfOneLayerAreFoundInTheNext) {
+    cuda::AttentionPlanner planner;
+    Call call(131072, chain(7));
+    for (int layer = 0; layer < 3; ++layer)
+        for (std::int64_t piece = 0; piece < 33; ++piece) {
+            call.args().part = piece == 0    ? AttentionPart::First
+                               : piece == 32 ? AttentionPart::Last
+                                             : AttentionPart::Middle;
+            call.args().first_chunk = 16 * piece;
+            call.args().end_chunk = piece == 32 ? kAllChunks : 16 * piece + 16;
+            EXPECT_EQ(planner.plan(call.args(), {128}).first_chunk, 16 * piece);
+        }
+    EXPECT_EQ(planner.n_made(), 33U);
+    EXPECT_EQ(planner.n_found(), 66U);
+}
+
+// Arrays that stand where others stood are not those.
+TEST(CudaAttentionPlannerTest, OtherContentsAreAnotherPlan) {
+    cuda::AttentionPlanner planner;
+    Call a(1000, chain(3));
+    Call b(1000, {{0}, {0, 1}, {0, 2}});
+    EXPECT_EQ(planner.plan(a.args(), {1}).gathers.size(), 1U);
+    EXPECT_EQ(planner.plan(b.args(), {1}).gathers.size(), 2U);
+    EXPECT_EQ(planner.plan(a.args(), {1}).gathers.size(), 1U);
+    EXPECT_EQ(planner.n_made(), 2U);
 }
 
 TEST(CudaAttentionPlanTest, APartWithoutChunksTakesNoScratch) {
     Call call(100, chain(1));
     call.args().part = AttentionPart::Last;
     call.args().first_chunk = 5;
-    const AttentionPlan plan = cuda::plan_attention(call.args(), 128);
+    const AttentionPlan plan = cuda::plan_attention(call.args(), {128});
     EXPECT_EQ(plan.n_chunks(), 0);
     EXPECT_EQ(plan.n_waves(), 1);
     EXPECT_EQ(cuda::attention_scratch_floats(plan, call.args()), 0U);

@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -110,6 +111,144 @@ TEST(CudaCards, EveryWayOfHavingNoneIsALine) {
         EXPECT_EQ(cards.module, nullptr);
         EXPECT_THAT(cards.why_not, HasSubstr(said));
     }
+}
+
+// The module's own list tells what runs where, before any card is touched.
+TEST(CudaCards, CodeServesItsGenerationAndPtxAllThatIsNewer) {
+    const auto serves = [](const char* list) {
+        std::string all;
+        for (const std::int32_t sm : {80, 86, 87, 89, 90, 100, 103, 110, 120, 121})
+            if (has_code_for(list, sm)) all += fmt::format("{} ", sm);
+        return all;
+    };
+    EXPECT_EQ(serves("80-real;120-real"), "80 86 87 89 120 121 ");
+    EXPECT_EQ(serves("86-real"), "86 87 89 ");
+    EXPECT_EQ(serves("90-real"), "90 ");
+    EXPECT_EQ(serves("90a-real"), "90 ");
+    EXPECT_EQ(serves("80-virtual"), "80 86 87 89 90 100 103 110 120 121 ");
+    EXPECT_EQ(serves("89-real,120"), "89 120 121 ");
+    EXPECT_EQ(serves("80;86-real;89-real;90-real;120"), "80 86 87 89 90 100 103 110 120 121 ");
+    EXPECT_EQ(serves(""), serves("80"));  // not known: the first kernel tells
+}
+
+TEST(CudaCards, ACardWithoutCodeIsALine) {
+    const Machine machine({.sm = 90, .architectures = "80-real;120-real"});
+    const CudaCards cards = cards_of(machine.table());
+    EXPECT_FALSE(cards.serves(0));
+    EXPECT_THAT(cards.why_not, AllOf(HasSubstr("no code for the card (an emulated card, sm_90)"),
+                                     HasSubstr("80-real;120-real"), HasSubstr("tools/build_module 90")));
+    EXPECT_THAT(cards.why_not_card(0), testing::StrEq(cards.why_not));
+    EXPECT_THAT(cards.why_not_card(1), HasSubstr("numbered from 0"));
+}
+
+// Whatever the list says: a driver too old for the PTX, say.
+TEST(CudaDevice, TriesAKernelAndSaysThatThereIsNoCode) {
+    const Machine machine({.sm = 90, .architectures = "80", .runs_kernels = false});
+    EXPECT_TRUE(cards_of(machine.table()).serves(0));
+    EXPECT_THAT(error_text<CudaError>([&] { CudaDevice(machine.table(), {}); }),
+                AllOf(HasSubstr("cuda:0"), HasSubstr("no code for the card"), HasSubstr("tools/build_module 90")));
+}
+
+TEST(CudaDevice, ALibraryThatDoesNotOpenIsDoneWithout) {
+    const Machine machine({.sm = 89, .blas_opens = false});
+    CudaDevice device(machine.table(), {.memory_bytes = kMiB});
+    EXPECT_EQ(device.instruction_form(), "sm_89");
+    EXPECT_FALSE(device.has_prompt_kernels());
+    EXPECT_THAT(device.no_blas(), AllOf(HasSubstr("does not open (it does not open)"), HasSubstr("own kernels")));
+    EXPECT_EQ(card_form(machine.table(), 0, device.properties()), "sm_89");
+}
+
+// Page-locking is asked of the card that wants it: the thread's own may be another, or none yet.
+TEST(CudaDevice, NamesItselfWhereItLocksHostMemory) {
+    const Machine machine({.n_cards = 2});
+    CudaDevice first(machine.table(), {.memory_bytes = kMiB});
+    CudaDevice second(machine.table(), {.ordinal = 1, .memory_bytes = kMiB});
+    { const Buffer host = second.allocate_host(100, MemoryTag::Activations, "logits"); }
+    EXPECT_EQ(machine.locking_card(), 1);
+    const Buffer other = first.allocate_host(100, MemoryTag::Activations, "logits");
+    EXPECT_EQ(machine.locking_card(), 0);
+    auto* page = static_cast<std::byte*>(std::aligned_alloc(4096, 4096));
+    EXPECT_EQ(second.register_host(page, 4096), "");
+    EXPECT_EQ(machine.locking_card(), 1);
+    second.unregister_host(page);
+    std::free(page);
+}
+
+// What weights that stream do between two matmuls of the same rows: another stream's copy, and a wait for it.
+TEST(CudaDevice, PreparedActivationsOutliveAWaitForWeights) {
+    const Machine machine({});
+    CudaDevice device(machine.table(), {.memory_bytes = kMiB});
+    const auto compute = device.make_stream(StreamKind::Compute);
+    const auto in = device.make_stream(StreamKind::CopyIn);
+    const auto came = device.make_event();
+    const Buffer rows = device.allocate(4096, MemoryTag::Activations, "rows");
+    const Buffer slot = device.allocate(4096, MemoryTag::Ring, "a slot");
+    const Buffer host = device.allocate_host(4096, MemoryTag::Activations, "weights");
+    const auto* x = reinterpret_cast<const float*>(rows.data());
+    const auto prepare = [&] {
+        cuda::Op op({device, *compute});
+        device.keep_prepared({.x = x, .x_stride = 128, .k = 100, .n_tokens = 3, .change = device.n_changes()});
+    };
+    const auto finds = [&] {
+        cuda::Op op({device, *compute});
+        return device.finds_prepared({.x = x, .x_stride = 128, .k = 100, .n_tokens = 3, .change = device.n_changes()});
+    };
+    prepare();
+    EXPECT_TRUE(finds());
+    prepare();
+    in->copy(slot.data(), host.data(), 4096);
+    compute->wait(*came, in->record(*came));
+    EXPECT_TRUE(finds());
+    prepare();
+    in->copy(rows.data() + 4 * (2 * 128 + 99), host.data(), 4);  // the last float
+    compute->wait(*came, in->record(*came));
+    EXPECT_FALSE(finds());
+    prepare();
+    in->copy(rows.data() + 4 * (2 * 128 + 100), host.data(), 4);  // behind it
+    EXPECT_TRUE(finds());
+    prepare();
+    compute->copy(rows.data(), slot.data(), 4);
+    EXPECT_FALSE(finds());
+    in->synchronize();
+}
+
+// 40 copies of 256 KiB at 1 GiB/s take 10 ms, however the calls come; a stream of the other direction has its own time.
+TEST(CudaDevice, ALinkMayBeMadeSlower) {
+    for (const Timing timing : kTimings) {
+        const Machine machine({.timing = timing});
+        CudaDevice device(machine.table(), {.memory_bytes = kMiB, .link_bytes_per_second = 0x1p30});
+        const auto in = device.make_stream(StreamKind::CopyIn);
+        const Buffer slot = device.allocate(kMiB / 4, MemoryTag::Ring, "a slot");
+        const Buffer host = device.allocate_host(kMiB / 4, MemoryTag::Activations, "host memory");
+        const std::vector<std::byte> data = numbered(kMiB / 4);
+        std::ranges::copy(data, host.data());
+        const auto began = std::chrono::steady_clock::now();
+        for (int i = 0; i < 40; ++i) in->copy(slot.data(), host.data(), kMiB / 4);
+        in->synchronize();
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        EXPECT_GE(took.count(), 40 * 0x1p-12);
+        EXPECT_GE(device.link_in().busy_seconds, 0.99 * 40 * 0x1p-12);
+        EXPECT_EQ(device.link_in().bytes, 10 * kMiB);
+        const auto compute = device.make_stream(StreamKind::Compute);
+        EXPECT_EQ(fetched(*compute, slot.data(), kMiB / 4), data);
+    }
+}
+
+// Two streams of a direction share its link, and a long copy is waited for in several kernels.
+TEST(CudaDevice, ASlowLinkIsSharedByItsStreams) {
+    const Machine machine({});
+    CudaDevice device(machine.table(), {.memory_bytes = kMiB, .link_bytes_per_second = 0x1p20});
+    const auto a = device.make_stream(StreamKind::CopyOut);
+    const auto b = device.make_stream(StreamKind::CopyOut);
+    const Buffer slot = device.allocate(kMiB / 2, MemoryTag::Ring, "a slot");
+    const Buffer host = device.allocate_host(kMiB / 2, MemoryTag::Activations, "host memory");
+    const std::int64_t before = machine.n_kernels();
+    const auto began = std::chrono::steady_clock::now();
+    a->copy(host.data(), slot.data(), 300 << 10);
+    EXPECT_EQ(machine.n_kernels() - before, 3);  // one in front, 0.29 s in two behind
+    b->copy(host.data(), slot.data(), 100 << 10);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    EXPECT_GE(took.count(), 400.0 / 1024);
 }
 
 TEST(CudaDevice, KeepsItsBudgetToTheByte) {

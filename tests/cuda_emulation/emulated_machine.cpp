@@ -59,6 +59,9 @@ std::int64_t Machine::n_pageable_copies() const {
 std::int64_t Machine::n_kernels() const {
     return state_->n_kernels;
 }
+std::int32_t Machine::locking_card() const {
+    return state_->locking_card;
+}
 std::int64_t Machine::n_copies() const {
     return state_->n_copies;
 }

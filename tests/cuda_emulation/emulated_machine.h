@@ -36,6 +36,9 @@ struct MachineOptions {
     Timing timing = Timing::AtOnce;
     std::size_t allocation_bytes = 1;  // what an allocation takes is rounded up to; a card: 2 MiB
     bool has_blas = true;              // what stands for cuBLASLt
+    bool blas_opens = true;            // where it is there
+    const char* architectures = "80";  // of the module
+    bool runs_kernels = true;          // else the module has no code for its cards, whatever it says
     std::size_t lockable_bytes = static_cast<std::size_t>(-1);  // registrations beyond it are refused
 };
 
@@ -69,6 +72,8 @@ public:
     void refuse_graphs(bool refuses);
     /// Bytes of card memory that are allocated.
     [[nodiscard]] std::size_t allocated_bytes() const;
+    /// The card that the last page-locking was asked of; -1: none was.
+    [[nodiscard]] std::int32_t locking_card() const;
     /// Products over prompt so far, by what stands for cuBLASLt.
     [[nodiscard]] std::int64_t n_prompt_products() const;
     /// The n-th copy or kernel from now on fails at its call; 0: none.

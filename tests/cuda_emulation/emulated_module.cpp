@@ -4,9 +4,11 @@
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/link_pace_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
+#include "tests/cuda_emulation/machine_state.h"
 
 namespace slipstream::emulation {
 
@@ -29,6 +31,7 @@ cuda::Module full_table() {
     table.gumbel = run<GumbelLaunch, launch_gumbel>;
     table.kv_commit = run<KvCommitLaunch, launch_kv_commit>;
     table.kv_write = run<KvWriteLaunch, launch_kv_write>;
+    table.link_pace = run<LinkPaceLaunch, launch_link_pace>;
     table.logit_sum = run<LogitSumLaunch, launch_logit_sum>;
     table.matmul = run<MatmulLaunch, launch_matmul>;
     table.move_rows = run<MoveRowsLaunch, launch_move_rows>;
@@ -47,8 +50,9 @@ cuda::Module full_table() {
 }  // namespace
 
 const cuda::Module& Machine::table() const {
-    static const cuda::Module kTable = full_table();
-    return kTable;
+    static cuda::Module table = full_table();
+    table.architectures = state_->options.architectures;
+    return table;
 }
 
 }  // namespace slipstream::emulation

@@ -36,6 +36,11 @@ Status count_devices(std::int32_t* n, ErrorText* error) {
     return Status::Ok;
 }
 
+Status try_kernel(std::int32_t, ErrorText* error) {
+    if (machine->options.runs_kernels) return Status::Ok;
+    return fail(error, Status::NoImage, "no kernel image is available for execution on the device");
+}
+
 Status device_properties(std::int32_t device, cuda::DeviceProperties* properties, ErrorText* error) {
     if (device < 0 || device >= machine->options.n_cards) return fail(error, Status::Failed, "invalid device ordinal");
     *properties = {};
@@ -75,8 +80,10 @@ Status free_memory(std::int32_t device, void* data, ErrorText* error) {
     return Status::Ok;
 }
 
-Status lock(void* data, std::size_t bytes, ErrorText* error) {
+Status lock(std::int32_t device, void* data, std::size_t bytes, ErrorText* error) {
     if (machine->ends_capture("page-locking", error)) return Status::Failed;
+    if (device < 0 || device >= machine->options.n_cards) return fail(error, Status::Failed, "invalid device ordinal");
+    machine->locking_card = device;
     if (bytes > machine->options.lockable_bytes - std::min(machine->options.lockable_bytes, machine->locked_bytes))
         return fail(error, Status::OutOfMemory, "out of memory");
     const std::optional<bool> there = machine->is_locked(data, bytes);
@@ -86,7 +93,7 @@ Status lock(void* data, std::size_t bytes, ErrorText* error) {
     return Status::Ok;
 }
 
-Status unlock(void* data, ErrorText* error) {
+Status unlock(std::int32_t, void* data, ErrorText* error) {
     if (machine->ends_capture("giving up page-locked memory", error)) return Status::Failed;
     const auto range = machine->locked.find(static_cast<std::byte*>(data));
     if (range == machine->locked.end()) return fail(error, Status::Failed, "the range is not registered");
@@ -95,17 +102,17 @@ Status unlock(void* data, ErrorText* error) {
     return Status::Ok;
 }
 
-Status allocate_host(std::size_t bytes, void** data, ErrorText* error) {
+Status allocate_host(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
     *data = std::aligned_alloc(4096, round_up(bytes, std::size_t{4096}));
     CHECK(*data != nullptr);
     std::memset(*data, static_cast<int>(kPoison), bytes);
-    const Status status = lock(*data, round_up(bytes, std::size_t{4096}), error);
+    const Status status = lock(device, *data, round_up(bytes, std::size_t{4096}), error);
     if (status != Status::Ok) std::free(*data);
     return status;
 }
 
-Status free_host(void* data, ErrorText* error) {
-    const Status status = unlock(data, error);
+Status free_host(std::int32_t device, void* data, ErrorText* error) {
+    const Status status = unlock(device, data, error);
     if (status == Status::Ok) std::free(data);
     return status;
 }
@@ -283,6 +290,7 @@ Status blas_version(std::int64_t* version, ErrorText* error) {
 
 Status make_blas(std::int32_t, void** blas, ErrorText* error) {
     if (!machine->options.has_blas) return fail(error, Status::Failed, "the machine has none");
+    if (!machine->options.blas_opens) return fail(error, Status::Failed, "it does not open");
     *blas = new char;
     ++machine->n_blas;
     return Status::Ok;
@@ -320,7 +328,9 @@ Status enqueue(Place place, std::function<void()> work, ErrorText* error) {
 cuda::Module runtime_table() {
     return {.version = cuda::kModuleVersion,
             .table_bytes = cuda::kTableBytes,
+            .architectures = "",
             .count_devices = count_devices,
+            .try_kernel = try_kernel,
             .device_properties = device_properties,
             .memory_info = memory_info,
             .allocate = allocate,

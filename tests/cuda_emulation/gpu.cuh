@@ -3,6 +3,7 @@
 // the bits of a card, so emulated bits are compared with emulated bits only.
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -202,12 +203,26 @@ inline uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
     };
     return pack_bf16(std::fma(half(a, 0), half(b, 0), half(c, 0)), std::fma(half(a, 1), half(b, 1), half(c, 1)));
 }
+inline uint32_t and_or(uint32_t a, uint32_t mask, uint32_t set) {
+    return (a & mask) | set;
+}
 inline uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
     const uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
     uint32_t r = 0;
     for (int i = 0; i < 4; ++i)
         r |= static_cast<uint32_t>(bytes >> (8 * (selector >> (4 * i) & 7U)) & 0xffU) << (8 * i);
     return r;
+}
+
+inline uint64_t nanoseconds() {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count());
+}
+inline uint64_t atomic_swap_if(uint64_t* at, uint64_t from, uint64_t to) {
+    const uint64_t seen = *at;
+    if (seen == from) *at = to;
+    return seen;
 }
 
 /// Runs the kernel before it returns; `stream` is not looked at.

@@ -68,6 +68,7 @@ struct Machine::State {
     std::vector<std::unique_ptr<CardMemory>> cards;
     std::map<std::byte*, std::size_t> locked;  // host ranges
     std::size_t locked_bytes = 0;
+    std::int32_t locking_card = -1;
     std::vector<std::unique_ptr<Stream>> streams;
     std::int64_t n_events = 0;
     std::int64_t n_done = 0;

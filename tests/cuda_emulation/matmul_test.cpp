@@ -16,7 +16,7 @@ using testing_matmul::kAllTypes;
 using testing_matmul::kSeed;
 using testing_matmul::random_weights;
 
-constexpr MatmulForm kForms[] = {MatmulForm::Split, MatmulForm::Tiles};
+constexpr MatmulForm kForms[] = {MatmulForm::Split, MatmulForm::SplitRegisters, MatmulForm::Tiles};
 
 void expect_same_bits(GuardedMatrix& a, GuardedMatrix& b, std::int64_t first_of_b, std::int64_t n, std::int64_t m) {
     for (std::int64_t t = 0; t < n; ++t)
@@ -91,8 +91,11 @@ TEST_P(EmulatedMatmulTest, BitsDoNotDependOnCompanyFormOrSlice) {
     for (const std::int64_t n : {1, 2, 7, 8, 9, 17, 33, 64}) {
         SCOPED_TRACE(fmt::format("{} tokens", n));
         GuardedMatrix y(n, m);
-        run(x, n_all - n, n, y, {.form = MatmulForm::Split});
-        expect_same_bits(y, all, n_all - n, n, m);
+        for (const std::int32_t n_multiprocessors : {1, 200})  // two groups a block, or one
+            for (const MatmulForm form : {MatmulForm::Split, MatmulForm::SplitRegisters}) {
+                run(x, n_all - n, n, y, {.form = form, .n_multiprocessors = n_multiprocessors});
+                expect_same_bits(y, all, n_all - n, n, m);
+            }
     }
     GuardedMatrix split(n_all, m);
     run(x, 0, n_all, split, {.form = MatmulForm::Split});
@@ -162,6 +165,33 @@ TEST_P(EmulatedMatmulTest, ATokenThatIsNotANumberStaysAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedMatmulTest, testing::ValuesIn(kAllTypes),
                          [](const auto& which) { return std::string(dtype_name(which.param)); });
+
+// K of whole units, where weights come through the ring: as many as a part has, one more, and fewer than the ring
+// holds.
+TEST(EmulatedMatmul, TheRingGivesTheBitsOfRegisters) {
+    for (const DType type : kAllTypes) {
+        const std::int64_t unit = matmul_unit_k(type);
+        for (const std::int64_t n_units : {1, 2, 8, 9, 31, 64}) {
+            const std::int64_t m = 20;
+            const std::int64_t k = unit * n_units;
+            const Weights weights = random_weights(type, m, k);
+            GuardedBytes packed = packed_fragments(weights);
+            GuardedMatrix x(9, k);
+            x.randomise(kSeed);
+            const MatmulRun run{type, m, k, packed.data()};
+            for (const std::int64_t n : {1, 9}) {
+                GuardedMatrix expected(n, m);
+                run(x, 0, n, expected, {.form = MatmulForm::SplitRegisters});
+                for (const emulation::Schedule& schedule : kAllSchedules) {
+                    const ScopedSchedule scope(schedule);
+                    GuardedMatrix y(n, m);
+                    run(x, 0, n, y, {.form = MatmulForm::Split, .n_multiprocessors = 1});
+                    expect_same_bits(y, expected, 0, n, m);
+                }
+            }
+        }
+    }
+}
 
 TEST(EmulatedMatmul, BitsOfHundredsOfTokensAreThoseOfOne) {
     for (const DType type : {DType::BF16, DType::Q4_K}) {

@@ -120,32 +120,32 @@ TEST(KernelsAllocation, PlansAndArraysOfGraphsTakeNone) {
         }
     };
     rows.reserve(std::size_t{kTokens} * kTokens), positions.reserve(kTokens), begin.reserve(kTokens);
-    grow(3000, 0);
+    grow(2600, 0);
     AttentionArgs args{.shape = {.n_kv_heads = 8, .head_dim = 128, .dtype = DType::F16},
                        .q = matrix_view(static_cast<const float*>(nullptr), kTokens, 32 * 128),
                        .n_q_heads = 32,
                        .positions = positions.data(),
                        .chunks = chunks.data(),
-                       .n_committed = 3000,
+                       .n_committed = 2600,
                        .path_begin = begin.data(),
                        .path_rows = rows.data()};
     std::vector<std::byte> block(std::size_t{512} << 10);
-    cuda::GraphArrays arrays(block.size(), 128);
+    cuda::GraphArrays arrays(block.size(), {128});
     static_cast<void>(arrays.add_rows(nodes.data(), kTokens));
     const cuda::GraphAttention& attention = arrays.add_attention(args);
     for (int layer = 0; layer < 32; ++layer) static_cast<void>(arrays.add_table(chunks.data() + layer, attention));
     cuda::AttentionPlanner planner;
-    for (int round = 0; round < 20; ++round) {
+    for (int round = 0; round < 80; ++round) {
         const std::int64_t before = n_allocations;
-        grow(3000 + round, round);
-        args.n_committed = 3000 + round;
+        grow(2600 + round, round);
+        args.n_committed = 2600 + round;
         ASSERT_TRUE(arrays.refresh(block.data(), {.n_committed = args.n_committed}));
-        for (int layer = 0; layer < 4; ++layer) static_cast<void>(planner.plan(args, 128));
-        if (round >= 12) {  // the planner has met as many plans as it keeps
+        for (int layer = 0; layer < 4; ++layer) static_cast<void>(planner.plan(args, {128}));
+        if (round >= 68) {  // the planner has met as many plans as it keeps
             EXPECT_EQ(n_allocations, before) << round;
         }
     }
-    EXPECT_EQ(planner.n_made(), 20U);
+    EXPECT_EQ(planner.n_made(), 80U);
 }
 
 }  // namespace

@@ -95,6 +95,8 @@ TEST(BenchCard, MeasuresEverythingOnce) {
     EXPECT_EQ(lines["attention"].size(), 6U);     // three passes at two contexts
     EXPECT_EQ(lines["op"].size(), 16U);           // five ops and three ways to choose, by two numbers of rows
     EXPECT_EQ(lines["launch"].size(), 3U);
+    EXPECT_EQ(lines["small_copy"].size(), 2U);
+    EXPECT_EQ(lines["copy_events"].size(), 2U);
     ASSERT_EQ(lines["end"].size(), 1U);
     EXPECT_EQ(lines["end"][0].at("left_out"), 0);
     for (const auto& [bench, figures] : lines) {

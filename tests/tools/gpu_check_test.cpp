@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -54,7 +56,7 @@ if [ "${1:-}" = --gtest_list_tests ]; then
 fi
 if [ -e "$WISH/hang" ]; then touch "$WISH/hangs"; sleep 300; fi
 if [ -e "$WISH/skip" ]; then printf '[  PASSED  ] 2 tests.\n[  SKIPPED ] 1 test, listed below:\n'; exit 0; fi
-if [ -e "$WISH/fail" ] && [ $# -eq 0 ]; then
+if [ -e "$WISH/fail" ] && [[ ${1:-} = *filter=-CudaElementwise* ]]; then
     printf 'wrong "value"\tat\\3\n[  PASSED  ] 2 tests.\n[  FAILED  ] 1 test, listed below:\n'; exit 1
 fi
 printf '[  PASSED  ] 3 tests.\n'
@@ -63,7 +65,9 @@ printf '[  PASSED  ] 3 tests.\n'
 constexpr const char* kBenchCard = R"sh(
 while [ $# -gt 0 ]; do if [ "$1" = --json ]; then json=$2; fi; shift; done
 echo "what n time"; echo "Q4_K [4096, 14336] 1 7 us"
-echo '{"bench":"matmul","what":"Q4_K","n":1,"seconds":7e-6}' >"$json"
+echo '{"bench":"memory","what":"copy of 512 MiB within the card","n":4,"seconds":1e-3,"bytes_per_second":1e+12}' >"$json"
+echo '{"bench":"copy","what":"64 MiB to the card","n":8,"seconds":2.7e-3,"bytes_per_second":25000000000}' >>"$json"
+echo '{"bench":"matmul","what":"Q4_K","n":1,"seconds":7e-6,"memory_share":0.8}' >>"$json"
 if [ -e "$WISH/bench_breaks" ]; then printf '{"bench":"matmul","wh' >>"$json"; echo "bench_card: cuda:0: broken" >&2; exit 3; fi
 )sh";
 
@@ -86,7 +90,13 @@ while [ $# -gt 0 ]; do
     shift
 done
 if [ "$command" = bench ]; then
-    echo "tokens ms"; printf '{\n  "runs": []\n}\n' >"$stats"
+    echo "tokens ms"
+    # Streamed passes take 1.02 of what 10 GB take over the link, resident ones read 8 GB at 0.8 of the memory's rate.
+    streamed=0 one=0.01 large=0.012
+    if [ -n "$cap" ]; then streamed=10000000000 one=0.408 large=0.412; fi
+    if [ -n "$cap" ] && [ -e "$WISH/slow" ]; then large=0.6; fi
+    pass() { printf '  {\n "tokens": %d,\n "seconds": %s,\n "weight_bytes": 7900000000.0,\n "kv_bytes": 100000000.0,\n "streamed_bytes": %d\n }' "$1" "$2" "$streamed"; }
+    { printf '{\n "runs": [ {\n "passes": [\n'; pass 1 $one; echo ,; pass 64 $one; echo ,; pass 512 $large; printf ' ]\n } ]\n}\n'; } >"$stats"
     exit 0
 fi
 weights=0 kv=0
@@ -178,27 +188,94 @@ private:
 TEST_F(GpuCheck, PassesWhereEveryStepDoes) {
     const ProgramResult result = check("--seconds 110");
     EXPECT_EQ(result.code, 0) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("all steps passed"));
+    EXPECT_THAT(result.err, HasSubstr("all steps of part 1 passed"));
     const nlohmann::json all = json();
     std::vector<std::string> names;
     for (const nlohmann::json& entry : all.at("steps")) {
         names.push_back(entry.at("name"));
         EXPECT_EQ(entry.at("outcome"), "passed") << entry.dump();
     }
-    EXPECT_THAT(names, testing::ElementsAre("tests", "exact-demo", "memcheck", "racecheck", "exact-1b", "bench-card",
-                                            "resident-q4", "resident-bf16", "decode", "streamed"));
+    EXPECT_THAT(names,
+                testing::ElementsAre("facts", "tests", "demo", "bench-card", "streamed", "decode", "exact-demo"));
     EXPECT_EQ(all.at("program"), "slipstream 0.1.0 (stub)");
     EXPECT_EQ(all.at("card").at("name"), "NVIDIA \"Test\" Card");
     EXPECT_EQ(all.at("card").at("sm"), 90);
     EXPECT_EQ(all.at("card").at("max_sm_mhz"), 1980);
-    EXPECT_EQ(step(all, "tests").at("figures").at("passed"), 3);
-    EXPECT_EQ(step(all, "memcheck").at("figures").at("clean"), 3);
-    EXPECT_EQ(step(all, "bench-card").at("figures").at(0).at("seconds"), 7e-6);
+    EXPECT_EQ(step(all, "tests").at("figures").at("passed"), 12);  // small ones, a graph, the others, whole matrices
+    EXPECT_EQ(step(all, "bench-card").at("figures").at(2).at("seconds"), 7e-6);
     EXPECT_THAT(std::string(step(all, "streamed").at("line")), HasSubstr("the link busy 0.97"));
     const std::string text = report(".md");
     EXPECT_THAT(text, HasSubstr("| bench-card | passed |"));
     EXPECT_THAT(text, HasSubstr("Q4_K [4096, 14336] 1 7 us"));
     expect_scratch_is_empty();
+}
+
+// Each figure beside its floor: on the terminal, in the JSON, and in a file that is written as they come.
+TEST_F(GpuCheck, JudgesFiguresByTheirFloors) {
+    wish("slow");
+    const ProgramResult result = check("--seconds 110 --only bench-card,streamed,decode");
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr("a streamed pass of 1 over its bytes on the link: 1.020 (wanted <= 1.05): pass"));
+    EXPECT_THAT(result.err,
+                HasSubstr("a streamed pass of 512 over its bytes on the link: 1.500 (wanted <= 1.05): FAIL"));
+    EXPECT_THAT(result.err, HasSubstr("a streamed pass of 512 over one of 1: 1.471 (wanted <= 1.10): FAIL"));
+    EXPECT_THAT(result.err, HasSubstr("link is busy: 0.97 (wanted >= 0.95): pass"));
+    EXPECT_THAT(result.err,
+                HasSubstr("8B Q4_K_M: a pass of one token, share of the memory's rate: 0.800 (wanted >= 0.75): pass"));
+    const std::string figures = report(".figures");
+    EXPECT_THAT(figures, HasSubstr("the card's memory, GB/s read and written: 1000.000"));
+    EXPECT_THAT(figures,
+                HasSubstr("8B BF16: a pass of one token, share of the memory's rate: 0.800 (wanted >= 0.75): pass"));
+    const nlohmann::json all = json();
+    EXPECT_EQ(outcome(all, "streamed"), "failed");
+    EXPECT_EQ(outcome(all, "decode"), "passed");
+    int n_failed = 0;
+    const nlohmann::json streamed = step(all, "streamed");
+    for (const nlohmann::json& figure : streamed.at("figures"))
+        if (figure.contains("pass") && figure.at("pass") == false) ++n_failed;
+    EXPECT_EQ(n_failed, 2);
+}
+
+TEST_F(GpuCheck, WithoutARateNothingIsJudgedToBeFastEnough) {
+    EXPECT_EQ(check("--seconds 60 --only decode").code, 1);
+    EXPECT_THAT(report(".figures"), HasSubstr("no rate of the memory to judge it by"));
+}
+
+TEST_F(GpuCheck, ThePartTwoLooksCloser) {
+    program("bin/ncu", "echo 'matmul_ring  dram 81 %'");
+    const ProgramResult result = check("--part 2 --seconds 110");
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("all steps of part 2 passed"));
+    const nlohmann::json all = json();
+    std::vector<std::string> names;
+    for (const nlohmann::json& entry : all.at("steps")) {
+        names.push_back(entry.at("name"));
+        EXPECT_EQ(entry.at("outcome"), "passed") << entry.dump();
+    }
+    EXPECT_THAT(names, testing::ElementsAre("memcheck", "racecheck", "profile", "long-context", "exact-1b",
+                                            "resident-q4", "resident-bf16"));
+    EXPECT_EQ(step(all, "memcheck").at("figures").at("clean"), 3);
+    EXPECT_THAT(std::string(step(all, "profile").at("line")), HasSubstr("4 of 4 kernels"));
+}
+
+// Ten minutes each, whatever the machine.
+TEST_F(GpuCheck, LimitsOfAPartSumToTenMinutes) {
+    std::istringstream text(file_text(source_path("tools/gpu_check")));
+    std::map<int, int> seconds;
+    bool on = false;
+    for (std::string line; std::getline(text, line);) {
+        if (on && line == ")") break;
+        if (on) {
+            std::istringstream words(line.substr(line.find('"') + 1));
+            std::string name;
+            int part = 0;
+            int limit = 0;
+            words >> name >> part >> limit;
+            seconds[part] += limit;
+        }
+        on = on || line == "STEPS=(";
+    }
+    EXPECT_EQ(seconds, (std::map<int, int>{{1, 600}, {2, 600}}));
 }
 
 TEST_F(GpuCheck, ExactnessRunsStreamWeightsAndKvAndGuess) {
@@ -222,9 +299,10 @@ TEST_F(GpuCheck, ExactnessRunsStreamWeightsAndKvAndGuess) {
 
 TEST_F(GpuCheck, KeepsWhatFailsAndGoesOn) {
     for (const char* name : {"fail", "dirty", "other_tokens", "bench_breaks"}) wish(name);
-    const ProgramResult result = check("--seconds 110");
+    const ProgramResult result = check(
+        "--seconds 110 --only tests,memcheck,racecheck,exact-demo,exact-1b,bench-card,resident-q4,decode,streamed");
     EXPECT_EQ(result.code, 1);
-    EXPECT_THAT(result.err, HasSubstr("NOT all steps passed"));
+    EXPECT_THAT(result.err, HasSubstr("NOT all steps of part 1 passed"));
     const nlohmann::json all = json();
     for (const char* failed : {"tests", "memcheck", "racecheck", "exact-demo", "exact-1b", "bench-card"})
         EXPECT_EQ(outcome(all, failed), "failed") << failed;
@@ -235,7 +313,8 @@ TEST_F(GpuCheck, KeepsWhatFailsAndGoesOn) {
                 AllOf(HasSubstr("2 of 3 tests clean"), HasSubstr("not clean: CudaElementwise.Rope")));
     EXPECT_THAT(file_text(path("wish/sanitized")), Not(HasSubstr("Large")));
     EXPECT_THAT(std::string(step(all, "exact-demo").at("line")), HasSubstr("other tokens"));
-    EXPECT_EQ(step(all, "bench-card").at("figures").size(), 1U);  // the line that was cut is left out
+    // Its three lines and what is told of them; the line that was cut is left out.
+    EXPECT_EQ(step(all, "bench-card").at("figures").size(), 6U);
     EXPECT_THAT(report(".md"), HasSubstr("bench_card: cuda:0: broken"));
     expect_scratch_is_empty();
 }
@@ -302,6 +381,7 @@ TEST_F(GpuCheck, SaysInALineWhatIsLacking) {
         EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     };
     refused("--minutes soon", 2, "--minutes wants a number, found 'soon'");
+    refused("--part 3", 2, "--part wants 1 or 2, found '3'");
     refused("--only everything", 2, "there is no step 'everything'");
     refused("--wrong x", 2, "unknown option '--wrong'");
     refused("--prefix /nowhere/at/all", 1, "--prefix /nowhere/at/all: there is no such folder");

@@ -23,9 +23,11 @@ namespace {
 std::string cards_text(const CudaCards& cards) {
     std::string text;
     for (std::size_t i = 0; i < cards.cards.size(); ++i)
-        text +=
-            fmt::format("{}{} (cuda:{}, sm_{}, {}{})", i == 0 ? "" : ", ", cards.cards[i].name, i, cards.cards[i].sm,
-                        size_text(cards.cards[i].memory_bytes), cards.serves(i) ? "" : ", too old to serve");
+        text += fmt::format("{}{} (cuda:{}, sm_{}, {}{})", i == 0 ? "" : ", ", cards.cards[i].name, i,
+                            cards.cards[i].sm, size_text(cards.cards[i].memory_bytes),
+                            cards.serves(i)                      ? ""
+                            : cards.cards[i].sm < cuda::kLeastSm ? ", too old to serve"
+                                                                 : ", which the module has no code for");
     return text;
 }
 

@@ -2,9 +2,10 @@
 // weight type, attention, the small ops, launches.
 //
 //   bench_card [--devices cuda:N] [--seconds S] [--json F] [--sm-mhz N] [--tokens n,n,...] [--types T,T,...]
-//              [--rows M] [--cols K] [--matrices N]
+//              [--rows M] [--cols K] [--matrices N] [--weights ring|registers]
 //
 // --seconds: what is not begun by then is left out, and said to be. --json: a line for each figure, as they come.
+// --weights: how passes of few tokens read them, the form before for comparison [ring].
 // --sm-mhz: clock of the multiprocessors (nvidia-smi's clocks.max.sm), for the peak of the tensor cores.
 #include <charconv>
 #include <chrono>
@@ -31,6 +32,7 @@ struct Request {
     double seconds = 600.0;
     double sm_hertz = 0.0;
     std::optional<std::string> json;
+    bool weights_by_registers = false;
     CardSizes sizes;
 };
 
@@ -97,6 +99,10 @@ Request parse(const std::vector<std::string>& arguments) {
             sizes.rows = parse_number(value, option);
         } else if (option == "--cols") {
             sizes.cols = parse_number(value, option);
+        } else if (option == "--weights") {
+            if (value != "ring" && value != "registers")
+                throw UsageError(fmt::format("--weights {}: give ring or registers", value));
+            request.weights_by_registers = value == "registers";
         } else if (option == "--matrices") {
             sizes.n_matrices = parse_number(value, option);
         } else {
@@ -116,8 +122,7 @@ std::size_t choose_card(const CudaCards& found, const std::optional<std::size_t>
     if (found.module == nullptr) throw RequestError(fmt::format("no card to measure: {}", found.why_not));
     if (named) {
         if (!found.serves(*named))
-            throw RequestError(fmt::format("--devices cuda:{}: no card of that number serves; the driver shows {}",
-                                           *named, found.cards.size()));
+            throw RequestError(fmt::format("--devices cuda:{}: {}", *named, found.why_not_card(*named)));
         return *named;
     }
     for (std::size_t card = 0; card < found.cards.size(); ++card)
@@ -134,6 +139,7 @@ void run(const Request& request) {
     CudaDeviceOptions options;
     options.ordinal = static_cast<int>(card);
     options.n_threads = default_threads();
+    options.weights_by_registers = request.weights_by_registers;
     CudaDevice device(*found.module, options);
     const cuda::DeviceProperties& properties = device.properties();
     const std::unique_ptr<Stream> stream = device.make_stream(StreamKind::Compute);

@@ -88,6 +88,79 @@ void bench_card_copies(CardBench& bench) {
         for (const std::size_t bytes : sizes) bench_way(bench, link, way, bytes);
 }
 
+// What a pass sends on its compute stream (positions, paths) while the ring copies: 128 bytes, alone and behind four
+// large copies that are under way on the copy stream. Where the card's engine takes both in turn the second is hundreds
+// of times the first, and small arrays want another way or the ring smaller copies.
+void bench_card_small_copies(CardBench& bench) {
+    if (!bench.has_time()) return;
+    constexpr std::size_t kSmall = 128;
+    constexpr int kQueued = 4;
+    const std::size_t large = bench.sizes.copy_bytes.back();
+    const auto tag = MemoryTag::Workspace;
+    const Buffer host = bench.device.allocate_host(large, tag, "large copies");
+    const Buffer small_host = bench.device.allocate_host(kSmall, tag, "small copies");
+    const Buffer card = bench.device.allocate(large, tag, "large copies");
+    const Buffer small_card = bench.device.allocate(kSmall, tag, "small copies");
+    const std::unique_ptr<Stream> in = bench.device.make_stream(StreamKind::CopyIn);
+    std::memset(host.data(), 1, large);
+    std::memset(small_host.data(), 1, kSmall);
+    bench.stream.synchronize();
+    const auto measure = [&](const std::string& what, int n_queued) {
+        std::vector<double> seconds;
+        for (int run = 0; run < 2 * kCopyRuns + 1; ++run) {
+            for (int i = 0; i < n_queued; ++i) in->copy(card.data(), host.data(), large);
+            const auto began = std::chrono::steady_clock::now();
+            bench.stream.copy(small_card.data(), small_host.data(), kSmall);
+            bench.stream.synchronize();
+            seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+            in->synchronize();
+        }
+        std::sort(seconds.begin(), seconds.end());
+        const double median = std::max(seconds[kCopyRuns], 1e-9);
+        bench.report.add({.bench = "small_copy",
+                          .what = what,
+                          .n = 2 * kCopyRuns + 1,
+                          .seconds = median,
+                          .spread = (seconds.back() - seconds.front()) / median,
+                          .bytes = kSmall,
+                          .road = CardRoad::Link});
+    };
+    bench.report.section("128 bytes to the card on a compute stream, by the host's clock until they are there");
+    measure("alone", 0);
+    measure(fmt::format("behind {} x {} of the ring", kQueued, size_text(large)), kQueued);
+}
+
+// Events that time each copy stand around it on its stream: copies with them, and plain ones of the same size.
+void bench_card_copy_events(CardBench& bench) {
+    if (!bench.has_time()) return;
+    const std::size_t bytes = bench.sizes.copy_bytes.front();
+    const auto n = static_cast<std::int64_t>(std::max<std::size_t>(bench.sizes.copied_bytes / bytes, 1));
+    const Buffer host = bench.device.allocate_host(bytes, MemoryTag::Workspace, "copies");
+    const Buffer card = bench.device.allocate(bytes, MemoryTag::Workspace, "copies");
+    std::memset(host.data(), 1, bytes);
+    const auto measure = [&](const char* what, StreamKind kind) {
+        const std::unique_ptr<Stream> stream = bench.device.make_stream(kind);
+        std::vector<double> seconds;
+        for (int run = 0; run < kCopyRuns; ++run) {
+            const auto began = std::chrono::steady_clock::now();
+            for (std::int64_t i = 0; i < n; ++i) stream->copy(card.data(), host.data(), bytes);
+            stream->synchronize();
+            seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+        }
+        std::sort(seconds.begin(), seconds.end());
+        bench.report.add({.bench = "copy_events",
+                          .what = fmt::format("{} {}", size_text(bytes), what),
+                          .n = n,
+                          .seconds = seconds[kCopyRuns / 2] / static_cast<double>(n),
+                          .spread = (seconds.back() - seconds.front()) / std::max(seconds[kCopyRuns / 2], 1e-9),
+                          .bytes = static_cast<double>(bytes),
+                          .road = CardRoad::Link});
+    };
+    bench.report.section("what the events that time copies cost; n copies in a row, time of one");
+    measure("timed", StreamKind::CopyIn);
+    measure("not timed", StreamKind::Compute);
+}
+
 void bench_card_memory(CardBench& bench) {
     const std::size_t bytes = bench.sizes.memory_bytes;
     const Buffer from = bench.device.allocate(bytes, MemoryTag::Workspace, "a copy within the card");
@@ -110,6 +183,8 @@ void run_card_bench(CardBench& bench) {
     const CardSizes& sizes = bench.sizes;
     bench_card_memory(bench);
     bench_card_copies(bench);
+    bench_card_small_copies(bench);
+    bench_card_copy_events(bench);
     bench_card_matmul(bench, sizes.first_types, sizes.first_tokens);
     bench_card_attention(bench);
     bench_card_ops(bench);

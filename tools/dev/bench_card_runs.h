@@ -57,6 +57,9 @@ struct CardBench {
 
 /// Pinned host memory to the card, back, and both at once, by the size of a copy.
 void bench_card_copies(CardBench& bench);
+/// A small copy on a compute stream while large ones are under way; what timing each copy costs.
+void bench_card_small_copies(CardBench& bench);
+void bench_card_copy_events(CardBench& bench);
 /// A large copy within the card; completes report.peaks. Comes first.
 void bench_card_memory(CardBench& bench);
 /// Every type of `types` by every n of `n_tokens`.

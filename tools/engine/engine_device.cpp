@@ -42,7 +42,7 @@ DeviceChoice the_card(const CudaCards& found, int card) {
     return {.card = card,
             .module = found.module,
             .why = fmt::format("the first card that serves: {}", properties.name),
-            .form = card_form(*found.module, properties)};
+            .form = card_form(*found.module, card, properties)};
 }
 
 DeviceChoice named_card(const Setting& setting, std::string_view list, int card) {
@@ -51,12 +51,7 @@ DeviceChoice named_card(const Setting& setting, std::string_view list, int card)
         throw RequestError(fmt::format("{} {}: {}; use --devices cpu", setting.where, list, why));
     };
     if (found.module == nullptr) refuse(found.why_not);
-    if (static_cast<std::size_t>(card) >= found.cards.size())
-        refuse(fmt::format("the driver shows {} of them, numbered from 0", found.cards.size()));
-    if (!found.serves(static_cast<std::size_t>(card)))
-        refuse(fmt::format("the card is too old ({}, sm_{}): sm_{} and newer are served",
-                           found.cards[static_cast<std::size_t>(card)].name,
-                           found.cards[static_cast<std::size_t>(card)].sm, cuda::kLeastSm));
+    if (!found.serves(static_cast<std::size_t>(card))) refuse(found.why_not_card(static_cast<std::size_t>(card)));
     return the_card(found, card);
 }
 
@@ -126,6 +121,7 @@ std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const De
         options.memory_bytes = request.memory_bytes;
         options.n_threads = request.n_threads;
         options.on_announcement = request.on_announcement;
+        options.link_bytes_per_second = request.link_bytes_per_second;
         return std::make_unique<CudaDevice>(*choice.module, options);
     }
     CpuDeviceOptions options;

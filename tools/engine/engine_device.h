@@ -38,7 +38,7 @@ struct DeviceChoice {
 struct DeviceRequest {
     int n_threads = 1;
     std::optional<std::size_t> memory_bytes;  // not given: a CPU without limit, a card with what is free
-    double link_bytes_per_second = 0.0;       // of CPU devices; 0: not throttled
+    double link_bytes_per_second = 0.0;       // 0: not throttled
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce()
 };
 /// Throws CudaError, OutOfBudget.

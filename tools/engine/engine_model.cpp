@@ -70,7 +70,7 @@ void make_device(EngineModel& engine, const ComputeOptions& options, CommandCont
         context.console.note(
             fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
                         "text looks wrong compare --devices cpu",
-                        options.device.name(), options.device.form));
+                        options.device.name(), engine.device->instruction_form()));
     if (const auto* card = dynamic_cast<const CudaDevice*>(engine.device.get());
         card != nullptr && !card->no_blas().empty())
         context.console.note(card->no_blas());

@@ -80,7 +80,8 @@ std::vector<OptionSpec> offload_option_specs() {
              "Memory of the device, '8G'; weights and KV beyond it are streamed from the host's [a card's free memory "
              "less 1 GiB; no limit on a CPU]"},
             {"host-memory", "--host-memory", "SIZE", "Most host memory for what streams [80 % of RAM]"},
-            {"link-gib-s", "--link-gib-s", "X", "Throttle the link between host and device to X GiB/s [none]"},
+            {"link-gib-s", "--link-gib-s", "X",
+             "Let the link between host and device carry no more than X GiB/s, each way [as it is]"},
             {"ring", "--ring", "SIZE", "Device memory that streamed blocks pass through [planned]"},
             {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"}};
 }
@@ -92,11 +93,6 @@ OffloadOptions offload_options(const Settings& settings, DeviceKind device) {
     options.ring = size_setting(settings, "ring");
     options.link_bytes_per_second = link_setting(settings);
     options.expect_tokens = settings.integer("expect-tokens", {1, 1 << 20});
-    if (const Setting* link = settings.find("link-gib-s"); device == DeviceKind::Cuda && link != nullptr)
-        throw UsageError(
-            fmt::format("{}: the link of a card is not throttled in this version; leave it out, or use "
-                        "--devices cpu",
-                        link->where));
     if (!options.device_memory && device == DeviceKind::Cpu)
         for (const std::string_view name : {"link-gib-s", "ring", "expect-tokens", "host-memory"})
             if (const Setting* setting = settings.find(name);

@@ -1,7 +1,11 @@
 // A device's cuBLASLt: one handle, and for each shape met the algorithm that the heuristics name first, with
 // preferences that never change: the workspace's size, and no reduction scheme, so that no K is split over kernels or
 // atomics. Nothing is timed, so a shape has one algorithm on one card with one version of the library.
+//
+// A toolkit may come without the library's header: then the module is built without it (no_blas.cu).
 #include "kernels/cuda/card/blas.h"
+
+#if __has_include(<cublasLt.h>)
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -258,3 +262,5 @@ Status prompt_product(Place place, const PromptProductLaunch* launch, ErrorText*
 }
 
 }  // namespace slipstream::cuda::card
+
+#endif

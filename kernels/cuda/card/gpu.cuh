@@ -219,9 +219,26 @@ __device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t 
     asm("fma.rn.bf16x2 %0,%1,%2,%3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 }
+/// (a & mask) | set. One instruction: as C the compiler makes two of it where both are constants.
+__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t set) {
+    uint32_t r;
+    asm("lop3.b32 %0,%1,%2,%3,0xea;" : "=r"(r) : "r"(a), "r"(mask), "r"(set));
+    return r;
+}
 /// Byte i of the result: byte (selector >> 4 i) & 7 of the eight bytes a (0-3), b (4-7).
 __device__ __forceinline__ uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
     return __byte_perm(a, b, selector);
+}
+
+/// The card's clock; it ticks at least once a microsecond or so.
+__device__ __forceinline__ uint64_t nanoseconds() {
+    uint64_t t;
+    asm volatile("mov.u64 %0,%%globaltimer;" : "=l"(t));
+    return t;
+}
+/// What stands at `at`, which becomes `to` if it is `from`; for all of the card.
+__device__ __forceinline__ uint64_t atomic_swap_if(uint64_t* at, uint64_t from, uint64_t to) {
+    return atomicCAS(reinterpret_cast<unsigned long long*>(at), from, to);
 }
 
 /// Starts a kernel; `stream` is a cudaStream_t. Whoever calls looks at cudaGetLastError.

@@ -6,11 +6,17 @@
 #include "kernels/cuda/card/runtime.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/link_pace_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
 #include "kernels/cuda/table_bytes.h"
+
+// What the kernels are compiled for; whoever compiles this says so.
+#ifndef SLIPSTREAM_CUDA_ARCHITECTURES
+#define SLIPSTREAM_CUDA_ARCHITECTURES ""
+#endif
 
 namespace slipstream::cuda {
 
@@ -26,7 +32,9 @@ Status enqueue(Place place, const Launch* launch, ErrorText* error) {
 constexpr Module kModule{
     kModuleVersion,
     kTableBytes,
+    SLIPSTREAM_CUDA_ARCHITECTURES,
     card::count_devices,
+    card::try_kernel,
     card::device_properties,
     card::memory_info,
     card::allocate,
@@ -59,6 +67,7 @@ constexpr Module kModule{
     enqueue<GumbelLaunch, launch_gumbel>,
     enqueue<KvCommitLaunch, launch_kv_commit>,
     enqueue<KvWriteLaunch, launch_kv_write>,
+    enqueue<LinkPaceLaunch, launch_link_pace>,
     enqueue<LogitSumLaunch, launch_logit_sum>,
     enqueue<MatmulLaunch, launch_matmul>,
     enqueue<MoveRowsLaunch, launch_move_rows>,

@@ -27,10 +27,16 @@ Status kind_of(cudaError_t result) {
             return cudaDriverGetVersion(&version) == cudaSuccess && version > 0 ? Status::DriverTooOld
                                                                                 : Status::NoDriver;
         }
+        case cudaErrorNoKernelImageForDevice:
+        case cudaErrorUnsupportedPtxVersion:
+        case cudaErrorJitCompilerNotFound:
+            return Status::NoImage;
         default:
             return Status::Failed;
     }
 }
+
+__global__ void nothing() {}
 
 int attribute(cudaDeviceAttr name, std::int32_t device) {
     int value = 0;
@@ -66,6 +72,19 @@ Status count_devices(std::int32_t* n, ErrorText* error) {
     int count = 0;
     const Status status = status_of(cudaGetDeviceCount(&count), error);
     *n = status == Status::Ok ? count : 0;
+    return status;
+}
+
+Status try_kernel(std::int32_t device, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
+    cudaStream_t stream = nullptr;
+    if (const Status status = status_of(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), error);
+        status != Status::Ok)
+        return status;
+    nothing<<<1, 1, 0, stream>>>();
+    Status status = status_of(cudaGetLastError(), error);
+    if (status == Status::Ok) status = status_of(cudaStreamSynchronize(stream), error);
+    static_cast<void>(cudaStreamDestroy(stream));
     return status;
 }
 
@@ -112,19 +131,25 @@ Status free(std::int32_t device, void* data, ErrorText* error) {
     return status_of(cudaFree(data), error);
 }
 
-Status allocate_host(std::size_t bytes, void** data, ErrorText* error) {
+// The device is named though the pages are everybody's (portable): without it the call would make a context on
+// whichever card the thread has, card 0 at first, and take its memory.
+Status allocate_host(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
     return status_of(cudaHostAlloc(data, bytes, cudaHostAllocPortable), error);
 }
 
-Status free_host(void* data, ErrorText* error) {
+Status free_host(std::int32_t device, void* data, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
     return status_of(cudaFreeHost(data), error);
 }
 
-Status register_host(void* data, std::size_t bytes, ErrorText* error) {
+Status register_host(std::int32_t device, void* data, std::size_t bytes, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
     return status_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable), error);
 }
 
-Status unregister_host(void* data, ErrorText* error) {
+Status unregister_host(std::int32_t device, void* data, ErrorText* error) {
+    if (const Status status = use_device(device, error); status != Status::Ok) return status;
     return status_of(cudaHostUnregister(data), error);
 }
 

@@ -1,0 +1,66 @@
+# shellcheck shell=bash disable=SC2154,SC2034  # variables of tools/gpu_check; STEP_LINE is read there
+# Closer looks of tools/gpu_check, part 2 (sourced, not run): compute-sanitizer over the tests of ops, and profiles of four
+# kernels. Nothing here touches the card's settings.
+
+# sanitize_tests FILTER: compute-sanitizer on the tests that FILTER names. 0 where the tool says $clean and none was
+# skipped, 124 out of time. In the scope of sanitize.
+sanitize_tests() {
+    local status=0 log=$STEP_DIR/test.log
+    limited compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 \
+        "$BIN/cuda_card_tests" "--gtest_filter=$1" >"$log" 2>&1 || status=$?
+    echo "== $tool: $1: code $status"
+    tail -n 30 "$log"
+    if [ "$status" -ne 0 ]; then return "$status"; fi
+    grep -q "$clean" "$log" && ! grep -q '^\[  SKIPPED' "$log"
+}
+
+# sanitize TOOL CLEAN: a suite at a time, since a start under the tool takes seconds; the tests of a suite that is not
+# clean one by one, which names the guilty. Large matrices are left out: their kernels are those of the small ones.
+sanitize() {
+    local tool=$1 clean=$2 tests=() name suite status n_clean=0 n_late=0 bad=() suites=()
+    command -v compute-sanitizer >/dev/null || { STEP_LINE="there is no compute-sanitizer here"; return 77; }
+    mapfile -t tests < <(limited "$BIN/cuda_card_tests" --gtest_list_tests |
+        awk '/^[^ ]+\.( |$)/ { suite = $1 } /^  [^ ]/ && suite !~ /^CudaL(arge|ong)/ { print suite $1 }')
+    if [ ${#tests[@]} -eq 0 ]; then STEP_LINE="cuda_card_tests lists no tests" && return 1; fi
+    mapfile -t suites < <(printf '%s\n' "${tests[@]%.*}" | uniq)
+    for suite in "${suites[@]}"; do
+        if sanitize_tests "$suite.*"; then
+            n_clean=$((n_clean + $(printf '%s\n' "${tests[@]}" | grep -c "^$suite\.")))
+            continue
+        fi
+        if grep -q 'Device not supported' "$STEP_DIR/test.log"; then STEP_LINE="$tool does not support this device" && return 77; fi
+        for name in "${tests[@]}"; do
+            if [ "${name%.*}" != "$suite" ]; then continue; fi
+            status=0
+            sanitize_tests "$name" || status=$?
+            case $status in
+                0) n_clean=$((n_clean + 1)) ;;
+                124) n_late=$((n_late + 1)) ;;
+                *) bad+=("$name") ;;
+            esac
+        done
+    done
+    echo "{\"tool\": \"$tool\", \"clean\": $n_clean, \"unfinished\": $n_late, \"bad\": ${#bad[@]}}" >"$STEP_DIR/figures.json"
+    STEP_LINE="$n_clean of ${#tests[@]} tests clean, $n_late not finished in time${bad[*]:+; not clean: ${bad[*]}}"
+    if [ ${#bad[@]} -gt 0 ]; then return 1; fi
+    if [ "$n_late" -gt 0 ]; then return 124; fi
+}
+step_memcheck() { sanitize memcheck 'ERROR SUMMARY: 0 errors'; }
+step_racecheck() { sanitize racecheck 'RACECHECK SUMMARY: 0 hazards'; }
+
+# What of the machine's time four kernels spend where, by ncu's counters: one launch each out of bench_card.
+step_profile() {
+    local status=0 kernel n=0 metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed
+    metrics+=,sm__warps_active.avg.pct_of_peak_sustained_active,smsp__issue_active.avg.pct_of_peak_sustained_active
+    command -v ncu >/dev/null || { STEP_LINE="there is no ncu here"; return 77; }
+    for kernel in matmul_ring matmul_split matmul_tiles attention; do
+        limited ncu --clock-control none -k "regex:$kernel" -c 2 --metrics "$metrics" \
+            "$BIN/bench_card" --devices cuda:0 --seconds 20 --types BF16,Q4_K --tokens 1,64,512 --matrices 2 \
+            >"$STEP_DIR/ncu.$kernel" 2>&1 || status=$?
+        grep -q '%' "$STEP_DIR/ncu.$kernel" && n=$((n + 1))
+        { echo "== $kernel"; grep -E 'matmul|attention|%|duration' "$STEP_DIR/ncu.$kernel" | head -n 16; } >>"$STEP_DIR/table"
+    done
+    STEP_LINE="$n of 4 kernels profiled"
+    if [ "$n" -eq 0 ]; then STEP_LINE+=": $(tail -n 1 "$STEP_DIR/ncu.matmul_ring" | cut -c1-150)"; return 77; fi
+    return "$status"
+}
