@@ -96,7 +96,7 @@ TEST(WindowKv, ATextThatFitsIsAnOrdinaryCache) {
 }
 
 TEST(WindowKv, OneThatNeverSlidesIsTheCacheAlone) {
-    constexpr WindowShape shape{.sinks = 3, .slots = 20, .slides = false};
+    constexpr WindowShape shape{.sinks = 3, .recent = 9, .slots = 20, .slides = false};
     Engine engine(DType::F16, shape);
     Engine sliding;
     for (const std::int64_t end : {5, 18}) EXPECT_EQ(engine.feed(end), sliding.feed(end));
