@@ -1,6 +1,7 @@
 #include "draft/control/draft_control.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace slipstream::draft {
 
@@ -42,7 +43,7 @@ double DraftControl::came_true() const {
 }
 
 void DraftControl::record(const PassOutcome& outcome) {
-    if (outcome.pass_seconds <= 0.0) return;
+    if (!(outcome.pass_seconds > 0.0) || !std::isfinite(outcome.pass_seconds + outcome.draft_seconds)) return;
     curve_.add(outcome.n_nodes, outcome.pass_seconds);
     if (!outcome.guessed) return;
     if (outcome.n_nodes > 1 || outcome.draft_seconds > kNoticed * curve_.at(1)) judge(outcome);

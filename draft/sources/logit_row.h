@@ -20,7 +20,7 @@ struct TopToken {
 
 class RowTop {
 public:
-    /// For at most `max_k` tokens of a row, rows of up to `vocab` logits.
+    /// For at most `max_k` tokens of a row, rows of `vocab` logits.
     RowTop(std::int64_t max_k, std::int64_t vocab);
 
     /// The best min(k, max_k) tokens, best first, of equals the lower id; fewer where fewer are above -inf (NaN is no

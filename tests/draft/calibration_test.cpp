@@ -40,9 +40,9 @@ TEST(LogOdds, AreThoseOfTheProbability) {
     for (double p = 1e-4; p < 0.995; p *= 1.1) EXPECT_NEAR(logistic(log_odds(static_cast<float>(p))), p, 1e-3 * p) << p;
 }
 
-Calibration two_sources(std::size_t strong = Calibration::kNone) {
+Calibration two_sources(std::size_t n_models = 0) {
     const std::vector<std::uint16_t> n_cells = {3, 2};
-    return Calibration(n_cells, strong);
+    return Calibration(n_cells, n_models);
 }
 
 Input word(const Calibration& calibration, std::uint16_t source, std::uint16_t cell, float p) {
@@ -134,24 +134,51 @@ TEST(Calibration, AModelAmongTablesHasWeightsOfItsOwn) {
     EXPECT_EQ(alone(calibration, 0, 0, 0.3F), before);  // another cell, another number of voices
 }
 
+TEST(Calibration, OfTwoModelsEachHasWeightsOfItsOwnAndTheDearerOneOutweighs) {
+    const std::vector<std::uint16_t> n_cells = {1, 1, 1};  // a table, a cheap model, a dear one
+    Calibration calibration(n_cells, 2);
+    const auto merged = [&](float table, float cheap, float dear) {
+        const Input all[] = {word(calibration, 0, 0, table), word(calibration, 1, 0, cheap),
+                             word(calibration, 2, 0, dear)};
+        return calibration.merge(all);
+    };
+    EXPECT_GT(merged(0.1F, 0.1F, 0.6F), 2.0F * merged(0.1F, 0.6F, 0.1F));
+    EXPECT_NEAR(merged(0.1F, 0.6F, 0.1F), merged(0.6F, 0.1F, 0.1F), 1e-6F) << "beside a dear one the cheap is a table";
+    const Input with_cheap[] = {word(calibration, 0, 0, 0.3F), word(calibration, 1, 0, 0.3F)};
+    const Input with_dear[] = {word(calibration, 0, 0, 0.3F), word(calibration, 2, 0, 0.3F)};
+    EXPECT_EQ(calibration.merge(with_cheap), calibration.merge(with_dear));
+    // What is learnt of one model's company is not learnt of the other's, nor are its estimates.
+    const float cell = calibration.corrected_log_odds(1, 0, 0.3F);
+    for (int i = 0; i < 500; ++i) calibration.learn(with_cheap, calibration.merge(with_cheap), 1.0F);
+    EXPECT_GT(calibration.merge(with_cheap), calibration.merge(with_dear));
+    EXPECT_GT(calibration.corrected_log_odds(1, 0, 0.3F), cell);
+    for (int i = 0; i < 500; ++i) calibration.learn_estimate(0.5F, 0.5F, 1, 0.0F);
+    EXPECT_LT(calibration.settle(0.5F, 0.5F, 1), 0.1F);
+    EXPECT_FLOAT_EQ(calibration.settle(0.5F, 0.5F, 0), 0.5F);
+    Calibration taken_up(n_cells, 2);
+    ASSERT_TRUE(taken_up.restore(calibration.state()));
+    EXPECT_EQ(taken_up.settle(0.5F, 0.5F, 1), calibration.settle(0.5F, 0.5F, 1));
+    EXPECT_FALSE(Calibration(n_cells, 1).restore(calibration.state())) << "of another number of models";
+}
+
 TEST(Calibration, EstimatesAreCorrectedByWhatTheyCameToBe) {
-    Calibration calibration = two_sources();
+    Calibration calibration = two_sources(1);
     // A model's are believed at first, tables' half.
-    EXPECT_FLOAT_EQ(calibration.settle(0.1F, 0.3F, true), 0.3F);
-    EXPECT_LE(calibration.settle(0.1F, 0.3F, false), 0.3F);
-    EXPECT_LE(calibration.settle(0.9F, 5.0F, true), 0.98F);
+    EXPECT_FLOAT_EQ(calibration.settle(0.1F, 0.3F, 0), 0.3F);
+    EXPECT_LE(calibration.settle(0.1F, 0.3F, -1), 0.3F);
+    EXPECT_LE(calibration.settle(0.9F, 5.0F, 0), 0.98F);
     std::mt19937 random(5);
     const auto learn = [&](float merged, float estimate, double rate) {
-        calibration.learn_estimate(merged, estimate, false, std::bernoulli_distribution(rate)(random) ? 1.0F : 0.0F);
+        calibration.learn_estimate(merged, estimate, -1, std::bernoulli_distribution(rate)(random) ? 1.0F : 0.0F);
     };
     for (int i = 0; i < 3000; ++i) {
         learn(0.1F, 0.3F, 0.15);
         learn(0.3F, 0.1F, 0.2);
     }
-    EXPECT_NEAR(calibration.settle(0.1F, 0.3F, false), 0.15F, 0.04F);
-    EXPECT_NEAR(calibration.settle(0.3F, 0.1F, false), 0.2F, 0.05F);
-    EXPECT_FLOAT_EQ(calibration.settle(0.1F, 0.3F, true), 0.3F);
-    for (const float p : {0.0F, 1e-30F, 1.0F}) EXPECT_TRUE(std::isfinite(calibration.settle(p, p, true)));
+    EXPECT_NEAR(calibration.settle(0.1F, 0.3F, -1), 0.15F, 0.04F);
+    EXPECT_NEAR(calibration.settle(0.3F, 0.1F, -1), 0.2F, 0.05F);
+    EXPECT_FLOAT_EQ(calibration.settle(0.1F, 0.3F, 0), 0.3F);
+    for (const float p : {0.0F, 1e-30F, 1.0F}) EXPECT_TRUE(std::isfinite(calibration.settle(p, p, 0)));
 }
 
 TEST(Calibration, StateIsTakenUpAgain) {
@@ -163,14 +190,14 @@ TEST(Calibration, StateIsTakenUpAgain) {
                               word(learnt, 1, static_cast<std::uint16_t>(i % 2), uniform(random))};
         const std::span<const Input> inputs = i % 5 == 0 ? std::span(both) : std::span(both).first(1);
         learnt.learn(inputs, learnt.merge(inputs), i % 3 == 0 ? 1.0F : 0.0F);
-        learnt.learn_estimate(uniform(random), uniform(random), i % 2 == 0, i % 7 == 0 ? 1.0F : 0.0F);
+        learnt.learn_estimate(uniform(random), uniform(random), i % 2 - 1, i % 7 == 0 ? 1.0F : 0.0F);
     }
     Calibration taken_up = two_sources(1);
     ASSERT_TRUE(taken_up.restore(learnt.state()));
     EXPECT_EQ(taken_up.state(), learnt.state());
     for (const float p : {0.01F, 0.2F, 0.7F}) {
         EXPECT_EQ(alone(taken_up, 0, 1, p), alone(learnt, 0, 1, p));
-        EXPECT_EQ(taken_up.settle(p, p, true), learnt.settle(p, p, true));
+        EXPECT_EQ(taken_up.settle(p, p, 0), learnt.settle(p, p, 0));
     }
 }
 
@@ -181,7 +208,7 @@ TEST(Calibration, WhateverIsLearntCanBeTakenUpAgain) {
         for (int i = 0; i < 200000; ++i) {
             const Input both[] = {word(calibration, 0, 0, 1e-4F), word(calibration, 1, 1, 0.9F)};
             calibration.learn(both, calibration.merge(both), truth);
-            calibration.learn_estimate(0.2F, 1e-5F, false, truth);
+            calibration.learn_estimate(0.2F, 1e-5F, -1, truth);
         }
         EXPECT_TRUE(two_sources().restore(calibration.state()));
         const float merged = alone(calibration, 0, 0, 1e-4F);

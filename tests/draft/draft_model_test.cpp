@@ -395,22 +395,78 @@ TEST(DraftModel, IdsBeyondTheNarrowerVocabularyAreNeitherProposedNorFed) {
     EXPECT_EQ(of_wide.window().n_tokens(), 3) << "node 0 of the first tree was committed, its children are not known";
 }
 
-TEST(DraftModel, MeasuringItLeavesNothingBehind) {
+TEST(DraftModel, WhatAPassTakesIsPlannedAndThenSeen) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    DraftModel measured(model, 97, {.temperature = 0.0});
-    EXPECT_EQ(measured.expand_seconds(1), 0.0);
-    measured.measure(5.0);
-    EXPECT_GT(measured.expand_seconds(1), 0.0);
-    EXPECT_GT(measured.expand_seconds(32), measured.expand_seconds(1));
-    EXPECT_EQ(measured.window().n_tokens(), 0);
-    DraftModel fresh(model, 97, {.temperature = 0.0});
-    const std::int32_t root = 0;
+    DraftModel untold(model, 97, {.temperature = 0.0});
+    EXPECT_EQ(untold.expand_seconds(1), 0.0);
+    DraftModel planned(model, 97, {.temperature = 0.0},
+                       {.pass_plan = [](std::int64_t n, std::int64_t) { return 100.0 + static_cast<double>(n); }});
+    EXPECT_DOUBLE_EQ(planned.expand_seconds(1), 101.0);
+    EXPECT_DOUBLE_EQ(planned.expand_seconds(32), 132.0);
     TokenTree tree;
     tree.reset(3);
-    for (DraftModel* draft : {&measured, &fresh}) draft->expand(tree, std::vector<TokenId>{1, 2, 3}, {&root, 1});
-    EXPECT_TRUE(std::ranges::equal(measured.logits(0), fresh.logits(0)));
+    const std::int32_t root = 0;
+    for (DraftModel* draft : {&untold, &planned}) {
+        draft->expand(tree, std::vector<TokenId>{1, 2, 3}, {&root, 1});
+        EXPECT_GT(draft->expand_seconds(1), 0.0);
+        EXPECT_LT(draft->expand_seconds(1), 60.0);
+        EXPECT_GE(draft->expand_seconds(32), draft->expand_seconds(1));
+    }
+}
+
+// A window that holds every text keeps no copies to move rows by, and says what one that may slide says.
+TEST(DraftModel, AWindowThatNeverSlidesSaysTheSameInLessMemory) {
+    const auto files = make_tiny_model({});
+    const SamplerOptions sampling{.temperature = 0.8, .top_k = 0, .seed = 3};
+    const auto bytes_and_logits = [&](bool slides) {
+        CpuDevice device({.n_threads = 1});
+        const Model model(*files, device, {});
+        const std::size_t before = device.budget().used_bytes();
+        DraftModel draft(model, 97, sampling, {.max_nodes = 8, .window = {.slots = 400, .slides = slides}});
+        const std::size_t bytes = device.budget().used_bytes() - before;
+        EXPECT_EQ(draft.window().shape().slides, slides);
+        std::mt19937 random(2);
+        std::vector<TokenId> text = {1};
+        std::vector<float> all;
+        draft.observe({.text = text, .n_new = 1});
+        for (int pass = 0; text.size() < 380; ++pass) {
+            TokenTree tree;
+            tree.reset(text.back());
+            propose_chain(tree, {.text = text, .budget = 9, .max_depth = 8, .noise = nullptr}, 4, draft);
+            for (std::int32_t node = 0; node + 1 < tree.size(); ++node)
+                all.insert(all.end(), draft.logits(node).begin(), draft.logits(node).end());
+            const std::size_t n = 1 + random() % static_cast<std::size_t>(tree.size());
+            for (std::size_t i = 1; i < n; ++i) text.push_back(tree.token(static_cast<std::int32_t>(i)));
+            text.push_back(static_cast<TokenId>(random() % 97));
+            draft.observe({.text = text, .n_new = static_cast<std::int64_t>(n), .tree = &tree});
+            if (pass % 9 != 8) continue;
+            text.resize(text.size() - random() % 5);
+            draft.observe({.text = text, .n_new = 0});
+        }
+        return std::pair(bytes, all);
+    };
+    const auto [with_copies, said_by_sliding] = bytes_and_logits(true);
+    const auto [without, said] = bytes_and_logits(false);
+    EXPECT_GT(said.size(), 97U * 200U);
+    EXPECT_TRUE(said == said_by_sliding);
+    // K and V of 400 slots and more, in floats: [2 layers][K|V][400][2 heads x 16].
+    EXPECT_GE(with_copies - without, std::size_t{2} * 2 * 400 * 32 * sizeof(float));
+}
+
+// The model's own context bounds a window that was to hold every text: then it slides.
+TEST(DraftModel, AContextThatIsTooShortForTheTextMakesTheWindowSlide) {
+    const auto files = make_tiny_model({.context_tokens = 128});
+    CpuDevice device({.n_threads = 1});
+    const Model model(*files, device, {});
+    DraftModel draft(model, 97, {.temperature = 0.0}, {.max_nodes = 5, .window = {.slots = 400, .slides = false}});
+    EXPECT_TRUE(draft.window().shape().slides);
+    EXPECT_EQ(draft.window().shape().slots, 123);
+    TokenTree tree;
+    tree.reset(3);
+    propose_chain(tree, {.text = std::vector<TokenId>(300, 3), .budget = 9, .max_depth = 8}, 4, draft);
+    EXPECT_EQ(tree.size(), 5);
 }
 
 TEST(DraftModel, LimitsHold) {

@@ -221,9 +221,11 @@ TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
         options.noise_ranking = NoiseRanking::Blind;
         Texts first;
         for (const double seconds_a_node : {1e-9, 1.0}) {  // a pass for nothing, and one that never pays
-            const auto drafter = make_drafter(options, pair->target(sampling));
-            for (const std::int64_t n : drafter->pass_times().sizes())
-                drafter->pass_times().add(n, 1e-3 + seconds_a_node * static_cast<double>(n));
+            DraftTarget target = pair->target(sampling);
+            target.pass_plan = [=](std::int64_t n, std::int64_t) {
+                return 1e-3 + seconds_a_node * static_cast<double>(n);
+            };
+            const auto drafter = make_drafter(options, target);
             Server server(*pair, sampling);
             server.walk_by(drafter->distributions(), pair->model.config().vocab);
             const Texts texts = server.serve(*drafter, pair->prompts);

@@ -231,7 +231,7 @@ TEST(Drafter, ATextMayBeCutAndGoOnOtherwise) {
     }
 }
 
-// Passes that take a second, and a tenth of one more for each guess, as measured at load.
+// Passes that take a second, and a tenth of one more for each guess, as planned.
 constexpr double kBase = 0.9;
 constexpr double kANode = 0.1;
 
@@ -240,10 +240,8 @@ std::unique_ptr<Drafter> timed_drafter(std::int64_t vocab) {
     options.adapt_budget = true;
     DraftTarget target = target_at();
     target.vocab = vocab;
-    auto drafter = make_drafter(options, target);
-    for (const std::int64_t n : drafter->pass_times().sizes())
-        drafter->pass_times().add(n, kBase + kANode * static_cast<double>(n));
-    return drafter;
+    target.pass_plan = [](std::int64_t n, std::int64_t) { return kBase + kANode * static_cast<double>(n); };
+    return make_drafter(options, target);
 }
 
 TEST(Drafter, WhatCannotBeGuessedIsHardlySlowedDown) {
@@ -293,7 +291,7 @@ TEST(Drafter, WhereTokensComeCheapTreesAreSmaller) {
     const double nodes_told = nodes_of(*told, kBase, kANode);
     const double nodes_untold = nodes_of(*untold, 0.0, 0.0);
     EXPECT_LT(nodes_told, 0.9 * nodes_untold);
-    // After a reset nobody knows the pace.
+    // After a reset nobody knows what a token takes.
     const std::int64_t at_that_pace = first_tree(*told, prompt);
     told->reset();
     const std::int64_t before_any = first_tree(*told, prompt);

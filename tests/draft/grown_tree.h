@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "draft/tree/tree_builder.h"
@@ -17,25 +18,30 @@ struct Grown {
     double expected = 0.0;
 };
 
+/// Passes over n nodes take what `seconds` says of n.
+inline PassCurve curve_by(std::int64_t max_nodes, const std::function<double(double)>& seconds) {
+    return PassCurve(max_nodes, [seconds](std::int64_t n, std::int64_t) { return seconds(static_cast<double>(n)); });
+}
+
 struct TreeLimits {
     std::int64_t budget = 32;
     std::int64_t max_depth = 32;
     const PathNoise* noise = &kNoNoise;
-    const PassTimes* times = nullptr;
-    double seconds_a_token = 0.0;
-    Crew crew = Crew::Everyone;
+    const PassCurve* curve = nullptr;
+    double seconds_a_token = 0.0;  // 0: what a plain pass takes
 };
 
 inline Grown grow(TreeBuilder& builder, const ToyText& text, const TreeLimits& limits) {
+    const double a_token =
+        limits.curve == nullptr || limits.seconds_a_token > 0.0 ? limits.seconds_a_token : limits.curve->at(1);
     Grown grown;
     grown.tree.reset(text.back());
     grown.expected = builder.grow(grown.tree, {.text = text,
                                                .budget = limits.budget,
                                                .max_depth = limits.max_depth,
                                                .noise = limits.noise,
-                                               .times = limits.times,
-                                               .seconds_a_token = limits.seconds_a_token,
-                                               .crew = limits.crew});
+                                               .curve = limits.curve,
+                                               .seconds_a_token = a_token});
     return grown;
 }
 
@@ -49,14 +55,14 @@ inline std::vector<TokenId> children_of_root(const TokenTree& tree) {
 }
 
 /// The target says `came` behind the root.
-inline WalkShares learn_first(TreeBuilder& builder, const TokenTree& tree, TokenId came) {
+inline void learn_first(TreeBuilder& builder, const TokenTree& tree, TokenId came) {
     std::vector<std::int32_t> accepted = {0};
     std::vector<TokenId> tokens = {came};
     if (const auto child = tree.child(0, came)) {
         accepted.push_back(*child);
         tokens.push_back(0);
     }
-    return builder.learn({.accepted = accepted, .came = tokens});
+    builder.learn({.accepted = accepted, .came = tokens});
 }
 
 }  // namespace slipstream::draft

@@ -30,8 +30,8 @@ const std::vector<std::int64_t> kPositions(kRows, 5);
 
 TEST(LogitHeads, TheBestAreTheRows) {
     RemoteRows rows(kRows, kVocab, random_logits(1));
-    RowTop of_heads(16);
-    RowTop of_rows(16);
+    RowTop of_heads(16, kVocab);
+    RowTop of_rows(16, kVocab);
     const LogitRows heads = rows.with_top({.n_best = 8, .sum_temperature = 0.8}, kPositions);
     for (const std::int64_t k : {1, 8, 9})
         for (std::int64_t row = 0; row < kRows; ++row) {
@@ -117,7 +117,7 @@ TEST(LogitHeads, NarrowerVocabulariesLeaveIdsOut) {
         if (i % kVocab >= 2900) logits[i] = 50.0F;
     RemoteRows rows(kRows, kVocab, std::move(logits));
     const LogitRows heads = rows.with_top({.n_best = kMostTopLogits, .n_ids = 2900}, kPositions);
-    RowTop top(1);
+    RowTop top(1, 2900);
     for (std::int64_t row = 0; row < kRows; ++row) {
         const TopLogits head = heads.top(row);
         EXPECT_EQ(head.ids.size(), static_cast<std::size_t>(kMostTopLogits));

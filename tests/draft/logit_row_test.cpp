@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ std::vector<TopToken> reference(const std::vector<float>& logits, std::size_t k)
     return all;
 }
 
-void expect_best(RowTop& row_top, const std::vector<float>& logits, std::int64_t k) {
+void expect_best(const std::vector<float>& logits, std::int64_t k, std::int64_t max_k) {
+    RowTop row_top(max_k, std::ssize(logits));
     const std::vector<TopToken> expected = reference(logits, static_cast<std::size_t>(k));
     const std::span<const TopToken> best = row_top.best(logits, k);
     ASSERT_EQ(best.size(), expected.size());
@@ -37,19 +39,17 @@ void expect_best(RowTop& row_top, const std::vector<float>& logits, std::int64_t
 TEST(LogitRow, BestTokensAreThoseOfASort) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal(0.0F, 3.0F);
-    RowTop row_top(40);
     for (const std::size_t n : {1U, 2U, 7U, 31U, 32U, 33U, 64U, 97U, 257U, 4096U, 5000U}) {
         for (const std::int64_t k : {1, 8, 40}) {
             std::vector<float> logits(n);
             for (float& logit : logits) logit = normal(random);
-            expect_best(row_top, logits, k);
+            expect_best(logits, k, 40);
         }
     }
 }
 
 TEST(LogitRow, TiesGoToTheLowestIdAndWhatIsNoNumberIsPassedOver) {
     std::mt19937 random(8);
-    RowTop row_top(8);
     for (int round = 0; round < 200; ++round) {
         std::vector<float> logits(1 + random() % 2000);
         // Few values, so that ties cross every border; NaN and infinities among them.
@@ -57,15 +57,15 @@ TEST(LogitRow, TiesGoToTheLowestIdAndWhatIsNoNumberIsPassedOver) {
             const auto draw = random() % 16;
             logit = draw == 0 ? kNan : draw == 1 ? -kInfinity : static_cast<float>(draw / 4);
         }
-        expect_best(row_top, logits, 8);
+        expect_best(logits, 8, 8);
     }
-    expect_best(row_top, std::vector<float>(100, kNan), 8);
-    expect_best(row_top, std::vector<float>(100, -kInfinity), 8);
+    expect_best(std::vector<float>(100, kNan), 8, 8);
+    expect_best(std::vector<float>(100, -kInfinity), 8, 8);
     std::vector<float> rising(1999);
     std::iota(rising.begin(), rising.end(), -1000.0F);
-    expect_best(row_top, rising, 8);
+    expect_best(rising, 8, 8);
     rising[500] = kInfinity;
-    expect_best(row_top, rising, 8);
+    expect_best(rising, 8, 8);
 }
 
 TEST(LogitRow, NormaliserIsTheLogarithmOfTheSum) {
@@ -89,17 +89,18 @@ TEST(LogitRow, NormaliserIsTheLogarithmOfTheSum) {
 
 TEST(LogitRow, EstimatedNormaliserIsCloseOnFlatRowsAndExactOnSteepOnes) {
     std::mt19937 random(10);
-    RowTop row_top(8);
     for (const std::size_t n : {97U, 2048U, 4096U, 32001U}) {
+        RowTop row_top(8, static_cast<std::int64_t>(n));
         for (const float spread : {0.5F, 2.0F, 4.0F, 12.0F}) {
             std::normal_distribution<float> normal(0.0F, spread);
             std::vector<float> logits(n);
             for (float& logit : logits) logit = normal(random);
             logits[n / 2] = 6.0F * spread;
+            const LogitRows rows(matrix_view(std::as_const(logits).data(), 1, static_cast<std::int64_t>(n)));
             for (const float temperature : {0.7F, 1.0F}) {
                 const float greatest = *std::ranges::max_element(logits);
                 const float exact = log_normaliser(logits, greatest, temperature);
-                const float estimated = estimated_log_normaliser(logits, row_top.best(logits, 8), temperature);
+                const float estimated = estimated_log_normaliser(rows, 0, row_top.best(rows, 0, 8), temperature);
                 EXPECT_NEAR(estimated, exact, n < 2048 || spread > 10.0F ? 1e-3 : 0.15) << n << " " << spread;
             }
         }

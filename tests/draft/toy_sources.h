@@ -1,5 +1,5 @@
 // Sources whose words are a function of the text and the path: what a tree of them should be can be written down. They
-// also see to it that they are asked as source.h and batch_source.h say, and remember whatever they named.
+// also see to it that they are asked as table_source.h and model_source.h say, and remember whatever they named.
 #pragma once
 
 #include <algorithm>
@@ -83,6 +83,9 @@ private:
     std::vector<ToyText> texts_;  // of the cursors
 };
 
+/// Of a tree builder, cheap to dear.
+using Models = std::vector<ModelSource*>;
+
 class ToyModel final : public ModelSource {
 public:
     explicit ToyModel(ToyWords words, std::int64_t max_nodes = 64, ToyNamed* named = nullptr,
@@ -97,6 +100,7 @@ public:
         ASSERT_FALSE(nodes.empty());
         if (nodes.front() == 0) expanded_.clear();
         ++n_batches;
+        n_asked += std::ssize(nodes);
         for (const std::int32_t node : nodes) {
             ASSERT_TRUE(node >= 0 && node < tree.size());
             ASSERT_FALSE(has(node)) << "node " << node << " is expanded twice";
@@ -126,6 +130,7 @@ public:
     [[nodiscard]] std::int64_t n_expanded() const { return std::ssize(expanded_); }
 
     std::int64_t n_batches = 0;
+    std::int64_t n_asked = 0;  // nodes, of all trees
 
 private:
     [[nodiscard]] bool has(std::int32_t node) const {

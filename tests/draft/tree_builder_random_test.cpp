@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "draft/tree/tree_builder.h"
+#include "tests/draft/grown_tree.h"
 #include "tests/draft/toy_sources.h"
 
 namespace slipstream::draft {
@@ -67,11 +68,14 @@ TEST(TreeBuilderAtRandom, TreesKeepToTheirLimits) {
         const bool with_model = sources.empty() || seed % 2 == 0;
         ToyModel model(random_words(seed * 8 + 7, kVocab, 0.3, 0.9), 1 + seed % 9 * 6, &named,
                        seed % 3 == 0 ? 1e-3 : 0.0);
-        TreeBuilder builder(sources, with_model ? &model : nullptr, kVocab);
+        ToyModel dear(random_words(seed * 8 + 6, kVocab, 0.3, 0.9), 1 + seed % 7 * 5, &named,
+                      seed % 3 == 0 ? 2e-3 : 0.0);
+        Models models;
+        if (with_model) models.push_back(&model);
+        if (seed % 4 == 2) models.push_back(&dear);
+        TreeBuilder builder(sources, models, kVocab);
         const PathNoise noise = seed % 5 < 2 ? PathNoise(seed) : PathNoise();
-        PassTimes times(200);
-        times.add(1, 1.0);
-        times.add(200, 3.0);
+        const PassCurve curve = curve_by(200, [](double n) { return 1.0 + n / 100.0; });
         ToyText text = {1};
         for (int pass = 0; pass < 25; ++pass) {
             const auto budget = static_cast<std::int64_t>(1 + random() % 150);
@@ -83,7 +87,9 @@ TEST(TreeBuilderAtRandom, TreesKeepToTheirLimits) {
                                                         .budget = budget,
                                                         .max_depth = max_depth,
                                                         .noise = &noise,
-                                                        .times = random() % 2 == 0 ? &times : nullptr});
+                                                        .curve = random() % 2 == 0 ? &curve : nullptr,
+                                                        .seconds_a_token = 0.1 * static_cast<double>(1 + random() % 12),
+                                                        .came_true = 0.1 * static_cast<double>(1 + random() % 20)});
             ASSERT_NO_FATAL_FAILURE(expect_tree(tree, text, budget, max_depth, named));
             ASSERT_TRUE(std::isfinite(expected) && expected >= 1.0);
             ASSERT_EQ(builder.expanded_tree().token(0), text.back());
@@ -111,13 +117,12 @@ TEST(TreeBuilderAtRandom, AStateFromAFileIsNoDanger) {
     // Every estimate is taken for twelve times what it says.
     ToySource source(random_words(1, kVocab, 0.5, 0.9));
     ToyModel model(random_words(2, kVocab, 0.5, 0.9));
-    TreeBuilder builder({&source}, &model, kVocab);
+    TreeBuilder builder({&source}, Models{&model}, kVocab);
     std::vector<float> state = builder.calibration().state();
-    const std::size_t n_cells = 1 + 2;
+    const std::size_t n_cells = 1 + 2;  // of the table; of the model, and what it does not name
     for (std::size_t i = 2 * n_cells; i < 2 * (n_cells + 200); i += 2) state[i] = 3000.0F;
     ASSERT_TRUE(builder.calibration().restore(state));
-    PassTimes times(64);
-    times.add(1, 1.0);
+    const PassCurve curve = curve_by(64, [](double) { return 1.0; });
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
         const PathNoise noise(seed);
         TokenTree tree;
@@ -126,7 +131,8 @@ TEST(TreeBuilderAtRandom, AStateFromAFileIsNoDanger) {
                                                     .budget = 64,
                                                     .max_depth = 20,
                                                     .noise = &noise,
-                                                    .times = seed % 2 == 0 ? &times : nullptr});
+                                                    .curve = seed % 2 == 0 ? &curve : nullptr,
+                                                    .seconds_a_token = 1.0});
         ASSERT_TRUE(std::isfinite(expected));
         ASSERT_LE(tree.size(), 64);
     }
@@ -214,8 +220,9 @@ TEST(TreeBuilderAtRandom, KnowingTheNoiseBeatsBlindRankingByFar) {
             ToyModel model(target.words(error));
             std::vector<TableSource*> sources;
             if (!by_model) sources.push_back(&source);
-            TreeBuilder aware(sources, by_model ? &model : nullptr, kVocab);
-            TreeBuilder blind(sources, by_model ? &model : nullptr, kVocab);
+            const Models models = by_model ? Models{&model} : Models{};
+            TreeBuilder aware(sources, models, kVocab);
+            TreeBuilder blind(sources, models, kVocab);
             const double with = tokens_a_pass(target, aware, noise, budget);
             const double without = tokens_a_pass(target, blind, {}, budget);
             return with / without;
@@ -233,7 +240,7 @@ TEST(TreeBuilderAtRandom, UnlikelyTokensThatTheNoiseLiftsComeAsOftenAsIsSaid) {
     const ToyTarget target(0.5);  // flat: what wins, wins by its noise
     const PathNoise noise(99);
     ToyModel model(target.words(0.8));
-    TreeBuilder builder({}, &model, kVocab);
+    TreeBuilder builder({}, Models{&model}, kVocab);
     double expected = 0.0;
     double came = 0.0;
     constexpr int n_passes = 300;

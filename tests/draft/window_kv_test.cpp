@@ -95,6 +95,22 @@ TEST(WindowKv, ATextThatFitsIsAnOrdinaryCache) {
     EXPECT_EQ(kept, fresh);
 }
 
+TEST(WindowKv, OneThatNeverSlidesIsTheCacheAlone) {
+    constexpr WindowShape shape{.sinks = 3, .recent = 9, .slots = 20, .slides = false};
+    Engine engine(DType::F16, shape);
+    Engine sliding;
+    for (const std::int64_t end : {5, 18}) EXPECT_EQ(engine.feed(end), sliding.feed(end));
+    engine.window.truncate(11);
+    sliding.window.truncate(11);
+    EXPECT_EQ(engine.feed(20), sliding.feed(20)) << "to the last slot";
+    EXPECT_EQ(engine.window.n_tokens(), 20);
+    const auto [kept, fresh] = engine.probe();
+    EXPECT_EQ(kept, fresh);
+    EXPECT_LT(engine.device.budget().used_bytes(), sliding.device.budget().used_bytes());
+    EXPECT_DEATH(engine.window.slide(engine.forward.exec(), 2), "a window that holds every text slides");
+    EXPECT_DEATH(engine.window.jump(30), "");
+}
+
 TEST(WindowKv, JumpsAndCutsKeepWhatTheySay) {
     Engine engine;
     engine.feed(15);

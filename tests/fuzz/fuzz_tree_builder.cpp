@@ -1,8 +1,8 @@
-// Sources that say anything at all: any ids, probabilities and kinds, in any order, nothing at random places; a model
-// that is asked in batches, its times and those of passes anything, calibration from a file that passed its checks.
-// Whatever they say, a merged tree is a tree within its limits, its nodes were proposed, the model is asked as
-// batch_source.h promises, and what is learnt stays numbers. Behind the last byte of the input come numbers that follow
-// from it, so that a short input is a whole case as well.
+// Sources that say anything at all: any ids, probabilities and kinds, in any order, nothing at random places; up to
+// three models that are asked in batches, their times, those of passes and plans of them anything, calibration from a
+// file that passed its checks. Whatever they say, a merged tree is a tree within its limits, its nodes were proposed,
+// models are asked as model_source.h promises, and what is learnt stays numbers. Behind the last byte of the input come
+// numbers that follow from it, so that a short input is a whole case as well.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -196,6 +196,25 @@ void learn(Script& script, TreeBuilder& builder, const TokenTree& tree, TokenId 
         CHECK(builder.expanded_tree().token(expanded[i]) == tree.token(accepted[i]), "node {}", accepted[i]);
 }
 
+// None, or of any times at all, some of which cannot be.
+PassPlan any_plan(Script& script) {
+    if (script.one_in(3)) return {};
+    const double base = script.seconds();
+    const double a_node = script.seconds();
+    const double strange = script.one_in(8) ? std::numeric_limits<double>::quiet_NaN() : script.one_in(8) ? -1.0 : 0.0;
+    return [=](std::int64_t n, std::int64_t text_tokens) {
+        const double seconds = base + a_node * static_cast<double>(n) + 1e-6 * static_cast<double>(text_tokens);
+        return n % 3 == 0 ? seconds + strange * 1e300 : seconds;
+    };
+}
+
+void check_curve(const PassCurve& curve) {
+    for (std::int64_t n = 1; n <= curve.max_nodes(); ++n) {
+        CHECK(std::isfinite(curve.at(n)) && (curve.at(n) > 0.0) == curve.known(), "{} nodes in {} s", n, curve.at(n));
+        CHECK(n == 1 || curve.at(n) >= curve.at(n - 1) * (1.0 - 1e-12), "{} nodes in {} s", n, curve.at(n));
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -204,10 +223,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Named named;
     std::vector<HostileSource> sources;
     for (std::uint32_t n = script.below(5); n > 0; --n) sources.emplace_back(script, vocab, named);
-    HostileModel model(script, vocab, named);
-    std::vector<TableSource*> pointers;
-    for (HostileSource& source : sources) pointers.push_back(&source);
-    TreeBuilder builder(pointers, script.one_in(2) ? nullptr : &model, vocab);
+    std::vector<HostileModel> models;
+    for (std::uint32_t n = script.below(4); n > 0; --n) models.emplace_back(script, vocab, named);
+    std::vector<TableSource*> tables;
+    for (HostileSource& source : sources) tables.push_back(&source);
+    std::vector<ModelSource*> dearer;
+    for (HostileModel& model : models) dearer.push_back(&model);
+    TreeBuilder builder(tables, dearer, vocab);
 
     if (script.one_in(3)) {
         std::vector<float> state = builder.calibration().state();
@@ -217,15 +239,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     std::vector<TokenId> text = {static_cast<TokenId>(script.below(static_cast<std::uint32_t>(vocab)))};
     const PathNoise noise = script.one_in(2) ? PathNoise(script.word()) : PathNoise();
-    PassTimes times(1 + script.below(200));
+    PassCurve curve(1 + script.below(200), any_plan(script));
+    const auto any_size = [&] { return 1 + script.below(static_cast<std::uint32_t>(curve.max_nodes())); };
     for (std::uint32_t pass = 1 + script.below(6); pass > 0; --pass) {
-        for (std::uint32_t n = script.below(4); n > 0; --n)
-            times.add(1 + script.below(static_cast<std::uint32_t>(times.max_nodes())), script.seconds());
+        curve.move_to(std::ssize(text));
+        for (std::uint32_t n = script.below(4); n > 0; --n) curve.add(any_size(), script.seconds());
+        check_curve(curve);
         const BuildRequest request{.text = text,
-                                   .budget = 1 + script.below(static_cast<std::uint32_t>(times.max_nodes())),
+                                   .budget = any_size(),
                                    .max_depth = script.below(30),
                                    .noise = &noise,
-                                   .times = times.measured() && script.one_in(2) ? &times : nullptr};
+                                   .curve = curve.known() && script.one_in(2) ? &curve : nullptr,
+                                   .seconds_a_token = script.seconds(),
+                                   .came_true = script.seconds()};
         TokenTree tree;
         tree.reset(text.back());
         named.clear();
