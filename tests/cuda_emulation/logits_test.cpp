@@ -8,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/control/measure_passes.h"
 #include "draft/drafter.h"
 #include "draft/rejection.h"
 #include "draft/tree/soft_target.h"
@@ -220,7 +219,6 @@ TEST(CardLogits, GuessersLearnFromHeads) {
         target.sampling = sampling;
         target.draft_model = &draft_model;
         const auto drafter = draft::make_drafter(options, target);
-        drafter->measure_draft_model(0.0);
         const std::uint64_t before = CountingTable::bytes_out();
         const std::int64_t rows_before = engine.forward().logit_figures().rows;
         EXPECT_EQ(engine.generate(verifier, *drafter, 24), expected);
