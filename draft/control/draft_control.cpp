@@ -17,8 +17,9 @@ constexpr std::int64_t kLaterTrial = 6;
 constexpr std::int64_t kLongestRest = 512;
 constexpr double kTrust = 16.0;  // tokens that expectations are believed for
 constexpr double kClearGain = 1.05;
-constexpr double kLittleGain = 1.3;  // over plain decoding
-constexpr double kTrusted = 8.0;     // guessed tokens that expectations are believed for, in one text
+constexpr double kPlannedGain = 3.0;  // a plan may be so far off
+constexpr double kLittleGain = 1.3;   // over plain decoding
+constexpr double kTrusted = 8.0;      // guessed tokens that expectations are believed for, in one text
 
 }  // namespace
 
@@ -28,9 +29,11 @@ bool DraftControl::take_turn(std::int64_t text_tokens, bool probes) {
         --trial_.rest;
         return false;
     }
-    // What guessing gains is told by what a plain pass takes: where that is little and not known of late, one is made.
-    const bool gains_little = recent_.tokens > 0.0 && recent_.seconds * kLittleGain > recent_.tokens * curve_.at(1);
-    return !probes || !curve_.wants_plain_pass(gains_little);
+    // What guessing gains is told by what a plain pass takes: where that is little, or the plan's word alone, and none
+    // was seen of late, one is made.
+    const double gain = curve_.plain_was_seen() ? kLittleGain : kPlannedGain;
+    const bool matters = recent_.tokens > 0.0 && recent_.seconds * gain > recent_.tokens * curve_.at(1);
+    return !probes || !curve_.wants_plain_pass(matters);
 }
 
 double DraftControl::seconds_a_token() const {

@@ -43,6 +43,7 @@ public:
     /// Whether no plain pass has been seen lately, and one is worth its time: what it takes `matters`, or a pass of
     /// guesses took far longer than planned, so that either the machine is slow or guesses are dear.
     [[nodiscard]] bool wants_plain_pass(bool matters) const;
+    [[nodiscard]] bool plain_was_seen() const { return seen_.front().n > 0; }
     [[nodiscard]] std::int64_t max_nodes() const { return sizes_.back(); }
     /// Takes up another plan, and what `seen` has seen.
     void replan(PassPlan plan) { plan_ = std::move(plan), refresh(); }

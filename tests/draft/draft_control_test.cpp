@@ -225,9 +225,14 @@ TEST(DraftControl, APlainPassIsMadeWhereGuessingGainsLittle) {
     const Course course = run(control, 2000, [](std::int64_t i) { return Pass{i % 3 == 0 ? 2 : 1, 2.2}; });
     EXPECT_LT(course.slowdown(), 1.05);
     EXPECT_NEAR(control.curve().at(1), 1.0, 0.1);
-    // Where guessing gains much, none is made.
+    // So much so that they seem to gain a lot: what a plan alone says is not believed that far.
+    DraftControl deceived(kNodes, [](std::int64_t n, std::int64_t) { return n == 1 ? 2.0 : 2.2; });
+    EXPECT_LT(run(deceived, 2000, [](std::int64_t) { return Pass{2, 2.2}; }).slowdown(), 1.02);
+    // Where guessing gains much, one is made to be sure, and no more.
     DraftControl gaining = control_with(1.2);
-    EXPECT_EQ(run(gaining, 500, [](std::int64_t) { return Pass{3, 1.2}; }).guessed, 500);
+    EXPECT_EQ(run(gaining, 500, [](std::int64_t) { return Pass{3, 1.2}; }).guessed, 499);
+    DraftControl riding = control_with(1.1);
+    EXPECT_EQ(run(riding, 500, [](std::int64_t) { return Pass{6, 1.1}; }).guessed, 500);
     // Where it gains little, one a while.
     DraftControl little = control_with(1.8);
     const Course kept = run(little, 1000, [](std::int64_t) { return Pass{2, 1.8}; });
