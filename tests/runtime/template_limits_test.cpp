@@ -22,7 +22,7 @@ std::string error_of(const std::string& source) {
     limits.max_output_bytes = 1 << 20;
     limits.max_text_bytes = 1 << 20;
     limits.max_allocated_bytes = 64 << 20;
-    TemplateInputs inputs = inputs_with(OrderedJson::parse(R"({"a": "aaaaaaaaaa", "b": [1, 2, 3]})"));
+    TemplateInputs inputs = inputs_with(parse_template_json(R"({"a": "aaaaaaaaaa", "b": [1, 2, 3]})", "variables"));
     return rendering_of(source, inputs, limits).error;
 }
 
@@ -54,7 +54,7 @@ TEST(TemplateLimits, ARenderingCanBeStopped) {
     const std::atomic<bool> cancel{true};
     TemplateLimits limits;
     limits.cancel = &cancel;
-    const TemplateInputs inputs = inputs_with(OrderedJson::parse("{}"));
+    const TemplateInputs inputs = inputs_with(parse_template_json("{}", "variables"));
     EXPECT_EQ(rendering_of("{% for i in range(99999) %}{% endfor %}", inputs, limits).error,
               "the rendering was stopped");
 }
