@@ -21,7 +21,7 @@ TemplateInputs inputs_of_user(std::string_view text) {
 }
 
 std::string rendered(const std::string& source, const TemplateInputs& inputs) {
-    return ChatTemplate::parse(source, "test").render(inputs);
+    return ChatTemplate::parse(source, "test").render(inputs).bytes;
 }
 
 TEST(ChatTemplateInputs, WhatIsNotGivenIsNoneOrUndefined) {
@@ -164,9 +164,9 @@ TEST(ChatTemplate, TimeIsWrittenInEnglishAndBounded) {
 TEST(ChatTemplate, CanBeRenderedAgainAndMoved) {
     ChatTemplate first = ChatTemplate::parse(
         "{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ messages[0].content }}", "t");
-    EXPECT_EQ(first.render(inputs_of_user("a")), "1a");
+    EXPECT_EQ(first.render(inputs_of_user("a")).bytes, "1a");
     const ChatTemplate second = std::move(first);
-    EXPECT_EQ(second.render(inputs_of_user("b")), "1b");
+    EXPECT_EQ(second.render(inputs_of_user("b")).bytes, "1b");
     EXPECT_EQ(second.name(), "t");
 }
 

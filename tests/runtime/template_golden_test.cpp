@@ -94,7 +94,7 @@ std::string hashed(std::string_view text) {
 // As make_models.py spells it: with the message where raise_exception spoke, else without.
 std::string outcome(const ChatTemplate& chat_template, const TemplateInputs& inputs, bool with_message) {
     try {
-        return "text:" + chat_template.render(inputs);
+        return "text:" + chat_template.render(inputs).bytes;
     } catch (const TemplateError& error) {
         return with_message ? fmt::format("error:{}:{}", error.line(), error.message())
                             : fmt::format("refused:{}", error.line());

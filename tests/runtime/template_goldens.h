@@ -79,7 +79,7 @@ struct Rendering {
 inline Rendering rendering_of(const std::string& source, const TemplateInputs& inputs,
                               const TemplateLimits& limits = {}) {
     try {
-        return {ChatTemplate::parse(source, "test").render(inputs, limits), {}, 0};
+        return {ChatTemplate::parse(source, "test").render(inputs, limits).bytes, {}, 0};
     } catch (const TemplateError& error) {
         return {{}, error.message().empty() ? "(no message)" : error.message(), error.line()};
     }

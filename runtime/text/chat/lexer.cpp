@@ -24,6 +24,10 @@ bool is_digit_char(char c) {
     return c >= '0' && c <= '9';
 }
 
+std::string_view strip_left(std::string_view text) {
+    return text.substr(stripped(text, Ends::Left).begin);
+}
+
 // "\r\n" and "\r" are line ends too; one at the very end goes.
 std::string normalized(std::string_view source) {
     std::string out;
@@ -71,20 +75,11 @@ std::size_t float_length(std::string_view text) {
     return fraction > 0 || exponent > 0 ? n + exponent : 0;
 }
 
-std::size_t int_length(std::string_view text) {
-    if (text.size() > 2 && text[0] == '0') {
-        const char kind = static_cast<char>(text[1] | 0x20);
-        const std::string_view digits = kind == 'x'   ? "0123456789abcdefABCDEF"
-                                        : kind == 'o' ? "01234567"
-                                        : kind == 'b' ? "01"
-                                                      : "";
-        // An underscore may stand right behind the prefix.
-        const std::size_t skip = text[2] == '_' ? 3 : 2;
-        const std::size_t n = digits.empty() ? 0 : digits_length(text.substr(skip), digits);
-        if (n > 0) return skip + n;
-    }
-    // Zeros alone, or a number that begins with none.
-    return !text.empty() && text[0] == '0' ? digits_length(text, "0") : digits_length(text);
+// What an integer begins with besides decimal digits ("0x", "0o", "0b"): its base.
+int base_of(std::string_view text) {
+    if (text.size() < 3 || text[0] != '0') return 10;
+    const char kind = static_cast<char>(text[1] | 0x20);
+    return kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 10;
 }
 
 class Lexer {
@@ -163,10 +158,10 @@ private:
     void data(std::size_t end, char sign) {
         std::string_view text = source_.substr(at_, end - at_);
         if (sign == '-') {
-            text = strip_right(text);
+            text = text.substr(0, stripped(text, Ends::Right).end);
         } else if (sign == 0) {
             const std::size_t line_begin = text.rfind('\n') + 1;  // 0 where there is none
-            if ((line_begin > 0 || line_starts_) && strip(text.substr(line_begin)).empty())
+            if ((line_begin > 0 || line_starts_) && strip_left(text.substr(line_begin)).empty())
                 text = text.substr(0, line_begin);
         }
         if (!text.empty()) add(TokenType::Data, std::string(text));
@@ -281,16 +276,23 @@ private:
         const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
         std::size_t length = after_dot ? 0 : float_length(rest());
         const bool is_float = length > 0;
-        if (!is_float) length = int_length(rest());
-        std::string digits(rest().substr(0, length));
+        const int base = is_float ? 10 : base_of(rest());
+        const std::size_t prefix = base == 10 ? 0 : 2;
+        constexpr std::string_view kDigits = "0123456789abcdef";
+        if (!is_float)
+            length = prefix + digits_length(rest().substr(prefix),
+                                            base == 16 ? "0123456789abcdefABCDEF"
+                                                       : kDigits.substr(0, static_cast<std::size_t>(base)));
+        std::string digits(rest().substr(prefix, length - prefix));
         std::erase(digits, '_');
         Token& token = add(is_float ? TokenType::Float : TokenType::Integer, digits);
         if (is_float) {
             token.real = std::strtod(digits.c_str(), nullptr);
         } else {
-            const auto value = parse_int(digits, 0);
-            if (!value) fail("invalid number {}", quoted(digits));
-            token.integer = *value;
+            const char* end = digits.data() + digits.size();
+            const auto [stop, error] = std::from_chars(digits.data(), end, token.integer, base);
+            if (stop != end || error != std::errc())
+                fail("invalid number {}: integers have 64 bits here", quoted(digits));
         }
         advance(length);
     }

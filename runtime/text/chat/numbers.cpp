@@ -6,10 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <string>
 
-#include "kernels/base/check.h"
-#include "runtime/text/chat/python_text.h"
 #include "runtime/text/chat/template_error.h"
 #include "runtime/text/chat/unicode.h"
 
@@ -18,7 +15,9 @@ namespace slipstream::jinja {
 namespace {
 
 constexpr double kTwoTo63 = 9223372036854775808.0;
-constexpr int kMaxExponentDigits = 400;  // beyond any double's
+// repr() writes floats of these decimal exponents without one.
+constexpr int kMinPlainExponent = -4;
+constexpr int kMaxPlainExponent = 16;
 
 [[noreturn]] void too_large() {
     fail("an integer leaves 64 bits, which is as large as they go here");
@@ -140,58 +139,22 @@ Value calculate_floats(Arithmetic operation, double a, double b) {
     return float_power(a, b);
 }
 
-// The digits of a number, underscores between digits taken out, other scripts' digits made ASCII. Nothing where an
-// underscore stands elsewhere.
-std::optional<std::string> plain_digits(std::string_view text) {
-    std::string out;
-    bool after_digit = false;
-    while (!text.empty()) {
-        const Char c = take_char(text);
-        if (c.code == '_') {
-            const bool before_digit =
-                !text.empty() && (is_decimal(first_char(text).code) || is_alpha(first_char(text).code));
-            if (!after_digit || !before_digit) return std::nullopt;
-            after_digit = false;
-            continue;
+// White space off, a sign taken (true for minus), underscores between digits out; nothing where one stands elsewhere.
+std::optional<std::string> plain_digits(std::string_view text, bool& is_negative) {
+    const TextSpan span = stripped(text, Ends::Both);
+    text = text.substr(0, span.end).substr(span.begin);
+    is_negative = text.starts_with('-');
+    if (is_negative || text.starts_with('+')) text.remove_prefix(1);
+    const auto is_ascii_digit = [](char c) { return c >= '0' && c <= '9'; };
+    std::string digits;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '_') {
+            digits += text[i];
+        } else if (i == 0 || i + 1 == text.size() || !is_ascii_digit(text[i - 1]) || !is_ascii_digit(text[i + 1])) {
+            return std::nullopt;
         }
-        const int digit = decimal_value(c.code);
-        if (digit >= 0) {
-            out.push_back(static_cast<char>('0' + digit));
-        } else {
-            out.append(c.bytes);
-        }
-        after_digit = digit >= 0 || is_alpha(c.code);
     }
-    return out;
-}
-
-// Takes a sign off; true for minus.
-bool take_sign(std::string_view& text) {
-    if (text.empty() || (text[0] != '-' && text[0] != '+')) return false;
-    const bool minus = text[0] == '-';
-    text.remove_prefix(1);
-    return minus;
-}
-
-int base_of_prefix(std::string_view text) {
-    if (text.size() < 2 || text[0] != '0') return 0;
-    switch (text[1] | 0x20) {
-        case 'x':
-            return 16;
-        case 'o':
-            return 8;
-        case 'b':
-            return 2;
-        default:
-            return 0;
-    }
-}
-
-bool same_word(std::string_view text, std::string_view word) {
-    if (text.size() != word.size()) return false;
-    for (std::size_t i = 0; i < text.size(); ++i)
-        if ((text[i] | 0x20) != word[i]) return false;
-    return true;
+    return digits;
 }
 
 }  // namespace
@@ -211,102 +174,67 @@ std::optional<std::int64_t> exact_integer(double number) {
 }
 
 Value calculate(Arithmetic operation, const Value& a, const Value& b) {
-    DCHECK(a.is_number() && b.is_number());
     if (a.is_integral() && b.is_integral()) return calculate_ints(operation, a.integer(), b.integer());
     return calculate_floats(operation, a.real(), b.real());
 }
 
-Value negate(const Value& a) {
-    if (a.is(Kind::Float)) return Value(-a.real());
-    return calculate_ints(Arithmetic::Subtract, 0, a.integer());
-}
-
-std::optional<std::int64_t> parse_int(std::string_view text, int base) {
-    if (base != 0 && (base < 2 || base > 36)) fail("int() base must be >= 2 and <= 36, or 0");
-    text = strip(text);
-    const bool minus = take_sign(text);
-    const int prefix = base_of_prefix(text);
-    if (prefix != 0 && (base == 0 || base == prefix)) {
-        text.remove_prefix(2);
-        if (text.starts_with('_')) text.remove_prefix(1);
-        base = prefix;
-    }
-    const auto digits = plain_digits(text);
-    if (!digits || digits->empty()) return std::nullopt;
-    if (base == 0) {
-        if (digits->front() == '0' && digits->find_first_not_of('0') != std::string::npos) return std::nullopt;
-        base = 10;
-    }
-    // Negative all along: the smallest integer has no positive counterpart.
+std::optional<std::int64_t> parse_int(std::string_view text) {
+    bool is_negative = false;
+    const auto digits = plain_digits(text, is_negative);
+    if (!digits || digits->empty() || digits->find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+    const std::string signed_digits = (is_negative ? "-" : "") + *digits;
     std::int64_t number = 0;
-    bool overflow = false;
-    for (const char c : *digits) {
-        const int letter = c | 0x20;
-        const int digit = c >= '0' && c <= '9' ? c - '0' : letter >= 'a' && letter <= 'z' ? letter - 'a' + 10 : base;
-        if (digit >= base) return std::nullopt;
-        overflow = overflow || __builtin_mul_overflow(number, std::int64_t{base}, &number) ||
-                   __builtin_sub_overflow(number, std::int64_t{digit}, &number);
-    }
-    if (!minus) overflow = overflow || __builtin_sub_overflow(std::int64_t{0}, number, &number);
-    if (overflow) too_large();
+    const auto [end, error] =
+        std::from_chars(signed_digits.data(), signed_digits.data() + signed_digits.size(), number);
+    if (error != std::errc()) too_large();
     return number;
 }
 
 std::optional<double> parse_float(std::string_view text) {
-    text = strip(text);
-    const bool minus = take_sign(text);
-    const double sign = minus ? -1.0 : 1.0;
-    if (same_word(text, "inf") || same_word(text, "infinity")) return sign * std::numeric_limits<double>::infinity();
-    if (same_word(text, "nan")) return std::numeric_limits<double>::quiet_NaN();
-    const auto digits = plain_digits(text);
+    bool is_negative = false;
+    const auto digits = plain_digits(text, is_negative);
     if (!digits || digits->empty()) return std::nullopt;
-    if (digits->find_first_not_of("0123456789.eE+-") != std::string::npos) return std::nullopt;
+    const bool is_word = digits->find_first_of("0123456789") == std::string::npos;  // inf, nan
+    if (!is_word && digits->find_first_not_of("0123456789.eE+-") != std::string::npos) return std::nullopt;
     if (digits->front() == '+' || digits->front() == '-') return std::nullopt;
     double number = 0;
     const char* end = digits->data() + digits->size();
     const auto [stop, error] = std::from_chars(digits->data(), end, number);
-    if (stop != end) return std::nullopt;
+    if (stop != end || (is_word && error != std::errc())) return std::nullopt;
     // Out of range: from_chars leaves the number alone; strtod says whether it is zero or infinity.
     if (error == std::errc::result_out_of_range) number = std::strtod(digits->c_str(), nullptr);
-    return sign * number;
+    return is_negative ? -number : number;
 }
 
-std::optional<std::int64_t> truncate(double number) {
-    if (std::isnan(number)) return std::nullopt;
-    if (std::isinf(number)) fail("cannot convert float infinity to integer");
-    const auto whole = exact_integer(std::trunc(number));
-    if (!whole) too_large();
-    return *whole;
-}
-
-double round_float(double number, std::int64_t digits) {
-    if (!std::isfinite(number) || number == 0 || digits > kMaxExponentDigits) return number;
-    if (digits < -kMaxExponentDigits) return std::copysign(0.0, number);
-    if (digits >= 0) return std::strtod(fmt::format("{:.{}f}", number, static_cast<int>(digits)).c_str(), nullptr);
-    // Significant digits left of the place that is rounded to; "%.e" rounds exactly, halves to even.
-    const std::string scientific = fmt::format("{:.17e}", number);
-    const int exponent = std::atoi(scientific.c_str() + scientific.find('e') + 1);
-    const std::int64_t significant = exponent + 1 + digits;
-    if (significant >= 1)
-        return std::strtod(fmt::format("{:.{}e}", number, static_cast<int>(significant - 1)).c_str(), nullptr);
-    const double unit = std::pow(10.0, static_cast<double>(-digits));
-    return std::copysign(significant == 0 && std::fabs(number) > unit / 2 ? unit : 0.0, number);
-}
-
-std::int64_t round_int(std::int64_t number, std::int64_t digits) {
-    if (digits >= 0 || number == 0) return number;
-    if (digits < -19) return 0;
-    // 128 bits: ten to the nineteenth does not fit 64.
-    __int128 unit = 1;
-    for (std::int64_t i = digits; i < 0; ++i) unit *= 10;
-    __int128 rest = number % unit;
-    if (rest < 0) rest += unit;
-    const __int128 below = number - rest;
-    const bool up = 2 * rest > unit || (2 * rest == unit && below / unit % 2 != 0);
-    const __int128 result = up ? below + unit : below;
-    if (result > std::numeric_limits<std::int64_t>::max() || result < std::numeric_limits<std::int64_t>::min())
-        too_large();
-    return static_cast<std::int64_t>(result);
+std::string float_text(double number) {
+    if (std::isnan(number)) return "nan";
+    if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
+    char buffer[64];
+    const auto end = std::to_chars(buffer, buffer + sizeof(buffer), number, std::chars_format::scientific).ptr;
+    // "-d.ddde+XX": take it apart and put it together again as Python does.
+    std::string_view text(buffer, static_cast<std::size_t>(end - buffer));
+    const bool negative = text.front() == '-';
+    if (negative) text.remove_prefix(1);
+    const std::size_t e = text.find('e');
+    int exponent = 0;
+    const bool plus = text[e + 1] == '+';
+    std::from_chars(text.data() + e + 1 + (plus ? 1 : 0), text.data() + text.size(), exponent);
+    std::string digits(1, text[0]);
+    if (e > 2) digits.append(text.substr(2, e - 2));
+    std::string result(negative ? "-" : "");
+    const auto n_digits = static_cast<int>(digits.size());
+    const auto zeros = [](int n) { return std::string(static_cast<std::size_t>(n), '0'); };
+    const std::string_view all = digits;
+    if (exponent < kMinPlainExponent || exponent >= kMaxPlainExponent) {
+        result.append(all.substr(0, 1));
+        if (n_digits > 1) result.append(1, '.').append(all.substr(1));
+        return result.append(fmt::format("e{}{:02}", exponent < 0 ? '-' : '+', std::abs(exponent)));
+    }
+    if (exponent < 0) return result.append("0.").append(zeros(-exponent - 1)).append(all);
+    const int whole = exponent + 1;
+    if (n_digits <= whole) return result.append(all).append(zeros(whole - n_digits)).append(".0");
+    const auto point = static_cast<std::size_t>(whole);
+    return result.append(all.substr(0, point)).append(1, '.').append(all.substr(point));
 }
 
 }  // namespace slipstream::jinja

@@ -45,27 +45,32 @@ std::string Parser::dotted_name() {
 }
 
 ExprPtr Parser::filter(ExprPtr input) {
-    const int line = current().line;
-    FilterExpr filter{std::move(input), dotted_name(), {}};
-    if (is_operator("(")) filter.arguments = call_arguments();
-    return make(line, std::move(filter));
+    ExprPtr filter = make(ExprKind::Filter, current().line, std::move(input));
+    const std::string name = dotted_name();
+    filter->builtin = find_filter(name);
+    filter->value = Value(name);
+    if (is_operator("(")) call_arguments(*filter);
+    return measured(std::move(filter));
 }
 
 ExprPtr Parser::test(ExprPtr input) {
     const int line = take().line;
-    const bool negated = skip_name("not");
-    TestExpr test{std::move(input), dotted_name(), {}};
+    const bool is_negated = skip_name("not");
+    ExprPtr test = make(ExprKind::Test, line, std::move(input));
+    const std::string name = dotted_name();
+    test->builtin = find_test(name);
+    test->value = Value(name);
     const bool at_value = is(TokenType::Name) || is(TokenType::Text) || is(TokenType::Integer) ||
                           is(TokenType::Float) || is_operator("[") || is_operator("{");
     if (is_operator("(")) {
-        test.arguments = call_arguments();
+        call_arguments(*test);
     } else if (at_value && !is_name("else") && !is_name("or") && !is_name("and")) {
         if (is_name("is")) fail("You cannot chain multiple tests with is");
         const Nested nested(*this);
-        test.arguments.positional.push_back(postfix(primary()));
+        test->parts.push_back(postfix(primary()));
     }
-    ExprPtr result = make(line, std::move(test));
-    return negated ? make(line, UnaryExpr{UnaryOp::Not, std::move(result)}) : std::move(result);
+    test = measured(std::move(test));
+    return is_negated ? make(ExprKind::Not, line, std::move(test)) : std::move(test);
 }
 
 ExprPtr Parser::subscript(ExprPtr object) {
@@ -73,72 +78,77 @@ ExprPtr Parser::subscript(ExprPtr object) {
     const int line = opening.line;
     if (opening.text == ".") {
         const Token name = take();
-        if (name.type == TokenType::Name) return make(line, AttributeExpr{std::move(object), name.text});
-        if (name.type != TokenType::Integer) fail("expected name or number");
-        return make(line, ItemExpr{std::move(object), make(line, LiteralExpr{Value(name.integer)})});
+        if (name.type == TokenType::Integer)
+            return make(ExprKind::Item, line, std::move(object), literal(line, Value(name.integer)));
+        if (name.type != TokenType::Name) fail("expected name or number");
+        ExprPtr attribute = make(ExprKind::Attribute, line, std::move(object));
+        attribute->value = Value(name.text);
+        return attribute;
     }
-    SequenceExpr keys{Kind::Tuple, {}};
+    ExprPtr keys = make(ExprKind::Tuple, line);
     while (!is_operator("]")) {
-        if (!keys.items.empty()) expect_operator(",");
-        if (is_operator(":")) return slice(line, std::move(object), nullptr, keys.items.empty());
+        if (!keys->parts.empty()) expect_operator(",");
+        if (is_operator(":")) return slice(line, std::move(object), nullptr, keys->parts.empty());
         ExprPtr key = expression();
-        if (is_operator(":")) return slice(line, std::move(object), std::move(key), keys.items.empty());
-        keys.items.push_back(std::move(key));
+        if (is_operator(":")) return slice(line, std::move(object), std::move(key), keys->parts.empty());
+        keys->parts.push_back(std::move(key));
     }
     expect_operator("]");
-    if (keys.items.size() == 1) return make(line, ItemExpr{std::move(object), std::move(keys.items[0])});
-    return make(line, ItemExpr{std::move(object), make(line, std::move(keys))});
+    if (keys->parts.size() == 1) return make(ExprKind::Item, line, std::move(object), std::move(keys->parts[0]));
+    return make(ExprKind::Item, line, std::move(object), measured(std::move(keys)));
 }
 
 ExprPtr Parser::slice(int line, ExprPtr object, ExprPtr start, bool is_alone) {
-    SliceExpr slice{std::move(object), std::move(start), nullptr, nullptr};
     const auto ends = [this] { return is_operator("]") || is_operator(","); };
+    ExprPtr stop;
+    ExprPtr step;
     expect_operator(":");
-    if (!is_operator(":") && !ends()) slice.stop = expression();
-    if (skip_operator(":") && !ends()) slice.step = expression();
+    if (!is_operator(":") && !ends()) stop = expression();
+    if (skip_operator(":") && !ends()) step = expression();
     if (!is_alone || is_operator(",")) fail("a slice stands alone between its brackets");
     expect_operator("]");
-    return make(line, std::move(slice));
+    return make(ExprKind::Slice, line, std::move(object), std::move(start), std::move(stop), std::move(step));
 }
 
 ExprPtr Parser::call(ExprPtr callee) {
-    const int line = current().line;
-    return make(line, CallExpr{std::move(callee), call_arguments()});
+    ExprPtr call = make(ExprKind::Call, current().line, std::move(callee));
+    call_arguments(*call);
+    return measured(std::move(call));
 }
 
-CallArguments Parser::call_arguments() {
-    CallArguments arguments;
+void Parser::call_arguments(Expr& expr) {
     const auto ensure = [](bool good) {
         if (!good) fail("invalid syntax for function call expression");
     };
     expect_operator("(");
-    bool first = true;
+    bool is_first = true;
+    bool has_spread = false;
+    bool has_named_spread = false;
     while (!is_operator(")")) {
-        if (!first) expect_operator(",");
+        if (!std::exchange(is_first, false)) expect_operator(",");
         if (is_operator(")")) break;  // a comma may stand at the end
-        first = false;
+        ensure(!has_named_spread);
+        const int line = current().line;
         if (skip_operator("*")) {
-            ensure(!arguments.spread && !arguments.spread_named);
-            arguments.spread = expression();
+            ensure(!has_spread);
+            has_spread = true;
+            expr.parts.push_back(make(ExprKind::Spread, line, expression()));
         } else if (skip_operator("**")) {
-            ensure(!arguments.spread_named);
-            arguments.spread_named = expression();
+            has_named_spread = true;
+            expr.named.emplace_back(std::string(), expression());
         } else if (is(TokenType::Name) && is_operator(ahead(), "=")) {
-            ensure(!arguments.spread_named);
             const std::string name = take().text;
             take();
-            for (const auto& [other, value] : arguments.named)
+            for (const auto& [other, value] : expr.named)
                 if (other == name) fail("keyword argument repeated: {}", name);
-            if (arguments.named.size() == kMaxNamedArguments)
-                fail("more than {} keyword arguments", kMaxNamedArguments);
-            arguments.named.emplace_back(name, expression());
+            if (expr.named.size() == kMaxNamedArguments) fail("more than {} keyword arguments", kMaxNamedArguments);
+            expr.named.emplace_back(name, expression());
         } else {
-            ensure(!arguments.spread && !arguments.spread_named && arguments.named.empty());
-            arguments.positional.push_back(expression());
+            ensure(!has_spread && expr.named.empty());
+            expr.parts.push_back(expression());
         }
     }
     expect_operator(")");
-    return arguments;
 }
 
 }  // namespace slipstream::jinja

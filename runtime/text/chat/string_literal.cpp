@@ -46,7 +46,7 @@ char32_t take_octal(std::string_view& rest) {
 void append_code(std::string& out, char32_t code) {
     if (code > 0x10ffff) fail("illegal Unicode character");
     if (code >= 0xd800 && code < 0xe000) fail("a surrogate in a string: write the character itself, or \\UXXXXXXXX");
-    append_utf8(out, code);
+    append_utf8(code, out);
 }
 
 void append_as_escape(std::string& out, char32_t code) {
