@@ -143,8 +143,7 @@ TEST(ChatTemplate, WhatIsNotServedSaysSo) {
     const TemplateInputs inputs = inputs_of_user("hi");
     for (const char* source :
          {"{% include 'x' %}", "{% extends 'x' %}", "{% block b %}{% endblock b %}", "{% import 'x' as y %}",
-          "{% from 'x' import y %}", "{% autoescape true %}{% endautoescape %}", "{{ 1|pprint }}", "{{ 'a'.encode() }}",
-          "{{ lipsum() }}", "{{ '\\N{BULLET}' }}", "{{ '\\ud800' }}", "{{ '%a' % 1 }}"}) {
+          "{% from 'x' import y %}", "{% autoescape true %}{% endautoescape %}", "{{ lipsum() }}", "{{ '\\N{BULLET}' }}", "{{ '\\ud800' }}", "{{ '%a' % 1 }}"}) {
         const std::string error = rendering_of(source, inputs).error;
         EXPECT_NE(error, "") << source;
         EXPECT_TRUE(error.find("served") != std::string::npos || error.find("surrogate") != std::string::npos) << error;

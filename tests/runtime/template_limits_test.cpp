@@ -128,7 +128,7 @@ TEST(TemplateLimits, EachBoundSaysWhichItIs) {
 }
 
 TEST(TemplateLimits, WhatIsGoneIsGivenBack) {
-    EXPECT_EQ(error_of("{% for i in range(9999) %}{% set t = a * 10000 %}{% endfor %}"), "");
+    EXPECT_EQ(error_of("{% for i in range(9999) %}{% set t = a * 100 %}{% endfor %}"), "");
     EXPECT_EQ(error_of("{% for i in range(9999) %}{% for j in b %}{{ loop.last|string|length - 4 }}{% endfor %}{% endfor %}"),
               "");
 }

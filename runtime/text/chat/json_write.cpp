@@ -63,7 +63,7 @@ private:
 
     void string(const Text& text) {
         const std::string_view bytes = text.bytes();
-        runtime_.spend_bytes(bytes.size());
+        runtime_.spend_chars(bytes.size());
         out_.append('"');
         std::size_t done = 0;  // what stands for itself is copied in runs
         for (std::size_t at = 0; at < bytes.size();) {

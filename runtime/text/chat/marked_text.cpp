@@ -35,11 +35,11 @@ void TextBuilder::grow(std::size_t more) {
     const std::size_t size = text_.bytes.size();
     if (more > max_bytes_ - size) fail("a text grows beyond {} bytes", max_bytes_);
     const std::size_t wanted = std::min(std::max(size + more, 2 * size), max_bytes_);
-    if (wanted > text_bytes_) {
-        account_.take(wanted - text_bytes_);
-        text_bytes_ = wanted;
-    }
-    text_.bytes.reserve(wanted);
+    account_.take(wanted - text_bytes_);
+    text_bytes_ = wanted;
+    std::string larger;  // reserve() of a string that has room already takes more than it is asked for
+    larger.reserve(wanted);
+    text_.bytes = std::move(larger.append(text_.bytes));
 }
 
 void TextBuilder::mark(TextSpan span) {

@@ -85,14 +85,14 @@ public:
 
 private:
     void make_room(std::size_t more) {
-        if (more > text_.bytes.capacity() - text_.bytes.size()) grow(more);
+        if (more > text_bytes_ - text_.bytes.size()) grow(more);
     }
     void grow(std::size_t more);
     void mark(TextSpan span);
 
     Account& account_;
     std::size_t max_bytes_;
-    std::size_t text_bytes_ = 0;  // taken from the account
+    std::size_t text_bytes_ = 0;  // taken from the account: the room there is
     std::size_t mark_bytes_ = 0;
     MarkedText text_;
 };

@@ -20,13 +20,39 @@ bool is_list_or_tuple(const Value& value) {
     return value.is(Kind::List) || value.is(Kind::Tuple);
 }
 
-Value add(Runtime& runtime, const Value& a, const Value& b) {
-    if (a.is_text() && b.is_text()) {
-        TextBuilder out = runtime.builder();
-        out.append(a.text().marked);
-        out.append(b.text().marked);
-        return runtime.text(out);
+void append_escaped(TextBuilder& out, const MarkedText& text) {
+    for (std::size_t i = 0; i < text.bytes.size(); ++i) {
+        const char c = text.bytes[i];
+        const std::string_view escape = c == '&'    ? "&amp;"
+                                        : c == '<'  ? "&lt;"
+                                        : c == '>'  ? "&gt;"
+                                        : c == '"'  ? "&#34;"
+                                        : c == '\'' ? "&#39;"
+                                                    : "";
+        if (escape.empty())
+            out.append(text, {i, i + 1});
+        else
+            out.append(escape, text.is_said_at(i) ? Origin::Said : Origin::Template);
     }
+}
+
+Value add_texts(Runtime& runtime, const Text& a, const Text& b) {
+    TextBuilder out = runtime.builder();
+    const bool is_safe = a.is_safe || b.is_safe;
+    for (const Text* text : {&a, &b})
+        if (is_safe && !text->is_safe) {
+            runtime.spend_chars(2 * text->bytes().size());
+            append_escaped(out, text->marked);
+        } else {
+            out.append(text->marked);
+        }
+    Value made = runtime.text(out);
+    static_cast<Text*>(made.cell())->is_safe = is_safe;
+    return made;
+}
+
+Value add(Runtime& runtime, const Value& a, const Value& b) {
+    if (a.is_text() && b.is_text()) return add_texts(runtime, a.text(), b.text());
     if (is_list_or_tuple(a) && a.kind() == b.kind()) {
         runtime.check_items(a.items().size() + b.items().size());
         std::vector<Value> items;

@@ -93,7 +93,7 @@ private:
     static constexpr int kMaxDepth = 1000;
     static constexpr std::int64_t kStepsBetween = 4096;  // looks at the cancel flag
     static constexpr std::size_t kBytesPerStep = 64;
-    static constexpr std::size_t kCharsPerStep = 8;
+    static constexpr std::size_t kCharsPerStep = 4;
     static constexpr std::size_t kCellBytes = 32;  // of the allocator, a cell or a vector
 
     [[noreturn]] void out_of_steps() const;

@@ -83,8 +83,7 @@ Value sort(Runtime& runtime, const Value& input, const Given& given) {
     for (Value& item : to_items(runtime, input)) {
         std::vector<Value> key;
         for (const Path& path : by) key.push_back(comparable(runtime, path.of(runtime, item), given.truth(1, false)));
-        Value whole = key.size() == 1 ? key[0] : runtime.list(std::move(key));
-        keyed.push_back({std::move(whole), std::move(item)});
+        keyed.push_back({runtime.list(std::move(key)), std::move(item)});
     }
     return sorted(runtime, keyed, given.truth(0, false));
 }
@@ -141,7 +140,8 @@ Value join(Runtime& runtime, const Value& input, const Given& given) {
     return runtime.text(out);
 }
 
-Value length(Runtime& /*runtime*/, const Value& input, const Given& /*given*/) {
+Value length(Runtime& runtime, const Value& input, const Given& /*given*/) {
+    if (input.is_text()) runtime.spend_chars(input.view().size());
     const auto n = length_of(input);
     if (!n) fail("object of type '{}' has no len()", type_name(input));
     return Value(*n);
@@ -214,6 +214,7 @@ Arguments rest_of(const Arguments& arguments, std::size_t first) {
 }
 
 Value map(Runtime& runtime, const Value& input, const Given& given) {
+    if (!is_true(input)) return runtime.sequence(Kind::Generator, {});  // none, too: Jinja does not look then
     Value attribute;
     Value otherwise;
     for (const auto& [name, value] : given.all->named) {
@@ -236,6 +237,7 @@ Value map(Runtime& runtime, const Value& input, const Given& given) {
 // select, reject and those by attribute: the items of which a test says `wanted`; without a test, what is true.
 template <bool wanted, bool by_attribute>
 Value chosen(Runtime& runtime, const Value& input, const Given& given) {
+    if (!is_true(input)) return runtime.sequence(Kind::Generator, {});  // none, too: Jinja does not look then
     const Path path(by_attribute ? argument(*given.all, 0, "selectattr") : Value());
     const std::size_t at = by_attribute ? 1 : 0;
     const bool has_test = given.all->positional.size() > at;

@@ -85,9 +85,12 @@ Value string(Runtime& runtime, const Value& input, const Given& /*given*/) {
     return to_text(runtime, input);
 }
 
-// Nothing is escaped here, so that nothing needs to be kept from it.
+// Nothing is escaped here but what is added to such a text.
 Value safe(Runtime& runtime, const Value& input, const Given& /*given*/) {
-    return to_text(runtime, input);
+    const Value text = to_text(runtime, input);
+    const Value made = runtime.text(MarkedText(text.text().marked));
+    static_cast<Text*>(made.cell())->is_safe = true;
+    return made;
 }
 
 Value to_json(Runtime& runtime, const Value& input, const Given& given) {

@@ -19,7 +19,7 @@ Value strip_text(Runtime& runtime, const Value& self, Ends ends, const Given& gi
 }
 
 Value map_text(Runtime& runtime, const Value& self, LetterCase to) {
-    runtime.spend_chars(self.view().size());
+    runtime.spend_chars(2 * self.view().size());
     TextBuilder out = runtime.builder();
     append_mapped(out, self.text().marked, {0, self.view().size()}, to);
     return runtime.text(out);

@@ -172,13 +172,13 @@ std::string UndefinedInfo::message() const {
 
 bool is_hashable(const Value& value) {
     if (value.is(Kind::Tuple)) return std::all_of(value.items().begin(), value.items().end(), is_hashable);
-    return !value.is_sequence() && !value.is(Kind::Dict) && !value.is_undefined();
+    return !value.is_sequence() && !value.is(Kind::Dict);
 }
 
 bool same_key(const Value& a, const Value& b) {
     if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
     if (a.kind() != b.kind()) return false;
-    if (a.is_none() || (a.cell() != nullptr && a.cell() == b.cell())) return true;
+    if (a.is_none() || a.is_undefined() || (a.cell() != nullptr && a.cell() == b.cell())) return true;
     if (a.is_text() || a.is(Kind::LongInt)) return a.view() == b.view();
     return a.is(Kind::Tuple) &&
            std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), same_key);

@@ -199,6 +199,7 @@ struct Text final : Cell {
     [[nodiscard]] bool is_ascii() const { return n_chars() == static_cast<std::int64_t>(marked.bytes.size()); }
 
     MarkedText marked;
+    bool is_safe = false;  // by the filter `safe`: what is added to it with + is escaped for HTML
 
 private:
     mutable std::atomic<std::int64_t> n_chars_{-1};  // counted when somebody asks
