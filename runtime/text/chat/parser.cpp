@@ -100,32 +100,19 @@ std::string Parser::describe(const Token& token) {
 }
 
 std::string Parser::describe(TokenType type) {
-    switch (type) {
-        case TokenType::Data:
-            return "template data / text";
-        case TokenType::VariableBegin:
-            return "begin of print statement";
-        case TokenType::VariableEnd:
-            return "end of print statement";
-        case TokenType::BlockBegin:
-            return "begin of statement block";
-        case TokenType::BlockEnd:
-            return "end of statement block";
-        case TokenType::Name:
-            return "name";
-        case TokenType::Text:
-            return "string";
-        case TokenType::Integer:
-            return "integer";
-        case TokenType::Float:
-            return "float";
-        case TokenType::Operator:
-            return "operator";
-        case TokenType::Error:
-        case TokenType::End:
-            break;
-    }
-    return "end of template";
+    constexpr std::array<std::string_view, 12> kNames = {"template data / text",
+                                                         "begin of print statement",
+                                                         "end of print statement",
+                                                         "begin of statement block",
+                                                         "end of statement block",
+                                                         "name",
+                                                         "string",
+                                                         "integer",
+                                                         "float",
+                                                         "operator",
+                                                         "end of template",
+                                                         "end of template"};
+    return std::string(kNames[static_cast<std::size_t>(type)]);
 }
 
 }  // namespace slipstream::jinja

@@ -39,48 +39,20 @@ bool ends_word(std::string_view before, std::string_view after) {
     return after.empty() || !is_cased(first_char(after).code);
 }
 
-// Letters that become several (SpecialCasing.txt of the Unicode Standard; Greek letters with iota: below).
+// Letters that become several (SpecialCasing.txt of the Unicode Standard, without the Greek and Armenian ones).
 struct Several {
     char32_t from;
-    std::u32string_view upper, title;
+    std::string_view upper, title;
 };
-constexpr std::array<Several, 35> kSeveral = {{
-    {0xdf, U"SS", U"Ss"},
-    {0x149, U"\u02bcN", U"\u02bcN"},
-    {0x1f0, U"J\u030c", U"J\u030c"},
-    {0x390, U"\u0399\u0308\u0301", U"\u0399\u0308\u0301"},
-    {0x3b0, U"\u03a5\u0308\u0301", U"\u03a5\u0308\u0301"},
-    {0x587, U"\u0535\u0552", U"\u0535\u0582"},
-    {0x1e96, U"H\u0331", U"H\u0331"},
-    {0x1e97, U"T\u0308", U"T\u0308"},
-    {0x1e98, U"W\u030a", U"W\u030a"},
-    {0x1e99, U"Y\u030a", U"Y\u030a"},
-    {0x1e9a, U"A\u02be", U"A\u02be"},
-    {0x1f50, U"\u03a5\u0313", U"\u03a5\u0313"},
-    {0x1f52, U"\u03a5\u0313\u0300", U"\u03a5\u0313\u0300"},
-    {0x1f54, U"\u03a5\u0313\u0301", U"\u03a5\u0313\u0301"},
-    {0x1f56, U"\u03a5\u0313\u0342", U"\u03a5\u0313\u0342"},
-    {0x1fb3, U"\u0391\u0399", U"\u1fbc"},
-    {0x1fb6, U"\u0391\u0342", U"\u0391\u0342"},
-    {0x1fbc, U"\u0391\u0399", U"\u1fbc"},
-    {0x1fc3, U"\u0397\u0399", U"\u1fcc"},
-    {0x1fc6, U"\u0397\u0342", U"\u0397\u0342"},
-    {0x1fcc, U"\u0397\u0399", U"\u1fcc"},
-    {0x1fd6, U"\u0399\u0342", U"\u0399\u0342"},
-    {0x1fe4, U"\u03a1\u0313", U"\u03a1\u0313"},
-    {0x1fe6, U"\u03a5\u0342", U"\u03a5\u0342"},
-    {0x1ff3, U"\u03a9\u0399", U"\u1ffc"},
-    {0x1ff6, U"\u03a9\u0342", U"\u03a9\u0342"},
-    {0x1ffc, U"\u03a9\u0399", U"\u1ffc"},
-    {0xfb00, U"FF", U"Ff"},
-    {0xfb01, U"FI", U"Fi"},
-    {0xfb02, U"FL", U"Fl"},
-    {0xfb03, U"FFI", U"Ffi"},
-    {0xfb04, U"FFL", U"Ffl"},
-    {0xfb05, U"ST", U"St"},
-    {0xfb06, U"ST", U"St"},
-    {0xfb13, U"\u0544\u0546", U"\u0544\u0576"},
-}};
+constexpr std::array<Several, 9> kSeveral = {{{0xdf, "SS", "Ss"},
+                                              {0x149, "\xca\xbcN", "\xca\xbcN"},
+                                              {0xfb00, "FF", "Ff"},
+                                              {0xfb01, "FI", "Fi"},
+                                              {0xfb02, "FL", "Fl"},
+                                              {0xfb03, "FFI", "Ffi"},
+                                              {0xfb04, "FFL", "Ffl"},
+                                              {0xfb05, "ST", "St"},
+                                              {0xfb06, "ST", "St"}}};
 
 // What `c` becomes, appended to `out`; it stands in `text` right before `rest`.
 void map_char(std::string& out, const Char& c, std::string_view text, std::string_view rest, LetterCase to) {
@@ -96,18 +68,11 @@ void map_char(std::string& out, const Char& c, std::string_view text, std::strin
         }
         return;
     }
-    const auto found = std::lower_bound(kSeveral.begin(), kSeveral.end(), c.code,
-                                        [](const Several& entry, char32_t from) { return entry.from < from; });
-    if (found != kSeveral.end() && found->from == c.code) {
-        for (const char32_t part : to == LetterCase::Upper ? found->upper : found->title) append_utf8(part, out);
-        return;
-    }
-    if (to == LetterCase::Upper && c.code >= 0x1f80 && c.code <= 0x1faf) {  // alpha, eta, omega with iota
-        const char32_t row = c.code < 0x1f90 ? 0x1f08 : c.code < 0x1fa0 ? 0x1f28 : 0x1f68;
-        append_utf8(row + (c.code & 7U), out);
-        append_utf8(0x399, out);
-        return;
-    }
+    for (const Several& entry : kSeveral)
+        if (entry.from == c.code) {
+            out += to == LetterCase::Upper ? entry.upper : entry.title;
+            return;
+        }
     append_utf8(static_cast<char32_t>(to == LetterCase::Upper ? utf8proc_toupper(code) : utf8proc_totitle(code)), out);
 }
 

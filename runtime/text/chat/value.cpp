@@ -1,6 +1,7 @@
 #include "runtime/text/chat/value.h"
 
 #include <algorithm>
+#include <array>
 
 #include "runtime/text/chat/numbers.h"
 #include "runtime/text/chat/object.h"
@@ -185,66 +186,19 @@ bool same_key(const Value& a, const Value& b) {
 }
 
 bool is_true(const Value& value) {
-    switch (value.kind()) {
-        case Kind::Missing:
-        case Kind::Undefined:
-        case Kind::None:
-            return false;
-        case Kind::Bool:
-        case Kind::Int:
-            return value.integer() != 0;
-        case Kind::Float:
-            return value.real() != 0;
-        case Kind::Text:
-            return !value.view().empty();
-        case Kind::Dict:
-            return value.dict().size() != 0;
-        case Kind::LongInt:
-        case Kind::Generator:
-        case Kind::Object:
-            return true;
-        default:
-            return !value.items().empty();
-    }
+    if (value.is_integral()) return value.integer() != 0;
+    if (value.is(Kind::Float)) return value.real() != 0;
+    if (value.is_text()) return !value.view().empty();
+    if (value.is(Kind::Dict)) return value.dict().size() != 0;
+    if (value.is_sequence()) return value.is(Kind::Generator) || !value.items().empty();
+    return value.is(Kind::LongInt) || value.is(Kind::Object);
 }
 
 std::string_view type_name(const Value& value) {
-    switch (value.kind()) {
-        case Kind::Missing:
-        case Kind::Undefined:
-            return "Undefined";
-        case Kind::None:
-            return "NoneType";
-        case Kind::Bool:
-            return "bool";
-        case Kind::Int:
-            return "int";
-        case Kind::LongInt:
-            return "int beyond 64 bits";
-        case Kind::Float:
-            return "float";
-        case Kind::Text:
-            return "str";
-        case Kind::List:
-            return "list";
-        case Kind::Tuple:
-            return "tuple";
-        case Kind::Range:
-            return "range";
-        case Kind::Keys:
-            return "dict_keys";
-        case Kind::Values:
-            return "dict_values";
-        case Kind::Items:
-            return "dict_items";
-        case Kind::Generator:
-            return "generator";
-        case Kind::Dict:
-            return "dict";
-        case Kind::Object:
-            break;
-    }
-    return value.object().type_name();
+    constexpr std::array<std::string_view, 16> kNames = {
+        "Undefined", "Undefined", "NoneType", "bool",      "int",         "int beyond 64 bits", "float",     "str",
+        "list",      "tuple",     "range",    "dict_keys", "dict_values", "dict_items",         "generator", "dict"};
+    return value.is(Kind::Object) ? value.object().type_name() : kNames[static_cast<std::size_t>(value.kind())];
 }
 
 std::string owner_name(const Value& value) {
