@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The include direction of the house: tools -> draft -> runtime -> offload -> kernels, never back; tests may see all, nobody
 # sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda.
+# runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
 # Kernels find "gpu.cuh", the device dialect, by the include path.
 # usage: include_direction.sh ROOT        one line per offence, exit code 1 if there is any
 #        include_direction.sh --self-test builds small wrong trees and demands that each offence is seen
@@ -32,6 +33,8 @@ check() {
             if (included ~ /(^|\/)\.\.(\/|$)/) why = "leaves its folder by .."
             else if (included ~ /^\//) why = "is an absolute path"
             else if (n > 1 && (part[1] in rank) && rank[part[1]] > rank[own[1]]) why = part[1] " is above " own[1]
+            else if (FILENAME ~ /^runtime\/text\// && quoted && included !~ /^(runtime\/text|kernels\/base)\//)
+                why = "runtime/text includes only itself and kernels/base"
             else if (included == "gpu.cuh" && FILENAME ~ /^kernels\/cuda\/[^\/]*\.(cu|cuh)$/) why = ""
             else if (quoted && n == 1 && own[1] != "tests") why = "wants its path from the root of the project"
             else if (FILENAME !~ /^(kernels|tests)\/cuda\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
@@ -80,4 +83,10 @@ expect pass kernels/cuda/a.cu '"gpu.cuh"'
 expect refused kernels/cuda/a.cpp '"gpu.cuh"'
 expect refused runtime/a.cu '"gpu.cuh"'
 expect pass kernels/a.h '<vector>'
-echo "20 small trees judged as they should be"
+expect refused runtime/text/a.cpp '"runtime/formats/b.h"'
+expect refused runtime/text/chat/a.h '"kernels/device.h"'
+expect refused runtime/text/tokenizer/a.cpp '"offload/mapped_file.h"'
+expect pass runtime/text/chat/a.cpp '"runtime/text/tokenizer/b.h"'
+expect pass runtime/text/a.cpp '"kernels/base/error.h"'
+expect pass runtime/formats/a.cpp '"runtime/text/b.h"'
+echo "26 small trees judged as they should be"

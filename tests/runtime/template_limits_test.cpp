@@ -1,4 +1,5 @@
-// Templates come with models, from anywhere: whatever they do ends within a second, 64 MiB and the stack, with a message.
+// Templates come with models, from anywhere: whatever they do ends within a second, 64 MiB and the stack, with a
+// message.
 #include <sys/resource.h>
 
 #include <atomic>
@@ -45,7 +46,8 @@ constexpr const char* kHostile[] = {
     "{% for i in range(99999) %}{{ range(99999)|select('gt', i)|list|length }}{% endfor %}",
     "{% for i in range(99999) %}{{ i in range(99999)|list }}{% endfor %}",
     "{% for i in range(99999) %}{{ range(99999)|sort|list|last }}{% endfor %}",
-    "{% macro m() %}{% for i in b %}{{ n() }}{% endfor %}{% endmacro %}{% macro n() %}{% for i in range(99999) %}{{ i }}"
+    "{% macro m() %}{% for i in b %}{{ n() }}{% endfor %}{% endmacro %}{% macro n() %}{% for i in range(99999) %}{{ i "
+    "}}"
     "{% endfor %}{% endmacro %}{% for i in range(99) %}{{ m() }}{% endfor %}",
     "{% set c = '1' * 8000000 %}{% for i in range(99999) %}{{ c|int(0) }}{% endfor %}",
     "{% set c = ' ' * 8000000 %}{% for i in range(99999) %}{% set x = c.strip() %}{% endfor %}",
@@ -54,25 +56,39 @@ constexpr const char* kHostile[] = {
     "{% set c = 'é' * 4000000 %}{% for i in range(99999) %}{% set x = c[i:i+9] %}{% endfor %}",
     "{% set c = 'a' * 8000000 %}{% for i in range(99999) %}{% set x = c.split('a', 1) %}{% endfor %}",
     "{% set c = 'ab' * 4000000 %}{% for i in range(99999) %}{% set x = c.find('abab' * 9999 ~ 'c') %}{% endfor %}",
-    "{% set c = 'a\n' * 4000000 %}{{ c|indent(4) }}{{ c.splitlines() }}", "{{ ('a ' * 4000000).split() }}",
-    "{{ ('a' * 8000000)|list }}", "{{ ('aé' * 2000000)[::-1] }}", "{{ ('\n' * 8000000)|tojson }}",
-    "{{ 'a' * 10000000000 }}", "{{ [1] * 100000000000 }}", "{{ ([[]] * 1000000)|tojson }}",
-    "{{ (a * 1000)|replace('', a * 1000) }}", "{{ (a * 9999).join((a * 9999)|list) }}",
-    "{{ ('x' * 2000000)|indent(width=1000000) }}", "{{ ('x\n' * 2000)|indent(1000000) }}",
+    "{% set c = 'a\n' * 4000000 %}{{ c|indent(4) }}{{ c.splitlines() }}",
+    "{{ ('a ' * 4000000).split() }}",
+    "{{ ('a' * 8000000)|list }}",
+    "{{ ('aé' * 2000000)[::-1] }}",
+    "{{ ('\n' * 8000000)|tojson }}",
+    "{{ 'a' * 10000000000 }}",
+    "{{ [1] * 100000000000 }}",
+    "{{ ([[]] * 1000000)|tojson }}",
+    "{{ (a * 1000)|replace('', a * 1000) }}",
+    "{{ (a * 9999).join((a * 9999)|list) }}",
+    "{{ ('x' * 2000000)|indent(width=1000000) }}",
+    "{{ ('x\n' * 2000)|indent(1000000) }}",
     "{% set ns = namespace(t=a) %}{% for i in range(99) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
     "{% set ns = namespace(t=b) %}{% for i in range(99) %}{% set ns.t = ns.t + ns.t %}{% endfor %}",
     "{% set ns = namespace(t=b) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t }}",
-    "{% set ns = namespace(t=b) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t == [ns.t][0] }}",
-    "{% set ns = namespace(t=b, u=b) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}{% set ns.u = [ns.u, ns.u] %}"
+    "{% set ns = namespace(t=b) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t == "
+    "[ns.t][0] }}",
+    "{% set ns = namespace(t=b, u=b) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}{% set ns.u = [ns.u, ns.u] "
+    "%}"
     "{% endfor %}{{ ns.t == ns.u }}{{ ns.t < ns.u }}{{ ns.t|tojson }}",
-    "{% for i in range(99999) %}{{ a * 100 }}{% endfor %}", "{% for i in range(99999) %}{% set t = a * 100000 %}{% endfor %}",
+    "{% for i in range(99999) %}{{ a * 100 }}{% endfor %}",
+    "{% for i in range(99999) %}{% set t = a * 100000 %}{% endfor %}",
     "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = ns.l + [a * 1000] %}{% endfor %}",
     "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}",
     "{% set ns = namespace(l=none) %}{% for i in range(99999) %}{% set ns.l = namespace(n=ns.l) %}{% endfor %}",
-    "{% set ns = namespace(l=none) %}{% for i in range(99999) %}{% set ns.l = [nope, nope.__x__ is defined, loop] %}{% endfor %}",
-    "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + [('[' * 50 ~ ']' * 50)|from_json[0]] %}{% endfor %}",
-    "{{ ('[' ~ '[],' * 2000000 ~ '[]]')|from_json }}", "{{ ('[' * 100000)|from_json }}",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% macro m(x=m()) %}{% endmacro %}{{ m() }}",
+    "{% set ns = namespace(l=none) %}{% for i in range(99999) %}{% set ns.l = [nope, nope.__x__ is defined, loop] %}{% "
+    "endfor %}",
+    "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + [('[' * 50 ~ ']' * 50)|from_json[0]] "
+    "%}{% endfor %}",
+    "{{ ('[' ~ '[],' * 2000000 ~ '[]]')|from_json }}",
+    "{{ ('[' * 100000)|from_json }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% macro m(x=m()) %}{% endmacro %}{{ m() }}",
     "{% macro m(x) %}{{ m(x * 2) }}{% endmacro %}{{ m(a) }}",
     "{% macro m() %}{% if true %}{% for i in b %}{{ '' ~ (m()|upper) }}{% endfor %}{% endif %}{% endmacro %}{{ m() }}",
     "{% macro m() %}{{ caller }}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}",
@@ -80,7 +96,9 @@ constexpr const char* kHostile[] = {
     "{% for i in range(99999) %}{% macro m() %}{{ i }}{% endmacro %}{% endfor %}",
     "{% for i in range(99999) %}{% set x = dict(a=range(9999)|list) %}{% endfor %}",
     "{% for i in range(99999) %}{{ ds.x.y }}{{ range(100)|map('nope') }}{% endfor %}",
-    "{{ range(99999)|map('string')|join(a * 99) }}", "{{ '%s' % a }}", "{{ range(99999)|unique|list|length }}{{ range(9999999) }}",
+    "{{ range(99999)|map('string')|join(a * 99) }}",
+    "{{ '%s' % a }}",
+    "{{ range(99999)|unique|list|length }}{{ range(9999999) }}",
 };
 
 TEST(TemplateLimits, AHostileTemplateEndsWithinASecondAnd64Mebibytes) {
@@ -129,8 +147,9 @@ TEST(TemplateLimits, EachBoundSaysWhichItIs) {
 
 TEST(TemplateLimits, WhatIsGoneIsGivenBack) {
     EXPECT_EQ(error_of("{% for i in range(9999) %}{% set t = a * 100 %}{% endfor %}"), "");
-    EXPECT_EQ(error_of("{% for i in range(9999) %}{% for j in b %}{{ loop.last|string|length - 4 }}{% endfor %}{% endfor %}"),
-              "");
+    EXPECT_EQ(
+        error_of("{% for i in range(9999) %}{% for j in b %}{{ loop.last|string|length - 4 }}{% endfor %}{% endfor %}"),
+        "");
 }
 
 TEST(TemplateLimits, ARenderingCanBeStopped) {
@@ -145,7 +164,8 @@ TEST(TemplateLimits, ObjectsMayHoldThemselves) {
           "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}{{ ns.me == ns }}",
           "{% set ns = namespace(l=1) %}{% for i in b %}{% set ns.l = [loop, ns.l] %}{% for j in [ns] %}"
           "{% set ns.l = [loop, ns.l] %}{% endfor %}{% endfor %}{{ ns.l|length }}",
-          "{% set ns = namespace() %}{% for i in b %}{% set k = loop %}{% macro m() %}{{ k.index }}{{ i }}{% endmacro %}"
+          "{% set ns = namespace() %}{% for i in b %}{% set k = loop %}{% macro m() %}{{ k.index }}{{ i }}{% endmacro "
+          "%}"
           "{% set ns.m = m %}{% endfor %}{{ ns.m() }}",
           "{% set ns = namespace(head=none) %}{% for i in range(20000) %}{% set ns.head = namespace(next=ns.head) %}"
           "{% endfor %}{% set ns.head = none %}"})
@@ -170,8 +190,9 @@ TEST(TemplateLimits, NestingOfSource) {
     EXPECT_EQ(error_of("{% if 0 %}" + repeated("{% elif 0 %}", 5000) + "{% endif %}"), "");
     EXPECT_EQ(error_of("{{ 1" + repeated(" + 1", 390) + " }}"), "");
     // All levels of all kinds at once: 90 brackets in each of the macros that call each other.
-    EXPECT_EQ(error_of("{% macro m() %}{{ " + repeated("[", 90) + "m()" + repeated("]", 90) + " }}{% endmacro %}{{ m() }}"),
-              "the template calls itself too deeply: 1000 levels");
+    EXPECT_EQ(
+        error_of("{% macro m() %}{{ " + repeated("[", 90) + "m()" + repeated("]", 90) + " }}{% endmacro %}{{ m() }}"),
+        "the template calls itself too deeply: 1000 levels");
 }
 
 TEST(TemplateLimits, JsonThatIsTooMuch) {

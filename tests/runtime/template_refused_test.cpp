@@ -86,11 +86,12 @@ TEST(TemplateRefused, NamesTheFeatureAndTheLine) {
 
 TEST(TemplateRefused, WhereItIsNotReachedItDoesNoHarm) {
     const TemplateInputs inputs = inputs_with(parse_template_json("{}", "variables"));
-    EXPECT_EQ(rendering_of("{% if false %}{% include 'x' %}{% block b %}{{ y }}{% endblock %}{{ 'a'|groupby('x') }}{{ a is "
-                           "escaped }}{{ lipsum() }}{{ '%s' % 1 }}{% endif %}ok",
-                           inputs)
-                  .text,
-              "ok");
+    EXPECT_EQ(
+        rendering_of("{% if false %}{% include 'x' %}{% block b %}{{ y }}{% endblock %}{{ 'a'|groupby('x') }}{{ a is "
+                     "escaped }}{{ lipsum() }}{{ '%s' % 1 }}{% endif %}ok",
+                     inputs)
+            .text,
+        "ok");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "tools/cli/closest_name.h"
 #include "tools/cli/usage_error.h"
 

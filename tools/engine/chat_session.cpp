@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/json_bounded.h"
+#include "runtime/text/json_bounded.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/cli/file_output.h"
 #include "tools/cli/json_object.h"

@@ -8,7 +8,7 @@
 
 #include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "runtime/model/rope.h"
 #include "tools/cli/compute_options.h"
 #include "tools/cli/console.h"

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/formats/printable.h"
 #include "runtime/text/chat/evaluator.h"
 #include "runtime/text/chat/json_text.h"
 #include "runtime/text/chat/lexer.h"
 #include "runtime/text/chat/parser.h"
 #include "runtime/text/chat/runtime.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

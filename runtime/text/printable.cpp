@@ -1,4 +1,4 @@
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 #include <fmt/format.h>
 

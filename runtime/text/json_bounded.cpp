@@ -1,4 +1,4 @@
-#include "runtime/formats/json_bounded.h"
+#include "runtime/text/json_bounded.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 
