@@ -76,6 +76,7 @@ std::int64_t Given::integer(std::size_t i, std::int64_t otherwise, std::string_v
 Value call_builtin(Runtime& runtime, const Builtin& builtin, const Value& self, const Arguments& arguments) {
     Given given = builtin.takes == Builtin::Takes::Anything ? Given() : bind(builtin, arguments);
     given.all = &arguments;
+    given.function = builtin.name;
     return builtin.body(runtime, self, given);
 }
 

@@ -24,6 +24,7 @@ struct Given {
 
     std::array<Value, kMost> values;
     const Arguments* all = nullptr;  // of a function that takes any
+    std::string_view function;       // what was called
 };
 
 struct Builtin {

@@ -87,25 +87,16 @@ Value strftime_now(Runtime& runtime, const Value& /*self*/, const Given& given) 
     return runtime.text(format_time(given.text(0, "strftime_now() argument").bytes(), runtime.now()));
 }
 
-Value cannot_serve(std::string_view name) {
-    fail("the function {}() is not served in chat templates", name);
-}
-Value cycler(Runtime& /*runtime*/, const Value& /*self*/, const Given& /*given*/) {
-    return cannot_serve("cycler");
-}
-Value joiner(Runtime& /*runtime*/, const Value& /*self*/, const Given& /*given*/) {
-    return cannot_serve("joiner");
-}
-Value lipsum(Runtime& /*runtime*/, const Value& /*self*/, const Given& /*given*/) {
-    return cannot_serve("lipsum");
+Value cannot_serve(Runtime& /*runtime*/, const Value& /*self*/, const Given& given) {
+    fail("the function {}() is not served in chat templates", given.function);
 }
 
 constexpr auto kAnything = Builtin::Takes::Anything;
 constexpr std::array<Builtin, 8> kFunctions = {{
-    {"cycler", cycler, {}, 0, kAnything},
+    {"cycler", cannot_serve, {}, 0, kAnything},
     {"dict", make_dict, {}, 0, kAnything},
-    {"joiner", joiner, {}, 0, kAnything},
-    {"lipsum", lipsum, {}, 0, kAnything},
+    {"joiner", cannot_serve, {}, 0, kAnything},
+    {"lipsum", cannot_serve, {}, 0, kAnything},
     {"namespace", make_namespace, {}, 0, kAnything},
     {"raise_exception", raise_exception, {"message"}, 1},
     {"range", range, {"_", "_", "_"}, 1},
@@ -162,29 +153,17 @@ constexpr std::array<Builtin, 3> kListMethods = {{
 }};
 
 // The sandbox lets nobody change lists and dicts: what would do so is found, and fails when it is called.
-Value refuse_change(Runtime& /*runtime*/, const Value& self, std::string_view name) {
-    fail("access to attribute {} of '{}' object is unsafe.", quoted(name), type_name(self));
+Value refuse_change(Runtime& /*runtime*/, const Value& self, const Given& given) {
+    fail("access to attribute {} of '{}' object is unsafe.", quoted(given.function), type_name(self));
 }
-template <const char* name>
-Value changes(Runtime& runtime, const Value& self, const Given& /*given*/) {
-    return refuse_change(runtime, self, name);
+constexpr Builtin change(std::string_view name) {
+    return {name, refuse_change, {}, 0, kAnything};
 }
-constexpr char kAppend[] = "append", kClear[] = "clear", kExtend[] = "extend", kInsert[] = "insert", kPop[] = "pop",
-               kPopItem[] = "popitem", kRemove[] = "remove", kReverse[] = "reverse", kSetDefault[] = "setdefault",
-               kSort[] = "sort", kUpdate[] = "update";
-constexpr std::array<Builtin, 8> kListChanges = {{{kAppend, changes<kAppend>, {}, 0, kAnything},
-                                                  {kClear, changes<kClear>, {}, 0, kAnything},
-                                                  {kExtend, changes<kExtend>, {}, 0, kAnything},
-                                                  {kInsert, changes<kInsert>, {}, 0, kAnything},
-                                                  {kPop, changes<kPop>, {}, 0, kAnything},
-                                                  {kRemove, changes<kRemove>, {}, 0, kAnything},
-                                                  {kReverse, changes<kReverse>, {}, 0, kAnything},
-                                                  {kSort, changes<kSort>, {}, 0, kAnything}}};
-constexpr std::array<Builtin, 5> kDictChanges = {{{kClear, changes<kClear>, {}, 0, kAnything},
-                                                  {kPop, changes<kPop>, {}, 0, kAnything},
-                                                  {kPopItem, changes<kPopItem>, {}, 0, kAnything},
-                                                  {kSetDefault, changes<kSetDefault>, {}, 0, kAnything},
-                                                  {kUpdate, changes<kUpdate>, {}, 0, kAnything}}};
+constexpr std::array<Builtin, 8> kListChanges = {change("append"),  change("clear"), change("extend"),
+                                                 change("insert"),  change("pop"),   change("remove"),
+                                                 change("reverse"), change("sort")};
+constexpr std::array<Builtin, 5> kDictChanges = {change("clear"), change("pop"), change("popitem"),
+                                                 change("setdefault"), change("update")};
 
 // The "C" locale as an object, so that names of days do not follow the program's.
 class PlainLocale {

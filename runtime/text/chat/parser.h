@@ -111,7 +111,7 @@ private:
     /// With its depth; throws where that is too much.
     static ExprPtr measured(ExprPtr expr);
 
-    // What follows a value (parse_postfix.cpp).
+    // What follows a value.
     ExprPtr postfix(ExprPtr expr);
     ExprPtr filters_and_tests(ExprPtr expr);
     std::string dotted_name();
