@@ -4,37 +4,16 @@
 
 #include <iterator>
 
+#include "runtime/text/utf8.h"
+
 namespace slipstream {
-
-namespace {
-
-// Length of the well-formed UTF-8 character at the start of `text` (Unicode standard, table 3-7), or 0.
-std::size_t character_length(std::string_view text) {
-    const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-    const auto continues = [&](std::size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
-    const unsigned first = byte(0);
-    if (first < 0x80) return 1;
-    if (first >= 0xC2 && first <= 0xDF) return continues(1) ? 2 : 0;
-    if (first >= 0xE0 && first <= 0xEF) {
-        const bool overlong = first == 0xE0 && byte(1) < 0xA0;
-        const bool surrogate = first == 0xED && byte(1) > 0x9F;
-        return continues(1) && continues(2) && !overlong && !surrogate ? 3 : 0;
-    }
-    if (first >= 0xF0 && first <= 0xF4) {
-        const bool overlong = first == 0xF0 && byte(1) < 0x90;
-        const bool beyond = first == 0xF4 && byte(1) > 0x8F;
-        return continues(1) && continues(2) && continues(3) && !overlong && !beyond ? 4 : 0;
-    }
-    return 0;
-}
-
-}  // namespace
 
 std::string printable(std::string_view text, std::size_t max_bytes) {
     std::string out;
     std::size_t at = 0;
     while (at < text.size() && at < max_bytes) {
-        const std::size_t length = character_length(text.substr(at));
+        const Utf8Step step = next_utf8(text.substr(at));
+        const std::size_t length = step.kind == Utf8Kind::Complete ? step.length : 0;
         const auto first = static_cast<unsigned char>(text[at]);
         // C1 controls (C2 80 to C2 9F) move terminals as well as C0 ones do.
         const bool control = first < 0x20 || first == 0x7F ||
