@@ -22,10 +22,10 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source) {
     parts.tokenizer_config_json = file(source.tokenizer_config_json);
     parts.tokenizer_json = file(source.tokenizer_json);
     if (!parts.tokenizer_json) parts.sentencepiece_model = file(source.sentencepiece_model);
-    if (!parts.tokenizer_json && !parts.sentencepiece_model) {
-        parts.vocab_json = file(source.vocab_json);
-        if (parts.vocab_json) parts.merges_txt = file(source.merges_txt);
-    }
+    if (parts.tokenizer_json || parts.sentencepiece_model || source.vocab_json.empty()) return make_tokenizer(parts);
+    parts.merges_txt = file(source.merges_txt);
+    // Without its merges a vocabulary is refused by name: there is nothing to read.
+    parts.vocab_json = parts.merges_txt ? file(source.vocab_json) : NamedBytes{{}, source.vocab_json.string()};
     return make_tokenizer(parts);
 }
 
