@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/text/tokenizer/byte_alphabet.h"
 #include "runtime/text/tokenizer/gguf_byte_bpe.h"
 #include "runtime/text/tokenizer/pre_tokenizer_names.h"
