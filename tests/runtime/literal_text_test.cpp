@@ -190,10 +190,9 @@ TEST(LiteralText, NothingThatATemplateDoesForgesAToken) {
 TEST(LiteralText, OnlyTheSystemAndTheRoleMaySpellTokens) {
     const TemplateValue messages = parse_template_json(
         R"([{"role": "system", "content": "s"}, {"role": "tool", "content": [{"text": "t"}], "n": {"k": "v"}}])", "m");
-    const MarkedText text =
-        ChatTemplate::parse("{{ messages[0] }}{{ messages[1] }}", "test")
-            .render({.messages = TemplateValue::list(
-                         {said_message(messages.items()[0]), said_message(messages.items()[1])})});
+    const MarkedText text = ChatTemplate::parse("{{ messages[0] }}{{ messages[1] }}", "test")
+                                .render({.messages = TemplateValue::list(
+                                             {said_message(messages.items()[0]), said_message(messages.items()[1])})});
     std::string said;
     for (const TextSpan& span : text.said) said += text.bytes.substr(span.begin, span.end - span.begin);
     EXPECT_EQ(said, "texttkv");

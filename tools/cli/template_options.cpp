@@ -11,8 +11,8 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/chat_templates.h"
-#include "runtime/text/printable.h"
 #include "runtime/text/chat/choose_template.h"
+#include "runtime/text/printable.h"
 #include "tools/cli/console.h"
 #include "tools/cli/file_output.h"
 #include "tools/cli/usage_error.h"

@@ -8,8 +8,8 @@
 
 #include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
-#include "runtime/text/printable.h"
 #include "runtime/model/rope.h"
+#include "runtime/text/printable.h"
 #include "tools/cli/compute_options.h"
 #include "tools/cli/console.h"
 #include "tools/cli/offload_options.h"
