@@ -105,10 +105,8 @@ TEST(VocabMerges, RefusesWhatItCannotKnow) {
 // --- tokenizer_config.json ---
 
 TEST(TokenizerSettings, ReadsWhatIsAboutIds) {
-    const fs::path path = fs::temp_directory_path() / fmt::format("slipstream_settings_{}.json", ::getpid());
-    const auto read = [&](const std::string& content) {
-        std::ofstream(path) << content;
-        return read_tokenizer_settings(path);
+    const auto read = [](const std::string& content) {
+        return read_tokenizer_settings(content, "tokenizer_config.json");
     };
     const TokenizerSettings settings = read(R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>",
         "eos_token": {"content": "</s>", "lstrip": false}, "unk_token": null, "add_bos_token": true, "add_prefix_space": false,
@@ -130,9 +128,7 @@ TEST(TokenizerSettings, ReadsWhatIsAboutIds) {
     EXPECT_THAT(error_text([&] { (void)read(R"({"bos_token": 3})"); }), HasSubstr("bos_token"));
     EXPECT_THAT(error_text([&] { (void)read(R"({"added_tokens_decoder": {"-1": {"content": "a"}}})"); }),
                 HasSubstr("'-1'"));
-    fs::remove(path);
-    EXPECT_TRUE(read_tokenizer_settings({}).tokenizer_class.empty());
-    EXPECT_THROW((void)read_tokenizer_settings(path), IoError);
+    EXPECT_TRUE(read("{}").tokenizer_class.empty());
 }
 
 // --- Tiktoken ---
