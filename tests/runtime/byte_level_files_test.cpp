@@ -1,9 +1,5 @@
 // Byte-level vocabularies out of other files: vocab.json with merges.txt, tiktoken ranks, GGUF arrays; and what a
 // tokenizer_config.json adds.
-#include <filesystem>
-#include <fstream>
-
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -22,7 +18,6 @@
 namespace slipstream {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
