@@ -14,7 +14,7 @@
 
 #include "kernels/base/error.h"
 #include "offload/mapped_file.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream::draft {

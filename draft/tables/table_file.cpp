@@ -20,7 +20,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "offload/mapped_file.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream::draft {
 

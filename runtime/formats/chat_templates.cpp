@@ -9,8 +9,8 @@
 #include "offload/mapped_file.h"
 #include "runtime/formats/file_presence.h"
 #include "runtime/formats/gguf_file.h"
-#include "runtime/formats/json_bounded.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/json_bounded.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 
@@ -88,12 +88,6 @@ std::vector<NamedChatTemplate> gguf_chat_templates(const GgufFile& file) {
         set(templates, name, std::string(*text));
     }
     return templates;
-}
-
-const std::string* find_chat_template(const std::vector<NamedChatTemplate>& templates, std::string_view name) {
-    const auto found =
-        std::find_if(templates.begin(), templates.end(), [name](const auto& known) { return known.name == name; });
-    return found == templates.end() ? nullptr : &found->source;
 }
 
 }  // namespace slipstream

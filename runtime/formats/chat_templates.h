@@ -14,9 +14,6 @@ namespace slipstream {
 
 class GgufFile;
 
-/// The name of the template that is meant where none is named.
-inline constexpr std::string_view kDefaultChatTemplate = "default";
-
 /// All templates of a Hugging Face directory; `tokenizer_config` is its tokenizer_config.json (or an empty object). A
 /// file of its own has priority over the field, as in transformers since 4.43. Throws IoError, FormatError.
 [[nodiscard]] std::vector<NamedChatTemplate> hf_chat_templates(const std::filesystem::path& directory,
@@ -24,9 +21,5 @@ inline constexpr std::string_view kDefaultChatTemplate = "default";
 
 /// All templates of a GGUF file. Throws FormatError for keys of another type.
 [[nodiscard]] std::vector<NamedChatTemplate> gguf_chat_templates(const GgufFile& file);
-
-/// The source of the template of that name, or null.
-[[nodiscard]] const std::string* find_chat_template(const std::vector<NamedChatTemplate>& templates,
-                                                    std::string_view name);
 
 }  // namespace slipstream

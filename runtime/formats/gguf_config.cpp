@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

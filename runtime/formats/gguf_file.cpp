@@ -9,7 +9,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "runtime/formats/gguf_scalar.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

@@ -11,7 +11,7 @@
 #include "runtime/formats/gguf_file.h"
 #include "runtime/formats/gguf_vocabulary.h"
 #include "runtime/formats/model_contents.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

@@ -6,7 +6,7 @@
 
 #include "runtime/formats/gguf_file.h"
 #include "runtime/formats/gguf_scalar.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

@@ -10,9 +10,9 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/hf_rope.h"
-#include "runtime/formats/json_bounded.h"
-#include "runtime/formats/json_fields.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/json_bounded.h"
+#include "runtime/text/json_fields.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

@@ -11,11 +11,11 @@
 #include "runtime/formats/chat_templates.h"
 #include "runtime/formats/file_presence.h"
 #include "runtime/formats/hf_config.h"
-#include "runtime/formats/json_bounded.h"
-#include "runtime/formats/json_fields.h"
 #include "runtime/formats/model_contents.h"
-#include "runtime/formats/printable.h"
 #include "runtime/formats/safetensors_file.h"
+#include "runtime/text/json_bounded.h"
+#include "runtime/text/json_fields.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

@@ -2,8 +2,8 @@
 // and the rope_parameters object of transformers 5, which holds theta, partial_rotary_factor and the scaling together.
 #pragma once
 
-#include "runtime/formats/json_fields.h"
 #include "runtime/model/model_config.h"
+#include "runtime/text/json_fields.h"
 
 namespace slipstream {
 

@@ -11,7 +11,7 @@
 #include "kernels/base/error.h"
 #include "runtime/formats/file_presence.h"
 #include "runtime/formats/model_contents.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

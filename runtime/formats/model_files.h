@@ -14,6 +14,9 @@
 
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
+#include "runtime/text/chat/choose_template.h"
+#include "runtime/text/tokenizer/plain_vocabulary.h"
+#include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream {
 
@@ -27,24 +30,8 @@ struct FileTensor {
     std::vector<std::int64_t> shape;  // row-major
 };
 
-/// The vocabulary as a GGUF file holds it (tokenizer.ggml.*). Arrays are checked to be of one length.
-struct GgufVocabulary {
-    std::string model;          // "llama", "gpt2", ...
-    std::string pre_tokenizer;  // "default", "qwen2", ... or empty
-    std::vector<std::string> tokens;
-    std::vector<float> scores;        // [n] or empty
-    std::vector<std::int32_t> types;  // [n] or empty: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
-    std::vector<std::string> merges;
-    std::optional<std::int64_t> bos_id, eos_id, eot_id, unk_id, pad_id;
-    std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
-    std::string precompiled_charsmap;  // normalisation rules, bytes; or empty
-};
-
-/// A chat template as it came with the model; "default" is the plain one, "tool_use" and the like are for their use.
-struct NamedChatTemplate {
-    std::string name;
-    std::string source;
-};
+/// The vocabulary as a GGUF file holds it (tokenizer.ggml.*).
+using GgufVocabulary = PlainVocabulary;
 
 /// Where a model's tokenizer is to be read from: the GGUF's own arrays, or files of a directory (only those that
 /// exist).
@@ -60,6 +47,10 @@ struct TokenizerSource {
     std::optional<bool> add_bos;
     std::vector<NamedChatTemplate> chat_templates;  // all that there are, in the order they were found
 };
+
+/// Reads the tokenizer of an opened model: maps the files that `source` names, while it reads them. Throws IoError,
+/// Unsupported (naming the kind), FormatError.
+[[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source);
 
 class ModelFiles {
 public:

@@ -11,8 +11,8 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
-#include "runtime/formats/json_bounded.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/json_bounded.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

@@ -9,10 +9,9 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
+#include "runtime/text/token_id.h"
 
 namespace slipstream {
-
-using TokenId = std::int32_t;
 
 enum class Architecture : std::uint8_t { Llama, Mistral, Qwen2, Qwen3, Phi3 };
 [[nodiscard]] std::string_view architecture_name(Architecture architecture);

@@ -3,6 +3,8 @@
 # sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda. Within tools: terminal ->
 # machine -> options -> engine -> the subcommands (cli, chat, plan, bench) -> dev, read from below; so what opens, plans
 # and generates never knows who asked.
+# sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda.
+# runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
 # Kernels find "gpu.cuh", the device dialect, by the include path.
 # usage: include_direction.sh ROOT        one line per offence, exit code 1 if there is any
 #        include_direction.sh --self-test builds small wrong trees and demands that each offence is seen
@@ -38,6 +40,8 @@ check() {
             else if (n > 1 && (part[1] in rank) && rank[part[1]] > rank[own[1]]) why = part[1] " is above " own[1]
             else if (own[1] == "tools" && part[1] == "tools" && n > 2 && (part[2] in room) && (own[2] in room) &&
                      room[part[2]] > room[own[2]]) why = "tools/" part[2] " is above tools/" own[2]
+            else if (FILENAME ~ /^runtime\/text\// && quoted && included !~ /^(runtime\/text|kernels\/base)\//)
+                why = "runtime/text includes only itself and kernels/base"
             else if (included == "gpu.cuh" && FILENAME ~ /^kernels\/cuda\/[^\/]*\.(cu|cuh)$/) why = ""
             else if (quoted && n == 1 && own[1] != "tests") why = "wants its path from the root of the project"
             else if (FILENAME !~ /^(kernels|tests)\/cuda\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
@@ -97,4 +101,10 @@ expect refused tools/terminal/a.cpp '"tools/machine/b.h"'
 expect refused tools/cli/a.cpp '"tools/dev/b.h"'
 expect pass tools/engine/a.cpp '"tools/engine/b.h"'
 expect pass tools/engine/a.cpp '"tools/terminal/b.h"'
-echo "38 small trees judged as they should be"
+expect refused runtime/text/a.cpp '"runtime/formats/b.h"'
+expect refused runtime/text/chat/a.h '"kernels/device.h"'
+expect refused runtime/text/tokenizer/a.cpp '"offload/mapped_file.h"'
+expect pass runtime/text/chat/a.cpp '"runtime/text/tokenizer/b.h"'
+expect pass runtime/text/a.cpp '"kernels/base/error.h"'
+expect pass runtime/formats/a.cpp '"runtime/text/b.h"'
+echo "44 small trees judged as they should be"

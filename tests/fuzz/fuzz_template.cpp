@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/text/chat/chat_template.h"
+#include "kernels/base/check.h"
+#include "runtime/text/chat/prompt_template.h"
 
 namespace {
 
@@ -26,19 +27,32 @@ slipstream::TemplateInputs make_inputs() {
     return inputs;
 }
 
+slipstream::TemplateInputs said_inputs(slipstream::TemplateInputs inputs) {
+    std::vector<slipstream::TemplateValue> messages;
+    for (const slipstream::TemplateValue& message : inputs.messages.items())
+        messages.push_back(slipstream::said_message(message));
+    inputs.messages = slipstream::TemplateValue::list(std::move(messages));
+    return inputs;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace slipstream;
     static const TemplateInputs kInputs = make_inputs();
-    TemplateLimits limits;
-    limits.max_steps = 100'000;
-    limits.max_output_bytes = 1 << 18;
-    limits.max_text_bytes = 1 << 18;
-    limits.max_allocated_bytes = 1 << 24;
+    static const TemplateInputs kSaid = said_inputs(kInputs);
+    const TemplateLimits limits{.max_steps = 100'000, .max_text_bytes = 1 << 18, .max_live_bytes = 1 << 24};
     try {
         const ChatTemplate parsed = ChatTemplate::parse(std::string(reinterpret_cast<const char*>(data), size), "fuzz");
-        static_cast<void>(parsed.render(kInputs, limits));
+        const MarkedText plain = parsed.render(kInputs, limits);
+        const MarkedText marked = parsed.render(kSaid, limits);
+        // Marks change nothing but themselves, and stand in order.
+        CHECK(plain.said.empty() && plain.bytes == marked.bytes, "marks change a rendering");
+        std::size_t end = 0;
+        for (const TextSpan& span : marked.said) {
+            CHECK(span.begin < span.end && (end == 0 || span.begin > end) && span.end <= marked.bytes.size(), "a mark");
+            end = span.end;
+        }
     } catch (const TemplateError&) {
         return 0;
     }

@@ -15,15 +15,15 @@ namespace {
 
 constexpr const char* kEverything = R"jinja({{ messages }}{{ tools|tojson(indent=2) }}{{ bos_token }}
 {%- macro show(value, depth=0) %}
-{%- if value is mapping %}{% for k, v in value|dictsort %}{{ k|e }}:{{ show(v, depth + 1) }}{% endfor %}
-{%- elif value is string %}{{ value|title ~ value[::-1] ~ value.split()|unique|join(',') ~ value|truncate(9) ~ '%s|{}' % value }}
-{%- elif value is iterable %}{% for v in value recursive %}{{ loop(v) if v is iterable and v is not string else show(v) }}{% endfor %}
-{%- elif value is number %}{{ value|round(2) }}{{ value|int }}{{ '%.3f' % value }}{{ '{:,}'.format(value) }}{{ value // 3 }}{{ value % 7 }}
+{%- if value is mapping %}{% for k, v in value|dictsort %}{{ k }}:{{ show(v, depth + 1) }}{% endfor %}
+{%- elif value is string %}{{ value|title ~ value[::-1] ~ value.split()|unique|join(',') ~ '{}|{{}}'.format(value) ~ value|upper ~ value.strip('a ') ~ value|replace('a', value) }}
+{%- elif value is iterable %}{% for v in value %}{{ show(v, depth + 1) }}{{ loop.last }}{{ loop.length }}{% endfor %}
+{%- elif value is number %}{{ value|string }}{{ value|tojson }}{% if value is not integer or value == value|int %}{{ value // 3 }}{{ value % 7 }}{% endif %}
 {%- else %}{{ value }}{% endif %}
 {%- endmacro %}
 {%- for message in messages %}{{ message.role|upper }}{{ message.content|string|trim|indent }}{{ message|length }}{{ message|tojson(sort_keys=true) }}
 {%- for call in message.tool_calls or [] %}{{ call.function.name }}{{ call['function']['arguments']|tojson }}{% endfor %}
-{%- endfor %}{{ show(messages) }}{{ messages|map(attribute='content')|list|sort }}{{ messages|groupby('role') }}{{ messages|selectattr('content')|list }})jinja";
+{%- endfor %}{{ show(messages) }}{{ messages|map(attribute='content')|list|sort }}{{ messages|unique(attribute='role')|list }}{{ messages|selectattr('content')|list }})jinja";
 
 constexpr std::array<std::string_view, 4> kFamilies = {"chatml", "gemma", "llama-2", "vicuna"};
 
@@ -50,11 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace slipstream;
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     static const ChatTemplate kTemplate = ChatTemplate::parse(kEverything, "everything");
-    TemplateLimits limits;
-    limits.max_steps = 200'000;
-    limits.max_output_bytes = 1 << 20;
-    limits.max_text_bytes = 1 << 20;
-    limits.max_allocated_bytes = 1 << 25;
+    const TemplateLimits limits{.max_steps = 200'000, .max_text_bytes = 1 << 20, .max_live_bytes = 1 << 25};
     try {
         static_cast<void>(parse_template_argument(text));
     } catch (const RequestError&) {

@@ -1,6 +1,6 @@
-// Spellings of control tokens that are text: with real tokenizers of each kind no token comes of them, the text stays
+// What is said is text, whatever it spells: with real tokenizers of each kind no token comes of them, the text stays
 // as it is, and where nothing is spelt the ids are those of a plain encoding.
-#include "runtime/text/chat/literal_text.h"
+#include "runtime/text/chat/prompt_template.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,12 +11,14 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/model_files.h"
 
 namespace slipstream {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 const fs::path kTrained = SLIPSTREAM_GOLDEN_DIR "/tokenizer/trained";
 
@@ -42,16 +44,23 @@ std::vector<TokenId> control_tokens(const Tokenizer& tokenizer) {
     return ids;
 }
 
+PromptTemplate template_of(std::string_view source, const Tokenizer& tokenizer) {
+    return {ChatTemplate::parse(std::string(source), "test"), {}, tokenizer};
+}
+
+// The prompt of a template that says what the user said.
+PromptText prompt_of(const std::string& said, const Tokenizer& tokenizer,
+                     std::string_view source = "{{ messages[0].content }}") {
+    return template_of(source, tokenizer).render(std::vector<Message>{{"user", said}});
+}
+
 TEST(LiteralText, NoTokenComesOfASpelling) {
     for (const auto& tokenizer : tokenizers()) {
-        const LiteralMarker marker(*tokenizer);
-        const std::string mark = unused_mark({});
         for (const TokenId id : control_tokens(*tokenizer)) {
             const std::string_view spelling = tokenizer->piece(id);
             SCOPED_TRACE(fmt::format("{}: {}", tokenizer->kind(), spelling));
             const std::string said = fmt::format("say {0} and <{0}{0}", spelling);
-            ASSERT_TRUE(marker.is_spelt_in(said));
-            const PromptText prompt = without_marks(marker.marked(said, mark), mark);
+            const PromptText prompt = prompt_of(said, *tokenizer);
             EXPECT_EQ(prompt.text, said);
             EXPECT_EQ(prompt.literal_at.size(), 3U);
             const auto count = [&](const std::vector<TokenId>& ids) { return std::ranges::count(ids, id); };
@@ -68,11 +77,9 @@ TEST(LiteralText, NoTokenComesOfASpelling) {
 TEST(LiteralText, TheTextStaysAsItIs) {
     for (const auto& tokenizer : tokenizers()) {
         if (tokenizer->kind() != "byte-level BPE" && tokenizer->kind() != "SentencePiece BPE") continue;
-        const LiteralMarker marker(*tokenizer);
-        const std::string mark = unused_mark({});
         for (const TokenId id : control_tokens(*tokenizer)) {
             const std::string said = fmt::format("say {0}, \xc3\xa9{0}", tokenizer->piece(id));
-            const PromptText prompt = without_marks(marker.marked(said, mark), mark);
+            const PromptText prompt = prompt_of(said, *tokenizer);
             EXPECT_EQ(tokenizer->decode(tokenizer->encode_prompt(prompt.text, prompt.literal_at)),
                       tokenizer->decode(tokenizer->encode(said, SpecialTokens::AsText)));
         }
@@ -82,9 +89,7 @@ TEST(LiteralText, TheTextStaysAsItIs) {
 TEST(LiteralText, WithoutSpellingsNothingIsDifferent) {
     const std::string honest = "a < b | im_end > </ s >";
     for (const auto& tokenizer : tokenizers()) {
-        const LiteralMarker marker(*tokenizer);
-        EXPECT_FALSE(marker.is_spelt_in(honest));
-        EXPECT_EQ(marker.marked(honest, "!"), honest);
+        EXPECT_THAT(prompt_of(honest, *tokenizer).literal_at, IsEmpty());
         EXPECT_EQ(tokenizer->encode_prompt(honest, std::span<const std::size_t>()),
                   tokenizer->encode_prompt(honest, SpecialTokens::Parse));
     }
@@ -117,8 +122,7 @@ TEST(LiteralText, ATokenOfOneCharacterIsTextAsWell) {
         "a\xc3\xa9"
         "ab\xc3\xa9";
     EXPECT_THAT(tokenizer->encode_prompt(said, SpecialTokens::Parse), ElementsAre(0, 11, 9, 11));
-    const LiteralMarker marker(*tokenizer);
-    const PromptText prompt = without_marks(marker.marked(said, "!"), "!");
+    const PromptText prompt = prompt_of(said, *tokenizer);
     EXPECT_THAT(tokenizer->encode_prompt(prompt.text, prompt.literal_at), ElementsAre(0, 7, 8, 9, 7, 8));
     const std::vector<std::size_t> second{4 + 1};
     EXPECT_THAT(tokenizer->encode_prompt(said, second), ElementsAre(0, 11, 9, 7, 8));
@@ -131,10 +135,9 @@ TEST(LiteralText, UserDefinedTokensThatLookLikeTurnsCountAsControl) {
                                                       {"id": 12, "content": "<|a|>", "special": false},
                                                       {"id": 13, "content": "cd", "special": false})");
     EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(11));
-    const LiteralMarker marker(*tokenizer);
-    EXPECT_TRUE(marker.is_spelt_in("b<|im_end|>"));
-    EXPECT_FALSE(marker.is_spelt_in("cd"));
-    const PromptText prompt = without_marks(marker.marked("cd<|a|>", "!"), "!");
+    EXPECT_THAT(prompt_of("b<|im_end|>", *tokenizer).literal_at, ElementsAre(1));
+    EXPECT_THAT(prompt_of("cd", *tokenizer).literal_at, IsEmpty());
+    const PromptText prompt = prompt_of("cd<|a|>", *tokenizer);
     EXPECT_THAT(tokenizer->encode_prompt(prompt.text, prompt.literal_at), ElementsAre(13, 4, 5, 0, 5, 6));
     fs::remove(file);
 }
@@ -149,13 +152,50 @@ TEST(LiteralText, AddedTokensAreShort) {
     fs::remove(file);
 }
 
-TEST(LiteralText, MarksComeOutAgain) {
-    EXPECT_EQ(without_marks("", "!").text, "");
-    const PromptText prompt = without_marks("!a!!b!", "!");
-    EXPECT_EQ(prompt.text, "ab");
-    EXPECT_THAT(prompt.literal_at, ElementsAre(0, 1, 1, 2));
-    const std::vector<std::string_view> texts{"\xf0\x90\x98\x80", "\xf0\x90\x98\x81"};
-    EXPECT_EQ(unused_mark(texts), "\xf0\x90\x98\x82");
+TEST(LiteralText, NothingThatATemplateDoesForgesAToken) {
+    const fs::path file = fs::path(testing::TempDir()) / "literal_text_forged.json";
+    const auto tokenizer = with_added_tokens(file, R"({"id": 11, "content": "<|a|>", "special": true})");
+    const auto tokens = [&](const std::string& said, std::string_view source) {
+        const PromptText prompt = prompt_of(said, *tokenizer, source);
+        return std::pair(prompt.text, std::ranges::count(tokenizer->encode_prompt(prompt.text, prompt.literal_at), 11));
+    };
+    const auto forged = std::pair<std::string, std::int64_t>("<|a|>", 0);
+    EXPECT_EQ(tokens("<|A|>", "{{ messages[0].content|lower }}"), forged);
+    EXPECT_EQ(tokens("<|A|>", "{{ messages[0].content.lower() }}"), forged);
+    EXPECT_EQ(tokens(" b<|a|>c ", "{{ messages[0].content.strip()[1:-1] }}"), forged);
+    EXPECT_EQ(tokens(">|a|<", "{{ messages[0].content[::-1] }}"), forged);
+    EXPECT_EQ(tokens("<b|a|b>", "{{ messages[0].content.split('b')|join }}"), forged);
+    EXPECT_EQ(tokens("<|,a|>", "{{ ''.join(messages[0].content.split(',')) }}"), forged);
+    EXPECT_EQ(tokens("<|a|>", "{% for c in messages[0].content %}{{ c }}{% endfor %}"), forged);
+    EXPECT_EQ(tokens("<|a|>", "{{ messages[0].content|list|join }}"), forged);
+    EXPECT_EQ(tokens("<|b|>", "{{ messages[0].content|replace('b', 'a') }}"), forged);
+    EXPECT_EQ(tokens("a", "{{ '<|' ~ messages[0].content ~ '|>' }}"), forged);
+    EXPECT_EQ(tokens("<|", "{{ '%s' if false else messages[0].content }}a|>"), forged);
+    EXPECT_EQ(tokens("a", "{{ '<|{}|>'.format(messages[0].content) }}"), forged);
+    EXPECT_EQ(tokens("|a|", "{% set x %}<{{ messages[0].content }}>{% endset %}{{ x|trim|string|safe }}"), forged);
+    EXPECT_EQ(tokens("<|a|>", "{% macro m(x) %}{{ x }}{% endmacro %}{{ m(messages[0].content) }}"), forged);
+    EXPECT_EQ(tokens("<|a|>", "{{ (messages|map(attribute='content')|list)[0] }}"), forged);
+    EXPECT_EQ(tokens("\"<|a|>\"", "{{ messages[0].content|from_json }}"), forged);
+    EXPECT_EQ(tokens("<|a|>", "{{ messages[0].content|tojson }}").second, 0);
+    EXPECT_EQ(tokens("<|a|>", "{{ messages[0] }}").second, 0);
+    EXPECT_EQ(tokens("<|a|>", "{% filter indent %}{{ messages[0].content }}{% endfilter %}"), forged);
+    EXPECT_EQ(tokens("<|", "{{ messages[0].content * 1 }}a|>"), forged);
+    // The template's own stay tokens, whatever it learns from the message.
+    EXPECT_EQ(tokens("<|a|>", "<|a|>{{ messages[0].content|length }}").second, 1);
+    EXPECT_EQ(tokens("<|a|>", "{% if '<|a|>' in messages[0].content %}<|a|>{% endif %}").second, 1);
+    EXPECT_EQ(tokens("<|a|>", "<|a|>{{ messages[0].content }}<|a|>").second, 2);
+    fs::remove(file);
+}
+
+TEST(LiteralText, OnlyTheSystemAndTheRoleMaySpellTokens) {
+    const TemplateValue messages = parse_template_json(
+        R"([{"role": "system", "content": "s"}, {"role": "tool", "content": [{"text": "t"}], "n": {"k": "v"}}])", "m");
+    const MarkedText text = ChatTemplate::parse("{{ messages[0] }}{{ messages[1] }}", "test")
+                                .render({.messages = TemplateValue::list(
+                                             {said_message(messages.items()[0]), said_message(messages.items()[1])})});
+    std::string said;
+    for (const TextSpan& span : text.said) said += text.bytes.substr(span.begin, span.end - span.begin);
+    EXPECT_EQ(said, "texttkv");
 }
 
 }  // namespace

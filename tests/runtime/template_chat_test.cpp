@@ -21,7 +21,7 @@ TemplateInputs inputs_of_user(std::string_view text) {
 }
 
 std::string rendered(const std::string& source, const TemplateInputs& inputs) {
-    return ChatTemplate::parse(source, "test").render(inputs);
+    return ChatTemplate::parse(source, "test").render(inputs).bytes;
 }
 
 TEST(ChatTemplateInputs, WhatIsNotGivenIsNoneOrUndefined) {
@@ -143,8 +143,8 @@ TEST(ChatTemplate, WhatIsNotServedSaysSo) {
     const TemplateInputs inputs = inputs_of_user("hi");
     for (const char* source :
          {"{% include 'x' %}", "{% extends 'x' %}", "{% block b %}{% endblock b %}", "{% import 'x' as y %}",
-          "{% from 'x' import y %}", "{% autoescape true %}{% endautoescape %}", "{{ 1|pprint }}", "{{ 'a'.encode() }}",
-          "{{ lipsum() }}", "{{ '\\N{BULLET}' }}", "{{ '\\ud800' }}", "{{ '%a' % 1 }}"}) {
+          "{% from 'x' import y %}", "{% autoescape true %}{% endautoescape %}", "{{ lipsum() }}",
+          "{{ '\\N{BULLET}' }}", "{{ '\\ud800' }}", "{{ '%a' % 1 }}"}) {
         const std::string error = rendering_of(source, inputs).error;
         EXPECT_NE(error, "") << source;
         EXPECT_TRUE(error.find("served") != std::string::npos || error.find("surrogate") != std::string::npos) << error;
@@ -164,33 +164,29 @@ TEST(ChatTemplate, TimeIsWrittenInEnglishAndBounded) {
 TEST(ChatTemplate, CanBeRenderedAgainAndMoved) {
     ChatTemplate first = ChatTemplate::parse(
         "{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ messages[0].content }}", "t");
-    EXPECT_EQ(first.render(inputs_of_user("a")), "1a");
+    EXPECT_EQ(first.render(inputs_of_user("a")).bytes, "1a");
     const ChatTemplate second = std::move(first);
-    EXPECT_EQ(second.render(inputs_of_user("b")), "1b");
+    EXPECT_EQ(second.render(inputs_of_user("b")).bytes, "1b");
     EXPECT_EQ(second.name(), "t");
 }
 
-TokenizerSource source_with(std::vector<NamedChatTemplate> templates) {
-    TokenizerSource source;
-    source.chat_templates = std::move(templates);
-    return source;
-}
+using Templates = std::vector<NamedChatTemplate>;
 
 TEST(ChooseTemplate, TakesTheOneForTheUse) {
-    const TokenizerSource source = source_with({{"default", "d"}, {"tool_use", "t"}, {"rag", "r"}});
+    const Templates source({{"default", "d"}, {"tool_use", "t"}, {"rag", "r"}});
     EXPECT_EQ(chat_template_of(source, ToolUse::NoTools)->source(), "d");
     EXPECT_EQ(chat_template_of(source, ToolUse::Tools)->source(), "t");
     EXPECT_EQ(chat_template_of(source, ToolUse::Tools, "rag")->source(), "r");
     EXPECT_EQ(chat_template_of(source, ToolUse::Tools, "rag")->name(), "the model's chat template \"rag\"");
     EXPECT_EQ(error_text<RequestError>([&] { static_cast<void>(chat_template_of(source, ToolUse::NoTools, "x")); }),
               "the model has no chat template called \"x\"; it has: default, tool_use, rag");
-    EXPECT_EQ(chat_template_of(source_with({{"default", "d"}}), ToolUse::Tools)->source(), "d");
-    EXPECT_EQ(chat_template_of(source_with({{"only", "o"}}), ToolUse::NoTools)->source(), "o");
-    EXPECT_THROW(static_cast<void>(chat_template_of(source_with({{"a", "1"}, {"b", "2"}}), ToolUse::NoTools)),
+    EXPECT_EQ(chat_template_of(Templates({{"default", "d"}}), ToolUse::Tools)->source(), "d");
+    EXPECT_EQ(chat_template_of(Templates({{"only", "o"}}), ToolUse::NoTools)->source(), "o");
+    EXPECT_THROW(static_cast<void>(chat_template_of(Templates({{"a", "1"}, {"b", "2"}}), ToolUse::NoTools)),
                  RequestError);
-    EXPECT_FALSE(chat_template_of(source_with({}), ToolUse::Tools).has_value());
+    EXPECT_FALSE(chat_template_of(Templates(), ToolUse::Tools).has_value());
     EXPECT_EQ(error_text<TemplateError>([] {
-                  static_cast<void>(chat_template_of(source_with({{"default", "{{"}}), ToolUse::NoTools));
+                  static_cast<void>(chat_template_of(Templates({{"default", "{{"}}), ToolUse::NoTools));
               }),
               "the model's chat template: line 1: unexpected 'end of template'");
 }

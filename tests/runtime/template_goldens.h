@@ -31,8 +31,20 @@ inline OrderedJson template_golden(const std::string& name) {
     return OrderedJson::parse(file_text(template_golden_path(name)));
 }
 
-inline TemplateValue template_value(const OrderedJson& json) {
-    return parse_template_json(json.dump(), "golden");
+/// A golden file as values: integers of any size stay as they are.
+inline TemplateValue template_golden_value(const std::string& name) {
+    return parse_template_json(file_text(template_golden_path(name)), name);
+}
+
+inline const TemplateValue& member(const TemplateValue& object, std::string_view name) {
+    const TemplateValue* value = object.dict().find(name);
+    if (value == nullptr) throw std::runtime_error("no " + std::string(name));
+    return *value;
+}
+
+inline void add_arguments(const TemplateValue& variables, TemplateInputs& inputs) {
+    for (const auto& [name, value] : variables.dict().items())
+        inputs.arguments.emplace_back(std::string(name.view()), value);
 }
 
 inline std::tm stopped_clock() {
@@ -48,24 +60,11 @@ inline std::tm stopped_clock() {
     return now;
 }
 
-/// A case of conversations.py as golden files hold it.
-inline TemplateInputs inputs_of(const OrderedJson& golden_case) {
-    TemplateInputs inputs;
-    inputs.messages = template_value(golden_case.at("messages"));
-    if (golden_case.contains("tools")) inputs.tools = template_value(golden_case.at("tools"));
-    if (golden_case.contains("documents")) inputs.documents = template_value(golden_case.at("documents"));
-    inputs.add_generation_prompt = golden_case.at("add_generation_prompt").get<bool>();
-    for (const auto& [name, value] : golden_case.at("variables").items())
-        inputs.arguments.emplace_back(name, template_value(value));
-    inputs.now = stopped_clock();
-    return inputs;
-}
-
 /// No messages, and variables.
-inline TemplateInputs inputs_with(const OrderedJson& variables) {
+inline TemplateInputs inputs_with(const TemplateValue& variables) {
     TemplateInputs inputs;
     inputs.messages = TemplateValue::list({});
-    for (const auto& [name, value] : variables.items()) inputs.arguments.emplace_back(name, template_value(value));
+    add_arguments(variables, inputs);
     inputs.now = stopped_clock();
     return inputs;
 }
@@ -80,20 +79,10 @@ struct Rendering {
 inline Rendering rendering_of(const std::string& source, const TemplateInputs& inputs,
                               const TemplateLimits& limits = {}) {
     try {
-        return {ChatTemplate::parse(source, "test").render(inputs, limits), {}, 0};
+        return {ChatTemplate::parse(source, "test").render(inputs, limits).bytes, {}, 0};
     } catch (const TemplateError& error) {
         return {{}, error.message().empty() ? "(no message)" : error.message(), error.line()};
     }
-}
-
-/// The golden text of a case: its lines by number.
-inline std::string golden_text(const OrderedJson& renderings, const OrderedJson& numbers) {
-    std::string text;
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-        if (i > 0) text += '\n';
-        text += renderings.at("lines").at(numbers[i].get<std::size_t>()).get<std::string>();
-    }
-    return text;
 }
 
 }  // namespace slipstream

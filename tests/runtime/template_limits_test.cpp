@@ -1,7 +1,12 @@
-// Templates come with models, from anywhere: whatever they do ends in bounded time, memory and stack, with a message.
+// Templates come with models, from anywhere: whatever they do ends within a second, 64 MiB and the stack, with a
+// message.
+#include <sys/resource.h>
+
 #include <atomic>
+#include <chrono>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/runtime/template_goldens.h"
@@ -9,133 +14,162 @@
 namespace slipstream {
 namespace {
 
+using testing::HasSubstr;
+
 std::string repeated(std::string_view piece, int times) {
     std::string text;
     for (int i = 0; i < times; ++i) text += piece;
     return text;
 }
 
+TemplateInputs small_inputs() {
+    return inputs_with(parse_template_json(R"({"a": "aaaaaaaaaa", "b": [1, 2, 3]})", "variables"));
+}
+
 /// What becomes of a template under small limits.
 std::string error_of(const std::string& source) {
-    TemplateLimits limits;
-    limits.max_steps = 1'000'000;
-    limits.max_output_bytes = 1 << 20;
-    limits.max_text_bytes = 1 << 20;
-    limits.max_allocated_bytes = 64 << 20;
-    TemplateInputs inputs = inputs_with(OrderedJson::parse(R"({"a": "aaaaaaaaaa", "b": [1, 2, 3]})"));
-    return rendering_of(source, inputs, limits).error;
+    const TemplateLimits limits{.max_steps = 1'000'000, .max_text_bytes = 1 << 20, .max_live_bytes = 8 << 20};
+    return rendering_of(source, small_inputs(), limits).error;
 }
 
-TEST(TemplateLimits, LoopsThatDoNotEnd) {
-    const std::string steps = "the template does not end within 1000000 steps (does it loop for ever?)";
-    EXPECT_EQ(error_of("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"), steps);
-    EXPECT_EQ(error_of("{% for i in range(99999) %}{% for j in range(99999) if false %}{% endfor %}{% endfor %}"),
-              steps);
-    EXPECT_EQ(error_of("{% for i in range(99999) %}{{ range(99999)|select('gt', i)|list|length }}{% endfor %}"), steps);
-    EXPECT_EQ(error_of("{% for i in range(99999) %}{{ i in range(99999)|list }}{% endfor %}"), steps);
-    EXPECT_EQ(error_of("{{ 'x'|list|slice(10000000)|list }}"), steps);
-    EXPECT_EQ(error_of("{% macro m() %}{% for i in b %}{{ m2() }}{% endfor %}{% endmacro %}"
-                       "{% macro m2() %}{% for i in range(99999) %}{{ i }}{% endfor %}{% endmacro %}"
-                       "{% for i in range(99) %}{{ m() }}{% endfor %}"),
-              steps);
+/// A field of /proc/self/status, in bytes.
+std::size_t process_bytes(const std::string& field) {
+    std::istringstream status(file_text("/proc/self/status"));
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with(field + ":")) return std::stoull(line.substr(field.size() + 1)) * 1024;
+    throw std::runtime_error("no " + field);
 }
 
-TEST(TemplateLimits, EveryWalkOverATextCounts) {
+constexpr const char* kHostile[] = {
+    "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+    "{% for i in range(99999) %}{% for j in range(99999) if false %}{% endfor %}{% endfor %}",
+    "{% for i in range(99999) %}{{ range(99999)|select('gt', i)|list|length }}{% endfor %}",
+    "{% for i in range(99999) %}{{ i in range(99999)|list }}{% endfor %}",
+    "{% for i in range(99999) %}{{ range(99999)|sort|list|last }}{% endfor %}",
+    "{% macro m() %}{% for i in b %}{{ n() }}{% endfor %}{% endmacro %}{% macro n() %}{% for i in range(99999) %}{{ i "
+    "}}"
+    "{% endfor %}{% endmacro %}{% for i in range(99) %}{{ m() }}{% endfor %}",
+    "{% set c = '1' * 8000000 %}{% for i in range(99999) %}{{ c|int(0) }}{% endfor %}",
+    "{% set c = ' ' * 8000000 %}{% for i in range(99999) %}{% set x = c.strip() %}{% endfor %}",
+    "{% set c = 'aB' * 4000000 %}{% for i in range(99999) %}{% set x = c|lower %}{% endfor %}",
+    "{% set c = 'aΣ' * 2000000 %}{% for i in range(99999) %}{% set x = c|lower %}{% endfor %}",
+    "{% set c = 'é' * 4000000 %}{% for i in range(99999) %}{% set x = c[i:i+9] %}{% endfor %}",
+    "{% set c = 'a' * 8000000 %}{% for i in range(99999) %}{% set x = c.split('a', 1) %}{% endfor %}",
+    "{% set c = 'ab' * 4000000 %}{% for i in range(99999) %}{% set x = c.find('abab' * 9999 ~ 'c') %}{% endfor %}",
+    "{% set c = 'a\n' * 4000000 %}{{ c|indent(4) }}{{ c.splitlines() }}",
+    "{{ ('a ' * 4000000).split() }}",
+    "{{ ('a' * 8000000)|list }}",
+    "{{ ('aé' * 2000000)[::-1] }}",
+    "{{ ('\n' * 8000000)|tojson }}",
+    "{{ 'a' * 10000000000 }}",
+    "{{ [1] * 100000000000 }}",
+    "{{ ([[]] * 1000000)|tojson }}",
+    "{{ (a * 1000)|replace('', a * 1000) }}",
+    "{{ (a * 9999).join((a * 9999)|list) }}",
+    "{{ ('x' * 2000000)|indent(width=1000000) }}",
+    "{{ ('x\n' * 2000)|indent(1000000) }}",
+    "{% set ns = namespace(t=a) %}{% for i in range(99) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
+    "{% set ns = namespace(t=b) %}{% for i in range(99) %}{% set ns.t = ns.t + ns.t %}{% endfor %}",
+    "{% set ns = namespace(t=b) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t }}",
+    "{% set ns = namespace(t=b) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t == "
+    "[ns.t][0] }}",
+    "{% set ns = namespace(t=b, u=b) %}{% for i in range(60) %}{% set ns.t = [ns.t, ns.t] %}{% set ns.u = [ns.u, ns.u] "
+    "%}"
+    "{% endfor %}{{ ns.t == ns.u }}{{ ns.t < ns.u }}{{ ns.t|tojson }}",
+    "{% for i in range(99999) %}{{ a * 100 }}{% endfor %}",
+    "{% for i in range(99999) %}{% set t = a * 100000 %}{% endfor %}",
+    "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = ns.l + [a * 1000] %}{% endfor %}",
+    "{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}",
+    "{% set ns = namespace(l=none) %}{% for i in range(99999) %}{% set ns.l = namespace(n=ns.l) %}{% endfor %}",
+    "{% set ns = namespace(l=none) %}{% for i in range(99999) %}{% set ns.l = [nope, nope.__x__ is defined, loop] %}{% "
+    "endfor %}",
+    "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + [('[' * 50 ~ ']' * 50)|from_json[0]] "
+    "%}{% endfor %}",
+    "{{ ('[' ~ '[],' * 2000000 ~ '[]]')|from_json }}",
+    "{{ ('[' * 100000)|from_json }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% macro m(x=m()) %}{% endmacro %}{{ m() }}",
+    "{% macro m(x) %}{{ m(x * 2) }}{% endmacro %}{{ m(a) }}",
+    "{% macro m() %}{% if true %}{% for i in b %}{{ '' ~ (m()|upper) }}{% endfor %}{% endif %}{% endmacro %}{{ m() }}",
+    "{% macro m() %}{{ caller }}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}",
+    "{% macro m() %}{% set x %}{{ a * 99999 }}{{ m() }}{% endset %}{% endmacro %}{{ m() }}",
+    "{% for i in range(99999) %}{% macro m() %}{{ i }}{% endmacro %}{% endfor %}",
+    "{% for i in range(99999) %}{% set x = dict(a=range(9999)|list) %}{% endfor %}",
+    "{% for i in range(99999) %}{{ ds.x.y }}{{ range(100)|map('nope') }}{% endfor %}",
+    "{{ range(99999)|map('string')|join(a * 99) }}",
+    "{{ '%s' % a }}",
+    "{{ range(99999)|unique|list|length }}{{ range(9999999) }}",
+};
+
+TEST(TemplateLimits, AHostileTemplateEndsWithinASecondAnd64Mebibytes) {
+    std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins again here
+    const std::size_t before = process_bytes("VmRSS");
+    int n_ended = 0;
+    for (const char* source : kHostile) {
+        const auto begin = std::chrono::steady_clock::now();
+        n_ended += rendering_of(source, small_inputs()).error.empty() ? 0 : 1;
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+#if !defined(__SANITIZE_ADDRESS__)
+        EXPECT_LT(took.count(), 1.0) << source;
+#endif
+    }
+    EXPECT_GE(n_ended, 40);
+#if !defined(__SANITIZE_ADDRESS__)
+    EXPECT_LT(process_bytes("VmHWM"), before + (std::size_t{64} << 20U));
+#endif
+}
+
+TEST(TemplateLimits, TheSourceItselfTakesLittle) {
+    std::ofstream("/proc/self/clear_refs") << 5;
+    const std::size_t before = process_bytes("VmRSS");
+    for (const char* piece : {"{{a}}", "{%if a%}{%endif%}", "{{[a,[b],{1:2}]}}", "x{{a.b.c(1)|d}}"}) {
+        const int times = static_cast<int>(kMaxTemplateBytes / std::string_view(piece).size());
+        static_cast<void>(rendering_of(repeated(piece, times), small_inputs()));
+    }
+#if !defined(__SANITIZE_ADDRESS__)
+    EXPECT_LT(process_bytes("VmHWM"), before + (std::size_t{64} << 20U));
+#endif
+    EXPECT_EQ(error_of(std::string(kMaxTemplateBytes + 1, ' ')), "a template of more than 262144 bytes");
+}
+
+TEST(TemplateLimits, EachBoundSaysWhichItIs) {
     const std::string steps = "the template does not end within 1000000 steps (does it loop for ever?)";
-    for (const char* walk : {"c|float", "c|int(0, 99)", "c.isascii()", "c is sameas c", "c|default(c)|float"})
-        EXPECT_EQ(error_of(fmt::format("{{% set c = '1' * 1000000 %}}{{% for i in range(1000) %}}{{% set x = {} %}}"
-                                       "{{% endfor %}}",
-                                       walk)),
-                  steps)
-            << walk;
+    EXPECT_EQ(error_of(kHostile[0]), steps);
+    EXPECT_EQ(error_of(kHostile[2]), steps);
+    EXPECT_EQ(error_of("{{ 'a' * 10000000000 }}"), "a text grows beyond 1048576 bytes");
+    EXPECT_EQ(error_of("{% for i in range(99999) %}{{ a * 100 }}{% endfor %}"), "a text grows beyond 1048576 bytes");
+    EXPECT_EQ(error_of("{{ [1] * 100000000000 }}"), "the template needs more than 8388608 bytes at a time");
+    EXPECT_EQ(error_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+              "the template calls itself too deeply: 1000 levels");
+    EXPECT_EQ(error_of("{% set ns = namespace(v=b) %}{% for i in range(9999) %}{% set ns.v = [ns.v] %}{% endfor %}"),
+              "values nested deeper than 200");
+}
+
+TEST(TemplateLimits, WhatIsGoneIsGivenBack) {
+    EXPECT_EQ(error_of("{% for i in range(9999) %}{% set t = a * 100 %}{% endfor %}"), "");
+    EXPECT_EQ(
+        error_of("{% for i in range(9999) %}{% for j in b %}{{ loop.last|string|length - 4 }}{% endfor %}{% endfor %}"),
+        "");
 }
 
 TEST(TemplateLimits, ARenderingCanBeStopped) {
     const std::atomic<bool> cancel{true};
-    TemplateLimits limits;
-    limits.cancel = &cancel;
-    const TemplateInputs inputs = inputs_with(OrderedJson::parse("{}"));
-    EXPECT_EQ(rendering_of("{% for i in range(99999) %}{% endfor %}", inputs, limits).error,
+    EXPECT_EQ(rendering_of("{% for i in range(99999) %}{% endfor %}", small_inputs(), {.cancel = &cancel}).error,
               "the rendering was stopped");
 }
 
-TEST(TemplateLimits, TextsThatGrow) {
-    const std::string text = "a text grows beyond 1048576 bytes";
-    EXPECT_EQ(error_of("{{ 'a' * 10000000000 }}"), text);
-    EXPECT_EQ(error_of("{{ '%10000000d' % 1 }}"), text);
-    EXPECT_EQ(error_of("{{ '{:10000000}'.format(1) }}"), text);
-    EXPECT_EQ(error_of("{{ 'a'|center(100000000) }}"), text);
-    EXPECT_EQ(error_of("{{ 'a'.zfill(100000000) }}"), text);
-    EXPECT_EQ(error_of("{{ '\t'.expandtabs(100000000) }}"), text);
-    EXPECT_EQ(error_of("{{ 'a'|indent(100000000) }}"), text);
-    EXPECT_EQ(error_of("{{ (a * 1000)|replace('', a * 1000) }}"), text);
-    EXPECT_EQ(error_of("{{ (a * 9999).join((a * 9999)|list) }}"), text);
-    EXPECT_EQ(error_of("{% set ns = namespace(t=a) %}{% for i in range(99) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}"),
-              text);
-    EXPECT_EQ(
-        error_of(
-            "{% set ns = namespace(t=b) %}{% for i in range(99) %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.t }}"),
-        "the template does not end within 1000000 steps (does it loop for ever?)");
-    EXPECT_EQ(error_of("{% for i in range(99999) %}{{ a * 100 }}{% endfor %}"), text);  // what is printed grows as well
-    EXPECT_EQ(error_of("{% for i in range(99999) %}{% set t = a * 1000 %}{% endfor %}"),
-              "the template makes more than 67108864 bytes of values");
-    EXPECT_EQ(error_of("{{ [1] * 100000000000 }}"),
-              "the template does not end within 1000000 steps (does it loop for ever?)");
-    EXPECT_EQ(error_of("{{ [1]|batch(10000000000, 0)|list }}"),
-              "the template does not end within 1000000 steps (does it loop for ever?)");
-}
-
-TEST(TemplateLimits, RecursionOfMacrosAndLoops) {
-    const std::string deep = "the template calls itself too deeply: 1000 levels";
-    EXPECT_EQ(error_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), deep);
-    EXPECT_EQ(error_of("{% macro m() %}{% if true %}{% for i in b %}{{ '' ~ (m()|upper) }}{% endfor %}{% endif %}{% "
-                       "endmacro %}{{ m() }}"),
-              deep);
-    EXPECT_EQ(error_of("{% macro m(x=m()) %}{% endmacro %}{{ m() }}"), deep);
-    EXPECT_EQ(error_of("{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{{ m() }}"), deep);
-    EXPECT_EQ(error_of("{% macro m() %}{{ caller }}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}"), deep);
-    EXPECT_EQ(error_of("{% for x in b recursive %}{{ loop(b) }}{% endfor %}"), deep);
-    EXPECT_EQ(
-        error_of(
-            "{% set ns = namespace() %}{% macro m() %}{{ range(3)|map(attribute='x')|list }}{{ ns.m() }}{% endmacro %}"
-            "{% set ns.m = m %}{{ m() }}"),
-        deep);
-}
-
-TEST(TemplateLimits, NestingOfValues) {
-    const std::string nested = "values nested deeper than 200";
-    const std::string loop =
-        "{% set ns = namespace(v=b, k=1) %}{% for i in range(9999) %}{% set ns.v = VALUE %}{% endfor %}";
-    const auto grown = [&](const std::string& value) {
-        std::string source = loop;
-        return error_of(source.replace(source.find("VALUE"), 5, value));
-    };
-    EXPECT_EQ(grown("[ns.v]"), nested);
-    EXPECT_EQ(grown("(ns.v, 1)"), nested);
-    EXPECT_EQ(grown("{'k': ns.v}"), nested);
-    EXPECT_EQ(grown("{ns.k: ns.v}.items()"), nested);
-    EXPECT_EQ(grown("[ns.v]|map('first')"), nested);
-    EXPECT_EQ(grown("ns.v|map('string')"), nested);
-    EXPECT_EQ(grown("ns.v|select"), nested);
-    EXPECT_EQ(grown("[ns.v].index"), nested);
-    EXPECT_EQ(grown("cycler(ns.v)"), nested);
-    EXPECT_EQ(grown("joiner(ns.v)"), nested);
-    // Namespaces may be chained without end, and hold themselves; what cannot be done is to print that.
-    EXPECT_EQ(grown("namespace(v=ns.v)"), "");
-    EXPECT_EQ(grown("namespace(v=[ns.v])"), "");
-    EXPECT_EQ(error_of("{% set ns = namespace() %}{% set ns.me = [ns] %}{{ ns.me|length }}"), "");
-    EXPECT_EQ(error_of("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}"),
-              "a value that holds itself has no text");
-    EXPECT_EQ(error_of("{% set ns = namespace() %}{% for i in [ns]|map(attribute='g')|unique %}{% endfor %}"), "");
-    EXPECT_EQ(error_of("{% set ns = namespace(l=1) %}{% for i in b %}{% set ns.l = [loop, ns.l] %}{% for j in [ns] %}"
-                       "{% set ns.l = [loop, ns.l] %}{% endfor %}{% endfor %}"),
-              "");
-    // A long chain that falls at once.
-    EXPECT_EQ(
-        error_of(
-            "{% set ns = namespace(head=none) %}{% for i in range(20000) %}{% set ns.head = namespace(next=ns.head) %}"
-            "{% endfor %}{% set ns.head = none %}"),
-        "");
+TEST(TemplateLimits, ObjectsMayHoldThemselves) {
+    for (const char* source :
+         {"{% set ns = namespace() %}{% set ns.me = [ns] %}{{ ns.me|length }}",
+          "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}{{ ns.me == ns }}",
+          "{% set ns = namespace(l=1) %}{% for i in b %}{% set ns.l = [loop, ns.l] %}{% for j in [ns] %}"
+          "{% set ns.l = [loop, ns.l] %}{% endfor %}{% endfor %}{{ ns.l|length }}",
+          "{% set ns = namespace() %}{% for i in b %}{% set k = loop %}{% macro m() %}{{ k.index }}{{ i }}{% endmacro "
+          "%}"
+          "{% set ns.m = m %}{% endfor %}{{ ns.m() }}",
+          "{% set ns = namespace(head=none) %}{% for i in range(20000) %}{% set ns.head = namespace(next=ns.head) %}"
+          "{% endfor %}{% set ns.head = none %}"})
+        EXPECT_EQ(error_of(source), "") << source;
 }
 
 TEST(TemplateLimits, NestingOfSource) {
@@ -146,46 +180,19 @@ TEST(TemplateLimits, NestingOfSource) {
     EXPECT_EQ(error_of("{{ " + repeated("-", 5000) + "1 }}"), nested);
     EXPECT_EQ(error_of("{{ " + repeated("1 if 1 else ", 5000) + "1 }}"), nested);
     EXPECT_EQ(error_of("{{ " + repeated("f(", 5000) + repeated(")", 5000) + " }}"), nested);
-    EXPECT_EQ(error_of("{{ 1" + repeated(" is x", 1) + repeated("[1", 5000) + repeated("]", 5000) + " }}"), nested);
     EXPECT_EQ(error_of(repeated("{% if 1 %}", 5000) + repeated("{% endif %}", 5000)), nested);
     EXPECT_EQ(error_of("{% set " + repeated("(", 5000) + "a" + repeated(")", 5000) + " = 1 %}"), nested);
     const std::string levels = "an expression of more than 400 levels";
-    EXPECT_EQ(error_of("{{ 1" + repeated(" + 1", 5000) + " }}"), levels);
-    EXPECT_EQ(error_of("{{ a" + repeated(".b", 5000) + " }}"), levels);
-    EXPECT_EQ(error_of("{{ a" + repeated("|e", 5000) + " }}"), levels);
-    EXPECT_EQ(error_of("{{ a" + repeated("()", 5000) + " }}"), levels);
-    EXPECT_EQ(error_of("{{ 1" + repeated(" and 1", 5000) + " }}"), levels);
+    for (const char* more : {" + 1", " and 1", "|d", "()", ".b"})
+        EXPECT_EQ(error_of("{{ a" + repeated(more, 5000) + " }}"), levels) << more;
     // Wide is not deep.
     EXPECT_EQ(error_of("{{ 1" + repeated(" ~ 1", 5000) + " }}"), "");
-    EXPECT_EQ(error_of("{{ 1" + repeated(" < 1", 5000) + " }}"), "");
     EXPECT_EQ(error_of("{% if 0 %}" + repeated("{% elif 0 %}", 5000) + "{% endif %}"), "");
-    EXPECT_EQ(error_of(std::string(kMaxTemplateBytes + 1, ' ')), "a template of more than 1048576 bytes");
-}
-
-TEST(TemplateLimits, TheDeepestThatIsAllowedFitsTheStack) {
-    // All levels of all kinds at once: 90 brackets in each of the macros that call each other.
-    const std::string open = repeated("[", 90);
-    const std::string close = repeated("]", 90);
-    EXPECT_EQ(error_of("{% macro m() %}{{ " + open + "m()" + close + " }}{% endmacro %}{{ m() }}"),
-              "the template calls itself too deeply: 1000 levels");
     EXPECT_EQ(error_of("{{ 1" + repeated(" + 1", 390) + " }}"), "");
-    EXPECT_EQ(error_of(repeated("{% for i in b %}", 60) + repeated("{% endfor %}", 60)).substr(0, 29),
-              "the template does not end wit");
-    EXPECT_EQ(error_of("{% set ns = namespace(v=1) %}{% for i in range(199) %}{% set ns.v = [ns.v] %}{% endfor %}"
-                       "{{ ns.v }}{{ ns.v|tojson }}{{ ns.v == ns.v }}{{ ns.v < ns.v }}"),
-              "");
-}
-
-TEST(TemplateLimits, ManyNamesAndBranches) {
-    std::string source;
-    for (int i = 0; i < 20000; ++i) source += fmt::format("{{{{ v{} }}}}", i);
-    source += repeated("{% if a %}{% set a = 1 %}{% endif %}", 10000);
-    EXPECT_EQ(error_of(source), "");
-    std::string loops;
-    for (int i = 0; i < 90; ++i) loops += "{% for x in [] %}";
-    loops += repeated("{{ a + 1 }}", 20000);
-    loops += repeated("{% endfor %}", 90);
-    EXPECT_EQ(error_of(loops), "");
+    // All levels of all kinds at once: 90 brackets in each of the macros that call each other.
+    EXPECT_EQ(
+        error_of("{% macro m() %}{{ " + repeated("[", 90) + "m()" + repeated("]", 90) + " }}{% endmacro %}{{ m() }}"),
+        "the template calls itself too deeply: 1000 levels");
 }
 
 TEST(TemplateLimits, JsonThatIsTooMuch) {
@@ -199,11 +206,9 @@ TEST(TemplateLimits, JsonThatIsTooMuch) {
     };
     EXPECT_EQ(error(repeated("[", 100000)), "messages: JSON nested deeper than 100");
     EXPECT_EQ(error(repeated("{\"a\":", 100000)), "messages: JSON nested deeper than 100");
-    EXPECT_EQ(error(repeated("[", 100) + repeated("]", 100)), "");
     EXPECT_EQ(error("[1, 9223372036854775808, -" + repeated("9", 300) + "]"), "");
     EXPECT_EQ(error("[1e400]"), "messages: not JSON at byte 6");
     EXPECT_EQ(error("{\"a\": 1,}"), "messages: not JSON at byte 9");
-    EXPECT_EQ(error(""), "messages: not JSON at byte 1");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/formats/model_files.h"
 #include "runtime/text/tokenizer/tiktoken_ranks.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "runtime/text/utf8.h"

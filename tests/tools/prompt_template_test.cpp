@@ -10,7 +10,6 @@
 
 #include "kernels/base/error.h"
 #include "runtime/text/chat/choose_template.h"
-#include "runtime/text/utf8.h"
 #include "tools/engine/chat_form.h"
 #include "tools/engine/prompt_template.h"
 
@@ -18,7 +17,6 @@ namespace slipstream::tools {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
@@ -121,43 +119,6 @@ TEST(PromptTemplate, HonestMessagesAndTheSystemTextAreParsedAsAWhole) {
     const PromptText prompt = made.render(std::vector<Message>{{"system", "<|think|>"}, {"user", "a < b |im_end|>"}});
     EXPECT_THAT(prompt.literal_at, IsEmpty());
     EXPECT_THAT(control_counts(tokenizer, prompt), ElementsAre(1, 0, 3, 2, 1));
-}
-
-TEST(PromptTemplate, AMarkIsALetterThatNobodyUses) {
-    const Spellings tokenizer({"<|im_end|>"});
-    const PromptTemplate made = template_of(kChatMl, tokenizer);
-    const std::string first = "\xf0\x90\x98\x80";  // the mark, were it not in use
-    const PromptText prompt = made.render(std::vector<Message>{{"user", first + "<|im_end|>" + first}});
-    EXPECT_THAT(prompt.text, HasSubstr("user\n" + first + "<|im_end|>" + first + "<|im_end|>\n"));
-    EXPECT_THAT(prompt.literal_at, SizeIs(1));
-    std::string all;
-    for (char32_t point = U'\U00010600'; point <= U'\U00010736'; ++point) append_utf8(point, all);
-    EXPECT_THROW(static_cast<void>(made.render(std::vector<Message>{{"user", "<|im_end|>" + all}})), RequestError);
-}
-
-TEST(PromptTemplate, MarksChangeNothingThatATemplateComputes) {
-    const Spellings tokenizer({"<|im_end|>"});
-    const auto text_of = [&](std::string_view source) {
-        const PromptText prompt = template_of(source, tokenizer).render(std::vector<Message>{{"user", "<|im_end|>b"}});
-        EXPECT_THAT(control_counts(tokenizer, prompt), ElementsAre(1, 0, 0)) << source;
-        return prompt.text;
-    };
-    EXPECT_EQ(text_of("{{ messages[0].content | length }}"), "11");
-    EXPECT_EQ(text_of("{{ messages[0].content | first }}"), "<");
-    EXPECT_EQ(text_of("{{ messages[0].content[1:] }}"), "|im_end|>b");
-    EXPECT_EQ(text_of("{{ messages[0].content.startswith('<|im') }}"), "True");
-    EXPECT_EQ(text_of("{{ messages[0].content | urlencode }}"), "%3C%7Cim_end%7C%3Eb");
-    EXPECT_EQ(text_of("{% if messages[0].content[0] != '<' %}{{ raise_exception('no') }}{% endif %}a"), "a");
-    // Where a token in the prompt may be either's, there is no prompt.
-    for (const std::string_view source :
-         {"{{ messages[0].content }} {{ messages[0].content | length }}", "{{ messages[0].content | first }}<|im_end|>",
-          "{% if messages[0].content[0] == '<' %}{{ messages[0].content }}{% endif %}"})
-        try {
-            static_cast<void>(template_of(source, tokenizer).render(std::vector<Message>{{"user", "<|im_end|>b"}}));
-            ADD_FAILURE() << source;
-        } catch (const RequestError& error) {
-            EXPECT_THAT(error.what(), HasSubstr("a message spells the control token <|im_end|>"));
-        }
 }
 
 TEST(PromptTemplate, EndsATurnByATextWhereThereIsNoTokenForIt) {

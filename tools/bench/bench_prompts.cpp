@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/json_bounded.h"
-#include "runtime/formats/json_fields.h"
+#include "runtime/text/json_bounded.h"
+#include "runtime/text/json_fields.h"
 
 namespace slipstream::tools {
 

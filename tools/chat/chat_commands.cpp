@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "tools/options/closest_name.h"
 #include "tools/terminal/usage_error.h"
 

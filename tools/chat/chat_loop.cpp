@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/terminal/signals.h"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "tools/options/closest_name.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"

@@ -9,7 +9,7 @@
 #include "draft/tables/corpus_file.h"
 #include "draft/tables/frozen_table.h"
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

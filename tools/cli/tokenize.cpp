@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/cli/token_ids.h"
 #include "tools/machine/tokenizer_files.h"

@@ -8,8 +8,8 @@
 
 #include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
 #include "runtime/model/rope.h"
+#include "runtime/text/printable.h"
 #include "tools/engine/engine_device.h"
 #include "tools/options/build_version.h"
 #include "tools/options/compute_options.h"

@@ -13,8 +13,8 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/chat_templates.h"
-#include "runtime/formats/printable.h"
 #include "runtime/text/chat/choose_template.h"
+#include "runtime/text/printable.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
 
@@ -58,7 +58,7 @@ std::string listed(const std::vector<NamedChatTemplate>& templates) {
 PromptTemplate named_template(TemplateSettings& chosen, const TokenizerSource& source, const Tokenizer& tokenizer) {
     if (chosen.file) return {std::move(*chosen.file), chosen.arguments, tokenizer};
     if (find_chat_template(source.chat_templates, chosen.name) != nullptr)
-        return {*chat_template_of(source, ToolUse::NoTools, chosen.name), chosen.arguments, tokenizer};
+        return {*chat_template_of(source.chat_templates, ToolUse::NoTools, chosen.name), chosen.arguments, tokenizer};
     if (const TemplateFamily* family = find_template_family(chosen.name))
         return family_template(*family, chosen, tokenizer);
     throw RequestError(
@@ -76,7 +76,7 @@ std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const Engin
         return made;
     }
     try {
-        auto own = chat_template_of(source, tool_use(chosen.arguments));
+        auto own = chat_template_of(source.chat_templates, tool_use(chosen.arguments));
         if (!own) return std::nullopt;
         console.note(fmt::format("the prompt goes through {} (--no-template: raw text)", own->name()));
         return PromptTemplate(std::move(*own), chosen.arguments, tokenizer);

@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "tools/terminal/file_output.h"
 
 namespace slipstream::tools {

@@ -1,236 +1,126 @@
-// The syntax tree of a template. The parser makes it, the scope analysis writes into it where each variable lives
-// (SlotRef, Scope, FunctionLayout), and from then on it is only read.
+// The syntax tree of a template: the parser makes it, and from then on it is only read. Names of variables are numbers,
+// so that scopes compare no texts.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "runtime/text/chat/numbers.h"
+#include "runtime/text/chat/builtin.h"
+#include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/value.h"
 
 namespace slipstream::jinja {
 
-/// A variable: `up` functions outwards, its slot there.
-struct SlotRef {
-    int up = 0;
-    int slot = -1;
+/// A variable's name, as an index into Template::names.
+using NameId = int;
+
+enum class ExprKind : std::uint8_t {
+    Literal,  // value
+    Name,     // name
+    List,     // parts
+    Tuple,    // parts
+    Dict,     // parts: key, value, key, value, ...
+    Not,      // parts[0], as the other operators of one operand
+    Minus,
+    Plus,
+    Arithmetic,  // parts[0] operation parts[1]
+    And,
+    Or,
+    Compare,      // parts[0] comparisons[0] parts[1] comparisons[1] parts[2] ...: each with the one before it
+    Concat,       // parts, joined as texts
+    Conditional,  // parts: test, yes, no (may be null)
+    Attribute,    // parts[0] . value
+    Item,         // parts[0] [parts[1]]
+    Slice,        // parts[0] [parts[1] : parts[2] : parts[3]], each of which may be null
+    Call,         // parts[0] is called with the others
+    Filter,       // parts[0] goes through the filter called `value`; null: the text of the block around it
+    Test,         // parts[0] is what the test called `value` asks
+    Spread        // *parts[0], among the arguments of a call
 };
 
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
-// ---- expressions
-
-struct LiteralExpr {
-    Value value;
-};
-struct NameExpr {
-    std::string name;
-    SlotRef slot;
-};
-struct SequenceExpr {
-    Kind kind;  // List or Tuple
-    std::vector<ExprPtr> items;
-};
-struct DictExpr {
-    std::vector<std::pair<ExprPtr, ExprPtr>> items;
-};
-enum class UnaryOp : std::uint8_t { Not, Minus, Plus };
-struct UnaryExpr {
-    UnaryOp op;
-    ExprPtr operand;
-};
-struct ArithmeticExpr {
-    Arithmetic op;
-    ExprPtr left, right;
-};
-enum class LogicOp : std::uint8_t { And, Or };
-struct LogicExpr {
-    LogicOp op;
-    ExprPtr left, right;
-};
-enum class CompareOp : std::uint8_t { Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual, In, NotIn };
-struct CompareExpr {
-    ExprPtr first;
-    std::vector<std::pair<CompareOp, ExprPtr>> rest;  // a < b < c: each compared with the one before it
-};
-struct ConcatExpr {
-    std::vector<ExprPtr> parts;  // a ~ b ~ c
-};
-struct ConditionalExpr {
-    ExprPtr test, yes;
-    ExprPtr no;  // may be null
-};
-struct AttributeExpr {
-    ExprPtr object;
-    std::string name;
-};
-struct ItemExpr {
-    ExprPtr object, key;
-};
-struct SliceExpr {
-    ExprPtr object;
-    ExprPtr start, stop, step;  // each may be null
-};
-struct CallArguments {
-    std::vector<ExprPtr> positional;
-    std::vector<std::pair<std::string, ExprPtr>> named;
-    ExprPtr spread, spread_named;  // *args, **kwargs; may be null
-};
-struct CallExpr {
-    ExprPtr callee;
-    CallArguments arguments;
-};
-struct FilterExpr {
-    ExprPtr input;  // null: the text that the block around it has captured
-    std::string name;
-    CallArguments arguments;
-};
-struct TestExpr {
-    ExprPtr input;
-    std::string name;
-    CallArguments arguments;
-};
-
 struct Expr {
-    using Form =
-        std::variant<LiteralExpr, NameExpr, SequenceExpr, DictExpr, UnaryExpr, ArithmeticExpr, LogicExpr, CompareExpr,
-                     ConcatExpr, ConditionalExpr, AttributeExpr, ItemExpr, SliceExpr, CallExpr, FilterExpr, TestExpr>;
+    ExprKind kind = ExprKind::Literal;
+    Arithmetic operation = Arithmetic::Add;
     int line = 0;
     int depth = 1;  // of the tree below, itself included
-    Form form;
+    NameId name = -1;
+    const Builtin* builtin = nullptr;  // of a filter or test that is served
+    Value value;
+    std::vector<ExprPtr> parts;
+    std::vector<Comparison> comparisons;
+    std::vector<std::pair<std::string, ExprPtr>> named;  // arguments by name; without one: **that
 };
 
-// ---- what is assigned to
-
+/// What is assigned to: a variable, an attribute of a namespace, or several of them.
 struct Target {
-    enum class Form : std::uint8_t { Name, Attribute, Tuple };
-    Form form = Form::Name;
-    std::string name;  // of the variable, or of the namespace
-    std::string attribute;
-    SlotRef slot;
-    std::vector<Target> parts;  // of a tuple
-};
-
-// ---- scopes and functions
-
-/// What a scope does to its own slots when it is entered; when it is left they are unset again.
-struct SlotLoad {
-    enum class From : std::uint8_t { Parameter, Unset, Alias, Context };
-    From from = From::Unset;
-    int slot = -1;
-    SlotRef source;    // Alias: a variable of an outer scope, copied
-    std::string name;  // Context: what was handed to the template, and globals
-};
-struct Scope {
-    std::vector<SlotLoad> loads;
+    NameId name = -1;
+    std::string attribute;  // of the namespace `name`; empty: the variable itself
+    std::vector<Target> parts;
+    bool is_tuple = false;
 };
 
 struct Statement;
 using Block = std::vector<Statement>;
 
-/// What is run with slots of its own: a macro, the body of a call block, a recursive loop, the filter of a loop.
-struct FunctionLayout {
-    int n_slots = 0;
-};
-
 struct Parameter {
-    std::string name;
-    int slot = -1;
+    NameId name;
     ExprPtr otherwise;  // may be null
 };
 
+/// A macro, or the body of a call block.
 struct MacroBody {
     std::string name;  // empty: of a call block
     std::vector<Parameter> parameters;
-    int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;  // where the body asks for them
-    FunctionLayout function;
-    Scope scope;
+    bool uses_caller = false, uses_kwargs = false, uses_varargs = false;  // by name
     Block body;
 };
 
-// ---- statements
+enum class StatementKind : std::uint8_t {
+    Text,        // text
+    Print,       // expr
+    Set,         // target = expr
+    SetBlock,    // target = what body prints, through the filters of expr (may be null)
+    If,          // branches, else otherwise
+    For,         // body for target in expr, where test (may be null) holds; otherwise, where there was none
+    Macro,       // target.name = macro
+    Call,        // expr, a call, with macro as its caller
+    Filter,      // what body prints through the filters of expr
+    With,        // body with assignments
+    Generation,  // body in a scope of its own
+    Break,
+    Continue,
+    Unserved  // text: what needs other templates, escaping and the like: fails when it is reached
+};
 
-struct OutputStatement {
-    std::vector<std::pair<std::string, ExprPtr>> pieces;  // text, or (where it is not null) an expression
-};
-struct SetStatement {
-    Target target;
-    ExprPtr value;
-};
-struct SetBlockStatement {
-    Target target;
-    ExprPtr filter;  // may be null
-    Scope scope;
+struct Branch {
+    ExprPtr test;
+    int line;
     Block body;
-};
-struct IfStatement {
-    std::vector<std::pair<ExprPtr, Block>> branches;
-    Block otherwise;
-};
-struct ForStatement {
-    Target target;
-    ExprPtr iterable;
-    ExprPtr test;        // may be null
-    Target test_target;  // the same as target, in the slots of the test's own function
-    FunctionLayout test_function;
-    Scope test_scope;
-    bool is_recursive = false;
-    FunctionLayout function;  // where recursive
-    int loop_slot = -1;       // where the body says `loop`
-    Scope scope;
-    Block body;
-    Scope else_scope;
-    Block otherwise;
-    bool has_else = false;
-};
-struct MacroStatement {
-    SlotRef slot;
-    MacroBody macro;
-};
-struct CallStatement {
-    ExprPtr call;
-    MacroBody caller;
-};
-struct FilterStatement {
-    ExprPtr filter;
-    Scope scope;
-    Block body;
-};
-struct WithStatement {
-    std::vector<std::pair<Target, ExprPtr>> assignments;
-    Scope scope;
-    Block body;
-};
-/// {% generation %}: marks what the model wrote; rendered as its body, which has slots of its own as a macro has.
-struct GenerationStatement {
-    MacroBody body;
-};
-struct BreakStatement {};
-struct ContinueStatement {};
-/// What needs other templates (include, extends, import, block) or escaping (autoescape): fails when it is reached.
-struct UnservedStatement {
-    std::string what;
 };
 
 struct Statement {
-    using Form = std::variant<OutputStatement, SetStatement, SetBlockStatement, IfStatement, ForStatement,
-                              MacroStatement, CallStatement, FilterStatement, WithStatement, GenerationStatement,
-                              BreakStatement, ContinueStatement, UnservedStatement>;
+    StatementKind kind = StatementKind::Text;
+    bool uses_loop = false;  // whether the body says `loop`
     int line = 0;
-    Form form;
+    std::string text;
+    Target target;
+    ExprPtr expr, test;
+    Block body, otherwise;
+    std::vector<Branch> branches;
+    std::vector<std::pair<Target, ExprPtr>> assignments;
+    std::unique_ptr<MacroBody> macro;
 };
 
 struct Template {
     Block body;
-    FunctionLayout function;
-    Scope scope;
-    std::vector<std::string> reads;  // names asked of the context somewhere, sorted
+    std::vector<std::string> names;  // of all variables
+    std::vector<NameId> reads;       // those asked of the context somewhere
 };
 
 }  // namespace slipstream::jinja

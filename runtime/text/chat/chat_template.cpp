@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/formats/printable.h"
 #include "runtime/text/chat/evaluator.h"
 #include "runtime/text/chat/json_text.h"
 #include "runtime/text/chat/lexer.h"
 #include "runtime/text/chat/parser.h"
 #include "runtime/text/chat/runtime.h"
-#include "runtime/text/chat/scope.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 
@@ -83,15 +82,18 @@ const std::string& ChatTemplate::source() const {
 }
 
 bool ChatTemplate::reads(std::string_view variable) const {
-    return std::binary_search(parsed_->tree.reads.begin(), parsed_->tree.reads.end(), variable);
+    const jinja::Template& tree = parsed_->tree;
+    return std::ranges::any_of(
+        tree.reads, [&](jinja::NameId name) { return tree.names[static_cast<std::size_t>(name)] == variable; });
 }
 
 std::vector<std::string> ChatTemplate::variables() const {
-    constexpr std::array<std::string_view, 9> kFunctions = {
-        "range", "dict", "lipsum", "cycler", "joiner", "namespace", "raise_exception", "strftime_now", "caller"};
     std::vector<std::string> names;
-    for (const std::string& name : parsed_->tree.reads)
-        if (std::ranges::find(kFunctions, name) == kFunctions.end()) names.push_back(name);
+    for (const jinja::NameId id : parsed_->tree.reads) {
+        const std::string& name = parsed_->tree.names[static_cast<std::size_t>(id)];
+        if (jinja::find_global(name) == nullptr && name != "caller") names.push_back(name);
+    }
+    std::ranges::sort(names);
     return names;
 }
 
@@ -101,8 +103,7 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string name) {
     try {
         if (source.size() > kMaxTemplateBytes) jinja::fail("a template of more than {} bytes", kMaxTemplateBytes);
         jinja::Parser parser(jinja::tokenize(source), line);
-        parsed->tree.body = parser.parse();
-        jinja::resolve_names(parsed->tree, line);
+        parsed->tree = parser.parse();
     } catch (const TemplateError& error) {
         throw TemplateError(name, line, error.message());
     }
@@ -111,7 +112,7 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string name) {
     return ChatTemplate(std::move(parsed));
 }
 
-std::string ChatTemplate::render(const TemplateInputs& inputs, const TemplateLimits& limits) const {
+MarkedText ChatTemplate::render(const TemplateInputs& inputs, const TemplateLimits& limits) const {
     jinja::Runtime runtime(limits, inputs.now);
     try {
         const Dict variables = variables_of(inputs);

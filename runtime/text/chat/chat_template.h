@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/text/chat/limits.h"
+#include "runtime/text/chat/marked_text.h"
 #include "runtime/text/chat/template_error.h"
 #include "runtime/text/chat/value.h"
 
@@ -52,8 +53,9 @@ public:
     ChatTemplate& operator=(ChatTemplate&&) noexcept;
     ~ChatTemplate();
 
-    /// The prompt. Throws TemplateError; what the template itself refuses (raise_exception) is one as well.
-    [[nodiscard]] std::string render(const TemplateInputs& inputs, const TemplateLimits& limits = {}) const;
+    /// The prompt, and which parts of it come of texts that were said (Value::said()). Throws TemplateError; what the
+    /// template itself refuses (raise_exception) is one as well.
+    [[nodiscard]] MarkedText render(const TemplateInputs& inputs, const TemplateLimits& limits = {}) const;
 
     [[nodiscard]] const std::string& name() const;
     [[nodiscard]] const std::string& source() const;

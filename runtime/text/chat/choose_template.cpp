@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/chat_templates.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 
@@ -23,8 +22,14 @@ std::string names_of(const std::vector<NamedChatTemplate>& templates) {
 
 }  // namespace
 
-std::optional<ChatTemplate> chat_template_of(const TokenizerSource& source, ToolUse tools, std::string_view wanted) {
-    const auto& templates = source.chat_templates;
+const std::string* find_chat_template(const std::vector<NamedChatTemplate>& templates, std::string_view name) {
+    const auto found =
+        std::find_if(templates.begin(), templates.end(), [name](const auto& known) { return known.name == name; });
+    return found == templates.end() ? nullptr : &found->source;
+}
+
+std::optional<ChatTemplate> chat_template_of(const std::vector<NamedChatTemplate>& templates, ToolUse tools,
+                                             std::string_view wanted) {
     if (templates.empty()) return std::nullopt;
     std::string_view name = wanted.empty() ? kDefaultChatTemplate : wanted;
     if (wanted.empty() && tools == ToolUse::Tools && find_chat_template(templates, kToolTemplate) != nullptr)

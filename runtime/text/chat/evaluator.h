@@ -1,32 +1,16 @@
-// Runs a template: walks its tree with the variables in slots and writes what it prints. Each function of the template
-// (a macro, the body of a call block, a recursive loop) runs in an Activation, its slots and the activation around its
-// definition. Values may refer to activations (a macro that was stored, a loop's filter), so those that are captured
-// are kept until the rendering ends.
+// Runs a template: walks its tree and writes what it prints.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/text/chat/ast.h"
-#include "runtime/text/chat/objects.h"
+#include "runtime/text/chat/marked_text.h"
 #include "runtime/text/chat/runtime.h"
-#include "runtime/text/chat/text_builder.h"
-#include "runtime/text/chat/value.h"
+#include "runtime/text/chat/scope.h"
 
 namespace slipstream::jinja {
-
-class LoopContext;
-
-struct Activation {
-    Activation(Activation* around, const FunctionLayout& layout)
-        : outer(around), slots(static_cast<std::size_t>(layout.n_slots)) {}
-
-    Activation* outer;
-    std::vector<Value> slots;  // missing where nothing is set
-    bool is_captured = false;
-};
 
 class Evaluator {
 public:
@@ -34,89 +18,66 @@ public:
     Evaluator(Runtime& runtime, const Template& tree, const Dict& inputs);
     Evaluator(const Evaluator&) = delete;
     Evaluator& operator=(const Evaluator&) = delete;
+    ~Evaluator();
 
     /// Throws TemplateError; the line is the runtime's then.
-    [[nodiscard]] std::string render();
+    [[nodiscard]] MarkedText render();
 
-    // For the objects that run parts of the template.
-    [[nodiscard]] Value call_macro(const MacroBody& macro, Activation& closure, Arguments& arguments);
-    /// The text of a recursive loop over `iterable`; `depth` counts from 0.
-    [[nodiscard]] Value call_loop(const ForStatement& loop, Activation& closure, const Value& iterable, int depth);
-    /// Whether a loop's filter lets an item pass; `own` are the slots of the filter. The item becomes what the target
-    /// makes of it.
-    [[nodiscard]] bool passes(const ForStatement& loop, Activation& own, Value& item);
-    /// What a scope sets when it is entered.
-    void enter(const Scope& scope, Activation& activation);
-    [[nodiscard]] Runtime& runtime() { return runtime_; }
+    // For macros and loops.
+    [[nodiscard]] Value call_macro(const MacroBody& macro, const Ref<Scope>& closure, Arguments& arguments);
+    /// Whether a loop's filter lets an item pass; `around` is the scope around the loop.
+    [[nodiscard]] bool passes(const Statement& loop, const Ref<Scope>& around, const Value& item);
 
 private:
     enum class Flow : std::uint8_t { Normal, Break, Continue };
-    /// Makes another activation the current one, while it lives.
-    class Call;
+    /// Opens a scope, while it lives.
+    class Inside;
     /// Sends the output to a buffer of its own, while it lives.
     class Capture;
 
     // Statements (execute.cpp).
     Flow execute(const Block& block);
-    Flow run(const OutputStatement& output);
-    Flow run(const SetStatement& statement);
-    Flow run(const SetBlockStatement& statement);
-    Flow run(const IfStatement& statement);
-    Flow run(const ForStatement& loop);
-    Flow run(const MacroStatement& statement);
-    Flow run(const CallStatement& statement);
-    Flow run(const FilterStatement& statement);
-    Flow run(const WithStatement& statement);
-    Flow run(const GenerationStatement& statement);
-    Flow run(const BreakStatement& statement);
-    Flow run(const ContinueStatement& statement);
-    Flow run(const UnservedStatement& statement);
-    void leave(const Scope& scope);
-    void assign(const Target& target, Value value, Activation& activation);
-    void check_namespaces(const Target& target);
-    void print(const Value& value);
-
-    // Loops and functions (call.cpp).
-    Flow run_loop(const ForStatement& loop, const Value& iterable, int depth);
-    Flow run_body(const ForStatement& loop, const Value& iterable, int depth, bool& any_round_ended);
+    Flow execute(const Statement& statement);
+    void set(const Statement& statement);
+    Flow set_block(const Statement& statement);
+    Flow choose(const Statement& statement);
+    Flow loop(const Statement& statement);
+    Flow filter_block(const Statement& statement);
+    Flow with(const Statement& statement);
+    void assign(const Target& target, Value value);
+    [[nodiscard]] Namespace& namespace_of(const Target& target);
+    /// Sets the parameters of a macro in the current scope.
+    void bind(const MacroBody& macro, Arguments& arguments);
     [[nodiscard]] Value make_macro(const MacroBody& macro);
-    /// The current activation, from now on kept until the rendering ends.
-    [[nodiscard]] Activation& captured();
-    /// What `yield target` gives: the values of the target's variables, tuples for tuples.
-    [[nodiscard]] Value rebuilt(const Target& target, Activation& activation);
 
     // Expressions (evaluate.cpp).
     [[nodiscard]] Value evaluate(const Expr& expr);
-    [[nodiscard]] Value value_of(const LiteralExpr& expr, int line);
-    [[nodiscard]] Value value_of(const NameExpr& expr, int line);
-    [[nodiscard]] Value value_of(const SequenceExpr& expr, int line);
-    [[nodiscard]] Value value_of(const DictExpr& expr, int line);
-    [[nodiscard]] Value value_of(const UnaryExpr& expr, int line);
-    [[nodiscard]] Value value_of(const ArithmeticExpr& expr, int line);
-    [[nodiscard]] Value value_of(const LogicExpr& expr, int line);
-    [[nodiscard]] Value value_of(const CompareExpr& expr, int line);
-    [[nodiscard]] Value value_of(const ConcatExpr& expr, int line);
-    [[nodiscard]] Value value_of(const ConditionalExpr& expr, int line);
-    [[nodiscard]] Value value_of(const AttributeExpr& expr, int line);
-    [[nodiscard]] Value value_of(const ItemExpr& expr, int line);
-    [[nodiscard]] Value value_of(const SliceExpr& expr, int line);
-    [[nodiscard]] Value value_of(const CallExpr& expr, int line);
-    [[nodiscard]] Value value_of(const FilterExpr& expr, int line);
-    [[nodiscard]] Value value_of(const TestExpr& expr, int line);
-    [[nodiscard]] Value call(const Expr& callee, const CallArguments& arguments, const Value& caller, int line);
-    [[nodiscard]] Arguments evaluate_arguments(const CallArguments& arguments);
-    [[nodiscard]] Value& variable(SlotRef ref, Activation& activation) const;
-    [[nodiscard]] Value from_context(std::string_view name);
+    [[nodiscard]] Value part(const Expr& expr, std::size_t i) { return evaluate(*expr.parts[i]); }
+    [[nodiscard]] Value part_or_none(const Expr& expr, std::size_t i) {
+        return expr.parts[i] ? part(expr, i) : Value::none();
+    }
+    [[nodiscard]] Value variable(const Expr& expr);
+    [[nodiscard]] std::vector<Value> parts(const Expr& expr);
+    [[nodiscard]] Value dict(const Expr& expr);
+    [[nodiscard]] Value comparison(const Expr& expr);
+    [[nodiscard]] Value concat(const Expr& expr);
+    [[nodiscard]] Value conditional(const Expr& expr);
+    [[nodiscard]] Value call(const Expr& expr, const Value& caller);
+    [[nodiscard]] Value call_value(const Expr& expr, const Value& function, const Value& caller);
+    [[nodiscard]] Value filter(const Expr& expr);
+    [[nodiscard]] Value test(const Expr& expr);
+    /// The arguments of a call, filter or test: all parts but the first.
+    [[nodiscard]] Arguments arguments(const Expr& expr);
 
     Runtime& runtime_;
     const Template& tree_;
-    const Dict& inputs_;
-    Activation root_;
-    Activation* current_;
+    std::vector<Value> context_;  // by name: what was handed to the template, or a global, or missing
+    std::vector<Value> globals_;  // by name: variables of the template outside of all scopes, or missing
+    Ref<Scope> scope_;            // null outside of all scopes
+    std::vector<Ref<Scope>> kept_;
     TextBuilder output_;
     TextBuilder* out_;
-    Value captured_text_;  // what a filter without input is applied to
-    std::vector<std::unique_ptr<Activation>> kept_;
+    Value captured_;  // what a filter without input is applied to
 };
 
 }  // namespace slipstream::jinja

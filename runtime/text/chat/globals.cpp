@@ -1,3 +1,4 @@
+// Global functions, and the methods of dicts and sequences.
 #include "runtime/text/chat/globals.h"
 
 #include <locale.h>
@@ -6,29 +7,43 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/text/chat/arguments.h"
-#include "runtime/text/chat/attributes.h"
+#include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/python_text.h"
-#include "runtime/text/chat/runtime.h"
 #include "runtime/text/chat/template_error.h"
 
 namespace slipstream::jinja {
 
 namespace {
 
+constexpr std::int64_t kMaxRange = 100000;  // as the sandbox of Jinja has it
 constexpr std::size_t kMaxTimeFormatBytes = 256;
-constexpr std::size_t kMaxTimeBytes = 16384;
+constexpr std::size_t kMaxTimeBytes = 4096;
 
-// dict(mapping or pairs, name=value...), as items in order.
-Dict make_dict(Runtime& runtime, std::string_view function, const Arguments& arguments) {
+Value range(Runtime& runtime, const Value& /*self*/, const Given& given) {
+    const bool has_start = given.has(1);
+    const std::int64_t start = has_start ? given.integer(0, 0, "range()") : 0;
+    const std::int64_t stop = given.integer(has_start ? 1 : 0, 0, "range()");
+    const std::int64_t step = given.integer(2, 1, "range()");
+    if (step == 0) fail("range() arg 3 must not be zero");
+    // In 128 bits: the distance may leave 64.
+    const __int128 distance = step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
+    const __int128 stride = step > 0 ? step : -static_cast<__int128>(step);
+    const __int128 n = distance <= 0 ? 0 : (distance - 1) / stride + 1;
+    if (n > kMaxRange) fail("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange);
+    std::vector<Value> items;
+    items.reserve(static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < n; ++i) items.emplace_back(start + i * step);
+    Value made = runtime.sequence(Kind::Range, std::move(items));
+    made.sequence().shown =
+        step == 1 ? fmt::format("range({}, {})", start, stop) : fmt::format("range({}, {}, {})", start, stop, step);
+    return made;
+}
+
+// Of a dict or pairs, and names, in order.
+template <typename Set>
+void each_item(Runtime& runtime, std::string_view function, const Arguments& arguments, Set set) {
     if (arguments.positional.size() > 1) fail("{} expected at most 1 argument", function);
-    Dict result;
-    const auto set = [&](const Value& key, const Value& value) {
-        if (!is_hashable(key)) fail("unhashable type: '{}'", type_name(key));
-        runtime.spend_for(key);
-        result.set(key, value);
-    };
     if (!arguments.positional.empty()) {
         const Value& from = arguments.positional[0];
         if (from.is(Kind::Dict)) {
@@ -43,122 +58,112 @@ Dict make_dict(Runtime& runtime, std::string_view function, const Arguments& arg
         }
     }
     for (const auto& [name, value] : arguments.named) set(Value(name), value);
-    return result;
 }
 
-Value make_range(Runtime& runtime, const Value& /*self*/, Arguments& arguments) {
-    const auto given = bind("range", arguments, {"", "", ""}, 1);
-    const std::int64_t first = int_of(given[0], "range()");
-    const std::int64_t step = int_or(given[2], 1, "range()");
-    if (step == 0) fail("range() arg 3 must not be zero");
-    if (given[1].is_missing()) return Value(runtime.make<Range>(0, first, step));
-    return Value(runtime.make<Range>(first, int_of(given[1], "range()"), step));
+Value make_dict(Runtime& runtime, const Value& /*self*/, const Given& given) {
+    Dict result;
+    each_item(runtime, "dict", *given.all, [&](const Value& key, const Value& value) {
+        if (!is_hashable(key)) fail("unhashable type: '{}'", type_name(key));
+        result.set(key, value);
+    });
+    return runtime.dict(std::move(result));
 }
 
-Value make_namespace(Runtime& runtime, const Value& /*self*/, Arguments& arguments) {
-    const auto space = runtime.make_mutable<Namespace>();
-    const Dict attributes = make_dict(runtime, "namespace", arguments);
-    for (const auto& [key, value] : attributes.items()) {
+Value make_namespace(Runtime& runtime, const Value& /*self*/, const Given& given) {
+    const Ref<Namespace> space = runtime.make<Namespace>();
+    runtime.keep(*space);
+    each_item(runtime, "namespace", *given.all, [&](const Value& key, const Value& value) {
         if (!key.is_text()) fail("a namespace takes names for its attributes, not {}", shown(key));
-        space->set(key.view(), value);
-    }
-    return Value(std::static_pointer_cast<Object>(space));
+        space->set(runtime, key.view(), value);
+    });
+    return {Kind::Object, space.get()};
 }
 
-class DictType final : public Object {
-public:
-    [[nodiscard]] std::string_view type_name() const override { return "TemplateDict"; }
-    [[nodiscard]] bool is_callable() const override { return true; }
-    [[nodiscard]] Value call(Runtime& runtime, Arguments& arguments) override {
-        return runtime.dict(make_dict(runtime, "dict", arguments));
-    }
-    [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override {
-        if (name != "fromkeys") return std::nullopt;
-        // That of any dict: it does not look at its own.
-        return get_attribute(runtime, Value::dict(Dict()), name);
-    }
-};
-
-class Cycler final : public Object {
-public:
-    explicit Cycler(std::vector<Value> items) : items_(Value::tuple(std::move(items))) {}
-    [[nodiscard]] std::string_view type_name() const override { return "jinja2.utils.Cycler"; }
-    [[nodiscard]] int depth() const override { return items_.depth() + 1; }
-    [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override {
-        if (name == "current") return items_.items()[position_];
-        if (name == "items") return items_;
-        if (name == "pos") return Value(position_);
-        const Value self(self_.lock());
-        if (name == "next") return Value(runtime.make<Function>("next", next, self));
-        if (name == "reset") return Value(runtime.make<Function>("reset", reset, self));
-        return std::nullopt;
-    }
-    static Value make(Runtime& runtime, const Value& /*self*/, Arguments& arguments) {
-        if (arguments.positional.empty()) fail("at least one item has to be provided");
-        if (!arguments.named.empty()) fail("cycler() takes no keyword arguments");
-        const auto cycler = runtime.make<Cycler>(std::move(arguments.positional));
-        cycler->self_ = cycler;
-        return Value(std::static_pointer_cast<Object>(cycler));
-    }
-
-private:
-    static Value next(Runtime& /*runtime*/, const Value& self, Arguments& /*arguments*/) {
-        auto& cycler = static_cast<Cycler&>(self.object());
-        const auto& items = cycler.items_.items();
-        return items[std::exchange(cycler.position_, (cycler.position_ + 1) % items.size())];
-    }
-    static Value reset(Runtime& /*runtime*/, const Value& self, Arguments& /*arguments*/) {
-        static_cast<Cycler&>(self.object()).position_ = 0;
-        return Value::none();
-    }
-
-    Value items_;
-    std::size_t position_ = 0;
-    std::weak_ptr<Object> self_;
-};
-
-class Joiner final : public Object {
-public:
-    explicit Joiner(Value separator) : separator_(std::move(separator)) {}
-    [[nodiscard]] std::string_view type_name() const override { return "jinja2.utils.Joiner"; }
-    [[nodiscard]] bool is_callable() const override { return true; }
-    [[nodiscard]] int depth() const override { return separator_.depth() + 1; }
-    [[nodiscard]] Value call(Runtime& /*runtime*/, Arguments& /*arguments*/) override {
-        return std::exchange(is_used_, true) ? separator_ : Value("");
-    }
-    static Value make(Runtime& runtime, const Value& /*self*/, Arguments& arguments) {
-        const Value separator = bind("joiner", arguments, {"sep"}, 0)[0];
-        return Value(runtime.make<Joiner>(separator.is_missing() ? Value(", ") : separator));
-    }
-
-private:
-    Value separator_;
-    bool is_used_ = false;
-};
-
-Value raise_exception(Runtime& runtime, const Value& /*self*/, Arguments& arguments) {
-    const auto given = bind("raise_exception", arguments, {"message"}, 1);
+Value raise_exception(Runtime& runtime, const Value& /*self*/, const Given& given) {
     throw TemplateError(std::string(to_text(runtime, given[0]).view()));
 }
 
-Value strftime_now(Runtime& runtime, const Value& /*self*/, Arguments& arguments) {
-    const auto given = bind("strftime_now", arguments, {"format"}, 1);
-    return runtime.text(format_time(text_of(given[0], "strftime_now() argument"), runtime.now()));
+Value strftime_now(Runtime& runtime, const Value& /*self*/, const Given& given) {
+    return runtime.text(format_time(given.text(0, "strftime_now() argument").bytes(), runtime.now()));
 }
 
-Value lipsum(Runtime& /*runtime*/, const Value& /*self*/, Arguments& /*arguments*/) {
-    fail("the function lipsum() is not served in chat templates");
+Value cannot_serve(Runtime& /*runtime*/, const Value& /*self*/, const Given& given) {
+    fail("the function {}() is not served in chat templates", given.function);
 }
 
-constexpr std::array<std::pair<std::string_view, Function::Body>, 7> kFunctions = {{
-    {"cycler", Cycler::make},
-    {"joiner", Joiner::make},
-    {"lipsum", lipsum},
-    {"namespace", make_namespace},
-    {"raise_exception", raise_exception},
-    {"range", make_range},
-    {"strftime_now", strftime_now},
+constexpr auto kAnything = Builtin::Takes::Anything;
+constexpr std::array<Builtin, 8> kFunctions = {{
+    {"cycler", cannot_serve, {}, 0, kAnything},
+    {"dict", make_dict, {}, 0, kAnything},
+    {"joiner", cannot_serve, {}, 0, kAnything},
+    {"lipsum", cannot_serve, {}, 0, kAnything},
+    {"namespace", make_namespace, {}, 0, kAnything},
+    {"raise_exception", raise_exception, {"message"}, 1},
+    {"range", range, {"_", "_", "_"}, 1},
+    {"strftime_now", strftime_now, {"format"}, 1},
 }};
+
+// ---- methods of containers
+
+template <Kind kind>
+Value view(Runtime& runtime, const Value& self, const Given& /*given*/) {
+    std::vector<Value> items;
+    runtime.check_items(self.dict().size());
+    items.reserve(self.dict().size());
+    for (const auto& [key, value] : self.dict().items())
+        items.push_back(kind == Kind::Keys     ? key
+                        : kind == Kind::Values ? value
+                                               : runtime.sequence(Kind::Tuple, {key, value}));
+    return runtime.sequence(kind, std::move(items));
+}
+
+Value get(Runtime& /*runtime*/, const Value& self, const Given& given) {
+    if (!is_hashable(given[0])) fail("unhashable type: '{}'", type_name(given[0]));
+    if (const Value* value = self.dict().find(given[0])) return *value;
+    return given.has(1) ? given[1] : Value::none();
+}
+
+Value copy(Runtime& /*runtime*/, const Value& self, const Given& /*given*/) {
+    return self;  // nothing can tell it from a copy, but `is sameas`
+}
+
+Value count(Runtime& runtime, const Value& self, const Given& given) {
+    std::int64_t n = 0;
+    for (const Value& item : self.items()) n += equal(runtime, item, given[0]) ? 1 : 0;
+    return Value(n);
+}
+
+Value index(Runtime& runtime, const Value& self, const Given& given) {
+    for (std::size_t i = 0; i < self.items().size(); ++i)
+        if (equal(runtime, self.items()[i], given[0])) return Value(i);
+    fail("{} is not in list", shown(given[0]));
+}
+
+constexpr std::array<Builtin, 5> kDictMethods = {{
+    {"copy", copy},
+    {"get", get, {"_", "_"}, 1},
+    {"items", view<Kind::Items>},
+    {"keys", view<Kind::Keys>},
+    {"values", view<Kind::Values>},
+}};
+constexpr std::array<Builtin, 3> kListMethods = {{
+    {"copy", copy},
+    {"count", count, {"_"}, 1},
+    {"index", index, {"_"}, 1},
+}};
+
+// The sandbox lets nobody change lists and dicts: what would do so is found, and fails when it is called.
+Value refuse_change(Runtime& /*runtime*/, const Value& self, const Given& given) {
+    fail("access to attribute {} of '{}' object is unsafe.", quoted(given.function), type_name(self));
+}
+constexpr Builtin change(std::string_view name) {
+    return {name, refuse_change, {}, 0, kAnything};
+}
+constexpr std::array<Builtin, 8> kListChanges = {change("append"),  change("clear"), change("extend"),
+                                                 change("insert"),  change("pop"),   change("remove"),
+                                                 change("reverse"), change("sort")};
+constexpr std::array<Builtin, 5> kDictChanges = {change("clear"), change("pop"), change("popitem"),
+                                                 change("setdefault"), change("update")};
 
 // The "C" locale as an object, so that names of days do not follow the program's.
 class PlainLocale {
@@ -174,6 +179,12 @@ public:
 private:
     locale_t locale_;
 };
+
+const Builtin* find_in(std::span<const Builtin> table, std::string_view name) {
+    const auto found =
+        std::find_if(table.begin(), table.end(), [name](const Builtin& entry) { return entry.name == name; });
+    return found == table.end() ? nullptr : &*found;
+}
 
 }  // namespace
 
@@ -200,11 +211,19 @@ std::string format_time(std::string_view format, const std::tm& time) {
     return {buffer.data() + 1, length - 1};
 }
 
-Value find_global(Runtime& runtime, std::string_view name) {
-    if (name == "dict") return Value(runtime.make<DictType>());
-    const auto found =
-        std::find_if(kFunctions.begin(), kFunctions.end(), [name](const auto& f) { return f.first == name; });
-    return found == kFunctions.end() ? Value() : Value(runtime.make<Function>(found->first, found->second));
+const Builtin* find_global(std::string_view name) {
+    return find_in(kFunctions, name);
+}
+
+const Builtin* find_method(const Value& self, std::string_view name) {
+    if (self.is_text()) return find_in(text_methods(), name);
+    if (self.is(Kind::Dict)) {
+        const Builtin* method = find_in(kDictMethods, name);
+        return method != nullptr ? method : find_in(kDictChanges, name);
+    }
+    if (!self.is(Kind::List) && !self.is(Kind::Tuple) && !self.is(Kind::Range)) return nullptr;
+    const Builtin* method = find_in(kListMethods, name);
+    return method != nullptr || !self.is(Kind::List) ? method : find_in(kListChanges, name);
 }
 
 }  // namespace slipstream::jinja

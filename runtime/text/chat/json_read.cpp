@@ -2,9 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/check.h"
-#include "runtime/formats/printable.h"
 #include "runtime/text/chat/json_text.h"
-#include "runtime/text/chat/objects.h"
+#include "runtime/text/chat/runtime.h"
 #include "runtime/text/chat/template_error.h"
 
 namespace slipstream::jinja {
@@ -21,7 +20,7 @@ public:
     using string_t = nlohmann::json::string_t;
     using binary_t = nlohmann::json::binary_t;
 
-    explicit Reader(std::string_view what) : what_(what) {}
+    Reader(std::string_view what, Runtime* runtime, Origin origin) : what_(what), runtime_(runtime), origin_(origin) {}
 
     bool null() { return add(Value::none()); }
     bool boolean(bool value) { return add(Value(value)); }
@@ -35,22 +34,24 @@ public:
         if (text.find_first_of(".eE") == string_t::npos) return long_integer(text);
         return add(Value(value));
     }
-    bool string(string_t& value) { return add(Value(std::move(value))); }
+    bool string(string_t& value) { return add(text(value)); }
     bool binary(binary_t& /*value*/) { CHECK(false, "JSON text holds no binary values"); }
 
     bool start_object(std::size_t /*size*/) { return open(Kind::Dict); }
     bool start_array(std::size_t /*size*/) { return open(Kind::List); }
     bool key(string_t& name) {
-        open_.back().key = Value(std::move(name));
+        open_.back().key = text(name);
         return true;
     }
     bool end_object() {
-        Value dict = Value::dict(std::move(open_.back().dict));
+        Dict items = std::move(open_.back().dict);
+        Value dict = runtime_ != nullptr ? runtime_->dict(std::move(items)) : Value::dict(std::move(items));
         open_.pop_back();
         return add(std::move(dict));
     }
     bool end_array() {
-        Value list = Value::list(std::move(open_.back().items));
+        std::vector<Value> items = std::move(open_.back().items);
+        Value list = runtime_ != nullptr ? runtime_->list(std::move(items)) : Value::list(std::move(items));
         open_.pop_back();
         return add(std::move(list));
     }
@@ -68,7 +69,13 @@ private:
         Value key;
     };
 
-    bool long_integer(std::string digits) { return add(Value(std::make_shared<LongInteger>(std::move(digits)))); }
+    [[nodiscard]] Value text(string_t& value) {
+        MarkedText marked{std::move(value), {}};
+        if (origin_ == Origin::Said && !marked.bytes.empty()) marked.said.push_back({0, marked.bytes.size()});
+        return runtime_ != nullptr ? runtime_->text(std::move(marked)) : Value(std::move(marked));
+    }
+
+    bool long_integer(std::string digits) { return add(Value::long_integer(std::move(digits))); }
 
     bool open(Kind kind) {
         if (open_.size() == kMaxDepth) fail("{}: JSON nested deeper than {}", what_, kMaxDepth);
@@ -77,9 +84,11 @@ private:
     }
 
     bool add(Value value) {
+        if (runtime_ != nullptr) runtime_->spend(1);
         if (open_.empty()) {
             result_ = std::move(value);
         } else if (open_.back().kind == Kind::List) {
+            if (runtime_ != nullptr) runtime_->check_items(open_.back().items.size());
             open_.back().items.push_back(std::move(value));
         } else {
             open_.back().dict.set(std::move(open_.back().key), std::move(value));
@@ -88,14 +97,16 @@ private:
     }
 
     std::string_view what_;
+    Runtime* runtime_;
+    Origin origin_;
     std::vector<Open> open_;
     Value result_;
 };
 
 }  // namespace
 
-Value parse_json(std::string_view text, std::string_view what) {
-    Reader reader(what);
+Value parse_json(std::string_view text, std::string_view what, Runtime* runtime, Origin origin) {
+    Reader reader(what, runtime, origin);
     nlohmann::json::sax_parse(text, &reader);
     return reader.take();
 }

@@ -1,10 +1,9 @@
-// json.dumps(): Python's spelling of JSON, to the byte.
 #include <algorithm>
 #include <cmath>
 
 #include "runtime/text/chat/json_text.h"
-#include "runtime/text/chat/objects.h"
-#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/numbers.h"
+#include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/runtime.h"
 #include "runtime/text/chat/sorting.h"
 #include "runtime/text/chat/template_error.h"
@@ -21,74 +20,81 @@ public:
     void write(const Value& value, int level) {
         runtime_.spend(1);
         switch (value.kind()) {
-            case Kind::None:
-                return out_.append("null");
-            case Kind::Bool:
-                return out_.append(value.truth() ? "true" : "false");
-            case Kind::Int:
-                return out_.append(fmt::format("{}", value.integer()));
-            case Kind::Float:
-                return out_.append(number(value.real()));
             case Kind::Text:
-                return string(value.view());
+                return string(value.text());
             case Kind::List:
             case Kind::Tuple:
                 return array(value.items(), level);
             case Kind::Dict:
                 return object(value.dict(), level);
             default:
-                if (const LongInteger* number = LongInteger::of(value)) return out_.append(number->digits());
-                fail("Object of type {} is not JSON serializable", type_name(value));
+                if (!scalar(value)) fail("Object of type {} is not JSON serializable", type_name(value));
         }
     }
 
 private:
-    static std::string number(double value) {
-        if (std::isnan(value)) return "NaN";
-        if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
-        return float_text(value);
-    }
-
-    void string(std::string_view text) {
-        runtime_.spend(static_cast<std::int64_t>(text.size() / 16));
-        out_.append('"');
-        while (!text.empty()) character(take_char(text));
-        out_.append('"');
-    }
-
-    void character(const Char& c) {
-        switch (c.code) {
-            case '"':
-                return out_.append("\\\"");
-            case '\\':
-                return out_.append("\\\\");
-            case '\n':
-                return out_.append("\\n");
-            case '\r':
-                return out_.append("\\r");
-            case '\t':
-                return out_.append("\\t");
-            case '\f':
-                return out_.append("\\f");
-            case '\b':
-                return out_.append("\\b");
+    bool scalar(const Value& value) {
+        switch (value.kind()) {
+            case Kind::None:
+                out_.append("null");
+                return true;
+            case Kind::Bool:
+                out_.append(value.truth() ? "true" : "false");
+                return true;
+            case Kind::Int:
+                out_.append(fmt::format_int(value.integer()).c_str());
+                return true;
+            case Kind::LongInt:
+                out_.append(value.view());
+                return true;
+            case Kind::Float:
+                if (std::isnan(value.real())) {
+                    out_.append("NaN");
+                } else if (std::isinf(value.real())) {
+                    out_.append(value.real() < 0 ? "-Infinity" : "Infinity");
+                } else {
+                    out_.append(float_text(value.real()));
+                }
+                return true;
             default:
-                break;
-        }
-        if (c.code < 0x20) {
-            escape(c.code);
-        } else if (style_.characters == JsonCharacters::Unicode || c.code < 0x80) {
-            out_.append(c.bytes);
-        } else if (c.code < 0x10000) {
-            escape(c.code);
-        } else {
-            // UTF-16, as JSON spells what does not fit four digits.
-            escape(0xd800 + ((c.code - 0x10000) >> 10U));
-            escape(0xdc00 + ((c.code - 0x10000) & 0x3ffU));
+                return false;
         }
     }
 
-    void escape(char32_t unit) { out_.append(fmt::format("\\u{:04x}", static_cast<unsigned>(unit))); }
+    void string(const Text& text) {
+        const std::string_view bytes = text.bytes();
+        runtime_.spend_chars(bytes.size());
+        out_.append('"');
+        std::size_t done = 0;  // what stands for itself is copied in runs
+        for (std::size_t at = 0; at < bytes.size();) {
+            const Char c = first_char(bytes.substr(at));
+            const bool is_plain =
+                c.code >= 0x20 && c.code != '"' && c.code != '\\' && (c.code < 0x80 || !style_.is_ascii);
+            if (!is_plain) {
+                out_.append(text.marked, {done, at});
+                escape(c.code, text.marked.is_said_at(at) ? Origin::Said : Origin::Template);
+                done = at + c.bytes.size();
+            }
+            at += c.bytes.size();
+        }
+        out_.append(text.marked, {done, bytes.size()});
+        out_.append('"');
+    }
+
+    void escape(char32_t code, Origin origin) {
+        constexpr std::string_view kShort = "\"\\\n\r\t\f\b";
+        constexpr std::string_view kLetters = "\"\\nrtfb";
+        const std::size_t found = code < 0x80 ? kShort.find(static_cast<char>(code)) : std::string_view::npos;
+        if (found != std::string_view::npos) {
+            out_.append(fmt::format("\\{}", kLetters[found]), origin);
+        } else if (code < 0x10000) {
+            out_.append(fmt::format("\\u{:04x}", static_cast<unsigned>(code)), origin);
+        } else {  // UTF-16, as JSON spells what does not fit four digits
+            out_.append(fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((code - 0x10000) >> 10U),
+                                    0xdc00 + ((code - 0x10000) & 0x3ffU)),
+                        origin);
+        }
+    }
 
     void line_break(int level) {
         if (!style_.indent) return;
@@ -112,7 +118,7 @@ private:
         if (dict.size() == 0) return out_.append("{}");
         std::vector<const Dict::Item*> items;
         for (const Dict::Item& item : dict.items()) items.push_back(&item);
-        if (style_.keys == JsonKeys::Sorted)
+        if (style_.sorts_keys)
             merge_sort(items, [this](const auto* a, const auto* b) { return less(runtime_, a->first, b->first); });
         out_.append('{');
         for (std::size_t i = 0; i < items.size(); ++i) {
@@ -127,20 +133,10 @@ private:
     }
 
     void key(const Value& value) {
-        switch (value.kind()) {
-            case Kind::Text:
-                return string(value.view());
-            case Kind::None:
-                return string("null");
-            case Kind::Bool:
-                return string(value.truth() ? "true" : "false");
-            case Kind::Int:
-                return string(fmt::format("{}", value.integer()));
-            case Kind::Float:
-                return string(number(value.real()));
-            default:
-                fail("keys must be str, int, float, bool or None, not {}", type_name(value));
-        }
+        if (value.is_text()) return string(value.text());
+        out_.append('"');
+        if (!scalar(value)) fail("keys must be str, int, float, bool or None, not {}", type_name(value));
+        out_.append('"');
     }
 
     Runtime& runtime_;

@@ -24,6 +24,10 @@ bool is_digit_char(char c) {
     return c >= '0' && c <= '9';
 }
 
+std::string_view strip_left(std::string_view text) {
+    return text.substr(stripped(text, Ends::Left).begin);
+}
+
 // "\r\n" and "\r" are line ends too; one at the very end goes.
 std::string normalized(std::string_view source) {
     std::string out;
@@ -40,51 +44,13 @@ std::string normalized(std::string_view source) {
 }
 
 // The length of digits, with single underscores between them, at the front of `text`; 0 where no digit stands there.
-std::size_t digits_length(std::string_view text, std::string_view digits = "0123456789") {
+std::size_t digits_length(std::string_view text) {
     std::size_t n = 0;
-    while (n < text.size()) {
-        if (digits.find(text[n]) != std::string_view::npos) {
-            ++n;
-        } else if (n > 0 && text[n] == '_' && n + 1 < text.size() &&
-                   digits.find(text[n + 1]) != std::string_view::npos) {
-            n += 2;
-        } else {
-            break;
-        }
+    while (n < text.size() && is_digit_char(text[n])) {
+        ++n;
+        if (n + 1 < text.size() && text[n] == '_' && is_digit_char(text[n + 1])) ++n;
     }
     return n;
-}
-
-std::size_t float_length(std::string_view text) {
-    const std::size_t whole = digits_length(text);
-    if (whole == 0) return 0;
-    std::size_t n = whole;
-    std::size_t fraction = 0;
-    if (n < text.size() && text[n] == '.') fraction = digits_length(text.substr(n + 1));
-    if (fraction > 0) n += 1 + fraction;
-    std::size_t exponent = 0;
-    if (n < text.size() && (text[n] | 0x20) == 'e') {
-        const std::size_t sign = n + 1 < text.size() && (text[n + 1] == '+' || text[n + 1] == '-') ? 1 : 0;
-        const std::size_t digits = digits_length(text.substr(std::min(n + 1 + sign, text.size())));
-        if (digits > 0) exponent = 1 + sign + digits;
-    }
-    return fraction > 0 || exponent > 0 ? n + exponent : 0;
-}
-
-std::size_t int_length(std::string_view text) {
-    if (text.size() > 2 && text[0] == '0') {
-        const char kind = static_cast<char>(text[1] | 0x20);
-        const std::string_view digits = kind == 'x'   ? "0123456789abcdefABCDEF"
-                                        : kind == 'o' ? "01234567"
-                                        : kind == 'b' ? "01"
-                                                      : "";
-        // An underscore may stand right behind the prefix.
-        const std::size_t skip = text[2] == '_' ? 3 : 2;
-        const std::size_t n = digits.empty() ? 0 : digits_length(text.substr(skip), digits);
-        if (n > 0) return skip + n;
-    }
-    // Zeros alone, or a number that begins with none.
-    return !text.empty() && text[0] == '0' ? digits_length(text, "0") : digits_length(text);
 }
 
 class Lexer {
@@ -163,10 +129,10 @@ private:
     void data(std::size_t end, char sign) {
         std::string_view text = source_.substr(at_, end - at_);
         if (sign == '-') {
-            text = strip_right(text);
+            text = text.substr(0, stripped(text, Ends::Right).end);
         } else if (sign == 0) {
             const std::size_t line_begin = text.rfind('\n') + 1;  // 0 where there is none
-            if ((line_begin > 0 || line_starts_) && strip(text.substr(line_begin)).empty())
+            if ((line_begin > 0 || line_starts_) && strip_left(text.substr(line_begin)).empty())
                 text = text.substr(0, line_begin);
         }
         if (!text.empty()) add(TokenType::Data, std::string(text));
@@ -277,20 +243,29 @@ private:
     }
 
     void number() {
-        // "x.1.5" is element 1, element 5.
-        const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
-        std::size_t length = after_dot ? 0 : float_length(rest());
-        const bool is_float = length > 0;
-        if (!is_float) length = int_length(rest());
-        std::string digits(rest().substr(0, length));
-        std::erase(digits, '_');
-        Token& token = add(is_float ? TokenType::Float : TokenType::Integer, digits);
-        if (is_float) {
-            token.real = std::strtod(digits.c_str(), nullptr);
+        const auto digits_at = [this](std::size_t n) {
+            return digits_length(rest().substr(std::min(n, rest().size())));
+        };
+        const auto char_at = [this](std::size_t n) { return n < rest().size() ? rest()[n] : '\0'; };
+        if (char_at(0) == '0' && std::string_view("xXoObB").find(char_at(1)) < 6)
+            fail("numbers that begin with {} are not served: write them in decimal digits", rest().substr(0, 2));
+        const std::size_t whole = digits_at(0);
+        std::size_t length = whole;
+        if (at_ == 0 || source_[at_ - 1] != '.') {  // "x.1.5" is element 1, element 5
+            if (char_at(length) == '.' && digits_at(length + 1) > 0) length += 1 + digits_at(length + 1);
+            const std::size_t sign = char_at(length + 1) == '+' || char_at(length + 1) == '-' ? 1 : 0;
+            const bool has_exponent = (char_at(length) | 0x20) == 'e' && digits_at(length + 1 + sign) > 0;
+            if (has_exponent) length += 1 + sign + digits_at(length + 1 + sign);
+        }
+        Token& token =
+            add(length > whole ? TokenType::Float : TokenType::Integer, std::string(rest().substr(0, length)));
+        std::erase(token.text, '_');
+        if (length > whole) {
+            token.real = std::strtod(token.text.c_str(), nullptr);
         } else {
-            const auto value = parse_int(digits, 0);
-            if (!value) fail("invalid number {}", quoted(digits));
-            token.integer = *value;
+            const char* end = token.text.data() + token.text.size();
+            if (std::from_chars(token.text.data(), end, token.integer).ec != std::errc())
+                fail("the number {}: integers have 64 bits here", token.text);
         }
         advance(length);
     }

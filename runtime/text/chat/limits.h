@@ -9,19 +9,18 @@
 namespace slipstream {
 
 struct TemplateLimits {
-    /// Nodes evaluated, items iterated over, pieces of text walked over. 20 million take a second or two; a
-    /// conversation of a thousand messages takes some hundred thousand.
-    std::int64_t max_steps = 20'000'000;
-    std::size_t max_output_bytes = std::size_t{64} << 20U;
-    /// Of any one text made on the way.
-    std::size_t max_text_bytes = std::size_t{64} << 20U;
-    /// Of all texts and containers made on the way, also of those that are gone again.
-    std::size_t max_allocated_bytes = std::size_t{1} << 30U;
+    /// Nodes evaluated, items walked over, pieces of 64 bytes of text copied or looked through. All of them take less
+    /// than a second; a conversation of a thousand messages takes some hundred thousand.
+    std::int64_t max_steps = 5'000'000;
+    /// Of any one text, the prompt included: two million tokens and more.
+    std::size_t max_text_bytes = std::size_t{8} << 20U;
+    /// Of all values and variables that are alive at a time.
+    std::size_t max_live_bytes = std::size_t{32} << 20U;
     /// Looked at every few thousand steps: a rendering ends with a TemplateError once it is true.
     const std::atomic<bool>* cancel = nullptr;
 };
 
-/// Of a template's source, in bytes.
-inline constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20U;
+/// Of a template's source, in bytes; the largest published ones have 30 thousand.
+inline constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 18U;
 
 }  // namespace slipstream

@@ -1,51 +1,51 @@
-// The variable `loop`: where a loop is, what comes before and after, and, in a recursive loop, the loop itself as a
-// function. Looks one item ahead only when asked to (jinja2/runtime.py, LoopContext).
+// A loop while it runs: its items, filtered one at a time as the body comes to them, and the object `loop`.
 #pragma once
 
-#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "runtime/text/chat/evaluator.h"
-#include "runtime/text/chat/objects.h"
+#include "runtime/text/chat/operators.h"
 
 namespace slipstream::jinja {
 
-class LoopContext final : public Object, public std::enable_shared_from_this<LoopContext> {
+class LoopContext final : public Object {
 public:
-    /// What loop(...) runs; the closure is kept by the evaluator.
-    struct Recursion {
-        Evaluator* evaluator = nullptr;
-        const ForStatement* loop = nullptr;
-        Activation* closure = nullptr;
-    };
+    /// `around` is the scope around the loop; the filter is evaluated in it.
+    LoopContext(Evaluator& evaluator, const Statement& loop, Ref<Scope> around, Value iterable)
+        : evaluator_(&evaluator),
+          loop_(loop),
+          around_(std::move(around)),
+          iterable_(iterable),
+          items_(std::move(iterable)),
+          is_filtered_(!loop.test) {}
 
-    LoopContext(Value iterable, std::shared_ptr<Iterator> iterator, Recursion recursion, int depth)
-        : iterable_(std::move(iterable)), iterator_(std::move(iterator)), recursion_(recursion), loop_depth_(depth) {}
+    /// On to the next item, or false at the end.
+    [[nodiscard]] bool advance(Runtime& runtime);
+    [[nodiscard]] const Value& current() const { return current_; }
 
-    /// The next item of the loop, or nothing at its end.
-    [[nodiscard]] std::optional<Value> advance(Runtime& runtime);
-
-    [[nodiscard]] std::string_view type_name() const override { return "jinja2.runtime.LoopContext"; }
-    void write_repr(TextBuilder& out, int level) const override;
-    [[nodiscard]] bool is_callable() const override { return true; }
+    [[nodiscard]] std::string_view type_name() const override { return "LoopContext"; }
+    [[nodiscard]] std::string shown() const override { return "<LoopContext>"; }
     [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override;
-    [[nodiscard]] Value call(Runtime& runtime, Arguments& arguments) override;
-    [[nodiscard]] std::optional<std::int64_t> length(Runtime& runtime) override;
     void release() override;
 
 private:
-    [[nodiscard]] const std::optional<Value>& peek(Runtime& runtime);
-    static Value cycle(Runtime& runtime, const Value& self, Arguments& arguments);
-    static Value changed(Runtime& runtime, const Value& self, Arguments& arguments);
+    [[nodiscard]] bool next(Runtime& runtime, Value& item);
+    /// Whether there is another item, which is `after_` then.
+    [[nodiscard]] bool peek(Runtime& runtime);
+    [[nodiscard]] std::int64_t length(Runtime& runtime);
 
+    Evaluator* evaluator_;  // null once the rendering has ended
+    const Statement& loop_;
+    Ref<Scope> around_;
     Value iterable_;
-    std::shared_ptr<Iterator> iterator_;
-    Recursion recursion_;
-    int loop_depth_;
+    Iterator items_;
+    Value before_, current_, after_;
+    bool has_after_ = false;
+    bool is_filtered_;  // or has no filter
     std::int64_t index0_ = -1;
-    std::int64_t length_ = -1;  // not known yet
-    std::optional<Value> after_;
-    Value current_, before_;
-    Value last_changed_;
+    std::int64_t length_ = -1;
 };
 
 }  // namespace slipstream::jinja

@@ -13,66 +13,23 @@ namespace {
 
 // Of left-leaning chains (a + b + c + ...), which need no recursion to be read, but to be evaluated.
 constexpr int kMaxTreeDepth = 400;
-
-int depth_of(const ExprPtr& expr) {
-    return expr ? expr->depth : 0;
-}
-
-int depth_of(const CallArguments& arguments) {
-    int depth = std::max(depth_of(arguments.spread), depth_of(arguments.spread_named));
-    for (const auto& value : arguments.positional) depth = std::max(depth, depth_of(value));
-    for (const auto& [name, value] : arguments.named) depth = std::max(depth, depth_of(value));
-    return depth;
-}
-
-struct ChildDepth {
-    int operator()(const LiteralExpr& /*expr*/) const { return 0; }
-    int operator()(const NameExpr& /*expr*/) const { return 0; }
-    int operator()(const SequenceExpr& expr) const {
-        int depth = 0;
-        for (const auto& item : expr.items) depth = std::max(depth, depth_of(item));
-        return depth;
-    }
-    int operator()(const DictExpr& expr) const {
-        int depth = 0;
-        for (const auto& [key, value] : expr.items) depth = std::max({depth, depth_of(key), depth_of(value)});
-        return depth;
-    }
-    int operator()(const UnaryExpr& expr) const { return depth_of(expr.operand); }
-    int operator()(const ArithmeticExpr& expr) const { return std::max(depth_of(expr.left), depth_of(expr.right)); }
-    int operator()(const LogicExpr& expr) const { return std::max(depth_of(expr.left), depth_of(expr.right)); }
-    int operator()(const CompareExpr& expr) const {
-        int depth = depth_of(expr.first);
-        for (const auto& [op, value] : expr.rest) depth = std::max(depth, depth_of(value));
-        return depth;
-    }
-    int operator()(const ConcatExpr& expr) const {
-        int depth = 0;
-        for (const auto& part : expr.parts) depth = std::max(depth, depth_of(part));
-        return depth;
-    }
-    int operator()(const ConditionalExpr& expr) const {
-        return std::max({depth_of(expr.test), depth_of(expr.yes), depth_of(expr.no)});
-    }
-    int operator()(const AttributeExpr& expr) const { return depth_of(expr.object); }
-    int operator()(const ItemExpr& expr) const { return std::max(depth_of(expr.object), depth_of(expr.key)); }
-    int operator()(const SliceExpr& expr) const {
-        return std::max({depth_of(expr.object), depth_of(expr.start), depth_of(expr.stop), depth_of(expr.step)});
-    }
-    int operator()(const CallExpr& expr) const { return std::max(depth_of(expr.callee), depth_of(expr.arguments)); }
-    int operator()(const FilterExpr& expr) const { return std::max(depth_of(expr.input), depth_of(expr.arguments)); }
-    int operator()(const TestExpr& expr) const { return std::max(depth_of(expr.input), depth_of(expr.arguments)); }
-};
+constexpr std::size_t kMaxNamedArguments = 255;
 
 }  // namespace
 
-ExprPtr Parser::make(int line, Expr::Form form) {
-    const int depth = 1 + std::visit(ChildDepth(), form);
-    if (depth > kMaxTreeDepth) fail("an expression of more than {} levels", kMaxTreeDepth);
-    auto expr = std::make_unique<Expr>();
-    expr->line = line;
-    expr->depth = depth;
-    expr->form = std::move(form);
+ExprPtr Parser::measured(ExprPtr expr) {
+    int deepest = 0;
+    for (const ExprPtr& part : expr->parts)
+        if (part) deepest = std::max(deepest, part->depth);
+    for (const auto& [name, value] : expr->named) deepest = std::max(deepest, value->depth);
+    expr->depth = deepest + 1;
+    if (expr->depth > kMaxTreeDepth) fail("an expression of more than {} levels", kMaxTreeDepth);
+    return expr;
+}
+
+ExprPtr Parser::literal(int line, Value value) {
+    ExprPtr expr = make(ExprKind::Literal, line);
+    expr->value = std::move(value);
     return expr;
 }
 
@@ -88,23 +45,19 @@ ExprPtr Parser::conditional_expression() {
         ExprPtr test = or_expression();
         ExprPtr no;
         if (skip_name("else")) no = expression();
-        yes = make(line, ConditionalExpr{std::move(test), std::move(yes), std::move(no)});
+        yes = make(ExprKind::Conditional, line, std::move(test), std::move(yes), std::move(no));
         line = current().line;
     }
     return yes;
 }
 
-ExprPtr Parser::or_expression() {
-    const int line = current().line;
-    ExprPtr left = and_expression();
-    while (skip_name("or")) left = make(line, LogicExpr{LogicOp::Or, std::move(left), and_expression()});
-    return left;
-}
-
-ExprPtr Parser::and_expression() {
-    const int line = current().line;
-    ExprPtr left = not_expression();
-    while (skip_name("and")) left = make(line, LogicExpr{LogicOp::And, std::move(left), not_expression()});
+ExprPtr Parser::logic(ExprKind kind, std::string_view word, ExprPtr (Parser::*tighter)()) {
+    int line = current().line;
+    ExprPtr left = (this->*tighter)();
+    while (skip_name(word)) {
+        left = make(kind, line, std::move(left), (this->*tighter)());
+        line = current().line;
+    }
     return left;
 }
 
@@ -112,77 +65,77 @@ ExprPtr Parser::not_expression() {
     const int line = current().line;
     if (!skip_name("not")) return comparison();
     const Nested nested(*this);
-    return make(line, UnaryExpr{UnaryOp::Not, not_expression()});
+    return make(ExprKind::Not, line, not_expression());
 }
 
 ExprPtr Parser::comparison() {
-    static constexpr std::array<std::pair<std::string_view, CompareOp>, 6> kSigns = {
-        {{"==", CompareOp::Equal},
-         {"!=", CompareOp::NotEqual},
-         {"<", CompareOp::Less},
-         {"<=", CompareOp::LessOrEqual},
-         {">", CompareOp::Greater},
-         {">=", CompareOp::GreaterOrEqual}}};
+    static constexpr std::array<std::pair<std::string_view, Comparison>, 6> kSigns = {
+        {{"==", Comparison::Equal},
+         {"!=", Comparison::NotEqual},
+         {"<", Comparison::Less},
+         {"<=", Comparison::LessOrEqual},
+         {">", Comparison::Greater},
+         {">=", Comparison::GreaterOrEqual}}};
     const int line = current().line;
-    CompareExpr compare{sum(), {}};
+    ExprPtr compare = make(ExprKind::Compare, line, sum());
+    const auto add = [&](Comparison comparison) {
+        compare->comparisons.push_back(comparison);
+        compare->parts.push_back(sum());
+    };
     while (true) {
         const auto sign =
             std::find_if(kSigns.begin(), kSigns.end(), [&](const auto& entry) { return is_operator(entry.first); });
         if (sign != kSigns.end()) {
             take();
-            compare.rest.emplace_back(sign->second, sum());
+            add(sign->second);
         } else if (skip_name("in")) {
-            compare.rest.emplace_back(CompareOp::In, sum());
+            add(Comparison::In);
         } else if (is_name("not") && ahead().type == TokenType::Name && ahead().text == "in") {
             take();
             take();
-            compare.rest.emplace_back(CompareOp::NotIn, sum());
+            add(Comparison::NotIn);
         } else {
             break;
         }
     }
-    return compare.rest.empty() ? std::move(compare.first) : make(line, std::move(compare));
+    return compare->comparisons.empty() ? std::move(compare->parts[0]) : measured(std::move(compare));
+}
+
+ExprPtr Parser::arithmetic(Operators operators, ExprPtr (Parser::*tighter)()) {
+    int line = current().line;
+    ExprPtr left = (this->*tighter)();
+    while (true) {
+        const auto found = std::find_if(operators.begin(), operators.end(),
+                                        [&](const auto& entry) { return is_operator(entry.first); });
+        if (found == operators.end()) return left;
+        take();
+        left = make(ExprKind::Arithmetic, line, std::move(left), (this->*tighter)());
+        left->operation = found->second;
+        line = current().line;
+    }
 }
 
 ExprPtr Parser::sum() {
-    const int line = current().line;
-    ExprPtr left = concatenation();
-    while (is_operator("+") || is_operator("-")) {
-        const Arithmetic op = is_operator("+") ? Arithmetic::Add : Arithmetic::Subtract;
-        take();
-        left = make(line, ArithmeticExpr{op, std::move(left), concatenation()});
-    }
-    return left;
+    return arithmetic({{"+", Arithmetic::Add}, {"-", Arithmetic::Subtract}}, &Parser::concatenation);
 }
 
 ExprPtr Parser::concatenation() {
     const int line = current().line;
-    ConcatExpr concat;
-    concat.parts.push_back(product());
-    while (skip_operator("~")) concat.parts.push_back(product());
-    return concat.parts.size() == 1 ? std::move(concat.parts[0]) : make(line, std::move(concat));
+    ExprPtr concat = make(ExprKind::Concat, line, product());
+    while (skip_operator("~")) concat->parts.push_back(product());
+    return concat->parts.size() == 1 ? std::move(concat->parts[0]) : measured(std::move(concat));
 }
 
 ExprPtr Parser::product() {
-    const int line = current().line;
-    ExprPtr left = power();
-    while (is_operator("*") || is_operator("/") || is_operator("//") || is_operator("%")) {
-        const Arithmetic op = is_operator("*")    ? Arithmetic::Multiply
-                              : is_operator("/")  ? Arithmetic::Divide
-                              : is_operator("//") ? Arithmetic::FloorDivide
-                                                  : Arithmetic::Modulo;
-        take();
-        left = make(line, ArithmeticExpr{op, std::move(left), power()});
-    }
-    return left;
+    return arithmetic({{"*", Arithmetic::Multiply},
+                       {"/", Arithmetic::Divide},
+                       {"//", Arithmetic::FloorDivide},
+                       {"%", Arithmetic::Modulo}},
+                      &Parser::power);
 }
 
 ExprPtr Parser::power() {
-    const int line = current().line;
-    ExprPtr left = unary(Filters::Allowed);
-    while (skip_operator("**"))
-        left = make(line, ArithmeticExpr{Arithmetic::Power, std::move(left), unary(Filters::Allowed)});
-    return left;
+    return arithmetic({{"**", Arithmetic::Power}}, &Parser::operand);
 }
 
 ExprPtr Parser::unary(Filters filters) {
@@ -190,9 +143,9 @@ ExprPtr Parser::unary(Filters filters) {
     ExprPtr expr;
     if (is_operator("-") || is_operator("+")) {
         const Nested nested(*this);
-        const UnaryOp op = is_operator("-") ? UnaryOp::Minus : UnaryOp::Plus;
+        const ExprKind kind = is_operator("-") ? ExprKind::Minus : ExprKind::Plus;
         take();
-        expr = make(line, UnaryExpr{op, unary(Filters::Forbidden)});
+        expr = make(kind, line, unary(Filters::Forbidden));
     } else {
         expr = primary();
     }
@@ -213,20 +166,23 @@ ExprPtr Parser::primary() {
     switch (current().type) {
         case TokenType::Name: {
             const std::string name = take().text;
-            if (name == "true" || name == "True") return make(line, LiteralExpr{Value(true)});
-            if (name == "false" || name == "False") return make(line, LiteralExpr{Value(false)});
-            if (name == "none" || name == "None") return make(line, LiteralExpr{Value::none()});
-            return make(line, NameExpr{name, {}});
+            if (name == "true" || name == "True") return literal(line, Value(true));
+            if (name == "false" || name == "False") return literal(line, Value(false));
+            if (name == "none" || name == "None") return literal(line, Value::none());
+            ExprPtr expr = make(ExprKind::Name, line);
+            expr->name = id_of(name);
+            note_read(expr->name);
+            return expr;
         }
         case TokenType::Text: {
             std::string text = take().text;
             while (is(TokenType::Text)) text += take().text;  // "a" "b" is one text
-            return make(line, LiteralExpr{Value(std::move(text))});
+            return literal(line, Value(std::move(text)));
         }
         case TokenType::Integer:
-            return make(line, LiteralExpr{Value(take().integer)});
+            return literal(line, Value(take().integer));
         case TokenType::Float:
-            return make(line, LiteralExpr{Value(take().real)});
+            return literal(line, Value(take().real));
         default:
             fail("unexpected {}", quoted(describe(current())));
     }
@@ -237,46 +193,185 @@ bool Parser::at_tuple_end(std::string_view end) const {
 }
 
 ExprPtr Parser::tuple(Conditional conditional, std::string_view end, Parentheses parentheses) {
-    const int line = current().line;
-    SequenceExpr items{Kind::Tuple, {}};
+    ExprPtr items = make(ExprKind::Tuple, current().line);
     bool is_tuple = false;
     while (true) {
-        if (!items.items.empty()) expect_operator(",");
+        if (!items->parts.empty()) expect_operator(",");
         if (at_tuple_end(end)) break;
-        items.items.push_back(expression(conditional));
+        items->parts.push_back(expression(conditional));
         if (!is_operator(",")) break;
         is_tuple = true;
     }
-    if (!is_tuple && !items.items.empty()) return std::move(items.items[0]);
+    if (!is_tuple && !items->parts.empty()) return std::move(items->parts[0]);
     if (!is_tuple && parentheses == Parentheses::None)
         fail("Expected an expression, got {}", quoted(describe(current())));
-    return make(line, std::move(items));
+    return measured(std::move(items));
 }
 
 ExprPtr Parser::list_literal() {
-    const int line = take().line;
-    SequenceExpr list{Kind::List, {}};
+    ExprPtr list = make(ExprKind::List, take().line);
     while (!is_operator("]")) {
-        if (!list.items.empty()) expect_operator(",");
+        if (!list->parts.empty()) expect_operator(",");
         if (is_operator("]")) break;
-        list.items.push_back(expression());
+        list->parts.push_back(expression());
     }
     expect_operator("]");
-    return make(line, std::move(list));
+    return measured(std::move(list));
 }
 
 ExprPtr Parser::dict_literal() {
-    const int line = take().line;
-    DictExpr dict;
+    ExprPtr dict = make(ExprKind::Dict, take().line);
     while (!is_operator("}")) {
-        if (!dict.items.empty()) expect_operator(",");
+        if (!dict->parts.empty()) expect_operator(",");
         if (is_operator("}")) break;
-        ExprPtr key = expression();
+        dict->parts.push_back(expression());
         expect_operator(":");
-        dict.items.emplace_back(std::move(key), expression());
+        dict->parts.push_back(expression());
     }
     expect_operator("}");
-    return make(line, std::move(dict));
+    return measured(std::move(dict));
+}
+
+// ---- what follows a value: attributes, elements, slices, calls, filters, tests
+
+ExprPtr Parser::postfix(ExprPtr expr) {
+    while (true) {
+        if (is_operator(".") || is_operator("[")) {
+            expr = subscript(std::move(expr));
+        } else if (is_operator("(")) {
+            expr = call(std::move(expr));
+        } else {
+            return expr;
+        }
+    }
+}
+
+ExprPtr Parser::filters_and_tests(ExprPtr expr) {
+    while (true) {
+        if (is_operator("|")) {
+            take();
+            expr = filter(std::move(expr));
+        } else if (is_name("is")) {
+            expr = test(std::move(expr));
+        } else if (is_operator("(")) {
+            expr = call(std::move(expr));
+        } else {
+            return expr;
+        }
+    }
+}
+
+std::string Parser::dotted_name() {
+    std::string name = expect_any_name();
+    while (skip_operator(".")) name.append(1, '.').append(expect_any_name());
+    return name;
+}
+
+ExprPtr Parser::filter(ExprPtr input) {
+    ExprPtr filter = make(ExprKind::Filter, current().line, std::move(input));
+    const std::string name = dotted_name();
+    filter->builtin = find_filter(name);
+    filter->value = Value(name);
+    if (is_operator("(")) call_arguments(*filter);
+    return measured(std::move(filter));
+}
+
+ExprPtr Parser::test(ExprPtr input) {
+    const int line = take().line;
+    const bool is_negated = skip_name("not");
+    ExprPtr test = make(ExprKind::Test, line, std::move(input));
+    const std::string name = dotted_name();
+    test->builtin = find_test(name);
+    test->value = Value(name);
+    const bool at_value = is(TokenType::Name) || is(TokenType::Text) || is(TokenType::Integer) ||
+                          is(TokenType::Float) || is_operator("[") || is_operator("{");
+    if (is_operator("(")) {
+        call_arguments(*test);
+    } else if (at_value && !is_name("else") && !is_name("or") && !is_name("and")) {
+        if (is_name("is")) fail("You cannot chain multiple tests with is");
+        const Nested nested(*this);
+        test->parts.push_back(postfix(primary()));
+    }
+    test = measured(std::move(test));
+    return is_negated ? make(ExprKind::Not, line, std::move(test)) : std::move(test);
+}
+
+ExprPtr Parser::subscript(ExprPtr object) {
+    const Token opening = take();
+    const int line = opening.line;
+    if (opening.text == ".") {
+        const Token name = take();
+        if (name.type == TokenType::Integer)
+            return make(ExprKind::Item, line, std::move(object), literal(line, Value(name.integer)));
+        if (name.type != TokenType::Name) fail("expected name or number");
+        ExprPtr attribute = make(ExprKind::Attribute, line, std::move(object));
+        attribute->value = Value(name.text);
+        return attribute;
+    }
+    ExprPtr keys = make(ExprKind::Tuple, line);
+    while (!is_operator("]")) {
+        if (!keys->parts.empty()) expect_operator(",");
+        if (is_operator(":")) return slice(line, std::move(object), nullptr, keys->parts.empty());
+        ExprPtr key = expression();
+        if (is_operator(":")) return slice(line, std::move(object), std::move(key), keys->parts.empty());
+        keys->parts.push_back(std::move(key));
+    }
+    expect_operator("]");
+    if (keys->parts.size() == 1) return make(ExprKind::Item, line, std::move(object), std::move(keys->parts[0]));
+    return make(ExprKind::Item, line, std::move(object), measured(std::move(keys)));
+}
+
+ExprPtr Parser::slice(int line, ExprPtr object, ExprPtr start, bool is_alone) {
+    const auto ends = [this] { return is_operator("]") || is_operator(","); };
+    ExprPtr stop;
+    ExprPtr step;
+    expect_operator(":");
+    if (!is_operator(":") && !ends()) stop = expression();
+    if (skip_operator(":") && !ends()) step = expression();
+    if (!is_alone || is_operator(",")) fail("a slice stands alone between its brackets");
+    expect_operator("]");
+    return make(ExprKind::Slice, line, std::move(object), std::move(start), std::move(stop), std::move(step));
+}
+
+ExprPtr Parser::call(ExprPtr callee) {
+    ExprPtr call = make(ExprKind::Call, current().line, std::move(callee));
+    call_arguments(*call);
+    return measured(std::move(call));
+}
+
+void Parser::call_arguments(Expr& expr) {
+    const auto ensure = [](bool good) {
+        if (!good) fail("invalid syntax for function call expression");
+    };
+    expect_operator("(");
+    bool is_first = true;
+    bool has_spread = false;
+    bool has_named_spread = false;
+    while (!is_operator(")")) {
+        if (!std::exchange(is_first, false)) expect_operator(",");
+        if (is_operator(")")) break;  // a comma may stand at the end
+        ensure(!has_named_spread);
+        const int line = current().line;
+        if (skip_operator("*")) {
+            ensure(!has_spread);
+            has_spread = true;
+            expr.parts.push_back(make(ExprKind::Spread, line, expression()));
+        } else if (skip_operator("**")) {
+            has_named_spread = true;
+            expr.named.emplace_back(std::string(), expression());
+        } else if (is(TokenType::Name) && is_operator(ahead(), "=")) {
+            const std::string name = take().text;
+            take();
+            for (const auto& [other, value] : expr.named)
+                if (other == name) fail("keyword argument repeated: {}", name);
+            if (expr.named.size() == kMaxNamedArguments) fail("more than {} keyword arguments", kMaxNamedArguments);
+            expr.named.emplace_back(name, expression());
+        } else {
+            ensure(!has_spread && expr.named.empty());
+            expr.parts.push_back(expression());
+        }
+    }
+    expect_operator(")");
 }
 
 }  // namespace slipstream::jinja

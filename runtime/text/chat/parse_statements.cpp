@@ -22,11 +22,18 @@ constexpr std::array<Unserved, 6> kUnserved = {{{"autoescape", "endautoescape"},
                                                 {"from", ""},
                                                 {"import", ""},
                                                 {"include", ""}}};
+enum Special : std::size_t { Loop, Caller, Kwargs, Varargs };  // by NameId
 
 }  // namespace
 
-Block Parser::parse() {
-    return statements_until({});
+Template Parser::parse() {
+    result_.body = statements_until({});
+    for (std::size_t i = 0; i < result_.names.size(); ++i) {
+        const bool is_declared =
+            std::find(declared_.begin(), declared_.end(), static_cast<NameId>(i)) != declared_.end();
+        if (is_read_[i] || (is_read_by_macro_[i] && !is_declared)) result_.reads.push_back(static_cast<NameId>(i));
+    }
+    return std::move(result_);
 }
 
 Block Parser::statements_until(std::initializer_list<std::string_view> ends) {
@@ -45,18 +52,16 @@ Block Parser::statements_until(std::initializer_list<std::string_view> ends) {
             }
             block.push_back(statement());
             expect(TokenType::BlockEnd);
-            continue;
-        }
-        // Text and print tags in a row are one statement.
-        if (block.empty() || !std::holds_alternative<OutputStatement>(block.back().form) || !output_goes_on_)
-            block.push_back({current().line, OutputStatement{}});
-        output_goes_on_ = true;
-        auto& pieces = std::get<OutputStatement>(block.back().form).pieces;
-        if (is(TokenType::Data)) {
-            pieces.emplace_back(take().text, nullptr);
+        } else if (is(TokenType::Data)) {
+            Statement& text = block.emplace_back();
+            text.line = current().line;
+            text.text = take().text;
         } else {
             expect(TokenType::VariableBegin);
-            pieces.emplace_back(std::string(), tuple(Conditional::Allowed));
+            Statement& print = block.emplace_back();
+            print.kind = StatementKind::Print;
+            print.expr = tuple(Conditional::Allowed);
+            print.line = print.expr->line;
             expect(TokenType::VariableEnd);
         }
     }
@@ -68,25 +73,13 @@ Block Parser::statements_until(std::initializer_list<std::string_view> ends) {
 std::string Parser::body(Block& block, std::initializer_list<std::string_view> ends) {
     skip_operator(":");  // as Python's
     expect(TokenType::BlockEnd);
-    output_goes_on_ = false;
     block = statements_until(ends);
-    output_goes_on_ = false;
     return take().text;
 }
 
 Statement Parser::statement() {
-    output_goes_on_ = false;
     if (!is(TokenType::Name)) fail("tag name expected");
-    const int line = current().line;
-    const std::string name = current().text;
-    open_tags_.push_back(name);
-    Statement result{line, statement_form(name)};
-    open_tags_.pop_back();
-    return result;
-}
-
-Statement::Form Parser::statement_form(const std::string& name) {
-    using Parse = Statement::Form (Parser::*)();
+    using Parse = void (Parser::*)(Statement&);
     static constexpr std::array<std::pair<std::string_view, Parse>, 9> kTags = {
         {{"call", &Parser::call_statement},
          {"filter", &Parser::filter_statement},
@@ -97,81 +90,105 @@ Statement::Form Parser::statement_form(const std::string& name) {
          {"print", &Parser::print_statement},
          {"set", &Parser::set_statement},
          {"with", &Parser::with_statement}}};
+    Statement result;
+    result.line = current().line;
+    const std::string name = current().text;
+    open_tags_.push_back(name);
     const auto tag =
         std::find_if(kTags.begin(), kTags.end(), [&name](const auto& entry) { return entry.first == name; });
+    const auto unserved =
+        std::find_if(kUnserved.begin(), kUnserved.end(), [&name](const Unserved& entry) { return entry.tag == name; });
     if (tag != kTags.end()) {
         take();
-        return (this->*tag->second)();
-    }
-    if (name == "break" || name == "continue") {
+        (this->*tag->second)(result);
+    } else if (name == "break" || name == "continue") {
         if (loops_ == 0) fail("'{}' outside loop", name);
         take();
-        if (name == "break") return BreakStatement{};
-        return ContinueStatement{};
+        result.kind = name == "break" ? StatementKind::Break : StatementKind::Continue;
+    } else if (unserved != kUnserved.end()) {
+        unserved_statement(result, unserved->end);
+    } else {
+        open_tags_.pop_back();
+        unknown_tag(name);
     }
-    for (const auto& [unserved, end] : kUnserved)
-        if (name == unserved) return unserved_statement(end);
     open_tags_.pop_back();
-    unknown_tag(name);
+    return result;
 }
 
-Statement::Form Parser::print_statement() {
-    OutputStatement output;
+void Parser::print_statement(Statement& statement) {
+    statement.kind = StatementKind::Print;
+    statement.expr = make(ExprKind::Concat, current().line);
     while (!is(TokenType::BlockEnd)) {
-        if (!output.pieces.empty()) expect_operator(",");
-        output.pieces.emplace_back(std::string(), expression());
+        if (!statement.expr->parts.empty()) expect_operator(",");
+        statement.expr->parts.push_back(expression());
     }
-    return output;
+    statement.expr = measured(std::move(statement.expr));
 }
 
-Statement::Form Parser::set_statement() {
-    Target where = target(TargetForm::NamesAndAttributes);
-    if (skip_operator("=")) return SetStatement{std::move(where), tuple(Conditional::Allowed)};
-    SetBlockStatement set{std::move(where), nullptr, {}, {}};
-    while (skip_operator("|")) set.filter = filter(std::move(set.filter));
-    body(set.body, {"endset"});
-    return set;
+void Parser::set_statement(Statement& statement) {
+    statement.target = target(TargetForm::NamesAndAttributes);
+    if (skip_operator("=")) {
+        statement.kind = StatementKind::Set;
+        statement.expr = tuple(Conditional::Allowed);
+    } else {
+        statement.kind = StatementKind::SetBlock;
+        while (skip_operator("|")) statement.expr = filter(std::move(statement.expr));
+        const Declared declared(*this);
+        body(statement.body, {"endset"});
+    }
+    declare(statement.target);
 }
 
-Statement::Form Parser::if_statement() {
-    IfStatement result;
+void Parser::if_statement(Statement& statement) {
+    statement.kind = StatementKind::If;
+    int line = statement.line;
     while (true) {
-        auto& [test, block] = result.branches.emplace_back();
-        test = tuple(Conditional::Forbidden);
-        const std::string end = body(block, {"elif", "else", "endif"});
+        Branch branch{nullptr, line, {}};
+        branch.test = tuple(Conditional::Forbidden);
+        const std::string end = body(branch.body, {"elif", "else", "endif"});
+        statement.branches.push_back(std::move(branch));
+        line = current().line;
         if (end == "elif") continue;
-        if (end == "else") body(result.otherwise, {"endif"});
-        return result;
+        if (end == "else") body(statement.otherwise, {"endif"});
+        return;
     }
 }
 
-Statement::Form Parser::for_statement() {
-    ForStatement loop;
-    loop.target = target(TargetForm::Names, "in");
+void Parser::for_statement(Statement& statement) {
+    statement.kind = StatementKind::For;
+    statement.target = target(TargetForm::Names, "in");
     expect_name("in");
-    loop.iterable = tuple(Conditional::Forbidden, "recursive");
-    if (skip_name("if")) {
-        loop.test = expression();
-        loop.test_target = loop.target;
-    }
-    loop.is_recursive = skip_name("recursive");
-    // The body of a recursive loop is a function of its own, whose else part no outer loop surrounds.
-    const int outer_loops = loops_;
-    loops_ = loop.is_recursive ? 1 : loops_ + 1;
-    const std::string end = body(loop.body, {"endfor", "else"});
-    loops_ = loop.is_recursive ? 0 : outer_loops;
-    if (end == "else") {
-        loop.has_else = true;
-        body(loop.otherwise, {"endfor"});
-    }
-    loops_ = outer_loops;
-    return loop;
+    statement.expr = tuple(Conditional::Forbidden, "recursive");
+    const Declared declared(*this);
+    declare(statement.target);
+    if (skip_name("if")) statement.test = expression();
+    if (is_name("recursive")) fail("recursive loops are not served in chat templates");
+    const int n_loop = n_special_[Loop];
+    declared_.push_back(Loop);
+    ++loops_;
+    const std::string end = body(statement.body, {"endfor", "else"});
+    --loops_;
+    statement.uses_loop = n_special_[Loop] != n_loop;
+    if (end == "else") body(statement.otherwise, {"endfor"});
 }
 
-void Parser::function_body(MacroBody& macro, std::string_view end) {
+ExprPtr Parser::macro(MacroBody& macro) {
     const int outer_loops = std::exchange(loops_, 0);
-    body(macro.body, {end});
+    const auto before = n_special_;
+    const bool is_call = macro.name.empty();
+    ++macros_;
+    const Declared declared(*this);
+    if (!is_call || is_operator("(")) signature(macro);
+    ExprPtr callee;
+    if (is_call) callee = expression();  // stands between the signature and the body
+    if (!is_call) declared_.insert(declared_.end(), {Caller, Kwargs, Varargs});
+    body(macro.body, {is_call ? "endcall" : "endmacro"});
+    --macros_;
     loops_ = outer_loops;
+    macro.uses_caller = n_special_[Caller] != before[Caller];
+    macro.uses_kwargs = n_special_[Kwargs] != before[Kwargs];
+    macro.uses_varargs = n_special_[Varargs] != before[Varargs];
+    return callee;
 }
 
 void Parser::signature(MacroBody& macro) {
@@ -180,115 +197,107 @@ void Parser::signature(MacroBody& macro) {
     while (!is_operator(")")) {
         if (!macro.parameters.empty()) expect_operator(",");
         if (macro.parameters.size() == kMaxParameters) fail("a macro of more than {} parameters", kMaxParameters);
-        Parameter parameter{assignable_name(), -1, nullptr};
+        Parameter parameter{single_target(TargetForm::Names).name, nullptr};
         for (const Parameter& other : macro.parameters)
-            if (other.name == parameter.name) fail("duplicate argument '{}' of a macro", other.name);
+            if (other.name == parameter.name) fail("a macro with two arguments of one name");
         if (skip_operator("=")) {
             parameter.otherwise = expression();
             has_default = true;
         } else if (has_default) {
             fail("non-default argument follows default argument");
         }
+        declared_.push_back(parameter.name);
         macro.parameters.push_back(std::move(parameter));
     }
     expect_operator(")");
 }
 
-Statement::Form Parser::macro_statement() {
-    MacroStatement result;
-    result.macro.name = assignable_name();
-    signature(result.macro);
-    function_body(result.macro, "endmacro");
-    return result;
+void Parser::macro_statement(Statement& statement) {
+    statement.kind = StatementKind::Macro;
+    statement.macro = std::make_unique<MacroBody>();
+    statement.macro->name = is(TokenType::Name) ? current().text : std::string();
+    statement.target = single_target(TargetForm::Names);
+    declare(statement.target);
+    static_cast<void>(macro(*statement.macro));
 }
 
-Statement::Form Parser::call_statement() {
-    CallStatement result;
-    if (is_operator("(")) signature(result.caller);
-    result.call = expression();
-    if (!std::holds_alternative<CallExpr>(result.call->form)) fail("expected call");
-    function_body(result.caller, "endcall");
-    return result;
+void Parser::call_statement(Statement& statement) {
+    statement.kind = StatementKind::Call;
+    statement.macro = std::make_unique<MacroBody>();
+    statement.expr = macro(*statement.macro);
+    if (statement.expr->kind != ExprKind::Call) fail("expected call");
 }
 
-Statement::Form Parser::generation_statement() {
-    GenerationStatement result;
-    function_body(result.body, "endgeneration");
-    return result;
+void Parser::generation_statement(Statement& statement) {
+    statement.kind = StatementKind::Generation;
+    const int outer_loops = std::exchange(loops_, 0);  // Jinja makes a function of it
+    const Declared declared(*this);
+    body(statement.body, {"endgeneration"});
+    loops_ = outer_loops;
 }
 
-Statement::Form Parser::filter_statement() {
-    FilterStatement result;
-    result.filter = filter(nullptr);
-    while (skip_operator("|")) result.filter = filter(std::move(result.filter));
-    body(result.body, {"endfilter"});
-    return result;
+void Parser::filter_statement(Statement& statement) {
+    statement.kind = StatementKind::Filter;
+    statement.expr = filter(nullptr);
+    while (skip_operator("|")) statement.expr = filter(std::move(statement.expr));
+    const Declared declared(*this);
+    body(statement.body, {"endfilter"});
 }
 
-Statement::Form Parser::with_statement() {
-    WithStatement result;
+void Parser::with_statement(Statement& statement) {
+    statement.kind = StatementKind::With;
+    const Declared declared(*this);
     while (!is(TokenType::BlockEnd)) {
-        if (!result.assignments.empty()) expect_operator(",");
+        if (!statement.assignments.empty()) expect_operator(",");
         Target where = target(TargetForm::Names);
         expect_operator("=");
-        result.assignments.emplace_back(std::move(where), expression());
+        statement.assignments.emplace_back(std::move(where), expression());
     }
-    body(result.body, {"endwith"});
-    return result;
+    for (const auto& [where, value] : statement.assignments) declare(where);
+    body(statement.body, {"endwith"});
 }
 
-Statement::Form Parser::unserved_statement(std::string_view end) {
-    UnservedStatement result{take().text};
+void Parser::unserved_statement(Statement& statement, std::string_view end) {
+    statement.kind = StatementKind::Unserved;
+    statement.text = take().text;
     while (!is(TokenType::BlockEnd) && !is(TokenType::End)) take();
-    if (!end.empty()) {
-        Block ignored;
-        body(ignored, {end});
-        if (is(TokenType::Name)) take();  // {% endblock name %}
-    }
-    return result;
-}
-
-std::string Parser::assignable_name() {
-    if (!is(TokenType::Name)) expect(TokenType::Name);
-    return single_target(TargetForm::Names).name;
+    if (end.empty()) return;
+    Block ignored;
+    body(ignored, {end});
+    if (is(TokenType::Name)) take();  // {% endblock name %}
 }
 
 Target Parser::target(TargetForm form, std::string_view end) {
     Target result;
-    bool is_tuple = false;
     while (true) {
         if (!result.parts.empty()) expect_operator(",");
         if (at_tuple_end(end)) break;
         result.parts.push_back(single_target(form));
         if (!is_operator(",")) break;
-        is_tuple = true;
+        result.is_tuple = true;
     }
-    if (!is_tuple && result.parts.empty()) fail("Expected an expression, got {}", quoted(describe(current())));
-    if (!is_tuple) {
-        Target single = std::move(result.parts[0]);
-        return single;
-    }
-    result.form = Target::Form::Tuple;
-    return result;
+    if (result.parts.empty()) fail("Expected an expression, got {}", quoted(describe(current())));
+    if (result.is_tuple) return result;
+    Target single = std::move(result.parts[0]);
+    return single;
 }
 
 Target Parser::single_target(TargetForm form) {
-    if (form == TargetForm::NamesAndAttributes && is(TokenType::Name) && is_operator(ahead(), ".")) {
-        Target result{.form = Target::Form::Attribute, .name = take().text};
-        take();
-        result.attribute = expect_any_name();
-        return result;
+    if (skip_operator("(")) {
+        const Nested nested(*this);
+        Target inside = target(TargetForm::Names);
+        expect_operator(")");
+        return inside;
     }
-    const Nested nested(*this);
-    return target_of(*primary());
-}
-
-Target Parser::target_of(const Expr& expr) {
-    if (const auto* name = std::get_if<NameExpr>(&expr.form)) return {.form = Target::Form::Name, .name = name->name};
-    const auto* tuple = std::get_if<SequenceExpr>(&expr.form);
-    if (tuple == nullptr || tuple->kind != Kind::Tuple) fail("can't assign to this: a name is needed, or names");
-    Target result{.form = Target::Form::Tuple};
-    for (const ExprPtr& item : tuple->items) result.parts.push_back(target_of(*item));
+    if (!is(TokenType::Name)) expect(TokenType::Name);
+    const std::string name = take().text;
+    for (const char* word : {"true", "false", "none", "True", "False", "None"})
+        if (name == word) fail("can't assign to '{}'", name);
+    Target result{.name = id_of(name)};
+    if (form == TargetForm::NamesAndAttributes && skip_operator(".")) {
+        note_read(result.name);
+        result.attribute = expect_any_name();
+    }
     return result;
 }
 

@@ -13,6 +13,32 @@ constexpr int kMaxNesting = 100;
 
 }  // namespace
 
+Parser::Parser(std::vector<Token> tokens, int& line) : tokens_(std::move(tokens)), line_(line) {
+    for (const char* name : {"loop", "caller", "kwargs", "varargs"}) static_cast<void>(id_of(name));
+    look();
+}
+
+NameId Parser::id_of(const std::string& name) {
+    const auto [entry, is_new] = ids_.try_emplace(name, static_cast<NameId>(ids_.size()));
+    if (is_new) {
+        result_.names.push_back(name);
+        is_read_.push_back(false);
+        is_read_by_macro_.push_back(false);
+    }
+    return entry->second;
+}
+
+void Parser::declare(const Target& target) {
+    if (!target.is_tuple && target.attribute.empty()) declared_.push_back(target.name);
+    for (const Target& part : target.parts) declare(part);
+}
+
+void Parser::note_read(NameId name) {
+    if (static_cast<std::size_t>(name) < n_special_.size()) ++n_special_[static_cast<std::size_t>(name)];
+    if (std::find(declared_.begin(), declared_.end(), name) != declared_.end()) return;
+    (macros_ > 0 ? is_read_by_macro_ : is_read_)[static_cast<std::size_t>(name)] = true;
+}
+
 Parser::Nested::Nested(Parser& parser) : parser_(parser) {
     if (++parser_.nesting_ > kMaxNesting) {
         --parser_.nesting_;
@@ -74,32 +100,19 @@ std::string Parser::describe(const Token& token) {
 }
 
 std::string Parser::describe(TokenType type) {
-    switch (type) {
-        case TokenType::Data:
-            return "template data / text";
-        case TokenType::VariableBegin:
-            return "begin of print statement";
-        case TokenType::VariableEnd:
-            return "end of print statement";
-        case TokenType::BlockBegin:
-            return "begin of statement block";
-        case TokenType::BlockEnd:
-            return "end of statement block";
-        case TokenType::Name:
-            return "name";
-        case TokenType::Text:
-            return "string";
-        case TokenType::Integer:
-            return "integer";
-        case TokenType::Float:
-            return "float";
-        case TokenType::Operator:
-            return "operator";
-        case TokenType::Error:
-        case TokenType::End:
-            break;
-    }
-    return "end of template";
+    constexpr std::array<std::string_view, 12> kNames = {"template data / text",
+                                                         "begin of print statement",
+                                                         "end of print statement",
+                                                         "begin of statement block",
+                                                         "end of statement block",
+                                                         "name",
+                                                         "string",
+                                                         "integer",
+                                                         "float",
+                                                         "operator",
+                                                         "end of template",
+                                                         "end of template"};
+    return std::string(kNames[static_cast<std::size_t>(type)]);
 }
 
 }  // namespace slipstream::jinja

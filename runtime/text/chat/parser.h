@@ -1,11 +1,13 @@
-// Tokens into a syntax tree: the grammar of jinja2/parser.py (3.1) with the tags break, continue and generation.
-// Nesting is limited, so that no recursion over the tree can run out of stack.
+// Tokens into a syntax tree: the grammar of jinja2/parser.py (3.1) with the tags break, continue and generation. Lines
+// are those that Jinja blames. Nesting is limited, so that no recursion over the tree can run out of stack.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,15 +18,16 @@ namespace slipstream::jinja {
 
 class Parser {
 public:
-    Parser(std::vector<Token> tokens, int& line) : tokens_(std::move(tokens)), line_(line) { look(); }
+    Parser(std::vector<Token> tokens, int& line);
 
     /// The whole template. Throws TemplateError; `line` is kept at the line that is being read.
-    [[nodiscard]] Block parse();
+    [[nodiscard]] Template parse();
 
 private:
     enum class Conditional : std::uint8_t { Allowed, Forbidden };
     enum class Filters : std::uint8_t { Allowed, Forbidden };
     enum class Parentheses : std::uint8_t { None, Around };
+    enum class TargetForm : std::uint8_t { Names, NamesAndAttributes };  // "ns.name" too
     /// One level of recursion, while it lives.
     class Nested {
     public:
@@ -35,6 +38,18 @@ private:
 
     private:
         Parser& parser_;
+    };
+    /// Names that are declared in a part of the template, while it lives.
+    class Declared {
+    public:
+        explicit Declared(Parser& parser) : parser_(parser), n_(parser.declared_.size()) {}
+        Declared(const Declared&) = delete;
+        Declared& operator=(const Declared&) = delete;
+        ~Declared() { parser_.declared_.resize(n_); }
+
+    private:
+        Parser& parser_;
+        std::size_t n_;
     };
 
     // The stream of tokens.
@@ -57,17 +72,26 @@ private:
     [[nodiscard]] static std::string describe(const Token& token);
     [[nodiscard]] static std::string describe(TokenType type);
 
+    // Names.
+    [[nodiscard]] NameId id_of(const std::string& name);
+    void declare(const Target& target);
+    void note_read(NameId name);
+
     // Expressions (parse_expressions.cpp), from the loosest binding to the tightest.
     ExprPtr expression(Conditional conditional = Conditional::Allowed);
     ExprPtr conditional_expression();
-    ExprPtr or_expression();
-    ExprPtr and_expression();
+    ExprPtr logic(ExprKind kind, std::string_view word, ExprPtr (Parser::*tighter)());
+    ExprPtr or_expression() { return logic(ExprKind::Or, "or", &Parser::and_expression); }
+    ExprPtr and_expression() { return logic(ExprKind::And, "and", &Parser::not_expression); }
     ExprPtr not_expression();
     ExprPtr comparison();
+    using Operators = std::initializer_list<std::pair<std::string_view, Arithmetic>>;
+    ExprPtr arithmetic(Operators operators, ExprPtr (Parser::*tighter)());
     ExprPtr sum();
     ExprPtr concatenation();
     ExprPtr product();
     ExprPtr power();
+    ExprPtr operand() { return unary(Filters::Allowed); }
     ExprPtr unary(Filters filters);
     ExprPtr primary();
     ExprPtr list_literal();
@@ -75,9 +99,19 @@ private:
     /// "a, b, c", or one expression. The name `end` ends it, besides the ends of tags and ")".
     ExprPtr tuple(Conditional conditional, std::string_view end = {}, Parentheses parentheses = Parentheses::None);
     [[nodiscard]] bool at_tuple_end(std::string_view end) const;
-    ExprPtr make(int line, Expr::Form form);
+    template <typename... Parts>
+    ExprPtr make(ExprKind kind, int line, Parts... parts) {
+        auto expr = std::make_unique<Expr>();
+        expr->kind = kind;
+        expr->line = line;
+        (expr->parts.push_back(std::move(parts)), ...);
+        return measured(std::move(expr));
+    }
+    ExprPtr literal(int line, Value value);
+    /// With its depth; throws where that is too much.
+    static ExprPtr measured(ExprPtr expr);
 
-    // What follows a value (parse_postfix.cpp).
+    // What follows a value.
     ExprPtr postfix(ExprPtr expr);
     ExprPtr filters_and_tests(ExprPtr expr);
     std::string dotted_name();
@@ -87,31 +121,28 @@ private:
     ExprPtr subscript(ExprPtr object);
     ExprPtr slice(int line, ExprPtr object, ExprPtr start, bool is_alone);
     ExprPtr call(ExprPtr callee);
-    CallArguments call_arguments();
+    void call_arguments(Expr& expr);
 
     // Statements (parse_statements.cpp).
     Block statements_until(std::initializer_list<std::string_view> ends);
     /// The rest of a tag, and statements up to one of the tags `ends`, whose name is taken and given back.
     std::string body(Block& block, std::initializer_list<std::string_view> ends);
     Statement statement();
-    Statement::Form statement_form(const std::string& name);
-    Statement::Form print_statement();
-    Statement::Form set_statement();
-    Statement::Form if_statement();
-    Statement::Form for_statement();
-    Statement::Form macro_statement();
-    Statement::Form call_statement();
-    Statement::Form generation_statement();
-    Statement::Form filter_statement();
-    Statement::Form with_statement();
-    Statement::Form unserved_statement(std::string_view end);
+    void print_statement(Statement& statement);
+    void set_statement(Statement& statement);
+    void if_statement(Statement& statement);
+    void for_statement(Statement& statement);
+    void macro_statement(Statement& statement);
+    void call_statement(Statement& statement);
+    void generation_statement(Statement& statement);
+    void filter_statement(Statement& statement);
+    void with_statement(Statement& statement);
+    void unserved_statement(Statement& statement, std::string_view end);
+    /// Signature and body; of a call block also what it calls, which is given back.
+    ExprPtr macro(MacroBody& macro);
     void signature(MacroBody& macro);
-    void function_body(MacroBody& macro, std::string_view end);
-    enum class TargetForm : std::uint8_t { Names, NamesAndAttributes };  // "ns.name" too
-    std::string assignable_name();
     Target target(TargetForm form, std::string_view end = {});
     Target single_target(TargetForm form);
-    static Target target_of(const Expr& expr);
     [[noreturn]] void unknown_tag(const std::string& name) const;
     [[noreturn]] void fail_at_end() const;
 
@@ -119,8 +150,14 @@ private:
     int& line_;
     std::size_t at_ = 0;
     int nesting_ = 0;
-    int loops_ = 0;                                    // around here, in this function
-    bool output_goes_on_ = false;                      // whether text would join the output statement before it
+    int loops_ = 0;  // around here, in this macro
+    Template result_;
+    std::unordered_map<std::string, NameId> ids_;
+    std::vector<NameId> declared_;                     // names that mean a variable of the template here
+    std::vector<bool> is_read_;                        // by name, outside of macros
+    std::vector<bool> is_read_by_macro_;               // and inside: what is declared later is no argument
+    int macros_ = 0;                                   // around here
+    std::array<int, 4> n_special_{};                   // how often loop, caller, kwargs and varargs were named
     std::vector<std::vector<std::string_view>> ends_;  // what open tags wait for
     std::vector<std::string> open_tags_;
 };

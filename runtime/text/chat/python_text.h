@@ -1,29 +1,25 @@
-// How Python spells values: str() and repr(), byte for byte, floats with the fewest digits that read back.
+// Values as text, the way Python spells them.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include "runtime/text/chat/text_builder.h"
+#include "runtime/text/chat/runtime.h"
 #include "runtime/text/chat/value.h"
 
 namespace slipstream::jinja {
 
-class Runtime;
-
-/// str(value); texts as they are, undefined values as nothing.
-void write_str(TextBuilder& out, const Value& value);
-/// repr(value). `level` counts what it stands in: objects may hold themselves, and that ends with a TemplateError.
-void write_repr(TextBuilder& out, const Value& value, int level = 0);
-
-/// str(value) as a value, paid for; a text stays the same one.
+/// str(value): text as it is, of undefined nothing, else repr(value). Pays for what it walks over.
+void write_str(Runtime& runtime, TextBuilder& out, const Value& value);
+void write_repr(Runtime& runtime, TextBuilder& out, const Value& value);
+/// str(value) as a value; text stays the same value.
 [[nodiscard]] Value to_text(Runtime& runtime, const Value& value);
 
-/// repr() of a float: "1.0", "1e+16", "inf".
-[[nodiscard]] std::string float_text(double number);
+// For messages: cut where they are long.
 
-/// repr() of a text or value cut to what a message can hold.
+/// repr() of a text.
 [[nodiscard]] std::string quoted(std::string_view text);
+/// repr() of a value, or its type where that is long.
 [[nodiscard]] std::string shown(const Value& value);
 
 }  // namespace slipstream::jinja

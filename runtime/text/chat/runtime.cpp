@@ -1,61 +1,57 @@
 #include "runtime/text/chat/runtime.h"
 
+#include <algorithm>
+
 #include "runtime/text/chat/template_error.h"
 
 namespace slipstream::jinja {
 
 Runtime::~Runtime() {
-    for (const auto& object : mutable_objects_) object->release();
+    for (const auto& object : kept_) object->release();
 }
 
-Value Runtime::text(std::string content) {
-    check_text(content);
-    return Value(std::move(content));
+Value Runtime::text(MarkedText content) {
+    spend_bytes(content.bytes.size());
+    const std::size_t bytes =
+        sizeof(Text) + kCellBytes + content.bytes.capacity() + content.said.capacity() * sizeof(TextSpan);
+    Ref<Text> cell(new Text(std::move(content)));
+    cell->charge(account_, bytes);
+    return {Kind::Text, cell.get()};
 }
 
-Value Runtime::markup(std::string content) {
-    check_text(content);
-    return Value::markup(std::move(content));
+Value Runtime::part(const Text& text, TextSpan span) {
+    if (text.marked.said.empty()) return this->text(text.marked.bytes.substr(span.begin, span.end - span.begin));
+    TextBuilder out = builder();
+    out.append(text.marked, span);
+    return this->text(out);
 }
 
-Value Runtime::text(std::string content, const Text& like) {
-    return like.is_markup ? markup(std::move(content)) : text(std::move(content));
-}
-
-Value Runtime::list(std::vector<Value> items) {
-    allocate(sizeof(Sequence) + items.size() * sizeof(Value));
-    return Value::list(std::move(items));
-}
-
-Value Runtime::tuple(std::vector<Value> items) {
-    allocate(sizeof(Sequence) + items.size() * sizeof(Value));
-    return Value::tuple(std::move(items));
+Value Runtime::sequence(Kind kind, std::vector<Value> items) {
+    spend(static_cast<std::int64_t>(items.size() / kCharsPerStep) + 1);
+    const std::size_t bytes = sizeof(Sequence) + 2 * kCellBytes + items.capacity() * sizeof(Value);
+    Value made = Value::sequence(kind, std::move(items));
+    made.cell()->charge(account_, bytes);
+    return made;
 }
 
 Value Runtime::dict(Dict dict) {
-    allocate(sizeof(Dict) + dict.size() * 2 * sizeof(Dict::Item));
-    return Value::dict(std::move(dict));
+    const std::size_t bytes = sizeof(Dict) + 2 * kCellBytes + dict.items().capacity() * sizeof(Dict::Item) +
+                              dict.size() * 2 * kCellBytes;  // the index
+    Value made = Value::dict(std::move(dict));
+    made.cell()->charge(account_, bytes);
+    return made;
 }
 
-void Runtime::check_text(const std::string& content) {
-    if (content.size() > limits_.max_text_bytes) fail("a text grows beyond {} bytes", limits_.max_text_bytes);
-    allocate(sizeof(Text) + content.size());
+Value Runtime::undefined(UndefinedInfo info) {
+    const std::size_t bytes = sizeof(UndefinedInfo) + 2 * kCellBytes + info.hint.capacity() + info.name.capacity() +
+                              info.key.capacity() + info.owner_type.capacity();
+    Value made = Value::undefined(std::move(info));
+    made.cell()->charge(account_, bytes);
+    return made;
 }
 
-void Runtime::allocate(std::size_t bytes) {
-    if (bytes > limits_.max_allocated_bytes - allocated_bytes_)
-        fail("the template makes more than {} bytes of values", limits_.max_allocated_bytes);
-    allocated_bytes_ += bytes;
-}
-
-void Runtime::forget(const std::shared_ptr<Object>& object) {
-    // Two owners: the caller and the list.
-    if (!mutable_objects_.empty() && mutable_objects_.back() == object && object.use_count() == 2)
-        mutable_objects_.pop_back();
-}
-
-void Runtime::check_depth(int depth) {
-    if (depth > kMaxValueDepth) fail("values nested deeper than {}", kMaxValueDepth);
+void Runtime::check_items(std::size_t n_items) const {
+    account_.check(std::min(n_items, limits_.max_live_bytes + 1) * sizeof(Value));
 }
 
 void Runtime::out_of_steps() const {
@@ -67,8 +63,36 @@ void Runtime::look_at_cancel() {
     look_at_ = steps_left_ - kStepsBetween;
 }
 
-void Runtime::too_deep() const {
+void Runtime::too_deep() {
     fail("the template calls itself too deeply: {} levels", kMaxDepth);
+}
+
+// ---- objects
+
+std::optional<Value> Object::attribute(Runtime& /*runtime*/, std::string_view /*name*/) {
+    return std::nullopt;
+}
+
+Value Object::call(Runtime& /*runtime*/, Arguments& /*arguments*/) {
+    fail("'{}' object is not callable", type_name());
+}
+
+std::optional<Value> Namespace::attribute(Runtime& /*runtime*/, std::string_view name) {
+    for (const auto& [key, value] : attributes_)
+        if (key == name) return value;
+    return std::nullopt;
+}
+
+void Namespace::set(Runtime& runtime, std::string_view name, Value value) {
+    if (name.starts_with('_')) fail("a namespace has no attributes that begin with an underscore");
+    runtime.spend(static_cast<std::int64_t>(attributes_.size() / 8) + 1);
+    for (auto& [key, old] : attributes_)
+        if (key == name) {
+            old = std::move(value);
+            return;
+        }
+    charge(runtime.account(), sizeof(attributes_[0]) * 2 + name.size());
+    attributes_.emplace_back(name, std::move(value));
 }
 
 }  // namespace slipstream::jinja

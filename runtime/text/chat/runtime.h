@@ -1,19 +1,18 @@
 // What one rendering has at hand: its budget (steps, bytes, depth), the line it is at, the time, and the makers of
-// values, which charge the budget. Objects that change may come to refer to each other in circles or in long chains (a
-// namespace that holds itself), so the runtime keeps those alive and empties them all when it ends.
+// values, which charge the budget. Objects that change may come to refer to each other in circles (a namespace that
+// holds itself), so the runtime keeps those alive and empties them all when it ends.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
-#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runtime/text/chat/limits.h"
-#include "runtime/text/chat/objects.h"
-#include "runtime/text/chat/text_builder.h"
+#include "runtime/text/chat/object.h"
 #include "runtime/text/chat/value.h"
 
 namespace slipstream::jinja {
@@ -21,7 +20,11 @@ namespace slipstream::jinja {
 class Runtime {
 public:
     Runtime(const TemplateLimits& limits, const std::tm& now)
-        : limits_(limits), now_(now), steps_left_(limits.max_steps), look_at_(limits.max_steps - kStepsBetween) {}
+        : limits_(limits),
+          now_(now),
+          account_(limits.max_live_bytes),
+          steps_left_(limits.max_steps),
+          look_at_(limits.max_steps - kStepsBetween) {}
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;
     ~Runtime();
@@ -32,39 +35,43 @@ public:
         steps_left_ -= steps;
         if (steps_left_ <= look_at_) look_at_cancel();
     }
-    /// Pays for a walk over all of a value.
-    void spend_for(const Value& value) { spend(value.weight()); }
+    /// Pays for a look at that many bytes, or a copy.
+    void spend_bytes(std::size_t bytes) { spend(static_cast<std::int64_t>(bytes / kBytesPerStep) + 1); }
+    /// Pays for a walk over the characters of that many bytes.
+    void spend_chars(std::size_t bytes) { spend(static_cast<std::int64_t>(bytes / kCharsPerStep) + 1); }
 
     /// Values made while rendering; they throw TemplateError past a limit.
-    [[nodiscard]] Value text(std::string content);
-    [[nodiscard]] Value markup(std::string content);
-    [[nodiscard]] Value text(std::string content, const Text& like);  // marked as HTML if `like` is
-    [[nodiscard]] Value list(std::vector<Value> items);
-    [[nodiscard]] Value tuple(std::vector<Value> items);
+    [[nodiscard]] Value text(MarkedText content);
+    [[nodiscard]] Value text(std::string content) { return text(MarkedText{std::move(content), {}}); }
+    [[nodiscard]] Value text(TextBuilder& out) { return text(out.take()); }
+    /// A part of `text`, with its marks.
+    [[nodiscard]] Value part(const Text& text, TextSpan span);
+    [[nodiscard]] Value sequence(Kind kind, std::vector<Value> items);
+    [[nodiscard]] Value list(std::vector<Value> items) { return sequence(Kind::List, std::move(items)); }
     [[nodiscard]] Value dict(Dict dict);
-    [[nodiscard]] TextBuilder builder() const { return TextBuilder(limits_.max_text_bytes); }
-    /// An object that holds what it was made with.
+    [[nodiscard]] Value undefined(UndefinedInfo info);
+    [[nodiscard]] TextBuilder builder() { return TextBuilder(account_, limits_.max_text_bytes); }
+    /// Throws where a list of so many items would pass the limit.
+    void check_items(std::size_t n_items) const;
+    /// A cell that takes up other values later, or a scope; `bytes` besides its own.
     template <typename T, typename... Args>
-    [[nodiscard]] std::shared_ptr<T> make(Args&&... args) {
-        allocate(sizeof(T));
-        auto object = std::make_shared<T>(std::forward<Args>(args)...);
-        check_depth(object->depth());
-        return object;
+    [[nodiscard]] Ref<T> make(Args&&... args) {
+        Ref<T> cell(new T(std::forward<Args>(args)...));
+        cell->charge(account_, sizeof(T) + kCellBytes);
+        return cell;
     }
-    /// An object that takes up other values later; kept until the rendering ends, or forget().
     template <typename T, typename... Args>
-    [[nodiscard]] std::shared_ptr<T> make_mutable(Args&&... args) {
-        auto object = make<T>(std::forward<Args>(args)...);
-        mutable_objects_.push_back(object);
-        return object;
+    [[nodiscard]] Value make_object(Args&&... args) {
+        return {Kind::Object, make<T>(std::forward<Args>(args)...).get()};
     }
-    /// Drops the newest mutable object where nobody but the caller holds it.
-    void forget(const std::shared_ptr<Object>& object);
+    /// An object to be emptied when the rendering ends, and kept until then.
+    void keep(Object& object) { kept_.emplace_back(&object); }
+    [[nodiscard]] Account& account() { return account_; }
 
-    [[nodiscard]] const TemplateLimits& limits() const { return limits_; }
+    [[nodiscard]] std::size_t max_text_bytes() const { return limits_.max_text_bytes; }
     [[nodiscard]] const std::tm& now() const { return now_; }
 
-    /// The template line being evaluated, for the message of an error.
+    /// The template line being rendered, for the message of an error.
     int line = 0;
 
     /// One level of recursion, while it lives.
@@ -82,25 +89,24 @@ public:
     };
 
 private:
-    /// Of expressions and statements inside each other, macros in macros included. At the most a few KiB of stack each.
+    /// Of expressions and statements inside each other, macros in macros included: a KiB or two of stack each.
     static constexpr int kMaxDepth = 1000;
-
     static constexpr std::int64_t kStepsBetween = 4096;  // looks at the cancel flag
+    static constexpr std::size_t kBytesPerStep = 64;
+    static constexpr std::size_t kCharsPerStep = 4;
+    static constexpr std::size_t kCellBytes = 32;  // of the allocator, a cell or a vector
 
-    void allocate(std::size_t bytes);
-    void check_text(const std::string& content);
-    static void check_depth(int depth);
     [[noreturn]] void out_of_steps() const;
     void look_at_cancel();
-    [[noreturn]] void too_deep() const;
+    [[noreturn]] static void too_deep();
 
     const TemplateLimits limits_;
     const std::tm now_;
+    Account account_;
     std::int64_t steps_left_;
     std::int64_t look_at_;  // steps left when the cancel flag is looked at again
-    std::size_t allocated_bytes_ = 0;
     int depth_ = 0;
-    std::vector<std::shared_ptr<Object>> mutable_objects_;
+    std::vector<Ref<Object>> kept_;
 };
 
 }  // namespace slipstream::jinja

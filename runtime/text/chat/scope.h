@@ -1,18 +1,45 @@
-// Where each variable of a template lives, decided before it runs, as Jinja's compiler decides it
-// (jinja2/idtracking.py, compiler.py, 3.1). Templates can tell: a name that a loop's body sets is a variable of that
-// body, begun anew as a copy of the outer one in each round; a name that only a branch of an `if` sets falls back to
-// what the caller handed in; a macro sees the variables around its definition as they are when it is called. Scopes are
-// the template, loops (body, else, filter), macros, call blocks, and the blocks of filter, set, with and generation;
-// not `if`. Slots belong to functions: scopes of one function share its slots, and two scopes at the same depth that
-// use the same name share one slot.
+// Variables at run time. A scope is what a loop's round, a macro's call or a block opens; a name means the variable of
+// the innermost scope that has it, else what was handed to the template, else a global function. Macros keep the scope
+// that they were made in; scopes hold macros: so those that are kept are emptied when the rendering ends.
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "runtime/text/chat/ast.h"
+#include "runtime/text/chat/runtime.h"
+#include "runtime/text/chat/value.h"
 
 namespace slipstream::jinja {
 
-/// Fills in slots and scopes. Refuses what Jinja refuses when it compiles: filters and tests that do not exist (outside
-/// of conditions), and assigning to `loop` in a loop. Throws TemplateError; `line` is kept at what is being read.
-void resolve_names(Template& tree, int& line);
+class Scope final : public Cell {
+public:
+    explicit Scope(Ref<Scope> outer) : outer_(std::move(outer)) {}
+
+    /// Null where neither this scope nor one around it has the variable.
+    [[nodiscard]] const Value* find(NameId name) const {
+        for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get())
+            for (const auto& [id, value] : scope->variables_)
+                if (id == name) return &value;
+        return nullptr;
+    }
+    void set(Runtime& runtime, NameId name, Value value) {
+        for (auto& [id, old] : variables_)
+            if (id == name) {
+                old = std::move(value);
+                return;
+            }
+        charge(runtime.account(), 2 * sizeof(variables_[0]));
+        variables_.emplace_back(name, std::move(value));
+    }
+    void clear() { variables_.clear(); }
+    [[nodiscard]] const Ref<Scope>& outer() const { return outer_; }
+
+    bool is_kept = false;  // by a macro
+
+private:
+    Ref<Scope> outer_;
+    std::vector<std::pair<NameId, Value>> variables_;
+};
 
 }  // namespace slipstream::jinja

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/text/chat/operators.h"
-
 namespace slipstream::jinja {
 
 /// `before(a, b)` may throw; the items are then in some order, none twice or lost.

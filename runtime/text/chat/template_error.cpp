@@ -1,6 +1,6 @@
 #include "runtime/text/chat/template_error.h"
 
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

@@ -1,286 +1,260 @@
-// Methods of str that make one text from one text, and those that ask what kind of characters it is made of.
+// Methods of str. Python counts in characters, the text lies in bytes: positions are translated at the border. What
+// they make keeps the marks of what it is made from.
 #include <algorithm>
-#include <array>
 
-#include "runtime/text/chat/arguments.h"
-#include "runtime/text/chat/markup.h"
-#include "runtime/text/chat/methods.h"
+#include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/operators.h"
-#include "runtime/text/chat/python_format.h"
 #include "runtime/text/chat/python_text.h"
-#include "runtime/text/chat/runtime.h"
 #include "runtime/text/chat/template_error.h"
+#include "runtime/text/chat/text_work.h"
 #include "runtime/text/chat/unicode.h"
 
 namespace slipstream::jinja {
 
 namespace {
 
-using Convert = std::string (*)(std::string_view);
-using Strip = std::string_view (*)(std::string_view);
-using StripOf = std::string_view (*)(std::string_view, std::string_view);
-using CharTest = bool (*)(char32_t);
+constexpr std::size_t kNowhere = std::string_view::npos;
 
-std::string_view strip_both(std::string_view text, std::string_view chars) {
-    return strip_right(strip_left(text, chars), chars);
+std::string_view inside(const Text& text, TextSpan span) {
+    return text.bytes().substr(0, span.end).substr(span.begin);
 }
 
-template <Convert convert>
-Value converted(Runtime& runtime, const Value& self, Arguments& arguments) {
-    static_cast<void>(bind("str method", arguments, {}, 0));
-    runtime.spend_for(self);
-    return runtime.text(convert(self.view()), self.text());
+template <Ends ends>
+Value strip(Runtime& runtime, const Value& self, const Given& given) {
+    return strip_text(runtime, self, ends, given);
 }
 
-template <Strip spaces, StripOf of_chars>
-Value stripped(Runtime& runtime, const Value& self, Arguments& arguments) {
-    const auto given = bind("strip", arguments, {"chars"}, 0);
-    runtime.spend_for(self);
-    if (!is_given_and_some(given[0])) return runtime.text(std::string(spaces(self.view())), self.text());
-    const std::string_view chars = text_of(given[0], "strip arg");
-    // Each character is looked for among `chars`.
-    runtime.spend(self.weight() * given[0].weight());
-    return runtime.text(std::string(of_chars(self.view(), chars)), self.text());
+template <LetterCase to>
+Value mapped(Runtime& runtime, const Value& self, const Given& /*given*/) {
+    return map_text(runtime, self, to);
 }
 
-// True where the text is not empty and all its characters are of the class.
-template <CharTest test>
-Value all_are(Runtime& runtime, const Value& self, Arguments& arguments) {
-    static_cast<void>(bind("str method", arguments, {}, 0));
-    runtime.spend_for(self);
-    bool all = !self.view().empty();
-    for (std::string_view rest = self.view(); all && !rest.empty();) all = test(take_char(rest).code);
-    return Value(all);
+Value capitalize(Runtime& runtime, const Value& self, const Given& /*given*/) {
+    return capitalize_text(runtime, self);
 }
 
-// An empty text has nothing that cannot be printed.
-Value is_all_printable(Runtime& runtime, const Value& self, Arguments& arguments) {
-    const bool is_empty = self.view().empty();
-    return Value(is_empty || all_are<is_printable>(runtime, self, arguments).truth());
-}
-
-bool is_alphanumeric(char32_t code) {
-    return is_alpha(code) || is_numeric(code);
-}
-
-// At least one cased character, and none of the other case.
-template <CharTest wanted, CharTest other>
-Value cased_as(Runtime& runtime, const Value& self, Arguments& arguments) {
-    static_cast<void>(bind("str method", arguments, {}, 0));
-    runtime.spend_for(self);
-    bool any = false;
-    for (std::string_view rest = self.view(); !rest.empty();) {
-        const char32_t code = take_char(rest).code;
-        if (other(code) || is_title(code)) return Value(false);
-        any = any || wanted(code);
-    }
-    return Value(any);
-}
-
-Value is_titled(Runtime& runtime, const Value& self, Arguments& arguments) {
-    static_cast<void>(bind("istitle", arguments, {}, 0));
-    runtime.spend_for(self);
-    bool any = false;
+Value title(Runtime& runtime, const Value& self, const Given& /*given*/) {
+    runtime.spend_chars(self.view().size());
+    TextBuilder out = runtime.builder();
     bool in_word = false;
-    for (std::string_view rest = self.view(); !rest.empty();) {
-        const char32_t code = take_char(rest).code;
-        const bool upper = is_upper(code) || is_title(code);
-        if (upper == in_word && (upper || is_lower(code))) return Value(false);
-        in_word = upper || is_lower(code);
-        any = any || in_word;
+    for (std::size_t at = 0; at < self.view().size();) {
+        const Char c = first_char(self.view().substr(at));
+        const TextSpan span{at, at + c.bytes.size()};
+        append_mapped(out, self.text().marked, span, in_word ? LetterCase::Lower : LetterCase::Title);
+        in_word = is_lower(c.code) || is_upper(c.code);
+        at = span.end;
     }
-    return Value(any);
+    return runtime.text(out);
 }
 
-Value is_ascii(Runtime& runtime, const Value& self, Arguments& arguments) {
-    static_cast<void>(bind("isascii", arguments, {}, 0));
-    runtime.spend_for(self);
-    return Value(std::all_of(self.view().begin(), self.view().end(),
-                             [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+// Words between white space.
+std::vector<TextSpan> words(Runtime& runtime, const Text& text) {
+    std::vector<TextSpan> spans;
+    TextSpan rest = stripped(text.bytes(), Ends::Both);
+    while (rest.begin < rest.end) {
+        std::size_t end = rest.begin;
+        while (end < rest.end && !is_space(first_char(inside(text, {end, rest.end})).code))
+            end += first_char(inside(text, {end, rest.end})).bytes.size();
+        runtime.check_items(2 * spans.size());
+        spans.push_back({rest.begin, end});
+        rest.begin = end + stripped(inside(text, {end, rest.end}), Ends::Left).begin;
+    }
+    return spans;
 }
 
-Value is_identifier(Runtime& runtime, const Value& self, Arguments& arguments) {
-    static_cast<void>(bind("isidentifier", arguments, {}, 0));
-    runtime.spend_for(self);
-    std::string_view rest = self.view();
-    bool good = !rest.empty() && is_identifier_start(take_char(rest).code);
-    while (good && !rest.empty()) good = is_identifier_part(take_char(rest).code);
-    return Value(good);
+std::vector<TextSpan> pieces(Runtime& runtime, std::string_view text, std::string_view separator) {
+    std::vector<TextSpan> spans;
+    std::size_t begin = 0;
+    for (std::size_t found = 0; (found = find_text(text, separator, begin)) != kNowhere;
+         begin = found + separator.size()) {
+        runtime.check_items(2 * spans.size());
+        spans.push_back({begin, found});
+    }
+    spans.push_back({begin, text.size()});
+    return spans;
 }
 
-enum class Side : std::uint8_t { Left, Right, Both };  // where the padding goes
+enum class From : std::uint8_t { Left, Right };
 
-template <Side side>
-Value padded(Runtime& runtime, const Value& self, Arguments& arguments) {
-    constexpr std::string_view kName = side == Side::Left ? "rjust" : side == Side::Right ? "ljust" : "center";
-    const auto given = bind(kName, arguments, {"", ""}, 1);
-    const std::int64_t width = int_of(given[0], "width");
-    runtime.spend_for(self);
-    const std::string_view fill = is_given(given[1]) ? text_of(given[1], "fill character") : " ";
-    if (count_chars(fill) != 1) fail("The fill character must be exactly one character long");
-    const std::int64_t missing = std::max<std::int64_t>(width - self.text().n_chars, 0);
-    // Both: the odd one goes left where the width is odd (CPython, Objects/stringlib/transmogrify.h).
-    const std::int64_t left = side == Side::Left    ? missing
-                              : side == Side::Right ? 0
-                                                    : missing / 2 + (missing & width & 1);
-    TextBuilder out = runtime.builder();
-    out.repeat(left, fill);
-    out.append(self.view());
-    out.repeat(missing - left, fill);
-    return runtime.text(out.take(), self.text());
-}
-
-Value zero_filled(Runtime& runtime, const Value& self, Arguments& arguments) {
-    const auto given = bind("zfill", arguments, {""}, 1);
-    runtime.spend_for(self);
-    const std::string_view text = self.view();
-    const std::size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
-    TextBuilder out = runtime.builder();
-    out.append(text.substr(0, sign));
-    out.repeat(int_of(given[0], "width") - self.text().n_chars, "0");
-    out.append(text.substr(sign));
-    return runtime.text(out.take(), self.text());
-}
-
-Value expanded_tabs(Runtime& runtime, const Value& self, Arguments& arguments) {
-    const std::int64_t size = int_or(bind("expandtabs", arguments, {"tabsize"}, 0)[0], 8, "tabsize");
-    runtime.spend_for(self);
-    TextBuilder out = runtime.builder();
-    std::int64_t column = 0;
-    for (std::string_view rest = self.view(); !rest.empty();) {
-        const Char c = take_char(rest);
-        if (c.code == '\t') {
-            const std::int64_t n = size > 0 ? size - column % size : 0;
-            out.repeat(n, " ");
-            column += n;
+// split() and rsplit(): of the first or last `max` places, all others stay in one piece.
+template <From from>
+Value split(Runtime& runtime, const Value& self, const Given& given) {
+    const Text& text = self.text();
+    runtime.spend_chars(text.bytes().size());
+    const bool by_words = !given.has_some(0);
+    if (!by_words && given.text(0, "split() separator").bytes().empty()) fail("empty separator");
+    std::vector<TextSpan> spans = by_words ? words(runtime, text) : pieces(runtime, text.bytes(), given[0].view());
+    const std::int64_t max = given.integer(1, -1, "maxsplit");
+    if (max >= 0 && static_cast<std::size_t>(max) + 1 < spans.size()) {
+        const std::size_t kept = static_cast<std::size_t>(max);
+        if (from == From::Left) {
+            spans[kept].end = by_words ? stripped(text.bytes(), Ends::Right).end : text.bytes().size();
+            spans.resize(kept + 1);
         } else {
-            out.append(c.bytes);
-            column = c.code == '\n' || c.code == '\r' ? 0 : column + 1;
+            const std::size_t joined = spans.size() - kept - 1;
+            spans[joined].begin = by_words ? spans[0].begin : 0;
+            spans.erase(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(joined));
         }
     }
-    return runtime.text(out.take(), self.text());
+    std::vector<Value> items;
+    items.reserve(spans.size());
+    for (const TextSpan& span : spans) items.push_back(runtime.part(text, span));
+    return runtime.list(std::move(items));
 }
 
-Value without_prefix(Runtime& runtime, const Value& self, Arguments& arguments) {
-    const auto given = bind("removeprefix", arguments, {""}, 1);
-    runtime.spend_for(self);
-    std::string_view text = self.view();
-    if (const auto prefix = text_of(given[0], "prefix"); text.starts_with(prefix)) text.remove_prefix(prefix.size());
-    return runtime.text(std::string(text), self.text());
+Value split_lines(Runtime& runtime, const Value& self, const Given& given) {
+    runtime.spend_chars(self.view().size());
+    std::vector<Value> items;
+    for (const auto& [line, end] : lines_of(runtime, self.view()))
+        items.push_back(runtime.part(self.text(), {line.begin, given.truth(0, false) ? end : line.end}));
+    return runtime.list(std::move(items));
 }
 
-Value without_suffix(Runtime& runtime, const Value& self, Arguments& arguments) {
-    const auto given = bind("removesuffix", arguments, {""}, 1);
-    runtime.spend_for(self);
-    std::string_view text = self.view();
-    if (const auto suffix = text_of(given[0], "suffix"); text.ends_with(suffix)) text.remove_suffix(suffix.size());
-    return runtime.text(std::string(text), self.text());
+// startswith() and endswith(): a text or several, from a place on and up to another.
+template <bool at_start>
+Value begins_or_ends(Runtime& runtime, const Value& self, const Given& given) {
+    const std::string_view all = self.view();
+    const std::int64_t n = self.text().n_chars();
+    const auto place = [&](std::size_t i, std::int64_t otherwise) {
+        if (!given.has_some(i)) return otherwise;
+        const std::int64_t at = given.integer(i, 0, "startswith() place");
+        return std::clamp<std::int64_t>(at < 0 ? at + n : at, 0, at > n && i == 1 ? n + 1 : n);
+    };
+    const std::int64_t begin = place(1, 0);
+    const std::int64_t end = place(2, n);
+    if (begin > n || end < begin) return Value(false);
+    if (given.has_some(1) || given.has_some(2)) runtime.spend_chars(all.size());
+    const std::string_view text = given.has_some(1) || given.has_some(2)
+                                      ? all.substr(0, byte_offset(all, end)).substr(byte_offset(all, begin))
+                                      : all;
+    const auto fits = [&](const Value& part) {
+        if (!part.is_text()) {
+            refuse_undefined(part);
+            fail("{} first arg must be str or a tuple of str, not {}", at_start ? "startswith" : "endswith",
+                 type_name(part));
+        }
+        runtime.spend_bytes(part.view().size());
+        return at_start ? text.starts_with(part.view()) : text.ends_with(part.view());
+    };
+    if (!given[0].is(Kind::Tuple)) return Value(fits(given[0]));
+    return Value(std::any_of(given[0].items().begin(), given[0].items().end(), fits));
 }
 
-Value replaced(Runtime& runtime, const Value& self, Arguments& arguments) {
-    const auto given = bind("replace", arguments, {"", "", ""}, 2);
-    const std::string_view old = text_of(given[0], "replace() argument 1");
-    static_cast<void>(text_of(given[1], "replace() argument 2"));
-    return replace_text(runtime, self, old, given[1], int_or(given[2], -1, "replace() argument 3"));
+Value replace(Runtime& runtime, const Value& self, const Given& given) {
+    return replace_text(runtime, self, given.text(0, "replace() argument 1"), given.text(1, "replace() argument 2"),
+                        given.integer(2, -1, "replace() count"));
 }
 
-Value formatted(Runtime& runtime, const Value& self, Arguments& arguments) {
-    return format_braces(runtime, self, arguments);
+Value join(Runtime& runtime, const Value& self, const Given& given) {
+    TextBuilder out = runtime.builder();
+    Value item;
+    std::size_t n = 0;
+    if (!is_iterable(given[0])) fail("can only join an iterable");
+    for (Iterator items(given[0]); items.next(runtime, item); ++n) {
+        refuse_undefined(item);
+        if (!item.is_text()) fail("sequence item {}: expected str instance, {} found", n, type_name(item));
+        if (n > 0) out.append(self.text().marked);
+        runtime.spend_bytes(item.view().size() + self.view().size());
+        out.append(item.text().marked);
+    }
+    return runtime.text(out);
 }
 
-Value formatted_map(Runtime& runtime, const Value& self, Arguments& arguments) {
-    const auto given = bind("format_map", arguments, {""}, 1);
-    if (!given[0].is(Kind::Dict)) fail("format_map() of a '{}' object is not served", type_name(given[0]));
-    Arguments named;
-    for (const auto& [key, value] : given[0].dict().items())
-        if (key.is_text()) named.named.emplace_back(key.view(), value);
-    return format_braces(runtime, self, named);
+template <From from>
+Value find(Runtime& runtime, const Value& self, const Given& given) {
+    const std::string_view text = self.view();
+    const std::string_view part = given.text(0, "find() argument 1").bytes();
+    runtime.spend_chars(text.size());
+    const std::int64_t first = given.integer(1, 0, "find() start");
+    std::size_t begin = byte_offset(text, first < 0 ? std::max<std::int64_t>(first + self.text().n_chars(), 0) : first);
+    if (first > self.text().n_chars()) return Value(-1);
+    std::size_t found = find_text(text, part, begin);
+    // The last one is found from the front: rfind() may take the product of the lengths.
+    for (std::size_t next = found; from == From::Right && next != kNowhere; next = find_text(text, part, next + 1)) {
+        runtime.spend_bytes(part.size());
+        found = next;
+    }
+    return Value(found == kNowhere ? -1 : count_chars(text.substr(0, found)));
 }
 
-constexpr std::array<Method, 36> kMethods = {{
-    {"capitalize", converted<capitalize>},
-    {"casefold", nullptr},
-    {"center", padded<Side::Both>},
-    {"encode", nullptr},
-    {"expandtabs", expanded_tabs},
-    {"format", formatted},
-    {"format_map", formatted_map},
-    {"isalnum", all_are<is_alphanumeric>},
-    {"isalpha", all_are<is_alpha>},
-    {"isascii", is_ascii},
-    {"isdecimal", all_are<is_decimal>},
-    {"isdigit", all_are<is_digit>},
-    {"isidentifier", is_identifier},
-    {"islower", cased_as<is_lower, is_upper>},
-    {"isnumeric", all_are<is_numeric>},
-    {"isprintable", is_all_printable},
-    {"isspace", all_are<is_space>},
-    {"istitle", is_titled},
-    {"isupper", cased_as<is_upper, is_lower>},
-    {"ljust", padded<Side::Right>},
-    {"lower", converted<to_lower>},
-    {"lstrip", stripped<strip_left, strip_left>},
-    {"maketrans", nullptr},
-    {"removeprefix", without_prefix},
-    {"removesuffix", without_suffix},
-    {"replace", replaced},
-    {"rjust", padded<Side::Left>},
-    {"rstrip", stripped<strip_right, strip_right>},
-    {"strip", stripped<strip, strip_both>},
-    {"striptags", nullptr},
-    {"swapcase", converted<swap_case>},
-    {"title", converted<to_title>},
-    {"translate", nullptr},
-    {"unescape", nullptr},
-    {"upper", converted<to_upper>},
-    {"zfill", zero_filled},
+Value index(Runtime& runtime, const Value& self, const Given& given) {
+    Value found = find<From::Left>(runtime, self, given);
+    if (found.integer() < 0) fail("substring not found");
+    return found;
+}
+
+Value count(Runtime& runtime, const Value& self, const Given& given) {
+    const Text& part = given.text(0, "count() argument 1");
+    runtime.spend_chars(self.view().size());
+    if (part.bytes().empty()) return Value(self.text().n_chars() + 1);
+    return Value(static_cast<std::int64_t>(pieces(runtime, self.view(), part.bytes()).size()) - 1);
+}
+
+Value partition(Runtime& runtime, const Value& self, const Given& given) {
+    const Text& separator = given.text(0, "separator");
+    if (separator.bytes().empty()) fail("empty separator");
+    runtime.spend_bytes(self.view().size());
+    const std::size_t found = find_text(self.view(), separator.bytes());
+    if (found == kNowhere) return runtime.sequence(Kind::Tuple, {self, Value(""), Value("")});
+    return runtime.sequence(Kind::Tuple,
+                            {runtime.part(self.text(), {0, found}), given[0],
+                             runtime.part(self.text(), {found + separator.bytes().size(), self.view().size()})});
+}
+
+template <bool at_start>
+Value remove_affix(Runtime& runtime, const Value& self, const Given& given) {
+    const std::string_view affix = given.text(0, "affix").bytes();
+    if (affix.empty() || !(at_start ? self.view().starts_with(affix) : self.view().ends_with(affix))) return self;
+    return runtime.part(self.text(), at_start ? TextSpan{affix.size(), self.view().size()}
+                                              : TextSpan{0, self.view().size() - affix.size()});
+}
+
+template <bool (*belongs)(char32_t)>
+Value is_made_of(Runtime& runtime, const Value& self, const Given& /*given*/) {
+    runtime.spend_chars(self.view().size());
+    std::string_view rest = self.view();
+    while (!rest.empty())
+        if (!belongs(take_char(rest).code)) return Value(false);
+    return Value(!self.view().empty());
+}
+
+bool is_alpha_or_digit(char32_t code) {
+    return is_alpha(code) || is_digit(code);
+}
+
+constexpr std::array<Builtin, 26> kMethods = {{
+    {"capitalize", capitalize},
+    {"count", count, {"_"}, 1},
+    {"endswith", begins_or_ends<false>, {"_", "_", "_"}, 1},
+    {"find", find<From::Left>, {"_", "_"}, 1},
+    {"format", format_text, {}, 0, Builtin::Takes::Anything},
+    {"index", index, {"_", "_"}, 1},
+    {"isalnum", is_made_of<is_alpha_or_digit>},
+    {"isalpha", is_made_of<is_alpha>},
+    {"isdigit", is_made_of<is_digit>},
+    {"isspace", is_made_of<is_space>},
+    {"join", join, {"_"}, 1},
+    {"lower", mapped<LetterCase::Lower>},
+    {"lstrip", strip<Ends::Left>, {"_"}},
+    {"partition", partition, {"_"}, 1},
+    {"removeprefix", remove_affix<true>, {"_"}, 1},
+    {"removesuffix", remove_affix<false>, {"_"}, 1},
+    {"replace", replace, {"_", "_", "count"}, 2},
+    {"rfind", find<From::Right>, {"_", "_"}, 1},
+    {"rsplit", split<From::Right>, {"sep", "maxsplit"}},
+    {"rstrip", strip<Ends::Right>, {"_"}},
+    {"split", split<From::Left>, {"sep", "maxsplit"}},
+    {"splitlines", split_lines, {"keepends"}},
+    {"startswith", begins_or_ends<true>, {"_", "_", "_"}, 1},
+    {"strip", strip<Ends::Both>, {"_"}},
+    {"title", title},
+    {"upper", mapped<LetterCase::Upper>},
 }};
-
-// Bound to its name instead of a text.
-Value not_served(Runtime& /*runtime*/, const Value& name, Arguments& /*arguments*/) {
-    fail("the method {}() of str is not served here", name.view());
-}
 
 }  // namespace
 
-std::optional<Value> text_method(Runtime& runtime, const Value& text, std::string_view name) {
-    const auto found = std::lower_bound(kMethods.begin(), kMethods.end(), name,
-                                        [](const Method& method, std::string_view key) { return method.name < key; });
-    const Method* method = found != kMethods.end() && found->name == name ? &*found : text_search_method(name);
-    if (method == nullptr) return std::nullopt;
-    const bool of_markup = name == "striptags" || name == "unescape";
-    if (of_markup && !text.text().is_markup) return std::nullopt;
-    if (method->body == nullptr) return Value(runtime.make<Function>(method->name, not_served, Value(method->name)));
-    return Value(runtime.make<Function>(method->name, method->body, text));
-}
-
-Value replace_text(Runtime& runtime, const Value& text, std::string_view old, const Value& replacement,
-                   std::int64_t count) {
-    runtime.spend(text.weight() + replacement.weight());
-    const Value escaped = text.text().is_markup ? escape(runtime, replacement) : replacement;
-    const std::string_view with = escaped.view();
-    const std::string_view from = text.view();
-    TextBuilder out = runtime.builder();
-    std::size_t done = 0;  // bytes of `from`
-    for (std::int64_t n = 0; count < 0 || n < count; ++n) {
-        runtime.spend(1);
-        if (old.empty()) {
-            // Before every character, and at the end.
-            out.append(with);
-            if (done == from.size()) return runtime.text(out.take(), text.text());
-            const Char c = first_char(from.substr(done));
-            out.append(c.bytes);
-            done += c.bytes.size();
-            continue;
-        }
-        const std::size_t found = find_text(from, old, done);
-        if (found == std::string_view::npos) break;
-        out.append(from.substr(done, found - done));
-        out.append(with);
-        done = found + old.size();
-    }
-    out.append(from.substr(done));
-    return runtime.text(out.take(), text.text());
+std::span<const Builtin> text_methods() {
+    return kMethods;
 }
 
 }  // namespace slipstream::jinja

@@ -1,13 +1,10 @@
 #include "runtime/text/chat/value.h"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
+#include <array>
 
-#include "kernels/base/check.h"
 #include "runtime/text/chat/numbers.h"
-#include "runtime/text/chat/objects.h"
-#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/object.h"
 #include "runtime/text/chat/template_error.h"
 #include "runtime/text/chat/unicode.h"
 
@@ -15,8 +12,6 @@ namespace slipstream::jinja {
 
 namespace {
 
-constexpr std::size_t kBytesPerWeight = 16;
-constexpr std::int64_t kMaxWeight = std::int64_t{1} << 60;
 // Below this a walk over the items beats an index.
 constexpr std::size_t kUnindexedItems = 8;
 
@@ -25,21 +20,13 @@ struct UndefinedCell final : Cell {
     UndefinedInfo info;
 };
 
-int deeper(int depth, int child) {
-    const int result = std::max(depth, child + 1);
+int deeper(int depth, const Value& child) {
+    const int result = std::max(depth, child.depth() + 1);
     if (result > kMaxValueDepth) fail("values nested deeper than {}", kMaxValueDepth);
     return result;
 }
 
-std::int64_t heavier(std::int64_t weight, const Value& child) {
-    return std::min(weight + child.weight(), kMaxWeight);
-}
-
-std::size_t mix(std::size_t seed, std::size_t hash) {
-    return seed ^ (hash + 0x9e3779b97f4a7c15ULL + (seed << 6U) + (seed >> 2U));
-}
-
-// Equal keys hash alike: integral floats as their integers, text whether escaped or not.
+// Equal keys hash alike: integral floats as their integers.
 std::size_t hash_of(const Value& value) {
     switch (value.kind()) {
         case Kind::Bool:
@@ -49,56 +36,44 @@ std::size_t hash_of(const Value& value) {
             if (const auto whole = exact_integer(value.real())) return std::hash<std::int64_t>()(*whole);
             return std::hash<double>()(value.real());
         case Kind::Text:
+        case Kind::LongInt:
             return std::hash<std::string_view>()(value.view());
         case Kind::Tuple: {
             std::size_t seed = value.items().size();
-            for (const Value& item : value.items()) seed = mix(seed, hash_of(item));
+            for (const Value& item : value.items()) seed = seed * 0x9e3779b97f4a7c15ULL + hash_of(item);
             return seed;
         }
-        case Kind::Object:
-            return value.object().hash();
         default:
             return static_cast<std::size_t>(value.kind());
     }
 }
 
-bool equal_items(const std::vector<Value>& a, const std::vector<Value>& b) {
-    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const Value& x, const Value& y) {
-               // As Python's containers do: what is the same is equal, even a NaN that compares unequal to itself.
-               return (x.identity() != nullptr && x.identity() == y.identity()) || equal(x, y);
-           });
-}
-
-bool equal_dicts(const Dict& a, const Dict& b) {
-    return a.size() == b.size() && std::all_of(a.items().begin(), a.items().end(), [&b](const Dict::Item& item) {
-               const Value* other = b.find(item.first);
-               return other != nullptr && equal(item.second, *other);
-           });
-}
-
 }  // namespace
 
-Value::Value(std::string text) : Value(Kind::Text, std::make_shared<Text>(std::move(text))) {}
-Value::Value(std::shared_ptr<Object> object) : Value(Kind::Object, std::move(object)) {}
+Value::Value(MarkedText text) : Value(Kind::Text, new Text(std::move(text))) {}
 
 Value Value::none() {
-    return {Kind::None, nullptr};
+    Value value;
+    value.kind_ = Kind::None;
+    return value;
 }
 
-Value Value::markup(std::string text) {
-    auto content = std::make_shared<Text>(std::move(text));
-    content->is_markup = true;
-    return {Kind::Text, std::move(content)};
+Value Value::said(std::string text) {
+    std::vector<TextSpan> spans;
+    if (!text.empty()) spans.push_back({0, text.size()});
+    return Value(MarkedText{std::move(text), std::move(spans)});
 }
 
-Value Value::list(std::vector<Value> items) {
-    return {Kind::List, std::make_shared<Sequence>(std::move(items))};
+Value Value::long_integer(std::string digits) {
+    return {Kind::LongInt, new Text({std::move(digits), {}})};
 }
-Value Value::tuple(std::vector<Value> items) {
-    return {Kind::Tuple, std::make_shared<Sequence>(std::move(items))};
+
+Value Value::sequence(Kind kind, std::vector<Value> items) {
+    return {kind, new Sequence(std::move(items))};
 }
+
 Value Value::dict(Dict dict) {
-    return {Kind::Dict, std::make_shared<Dict>(std::move(dict))};
+    return {Kind::Dict, new Dict(std::move(dict))};
 }
 
 Value Value::dict(std::initializer_list<std::pair<std::string_view, Value>> items) {
@@ -107,45 +82,30 @@ Value Value::dict(std::initializer_list<std::pair<std::string_view, Value>> item
     return dict(std::move(result));
 }
 
-Value Value::group(Value grouper, Value members) {
-    auto pair = std::make_shared<Sequence>(std::vector{std::move(grouper), std::move(members)});
-    pair->is_group = true;
-    return {Kind::Tuple, std::move(pair)};
-}
-
 Value Value::undefined(UndefinedInfo info) {
-    return {Kind::Undefined, std::make_shared<UndefinedCell>(std::move(info))};
+    return {Kind::Undefined, new UndefinedCell(std::move(info))};
 }
 
 const Text& Value::text() const {
-    DCHECK(kind_ == Kind::Text);
     return static_cast<const Text&>(*cell_);
 }
 std::string_view Value::view() const {
-    return text().bytes;
+    return text().bytes();
 }
-const Sequence& Value::sequence() const {
-    DCHECK(is_sequence());
-    return static_cast<const Sequence&>(*cell_);
+Sequence& Value::sequence() const {
+    return static_cast<Sequence&>(*cell_);
 }
 const std::vector<Value>& Value::items() const {
     return sequence().items;
 }
 const Dict& Value::dict() const {
-    DCHECK(kind_ == Kind::Dict);
     return static_cast<const Dict&>(*cell_);
 }
 const UndefinedInfo& Value::undefined_info() const {
-    DCHECK(kind_ == Kind::Undefined);
     return static_cast<const UndefinedCell&>(*cell_).info;
 }
 Object& Value::object() const {
-    DCHECK(kind_ == Kind::Object);
     return static_cast<Object&>(*cell_);
-}
-std::shared_ptr<Object> Value::object_ref() const {
-    DCHECK(kind_ == Kind::Object);
-    return std::static_pointer_cast<Object>(cell_);
 }
 
 int Value::depth() const {
@@ -154,49 +114,42 @@ int Value::depth() const {
     return kind_ == Kind::Object ? object().depth() : 0;
 }
 
-std::int64_t Value::weight() const {
-    if (kind_ == Kind::Text) return 1 + static_cast<std::int64_t>(view().size() / kBytesPerWeight);
-    if (is_sequence()) return sequence().weight;
-    return kind_ == Kind::Dict ? dict().weight() : 1;
+std::int64_t Text::n_chars() const {
+    std::int64_t n = n_chars_.load(std::memory_order_relaxed);
+    if (n < 0) {
+        n = count_chars(bytes());
+        n_chars_.store(n, std::memory_order_relaxed);
+    }
+    return n;
 }
 
-Text::Text(std::string content) : bytes(std::move(content)), n_chars(count_chars(bytes)) {}
-
 Sequence::Sequence(std::vector<Value> elements) : items(std::move(elements)) {
-    for (const Value& item : items) {
-        depth = deeper(depth, item.depth());
-        weight = heavier(weight, item);
+    for (const Value& item : items) depth = deeper(depth, item);
+}
+
+std::ptrdiff_t Dict::place_of(const Value& key) const {
+    if (items_.size() <= kUnindexedItems) {
+        const auto found =
+            std::find_if(items_.begin(), items_.end(), [&key](const Item& item) { return same_key(item.first, key); });
+        return found == items_.end() ? -1 : found - items_.begin();
     }
+    const auto [begin, end] = index_.equal_range(hash_of(key));
+    const auto found =
+        std::find_if(begin, end, [&](const auto& entry) { return same_key(items_[entry.second].first, key); });
+    return found == end ? -1 : static_cast<std::ptrdiff_t>(found->second);
 }
 
 void Dict::set(Value key, Value value) {
-    depth_ = deeper(deeper(depth_, key.depth()), value.depth());
-    weight_ = heavier(heavier(weight_, key), value);
+    depth_ = deeper(deeper(depth_, key), value);
     if (const std::ptrdiff_t place = place_of(key); place >= 0) {
         items_[static_cast<std::size_t>(place)].second = std::move(value);
         return;
     }
     items_.emplace_back(std::move(key), std::move(value));
     if (items_.size() <= kUnindexedItems) return;
-    if (index_.empty())
-        for (std::size_t i = 0; i + 1 < items_.size(); ++i)
-            index_.emplace(hash_of(items_[i].first), static_cast<std::uint32_t>(i));
-    index_.emplace(hash_of(items_.back().first), static_cast<std::uint32_t>(items_.size() - 1));
-}
-
-std::ptrdiff_t Dict::place_of(const Value& key) const {
-    const auto same = [&key](const Value& other) {
-        return (key.identity() != nullptr && key.identity() == other.identity()) || equal(key, other);
-    };
-    if (index_.empty()) {
-        for (std::size_t i = 0; i < items_.size(); ++i)
-            if (same(items_[i].first)) return static_cast<std::ptrdiff_t>(i);
-        return -1;
-    }
-    const auto [begin, end] = index_.equal_range(hash_of(key));
-    for (auto it = begin; it != end; ++it)
-        if (same(items_[it->second].first)) return it->second;
-    return -1;
+    const std::size_t first_new = index_.empty() ? 0 : items_.size() - 1;
+    for (std::size_t i = first_new; i < items_.size(); ++i)
+        index_.emplace(hash_of(items_[i].first), static_cast<std::uint32_t>(i));
 }
 
 const Value* Dict::find(const Value& key) const {
@@ -205,7 +158,7 @@ const Value* Dict::find(const Value& key) const {
 }
 
 const Value* Dict::find(std::string_view key) const {
-    if (!index_.empty()) return find(Value(key));
+    if (items_.size() > kUnindexedItems) return find(Value(key));
     for (const auto& [name, value] : items_)
         if (name.is_text() && name.view() == key) return &value;
     return nullptr;
@@ -213,82 +166,48 @@ const Value* Dict::find(std::string_view key) const {
 
 std::string UndefinedInfo::message() const {
     if (!hint.empty()) return hint;
-    if (owner_type.empty()) return fmt::format("{} is undefined", quoted(name));
+    if (owner_type.empty()) return fmt::format("'{}' is undefined", name);
     if (!key.empty()) return fmt::format("{} has no element {}", owner_type, key);
-    return fmt::format("{} has no attribute {}", quoted(owner_type), quoted(name));
+    return fmt::format("'{}' has no attribute '{}'", owner_type, name);
 }
 
 bool is_hashable(const Value& value) {
     if (value.is(Kind::Tuple)) return std::all_of(value.items().begin(), value.items().end(), is_hashable);
-    return !value.is(Kind::List) && !value.is(Kind::Dict);
+    return !value.is_sequence() && !value.is(Kind::Dict);
 }
 
-bool equal(const Value& a, const Value& b) {
-    if (a.is_number() && b.is_number()) return compare_numbers(a, b) == std::partial_ordering::equivalent;
+bool same_key(const Value& a, const Value& b) {
+    if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
     if (a.kind() != b.kind()) return false;
-    switch (a.kind()) {
-        case Kind::Text:
-            return a.view() == b.view();
-        case Kind::List:
-        case Kind::Tuple:
-            return a.identity() == b.identity() || equal_items(a.items(), b.items());
-        case Kind::Dict:
-            return a.identity() == b.identity() || equal_dicts(a.dict(), b.dict());
-        case Kind::Object:
-            return a.identity() == b.identity() || a.object().equals(b.object());
-        default:
-            return true;
-    }
+    if (a.is_none() || a.is_undefined() || (a.cell() != nullptr && a.cell() == b.cell())) return true;
+    if (a.is_text() || a.is(Kind::LongInt)) return a.view() == b.view();
+    return a.is(Kind::Tuple) &&
+           std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), same_key);
 }
 
 bool is_true(const Value& value) {
-    switch (value.kind()) {
-        case Kind::Bool:
-        case Kind::Int:
-            return value.integer() != 0;
-        case Kind::Float:
-            return value.real() != 0;
-        case Kind::Text:
-            return !value.view().empty();
-        case Kind::List:
-        case Kind::Tuple:
-            return !value.items().empty();
-        case Kind::Dict:
-            return value.dict().size() != 0;
-        case Kind::Object:
-            return value.object().truth();
-        default:
-            return false;
-    }
+    if (value.is_integral()) return value.integer() != 0;
+    if (value.is(Kind::Float)) return value.real() != 0;
+    if (value.is_text()) return !value.view().empty();
+    if (value.is(Kind::Dict)) return value.dict().size() != 0;
+    if (value.is_sequence()) return value.is(Kind::Generator) || !value.items().empty();
+    return value.is(Kind::LongInt) || value.is(Kind::Object);
 }
 
 std::string_view type_name(const Value& value) {
-    switch (value.kind()) {
-        case Kind::None:
-            return "NoneType";
-        case Kind::Bool:
-            return "bool";
-        case Kind::Int:
-            return "int";
-        case Kind::Float:
-            return "float";
-        case Kind::Text:
-            return value.text().is_markup ? "Markup" : "str";
-        case Kind::List:
-            return "list";
-        case Kind::Tuple:
-            return value.sequence().is_group ? "_GroupTuple" : "tuple";
-        case Kind::Dict:
-            return "dict";
-        case Kind::Object:
-            return value.object().type_name();
-        default:
-            return "Undefined";
-    }
+    constexpr std::array<std::string_view, 16> kNames = {
+        "Undefined", "Undefined", "NoneType", "bool",      "int",         "int beyond 64 bits", "float",     "str",
+        "list",      "tuple",     "range",    "dict_keys", "dict_values", "dict_items",         "generator", "dict"};
+    return value.is(Kind::Object) ? value.object().type_name() : kNames[static_cast<std::size_t>(value.kind())];
 }
 
 std::string owner_name(const Value& value) {
-    return value.is_none() ? "None" : fmt::format("{} object", type_name(value));
+    if (value.is_none()) return "None";
+    return fmt::format("{} object", type_name(value));
+}
+
+void refuse_undefined(const Value& value) {
+    if (value.is_undefined()) throw TemplateError(value.undefined_info().message());
 }
 
 }  // namespace slipstream::jinja

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/model_config.h"
+#include "runtime/text/token_id.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 
 namespace slipstream {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/byte_alphabet.h"
 #include "runtime/text/tokenizer/byte_bpe.h"
 #include "runtime/text/tokenizer/pipeline_assembly.h"
@@ -18,7 +18,7 @@ namespace {
 
 const std::string kName = "tokenizer.ggml";
 
-IndexedVocabulary read_tokens(const GgufVocabulary& source, std::vector<AddedToken>& added) {
+IndexedVocabulary read_tokens(const PlainVocabulary& source, std::vector<AddedToken>& added) {
     const std::size_t n = source.tokens.size();
     if (!source.types.empty() && source.types.size() != n)
         throw FormatError(fmt::format("{}: {} tokens and {} types", kName, n, source.types.size()));
@@ -43,7 +43,7 @@ IndexedVocabulary read_tokens(const GgufVocabulary& source, std::vector<AddedTok
     return vocabulary;
 }
 
-MergeTable read_merges(const GgufVocabulary& source, const IndexedVocabulary& vocabulary) {
+MergeTable read_merges(const PlainVocabulary& source, const IndexedVocabulary& vocabulary) {
     if (source.merges.empty()) throw FormatError(fmt::format("{}.merges: is missing or empty", kName));
     MergeReader reader(vocabulary, source.merges.size(), kName + ".merges");
     for (const std::string& merge : source.merges) reader.add(merge);
@@ -52,7 +52,7 @@ MergeTable read_merges(const GgufVocabulary& source, const IndexedVocabulary& vo
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const GgufVocabulary& source) {
+std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const PlainVocabulary& source) {
     const auto named = find_pre_tokenizer(source.pre_tokenizer);
     if (!named)
         throw Unsupported(

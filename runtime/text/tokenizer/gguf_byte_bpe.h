@@ -8,6 +8,6 @@
 namespace slipstream {
 
 /// Throws FormatError; Unsupported naming a pre-tokenizer that is not known.
-[[nodiscard]] std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const GgufVocabulary& vocabulary);
+[[nodiscard]] std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const PlainVocabulary& vocabulary);
 
 }  // namespace slipstream

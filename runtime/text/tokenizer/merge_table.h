@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/model/model_config.h"
+#include "runtime/text/token_id.h"
 
 namespace slipstream {
 

@@ -229,7 +229,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
     return model;
 }
 
-SentencePieceModel sentencepiece_from_gguf(const GgufVocabulary& vocabulary) {
+SentencePieceModel sentencepiece_from_gguf(const PlainVocabulary& vocabulary) {
     constexpr std::string_view name = "tokenizer.ggml";
     const std::size_t n = vocabulary.tokens.size();
     if (vocabulary.scores.size() != n || (!vocabulary.types.empty() && vocabulary.types.size() != n))

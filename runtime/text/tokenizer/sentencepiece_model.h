@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/formats/model_files.h"
 #include "runtime/text/tokenizer/precompiled_charsmap.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
@@ -42,7 +41,7 @@ struct SentencePieceModel {
 [[nodiscard]] SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view name);
 
 /// The vocabulary of a GGUF file whose tokenizer.ggml.model is "llama" (BPE) or "t5" (unigram). Throws FormatError.
-[[nodiscard]] SentencePieceModel sentencepiece_from_gguf(const GgufVocabulary& vocabulary);
+[[nodiscard]] SentencePieceModel sentencepiece_from_gguf(const PlainVocabulary& vocabulary);
 
 /// What every model must satisfy, for both sources and for pieces added later: ids in range, no empty piece, no NaN
 /// score, byte pieces spelt "<0x00>" ... "<0xFF>", a way to encode any byte. Throws FormatError.

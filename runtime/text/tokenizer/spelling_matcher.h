@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model/model_config.h"
+#include "runtime/text/token_id.h"
 
 namespace slipstream {
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/base64.h"
 #include "runtime/text/tokenizer/byte_alphabet.h"
 #include "runtime/text/tokenizer/byte_bpe.h"

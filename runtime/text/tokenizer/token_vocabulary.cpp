@@ -7,7 +7,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 

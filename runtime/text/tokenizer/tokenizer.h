@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/formats/model_files.h"
+#include "runtime/text/token_id.h"
+#include "runtime/text/tokenizer/plain_vocabulary.h"
 
 namespace slipstream {
 
@@ -66,8 +67,24 @@ protected:
                                                              std::span<const std::size_t> literal_at) const;
 };
 
-/// Reads the tokenizer of an opened model. Throws Unsupported (naming the kind) or FormatError.
-[[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source);
+/// A file of a tokenizer: what it holds, and its name for messages.
+struct NamedBytes {
+    std::string_view bytes;
+    std::string name;
+};
+
+/// What a tokenizer is made from: the vocabulary that a reader of model files took out, or the bytes of files, those
+/// that there are. They are needed while it is made, not later.
+struct TokenizerParts {
+    const PlainVocabulary* vocabulary = nullptr;  // where there is one, it is all that counts
+    std::optional<NamedBytes> tokenizer_json, sentencepiece_model, vocab_json, merges_txt, tokenizer_config_json;
+    // From config.json or tokenizer_config.json.
+    std::optional<std::int64_t> bos_id;
+    std::optional<bool> add_bos;
+};
+
+/// Throws Unsupported (naming the kind) or FormatError.
+[[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts);
 
 /// Turns a stream of ids into text as it comes: holds back bytes that do not complete a UTF-8 character yet, and drops
 /// the leading space of a text that starts after BOS. Bytes that can never become a character come out as U+FFFD.

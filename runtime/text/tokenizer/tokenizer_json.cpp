@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/json_bounded.h"
+#include "runtime/text/json_bounded.h"
 #include "runtime/text/tokenizer/json_stream.h"
 #include "runtime/text/tokenizer/pattern_dialect.h"
 #include "runtime/text/tokenizer/pipeline_assembly.h"

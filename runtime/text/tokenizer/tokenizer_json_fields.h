@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/json_fields.h"
+#include "runtime/text/json_fields.h"
 
 namespace slipstream {
 

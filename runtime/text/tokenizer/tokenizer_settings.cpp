@@ -8,9 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "offload/mapped_file.h"
-#include "runtime/formats/json_bounded.h"
-#include "runtime/formats/json_fields.h"
+#include "runtime/text/json_bounded.h"
+#include "runtime/text/json_fields.h"
 #include "runtime/text/tokenizer/token_vocabulary.h"
 #include "runtime/text/tokenizer/tokenizer_json_parts.h"
 
@@ -38,13 +37,9 @@ std::optional<std::string> token_text(const JsonFields& fields, const char* key)
 
 }  // namespace
 
-TokenizerSettings read_tokenizer_settings(const std::filesystem::path& tokenizer_config_json) {
+TokenizerSettings read_tokenizer_settings(std::string_view text, const std::string& name) {
     TokenizerSettings settings;
-    if (tokenizer_config_json.empty()) return settings;
-    const MappedFile file(tokenizer_config_json);
-    const std::string name = tokenizer_config_json.string();
-    const auto bytes = file.bytes();
-    const nlohmann::json json = parse_json_object({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name);
+    const nlohmann::json json = parse_json_object(text, name);
     const JsonFields fields(json, name);
     settings.tokenizer_class = fields.string("tokenizer_class").value_or("");
     settings.bos_token = token_text(fields, "bos_token");

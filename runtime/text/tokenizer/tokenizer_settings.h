@@ -2,7 +2,6 @@
 // for, which tokens begin and end a text, and the tokens that were added.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,8 +18,8 @@ struct TokenizerSettings {
     std::vector<AddedToken> added_tokens;  // "added_tokens_decoder", by ascending id
 };
 
-/// Reads the file; of an empty path, what an absent file says: nothing. Throws IoError, FormatError naming it.
-[[nodiscard]] TokenizerSettings read_tokenizer_settings(const std::filesystem::path& tokenizer_config_json);
+/// Reads the file's text; throws FormatError naming it.
+[[nodiscard]] TokenizerSettings read_tokenizer_settings(std::string_view text, const std::string& name);
 
 /// Whether a control token ends a turn or a text in published models, by its usual spelling ("<|eot_id|>", "<|end|>",
 /// ...): a vocabulary often names only one of its end tokens as EOS.

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/formats/printable.h"
+#include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/byte_bpe.h"
 #include "runtime/text/tokenizer/pre_tokenizer_names.h"
 

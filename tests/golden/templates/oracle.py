@@ -1,21 +1,54 @@
-"""What transformers makes of a chat template: its own render_jinja_template (utils/chat_template_utils.py), with the clock
-stopped. Used by the make_*.py scripts beside it; needs transformers 5 and jinja2 3.1.
+"""What the reference engine, jinja2 3.1, makes of a chat template when it is set up as transformers sets it up
+(utils/chat_template_utils.py): the immutable sandbox, trim_blocks, lstrip_blocks, loop controls, {% generation %}, its
+tojson, raise_exception and strftime_now; the clock is stopped. Used by the make_*.py scripts beside it; needs jinja2.
 """
 import datetime
+import json
 import traceback
 
-from transformers.utils import chat_template_utils
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
 
 NOW = datetime.datetime(2025, 3, 14, 9, 5, 7)
 
 
-class StoppedClock(datetime.datetime):
-    @classmethod
-    def now(cls, tz=None):
-        return NOW
+class Generation(jinja2.ext.Extension):
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        call = self.call_method("body")
+        return jinja2.nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def body(self, caller):
+        return caller()
 
 
-chat_template_utils.datetime = StoppedClock
+def raise_exception(message):
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def from_json(text):
+    return json.loads(text)
+
+
+def environment():
+    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
+    made.filters["tojson"] = to_json
+    made.filters["from_json"] = from_json
+    made.globals["raise_exception"] = raise_exception
+    made.globals["strftime_now"] = NOW.strftime
+    return made
+
+
+ENVIRONMENT = environment()
 
 
 def line_of(error):
@@ -29,10 +62,9 @@ def line_of(error):
 def render(source, messages=(), tools=None, documents=None, add_generation_prompt=False, **variables):
     """{"text": rendering}, or {"error": message, "kind": its Python type, "line": template line}."""
     try:
-        rendered, _ = chat_template_utils.render_jinja_template(
-            [list(messages)], tools=tools, documents=documents, chat_template=source,
-            add_generation_prompt=add_generation_prompt, **variables)
-        return {"text": rendered[0]}
+        return {"text": ENVIRONMENT.from_string(source).render(
+            **{"messages": list(messages), "tools": tools, "documents": documents,
+               "add_generation_prompt": add_generation_prompt, **variables})}
     except RecursionError:
         raise
     except Exception as error:  # whatever Python raises is an error of the template to us

@@ -1,0 +1,72 @@
+#include "runtime/text/chat/marked_text.h"
+
+#include <algorithm>
+
+#include "runtime/text/chat/template_error.h"
+
+namespace slipstream {
+
+namespace {
+
+// The first span that ends behind `byte`.
+auto span_behind(const std::vector<TextSpan>& spans, std::size_t byte) {
+    return std::upper_bound(spans.begin(), spans.end(), byte,
+                            [](std::size_t at, const TextSpan& span) { return at < span.end; });
+}
+
+}  // namespace
+
+bool MarkedText::is_said_at(std::size_t byte) const {
+    return is_said_in({byte, byte + 1});
+}
+
+bool MarkedText::is_said_in(TextSpan span) const {
+    const auto found = span_behind(said, span.begin);
+    return found != said.end() && found->begin < span.end;
+}
+
+namespace jinja {
+
+void Account::overdrawn() const {
+    fail("the template needs more than {} bytes at a time", max_bytes_);
+}
+
+void TextBuilder::grow(std::size_t more) {
+    const std::size_t size = text_.bytes.size();
+    if (more > max_bytes_ - size) fail("a text grows beyond {} bytes", max_bytes_);
+    const std::size_t wanted = std::min(std::max(size + more, 2 * size), max_bytes_);
+    account_.take(wanted - text_bytes_);
+    text_bytes_ = wanted;
+    std::string larger;  // reserve() of a string that has room already takes more than it is asked for
+    larger.reserve(wanted);
+    text_.bytes = std::move(larger.append(text_.bytes));
+}
+
+void TextBuilder::mark(TextSpan span) {
+    if (!text_.said.empty() && text_.said.back().end == span.begin) {
+        text_.said.back().end = span.end;
+        return;
+    }
+    account_.take(sizeof(TextSpan) * 2);
+    mark_bytes_ += sizeof(TextSpan) * 2;  // what a vector that doubles may hold
+    text_.said.push_back(span);
+}
+
+void TextBuilder::append(const MarkedText& text, TextSpan part) {
+    const std::size_t at = text_.bytes.size();
+    append(std::string_view(text.bytes).substr(part.begin, part.end - part.begin));
+    for (auto span = span_behind(text.said, part.begin); span != text.said.end() && span->begin < part.end; ++span)
+        mark({std::max(span->begin, part.begin) - part.begin + at, std::min(span->end, part.end) - part.begin + at});
+}
+
+void TextBuilder::repeat(std::int64_t count, const MarkedText& text) {
+    if (count <= 0 || text.bytes.empty()) return;
+    if (static_cast<std::uint64_t>(count) > max_bytes_ / text.bytes.size())
+        fail("a text grows beyond {} bytes", max_bytes_);
+    make_room(static_cast<std::size_t>(count) * text.bytes.size());
+    for (; count > 0; --count) append(text);
+}
+
+}  // namespace jinja
+
+}  // namespace slipstream

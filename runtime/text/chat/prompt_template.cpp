@@ -1,0 +1,108 @@
+#include "runtime/text/chat/prompt_template.h"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/text/tokenizer/tokenizer_settings.h"
+
+namespace slipstream {
+
+namespace {
+
+std::optional<std::string> spelling(const Tokenizer& tokenizer, std::optional<TokenId> id) {
+    return id ? std::optional(std::string(tokenizer.piece(*id))) : std::nullopt;
+}
+
+bool is_end_token(const Tokenizer& tokenizer, std::string_view text) {
+    return std::ranges::any_of(tokenizer.end_tokens(), [&](TokenId id) { return tokenizer.piece(id) == text; });
+}
+
+// The control tokens of the vocabulary, and the user-defined ones that look like them.
+std::vector<SpellingMatcher::Entry> control_spellings(const Tokenizer& tokenizer) {
+    std::vector<SpellingMatcher::Entry> entries;
+    for (TokenId id = 0; id < tokenizer.vocab_size(); ++id)
+        if (const TokenKind kind = tokenizer.token_kind(id);
+            kind == TokenKind::Control || (kind == TokenKind::UserDefined && is_turn_mark(tokenizer.piece(id))))
+            entries.push_back({std::string(tokenizer.piece(id)), id});
+    return entries;
+}
+
+TemplateValue said(const TemplateValue& value) {
+    using jinja::Kind;
+    if (value.is_text()) return TemplateValue::said(std::string(value.view()));
+    if (value.is(Kind::Dict)) {
+        jinja::Dict dict;
+        for (const auto& [key, item] : value.dict().items()) dict.set(said(key), said(item));
+        return TemplateValue::dict(std::move(dict));
+    }
+    if (!value.is_sequence()) return value;
+    std::vector<TemplateValue> items;
+    for (const TemplateValue& item : value.items()) items.push_back(said(item));
+    return TemplateValue::list(std::move(items));
+}
+
+}  // namespace
+
+TemplateValue said_message(const TemplateValue& message) {
+    if (!message.is(jinja::Kind::Dict)) return message;
+    const TemplateValue* role = message.dict().find("role");
+    const std::string_view name = role != nullptr && role->is_text() ? role->view() : std::string_view();
+    if (name == "system" || name == "developer") return message;
+    jinja::Dict marked;
+    for (const auto& [key, value] : message.dict().items())
+        marked.set(key, key.is_text() && key.view() == "role" ? value : said(value));
+    return TemplateValue::dict(std::move(marked));
+}
+
+PromptTemplate::PromptTemplate(ChatTemplate chat_template, TemplateArguments arguments, const Tokenizer& tokenizer,
+                               std::string_view turn_end)
+    : template_(std::move(chat_template)),
+      arguments_(std::move(arguments)),
+      control_tokens_(control_spellings(tokenizer)),
+      bos_token_(spelling(tokenizer, tokenizer.bos_id())),
+      eos_token_(spelling(tokenizer, tokenizer.eos_id())) {
+    if (!turn_end.empty() && !is_end_token(tokenizer, turn_end)) turn_end_ = turn_end;
+    const std::time_t now = std::time(nullptr);
+    localtime_r(&now, &began_);
+}
+
+PromptText PromptTemplate::render(std::span<const Message> messages, const std::atomic<bool>* cancel) const {
+    std::vector<TemplateValue> list;
+    list.reserve(messages.size());
+    for (const Message& message : messages) list.push_back(chat_message(message.role, message.content));
+    return render(TemplateValue::list(std::move(list)), cancel);
+}
+
+PromptText PromptTemplate::render(const TemplateValue& messages, const std::atomic<bool>* cancel) const {
+    std::vector<TemplateValue> marked;
+    if (!messages.is_sequence()) throw TemplateError(name(), 0, "the messages are no list");
+    for (const TemplateValue& message : messages.items()) marked.push_back(said_message(message));
+    MarkedText text = template_.render({.messages = TemplateValue::list(std::move(marked)),
+                                        .add_generation_prompt = true,
+                                        .bos_token = bos_token_,
+                                        .eos_token = eos_token_,
+                                        .arguments = arguments_,
+                                        .now = began_},
+                                       {.cancel = cancel});
+    PromptText prompt;
+    if (!text.said.empty()) {
+        // Spellings may overlap: each is looked at. Of those that begin at one place the longest counts.
+        std::size_t from = 0;
+        while (const auto match = control_tokens_.find(text.bytes, from)) {
+            if (text.is_said_in({match->begin, match->begin + match->length}))
+                prompt.literal_at.push_back(match->begin);
+            from = match->begin + 1;
+        }
+    }
+    prompt.text = std::move(text.bytes);
+    return prompt;
+}
+
+std::vector<std::string> PromptTemplate::arguments_read() const {
+    constexpr std::array<std::string_view, 4> kOurs{"messages", "add_generation_prompt", "bos_token", "eos_token"};
+    std::vector<std::string> names = template_.variables();
+    std::erase_if(names, [&](const std::string& name) { return std::ranges::find(kOurs, name) != kOurs.end(); });
+    return names;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,33 @@
+#include "runtime/text/printable.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "runtime/text/utf8.h"
+
+namespace slipstream {
+
+std::string printable(std::string_view text, std::size_t max_bytes) {
+    std::string out;
+    std::size_t at = 0;
+    while (at < text.size() && at < max_bytes) {
+        const Utf8Step step = next_utf8(text.substr(at));
+        const std::size_t length = step.kind == Utf8Kind::Complete ? step.length : 0;
+        const auto first = static_cast<unsigned char>(text[at]);
+        // C1 controls (C2 80 to C2 9F) move terminals as well as C0 ones do.
+        const bool control = first < 0x20 || first == 0x7F ||
+                             (first == 0xC2 && length == 2 && static_cast<unsigned char>(text[at + 1]) < 0xA0);
+        if (length == 0 || control) {
+            fmt::format_to(std::back_inserter(out), "\\x{:02X}", first);
+            at += 1;
+        } else {
+            out.append(text.substr(at, length));
+            at += length;
+        }
+    }
+    if (at < text.size()) out += "...";
+    return out;
+}
+
+}  // namespace slipstream
