@@ -62,7 +62,7 @@ struct DraftOptions {
     std::optional<std::filesystem::path> frozen_table;  // of Cacheback
     std::optional<std::filesystem::path> corpus;
     std::optional<std::filesystem::path> tables;  // folder in which learnt tables persist; nothing: memory only
-    std::size_t window_bytes = 0;  // that a draft model's KV may take; 0: a window of 240 tokens
+    std::size_t window_bytes = 0;                 // that a draft model's KV may take; 0: a window of 240 tokens
     NoiseRanking noise_ranking = NoiseRanking::Aware;
     ChildRule child_rule = ChildRule::Pick;
 };
