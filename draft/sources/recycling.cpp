@@ -74,13 +74,13 @@ void Recycling::observe(const Observation& observation) {
     const LogitRows& logits = observation.logits;
     CHECK(logits.rows() == tree.size() && logits.cols() == options_.vocab, "logits [{}, {}] of a tree of {} nodes",
           logits.rows(), logits.cols(), tree.size());
-    const std::span<const TokenId> before =
-        observation.text.first(observation.text.size() - static_cast<std::size_t>(observation.n_new));
+    // The text in front of node 0, which stands for its last token.
+    const std::size_t n_before = observation.text.size() - static_cast<std::size_t>(observation.n_new);
+    const std::span<const TokenId> before = observation.text.first(n_before > 0 ? n_before - 1 : 0);
     cursors_.clear();
     for (std::int32_t node = 0; node < tree.size(); ++node) {
-        cursors_.push_back(node == 0
-                               ? root(before)
-                               : one_more(cursors_[static_cast<std::size_t>(tree.parent(node))], tree.token(node)));
+        const Cursor above = node == 0 ? root(before) : cursors_[static_cast<std::size_t>(tree.parent(node))];
+        cursors_.push_back(one_more(above, tree.token(node)));
         learn(cursors_.back(), logits, node);
     }
 }
@@ -238,6 +238,7 @@ void Recycling::load(TableReader& in) {
             row.probabilities[i] = kept_probability(power == 1.0F ? p[i] : mass * sharpened[i] / sum);
     }
     rows_ = std::move(rows);
+    std::ranges::fill(long_rows_, LongRow{.row = empty});
 }
 
 }  // namespace slipstream::draft

@@ -50,14 +50,37 @@ void teach(Recycling& source, const std::vector<TokenId>& tokens, const std::vec
 std::vector<TokenId> proposed(Recycling& source, TokenId token, const PathNoise& noise = {},
                               std::int64_t position = 1) {
     std::vector<Proposal> out(8);
-    const TokenId text[] = {token};
+    const TokenId text[] = {2, 2, token};  // behind tokens that were never in front of it
     const std::size_t n = source.propose(source.root(text), position, noise, out);
     std::vector<TokenId> tokens;
     for (std::size_t i = 0; i < n; ++i) {
         tokens.push_back(out[i].token);
-        EXPECT_EQ(out[i].cell, i);
+        EXPECT_EQ(out[i].cell % Recycling::kCandidates, i);
     }
     return tokens;
+}
+
+TEST(Recycling, WhatWasSaidBehindTheSameTokensStandsBeforeTheSameToken) {
+    constexpr std::size_t vocab = 64;
+    Recycling source({.vocab = vocab});
+    const auto row = [&](TokenId first) { return logits_of(vocab, std::vector<TokenId>{first, first + 1}); };
+    const std::vector<float> other = row(50);
+    teach(source, {5, 6, 7}, {other, other, row(20)});
+    teach(source, {8, 9, 7}, {other, other, row(30)});
+    const auto best_behind = [&](const std::vector<TokenId>& text) {
+        std::vector<Proposal> out(1);
+        EXPECT_EQ(source.propose(source.root(text), std::ssize(text), {}, out), 1U);
+        return out[0];
+    };
+    EXPECT_EQ(best_behind({1, 5, 6, 7}).token, 20);
+    EXPECT_EQ(best_behind({1, 8, 9, 7}).token, 30);
+    EXPECT_EQ(best_behind({1, 4, 6, 7}).token, 20) << "behind two of them";
+    EXPECT_EQ(best_behind({1, 2, 3, 7}).token, 30) << "behind the token alone: what was said last";
+    EXPECT_EQ(best_behind({1, 5, 6, 7}).cell, 2 * Recycling::kCandidates);
+    EXPECT_EQ(best_behind({1, 2, 3, 7}).cell, 0);
+    source.reset();
+    std::vector<Proposal> out(1);
+    EXPECT_EQ(source.propose(source.root(std::vector<TokenId>{5, 6, 7}), 3, {}, out), 0U);
 }
 
 TEST(Recycling, StaticTreeIsThePapers) {
