@@ -19,8 +19,8 @@ constexpr std::int64_t kRecyclingNodes = 81;  // its static tree (Luo et al. 202
 constexpr std::int64_t kNGrammysNodes = 101;  // k = w = 10 (Stewart et al. 2024) and node 0
 constexpr std::int64_t kCorpusNodes = 65;     // 64 draft tokens (REST) and node 0
 
-constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix,  SourceKind::Recycling,
-                                SourceKind::Bigram,  SourceKind::Unigram, SourceKind::Model};
+constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix, SourceKind::Recycling, SourceKind::Bigram,
+                                SourceKind::Model};
 
 // Sources that the plan of the program has and this version does not.
 constexpr std::array<std::string_view, 2> kLater{"retrieval", "lowbit"};
