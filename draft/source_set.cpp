@@ -83,9 +83,10 @@ WindowShape model_window(const DraftOptions& options, const DraftTarget& target)
         return static_cast<std::int64_t>(std::min<std::size_t>(options.window_bytes / bytes, std::size_t{1} << 30));
     };
     WindowShape window;
-    if (target.text_tokens > 0 && slots_in(whole) >= target.text_tokens)
+    const std::int64_t known = target.draft_model->context_tokens() - model_nodes(options, target);
+    if (target.text_tokens > 0 && std::min(slots_in(whole), known) >= target.text_tokens)
         return {.slots = std::max(window.slots, target.text_tokens), .slides = false};
-    window.slots = std::max(window.slots, slots_in(whole + row * sizeof(float)));
+    window.slots = std::max(window.slots, std::min(slots_in(whole + row * sizeof(float)), known));
     window.recent = window.slots / 2 - window.sinks / 2;
     return window;
 }

@@ -167,9 +167,12 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     const std::int64_t n_full = n_tokens / kChunkTokens;
     const bool flushed_before = n_full < host_chunks_;
     host_chunks_ = std::min(host_chunks_, n_full);
+    // A slot that is left without a row is opened anew, for a pass may have read its chunk from the host and left none
+    // in the table.
+    const bool ends_full = n_tokens % kChunkTokens == 0;
     for (std::int64_t& chunk : slot_chunk_)
-        if (chunk > n_full) chunk = -1;
-    if (flushed_before && n_tokens % kChunkTokens != 0) fetch_tail(exec, n_full);
+        if (chunk > n_full || (chunk == n_full && ends_full)) chunk = -1;
+    if (flushed_before && !ends_full) fetch_tail(exec, n_full);
 }
 
 void KvCache::truncate(std::int64_t n_tokens) {

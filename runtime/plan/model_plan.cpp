@@ -21,6 +21,7 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
         if (request.max_item_bytes > 0 || limit == kMinItemBytes) throw;
         place(kMinItemBytes);
     }
+    request_.weights = nullptr;  // read above alone
     if (request.pass_tokens) return;
     const double one = pass(1).seconds;
     while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kRidingAlong * one)

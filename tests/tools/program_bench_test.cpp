@@ -54,6 +54,15 @@ std::string refused(int code, const std::vector<std::string>& more) {
     return result.err;
 }
 
+TEST(Bench, StreamsAPromptThatEndsWithAChunk) {
+    // Each run cuts the text back to a border of chunks that passes have read from the host.
+    const ProgramResult result =
+        run_program({"bench", "--no-config", "--prompt-tokens", "512", "--max-tokens", "3", "--repeat", "2",
+                     "--device-memory", "18M", "--ctx", "4096", "--draft", "none"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, testing::HasSubstr("weights and KV stream"));
+}
+
 TEST(Bench, PlainDecodingWithFiguresThatHangTogether) {
     const json runs = runs_of({"--prompt-tokens", "600", "--max-tokens", "4"});
     ASSERT_EQ(runs.size(), 1U);

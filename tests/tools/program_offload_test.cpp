@@ -32,6 +32,18 @@ nlohmann::json stats_of(const std::vector<std::string>& more, std::string& text)
     return nlohmann::json::parse(file_text(file), nullptr, false);
 }
 
+TEST(Offload, WhatGuessesFitsBesideTheModelAtEveryBudget) {
+    std::string plain;
+    static_cast<void>(stats_of({"--draft", "none", "--max-tokens", "12"}, plain));
+    for (int mib = 16; mib <= 42; ++mib) {
+        std::string text;
+        static_cast<void>(stats_of({"--max-tokens", "12", "--tables", "off", "--ctx", "8192", "--link-gib-s", "0.2",
+                                    "--device-memory", fmt::format("{}M", mib)},
+                                   text));
+        EXPECT_EQ(text, plain) << mib;
+    }
+}
+
 TEST(Offload, TheTextIsTheSameWhateverStreams) {
     std::string plain;
     const nlohmann::json all = stats_of({"--draft", "none"}, plain);

@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device.h"
+#include "kernels/workspace.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/weight_items.h"
 #include "tools/engine/engine_drafter.h"
@@ -19,6 +20,7 @@ namespace slipstream::tools {
 
 namespace {
 
+using draft::DraftOptions;
 using draft::SourceKind;
 
 // A tree's rows of logits may take so much of a device's memory, and a draft model's KV.
@@ -30,6 +32,9 @@ constexpr double kModelAcceptance = 0.75;  // of a draft model's guesses, each b
 constexpr double kTableTokens = 1.5;       // a pass, by tables alone
 constexpr std::int64_t kTableNodes = 4;    // that they take for it
 constexpr std::int64_t kLongestChain = 32;
+constexpr std::int64_t kLeastBudget = 4;
+constexpr std::size_t kDraftReserve = 8;         // of a draft model's bytes: angles, chunks, what is rounded up
+constexpr std::int64_t kDraftPieceTokens = 128;  // of a text that a draft model is fed (draft/rungs/draft_model.h)
 
 // A run of the target with different guessers beside it.
 class PlannedRun {
@@ -42,12 +47,17 @@ public:
     enum class Timed : std::uint8_t { No, Yes };
     [[nodiscard]] std::optional<ModelPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
         const ModelConfig& config = target_.files->config();
-        ModelPlanRequest request = memory_request({.config = &config,
-                                                   .weights = &weights_,
-                                                   .kv_dtype = target_.kv_dtype,
-                                                   .text_tokens = target_.context_tokens,
-                                                   .needs = generation_needs(config, budget, 0, CheckPasses::No),
-                                                   .taken_bytes = target_.device->budget().used_bytes() + draft_bytes});
+        const RunNeeds needs = generation_needs(config, budget, 0, CheckPasses::No);
+        const KvShape kv{config.n_kv_heads, config.head_dim, target_.kv_dtype};
+        const std::size_t workspace =
+            workspace_bytes(*target_.device, Forward::workspace_shapes(config, kv, needs.forward));
+        ModelPlanRequest request =
+            memory_request({.config = &config,
+                            .weights = &weights_,
+                            .kv_dtype = target_.kv_dtype,
+                            .text_tokens = target_.context_tokens,
+                            .needs = needs,
+                            .taken_bytes = target_.device->budget().used_bytes() + workspace + draft_bytes});
         request.budget_bytes = device_bytes_;
         request.ring_bytes = offload_.ring.value_or(0);
         request.pass_tokens = 1;
@@ -69,12 +79,21 @@ private:
 
 using Timed = PlannedRun::Timed;
 
-// Of a draft model's weights, as they are loaded.
-std::size_t loaded_bytes(const ModelFiles& files) {
-    std::size_t bytes = 0;
+// Of a draft model: its weights as they are loaded, its passes, its window.
+std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::size_t window_bytes) {
+    std::size_t bytes = window_bytes;
     for (const WeightItem& item : cut_weight_items(files.weights(), WeightRounding::Q8_0, std::size_t{1} << 40))
         bytes += item.bytes;
-    return bytes;
+    const ModelConfig& config = files.config();
+    const ForwardLimits passes{.max_tokens = kDraftPieceTokens + 2 * budget, .max_logit_rows = 2 * budget};
+    bytes += Model::small_tensor_bytes(files.weights());
+    // Logits that are kept of every node; rows that are not committed, in the cache and in float beside it.
+    bytes += static_cast<std::size_t>(passes.max_logit_rows) * row_bytes(DType::F32, config.vocab);
+    const std::int64_t row = 2 * config.n_layers * config.n_kv_heads * config.head_dim;
+    const std::int64_t rows = row * passes.max_tokens;
+    bytes += Forward::device_bytes(config, passes, Forward::Streaming::No) + row_bytes(DType::F32, rows) +
+             row_bytes(config.kv_dtype, rows);
+    return bytes + bytes / kDraftReserve;
 }
 
 double tokens_per_second_by_tables(const ModelPlan& plan) {
@@ -96,14 +115,16 @@ double tokens_per_second_by_model(const ModelPlan& plan, double seconds_a_guess)
 }
 
 // As many nodes as ride along, if their logits take little of the device: the largest budget whose pass of half as many
-// nodes takes hardly longer than one of 1.
-std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size_t device_bytes, std::int64_t least) {
-    const auto logits = [&](std::int64_t n) {
-        return static_cast<std::size_t>(n) * row_bytes(DType::F32, config.vocab);
-    };
-    std::int64_t budget = least;
-    while (2 * budget <= kMostPassTokens && logits(2 * budget) <= device_bytes / kLogitShare) {
-        const std::optional<ModelPlan> plan = run.with(2 * budget, 0, Timed::Yes);
+// nodes takes hardly longer than one of 1, beside what a draft model takes of the device (null: there is none).
+std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size_t device_bytes,
+                           const DraftOptions& options, const ModelFiles* draft_model) {
+    std::int64_t budget = options.max_budget;
+    while (2 * budget <= kMostPassTokens) {
+        const std::size_t logits = static_cast<std::size_t>(2 * budget) * row_bytes(DType::F32, config.vocab);
+        if (logits > device_bytes / kLogitShare) break;
+        const std::size_t beside =
+            draft_model != nullptr ? draft_bytes_of(*draft_model, 2 * budget, options.window_bytes) : 0;
+        const std::optional<ModelPlan> plan = run.with(2 * budget, beside, Timed::Yes);
         if (!plan || plan->pass(budget).seconds > kRidingAlong * plan->pass(1).seconds) break;
         budget *= 2;
     }
@@ -112,13 +133,18 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
 
 bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& files, std::size_t window_bytes,
                       const EngineModel& target, Console& console) {
-    const std::size_t bytes = loaded_bytes(files) + window_bytes;
+    const std::size_t bytes = draft_bytes_of(files, budget, window_bytes);
     const std::optional<ModelPlan> without = run.with(budget, 0, Timed::Yes);
     const std::optional<ModelPlan> beside = run.with(budget, bytes, Timed::Yes);
-    if (!without) return true;  // loading says what is missing
+    if (!without) return false;  // loading says what is missing
+    if (!beside) {
+        console.note(fmt::format("the draft model stays out: its {} do not fit beside the target", size_text(bytes)));
+        return false;
+    }
     const double by_tables = tokens_per_second_by_tables(*without);
-    const double a_guess = static_cast<double>(bytes) / target.rates->memory_bytes_per_second;
-    const double by_model = beside ? tokens_per_second_by_model(*beside, a_guess) : 0.0;
+    const ByteCost& cost = target.rates->rates.weights[static_cast<std::size_t>(DType::Q8_0)];
+    const double a_guess = static_cast<double>(bytes) * cost.seconds(1.0);
+    const double by_model = tokens_per_second_by_model(*beside, a_guess);
     console.detail(
         fmt::format("draft: about {:.2g} tokens/s with the draft model, {:.2g} without", by_model, by_tables));
     if (by_model >= by_tables) return true;
@@ -135,6 +161,8 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
                            std::size_t device_bytes, CommandContext& context) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
+    // What is drawn decides what comes (E3): nothing that is measured may enter.
+    if (chosen.options.child_rule == draft::ChildRule::Draw) return chosen;
     const bool limited = device_bytes != Budget::kUnlimited;
     chosen.options.window_bytes =
         limited ? device_bytes / kWindowShare : host_memory().available_bytes / kHostWindowShare;
@@ -143,14 +171,29 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     std::unique_ptr<ModelFiles> files;
     if (!path.empty()) files = ModelFiles::open(path);
     PlannedRun run(target, options.offload, device_bytes);
-    const std::size_t draft_bytes = files ? loaded_bytes(*files) + chosen.options.window_bytes : 0;
+    const std::size_t draft_bytes =
+        files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
     const std::optional<ModelPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
     if (plan && plan->residency().ring_bytes == 0) return chosen;  // all of it fits
-    if (chosen.options.adapt_budget)
-        chosen.options.max_budget = riding_budget(run, target.files->config(), device_bytes, chosen.options.max_budget);
+    if (chosen.options.adapt_budget) {
+        const std::int64_t wanted = chosen.options.max_budget;
+        const std::size_t kept = chosen.automatic ? 0 : draft_bytes;  // of a draft model that was asked for by name
+        while (chosen.options.max_budget > kLeastBudget && !run.with(chosen.options.max_budget, kept, Timed::No))
+            chosen.options.max_budget /= 2;
+        if (chosen.options.max_budget < wanted)
+            context.console.note(
+                fmt::format("guessing: trees of at most {} nodes, for more do not fit beside the model",
+                            chosen.options.max_budget));
+    }
     if (files && chosen.automatic &&
-        !draft_model_pays(run, chosen.options.max_budget, *files, chosen.options.window_bytes, target, context.console))
+        !draft_model_pays(run, chosen.options.max_budget, *files, chosen.options.window_bytes, target,
+                          context.console)) {
         std::erase(chosen.options.sources, SourceKind::Model);
+        files.reset();
+    }
+    if (chosen.options.adapt_budget)
+        chosen.options.max_budget =
+            riding_budget(run, target.files->config(), device_bytes, chosen.options, files.get());
     return chosen;
 }
 

@@ -178,8 +178,10 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                 ? fmt::format("Predicted from data sheets ({}); nothing was measured on such a machine.",
                               board_text(request.profile->board))
                 : "Predicted from what this machine computes and copies, measured just now, with the context full.");
-    out.raw(
-        "Counted without guessing: a draft model, its cache and wider passes take their share of the device first.");
+    if (!request.run)
+        out.raw(
+            "Counted without guessing: a draft model, its cache and wider passes take their share of the device "
+            "first.");
     if (request.hardware.n_devices > 1)
         out.raw("Several devices are planned for only: running a model on them comes later.");
     return out.text();
