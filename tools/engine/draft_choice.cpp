@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "draft/rungs/draft_vocabulary.h"
 #include "kernels/base/error.h"
 #include "kernels/device.h"
 #include "kernels/workspace.h"
@@ -169,7 +170,10 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (!limited) return chosen;
     const std::filesystem::path path = draft_model_path(chosen, target, context.settings);
     std::unique_ptr<ModelFiles> files;
-    if (!path.empty()) files = ModelFiles::open(path);
+    if (!path.empty()) {
+        files = ModelFiles::open(path);
+        draft::check_draft_vocabulary(*target.files, *files);
+    }
     PlannedRun run(target, options.offload, device_bytes);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
