@@ -45,7 +45,7 @@ public:
     [[nodiscard]] bool wants_plain_pass(bool matters) const;
     [[nodiscard]] bool plain_was_seen() const { return seen_.front().n > 0; }
     [[nodiscard]] std::int64_t max_nodes() const { return sizes_.back(); }
-    /// Takes up another plan, and what `seen` has seen.
+    /// Takes up another plan; what passes told of the one before stays.
     void replan(PassPlan plan) { plan_ = std::move(plan), refresh(); }
 
 private:

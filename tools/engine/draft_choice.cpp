@@ -195,7 +195,9 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
         std::erase(chosen.options.sources, SourceKind::Model);
         files.reset();
     }
-    if (chosen.options.adapt_budget)
+    // A paper's own tree keeps its size.
+    const bool merged = !chosen.options.shape || chosen.options.shape == draft::TreeShape::Merged;
+    if (chosen.options.adapt_budget && merged)
         chosen.options.max_budget =
             riding_budget(run, target.files->config(), device_bytes, chosen.options, files.get());
     return chosen;
