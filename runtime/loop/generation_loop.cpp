@@ -31,19 +31,16 @@ private:
 
 }  // namespace
 
-ForwardLimits forward_limits_for(std::int64_t budget) {
-    return {.max_tokens = kPrefillPieceTokens + budget, .max_logit_rows = budget};
-}
-
-GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, Verifier& verifier, Guesser& guesser,
-                               LoopLimits limits)
-    : forward_(&forward), cache_(&cache), verifier_(&verifier), guesser_(&guesser), limits_(std::move(limits)) {
-    const ForwardLimits needed = forward_limits_for(limits_.budget);
-    CHECK(limits_.budget >= 1 && forward.limits().max_tokens >= needed.max_tokens &&
-              forward.limits().max_logit_rows >= needed.max_logit_rows && cache.max_nodes() >= needed.max_tokens,
+GenerationLoop::GenerationLoop(Target& target, Verifier& verifier, Guesser& guesser, LoopLimits limits)
+    : target_(&target), verifier_(&verifier), guesser_(&guesser), limits_(std::move(limits)) {
+    const TargetShape shape = target.shape();
+    const std::int64_t most = scratch_nodes_for(limits_.budget);
+    CHECK(limits_.budget >= 1 && shape.max_tokens >= most && shape.max_logit_rows >= limits_.budget &&
+              shape.max_nodes >= most,
           "budget {}", limits_.budget);
+    context_tokens_ = shape.context_tokens;
     // Steady state allocates nothing: room for the largest pass.
-    const auto max_tokens = static_cast<std::size_t>(needed.max_tokens);
+    const auto max_tokens = static_cast<std::size_t>(most);
     const auto max_nodes = static_cast<std::size_t>(limits_.budget);
     tree_.reserve(max_nodes);
     pass_tokens_.reserve(max_tokens);
@@ -54,8 +51,9 @@ GenerationLoop::GenerationLoop(Forward& forward, KvCache& cache, Verifier& verif
 }
 
 void GenerationLoop::check_with(SelfCheck& self_check) {
-    CHECK(cache_->max_nodes() >= SelfCheck::scratch_nodes_for(limits_.budget), "{} scratch rows, budget {}",
-          cache_->max_nodes(), limits_.budget);
+    const std::int64_t max_nodes = target_->shape().max_nodes;
+    CHECK(max_nodes >= SelfCheck::scratch_nodes_for(limits_.budget), "{} scratch rows, budget {}", max_nodes,
+          limits_.budget);
     self_check_ = &self_check;
 }
 
@@ -66,7 +64,7 @@ void GenerationLoop::begin(std::vector<TokenId> prompt) {
 }
 
 void GenerationLoop::check_prompt(std::int64_t n_tokens) const {
-    check_prompt(n_tokens, cache_->context_tokens());
+    check_prompt(n_tokens, context_tokens_);
 }
 
 void GenerationLoop::check_prompt(std::int64_t n_tokens, std::int64_t context_tokens) {
@@ -81,15 +79,15 @@ void GenerationLoop::check_prompt(std::int64_t n_tokens, std::int64_t context_to
 
 void GenerationLoop::resume(std::vector<TokenId> text, std::int64_t n_prompt) {
     const auto n = static_cast<std::int64_t>(text.size());
-    CHECK(n_prompt >= 1 && n_prompt <= n && n <= cache_->context_tokens(), "a prompt of {} of {} tokens", n_prompt, n);
-    CHECK(cache_->n_committed() < n, "{} positions cached, a text of {}", cache_->n_committed(), n);
-    cache_->forget();
+    CHECK(n_prompt >= 1 && n_prompt <= n && n <= context_tokens_, "a prompt of {} of {} tokens", n_prompt, n);
+    CHECK(target_->n_committed() < n, "{} positions cached, a text of {}", target_->n_committed(), n);
+    target_->forget();
     text_ = std::move(text);
     n_prompt_ = n_prompt;
-    // What the cache holds is computed as this text has it, also where it was restored from a file.
-    cache_->set_prompt_rows(std::min(cache_->n_committed(), prompt_border_of(n_prompt)));
+    // What the target holds is computed as this text has it, also where it was restored from a file.
+    target_->set_prompt_rows(std::min(target_->n_committed(), prompt_border_of(n_prompt)));
     // Room for the longest text, for the same reason.
-    text_.reserve(static_cast<std::size_t>(cache_->context_tokens() + 1));
+    text_.reserve(static_cast<std::size_t>(context_tokens_ + 1));
     guesser_->observe({.text = text_, .n_new = n});
 }
 
@@ -109,88 +107,78 @@ std::int64_t GenerationLoop::prompt_border_of(std::int64_t n_prompt) {
     return (n_prompt - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
 }
 
-std::int64_t GenerationLoop::rows_to_keep(const Device& device, const KvCache& cache, std::int64_t n_same,
-                                          std::int64_t n_prompt) {
-    CHECK(n_same <= cache.n_committed() && n_same < n_prompt, "{} of {} positions for a prompt of {}", n_same,
-          cache.n_committed(), n_prompt);
+std::int64_t GenerationLoop::rows_to_keep(const Target& target, std::int64_t n_same, std::int64_t n_prompt) {
+    CHECK(n_same <= target.n_committed() && n_same < n_prompt, "{} of {} positions for a prompt of {}", n_same,
+          target.n_committed(), n_prompt);
     const std::int64_t border = prompt_border_of(n_prompt);
-    if (!device.has_prompt_kernels() || border == cache.prompt_rows()) return n_same;
-    return std::min({n_same, border, cache.prompt_rows()});
+    if (!target.shape().has_prompt_kernels || border == target.prompt_rows()) return n_same;
+    return std::min({n_same, border, target.prompt_rows()});
 }
 
 // Where the pieces of prompt end that are fed before the pass of the last tokens.
 std::int64_t GenerationLoop::prompt_border() const {
-    return std::max(prompt_border_of(n_prompt_), cache_->n_committed());
+    return std::max(prompt_border_of(n_prompt_), target_->n_committed());
 }
 
-bool GenerationLoop::feeds_by_layer() const {
-    return forward_->runs_by_layer(cache_->n_committed(), prompt_border(), kPrefillPieceTokens);
+bool GenerationLoop::takes_prompt() const {
+    return target_->takes_prompt(prompt_border());
 }
 
 bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
     const auto total = static_cast<std::int64_t>(text_.size());
     const bool is_resumed = n_prompt_ < total;
-    if (feeds_by_layer()) {
+    if (takes_prompt()) {
         if (!is_resumed) return true;  // in one go with the pass that follows
-        if (!feed_by_layer(on_progress, cancel)) return false;
-        if (on_progress) on_progress(cache_->n_committed(), total);
+        if (!feed_with_prompt(on_progress, cancel)) return false;
+        if (on_progress) on_progress(target_->n_committed(), total);
     }
     for (;;) {
-        const std::int64_t begin = cache_->n_committed();
+        const std::int64_t begin = target_->n_committed();
         std::int64_t border = (begin / kPrefillPieceTokens + 1) * kPrefillPieceTokens;
         if (begin < n_prompt_) border = std::min(border, n_prompt_);
         if (border >= total) return true;
         if (!feed_piece(border, on_progress, cancel)) return false;
-        if (on_progress) on_progress(cache_->n_committed(), total);
+        if (on_progress) on_progress(target_->n_committed(), total);
     }
 }
 
-// Commits text [n_committed, end) to the cache.
+// Commits text [n_committed, end).
 bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
-    const std::int64_t begin = cache_->n_committed();
-    pass_nodes_.clear();
-    NodeId above = kCommittedTip;
-    for (std::int64_t i = begin; i < end; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
-    const std::span<const TokenId> tokens(text_.data() + begin, static_cast<std::size_t>(end - begin));
-    const Phase kind = end <= prompt_border_of(n_prompt_) ? Phase::Prefill : Phase::Decode;
-    static_cast<void>(forward_->run(*cache_, tokens, pass_nodes_, {}, watch_of(begin, end, on_progress, cancel), kind));
+    const std::int64_t begin = target_->n_committed();
+    add_chain(end - begin);
+    const PassWatch watch = watch_of(begin, end, on_progress, cancel);
+    const Phase phase = end <= prompt_border_of(n_prompt_) ? Phase::Prefill : Phase::Decode;
+    static_cast<void>(run({.tokens = part_of_text(begin, end), .nodes = pass_nodes_, .phase = phase, .watch = &watch}));
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
-        cache_->forget();
+        target_->forget();
         return false;
     }
-    cache_->commit(forward_->exec(), pass_nodes_);
-    if (kind == Phase::Prefill) cache_->set_prompt_rows(end);
+    target_->commit(pass_nodes_);
+    if (phase == Phase::Prefill) target_->set_prompt_rows(end);
     return true;
 }
 
-// The prompt of a text that is resumed, layer by layer, and committed: without the tokens that were generated behind
-// it.
-bool GenerationLoop::feed_by_layer(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
-    const std::int64_t begin = cache_->n_committed();
+// The prompt of a text that is resumed, its pieces along with the rest of it, and committed: without the tokens that
+// were generated behind it.
+bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
+    const std::int64_t begin = target_->n_committed();
     const std::int64_t border = prompt_border();
-    const std::span<const TokenId> prompt = std::span<const TokenId>(text_).first(static_cast<std::size_t>(n_prompt_));
-    cache_->reserve(border);
-    try {
-        pass_nodes_.clear();
-        NodeId above = kCommittedTip;
-        for (std::int64_t i = border; i < n_prompt_; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
-        const auto last =
-            static_cast<std::int32_t>(n_prompt_ - border - 1);  // whose logits tell that it came to an end
-        const LogitRows logits = forward_->run_by_layer(
-            *cache_, begin, kPrefillPieceTokens,
-            prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
-            prompt.subspan(static_cast<std::size_t>(border)), pass_nodes_, {&last, 1}, {},
-            watch_of(begin, n_prompt_, on_progress, cancel));
-        if (logits.empty()) {
-            cache_->rollback(begin);
-            return false;
-        }
-    } catch (...) {
-        cache_->rollback(begin);
-        throw;
+    const PassWatch watch = watch_of(begin, n_prompt_, on_progress, cancel);
+    target_->extend(border);
+    add_chain(n_prompt_ - border);
+    const auto last = static_cast<std::int32_t>(n_prompt_ - border - 1);  // whose logits tell that it came to an end
+    const LogitRows logits = run({.prompt = part_of_text(begin, border),
+                                  .tokens = part_of_text(border, n_prompt_),
+                                  .nodes = pass_nodes_,
+                                  .logit_tokens = {&last, 1},
+                                  .needs = LogitRequest{},
+                                  .watch = &watch});
+    if (logits.empty()) {
+        target_->forget();
+        return false;
     }
-    cache_->commit(forward_->exec(), pass_nodes_);
-    cache_->set_prompt_rows(border);
+    target_->commit(pass_nodes_);
+    target_->set_prompt_rows(border);
     return true;
 }
 
@@ -207,8 +195,8 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
     laps.end_lap(seconds_.draft);
 
-    const std::int64_t begin = cache_->n_committed();
-    const std::int64_t border = feeds_by_layer() ? prompt_border() : begin;
+    const std::int64_t begin = target_->n_committed();
+    const std::int64_t border = takes_prompt() ? prompt_border() : begin;
     const std::int64_t n_missing = n_text - border;
     const LogitRows logits = run_pass(begin, border, max_new_tokens, watch_of(begin, n_text, on_progress, cancel));
     if (logits.empty()) return {};
@@ -216,7 +204,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     const VerifyLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
     if (!accept(logits, limits, cancel)) return {};
     laps = {};
-    cache_->commit(forward_->exec(), path_);
+    target_->commit(path_);
     laps.end_lap(seconds_.commit);
     const auto n_new = static_cast<std::int64_t>(accepted_.size());
     guesser_->observe({.text = text_,
@@ -229,58 +217,71 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     return {text_.data() + n_text, static_cast<std::size_t>(n_new)};
 }
 
-// One pass over what the cache lacks from `border` on and the tree below it; the prompt from `begin` to `border` before
-// it, layer by layer, where there is one. Where it comes to nothing, the cache is as before.
+// One pass over what the target lacks from `border` on and the tree below it, with the prompt from `begin` to `border`
+// where there is one. Where it comes to nothing, the target is as before.
 LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
                                    const PassWatch& watch) {
-    cache_->reserve(border);
+    if (border != begin) target_->extend(border);
+    assemble_pass(std::ssize(text_) - border, max_new_tokens);
+    const LogitRows logits = run({.prompt = part_of_text(begin, border),
+                                  .tokens = pass_tokens_,
+                                  .nodes = pass_nodes_,
+                                  .logit_tokens = logit_tokens_,
+                                  .needs = both(verifier_->logit_request(), guesser_->logit_request()),
+                                  .watch = &watch});
+    if (logits.empty()) {
+        target_->forget();
+    } else if (border != begin) {
+        target_->set_prompt_rows(border);
+    }
+    return logits;
+}
+
+// Where it throws, the target is as before its nodes.
+LogitRows GenerationLoop::run(const TargetPass& pass) {
     try {
-        assemble_pass(std::ssize(text_) - border, max_new_tokens);
-        const LogitRequest needs = both(verifier_->logit_request(), guesser_->logit_request());
-        const LogitRows logits =
-            border == begin
-                ? forward_->run(*cache_, pass_tokens_, pass_nodes_, logit_tokens_, needs, watch)
-                : forward_->run_by_layer(*cache_, begin, kPrefillPieceTokens,
-                                         std::span<const TokenId>(text_).subspan(
-                                             static_cast<std::size_t>(begin), static_cast<std::size_t>(border - begin)),
-                                         pass_tokens_, pass_nodes_, logit_tokens_, needs, watch);
-        if (logits.empty()) {
-            cache_->rollback(begin);
-        } else if (border != begin) {
-            cache_->set_prompt_rows(border);
-        }
-        return logits;
+        return target_->run(pass);
     } catch (...) {
-        cache_->rollback(begin);
+        target_->forget();
         throw;
     }
 }
 
-// Tokens and scratch rows of the pass: what the cache lacks of the text, its last token being the tree's root; then the
+std::span<const TokenId> GenerationLoop::part_of_text(std::int64_t begin, std::int64_t end) const {
+    return std::span<const TokenId>(text_).subspan(static_cast<std::size_t>(begin),
+                                                   static_cast<std::size_t>(end - begin));
+}
+
+// pass_nodes_: `n` of them, each below the one before.
+void GenerationLoop::add_chain(std::int64_t n) {
+    pass_nodes_.clear();
+    NodeId above = kCommittedTip;
+    for (std::int64_t i = 0; i < n; ++i) pass_nodes_.push_back(above = target_->add_node(above));
+}
+
+// Tokens and nodes of the pass: what the target lacks of the text, its last token being the tree's root; then the
 // guesses. Logits are wanted of all nodes.
 void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens) {
     pass_tokens_.assign(text_.end() - n_missing, text_.end());
-    pass_nodes_.clear();
-    NodeId above = kCommittedTip;
-    for (std::int64_t i = 0; i < n_missing; ++i) pass_nodes_.push_back(above = cache_->add_node(above));
+    add_chain(n_missing);
     for (std::int32_t i = 1; i < tree_.size(); ++i) {
         CHECK(tree_.depth(i) < max_new_tokens, "a guess at depth {}, {} tokens wanted", tree_.depth(i), max_new_tokens);
         pass_tokens_.push_back(tree_.token(i));
-        pass_nodes_.push_back(cache_->add_node(pass_nodes_[n_missing - 1 + tree_.parent(i)]));
+        pass_nodes_.push_back(target_->add_node(pass_nodes_[n_missing - 1 + tree_.parent(i)]));
     }
     logit_tokens_.resize(static_cast<std::size_t>(tree_.size()));
     std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));
 }
 
 // Walks the tree: the text gains the new tokens, accepted_ and path_ say what to commit. Checks that where it was asked
-// for. False where *cancel turned true meanwhile; then, and where something is thrown, text and cache are as before the
-// pass.
+// for. False where *cancel turned true meanwhile; then, and where something is thrown, text and target are as before
+// the pass.
 bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits, const std::atomic<bool>* cancel) {
     const std::size_t n_text = text_.size();
     Laps laps;
     try {
         verifier_->verify(tree_, logits, limits, text_, accepted_);
-        const std::size_t n_missing = n_text - static_cast<std::size_t>(cache_->n_committed());
+        const std::size_t n_missing = n_text - static_cast<std::size_t>(target_->n_committed());
         path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + static_cast<std::ptrdiff_t>(n_missing));
         for (std::size_t i = 1; i < accepted_.size(); ++i)
             path_.push_back(pass_nodes_[n_missing - 1 + static_cast<std::size_t>(accepted_[i])]);
@@ -291,7 +292,7 @@ bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits,
                                .logits = logits,
                                .accepted = accepted_,
                                .path = path_};
-        const bool checked = self_check_->check(*cache_, pass, cancel);
+        const bool checked = self_check_->check(pass, cancel);
         laps.end_lap(seconds_.check);
         if (!checked) drop_pass(n_text);
         return checked;
@@ -303,7 +304,7 @@ bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits,
 
 void GenerationLoop::drop_pass(std::size_t n_text) {
     text_.resize(n_text);
-    cache_->forget();
+    target_->forget();
 }
 
 void GenerationLoop::truncate(std::int64_t n_tokens) {
@@ -311,11 +312,11 @@ void GenerationLoop::truncate(std::int64_t n_tokens) {
     CHECK(n_tokens >= 1 && n_tokens <= n_text, "{} of {} tokens", n_tokens, n_text);
     if (n_tokens == n_text) return;
     text_.resize(static_cast<std::size_t>(n_tokens));
-    std::int64_t n_kept = std::min(cache_->n_committed(), n_tokens - 1);
+    std::int64_t n_kept = std::min(target_->n_committed(), n_tokens - 1);
     // Of a prompt that is cut, rows of the last piece may have been computed as part of a whole one.
-    if (n_tokens < n_prompt_) n_kept = rows_to_keep(forward_->exec().device, *cache_, n_kept, n_tokens);
+    if (n_tokens < n_prompt_) n_kept = rows_to_keep(*target_, n_kept, n_tokens);
     n_prompt_ = std::min(n_prompt_, n_tokens);
-    cache_->truncate(forward_->exec(), n_kept);
+    target_->truncate(n_kept);
     guesser_->observe({.text = text_, .n_new = 0});
 }
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "kernels/base/indexed.h"
-#include "runtime/cache/kv_cache.h"
+#include "kernels/matmul.h"
 #include "runtime/loop/guesser.h"
+#include "runtime/loop/target.h"
 #include "runtime/loop/verify.h"
-#include "runtime/pass/forward.h"
 
 namespace slipstream {
 
@@ -28,17 +28,16 @@ struct LoopLimits {
 /// Where the time of passes went, in seconds, summed over step().
 struct LoopSeconds {
     double draft = 0.0;   // propose() and observe()
-    double verify = 0.0;  // the forward pass
+    double verify = 0.0;  // the pass
     double sample = 0.0;  // the walk over the tree
     double check = 0.0;   // the self-check, where there is one
     double commit = 0.0;
 };
 
-/// What `Forward` must allow for this budget: a piece of prompt and a tree in one pass.
-[[nodiscard]] ForwardLimits forward_limits_for(std::int64_t budget);
-/// Scratch rows of the KV cache for this budget.
+/// Nodes that a target must have room for with this budget, and tokens in one of its passes: a piece of prompt and a
+/// tree.
 [[nodiscard]] inline std::int64_t scratch_nodes_for(std::int64_t budget) {
-    return forward_limits_for(budget).max_tokens;
+    return kPrefillPieceTokens + budget;
 }
 
 /// Hears of prompt tokens done and in all, after each layer and piece; tokens inside a piece count by its layers done.
@@ -48,22 +47,22 @@ class SelfCheck;
 
 class GenerationLoop {
 public:
-    /// All references must outlive the loop; they may be shared by loops that run one after the other.
-    GenerationLoop(Forward& forward, KvCache& cache, Verifier& verifier, Guesser& guesser, LoopLimits limits);
+    /// All references must outlive the loop; they may be shared by loops that run one after the other. `target` allows
+    /// passes of scratch_nodes_for(budget) tokens and as many nodes, and `budget` rows of logits (CHECKed).
+    GenerationLoop(Target& target, Verifier& verifier, Guesser& guesser, LoopLimits limits);
 
     /// From now on the accepted path of each pass is computed again, as plain decoding would, before it is committed;
-    /// step() throws SelfCheckFailure where a bit differs. The cache must have SelfCheck::scratch_nodes_for(budget)
-    /// scratch rows (CHECKed). `self_check` outlives the loop.
+    /// step() throws SelfCheckFailure where a bit differs. The target must have room for
+    /// SelfCheck::scratch_nodes_for(budget) nodes (CHECKed). `self_check` outlives the loop.
     void check_with(SelfCheck& self_check);
 
-    /// Starts a text with `prompt` (1 to context tokens). What the cache holds must be the beginning of it, and
+    /// Starts a text with `prompt` (1 to context tokens). What the target holds must be the beginning of it, and
     /// shorter: the caller truncates (rows_to_keep()). Throws as check_prompt().
     void begin(std::vector<TokenId> prompt);
-    /// Of the first `n_same` positions of `cache`, which a prompt of `n_prompt` tokens begins with: how many hold what
-    /// begin() would have computed for it, bit for bit. All, but on a device whose prompts have kernels of their own: a
-    /// row may be kept that was computed as prompt and would be again, or was not and would not.
-    [[nodiscard]] static std::int64_t rows_to_keep(const Device& device, const KvCache& cache, std::int64_t n_same,
-                                                   std::int64_t n_prompt);
+    /// Of the first `n_same` positions of `target`, which a prompt of `n_prompt` tokens begins with: how many hold what
+    /// begin() would have computed for it, bit for bit. All, but where prompts have kernels of their own: a row may be
+    /// kept that was computed as prompt and would be again, or was not and would not.
+    [[nodiscard]] static std::int64_t rows_to_keep(const Target& target, std::int64_t n_same, std::int64_t n_prompt);
     /// Throws RequestError where a prompt of so many tokens is empty or leaves no room in the context.
     void check_prompt(std::int64_t n_tokens) const;
     /// The same of a context that nothing serves yet.
@@ -78,34 +77,35 @@ public:
     /// continues.
     bool prefill(const PromptProgress& on_progress = {}, const std::atomic<bool>* cancel = nullptr);
 
-    /// One pass: feeds what the cache lacks with a tree of guesses below it, commits the accepted path, and returns the
-    /// new tokens, 1 to max_new_tokens of them; an end token can only be the last. Nothing where *cancel turned true
-    /// (no state has changed then) or the context is full. Valid until the next call.
-    /// The first step feeds the rest of the prompt: `on_progress` hears of that. Where the walk or the self-check
-    /// throws, the text is as it was before.
+    /// One pass: feeds what the target lacks with a tree of guesses below it, commits the accepted path, and returns
+    /// the new tokens, 1 to max_new_tokens of them; an end token can only be the last. Nothing where *cancel turned
+    /// true (no state has changed then) or the context is full. Valid until the next call. The first step feeds the
+    /// rest of the prompt: `on_progress` hears of that. Where the walk or the self-check throws, the text is as it was
+    /// before.
     [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
                                                 const PromptProgress& on_progress = {});
 
-    /// Takes the text back to its first `n_tokens` (1 to as many as it has), and the cache with it: what a pass
+    /// Takes the text back to its first `n_tokens` (1 to as many as it has), and the target with it: what a pass
     /// committed behind a stop rule. Generation may go on from there, with the tokens of a loop that never went
     /// further. The guesser hears of it as an observation of no new tokens.
     void truncate(std::int64_t n_tokens);
 
     [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
     /// Tokens that the context still has room for.
-    [[nodiscard]] std::int64_t room() const {
-        return cache_->context_tokens() - static_cast<std::int64_t>(text_.size());
-    }
+    [[nodiscard]] std::int64_t room() const { return context_tokens_ - static_cast<std::int64_t>(text_.size()); }
     /// Nodes of the last pass's tree, node 0 included.
     [[nodiscard]] std::int64_t last_tree_size() const { return tree_.size(); }
     [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
 
 private:
     [[nodiscard]] bool feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel);
-    [[nodiscard]] bool feed_by_layer(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] bool feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
     [[nodiscard]] static std::int64_t prompt_border_of(std::int64_t n_prompt);
     [[nodiscard]] std::int64_t prompt_border() const;
-    [[nodiscard]] bool feeds_by_layer() const;
+    [[nodiscard]] bool takes_prompt() const;
+    [[nodiscard]] LogitRows run(const TargetPass& pass);
+    void add_chain(std::int64_t n);
+    [[nodiscard]] std::span<const TokenId> part_of_text(std::int64_t begin, std::int64_t end) const;
     [[nodiscard]] LogitRows run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
                                      const PassWatch& watch);
     void assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens);
@@ -114,13 +114,13 @@ private:
     [[nodiscard]] PassWatch watch_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
                                      const std::atomic<bool>* cancel) const;
 
-    Forward* forward_;
-    KvCache* cache_;
+    Target* target_;
     Verifier* verifier_;
     Guesser* guesser_;
     SelfCheck* self_check_ = nullptr;
     LoopLimits limits_;
-    std::vector<TokenId> text_;  // every committed token; the cache holds all but the last
+    std::int64_t context_tokens_;
+    std::vector<TokenId> text_;  // every committed token; the target holds all but the last
     std::int64_t n_prompt_ = 0;  // of them, fed as prompt: all, but in a text that was resumed
     TokenTree tree_;
     LoopSeconds seconds_;
@@ -128,7 +128,7 @@ private:
     Indexed<NodeId> pass_nodes_;              // [n_tokens]
     std::vector<std::int32_t> logit_tokens_;  // [tree size]
     std::vector<std::int32_t> accepted_;      // tree nodes
-    std::vector<NodeId> path_;                // scratch rows to commit
+    std::vector<NodeId> path_;                // nodes to commit
 };
 
 }  // namespace slipstream

@@ -8,13 +8,13 @@
 
 namespace slipstream {
 
-ForwardLimits SelfCheck::limits() {
-    // Op by op: where passes are launched as graphs, that is checked as well.
-    return {.max_tokens = kPrefillPieceTokens, .max_logit_rows = 1, .graphs = GraphUse::Never};
-}
-
-SelfCheck::SelfCheck(const Model& model, PassStream* pass) : forward_(model, limits(), pass) {
-    fetched_.resize(4 * static_cast<std::size_t>(model.config().n_layers) * model.kv_shape().scratch_row_bytes());
+SelfCheck::SelfCheck(Target& plain) : plain_(&plain) {
+    const TargetShape shape = plain.shape();
+    CHECK(shape.max_tokens >= kPrefillPieceTokens && shape.max_logit_rows >= 1, "passes of {} tokens",
+          shape.max_tokens);
+    row_bytes_ = shape.kv.scratch_row_bytes();
+    fetched_.resize(4 * static_cast<std::size_t>(shape.n_layers) * row_bytes_);
+    nodes_.reserve(static_cast<std::size_t>(shape.max_nodes / 2));
 }
 
 std::int64_t SelfCheck::scratch_nodes_for(std::int64_t budget) {
@@ -22,40 +22,40 @@ std::int64_t SelfCheck::scratch_nodes_for(std::int64_t budget) {
     return 2 * slipstream::scratch_nodes_for(budget);
 }
 
-bool SelfCheck::check(KvCache& cache, const CheckedPass& pass, const std::atomic<bool>* cancel) {
+bool SelfCheck::check(const CheckedPass& pass, const std::atomic<bool>* cancel) {
     CHECK(pass.tree != nullptr && pass.logits.rows() == pass.tree->size() && !pass.accepted.empty() &&
-          cache.n_committed() < std::ssize(pass.text));
-    const auto missing = pass.text.subspan(static_cast<std::size_t>(cache.n_committed()));
+          plain_->n_committed() < std::ssize(pass.text));
+    const auto missing = pass.text.subspan(static_cast<std::size_t>(plain_->n_committed()));
     CHECK(pass.path.size() == missing.size() + pass.accepted.size() - 1, "{} rows for {} tokens and {} nodes",
           pass.path.size(), missing.size(), pass.accepted.size());
-    nodes_.reserve(static_cast<std::size_t>(cache.max_nodes() / 2));  // once
     nodes_.clear();
     NodeId above = kCommittedTip;
-    for (std::size_t i = 0; i < missing.size(); ++i) nodes_.push_back(above = cache.add_node(above));
+    for (std::size_t i = 0; i < missing.size(); ++i) nodes_.push_back(above = plain_->add_node(above));
+    const PassWatch watch{.cancel = cancel};
     auto row = static_cast<std::int32_t>(missing.size()) - 1;
-    ConstTensorView plain = forward_.run(cache, missing, nodes_, {&row, 1}, {.cancel = cancel});
+    LogitRows plain = plain_->run({.tokens = missing, .nodes = nodes_, .logit_tokens = {&row, 1}, .watch = &watch});
     if (plain.empty()) return false;
     compare_logits(pass, 0, plain);
     row = 0;
     for (std::size_t depth = 1; depth < pass.accepted.size(); ++depth) {
         const TokenId token = pass.tree->token(pass.accepted[depth]);
-        nodes_.push_back(above = cache.add_node(above));
-        plain = forward_.run(cache, {&token, 1}, {&above, 1}, {&row, 1}, {.cancel = cancel});
+        nodes_.push_back(above = plain_->add_node(above));
+        plain = plain_->run({.tokens = {&token, 1}, .nodes = {&above, 1}, .logit_tokens = {&row, 1}, .watch = &watch});
         if (plain.empty()) return false;
         compare_logits(pass, depth, plain);
     }
-    for (std::size_t i = 0; i < nodes_.size(); ++i) compare_rows(cache, pass.path[i], nodes_[i]);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) compare_rows(pass.path[i], nodes_[i]);
     ++figures_.passes;
     figures_.tokens += std::ssize(pass.accepted);
     return true;
 }
 
-void SelfCheck::compare_logits(const CheckedPass& pass, std::size_t depth, const ConstTensorView& plain) const {
+void SelfCheck::compare_logits(const CheckedPass& pass, std::size_t depth, const LogitRows& plain) const {
     const std::int32_t node = pass.accepted[depth];
     const float* guessed = pass.logits.row(node).data();
-    const float* alone = float_row(plain, 0);
+    const float* alone = plain.row(0).data();
     CHECK(pass.logits.cols() == plain.cols(), "{} and {} logits", pass.logits.cols(), plain.cols());
-    if (std::memcmp(guessed, alone, plain.row_stride_bytes) == 0) return;
+    if (std::memcmp(guessed, alone, plain.row(0).size_bytes()) == 0) return;
     std::int64_t id = 0;
     while (std::memcmp(guessed + id, alone + id, sizeof(float)) == 0) ++id;
     throw SelfCheckFailure(fmt::format(
@@ -66,31 +66,18 @@ void SelfCheck::compare_logits(const CheckedPass& pass, std::size_t depth, const
         __builtin_bit_cast(std::uint32_t, guessed[id]), alone[id], __builtin_bit_cast(std::uint32_t, alone[id])));
 }
 
-void SelfCheck::compare_rows(const KvCache& cache, NodeId guessed, NodeId plain) {
-    const std::size_t half = fetch_row(cache, guessed, 0);
-    CHECK(fetch_row(cache, plain, half) == fetched_.size());
-    forward_.exec().stream.synchronize();
+void SelfCheck::compare_rows(NodeId guessed, NodeId plain) {
+    const std::size_t half = fetched_.size() / 2;
+    plain_->read_rows(guessed, fetched_.data());
+    plain_->read_rows(plain, fetched_.data() + half);
     if (std::memcmp(fetched_.data(), fetched_.data() + half, half) == 0) return;
     std::size_t at = 0;
     while (fetched_[at] == fetched_[half + at]) ++at;
-    const std::size_t part = at / cache.shape().scratch_row_bytes();
-    throw SelfCheckFailure(fmt::format(
-        "self-check: the {} of position {} (layer {}, byte {}) should be those of plain decoding, but "
-        "differ; the output is not exact: use --draft none, and report this",
-        part % 2 == 0 ? "keys" : "values", cache.position(guessed), part / 2, at % cache.shape().scratch_row_bytes()));
-}
-
-// Copies the rows of a node, [n_layers][K|V], to byte `at` of fetched_, in stream order; returns where they end.
-std::size_t SelfCheck::fetch_row(const KvCache& cache, NodeId node, std::size_t at) {
-    const std::size_t bytes = cache.shape().scratch_row_bytes();
-    const std::size_t from = static_cast<std::size_t>(node) * bytes;
-    for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer) {
-        for (const std::byte* rows : {cache.scratch_k(layer), cache.scratch_v(layer)}) {
-            forward_.exec().stream.copy(fetched_.data() + at, rows + from, bytes);
-            at += bytes;
-        }
-    }
-    return at;
+    const std::size_t part = at / row_bytes_;
+    throw SelfCheckFailure(
+        fmt::format("self-check: the {} of position {} (layer {}, byte {}) should be those of plain decoding, but "
+                    "differ; the output is not exact: use --draft none, and report this",
+                    part % 2 == 0 ? "keys" : "values", plain_->position(guessed), part / 2, at % row_bytes_));
 }
 
 }  // namespace slipstream

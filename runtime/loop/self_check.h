@@ -2,8 +2,8 @@
 // once more as plain decoding would, and compared bit for bit. First the committed tokens that the cache lacks, in one
 // pass, as they are fed without guesses; then each accepted guess by itself, below the one before. Logits must be
 // equal, and the rows of keys and values that are about to be committed, so that what later passes read is plain
-// decoding's, too. The rows of these passes lie in scratch beside those of the tree; the loop's commit moves the tree's
-// own and drops them.
+// decoding's, too. The nodes of these passes stand beside those of the tree; the loop's commit takes the tree's own and
+// drops them.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "runtime/loop/target.h"
 #include "runtime/loop/token_tree.h"
-#include "runtime/pass/forward.h"
 
 namespace slipstream {
 
@@ -31,8 +31,8 @@ struct CheckedPass {
     const TokenTree* tree = nullptr;
     LogitRows logits;                        // [tree->size(), vocab], F32
     std::span<const std::int32_t> accepted;  // nodes of the tree, node 0 first
-    std::span<const NodeId> path;            // scratch rows to commit: what the cache lacked of the text, then the
-                                             // accepted guesses; [text - committed + accepted - 1]
+    std::span<const NodeId> path;            // nodes to commit: what the target lacked of the text, then the accepted
+                                             // guesses; [text - committed + accepted - 1]
 };
 
 struct SelfCheckFigures {
@@ -42,29 +42,28 @@ struct SelfCheckFigures {
 
 class SelfCheck {
 public:
-    /// Takes the activations of passes over one token and over a piece of prompt. `pass` as Forward takes it. Throws
-    /// OutOfBudget.
-    explicit SelfCheck(const Model& model, PassStream* pass = nullptr);
-    [[nodiscard]] static ForwardLimits limits();
+    /// `plain` computes over the same KV as the target that is checked, in memory of its own, since the tree's logits
+    /// lie in that one's; passes of a piece of prompt with one row of logits (CHECKed). It outlives this.
+    explicit SelfCheck(Target& plain);
 
-    /// Scratch rows of a KV cache in which passes of up to `budget` nodes are checked.
+    /// Nodes that a target must have room for, so that passes of up to `budget` nodes can be checked.
     [[nodiscard]] static std::int64_t scratch_nodes_for(std::int64_t budget);
 
-    /// Computes the accepted path again below the committed positions of `cache`, in scratch rows that stay in use
-    /// until the next commit() or forget(). Throws SelfCheckFailure at the first number that differs by a bit. False
-    /// where *cancel turned true before the end. Allocates nothing when all is well.
-    [[nodiscard]] bool check(KvCache& cache, const CheckedPass& pass, const std::atomic<bool>* cancel);
+    /// Computes the accepted path again below the committed positions, at nodes that stay in use until the next
+    /// commit() or forget(). Throws SelfCheckFailure at the first number that differs by a bit. False where *cancel
+    /// turned true before the end. Allocates nothing when all is well.
+    [[nodiscard]] bool check(const CheckedPass& pass, const std::atomic<bool>* cancel);
 
     [[nodiscard]] const SelfCheckFigures& figures() const { return figures_; }
 
 private:
-    void compare_logits(const CheckedPass& pass, std::size_t depth, const ConstTensorView& plain) const;
-    void compare_rows(const KvCache& cache, NodeId guessed, NodeId plain);
-    [[nodiscard]] std::size_t fetch_row(const KvCache& cache, NodeId node, std::size_t at);
+    void compare_logits(const CheckedPass& pass, std::size_t depth, const LogitRows& plain) const;
+    void compare_rows(NodeId guessed, NodeId plain);
 
-    Forward forward_;                 // its own, since the tree's logits live in the loop's
+    Target* plain_;
+    std::size_t row_bytes_;           // of K or V of a node in a layer
     std::vector<NodeId> nodes_;       // of the check's passes, as CheckedPass::path
-    std::vector<std::byte> fetched_;  // [2][n_layers][K|V] rows of two nodes, on the host
+    std::vector<std::byte> fetched_;  // [2][n_layers][K|V] rows of two nodes
     SelfCheckFigures figures_;
 };
 

@@ -127,17 +127,21 @@ void Forward::check_pass(const KvCache& cache, std::span<const TokenId> tokens, 
 
 ConstTensorView Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                              std::span<const std::int32_t> logit_tokens, const PassWatch& watch, Phase kind) {
-    return run_layers(cache, tokens, nodes, logit_tokens, nullptr, watch, kind).view();
+    const LogitRows logits = enqueue(cache, tokens, nodes, logit_tokens, nullptr, watch, kind);
+    stream_->synchronize();
+    return logits.view();
 }
 
 LogitRows Forward::run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                        std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassWatch& watch) {
-    return run_layers(cache, tokens, nodes, logit_tokens, &needs, watch, Phase::Decode);
+    const LogitRows logits = enqueue(cache, tokens, nodes, logit_tokens, &needs, watch, Phase::Decode);
+    stream_->synchronize();
+    return logits;
 }
 
-LogitRows Forward::run_layers(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                              std::span<const std::int32_t> logit_tokens, const LogitRequest* needs,
-                              const PassWatch& watch, Phase kind) {
+LogitRows Forward::enqueue(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                           std::span<const std::int32_t> logit_tokens, const LogitRequest* needs,
+                           const PassWatch& watch, Phase kind) {
     const std::int64_t n_layers = model_->config().n_layers;
     check_pass(cache, tokens, nodes, logit_tokens);
     trace_paths(cache, nodes);
@@ -147,11 +151,7 @@ LogitRows Forward::run_layers(KvCache& cache, std::span<const TokenId> tokens, s
     embed_rows(rows);
     rope_angles(rows.n());
     if (graphs_ != nullptr && cancelled(watch)) return {};
-    if (kind == Phase::Decode && run_graph(cache, rows, logit_tokens, watch)) {
-        const LogitRows logits = hand_over(logit_tokens, needs);
-        stream_->synchronize();
-        return logits;
-    }
+    if (kind == Phase::Decode && run_graph(cache, rows, logit_tokens, watch)) return hand_over(logit_tokens, needs);
     RunningPass running(pass_, *stream_);
     weights_ = pass_;
     kv_ = cache.streams() ? pass_ : nullptr;
@@ -166,7 +166,6 @@ LogitRows Forward::run_layers(KvCache& cache, std::span<const TokenId> tokens, s
     compute_logits(rows.n(), logit_tokens);
     const LogitRows logits = hand_over(logit_tokens, needs);
     running.complete();
-    stream_->synchronize();
     return logits;
 }
 

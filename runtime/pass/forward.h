@@ -3,9 +3,7 @@
 // which weights exist.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,31 +18,13 @@
 #include "runtime/pass/logit_rows.h"
 #include "runtime/pass/pass_graphs.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/pass/pass_watch.h"
 #include "runtime/pass/prompt_stream.h"
 
 namespace slipstream {
 
-/// What a caller hears of a running pass, between two layers.
-struct PassWatch {
-    const std::atomic<bool>* cancel = nullptr;  // turns true: the pass is given up
-    std::function<void(double)> on_progress{};  // part of the pass done, after each layer (and piece)
-    /// What each layer makes for the cache, [n_tokens, n_kv_heads * head_dim] both, F32: keys before rope, and values.
-    /// The views hold for work that is enqueued on the stream of exec() during the call.
-    std::function<void(std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v)> on_kv_rows{};
-    /// Where on_kv_rows enqueues the same work for every pass of as many tokens, but for what arrays hold that a graph
-    /// reads anew (kernels/graph.h): something that stands for it. Null: it does not, and its passes take no graph.
-    const void* kv_rows_key = nullptr;
-};
-
 /// Whether passes may be launched as graphs, where the device has them. The bits are the same.
 enum class GraphUse : std::uint8_t { Allowed, Never };
-
-/// Which kernels compute the matrices of a pass, where a device has others for prompts (kernels/matmul.h). A row's bits
-/// follow from its position and from this alone.
-enum class Phase : std::uint8_t {
-    Decode,   // any nodes
-    Prefill,  // the next positions of the text, within one piece of kPromptPieceTokens; their logits are not wanted
-};
 
 struct ForwardLimits {
     std::int64_t max_tokens = 512;  // of one pass
@@ -83,6 +63,11 @@ public:
     /// does not share, and what `needs` says of each comes over.
     LogitRows run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                   std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassWatch& watch);
+    /// The same, but on a card it returns when the pass is enqueued: what is said of its end holds once the stream of
+    /// exec() is synchronized, and until then `nodes` stay as they are. `needs` null: whole rows, in host memory.
+    LogitRows enqueue(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                      std::span<const std::int32_t> logit_tokens, const LogitRequest* needs, const PassWatch& watch,
+                      Phase kind);
 
     /// Whether a prompt from position `begin` to `end`, in pieces that end at multiples of `piece_tokens`, goes through
     /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
@@ -126,10 +111,6 @@ private:
     void attend(KvCache& cache, std::int64_t layer, AttentionArgs args);
     void feed_forward_block(std::int64_t layer, const Rows& rows);
     void multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args);
-    // `needs` null: whole rows.
-    [[nodiscard]] LogitRows run_layers(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                                       std::span<const std::int32_t> logit_tokens, const LogitRequest* needs,
-                                       const PassWatch& watch, Phase kind);
     void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
     [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitRequest* needs);
     void check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,

@@ -8,22 +8,22 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/cache/kv_cache.h"
+#include "runtime/loop/target.h"
 #include "runtime/session/session_file.h"
 
 namespace slipstream {
 
 class SessionKv {
 public:
-    /// `session` and `cache` outlive this, and are of one shape (CHECKed). `exec` computes on the cache.
-    SessionKv(SessionFile& session, KvCache& cache, ExecRef exec, std::size_t limit_bytes);
+    /// `session` and `target` outlive this, and are of one shape (CHECKed).
+    SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes);
 
     /// Positions that the limit leaves room for.
     [[nodiscard]] std::int64_t max_tokens() const { return max_chunks_ * kChunkTokens; }
 
-    /// Fills the empty cache with what was saved, but for the session's last token, which the next pass feeds; returns
+    /// Fills the empty target with what was saved, but for the session's last token, which the next pass feeds; returns
     /// the positions. `on_progress` hears of blocks done and in all; it may throw, and so does a damaged block
-    /// (FormatError): the cache is empty then.
+    /// (FormatError): the target is empty then.
     std::int64_t restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {});
 
     /// Saves the chunks that have filled, as far as the session has their tokens. Between passes; does nothing while
@@ -32,8 +32,8 @@ public:
 
 private:
     SessionFile& session_;
-    KvCache& cache_;
-    ExecRef exec_;
+    Target& target_;
+    std::int64_t n_layers_;
     std::int64_t max_chunks_;
     std::vector<std::byte> block_;  // on its way out
 };

@@ -17,10 +17,11 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/workspace.h"
 #include "runtime/cache/cache_fill.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
 #include "schedule.h"
+#include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -125,7 +126,8 @@ Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int6
     Sampler sampler(sampling, engine.model().config().vocab);
     ExactVerifier verifier(sampler);
     LogitLog log(guesser);
-    GenerationLoop loop(engine.forward(), engine.cache(), verifier, log, {.budget = kBudget, .end_tokens = {}});
+    DeviceTarget target(engine.forward(), engine.cache());
+    GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
     if (check != nullptr) loop.check_with(*check);
     loop.begin(prompt);
     for (std::int64_t left = n_tokens; left > 0;) {
@@ -265,8 +267,8 @@ TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
             Sampler sampler(kGreedy, engine.model().config().vocab);
             ExactVerifier verifier(sampler);
             NoGuesser none;
-            GenerationLoop loop(engine.forward(), engine.cache(), verifier, none,
-                                {.budget = kBudget, .end_tokens = {}});
+            DeviceTarget target(engine.forward(), engine.cache());
+            GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
             loop.begin(prompt);
             std::atomic<bool> cancel = false;
             int n_calls = 0;
@@ -333,7 +335,7 @@ TEST(EmulatedModel, TheSelfCheckIsSilent) {
     const std::vector<TokenId> prompt = prompt_of(40);
     const Generated expected = plain_text(*files, prompt, 10, kSampled);
     Engine engine(*files, {.timing = Timing::Latest, .streams_weights = true, .streams_kv = true});
-    SelfCheck check(engine.model(), engine.pass());
+    DeviceSelfCheck check(engine.model(), engine.cache(), engine.pass());
     ScriptedGuesser guesser(expected.text, 0.7, 5);
     EXPECT_EQ(generate(engine, prompt, 10, guesser, kSampled, &check).text, expected.text);
     EXPECT_EQ(check.figures().tokens, 10);
@@ -528,8 +530,8 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                 ExactVerifier verifier(sampler);
                 ScriptedGuesser guesser(expected.text, 0.7, 3);
                 LogitLog log(guesser);
-                GenerationLoop loop(engine.forward(), engine.cache(), verifier, log,
-                                    {.budget = kBudget, .end_tokens = {}});
+                DeviceTarget target(engine.forward(), engine.cache());
+                GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
                 loop.resume({expected.text.begin(), expected.text.begin() + kLongPrompt + n_resumed}, kLongPrompt);
                 for (std::int64_t left = kTokens - n_resumed; left > 0;) left -= std::ssize(loop.step(left));
                 ASSERT_EQ(loop.text(), expected.text) << streams << " " << n_chunks;
@@ -557,10 +559,10 @@ TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
         std::vector<TokenId> second = generate(engine, first, 8, none, kGreedy).text;
         second.resize(static_cast<std::size_t>(turn.n_same));
         while (std::ssize(second) < turn.n_second) second.push_back(all[second.size()]);
-        const std::int64_t n_kept =
-            GenerationLoop::rows_to_keep(engine.device(), engine.cache(), turn.n_same, turn.n_second);
+        DeviceTarget target(engine.forward(), engine.cache());
+        const std::int64_t n_kept = GenerationLoop::rows_to_keep(target, turn.n_same, turn.n_second);
         EXPECT_EQ(n_kept, turn.n_kept);
-        engine.cache().truncate(engine.forward().exec(), n_kept);
+        target.truncate(n_kept);
         const Generated found = generate(engine, second, 3, none, kGreedy);
         engine.cache().truncate(engine.forward().exec(), 0);
         const Generated afresh = generate(engine, second, 3, none, kGreedy);
@@ -578,7 +580,8 @@ TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
         Engine engine(*files, {.context = kLongContext});
         Sampler sampler(kGreedy, engine.model().config().vocab);
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(engine.forward(), engine.cache(), verifier, none, {.budget = kBudget, .end_tokens = {}});
+        DeviceTarget target(engine.forward(), engine.cache());
+        GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = 5; left > 0;) left -= std::ssize(loop.step(left));
         loop.truncate(cut);

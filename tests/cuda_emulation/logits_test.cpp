@@ -15,8 +15,9 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/sampling.h"
 #include "kernels/workspace.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/loop/self_check.h"
+#include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -97,7 +98,8 @@ public:
     std::vector<TokenId> generate(Verifier& verifier, Guesser& guesser, std::int64_t n_tokens,
                                   SelfCheck* check = nullptr) {
         cache_.truncate(forward_.exec(), 0);
-        GenerationLoop loop(forward_, cache_, verifier, guesser, {.budget = kBudget, .end_tokens = {}});
+        DeviceTarget target(forward_, cache_);
+        GenerationLoop loop(target, verifier, guesser, {.budget = kBudget, .end_tokens = {}});
         if (check != nullptr) loop.check_with(*check);
         loop.begin({3, 1400, 7, 7, 250, 3, 1400});
         for (std::int64_t left = n_tokens; left > 0;) left -= std::ssize(loop.step(left));
@@ -243,7 +245,7 @@ TEST(CardLogits, RowsThatAreNeededAreFetched) {
     NoGuesser none;
     const std::vector<TokenId> expected = engine.generate(verifier, none, 16);
     ScriptedGuesser guesser(expected, 0.8, 5, kVocab);
-    SelfCheck check(engine.model());
+    DeviceSelfCheck check(engine.model(), engine.cache());
     EXPECT_EQ(engine.generate(verifier, guesser, 16, &check), expected);
     EXPECT_EQ(check.figures().tokens, 16);
     EXPECT_EQ(engine.forward().logit_figures().fetched, 16);

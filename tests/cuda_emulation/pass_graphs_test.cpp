@@ -15,8 +15,9 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/workspace.h"
 #include "runtime/cache/cache_fill.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/loop/self_check.h"
+#include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -59,7 +60,8 @@ struct Resident {
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier verifier(sampler);
         LogitLog log(guesser, logits);
-        GenerationLoop loop(*forward, cache, verifier, log, {.budget = kBudget, .end_tokens = {}});
+        DeviceTarget target(*forward, cache);
+        GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) left -= std::ssize(loop.step(left));
         return loop.text();
@@ -289,11 +291,12 @@ TEST(PassGraphs, ADeviceThatRefusesThemIsAnnouncedOnceAndServes) {
 TEST(PassGraphs, TheSelfCheckComparesThemWithPassesOpByOp) {
     const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::F16});
     Resident engine(*files, GraphUse::Allowed);
-    SelfCheck check(engine.model, nullptr);
+    DeviceSelfCheck check(engine.model, engine.cache);
     Sampler sampler(kSampled, engine.model.config().vocab);
     ExactVerifier verifier(sampler);
     NoGuesser none;
-    GenerationLoop loop(*engine.forward, engine.cache, verifier, none, {.budget = kBudget, .end_tokens = {}});
+    DeviceTarget target(*engine.forward, engine.cache);
+    GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
     loop.check_with(check);
     loop.begin(prompt_of(30));
     for (std::int64_t left = 12; left > 0;) left -= std::ssize(loop.step(left));

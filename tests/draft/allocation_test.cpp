@@ -9,6 +9,7 @@
 
 #include "draft/drafter.h"
 #include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "tests/draft/recorded_phrases.h"
 #include "tests/support/allocation_counter.h"
@@ -44,7 +45,7 @@ public:
         target.sampling = sampling_;
         target.draft_model = &draft_model_;
         drafter_ = make_drafter(options, target);
-        loop_.emplace(forward_, cache_, walk_, *drafter_, LoopLimits{.budget = kBudget, .end_tokens = {}});
+        loop_.emplace(target_, walk_, *drafter_, LoopLimits{.budget = kBudget, .end_tokens = {}});
     }
 
     void begin(std::uint32_t seed) {
@@ -76,6 +77,7 @@ private:
     Model draft_model_{*draft_files_, device_, {}};
     KvCache cache_;
     Forward forward_;
+    DeviceTarget target_{forward_, cache_};
     Sampler sampler_;
     ExactVerifier walk_;
     std::unique_ptr<Drafter> drafter_;

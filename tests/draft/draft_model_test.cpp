@@ -11,6 +11,7 @@
 
 #include "draft/papers/chain_shape.h"
 #include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/support/error_text.h"
@@ -67,7 +68,8 @@ public:
         cache_.truncate(0);
         Sampler sampler(sampling, model_.config().vocab);
         ExactVerifier walk(sampler);
-        GenerationLoop loop(forward_, cache_, walk, guesser, {.budget = kBudget, .end_tokens = {}});
+        DeviceTarget target(forward_, cache_);
+        GenerationLoop loop(target, walk, guesser, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) {
             const auto fresh = loop.step(left);

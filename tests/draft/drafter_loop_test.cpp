@@ -9,6 +9,7 @@
 #include "draft/drafter.h"
 #include "draft/tables/corpus_builder.h"
 #include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/draft/recorded_phrases.h"
@@ -97,7 +98,8 @@ public:
 
     /// Each prompt and 50 tokens behind it. Every third pass is given up first; some texts are cut back and go on.
     Texts serve(Guesser& guesser, const Texts& prompts) {
-        GenerationLoop loop(forward_, cache_, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, guesser,
+        DeviceTarget target(forward_, cache_);
+        GenerationLoop loop(target, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, guesser,
                             {.budget = kBudget, .end_tokens = {}});
         Texts texts;
         for (const std::vector<TokenId>& prompt : prompts) {

@@ -25,9 +25,10 @@
 #include "draft/tables/frozen_table_builder.h"
 #include "draft/tables/model_fingerprint.h"
 #include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/loop/self_check.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tests/support/device_self_check.h"
 #include "tests/support/temp_folder.h"
 
 #ifndef SLIPSTREAM_EXACTNESS_STRIDE
@@ -193,14 +194,15 @@ public:
           cache_(subject.model->device(), subject.model->kv_shape(), subject.model->config().n_layers, kContext,
                  SelfCheck::scratch_nodes_for(kMaxBudget)),
           forward_(*subject.model, forward_limits_for(kMaxBudget)),
-          self_check_(*subject.model) {}
+          self_check_(*subject.model, cache_) {}
 
     enum class Checked : std::uint8_t { No, Yes };
     std::vector<TokenId> run(Guesser& guesser, std::int64_t budget, const std::vector<TokenId>& prompt,
                              Checked checked) {
         cache_.truncate(0);
         guesser.observe({.text = {}, .n_new = 0});  // another text comes
-        GenerationLoop loop(forward_, cache_, walk_, guesser, {budget, subject_->tokenizer->end_tokens()});
+        DeviceTarget target(forward_, cache_);
+        GenerationLoop loop(target, walk_, guesser, {budget, subject_->tokenizer->end_tokens()});
         if (checked == Checked::Yes) loop.check_with(self_check_);
         loop.begin(prompt);
         const auto n_prompt = static_cast<std::int64_t>(prompt.size());
@@ -224,7 +226,7 @@ private:
     ExactVerifier walk_;
     KvCache cache_;
     Forward forward_;
-    SelfCheck self_check_;
+    DeviceSelfCheck self_check_;
 };
 
 // The whole matrix in parts, so that none takes long.

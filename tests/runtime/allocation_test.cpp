@@ -7,9 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
+#include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -93,9 +94,10 @@ void expect_quiet(const Setting& setting, std::vector<TokenId> future = {}) {
     NoGuesser none;
     ScriptedGuesser scripted(std::move(future), 0.7, 5);
     ExactVerifier verifier(sampler);
-    GenerationLoop loop(forward, cache, verifier, setting.budget > 1 ? static_cast<Guesser&>(scripted) : none,
+    DeviceTarget target(forward, cache);
+    GenerationLoop loop(target, verifier, setting.budget > 1 ? static_cast<Guesser&>(scripted) : none,
                         {.budget = setting.budget, .end_tokens = {}});
-    SelfCheck self_check(model);
+    DeviceSelfCheck self_check(model, cache);
     if (setting.self_check) loop.check_with(self_check);
     loop.begin(prompt_of(setting.n_prompt));
     ASSERT_FALSE(loop.step(1000).empty());  // the prompt and the first token: scratch of the kernels is taken here
@@ -135,7 +137,8 @@ TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoGuesser none;
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(forward, cache, verifier, none, {.budget = 1, .end_tokens = {}});
+        DeviceTarget target(forward, cache);
+        GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(n_prompt));
         while (std::ssize(loop.text()) < n_prompt + 700) ASSERT_FALSE(loop.step(1).empty());
         for (const std::int64_t budget : {4, 32})
@@ -155,7 +158,8 @@ TEST(Allocation, PiecesOfAPromptAllocateNothingAfterTheFirst) {
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoGuesser none;
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(forward, cache, verifier, none, {.budget = 1, .end_tokens = {}});
+        DeviceTarget target(forward, cache);
+        GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(520));
         ASSERT_FALSE(loop.step(1).empty());
         cache.truncate(0);
@@ -185,7 +189,8 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
         NoGuesser none;
         ScriptedGuesser scripted(prompt_of(1200), 0.2, 5);
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(forward, cache, verifier, budget > 1 ? static_cast<Guesser&>(scripted) : none,
+        DeviceTarget target(forward, cache);
+        GenerationLoop loop(target, verifier, budget > 1 ? static_cast<Guesser&>(scripted) : none,
                             {.budget = budget, .end_tokens = {}});
         loop.begin(prompt_of(500));
         while (loop.text().size() < 530) ASSERT_FALSE(loop.step(1000).empty());  // the first chunks are on the host

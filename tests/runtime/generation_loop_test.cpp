@@ -1,5 +1,6 @@
 // The loop: any guesser gives the plain output, greedily and sampled, and every limit holds in the middle of a pass.
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/device_target.h"
 
 #include <algorithm>
 
@@ -29,7 +30,8 @@ Generated generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens, co
     Forward forward(model, forward_limits_for(budget));
     Sampler sampler(sampling, model.config().vocab);
     ExactVerifier verifier(sampler);
-    GenerationLoop loop(forward, cache, verifier, guesser, {.budget = budget, .end_tokens = std::move(end_tokens)});
+    DeviceTarget target(forward, cache);
+    GenerationLoop loop(target, verifier, guesser, {.budget = budget, .end_tokens = std::move(end_tokens)});
     loop.begin(prompt);
     Generated run;
     for (std::int64_t left = n_tokens; left > 0;) {
@@ -135,7 +137,8 @@ TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
     Forward forward(model, forward_limits_for(16));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     FailingVerifier verifier(sampler);
-    GenerationLoop loop(forward, cache, verifier, oracle, {.budget = 16});
+    DeviceTarget target(forward, cache);
+    GenerationLoop loop(target, verifier, oracle, {.budget = 16});
     loop.begin(prompt_of(12));
     ASSERT_FALSE(loop.step(5).empty());
     const std::vector<TokenId> before = loop.text();
@@ -163,7 +166,8 @@ TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
     Forward forward(model, forward_limits_for(64));
     Sampler sampler({.temperature = 0.9, .seed = 1}, model.config().vocab);
     ExactVerifier verifier(sampler);
-    GenerationLoop loop(forward, cache, verifier, oracle, {.budget = 64, .end_tokens = {end}});
+    DeviceTarget target(forward, cache);
+    GenerationLoop loop(target, verifier, oracle, {.budget = 64, .end_tokens = {end}});
     loop.begin(prompt_of(5));
     while (loop.text().back() != end || loop.text().size() == 5) ASSERT_FALSE(loop.step(100).empty());
     EXPECT_EQ(loop.text(), expected);
@@ -196,7 +200,8 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     ExactVerifier verifier(sampler);
-    GenerationLoop loop(forward, cache, verifier, none, {.budget = 1});
+    DeviceTarget target(forward, cache);
+    GenerationLoop loop(target, verifier, none, {.budget = 1});
     loop.begin(prompt_of(1100));
     std::atomic<bool> cancel{true};
     EXPECT_FALSE(loop.prefill({}, &cancel));
@@ -230,7 +235,8 @@ TEST(GenerationLoop, ATruncatedTextGoesOnAsIfItHadNeverBeenLonger) {
         Forward forward(model, forward_limits_for(16));
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(forward, cache, verifier, oracle, {.budget = 16});
+        DeviceTarget target(forward, cache);
+        GenerationLoop loop(target, verifier, oracle, {.budget = 16});
         loop.begin(prompt_of(520));
         const auto fill = [&] {
             while (loop.text().size() < plain.text.size())

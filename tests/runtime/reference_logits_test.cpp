@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "runtime/loop/self_check.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/pass/forward.h"
+#include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
 
 namespace slipstream {
@@ -122,7 +122,8 @@ TEST_P(Stories260K, SaysTheExpectedStoryGreedily) {
     ExactVerifier verifier(sampler);
     NoGuesser none;
     const LoopLimits limits{.budget = 1, .end_tokens = files->generation_defaults().end_tokens};
-    GenerationLoop loop(forward, cache, verifier, none, limits);
+    DeviceTarget target(forward, cache);
+    GenerationLoop loop(target, verifier, none, limits);
     loop.begin({tokenizer->bos_id().value()});
     std::string text;
     const auto result = generate_text(loop, *tokenizer, StreamingDetokenizer::Start::OfText, limits,
@@ -144,8 +145,9 @@ TEST_P(Stories260K, SaysTheSameWithGuessesUnderTheSelfCheck) {
         Forward forward(model, forward_limits_for(budget));
         Sampler sampler({.temperature = 0.8, .top_p = 0.9, .repeat_penalty = 1.1, .seed = 2}, model.config().vocab);
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(forward, cache, verifier, guesser, {.budget = budget});
-        SelfCheck self_check(model);
+        DeviceTarget target(forward, cache);
+        GenerationLoop loop(target, verifier, guesser, {.budget = budget});
+        DeviceSelfCheck self_check(model, cache);
         loop.check_with(self_check);
         loop.begin({1});
         while (std::ssize(loop.text()) <= n_tokens)

@@ -11,7 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -48,8 +50,9 @@ public:
           sampler_(sampling, model_.config().vocab),
           verifier_(sampler_),
           guesser_(std::move(future), hit, 7),
-          loop_(forward_, cache_, verifier_, budget > 1 ? static_cast<Guesser&>(guesser_) : none_, {.budget = budget}),
-          check_(model_) {
+          target_(forward_, cache_),
+          loop_(target_, verifier_, budget > 1 ? static_cast<Guesser&>(guesser_) : none_, {.budget = budget}),
+          check_(model_, cache_) {
         loop_.check_with(check_);
     }
 
@@ -79,8 +82,9 @@ private:
     TamperedVerifier verifier_;
     NoGuesser none_;
     ScriptedGuesser guesser_;
+    DeviceTarget target_;
     GenerationLoop loop_;
-    SelfCheck check_;
+    DeviceSelfCheck check_;
 };
 
 std::vector<TokenId> prompt_of(std::size_t n) {
@@ -232,8 +236,9 @@ TEST(SelfCheckDeathTest, NeedsRoomInScratch) {
     Sampler sampler({}, model.config().vocab);
     ExactVerifier verifier(sampler);
     NoGuesser none;
-    GenerationLoop loop(forward, cache, verifier, none, {.budget = 4});
-    SelfCheck check(model);
+    DeviceTarget target(forward, cache);
+    GenerationLoop loop(target, verifier, none, {.budget = 4});
+    DeviceSelfCheck check(model, cache);
     EXPECT_DEATH(loop.check_with(check), "scratch rows, budget 4");
 }
 

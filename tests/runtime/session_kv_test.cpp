@@ -1,61 +1,64 @@
-// Which chunks of a cache go into a session, and which come back.
+// Which chunks of a target go into a session, and which come back.
 #include "runtime/session/session_kv.h"
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu_device.h"
-#include "runtime/cache/cache_fill.h"
 #include "tests/runtime/session_samples.h"
+#include "tests/support/fake_target.h"
 #include "tests/support/temp_folder.h"
 
 namespace slipstream {
 namespace {
 
-const KvShape kShape{.n_kv_heads = 1, .head_dim = 8, .dtype = DType::F16};
+const std::size_t kChunkBytes = [] {
+    FakeKv kv;
+    return FakeTarget(kv).shape().kv.chunk_bytes();
+}();
 constexpr std::size_t kNoLimit = std::size_t{1} << 40;
 
 class SessionKvTest : public testing::Test {
 protected:
-    SessionKvTest() { fill_cache(full_, exec(), 700, 5); }
-
-    ExecRef exec() { return {device_, *stream_}; }
+    SessionKvTest() {
+        full_kv_.committed = full_kv_.reference(std::vector<TokenId>(700, 3), 700);
+        EXPECT_EQ(full_.shape().n_layers, kSampleLayers);
+    }
     SessionFile make(std::int64_t n_text) {
         SessionBegin begin = sample_begin();
-        begin.kv_chunk_bytes = kShape.chunk_bytes();
+        begin.kv_chunk_bytes = kChunkBytes;
         SessionFile session = SessionFile::create(path_, begin);
         session.append_tokens(std::vector<TokenId>(static_cast<std::size_t>(n_text) - begin.prompt.size(), 3));
         return session;
     }
-    std::int64_t restored(KvCache& cache) {
+    std::int64_t restored(Target& target) {
         auto session = SessionFile::open(path_);
-        const std::int64_t n = SessionKv(*session, cache, exec(), kNoLimit).restore();
-        EXPECT_EQ(cache.n_committed(), n);
+        const std::int64_t n = SessionKv(*session, target, kNoLimit).restore();
+        EXPECT_EQ(target.n_committed(), n);
         return n;
     }
 
     TempFolder folder_;
     const std::filesystem::path path_ = folder_.path() / "s";
-    CpuDevice device_{{}};
-    std::unique_ptr<Stream> stream_ = device_.make_stream(StreamKind::Compute);
-    KvCache full_{device_, kShape, kSampleLayers, 2048, 512};
-    KvCache empty_{device_, kShape, kSampleLayers, 2048, 4};
+    FakeKv full_kv_;
+    FakeTarget full_{full_kv_};
+    FakeKv empty_kv_;
+    FakeTarget empty_{empty_kv_};
 };
 
 TEST_F(SessionKvTest, FullChunksComeBackAsTheyWere) {
     {
         SessionFile session = make(701);
-        SessionKv kv(session, full_, exec(), kNoLimit);
+        SessionKv kv(session, full_, kNoLimit);
         kv.save();
         kv.save();  // nothing is saved twice
         EXPECT_EQ(session.n_kv_blocks(), 2 * kSampleLayers);
     }
     EXPECT_EQ(restored(empty_), 512);
-    std::vector<std::byte> one(kShape.chunk_bytes());
-    std::vector<std::byte> other(kShape.chunk_bytes());
+    std::vector<std::byte> one(kChunkBytes);
+    std::vector<std::byte> other(kChunkBytes);
     for (std::int64_t layer = 0; layer < kSampleLayers; ++layer) {
         for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
-            full_.read_chunk(exec(), layer, chunk, one.data());
-            empty_.read_chunk(exec(), layer, chunk, other.data());
+            full_.read_chunk(layer, chunk, one.data());
+            empty_.read_chunk(layer, chunk, other.data());
             EXPECT_EQ(one, other) << layer << " " << chunk;
         }
     }
@@ -64,7 +67,7 @@ TEST_F(SessionKvTest, FullChunksComeBackAsTheyWere) {
 // A pass may have committed more than the text kept of it: rows behind its end are not the text's.
 TEST_F(SessionKvTest, NothingBehindTheTextIsSaved) {
     SessionFile session = make(511);
-    SessionKv(session, full_, exec(), kNoLimit).save();
+    SessionKv(session, full_, kNoLimit).save();
     EXPECT_EQ(session.n_kv_blocks(), kSampleLayers);
 }
 
@@ -72,7 +75,7 @@ TEST_F(SessionKvTest, NothingBehindTheTextIsSaved) {
 TEST_F(SessionKvTest, TheLastTokenIsNotRestored) {
     {
         SessionFile session = make(512);
-        SessionKv(session, full_, exec(), kNoLimit).save();
+        SessionKv(session, full_, kNoLimit).save();
         EXPECT_EQ(session.n_kv_blocks(), 2 * kSampleLayers);
     }
     EXPECT_EQ(restored(empty_), 256);
@@ -80,18 +83,18 @@ TEST_F(SessionKvTest, TheLastTokenIsNotRestored) {
 
 TEST_F(SessionKvTest, NothingIsSavedDuringAPass) {
     SessionFile session = make(701);
-    SessionKv kv(session, full_, exec(), kNoLimit);
+    SessionKv kv(session, full_, kNoLimit);
     static_cast<void>(full_.add_node(kCommittedTip));
     kv.save();
     EXPECT_EQ(session.n_kv_blocks(), 0);
 }
 
 TEST_F(SessionKvTest, ALimitHoldsToTheChunk) {
-    const std::size_t chunk = kSampleLayers * kShape.chunk_bytes();
+    const std::size_t chunk = kSampleLayers * kChunkBytes;
     for (const auto& [limit, n_chunks] : {std::pair(chunk - 1, 0), std::pair(chunk, 1), std::pair(2 * chunk - 1, 1)}) {
         std::filesystem::remove(path_);
         SessionFile session = make(701);
-        SessionKv kv(session, full_, exec(), limit);
+        SessionKv kv(session, full_, limit);
         EXPECT_EQ(kv.max_tokens(), 256 * n_chunks);
         kv.save();
         EXPECT_EQ(session.n_kv_blocks(), n_chunks * kSampleLayers);
@@ -102,14 +105,14 @@ TEST_F(SessionKvTest, ALimitHoldsToTheChunk) {
 TEST_F(SessionKvTest, AChunkThatLacksALayerIsCompletedLater) {
     {
         SessionFile session = make(701);
-        std::vector<std::byte> block(kShape.chunk_bytes());
-        full_.read_chunk(exec(), 0, 0, block.data());
+        std::vector<std::byte> block(kChunkBytes);
+        full_.read_chunk(0, 0, block.data());
         session.append_kv_block(block);
     }
     EXPECT_EQ(restored(empty_), 0);
     {
         auto session = SessionFile::open(path_);
-        SessionKv(*session, full_, exec(), kNoLimit).save();
+        SessionKv(*session, full_, kNoLimit).save();
         EXPECT_EQ(session->n_kv_blocks(), 2 * kSampleLayers);
     }
     EXPECT_EQ(restored(empty_), 512);

@@ -8,6 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/pass/pass_stream.h"
@@ -98,12 +99,13 @@ public:
         static_cast<void>(
             forward_->run(cache_, std::vector<TokenId>{1}, std::vector<NodeId>{cache_.add_node(kCommittedTip)}, {}));
         cache_.forget();
+        DeviceTarget target(*forward_, cache_);
         std::optional<SessionKv> kv;
         std::vector<TokenId> text = prompt();
         TextGenerationOptions options{.max_tokens = case_.n_tokens, .stops = case_.stops};
         Told told;
         if (session) {
-            kv.emplace(*session, cache_, forward_->exec(), case_.kv_limit);
+            kv.emplace(*session, target, case_.kv_limit);
             text.insert(text.end(), session->tokens().begin(), session->tokens().end());
             options.n_resumed = std::ssize(session->tokens());
             const ReplayedText replayed = replay_text(kTokenizer, StreamingDetokenizer::Start::Continued, {}, options,
@@ -115,7 +117,7 @@ public:
         }
         ScriptedGuesser guesser(future, 0.7, 3);
         NoGuesser none;
-        GenerationLoop loop(*forward_, cache_, verifier_, case_.budget > 1 ? static_cast<Guesser&>(guesser) : none,
+        GenerationLoop loop(target, verifier_, case_.budget > 1 ? static_cast<Guesser&>(guesser) : none,
                             {.budget = case_.budget, .end_tokens = {}});
         loop.resume(std::move(text), case_.n_prompt);
         const auto save = [&] {

@@ -10,10 +10,11 @@
 #include "kernels/cpu_device.h"
 #include "kernels/cpu_faults.h"
 #include "kernels/workspace.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_stream.h"
+#include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -97,7 +98,8 @@ Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int6
     Sampler sampler({.temperature = 0.9, .seed = 4}, engine.model().config().vocab);
     ExactVerifier verifier(sampler);
     LogitLog log(guesser);
-    GenerationLoop loop(engine.forward(), engine.cache(), verifier, log, {.budget = budget, .end_tokens = {}});
+    DeviceTarget target(engine.forward(), engine.cache());
+    GenerationLoop loop(target, verifier, log, {.budget = budget, .end_tokens = {}});
     loop.begin(prompt);
     for (std::int64_t left = n_tokens; left > 0;) {
         const auto fresh = loop.step(left);
@@ -277,7 +279,8 @@ TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
         Engine streamed(*files, placement, 2048, 1);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(streamed.forward(), streamed.cache(), verifier, none, {.budget = 1, .end_tokens = {}});
+        DeviceTarget target(streamed.forward(), streamed.cache());
+        GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(1300));
         std::atomic<bool> cancel = false;
         int calls = 0;
@@ -323,11 +326,12 @@ TEST(Streaming, TheSelfCheckHolds) {
     std::mt19937 random(5);
     for (int round = 0; round < 4; ++round) {
         Engine streamed(*files, random_placement(*files, 8, random), 2048, 16);
-        SelfCheck check(streamed.model(), streamed.pass());
+        DeviceSelfCheck check(streamed.model(), streamed.cache(), streamed.pass());
         ScriptedGuesser scripted(plain.text, 0.8, 5);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(streamed.forward(), streamed.cache(), verifier, scripted, {.budget = 16, .end_tokens = {}});
+        DeviceTarget target(streamed.forward(), streamed.cache());
+        GenerationLoop loop(target, verifier, scripted, {.budget = 16, .end_tokens = {}});
         loop.check_with(check);
         loop.begin(prompt_of(700));
         for (std::int64_t left = 60; left > 0;) left -= std::ssize(loop.step(left));
@@ -381,7 +385,8 @@ TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
         Engine streamed(*files, placement, 2048, 1, {.faults = &faults});
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        GenerationLoop loop(streamed.forward(), streamed.cache(), verifier, none, {.budget = 1, .end_tokens = {}});
+        DeviceTarget target(streamed.forward(), streamed.cache());
+        GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(600));
         faults.copies_until_failure = static_cast<std::int64_t>(1 + random() % 60);
         // A flush that failed has lost a chunk: then every pass that needs it fails, and none says anything wrong.

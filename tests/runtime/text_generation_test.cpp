@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -74,7 +75,8 @@ public:
           sampler_({.temperature = 0.9, .repeat_penalty = 1.2, .seed = 11}, kVocab),
           verifier_(sampler_),
           guesser_(setting.budget > 1 ? plain_text(setting.n_prompt) : std::vector<TokenId>{}, setting.hit, 3),
-          loop_(forward_, cache_, verifier_, setting.budget > 1 ? static_cast<Guesser&>(guesser_) : none_,
+          target_(forward_, cache_),
+          loop_(target_, verifier_, setting.budget > 1 ? static_cast<Guesser&>(guesser_) : none_,
                 {.budget = setting.budget, .end_tokens = setting.end_tokens}) {
         loop_.begin(prompt(setting.n_prompt));
     }
@@ -145,6 +147,7 @@ private:
     ExactVerifier verifier_;
     NoGuesser none_;
     ScriptedGuesser guesser_;
+    DeviceTarget target_;
     GenerationLoop loop_;
 };
 

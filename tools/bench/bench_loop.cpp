@@ -24,15 +24,14 @@ BenchLoop::BenchLoop(const EngineModel& engine, EngineTarget& target, EngineDraf
       weights_(weight_bytes(engine.model->weights())),
       guesser_(&drafter.guesser()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
-      cache_(&target.cache()),
-      forward_(&target.forward()),
+      target_(&target.target()),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
       verifier_(make_verifier(options.verify, *sampler_, config_->vocab, drafter)) {
     drafter.plan_passes(engine);
 }
 
 void BenchLoop::restart() {
-    cache_->truncate(forward_->exec(), 0);
+    target_->truncate(0);
     text_.clear();
 }
 
@@ -51,7 +50,7 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
     for (std::int64_t at = begin; at < end;) {
         const std::int64_t border = std::min(round_up(at + 1, pass_tokens), end);
         sample.weight_bytes += weights_.layers;
-        sample.kv_bytes += kv_read_bytes(*config_, cache_->shape(), at, border - at);
+        sample.kv_bytes += kv_read_bytes(*config_, target_->shape().kv, at, border - at);
         at = border;
     }
     if (begin < end) sample.weight_bytes += weights_.head;
@@ -60,12 +59,11 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
 
 BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
     const auto n_prompt = static_cast<std::int64_t>(prompt.size());
-    const std::int64_t n_cached =
-        GenerationLoop::rows_to_keep(forward_->exec().device, *cache_, cache_->n_committed(), n_prompt);
-    if (n_cached < cache_->n_committed()) cache_->truncate(forward_->exec(), n_cached);
+    const std::int64_t n_cached = GenerationLoop::rows_to_keep(*target_, target_->n_committed(), n_prompt);
+    if (n_cached < target_->n_committed()) target_->truncate(n_cached);
     // The prompt comes to the guesser as a whole, and may begin with a text that it knows.
     guesser_->observe({.text = text_, .n_new = 0});
-    GenerationLoop loop(*forward_, *cache_, *verifier_, *guesser_, limits_);
+    GenerationLoop loop(*target_, *verifier_, *guesser_, limits_);
     const auto n_decoded = [&] { return static_cast<std::int64_t>(loop.text().size()) - n_prompt - 1; };
 
     Clock::time_point began = Clock::now();

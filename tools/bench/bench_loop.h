@@ -48,8 +48,7 @@ private:
     WeightBytes weights_;
     Guesser* guesser_;
     LoopLimits limits_;
-    KvCache* cache_;
-    Forward* forward_;
+    Target* target_;
     std::unique_ptr<Sampler> sampler_;
     std::unique_ptr<Verifier> verifier_;
     std::vector<TokenId> text_;

@@ -33,13 +33,12 @@ ChatGenerator::ChatGenerator(const GeneratorOptions& options, EngineModel& engin
 // How many rows of the cache stand for the beginning of `tokens`: all others go. The last token of a prompt is always
 // fed, since its logits are wanted.
 std::int64_t ChatGenerator::keep_beginning_of(const std::vector<TokenId>& tokens) {
-    KvCache& cache = generator_.target().cache();
-    const auto n_held = std::min<std::int64_t>(cache.n_committed(), std::ssize(text_));
+    Target& target = generator_.target();
+    const auto n_held = std::min<std::int64_t>(target.n_committed(), std::ssize(text_));
     const auto n_compared = std::min<std::int64_t>(n_held, std::ssize(tokens) - 1);
     const auto differ = std::mismatch(tokens.begin(), tokens.begin() + n_compared, text_.begin());
-    const std::int64_t n_kept =
-        GenerationLoop::rows_to_keep(*engine_->device, cache, differ.first - tokens.begin(), std::ssize(tokens));
-    if (n_kept < cache.n_committed()) cache.truncate(generator_.target().forward().exec(), n_kept);
+    const std::int64_t n_kept = GenerationLoop::rows_to_keep(target, differ.first - tokens.begin(), std::ssize(tokens));
+    if (n_kept < target.n_committed()) target.truncate(n_kept);
     return n_kept;
 }
 

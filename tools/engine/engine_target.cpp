@@ -2,13 +2,17 @@
 
 namespace slipstream::tools {
 
-EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs)
+EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, CheckPasses check)
     : cache_(*engine.device, engine.model->kv_shape(), engine.model->config().n_layers,
              needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
              engine.kv_placement()) {
     if (PassStream::needed(*engine.model, cache_))
         pass_ = std::make_unique<PassStream>(*engine.model, cache_, *engine.arena, engine.ring_bytes());
     forward_ = std::make_unique<Forward>(*engine.model, needs.forward, pass_.get());
+    target_.emplace(*forward_, cache_);
+    if (check == CheckPasses::No) return;
+    plain_forward_ = std::make_unique<Forward>(*engine.model, check_forward_limits(), pass_.get());
+    plain_.emplace(*plain_forward_, cache_);
 }
 
 }  // namespace slipstream::tools

@@ -1,12 +1,11 @@
 // An engine model with what runs it: a KV cache, the stream of what is not resident, and the forward pass.
 #pragma once
 
-#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "runtime/cache/kv_cache.h"
-#include "runtime/loop/generation_loop.h"
-#include "runtime/loop/self_check.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/pass_stream.h"
 #include "tools/engine/engine_model.h"
@@ -16,8 +15,12 @@ namespace slipstream::tools {
 class EngineTarget {
 public:
     /// `engine` is loaded, for these needs where it is budgeted, and outlives this. Throws OutOfBudget.
-    EngineTarget(const EngineModel& engine, const RunNeeds& needs);
+    EngineTarget(const EngineModel& engine, const RunNeeds& needs, CheckPasses check = CheckPasses::No);
 
+    /// What a loop generates with.
+    [[nodiscard]] Target& target() { return *target_; }
+    /// What computes again what that one made; where passes are checked.
+    [[nodiscard]] Target& plain() { return *plain_; }
     [[nodiscard]] KvCache& cache() { return cache_; }
     [[nodiscard]] Forward& forward() { return *forward_; }
     [[nodiscard]] const Forward& forward() const { return *forward_; }
@@ -29,6 +32,9 @@ private:
     KvCache cache_;
     std::unique_ptr<PassStream> pass_;
     std::unique_ptr<Forward> forward_;
+    std::unique_ptr<Forward> plain_forward_;  // null where passes are not checked
+    std::optional<DeviceTarget> target_;
+    std::optional<DeviceTarget> plain_;
 };
 
 }  // namespace slipstream::tools

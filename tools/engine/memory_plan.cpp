@@ -4,6 +4,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "runtime/cache/kv_cache.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/model/model.h"
@@ -15,7 +16,7 @@ RunNeeds generation_needs(const ModelConfig& config, std::int64_t budget, std::i
         .text_tokens = text_tokens, .forward = forward_limits_for(budget), .scratch_nodes = scratch_nodes_for(budget)};
     if (check == CheckPasses::Yes) {
         needs.scratch_nodes = SelfCheck::scratch_nodes_for(budget);
-        needs.other_bytes = Forward::device_bytes(config, SelfCheck::limits(), Forward::Streaming::Yes);
+        needs.other_bytes = Forward::device_bytes(config, check_forward_limits(), Forward::Streaming::Yes);
     }
     return needs;
 }

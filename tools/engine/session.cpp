@@ -259,7 +259,7 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
                          CommandContext& context) {
     const bool is_old = resumes();
     if (!is_old) file_ = SessionFile::create(path_, fresh_begin(start, engine));
-    kv_.emplace(*file_, generator.target().cache(), generator.target().forward().exec(), limit_bytes_);
+    kv_.emplace(*file_, generator.target(), limit_bytes_);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;
     const std::int64_t asked = start.text->max_tokens;

@@ -22,9 +22,9 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
     limits_ = {drafter_->budget(), std::move(end_tokens)};
     const RunNeeds needs = generation_needs(config, limits_.budget, 0, options.check);
     if (engine.budgeted) load_model(engine, options.compute, needs, context);
-    target_.emplace(engine, needs);
+    target_.emplace(engine, needs, options.check);
     sampler_.emplace(sampling, config.vocab);
-    if (options.check == CheckPasses::Yes) self_check_.emplace(*engine.model, target_->pass());
+    if (options.check == CheckPasses::Yes) self_check_.emplace(target_->plain());
     make_loop();
     drafter_->plan_passes(engine);
     start_clock();
@@ -32,7 +32,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
 
 void TextGenerator::make_loop() {
     verifier_ = make_verifier(verify_, *sampler_, engine_->files->config().vocab, *drafter_);
-    loop_.emplace(target_->forward(), target_->cache(), *verifier_, drafter_->guesser(), limits_);
+    loop_.emplace(target_->target(), *verifier_, drafter_->guesser(), limits_);
     if (self_check_) loop_->check_with(*self_check_);
 }
 

@@ -34,7 +34,7 @@ public:
 
     [[nodiscard]] GenerationLoop& loop() { return *loop_; }
     [[nodiscard]] const LoopLimits& limits() const { return limits_; }
-    [[nodiscard]] EngineTarget& target() { return *target_; }
+    [[nodiscard]] Target& target() { return target_->target(); }
     /// Draws otherwise from now on. loop() is a new one, over the same cache: its text is to begin with what that
     /// holds. Throws RequestError of options that are out of range; all is as before then.
     void resample(const SamplerOptions& sampling, Console& console);

@@ -14,7 +14,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/workspace.h"
-#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/device_target.h"
 #include "runtime/model/weight_items.h"
 #include "runtime/pass/forward.h"
 #include "runtime/plan/model_plan.h"

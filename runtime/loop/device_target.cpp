@@ -1,0 +1,87 @@
+#include "runtime/loop/device_target.h"
+
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "runtime/loop/generation_loop.h"
+
+namespace slipstream {
+
+ForwardLimits forward_limits_for(std::int64_t budget) {
+    return {.max_tokens = scratch_nodes_for(budget), .max_logit_rows = budget};
+}
+
+ForwardLimits check_forward_limits() {
+    // Op by op: where passes are launched as graphs, that is checked as well.
+    return {.max_tokens = kPrefillPieceTokens, .max_logit_rows = 1, .graphs = GraphUse::Never};
+}
+
+TargetShape DeviceTarget::shape() const {
+    return {.context_tokens = cache_->context_tokens(),
+            .max_tokens = forward_->limits().max_tokens,
+            .max_logit_rows = forward_->limits().max_logit_rows,
+            .max_nodes = cache_->max_nodes(),
+            .has_prompt_kernels = forward_->exec().device.has_prompt_kernels(),
+            .n_layers = cache_->n_layers(),
+            .kv = cache_->shape()};
+}
+
+void DeviceTarget::forget() {
+    const std::int64_t from = std::exchange(extended_from_, -1);
+    if (from < 0) {
+        cache_->forget();
+    } else {
+        cache_->rollback(from);
+    }
+}
+
+bool DeviceTarget::takes_prompt(std::int64_t end) const {
+    return forward_->runs_by_layer(cache_->n_committed(), end, kPromptPieceTokens);
+}
+
+void DeviceTarget::extend(std::int64_t end) {
+    CHECK(extended_from_ < 0, "positions from {} are announced already", extended_from_);
+    const std::int64_t from = cache_->n_committed();
+    cache_->reserve(end);
+    extended_from_ = from;
+}
+
+void DeviceTarget::begin(const TargetPass& pass) {
+    CHECK(!in_pass_, "a pass is under way");
+    CHECK(pass.prompt.empty() == (extended_from_ < 0), "a prompt of {} tokens, announced from {}", pass.prompt.size(),
+          extended_from_);
+    const PassWatch unwatched;
+    const PassWatch& watch = pass.watch != nullptr ? *pass.watch : unwatched;
+    const LogitRequest* needs = pass.needs ? &*pass.needs : nullptr;
+    if (pass.prompt.empty()) {
+        logits_ = forward_->enqueue(*cache_, pass.tokens, pass.nodes, pass.logit_tokens, needs, watch, pass.phase);
+    } else {
+        CHECK(needs != nullptr && pass.phase == Phase::Decode, "what goes along with a prompt");
+        logits_ = forward_->run_by_layer(*cache_, extended_from_, kPromptPieceTokens, pass.prompt, pass.tokens,
+                                         pass.nodes, pass.logit_tokens, *needs, watch);
+        if (!logits_.empty()) extended_from_ = -1;
+    }
+    in_pass_ = true;
+}
+
+LogitRows DeviceTarget::finish() {
+    CHECK(in_pass_, "no pass was begun");
+    in_pass_ = false;
+    forward_->exec().stream.synchronize();
+    return logits_;
+}
+
+void DeviceTarget::read_rows(NodeId node, std::byte* out) {
+    const std::size_t bytes = cache_->shape().scratch_row_bytes();
+    const std::size_t from = static_cast<std::size_t>(node) * bytes;
+    Stream& stream = forward_->exec().stream;
+    for (std::int64_t layer = 0; layer < cache_->n_layers(); ++layer) {
+        for (const std::byte* rows : {cache_->scratch_k(layer), cache_->scratch_v(layer)}) {
+            stream.copy(out, rows + from, bytes);
+            out += bytes;
+        }
+    }
+    stream.synchronize();
+}
+
+}  // namespace slipstream

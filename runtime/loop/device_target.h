@@ -1,0 +1,58 @@
+// A target on one device: a forward pass over one KV cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "runtime/cache/kv_cache.h"
+#include "runtime/loop/target.h"
+#include "runtime/pass/forward.h"
+
+namespace slipstream {
+
+/// What a forward pass must allow for trees of that budget: a piece of prompt and a tree at once.
+[[nodiscard]] ForwardLimits forward_limits_for(std::int64_t budget);
+/// The same of a forward that computes again what SelfCheck compares.
+[[nodiscard]] ForwardLimits check_forward_limits();
+
+class DeviceTarget final : public Target {
+public:
+    /// Both outlive this, and may serve other targets in turn: one over the same cache sees the same nodes.
+    DeviceTarget(Forward& forward, KvCache& cache) : forward_(&forward), cache_(&cache) {}
+
+    [[nodiscard]] TargetShape shape() const override;
+    [[nodiscard]] std::int64_t n_committed() const override { return cache_->n_committed(); }
+    [[nodiscard]] std::int64_t n_nodes() const override { return cache_->n_nodes(); }
+    [[nodiscard]] std::int64_t position(NodeId node) const override { return cache_->position(node); }
+    NodeId add_node(NodeId parent) override { return cache_->add_node(parent); }
+    void commit(std::span<const NodeId> path) override { cache_->commit(forward_->exec(), path); }
+    void forget() override;
+    void truncate(std::int64_t n_tokens) override { cache_->truncate(forward_->exec(), n_tokens); }
+    [[nodiscard]] std::int64_t prompt_rows() const override { return cache_->prompt_rows(); }
+    void set_prompt_rows(std::int64_t n_tokens) override { cache_->set_prompt_rows(n_tokens); }
+
+    [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
+    void extend(std::int64_t end) override;
+    void begin(const TargetPass& pass) override;
+    [[nodiscard]] LogitRows finish() override;
+
+    void read_rows(NodeId node, std::byte* out) override;
+    void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override {
+        cache_->read_chunk(forward_->exec(), layer, chunk, out);
+    }
+    void restore(std::int64_t n_tokens,
+                 const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override {
+        cache_->restore(forward_->exec(), n_tokens, read);
+    }
+
+private:
+    Forward* forward_;
+    KvCache* cache_;
+    std::int64_t extended_from_ = -1;  // positions before extend(); -1: nothing is announced
+    bool in_pass_ = false;
+    LogitRows logits_;  // of the pass that was begun
+};
+
+}  // namespace slipstream

@@ -1,0 +1,196 @@
+#include "tests/support/fake_target.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/base/check.h"
+#include "kernels/base/philox.h"
+#include "kernels/matmul.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::int64_t kLayers = 2;
+const KvShape kShape{.n_kv_heads = 1, .head_dim = 2, .dtype = DType::F16};  // four bytes a row of K or V
+
+std::uint32_t mix(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+    const std::uint32_t word = philox4x32_10({{a, b, c, d}}, {11, 7}).word[0];
+    return word == 0 ? 1 : word;
+}
+
+// The row of a position: of the first keys the state itself, so that it can be read back.
+std::uint32_t row_of(std::uint32_t state, std::int64_t layer, std::int64_t part) {
+    const auto place = static_cast<std::uint32_t>(2 * layer + part);
+    return place == 0 ? state : mix(state, place, 0, 0);
+}
+
+}  // namespace
+
+std::uint32_t FakeKv::next(std::uint32_t above, std::int64_t position, TokenId token, Phase phase) const {
+    const bool as_prompt = options.has_prompt_kernels && phase == Phase::Prefill;
+    return mix(above, static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(position), as_prompt ? 1 : 2);
+}
+
+std::vector<std::uint32_t> FakeKv::reference(std::span<const TokenId> text, std::int64_t n_prompt) const {
+    const std::int64_t border = (n_prompt - 1) / kPromptPieceTokens * kPromptPieceTokens;
+    std::vector<std::uint32_t> states;
+    for (std::int64_t i = 0; i < std::ssize(text); ++i)
+        states.push_back(next(i == 0 ? 0 : states.back(), i, text[static_cast<std::size_t>(i)],
+                              i < border ? Phase::Prefill : Phase::Decode));
+    return states;
+}
+
+TargetShape FakeTarget::shape() const {
+    const FakeOptions& options = kv_->options;
+    return {.context_tokens = options.context_tokens,
+            .max_tokens = options.max_nodes,
+            .max_logit_rows = options.max_nodes,
+            .max_nodes = options.max_nodes,
+            .has_prompt_kernels = options.has_prompt_kernels,
+            .n_layers = kLayers,
+            .kv = kShape};
+}
+
+NodeId FakeTarget::add_node(NodeId parent) {
+    const std::int64_t position = parent == kCommittedTip ? n_committed() : at(parent).position + 1;
+    CHECK(parent < n_nodes() && n_nodes() < kv_->options.max_nodes && position < kv_->options.context_tokens);
+    kv_->nodes.push_back({parent, position, 0});
+    return static_cast<NodeId>(n_nodes() - 1);
+}
+
+void FakeTarget::commit(std::span<const NodeId> path) {
+    CHECK(!in_pass_ && kv_->n_extended < 0);
+    NodeId above = kCommittedTip;
+    for (const NodeId node : path) {
+        CHECK(at(node).parent == above && at(node).state != 0, "node {}", node);
+        kv_->committed.push_back(at(node).state);
+        above = node;
+    }
+    kv_->nodes.clear();
+}
+
+void FakeTarget::forget() {
+    in_pass_ = false;
+    kv_->nodes.clear();
+    if (kv_->n_extended >= 0) kv_->committed.resize(static_cast<std::size_t>(kv_->n_extended));
+    kv_->n_extended = -1;
+}
+
+void FakeTarget::truncate(std::int64_t n_tokens) {
+    CHECK(!in_pass_ && kv_->n_extended < 0 && n_tokens <= n_committed());
+    kv_->nodes.clear();
+    kv_->committed.resize(static_cast<std::size_t>(n_tokens));
+    kv_->prompt_rows = std::min(kv_->prompt_rows, n_tokens);
+}
+
+bool FakeTarget::takes_prompt(std::int64_t end) const {
+    return kv_->options.takes_prompts && end > n_committed() && end % kPromptPieceTokens == 0;
+}
+
+void FakeTarget::extend(std::int64_t end) {
+    CHECK(takes_prompt(end) && n_nodes() == 0 && kv_->n_extended < 0);
+    kv_->n_extended = n_committed();
+    kv_->committed.resize(static_cast<std::size_t>(end), 0);
+}
+
+std::uint32_t FakeTarget::state_above(NodeId node) const {
+    const NodeId parent = at(node).parent;
+    if (parent == kCommittedTip) return kv_->committed.empty() ? 0 : kv_->committed.back();
+    CHECK(at(parent).state != 0, "node {} is fed before its parent", node);
+    return at(parent).state;
+}
+
+void FakeTarget::compute_prompt(std::span<const TokenId> prompt) {
+    CHECK(n_committed() - kv_->n_extended == std::ssize(prompt));
+    for (auto i = static_cast<std::size_t>(kv_->n_extended); i < kv_->committed.size(); ++i)
+        kv_->committed[i] = kv_->next(i == 0 ? 0 : kv_->committed[i - 1], static_cast<std::int64_t>(i),
+                                      prompt[i - static_cast<std::size_t>(kv_->n_extended)], Phase::Prefill);
+}
+
+void FakeTarget::begin(const TargetPass& pass) {
+    CHECK(!in_pass_ && !pass.tokens.empty() && pass.tokens.size() == pass.nodes.size());
+    CHECK(pass.prompt.empty() == (kv_->n_extended < 0));
+    if (on_begin) on_begin(pass);
+    in_pass_ = true;
+    ++n_passes;
+    given_up_ = pass.watch != nullptr && pass.watch->cancel != nullptr && pass.watch->cancel->load();
+    if (given_up_) return;
+    if (!pass.prompt.empty()) compute_prompt(pass.prompt);
+    if (pass.phase == Phase::Prefill) {
+        CHECK(pass.logit_tokens.empty() &&
+              at(pass.nodes[0]).position / kPromptPieceTokens == at(pass.nodes.back()).position / kPromptPieceTokens);
+    }
+    for (std::size_t i = 0; i < pass.nodes.size(); ++i) {
+        FakeKv::Node& node = kv_->nodes[static_cast<std::size_t>(pass.nodes[i])];
+        node.state = kv_->next(state_above(pass.nodes[i]), node.position, pass.tokens[i], pass.phase);
+    }
+    make_logits(pass);
+    kv_->n_extended = -1;
+}
+
+void FakeTarget::make_logits(const TargetPass& pass) {
+    logits_.clear();
+    for (const std::int32_t token : pass.logit_tokens) {
+        std::uint32_t state = at(pass.nodes[static_cast<std::size_t>(token)]).state;
+        if (token == wrong_token && pass.tokens.size() > 1) ++state;
+        for (std::int64_t id = 0; id < kv_->options.vocab; ++id)
+            logits_.push_back(static_cast<float>(mix(state, static_cast<std::uint32_t>(id), 3, 3) >> 8) * 0x1p-21F);
+    }
+}
+
+LogitRows FakeTarget::finish() {
+    CHECK(in_pass_);
+    in_pass_ = false;
+    if (on_finish) on_finish();
+    if (given_up_) return {};
+    const std::int64_t vocab = kv_->options.vocab;
+    const float* logits = logits_.data();
+    return ConstTensorView(matrix_view(logits, std::ssize(logits_) / vocab, vocab));
+}
+
+void FakeTarget::read_rows(NodeId node, std::byte* out) {
+    CHECK(at(node).state != 0);
+    for (std::int64_t layer = 0; layer < kLayers; ++layer)
+        for (const std::int64_t part : {0, 1}) {
+            const std::uint32_t row = row_of(at(node).state, layer, part);
+            std::memcpy(out, &row, sizeof(row));
+            out += sizeof(row);
+        }
+}
+
+void FakeTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
+    CHECK(chunk * kChunkTokens < n_committed());
+    for (const std::int64_t part : {0, 1})
+        for (std::int64_t i = chunk * kChunkTokens; i < std::min((chunk + 1) * kChunkTokens, n_committed()); ++i) {
+            const std::uint32_t row = row_of(kv_->committed[static_cast<std::size_t>(i)], layer, part);
+            std::memcpy(out + 4 * (part * kChunkTokens + i % kChunkTokens), &row, sizeof(row));
+        }
+}
+
+void FakeTarget::restore(std::int64_t n_tokens,
+                         const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
+    CHECK(n_committed() == 0 && n_nodes() == 0);
+    std::vector<std::byte> bytes(kShape.chunk_bytes());
+    std::vector<std::byte> expected(bytes.size());
+    try {
+        for (std::int64_t chunk = 0; chunk * kChunkTokens < n_tokens; ++chunk) {
+            const std::int64_t n = std::min(kChunkTokens, n_tokens - chunk * kChunkTokens);
+            for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+                read(layer, chunk, bytes.data());
+                for (std::int64_t i = 0; layer == 0 && i < n; ++i) {
+                    std::uint32_t state = 0;
+                    std::memcpy(&state, bytes.data() + 4 * i, sizeof(state));
+                    kv_->committed.push_back(state);
+                }
+                read_chunk(layer, chunk, expected.data());
+                CHECK(n < kChunkTokens || bytes == expected, "chunk {} of layer {}", chunk, layer);
+            }
+        }
+    } catch (...) {
+        kv_->committed.clear();
+        throw;
+    }
+}
+
+}  // namespace slipstream
