@@ -38,8 +38,15 @@ std::size_t matrix_index(std::int64_t n_layers, std::int64_t layer, MatrixRole r
     return static_cast<std::size_t>(layer * kMatricesPerLayer + static_cast<std::int64_t>(role));
 }
 
-std::string item_name(const WeightItem& item, std::int64_t n_layers) {
-    return item.layer == n_layers ? std::string("the LM head") : fmt::format("the weights of layer {}", item.layer);
+// As another model has them, but for the rounding of those that are brought in anew.
+std::vector<WeightItem> items_of(const ModelWeights& weights, const LoadOptions& options) {
+    const SharedModel& shared = options.shared;
+    if (shared.model == nullptr) return cut_weight_items(weights, options.rounding, options.placement.max_item_bytes);
+    std::vector<WeightItem> items = shared.model->items();
+    CHECK(shared.own.size() == items.size(), "{} items own or not, {} are there", shared.own.size(), items.size());
+    for (std::size_t i = 0; i < items.size(); ++i)
+        if (shared.own[i]) items[i] = with_rounding(weights, items[i], options.rounding);
+    return items;
 }
 
 }  // namespace
@@ -56,59 +63,44 @@ std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t con
 
 Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options)
     : device_(&device),
-      config_(files.config()),
-      weights_(files.weights()),
+      config_(options.share ? share_config(files.config(), *options.share) : files.config()),
+      weights_(options.share ? share_weights(files.weights(), files.config(), *options.share) : files.weights()),
+      rope_(rope_frequencies(config_, options.context_tokens > 0 ? options.context_tokens : config_.context_tokens)),
       context_tokens_(options.context_tokens > 0 ? options.context_tokens : config_.context_tokens),
       kv_dtype_(options.kv_dtype.value_or(config_.kv_dtype)),
-      items_(cut_weight_items(weights_, options.rounding, options.placement.max_item_bytes)),
-      streams_(options.placement.streams) {
-    if (streams_.empty()) streams_.assign(items_.size(), false);
-    CHECK(streams_.size() == items_.size(), "{} items placed, {} are there", streams_.size(), items_.size());
-    rope_ = rope_frequencies(config_, context_tokens_);
-    widen_small_tensors(options.tag);
-    take_memory(options);
-    load_weight_items(device, {.files = &files,
-                               .weights = &weights_,
-                               .items = items_,
-                               .destinations = data_,
-                               .in_host_memory = &streams_,
-                               .rounding = options.rounding,
-                               .n_readers = options.n_readers,
-                               .on_progress = options.on_progress});
-    index_parts(options.rounding);
+      items_(items_of(weights_, options)),
+      memory_(device, items_, options.placement, options.tag,
+              options.shared.model != nullptr ? &options.shared.model->memory_ : nullptr, options.shared.own) {
+    if (options.shared.model != nullptr) {
+        share_small_tensors(*options.shared.model);
+    } else {
+        widen_small_tensors(options.tag);
+    }
+    load_own_items(files, options);
+    index_parts();
 }
 
-// A buffer to each run of resident items of a layer, so that an unbudgeted layer is one piece; a block to each item
-// that streams.
-void Model::take_memory(const LoadOptions& options) {
-    const auto n_layers = static_cast<std::int64_t>(weights_.layers.size());
-    for (std::size_t i = 0; i < items_.size();) {
-        if (streams_[i]) {
-            CHECK(options.placement.arena != nullptr);
-            data_.push_back(
-                streamed_
-                    .emplace_back(options.placement.arena->allocate(items_[i].bytes, item_name(items_[i], n_layers)))
-                    .data());
-            ++n_streams_;
-            streamed_bytes_ += items_[i].bytes;
-            ++i;
-            continue;
-        }
-        std::size_t bytes = 0;
-        std::size_t end = i;
-        while (end < items_.size() && !streams_[end] && items_[end].layer == items_[i].layer)
-            bytes += items_[end++].bytes;
-        std::byte* at =
-            resident_.emplace_back(device_->allocate(bytes, options.tag, item_name(items_[i], n_layers))).data();
-        for (; i < end; ++i) {
-            data_.push_back(at);
-            at += items_[i].bytes;
-        }
+void Model::load_own_items(const ModelFiles& files, const LoadOptions& options) {
+    std::vector<WeightItem> items;
+    std::vector<std::byte*> destinations;
+    std::vector<bool> in_host_memory;
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(items_.size()); ++i) {
+        if (!memory_.is_own(i)) continue;
+        items.push_back(items_[static_cast<std::size_t>(i)]);
+        destinations.push_back(memory_.data(i));
+        in_host_memory.push_back(memory_.streams(i));
     }
+    load_weight_items(*device_, {.files = &files,
+                                 .weights = &weights_,
+                                 .items = items,
+                                 .destinations = destinations,
+                                 .in_host_memory = &in_host_memory,
+                                 .n_readers = options.n_readers,
+                                 .on_progress = options.on_progress});
 }
 
 // Where the rows of each matrix lie; weights_ gets the packed view of what is resident in one piece.
-void Model::index_parts(WeightRounding rounding) {
+void Model::index_parts() {
     const auto n_layers = static_cast<std::int64_t>(weights_.layers.size());
     std::size_t n_matrices = 0;  // begun so far
     for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -123,9 +115,9 @@ void Model::index_parts(WeightRounding rounding) {
                               .first_row = part.first_row,
                               .offset = part.offset,
                               .ends_item = &part == &items_[i].parts.back(),
-                              .packed = packed_view(static_cast<const std::byte*>(data_[i] + part.offset),
-                                                    packed_type(matrix, rounding), part.n_rows, matrix.shape[1],
-                                                    packed_layout(device_->kind()))});
+                              .packed = packed_view(item_data(static_cast<std::int32_t>(i)) + part.offset,
+                                                    packed_type(matrix, items_[i].rounding), part.n_rows,
+                                                    matrix.shape[1], packed_layout(device_->kind()))});
         }
     }
     part_begin_.push_back(parts_.size());
@@ -151,6 +143,17 @@ std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {
     std::size_t bytes = 0;
     for_each_small_tensor(weights, [&](const ConstTensorView& view) { bytes += row_bytes(DType::F32, view.cols()); });
     return bytes;
+}
+
+void Model::share_small_tensors(const Model& other) {
+    CHECK(other.device_ == device_, "a model shared from another device");
+    std::vector<ConstTensorView> views;
+    for_each_small_tensor(other.weights_, [&](const ConstTensorView& view) { views.push_back(view); });
+    std::size_t at = 0;
+    for_each_small_tensor(weights_, [&](ConstTensorView& view) {
+        CHECK(at < views.size() && views[at].cols() == view.cols(), "a model shared from another one's files");
+        view = views[at++];
+    });
 }
 
 void Model::widen_small_tensors(MemoryTag tag) {

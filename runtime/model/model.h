@@ -7,37 +7,37 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
-#include "offload/pinned_arena.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/model/item_memory.h"
+#include "runtime/model/model_share.h"
 #include "runtime/model/rope.h"
 #include "runtime/model/weight_items.h"
 
 namespace slipstream {
 
-inline constexpr std::size_t kUncutItems = std::numeric_limits<std::size_t>::max();
+class Model;
 
-/// Where the items of a model lie.
-struct WeightPlacement {
-    std::size_t max_item_bytes = kUncutItems;  // as cut_weight_items takes it
-    std::vector<bool> streams{};               // of the items that come of it; empty: none does
-    PinnedArena* arena = nullptr;              // of those that stream; outlives the model
+/// What a model has in common with another one: norms and biases, and items.
+struct SharedModel {
+    const Model* model = nullptr;  // of the same files and share, on the same device; outlives the one that is loaded
+    std::vector<bool> own{};       // [its items]: brought in anew, the others are shared
 };
 
 struct LoadOptions {
-    std::int64_t context_tokens = 0;  // > 0: the context to serve; rope is fixed for it
-    std::optional<DType> kv_dtype;    // F16, BF16, F32; not given: the model's own
-    WeightRounding rounding = WeightRounding::None;
+    std::int64_t context_tokens = 0;                 // > 0: the context to serve; rope is fixed for it
+    std::optional<DType> kv_dtype;                   // F16, BF16, F32; not given: the model's own
+    WeightRounding rounding = WeightRounding::None;  // of the items that are brought in
     WeightPlacement placement{};
-    int n_readers = 2;  // threads that read the files ahead
+    std::optional<ModelShare> share{};  // nothing: all of the model
+    SharedModel shared{};               // no model: nothing is shared
+    int n_readers = 2;                  // threads that read the files ahead
     MemoryTag tag = MemoryTag::Weights;
     /// Called with bytes done and bytes in all while the weights are brought into memory; may throw to give up.
     std::function<void(std::size_t, std::size_t)> on_progress;
@@ -57,7 +57,7 @@ public:
     /// Brings the weights of `files` into memory: items where `options.placement` says, matrices in the layout of the
     /// device's matmul (kernels/pack_weights.h), norms and biases widened to float, always resident. Pages of the files
     /// are given up behind it; only the embedding table is used where it lies in them. `files` and `device` must
-    /// outlive the model. Throws FormatError, Unsupported, OutOfBudget, IoError.
+    /// outlive the model. Throws FormatError, Unsupported (a share that cuts through blocks), OutOfBudget, IoError.
     Model(const ModelFiles& files, Device& device, const LoadOptions& options);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
@@ -66,11 +66,11 @@ public:
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
     /// In reading order.
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
-    [[nodiscard]] bool streams(std::int32_t item) const { return streams_[item]; }
-    [[nodiscard]] bool streams_weights() const { return n_streams_ > 0; }
+    [[nodiscard]] bool streams(std::int32_t item) const { return memory_.streams(item); }
+    [[nodiscard]] bool streams_weights() const { return streamed_bytes() > 0; }
     /// Bytes of items that stream: what a pass brings over the link.
-    [[nodiscard]] std::size_t streamed_bytes() const { return streamed_bytes_; }
-    [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return data_[item]; }
+    [[nodiscard]] std::size_t streamed_bytes() const { return memory_.streamed_bytes(); }
+    [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return memory_.data(item); }
     /// Parts of a matrix in ascending rows. Any layer for the LM head.
     [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, MatrixRole role) const;
     [[nodiscard]] const RopeFrequencies& rope() const { return rope_; }
@@ -83,8 +83,9 @@ public:
 
 private:
     void widen_small_tensors(MemoryTag tag);
-    void take_memory(const LoadOptions& options);
-    void index_parts(WeightRounding rounding);
+    void share_small_tensors(const Model& other);
+    void load_own_items(const ModelFiles& files, const LoadOptions& options);
+    void index_parts();
 
     Device* device_;
     ModelConfig config_;
@@ -92,14 +93,9 @@ private:
     RopeFrequencies rope_;
     std::int64_t context_tokens_;
     DType kv_dtype_;
-    Buffer small_tensors_;  // norms and biases as float
+    Buffer small_tensors_;  // norms and biases as float, where they are not shared
     std::vector<WeightItem> items_;
-    Indexed<bool> streams_;            // [items]
-    Indexed<std::byte*> data_;         // [items]
-    std::vector<Buffer> resident_;     // one a run of resident items of a layer
-    std::vector<HostBlock> streamed_;  // one an item
-    std::int64_t n_streams_ = 0;
-    std::size_t streamed_bytes_ = 0;
+    ItemMemory memory_;                    // of the items
     std::vector<MatrixPart> parts_;        // by matrix
     std::vector<std::size_t> part_begin_;  // [7 * n_layers + 2]: into parts_, by (layer, role), then the LM head
 };

@@ -149,7 +149,10 @@ std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRoun
     const auto cut = [&](std::int64_t layer, std::span<const MatrixRole> roles) {
         std::vector<GroupedMatrix> matrices;
         for (const MatrixRole role : roles) matrices.push_back(grouped(weights, layer, role, rounding));
-        for (WeightItem& item : balanced_items(matrices, layer, max_item_bytes)) items.push_back(std::move(item));
+        for (WeightItem& item : balanced_items(matrices, layer, max_item_bytes)) {
+            item.rounding = rounding;
+            items.push_back(std::move(item));
+        }
     };
     const std::span<const MatrixRole> roles(kLayerMatrices);
     const auto n_layers = static_cast<std::int64_t>(weights.layers.size());
@@ -160,6 +163,14 @@ std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRoun
     constexpr MatrixRole lm_head[] = {MatrixRole::LmHead};
     cut(n_layers, lm_head);
     return items;
+}
+
+WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding) {
+    WeightItem rounded{.layer = item.layer, .parts = {}, .bytes = 0, .rounding = rounding};
+    for (const WeightPart& part : item.parts)
+        append_part(rounded, grouped(weights, part.layer, part.role, rounding), part.first_row / kInterleavedRows,
+                    ceil_div(part.n_rows, kInterleavedRows));
+    return rounded;
 }
 
 double item_flops_per_token(const ModelWeights& weights, const WeightItem& item) {

@@ -43,13 +43,18 @@ struct WeightItem {
     std::int64_t layer = 0;         // n_layers for the LM head
     std::vector<WeightPart> parts;  // in reading order
     std::size_t bytes = 0;          // of all parts, packed, a multiple of 64
+    WeightRounding rounding = WeightRounding::None;
 };
 
-/// All items in reading order, each of at most `max_item_bytes` (more only where 16 rows of a matrix take more). The
-/// matrices of one side of a layer's attention share as few items as hold them, all about equal. Only shapes and types
-/// are looked at, so the weights may be without data. Throws FormatError where bytes are more than can be counted.
+/// All items in reading order, all of one rounding, each of at most `max_item_bytes` (more only where 16 rows of a
+/// matrix take more). The matrices of one side of a layer's attention share as few items as hold them, all about equal.
+/// Only shapes and types are looked at, so the weights may be without data. Throws FormatError where bytes are more
+/// than can be counted.
 [[nodiscard]] std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
                                                        std::size_t max_item_bytes);
+
+/// The same rows with another rounding.
+[[nodiscard]] WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding);
 
 /// Floating-point operations of an item for each token of a pass: 2 * elements.
 [[nodiscard]] double item_flops_per_token(const ModelWeights& weights, const WeightItem& item);

@@ -56,7 +56,7 @@ void cut_part(std::vector<Step>& steps, const WeightLoadRequest& request, Layout
     const ConstTensorView& matrix = matrix_of(*request.weights, part.layer, part.role);
     const ConstTensorView rows = matrix.slice_rows(part.first_row, part.n_rows);
     const TensorView packed =
-        packed_view(item_data + part.offset, packed_type(matrix, request.rounding), part.n_rows, matrix.cols(), layout);
+        packed_view(item_data + part.offset, packed_type(matrix, item.rounding), part.n_rows, matrix.cols(), layout);
     const std::size_t end = index + 1 < item.parts.size() ? item.parts[index + 1].offset : item.bytes;
     CHECK(part.offset <= end && end <= item.bytes &&
               packed_bytes(packed.dtype, part.n_rows, matrix.cols()) <= end - part.offset,

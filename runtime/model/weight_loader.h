@@ -24,7 +24,6 @@ struct WeightLoadRequest {
     std::span<const WeightItem> items;
     std::span<std::byte* const> destinations;  // [items]: item.bytes of memory, 64-byte aligned: the device's, or
     const std::vector<bool>* in_host_memory = nullptr;  // [items]: the host's where true; null: the device's all
-    WeightRounding rounding = WeightRounding::None;
     int n_readers = 2;  // threads that read ahead, >= 1; rounding is theirs, so as many as there are cores then
     /// Called on the calling thread with bytes of the files done and in all; may throw to give up.
     std::function<void(std::size_t, std::size_t)> on_progress;

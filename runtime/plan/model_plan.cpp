@@ -37,7 +37,6 @@ void ModelPlan::place(std::size_t max_item_bytes) {
     blocks_ = shared_among(pass_blocks({.config = request_.config,
                                         .weights = request_.weights,
                                         .items = items_,
-                                        .rounding = request_.rounding,
                                         .kv_dtype = request_.kv_dtype,
                                         .context_tokens = request_.context_tokens}),
                            request_.n_devices);

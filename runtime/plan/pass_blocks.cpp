@@ -39,7 +39,7 @@ PassBlock weight_block(const PassBlockRequest& request, std::size_t index) {
                     .transfer_bytes = item.bytes};
     for (const WeightPart& part : item.parts) {
         const ConstTensorView& matrix = matrix_of(*request.weights, part.layer, part.role);
-        const DType dtype = packed_type(matrix, request.rounding);
+        const DType dtype = packed_type(matrix, item.rounding);
         block.parts.push_back({dtype, packed_bytes(dtype, part.n_rows, matrix.cols())});
     }
     return block;

@@ -36,8 +36,7 @@ struct PassBlock {
 struct PassBlockRequest {
     const ModelConfig* config = nullptr;
     const ModelWeights* weights = nullptr;
-    std::span<const WeightItem> items;  // cut_weight_items() of those weights, with the same rounding
-    WeightRounding rounding = WeightRounding::None;
+    std::span<const WeightItem> items;  // cut_weight_items() of those weights
     DType kv_dtype = DType::F16;
     std::int64_t context_tokens = 0;
 };

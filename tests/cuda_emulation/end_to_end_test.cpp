@@ -23,6 +23,7 @@
 #include "schedule.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
+#include "tests/support/share_check.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -339,6 +340,17 @@ TEST(EmulatedModel, TheSelfCheckIsSilent) {
     ScriptedGuesser guesser(expected.text, 0.7, 5);
     EXPECT_EQ(generate(engine, prompt, 10, guesser, kSampled, &check).text, expected.text);
     EXPECT_EQ(check.figures().tokens, 10);
+}
+
+// Packs are cut for each share when it is loaded: from the file's rows and columns, so that no pack is cut itself.
+TEST(EmulatedModel, SharesMakeTheWholeTogether) {
+    for (const DType type : {DType::F32, DType::BF16, DType::Q8_0}) {
+        const auto files = make_tiny_model(
+            {.d_ff = 160, .n_layers = 1, .n_q_heads = 6, .n_kv_heads = 3, .head_dim = 32, .weight_type = type});
+        Engine engine(*files, {.timing = Timing::Latest});
+        const ModelShare shares[] = {{0, 2, 0, 96, 0, 30}, {2, 1, 96, 64, 30, 67}};
+        expect_shares_make_the_whole(engine.device(), *files, shares);
+    }
 }
 
 // What a session keeps: chunks out, and into a cache of another placement.

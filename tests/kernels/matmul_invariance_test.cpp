@@ -85,6 +85,41 @@ TEST(MatmulForms, VectorFormsAgreeToTheBit) {
     }
 }
 
+// What several devices compute of a matrix that is cut between blocks of its columns, each part packed by itself.
+TEST_P(MatmulInvarianceTest, PacksOfColumnsAddUpToTheWhole) {
+    constexpr std::int64_t kVectors = 5;
+    const Weights weights = random_weights(type(), kRows, k());
+    GuardedMatrix x(kVectors, k());
+    x.randomise(kSeed);
+    Runner run(form());
+    GuardedMatrix whole(kVectors, kRows);
+    run({.weights = run.pack(weights.view()), .x = x.view(), .y = whole.view(), .bias = {}});
+    GuardedMatrix sum(kVectors, kRows);
+    const std::int64_t border =
+        is_quantized(type()) ? std::max<std::int64_t>(dtype_info(type()).block_elements, 96) : 333;
+    for (const auto& [first, n] : {std::pair<std::int64_t, std::int64_t>{0, border}, {border, k() - border}}) {
+        ConstTensorView columns = weights.view();
+        columns.data += row_bytes(type(), first);
+        columns.shape[1] = n;
+        GuardedMatrix part(kVectors, n);
+        for (std::int64_t token = 0; token < kVectors; ++token)
+            for (std::int64_t i = 0; i < n; ++i) part.at(token, i) = x.at(token, first + i);
+        GuardedMatrix y(kVectors, kRows);
+        run({.weights = run.pack(columns), .x = part.view(), .y = y.view(), .bias = {}});
+        for (std::int64_t token = 0; token < kVectors; ++token)
+            for (std::int64_t row = 0; row < kRows; ++row)
+                sum.at(token, row) = (first == 0 ? 0.0F : sum.at(token, row)) + y.at(token, row);
+    }
+    double squares = 0.0;
+    double errors = 0.0;
+    for (std::int64_t token = 0; token < kVectors; ++token)
+        for (std::int64_t row = 0; row < kRows; ++row) {
+            squares += std::pow(double{whole.at(token, row)}, 2);
+            errors += std::pow(double{sum.at(token, row)} - double{whole.at(token, row)}, 2);
+        }
+    EXPECT_LT(errors / squares, 1e-11);
+}
+
 TEST_P(MatmulInvarianceTest, ANeighbourThatIsNotANumberStaysAlone) {
     const Weights weights = random_weights(type(), 9, k());
     GuardedMatrix x(7, k());

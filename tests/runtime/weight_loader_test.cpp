@@ -137,14 +137,12 @@ struct Destinations {
 };
 
 void load(Device& device, const ModelFiles& files, const Destinations& to, int n_readers,
-          std::function<void(std::size_t, std::size_t)> on_progress = {},
-          WeightRounding rounding = WeightRounding::None) {
+          std::function<void(std::size_t, std::size_t)> on_progress = {}) {
     const ModelWeights weights = files.weights();
     load_weight_items(device, {.files = &files,
                                .weights = &weights,
                                .items = to.items,
                                .destinations = to.pointers,
-                               .rounding = rounding,
                                .n_readers = n_readers,
                                .on_progress = std::move(on_progress)});
 }
@@ -221,7 +219,7 @@ TEST(WeightLoader, LoadsWhatPackingGives) {
             for (const std::size_t limit : {std::size_t{20000}, std::size_t{3} << 20, SIZE_MAX}) {
                 SCOPED_TRACE(fmt::format("{} readers, items of {}", n_readers, limit));
                 const Destinations to(device, files, rounding, limit);
-                load(device, files, to, n_readers, {}, rounding);
+                load(device, files, to, n_readers);
                 expect_packed(device, files.weights(), to, rounding);
                 if (HasFatalFailure()) return;
             }
@@ -236,14 +234,11 @@ TEST(WeightLoader, ReportsBytesOfTheFilesAndKeepsNoPages) {
         const Destinations to(device, files, rounding, SIZE_MAX);
         std::vector<std::size_t> done;
         const auto caller = std::this_thread::get_id();
-        load(
-            device, files, to, 2,
-            [&](std::size_t bytes, std::size_t total) {
-                EXPECT_EQ(std::this_thread::get_id(), caller);
-                EXPECT_LE(files.file_bytes() - total, kFirstByte + 7);
-                done.push_back(bytes);
-            },
-            rounding);
+        load(device, files, to, 2, [&](std::size_t bytes, std::size_t total) {
+            EXPECT_EQ(std::this_thread::get_id(), caller);
+            EXPECT_LE(files.file_bytes() - total, kFirstByte + 7);
+            done.push_back(bytes);
+        });
         ASSERT_EQ(done.size(), 1U + 7 + 2);
         EXPECT_EQ(done.front(), 0U);
         EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
@@ -312,7 +307,7 @@ TEST(WeightLoader, AFileThatWasCutShortIsAnError) {
             CpuDevice device({.n_threads = 2});
             const Destinations to(device, files, rounding, 100000);
             files.cut_file_to(files.file_bytes() / 2);
-            EXPECT_EQ(error_text<IoError>([&] { load(device, files, to, n_readers, {}, rounding); }),
+            EXPECT_EQ(error_text<IoError>([&] { load(device, files, to, n_readers); }),
                       fmt::format("cannot read {}: was it cut short meanwhile?", files.path().string()));
         }
     }

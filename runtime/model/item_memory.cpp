@@ -1,0 +1,56 @@
+#include "runtime/model/item_memory.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+
+namespace slipstream {
+
+namespace {
+
+std::string item_name(const WeightItem& item, bool is_head) {
+    return is_head ? std::string("the LM head") : fmt::format("the weights of layer {}", item.layer);
+}
+
+}  // namespace
+
+// A buffer to each run of resident items of a layer, so that an unbudgeted layer is one piece; a block to each item
+// that streams.
+ItemMemory::ItemMemory(Device& device, std::span<const WeightItem> items, const WeightPlacement& placement,
+                       MemoryTag tag, const ItemMemory* base, const std::vector<bool>& own)
+    : own_(own), streams_(placement.streams), data_(items.size(), nullptr) {
+    if (own_.empty()) own_.assign(items.size(), true);
+    if (streams_.empty()) streams_.assign(items.size(), false);
+    CHECK(streams_.size() == items.size() && own_.size() == items.size(), "{} items placed, {} own, {} are there",
+          streams_.size(), own_.size(), items.size());
+    const auto n = static_cast<std::int32_t>(items.size());
+    const auto of = [&](std::int32_t i) -> const WeightItem& { return items[static_cast<std::size_t>(i)]; };
+    for (std::int32_t i = 0; i < n; ++i) {
+        if (is_own(i)) continue;
+        CHECK(base != nullptr, "item {} is nobody's", i);
+        data_[i] = base->data(i);
+        streams_[i] = base->streams(i);
+    }
+    const auto name = [&](std::int32_t i) { return item_name(of(i), of(i).layer == items.back().layer); };
+    for (std::int32_t i = 0; i < n; ++i) {
+        if (streams(i)) streamed_bytes_ += of(i).bytes;
+        if (data(i) != nullptr) continue;
+        if (streams(i)) {
+            CHECK(placement.arena != nullptr);
+            data_[i] = streamed_.emplace_back(placement.arena->allocate(of(i).bytes, name(i))).data();
+            continue;
+        }
+        std::size_t bytes = 0;
+        std::int32_t end = i;
+        for (; end < n && is_own(end) && !streams(end) && of(end).layer == of(i).layer; ++end) bytes += of(end).bytes;
+        std::byte* at = resident_.emplace_back(device.allocate(bytes, tag, name(i))).data();
+        for (std::int32_t item = i; item < end; ++item) {
+            data_[item] = at;
+            at += of(item).bytes;
+        }
+    }
+}
+
+}  // namespace slipstream

@@ -1,0 +1,31 @@
+// The part of a model that one of several devices computes with where matrices are split among them: whole kv heads
+// with the query heads that read them, columns of the feed-forward, rows of the LM head. It is a thinner model of the
+// same depth: query, key, value, gate, up and LM head are cut by rows, which are the same bits as the whole's;
+// attention output and down by columns, whose products are to be summed over all shares.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/model/model_config.h"
+#include "runtime/model/weights.h"
+
+namespace slipstream {
+
+struct ModelShare {
+    std::int64_t first_kv_head = 0, n_kv_heads = 0;
+    std::int64_t first_ffn = 0, n_ffn = 0;      // of d_ff
+    std::int64_t first_vocab = 0, n_vocab = 0;  // rows of the LM head
+};
+
+[[nodiscard]] ModelShare whole_share(const ModelConfig& config);
+
+/// The thinner model in numbers. Every range is part of the model's and not empty (CHECKed).
+[[nodiscard]] ModelConfig share_config(const ModelConfig& config, const ModelShare& share);
+
+/// Its weights, as views of the same memory; the embedding table is whole. What is added to a sum over shares stands in
+/// the first one: the attention output's bias, in the share of kv head 0. Throws Unsupported where columns would be cut
+/// inside a block of the matrix's type.
+[[nodiscard]] ModelWeights share_weights(const ModelWeights& weights, const ModelConfig& config,
+                                         const ModelShare& share);
+
+}  // namespace slipstream
