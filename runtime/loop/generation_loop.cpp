@@ -124,7 +124,7 @@ std::int64_t GenerationLoop::prompt_border() const {
 }
 
 bool GenerationLoop::feeds_by_layer() const {
-    return forward_->runs_by_layer(cache_->n_committed(), prompt_border(), kPrefillPieceTokens);
+    return forward_->runs_by_layer(*cache_, cache_->n_committed(), prompt_border(), kPrefillPieceTokens);
 }
 
 bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {

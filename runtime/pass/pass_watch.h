@@ -1,0 +1,23 @@
+// How a pass is run and watched, beside its tokens.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+namespace slipstream {
+
+/// What a caller hears of a running pass, between two layers.
+struct PassWatch {
+    const std::atomic<bool>* cancel = nullptr;  // turns true: the pass is given up
+    std::function<void(double)> on_progress{};  // part of the pass done, after each layer (and piece)
+};
+
+/// Which kernels compute the matrices of a pass, where a device has others for prompts (kernels/matmul.h). A row's bits
+/// follow from its position and from this alone.
+enum class Phase : std::uint8_t {
+    Decode,   // any nodes
+    Prefill,  // the next positions of the text, within one piece of kPromptPieceTokens; their logits are not wanted
+};
+
+}  // namespace slipstream
