@@ -143,9 +143,10 @@ void DraftModel::expand(const TokenTree& tree, std::span<const TokenId> text, st
         expanded_.push_back({above, token});
         logit_rows_.push_back(static_cast<std::int32_t>(pass_tokens_.size()) - 1);
     }
-    const PassWatch& watch = window_.watch(pass_nodes_);
-    keep_rows(best_.empty() ? LogitRows(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, watch))
-                            : forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, needs_, watch),
+    PassHooks* hooks = window_.hooks(pass_nodes_);
+    keep_rows(best_.empty() ? LogitRows(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, {},
+                                                     Phase::Decode, hooks))
+                            : forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, needs_, {}, hooks),
               first);
     pass_curve_.move_to(window_.cache().n_committed());
     pass_curve_.add(std::ssize(pass_tokens_), seconds_since(start));
@@ -209,7 +210,8 @@ void DraftModel::feed(std::span<const TokenId> text, std::int64_t end) {
     NodeId above = kCommittedTip;
     for (std::int64_t at = window_.n_tokens(); at < end; ++at, above = pass_nodes_.back())
         append_node(text[static_cast<std::size_t>(at)], above);
-    static_cast<void>(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, {}, window_.watch(pass_nodes_)));
+    static_cast<void>(
+        forward_.run(window_.cache(), pass_tokens_, pass_nodes_, {}, {}, Phase::Decode, window_.hooks(pass_nodes_)));
     window_.commit(exec(), pass_nodes_);
     pass_tokens_.clear();
     pass_nodes_.clear();

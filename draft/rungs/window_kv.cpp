@@ -51,10 +51,6 @@ WindowKv::WindowKv(const Model& model, const WindowShape& shape, const WindowLim
                       .magnitude = model.rope().magnitude,
                       .cos_sin = float_matrix(cos_sin_, n_positions_, model.config().n_rotated)});
     exec.stream.synchronize();  // `positions` ends here
-    watch_.on_kv_rows = [this, exec](std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v) {
-        keep_rows(exec, layer, k, v);
-    };
-    watch_.kv_rows_key = this;
 }
 
 std::int64_t WindowKv::n_recent() const {
@@ -76,13 +72,14 @@ std::int64_t WindowKv::row_of_slot(std::int64_t slot) const {
     return shape_.sinks + (slot + n_dropped_ - shape_.sinks) % (n_positions_ - shape_.sinks);
 }
 
-const PassWatch& WindowKv::watch(std::span<const NodeId> nodes) {
+PassHooks* WindowKv::hooks(std::span<const NodeId> nodes) {
+    if (!shape_.slides) return nullptr;
     pass_nodes_.assign(nodes.begin(), nodes.end());
-    return watch_;
+    return this;
 }
 
 // As they are: a row of floats, "rounded" to float.
-void WindowKv::keep_rows(ExecRef exec, std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v) {
+void WindowKv::on_rows(ExecRef exec, std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v) {
     CHECK(k.rows() == std::ssize(pass_nodes_), "{} rows of {} nodes", k.rows(), pass_nodes_.size());
     KvShape floats_of = cache_.shape();
     floats_of.dtype = DType::F32;

@@ -35,7 +35,7 @@ struct WindowLimits {
     std::int64_t max_depth = 1;  // positions behind the slots that such nodes may take
 };
 
-class WindowKv {
+class WindowKv final : private PassHooks {
 public:
     /// Memory is taken once, on the model's device. `exec` is that of the passes. Throws OutOfBudget.
     WindowKv(const Model& model, const WindowShape& shape, const WindowLimits& limits, ExecRef exec);
@@ -51,9 +51,9 @@ public:
     /// Tokens behind the sinks.
     [[nodiscard]] std::int64_t n_recent() const;
 
-    /// What a pass over `nodes` of cache() must be run with. Valid until the next call.
-    [[nodiscard]] const PassWatch& watch(std::span<const NodeId> nodes);
-    /// KvCache::commit, with the rows beside it. Every node of `path` was run with watch().
+    /// What a pass over `nodes` of cache() must be run with, until the next call.
+    [[nodiscard]] PassHooks* hooks(std::span<const NodeId> nodes);
+    /// KvCache::commit, with the rows beside it. Every node of `path` was run with hooks().
     void commit(ExecRef exec, std::span<const NodeId> path);
     /// Drops tokens behind the sinks so that the last `n_keep` (0 to n_recent()) stay; those get the slots behind the
     /// sinks. Drops all nodes.
@@ -68,7 +68,8 @@ private:
     [[nodiscard]] std::byte* raw_row(std::int64_t layer, std::int64_t part, std::int64_t row) const;
     [[nodiscard]] std::size_t raw_plane_bytes() const;
     [[nodiscard]] std::int64_t row_of_slot(std::int64_t slot) const;
-    void keep_rows(ExecRef exec, std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v);
+    void on_rows(ExecRef exec, std::int64_t layer, const ConstTensorView& k, const ConstTensorView& v) override;
+    [[nodiscard]] bool allow_graphs() const override { return true; }
     void place_rows(ExecRef exec, std::int64_t count);
 
     const Model* model_;
@@ -87,7 +88,6 @@ private:
     std::vector<NodeId> moved_;
     std::vector<NodeId> pass_nodes_;                 // of the running pass; graphs read it at its place
     std::vector<std::int32_t> from_rows_, to_rows_;  // of a move
-    PassWatch watch_;
 };
 
 }  // namespace slipstream::draft

@@ -36,7 +36,7 @@ void DeviceTarget::forget() {
 }
 
 bool DeviceTarget::takes_prompt(std::int64_t end) const {
-    return forward_->runs_by_layer(cache_->n_committed(), end, kPromptPieceTokens);
+    return forward_->runs_by_layer(*cache_, cache_->n_committed(), end, kPromptPieceTokens);
 }
 
 void DeviceTarget::extend(std::int64_t end) {

@@ -1,6 +1,6 @@
-// The forward pass: tokens that hang on a KV cache go in, logits come out. Every architecture served is the same
-// pre-norm decoder with grouped-query attention and a gated feed-forward; what differs stands in ModelConfig and in
-// which weights exist.
+// The forward pass: tokens that hang on a KV go in, logits come out. Every architecture served is the same pre-norm
+// decoder with grouped-query attention and a gated feed-forward; what differs stands in ModelConfig and in which
+// weights exist.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,18 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "kernels/matmul.h"
 #include "kernels/workspace.h"
 #include "runtime/cache/kv_cache.h"
+#include "runtime/cache/pass_kv.h"
 #include "runtime/model/model.h"
+#include "runtime/pass/activations.h"
 #include "runtime/pass/device_logits.h"
 #include "runtime/pass/logit_rows.h"
 #include "runtime/pass/pass_graphs.h"
+#include "runtime/pass/pass_hooks.h"
+#include "runtime/pass/pass_paths.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/pass_watch.h"
 #include "runtime/pass/prompt_stream.h"
@@ -34,12 +37,11 @@ struct ForwardLimits {
 
 class Forward {
 public:
-    /// Takes the memory of activations once, on the model's device, for passes within `limits`. Where weights or KV
-    /// stream, `pass` brings them, and every cache that is run is the one of `pass`; it outlives this, and may serve
-    /// several forwards in turn.
+    /// Takes the memory of activations once, on the model's device, for passes within `limits`. Where weights or KV of
+    /// a pass stream, `pass` brings them; it outlives this, and may serve several forwards in turn.
     Forward(const Model& model, const ForwardLimits& limits, PassStream* pass = nullptr);
 
-    /// What the constructor takes from the device's budget, kernels' workspace not counted; `streams` as Streaming.
+    /// What the constructor takes from the device's budget, kernels' workspace not counted; `streaming` as `pass`.
     enum class Streaming : std::uint8_t { No, Yes };
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, const ForwardLimits& limits,
                                                   Streaming streaming);
@@ -50,35 +52,37 @@ public:
     [[nodiscard]] const ForwardLimits& limits() const { return limits_; }
     [[nodiscard]] std::int64_t n_layers() const { return model_->config().n_layers; }
 
-    /// Runs tokens[i] at scratch node nodes[i] of `cache` (made by add_node, parents before children in this or an
-    /// earlier pass). Their KV rows are in scratch afterwards. Returns the logits [logit_tokens.size(), vocab] of the
-    /// tokens with the indices `logit_tokens`, in host memory, valid until the next call. Each token in [0, vocab). E1:
-    /// a token's logits depend on its path alone, bit for bit. Where *watch.cancel turns true between two layers the
-    /// pass is given up and an empty view returned; its rows are then undefined, and the caller drops the nodes.
-    /// Passes that take a graph (see graphs()) look at it once, before they begin.
-    ConstTensorView run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+    /// Runs tokens[i] at scratch node nodes[i] of `kv` (parents before children in this or an earlier pass). Their KV
+    /// rows are in scratch afterwards. Returns the logits [logit_tokens.size(), vocab] of the tokens with the indices
+    /// `logit_tokens`, in host memory, valid until the next call. Each token in [0, vocab). E1: a token's logits depend
+    /// on its path alone, bit for bit. Where *watch.cancel turns true between two layers the pass is given up and an
+    /// empty view returned; its rows are then undefined, and the caller drops the nodes. Passes that take a graph (see
+    /// graphs()) look at it once, before they begin. `hooks`: null where nobody wants anything on the way.
+    ConstTensorView run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {},
-                        Phase kind = Phase::Decode);
+                        Phase phase = Phase::Decode, PassHooks* hooks = nullptr);
     /// The same of decoded rows, where few of the logits may be looked at: rows stay on a device whose memory the host
     /// does not share, and what `needs` says of each comes over.
-    LogitRows run(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                  std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassWatch& watch);
+    LogitRows run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                  std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassWatch& watch,
+                  PassHooks* hooks = nullptr);
     /// The same, but on a card it returns when the pass is enqueued: what is said of its end holds once the stream of
     /// exec() is synchronized, and until then `nodes` stay as they are. `needs` null: whole rows, in host memory.
-    LogitRows enqueue(KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+    LogitRows enqueue(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                       std::span<const std::int32_t> logit_tokens, const LogitRequest* needs, const PassWatch& watch,
-                      Phase kind);
+                      Phase phase, PassHooks* hooks = nullptr);
 
     /// Whether a prompt from position `begin` to `end`, in pieces that end at multiples of `piece_tokens`, goes through
     /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
-    [[nodiscard]] bool runs_by_layer(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const;
+    [[nodiscard]] bool runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end,
+                                     std::int64_t piece_tokens) const;
     /// As the second run(), with a prompt (Phase::Prefill) before it that is committed on the way: `prompt` at the
     /// positions from `begin`, where the cache ended before it was promised begin + prompt.size(), in pieces that end
     /// at multiples of `piece_tokens`. Where it is given up, the caller breaks the promise.
     LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                           const LogitRequest& needs, const PassWatch& watch = {});
+                           const LogitRequest& needs, const PassWatch& watch = {}, PassHooks* hooks = nullptr);
 
     /// What crossed the link as logits; nothing where the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
@@ -93,56 +97,52 @@ public:
 private:
     // Tokens that go through a layer together.
     struct Rows {
+        PassKv* kv = nullptr;
         std::span<const TokenId> tokens{};
         std::span<const NodeId> nodes{};  // scratch rows
-        std::int64_t n_committed = 0;     // positions below them in the cache
-        Phase kind = Phase::Decode;
+        std::int64_t n_committed = 0;     // slots below them
+        Phase phase = Phase::Decode;
+        PassHooks* hooks = nullptr;
         [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
     };
+    // What is wanted of a layer: all of it, or its rows for the KV alone.
+    enum class LayerPart : std::uint8_t { Whole, KvRows };
 
-    [[nodiscard]] bool run_graph(KvCache& cache, const Rows& rows, std::span<const std::int32_t> logit_tokens,
-                                 const PassWatch& watch);
-    void trace_paths(const KvCache& cache, std::span<const NodeId> nodes);
-    void trace_chain(std::int64_t begin, std::int64_t n);
+    void check_pass(const PassReads& reads, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                    std::span<const std::int32_t> logit_tokens) const;
+    [[nodiscard]] bool run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens, const PassWatch& watch);
+    [[nodiscard]] bool feed_layers(const Rows& pass, std::span<const TokenId> prompt, const PromptRange& range,
+                                   PromptStream& stream, const PassWatch& watch);
+    void run_piece(std::int64_t layer, const Rows& rows);
+
     void embed_rows(const Rows& rows);
     void rope_angles(std::int64_t n);
-    void keys_and_values(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch);
-    void attention_block(KvCache& cache, std::int64_t layer, const Rows& rows, const PassWatch& watch);
-    void attend(KvCache& cache, std::int64_t layer, AttentionArgs args);
-    void feed_forward_block(std::int64_t layer, const Rows& rows);
+    void run_layer(std::int64_t layer, const Rows& rows, LayerPart part);
+    void keys_and_values(std::int64_t layer, const Rows& rows);
+    void attend(std::int64_t layer, const Rows& rows);
+    void fold(AttentionArgs args, std::int64_t layer, const Rows& rows);
+    void fold_pieces(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const Rows& rows);
+    void feed_forward(std::int64_t layer, const Rows& rows);
+    void add_to_residual(std::int64_t layer, MatrixRole role, const Rows& rows, const ConstTensorView& x,
+                         const ConstTensorView& bias);
     void multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args);
     void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
     [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitRequest* needs);
-    void check_pass(const KvCache& cache, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                    std::span<const std::int32_t> logit_tokens) const;
-    [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;
-    [[nodiscard]] TensorView activation(const Buffer& buffer, std::int64_t n_rows, std::int64_t cols) const;
 
     const Model* model_;
     ForwardLimits limits_;
-    PassStream* pass_;                 // null: nothing streams
-    WeightStream* weights_ = nullptr;  // of the running pass; null: nothing streams
-    KvStream* kv_ = nullptr;           // the same of KV, where it comes in pieces
+    PassStream* pass_;  // null: nothing streams
     std::unique_ptr<Stream> stream_;
-    Buffer hidden_[2];                      // [max_tokens, d_model]: the residual stream; two where something streams
-    std::byte* hidden_now_ = nullptr;       // the one that is computed with
-    Buffer fold_state_;                     // of attention over KV that streams
-    Buffer normed_;                         // [max_tokens, d_model]
-    Buffer q_;                              // [max_tokens, n_q_heads * head_dim]
-    Buffer k_, v_;                          // [max_tokens, n_kv_heads * head_dim]
-    Buffer attended_;                       // [max_tokens, n_q_heads * head_dim]
-    Buffer gate_, up_;                      // [max_tokens, d_ff]
-    Buffer cos_sin_;                        // [max_tokens, n_rotated]
-    Buffer selected_;                       // [max_logit_rows, d_model]; heads of rows when it is done with
-    Buffer logits_;                         // [max_logit_rows, vocab]
+    Activations activations_;
     std::unique_ptr<DeviceLogits> remote_;  // null where the host reaches the device's
-    std::vector<std::int64_t> row_positions_;  // [logit rows] of the running pass: of the tokens that follow
-    std::vector<NodeId> piece_rows_;           // scratch rows 0, 1, ... of a piece of prompt
-    Indexed<std::int32_t> positions_;          // [n_tokens] of the running pass
-    std::vector<std::int32_t> path_begin_;     // [n_tokens]
-    std::vector<std::int32_t> path_rows_;      // scratch rows of every token's path, from the committed tip down
-    std::vector<NodeId> graph_nodes_;          // scratch rows of a pass, where graphs read them
     std::unique_ptr<PassGraphs> graphs_;
+    // Of the running pass.
+    WeightStream* weights_ = nullptr;  // null: none stream
+    KvStream* kv_ = nullptr;           // the same of KV
+    PassPaths paths_;
+    std::vector<std::int64_t> row_positions_;  // [logit rows]: of the tokens that follow
+    std::vector<NodeId> piece_rows_;           // scratch rows 0, 1, ... of a piece of prompt
+    std::vector<NodeId> graph_nodes_;          // scratch rows, where graphs read them
 };
 
 }  // namespace slipstream

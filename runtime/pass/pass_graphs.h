@@ -24,10 +24,10 @@ struct PassShape {
     std::int64_t n_chunks = 0;      // graph_chunks() of the pass's end
     std::int64_t path_rows = 0;     // graph_path_rows() of its longest path
     const void* paths = nullptr;    // where graphs read them on the host
-    const void* cache = nullptr;    // its scratch on the device
-    const void* chunks = nullptr;   // its table on the host
-    std::int64_t max_nodes = 0;     // of the cache
-    const void* kv_rows = nullptr;  // PassWatch::kv_rows_key
+    const void* scratch = nullptr;  // of its KV, on the device
+    const void* chunks = nullptr;   // the table of its KV, on the host
+    std::int64_t max_nodes = 0;     // of its KV
+    const void* hooks = nullptr;    // who wants its rows
 
     friend bool operator==(const PassShape&, const PassShape&) = default;
 };

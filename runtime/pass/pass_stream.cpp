@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,102 +10,60 @@
 
 namespace slipstream {
 
-namespace {
-
-// Blocks of a program with every chunk of the context on the host.
-std::int64_t most_blocks(const Model& model, const KvCache& cache, std::int64_t chunks_per_copy) {
-    std::int64_t n = std::ssize(model.items());
-    for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer)
-        n += ceil_div(cache.n_chunks() - cache.resident_chunks(layer), chunks_per_copy) + 1;
-    return n;
-}
-
-std::size_t largest_block(const Model& model, const KvCache& cache, std::int64_t chunks_per_copy) {
-    std::size_t bytes = cache.streams() ? static_cast<std::size_t>(chunks_per_copy) * cache.shape().chunk_bytes() : 0;
-    for (std::size_t i = 0; i < model.items().size(); ++i)
-        if (model.streams(static_cast<std::int32_t>(i))) bytes = std::max(bytes, model.items()[i].bytes);
-    return bytes;
-}
-
-}  // namespace
-
-// Four copies of KV in the ring at least, so that the link goes on while one is read; never beyond an extent.
-std::int64_t PassStream::chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes) {
-    return std::clamp<std::int64_t>(static_cast<std::int64_t>(ring_bytes / 4 / chunk_bytes), 1, kChunksPerExtent);
-}
-
-PassStream::PassStream(const Model& model, KvCache& cache, PinnedArena& arena, std::size_t ring_bytes)
-    : model_(&model),
-      cache_(&cache),
-      arena_(&arena),
-      chunks_per_copy_(chunks_per_copy(ring_bytes, cache.shape().chunk_bytes())) {
-    const std::size_t block = TransferRing::slot_bytes(largest_block(model, cache, chunks_per_copy_));
+PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes)
+    : arena_(&arena) {
+    CHECK(!reads.empty());
+    ProgramBounds most;
+    std::int64_t n_chunks = 0;
+    for (const PassReads& both : reads) {
+        const ProgramBounds bounds = program_bounds(both, ring_bytes);
+        most.n_blocks = std::max(most.n_blocks, bounds.n_blocks);
+        most.block_bytes = std::max(most.block_bytes, bounds.block_bytes);
+        n_chunks = std::max(n_chunks, ceil_div(both.kv->nodes().context_tokens(), kChunkTokens));
+    }
+    Device& device = reads.front().model->device();
+    const std::size_t block = TransferRing::slot_bytes(most.block_bytes);
     if (ring_bytes < 2 * block)
         throw OutOfBudget(
             fmt::format("{}: a ring of {} bytes does not hold two of the largest block that streams, {} bytes; raise "
                         "--ring or --device-memory",
-                        model.device().name(), ring_bytes, block));
-    region_ = model.device().allocate(ring_bytes, MemoryTag::Ring, "the transfer ring");
-    copy_in_ = model.device().make_stream(StreamKind::CopyIn);
-    const std::int64_t most = most_blocks(model, cache, chunks_per_copy_);
-    ring_ = std::make_unique<TransferRing>(model.device(), std::span(region_.data(), region_.size_bytes()), *copy_in_,
-                                           std::min<std::int64_t>(2 * most, 4096));
-    feed_ = std::make_unique<PassFeed>(*ring_, *this, most);
-    for (Program& program : programs_) program.blocks.reserve(static_cast<std::size_t>(most));
-    cache.set_frozen_programs(this);
+                        device.name(), ring_bytes, block));
+    region_ = device.allocate(ring_bytes, MemoryTag::Ring, "the transfer ring");
+    copy_in_ = device.make_stream(StreamKind::CopyIn);
+    ring_ = std::make_unique<TransferRing>(device, std::span(region_.data(), region_.size_bytes()), *copy_in_,
+                                           std::clamp<std::int64_t>(2 * most.n_blocks, 1, 4096));
+    feed_ = std::make_unique<PassFeed>(*ring_, *this, most.n_blocks);
+    for (Program& program : programs_) program.blocks.reserve(static_cast<std::size_t>(most.n_blocks));
+    piece_.assign(static_cast<std::size_t>(n_chunks), nullptr);
 }
 
 PassStream::~PassStream() {
-    cache_->set_frozen_programs(nullptr);
-    cache_->drop_program();
+    if (n_made_ > n_begun_) drop_program();
 }
 
-void PassStream::next_program(std::vector<TransferItem>& program) {
+void PassStream::next_program(std::vector<TransferItem>& copies) {
     CHECK(n_made_ <= n_begun_, "a program made further ahead than one pass");
     Program& made = programs_[++n_made_ % 2];
-    program.clear();
-    made.blocks.clear();
-    made.host_chunks = cache_->snapshot();
-    const std::vector<WeightItem>& items = model_->items();
-    std::int64_t kv_layer = 0;  // the next one whose KV is not in the program
-    for (std::size_t i = 0; i < items.size(); ++i) {
-        // The KV of a layer stands before the first item of its second half.
-        const MatrixRole first = items[i].parts.front().role;
-        while (kv_layer < cache_->n_layers() &&
-               (kv_layer < items[i].layer || (kv_layer == items[i].layer && first >= MatrixRole::AttnOut)))
-            add_kv(kv_layer++, made, program);
-        if (!model_->streams(static_cast<std::int32_t>(i))) continue;
-        made.blocks.push_back({.item = static_cast<std::int32_t>(i), .bytes = items[i].bytes});
-        program.push_back({.source = model_->item_data(static_cast<std::int32_t>(i)), .bytes = items[i].bytes});
-    }
+    made.reads = reads_;
+    HostKv* host = made.reads.kv->host();
+    made.host_chunks = host != nullptr ? host->snapshot(*this) : 0;
+    make_program(made.reads, made.host_chunks, ring_bytes(), made.blocks, copies);
 }
 
-void PassStream::add_kv(std::int64_t layer, Program& made, std::vector<TransferItem>& program) {
-    const std::int64_t window = model_->config().window(layer);
-    const std::int64_t resident = cache_->resident_chunks(layer);
-    std::int64_t first = resident;
-    // Chunks that lie wholly before every query's window are not read; positions only grow until a program is thawed.
-    if (window > 0) first = std::max(first, (cache_->n_committed() + 1 - window) / kChunkTokens);
-    while (first < made.host_chunks) {
-        const std::int64_t extent_end = resident + ((first - resident) / kChunksPerExtent + 1) * kChunksPerExtent;
-        const std::int64_t end = std::min({made.host_chunks, extent_end, first + chunks_per_copy_});
-        const std::size_t bytes = static_cast<std::size_t>(end - first) * cache_->shape().chunk_bytes();
-        made.blocks.push_back({.layer = layer, .chunks = {first, end}, .bytes = bytes});
-        program.push_back({.source = cache_->host_chunk(layer, first),
-                           .bytes = bytes,
-                           .after = &cache_->flushed(),
-                           .after_use = cache_->flush_use(end - 1)});
-        first = end;
-    }
+// The store of KV need not keep anything for the last program any more.
+void PassStream::drop_program() {
+    if (HostKv* host = programs_[n_made_ % 2].reads.kv->host(); host != nullptr) host->drop_program(*this);
 }
 
-void PassStream::begin_pass(Stream& compute) {
+void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
     CHECK(!in_pass_, "a pass within a pass");
+    if (n_made_ > n_begun_ && reads_ != reads) invalidate(compute);
+    reads_ = reads;
     ++n_begun_;  // first: the feed may ask for the program behind this one at once
     at_ = 0;
     feed_->begin_pass(compute);
     in_pass_ = true;
-    if (n_made_ == n_begun_) cache_->drop_program();  // else the one behind it is made already
+    if (n_made_ == n_begun_) drop_program();  // else the one behind it is made already
 }
 
 const std::byte* PassStream::acquire_block(Stream& compute) {
@@ -118,7 +74,7 @@ const std::byte* PassStream::acquire_block(Stream& compute) {
 }
 
 void PassStream::release_block(Stream& compute) {
-    const Block& block = running().blocks[at_];
+    const ProgramBlock& block = running().blocks[at_];
     (block.item >= 0 ? figures_.weights_bytes : figures_.kv_bytes) += block.bytes;
     feed_->release(static_cast<std::int64_t>(at_), compute);
     ++at_;
@@ -136,24 +92,26 @@ void PassStream::release_item(std::int32_t item, Stream& compute) {
     release_block(compute);
 }
 
+ChunkRange PassStream::streamed(std::int64_t layer) const {
+    return {running().reads.kv->resident_chunks(layer), running().host_chunks};
+}
+
+std::byte* const* PassStream::chunks(std::int64_t layer) const {
+    return running().reads.kv->chunks(layer);
+}
+
 std::optional<KvPiece> PassStream::acquire_kv(std::int64_t layer, Stream& compute) {
     CHECK(in_pass_);
-    const std::vector<Block>& blocks = running().blocks;
+    const std::vector<ProgramBlock>& blocks = running().blocks;
     if (at_ == blocks.size() || blocks[at_].item >= 0 || blocks[at_].layer != layer) return std::nullopt;
-    const Block& block = blocks[at_];
-    // The cache's table is of mutable chunks, since those of the tail are written; these are only read.
-    auto* data = const_cast<std::byte*>(acquire_block(compute));
-    for (std::int64_t chunk = block.chunks.first_chunk; chunk < block.chunks.end_chunk; ++chunk) {
-        cache_->set_chunk(layer, chunk, data);
-        data += cache_->shape().chunk_bytes();
-    }
-    return block.chunks;
+    const ChunkRange range = blocks[at_].chunks;
+    const std::byte* data = acquire_block(compute);
+    const std::size_t chunk_bytes = running().reads.kv->shape().chunk_bytes();
+    for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += chunk_bytes) piece_[chunk] = data;
+    return KvPiece{range, piece_.data()};
 }
 
 void PassStream::release_kv(Stream& compute) {
-    const Block& block = running().blocks[at_];
-    for (std::int64_t chunk = block.chunks.first_chunk; chunk < block.chunks.end_chunk; ++chunk)
-        cache_->set_chunk(block.layer, chunk, nullptr);
     release_block(compute);
 }
 
@@ -175,8 +133,8 @@ void PassStream::abandon(Stream& compute) {
 void PassStream::invalidate(Stream& compute) {
     CHECK(!in_pass_, "a program is given up while it runs");
     feed_->rewind(compute);
+    if (n_made_ > n_begun_) drop_program();
     n_made_ = n_begun_;
-    cache_->drop_program();
 }
 
 std::span<std::byte> PassStream::lend_ring(Stream& compute) {

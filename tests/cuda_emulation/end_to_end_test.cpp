@@ -66,8 +66,9 @@ public:
                                          : std::vector<std::int64_t>(),
                   .arena = &arena_}) {
         reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_shape(), limits()));
-        if (PassStream::needed(model_, cache_))
-            pass_ = std::make_unique<PassStream>(model_, cache_, arena_, std::size_t{2} << 20);
+        if (PassReads{&model_, &cache_}.streams())
+            pass_ =
+                std::make_unique<PassStream>(std::vector{PassReads{&model_, &cache_}}, arena_, std::size_t{2} << 20);
         forward_ = std::make_unique<Forward>(model_, limits(), pass_.get());
     }
 
@@ -211,7 +212,7 @@ TEST(EmulatedModel, LongPromptsGoThroughLayerByLayer) {
     const Generated expected = plain_text(*files, prompt, 3, kGreedy);
     for (const Timing timing : {Timing::Latest, Timing::CopiesEarly}) {
         Engine engine(*files, {.timing = timing, .streams_weights = true, .streams_kv = true});
-        ASSERT_TRUE(engine.forward().runs_by_layer(0, 512, 512));
+        ASSERT_TRUE(engine.forward().runs_by_layer(engine.cache(), 0, 512, 512));
         NoGuesser none;
         const Generated found = generate(engine, prompt, 3, none, kGreedy);
         EXPECT_EQ(found.text, expected.text);
@@ -243,7 +244,7 @@ TEST(EmulatedModel, PromptsOfManyPiecesGoThroughLayerByLayer) {
             Engine engine(
                 *files,
                 {.timing = timing, .streams_weights = streams, .streams_kv = streams && streams_kv, .context = 2304});
-            EXPECT_EQ(engine.forward().runs_by_layer(0, 2048, 512), streams);
+            EXPECT_EQ(engine.forward().runs_by_layer(engine.cache(), 0, 2048, 512), streams);
             const Generated found = generate(engine, prompt, 2, none, kGreedy);
             if (!streams) expected = found;
             EXPECT_EQ(found.text, expected.text);

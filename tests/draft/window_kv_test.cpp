@@ -33,7 +33,8 @@ struct Engine {
             nodes.push_back(window.cache().add_node(nodes.empty() ? kCommittedTip : nodes.back()));
         }
         const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
-        const ConstTensorView logits = forward.run(window.cache(), tokens, nodes, {&last, 1}, window.watch(nodes));
+        const ConstTensorView logits =
+            forward.run(window.cache(), tokens, nodes, {&last, 1}, {}, Phase::Decode, window.hooks(nodes));
         std::vector<float> row(float_row(logits, 0), float_row(logits, 0) + logits.cols());
         window.commit(forward.exec(), nodes);
         return row;

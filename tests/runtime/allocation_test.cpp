@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "runtime/cache/cache_fill.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/pass_stream.h"
@@ -171,19 +172,20 @@ TEST(Allocation, PiecesOfAPromptAllocateNothingAfterTheFirst) {
 }
 
 // Weights and KV that stream, all of them: 600 tokens over two borders of chunks, whose rows go to the host and come
-// back. Host memory of KV is taken an extent at a time, in blocks that the slab holds already after the first.
+// back; at the beginning of a text, and behind more tokens than one piece of the host's memory used to hold.
 TEST(Allocation, StreamedPassesAllocateNothing) {
-    for (const std::int64_t budget : {1, 32}) {
+    for (const auto& [budget, n_before] : {std::pair<std::int64_t, std::int64_t>{1, 0}, {32, 0}, {1, 3600}}) {
         const auto files = make_tiny_model({});
         PinnedArena arena({.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable});
         CpuDevice device({.n_threads = 2});
         const std::size_t n_items = cut_weight_items(files->weights(), WeightRounding::None, 16384).size();
         const Model model(
             *files, device,
-            {.placement = {.max_item_bytes = 16384, .streams = std::vector<bool>(n_items, true), .arena = &arena}});
-        KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(budget),
+            {.context_tokens = n_before + 2048,
+             .placement = {.max_item_bytes = 16384, .streams = std::vector<bool>(n_items, true), .arena = &arena}});
+        KvCache cache(device, model.kv_shape(), model.config().n_layers, n_before + 2048, scratch_nodes_for(budget),
                       {.resident_chunks = {0, 1}, .arena = &arena});
-        PassStream pass(model, cache, arena, std::size_t{200} << 10);
+        PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{200} << 10);
         Forward forward(model, forward_limits_for(budget), &pass);
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoGuesser none;
@@ -192,14 +194,18 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
         DeviceTarget target(forward, cache);
         GenerationLoop loop(target, verifier, budget > 1 ? static_cast<Guesser&>(scripted) : none,
                             {.budget = budget, .end_tokens = {}});
-        loop.begin(prompt_of(500));
-        while (loop.text().size() < 530) ASSERT_FALSE(loop.step(1000).empty());  // the first chunks are on the host
-        while (loop.text().size() < 1100) {
+        if (n_before > 0) fill_cache(cache, forward.exec(), n_before, 3);
+        loop.begin(prompt_of(n_before + 500));
+        const auto n_text = [&] { return std::ssize(loop.text()) - n_before; };
+        while (n_text() < 530) ASSERT_FALSE(loop.step(1000).empty());  // the first chunks are on the host
+        const std::size_t host_bytes = arena.used_bytes();
+        while (n_text() < 1100) {
             bool stepped = false;
             ASSERT_EQ(allocated_by(device, [&] { stepped = !loop.step(1000).empty(); }), "")
                 << "at position " << loop.text().size() << ", budget " << budget;
             ASSERT_TRUE(stepped);
         }
+        EXPECT_EQ(arena.used_bytes(), host_bytes);
         EXPECT_GT(pass.figures().kv_bytes, 0U);
     }
 }

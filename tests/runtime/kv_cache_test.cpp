@@ -5,6 +5,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
+#include "offload/pinned_arena.h"
 
 namespace slipstream {
 namespace {
@@ -43,6 +44,24 @@ TEST_F(KvCacheTest, TakesItsMemoryOnceInExtents) {
     EXPECT_EQ(cache.chunks(1)[15] + 0, cache.chunks(1)[0] + 15 * chunk) << "an extent is contiguous";
     CpuDevice small({.memory_bytes = chunk});
     EXPECT_THROW(KvCache(small, kShape, 2, 256, 4), OutOfBudget);
+}
+
+TEST_F(KvCacheTest, TakesHostMemoryOfWhatStreamsAtOnce) {
+    const std::size_t chunk = kShape.chunk_bytes();
+    PinnedArena arena({.limit_bytes = 27 * chunk, .page_lock = PageLock::Pageable});
+    {
+        KvCache cache(device_, kShape, 2, 20 * 256, 8, {.resident_chunks = {3, 20}, .arena = &arena});
+        EXPECT_EQ(arena.used_bytes(), 17 * chunk);
+        for (int i = 0; i < 20 * 256 / 8; ++i) {
+            std::vector<NodeId> path;
+            for (int k = 0; k < 8; ++k) path.push_back(cache.add_node(path.empty() ? kCommittedTip : path.back()));
+            cache.commit(exec(), path);
+        }
+        EXPECT_EQ(cache.host()->n_chunks(), 20);
+        EXPECT_EQ(arena.peak_bytes(), 17 * chunk);
+    }
+    EXPECT_EQ(arena.used_bytes(), 0U);
+    EXPECT_THROW(KvCache(device_, kShape, 2, 20 * 256, 8, {.resident_chunks = {3, 9}, .arena = &arena}), OutOfBudget);
 }
 
 TEST_F(KvCacheTest, MisuseIsABug) {

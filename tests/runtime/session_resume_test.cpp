@@ -82,8 +82,9 @@ public:
                  {.resident_chunks = made.resident_chunks, .arena = &arena_}),
           sampler_({.temperature = 0.9, .repeat_penalty = 1.2, .seed = 11}, kVocab),
           verifier_(sampler_) {
-        if (PassStream::needed(model_, cache_))
-            pass_ = std::make_unique<PassStream>(model_, cache_, arena_, std::size_t{1} << 20);
+        if (PassReads{&model_, &cache_}.streams())
+            pass_ =
+                std::make_unique<PassStream>(std::vector{PassReads{&model_, &cache_}}, arena_, std::size_t{1} << 20);
         forward_ = std::make_unique<Forward>(model_, forward_limits_for(made.budget), pass_.get());
     }
 

@@ -27,7 +27,7 @@ public:
         config_.kv_dtype = options.kv_dtype;
         if (options.window > 0) {
             config_.layer_window.assign(static_cast<std::size_t>(options.n_layers), options.window);
-            config_.layer_window[0] = 0;
+            if (options.n_layers > 1) config_.layer_window[0] = 0;  // one alone has it
         }
         validate(config_);
         const std::int64_t d = options.d_model;

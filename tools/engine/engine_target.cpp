@@ -1,13 +1,15 @@
 #include "tools/engine/engine_target.h"
 
+#include <vector>
+
 namespace slipstream::tools {
 
 EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, CheckPasses check)
     : cache_(*engine.device, engine.model->kv_shape(), engine.model->config().n_layers,
              needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
              engine.kv_placement()) {
-    if (PassStream::needed(*engine.model, cache_))
-        pass_ = std::make_unique<PassStream>(*engine.model, cache_, *engine.arena, engine.ring_bytes());
+    const PassReads reads{engine.model.get(), &cache_};
+    if (reads.streams()) pass_ = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes());
     forward_ = std::make_unique<Forward>(*engine.model, needs.forward, pass_.get());
     target_.emplace(*forward_, cache_);
     if (check == CheckPasses::No) return;

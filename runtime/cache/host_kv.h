@@ -1,0 +1,92 @@
+// The host's store of a KV cache: page-locked memory for the chunks that stream, and the way there: a chunk that is
+// full is flushed behind the compute stream. All memory is taken at the start, so that generating locks no page.
+//
+// Passes read chunks from here (PassStream), by programs that may be made while the pass before runs. What such a
+// program counts on is frozen: chunks below the number that snapshot() gave are read from the host, those from it on
+// lie in the tail, whose slots must hold them until then. Whoever must write one of those slots, or changes what was
+// flushed, thaws the program first (design section 4).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/base/indexed.h"
+#include "kernels/device.h"
+#include "offload/pinned_arena.h"
+#include "runtime/cache/device_kv.h"
+
+namespace slipstream {
+
+/// Who makes programs ahead of their pass.
+class FrozenPrograms {
+public:
+    virtual ~FrozenPrograms() = default;
+    /// Gives them up: the next program is made anew. No pass is running.
+    virtual void invalidate(Stream& compute) = 0;
+};
+
+class HostKv {
+public:
+    /// Takes memory of `arena` for all chunks of `store` that are not resident. Both outlive this. Throws OutOfBudget.
+    HostKv(Device& device, PinnedArena& arena, const DeviceKv& store);
+    /// Waits for flushes under way.
+    ~HostKv();
+    HostKv(const HostKv&) = delete;
+    HostKv& operator=(const HostKv&) = delete;
+
+    /// A chunk of a layer that is not resident there; those of a layer lie behind one another.
+    [[nodiscard]] std::byte* chunk(std::int64_t layer, std::int64_t chunk) const;
+    /// Full chunks that are here, or will be once flushed() has reached flush_use() of the last.
+    [[nodiscard]] std::int64_t n_chunks() const { return n_chunks_; }
+    [[nodiscard]] const Event& flushed() const { return *flushed_; }
+    [[nodiscard]] std::uint64_t flush_use(std::int64_t chunk) const { return flush_use_[chunk]; }
+
+    /// Copies chunks here behind the compute stream's work so far: `copy(stream)` enqueues them. The use of flushed()
+    /// that tells when they are done.
+    template <typename Copy>
+    std::uint64_t flush(Stream& compute, const Copy& copy) {
+        copy_out_->wait(*written_, compute.record(*written_));
+        copy(*copy_out_);
+        return copy_out_->record(*flushed_);
+    }
+    /// The same of a chunk of the tail, the one behind those that are here, in every layer where it streams.
+    void flush_tail(Stream& compute, std::int64_t chunk);
+    /// Chunks up to `n_chunks` are here with that use of flushed().
+    void add(std::int64_t n_chunks, std::uint64_t flush_use);
+    /// The same of chunks that were written to chunk() by the host; none were here.
+    void add_written(std::int64_t n_chunks);
+    /// Chunks from this on are here no more.
+    void cut(std::int64_t n_chunks);
+    /// `compute` waits until the place in the tail that `chunk` will take may be written; a program that counts on what
+    /// lies there is thawed.
+    void clear_place(Stream& compute, std::int64_t chunk);
+
+    /// n_chunks() of a program that `programs` makes now. One at a time: CHECKed.
+    [[nodiscard]] std::int64_t snapshot(FrozenPrograms& programs);
+    /// `programs` has none ahead any more: the last one runs, or was given up.
+    void drop_program(FrozenPrograms& programs) {
+        if (programs_ == &programs) programs_ = nullptr;
+    }
+    void thaw(Stream& compute) {
+        if (programs_ != nullptr) programs_->invalidate(compute);
+    }
+
+private:
+    void take(PinnedArena& arena);
+
+    const DeviceKv* store_;
+    std::vector<HostBlock> memory_;  // [n_layers]: from the first chunk that is not resident
+    std::unique_ptr<Stream> copy_out_;
+    std::unique_ptr<Event> written_;  // rows that a flush copies
+    std::unique_ptr<Event> flushed_;
+    Indexed<std::uint64_t> flush_use_;  // [chunks of a layer]; 0: not flushed yet
+    std::int64_t n_chunks_ = 0;
+    FrozenPrograms* programs_ = nullptr;  // who made a program ahead, null: nobody
+    std::int64_t frozen_ = 0;             // n_chunks() of it
+};
+
+}  // namespace slipstream

@@ -1,0 +1,53 @@
+// The bookkeeping of a KV: how many slots are committed, and the tree of nodes that hang behind them. Pure: it knows of
+// no memory. Slots are counted from 0; in a cache that holds all of a text they are the text's positions.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "kernels/base/indexed.h"
+
+namespace slipstream {
+
+/// A row of the scratch.
+using NodeId = std::int32_t;
+/// Parent of a node that hangs directly under the last committed slot.
+inline constexpr NodeId kCommittedTip = -1;
+
+class KvNodes {
+public:
+    /// Room for `context_tokens` slots, nodes included, and `max_nodes` nodes at once; all memory is taken here.
+    KvNodes(std::int64_t context_tokens, std::int64_t max_nodes);
+
+    [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
+    [[nodiscard]] std::int64_t max_nodes() const { return max_nodes_; }
+    [[nodiscard]] std::int64_t n_committed() const { return n_committed_; }
+    [[nodiscard]] std::int64_t n_nodes() const { return static_cast<std::int64_t>(parents_.size()); }
+    [[nodiscard]] NodeId parent(NodeId node) const { return parents_[node]; }
+    [[nodiscard]] std::int64_t slot(NodeId node) const { return slots_[node]; }
+
+    /// A new node below `parent` (kCommittedTip or an existing node). Its slot must lie inside the context and there
+    /// must be room for it: both CHECKed. Nodes are numbered from 0 after forget().
+    NodeId add(NodeId parent);
+    /// CHECKs that each node of `path` hangs under the one before, the first under the committed tip.
+    void check_path(std::span<const NodeId> path) const;
+    /// Drops all nodes.
+    void forget();
+    /// As many slots are committed from now on. Nodes stay where they are: who calls it forgets them or has none.
+    void set_committed(std::int64_t n_slots);
+    /// Committed slots below were computed as prompt (Phase::Prefill), as whoever feeds them has said; fewer where the
+    /// text was cut since.
+    [[nodiscard]] std::int64_t prompt_rows() const { return prompt_rows_; }
+    void set_prompt_rows(std::int64_t n_slots) { prompt_rows_ = std::min(n_slots, n_committed_); }
+
+private:
+    std::int64_t context_tokens_;
+    std::int64_t max_nodes_;
+    std::int64_t n_committed_ = 0;
+    std::int64_t prompt_rows_ = 0;
+    Indexed<NodeId> parents_;      // [n_nodes]
+    Indexed<std::int64_t> slots_;  // [n_nodes]
+};
+
+}  // namespace slipstream

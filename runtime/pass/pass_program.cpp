@@ -1,0 +1,69 @@
+#include "runtime/pass/pass_program.h"
+
+#include "kernels/base/checked_math.h"
+
+namespace slipstream {
+
+namespace {
+
+void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_copy, std::vector<ProgramBlock>& blocks,
+            std::vector<TransferItem>& copies) {
+    const HostKv& host = *kv.host();
+    while (range.first < range.end) {
+        const std::int64_t end = std::min(range.end, range.first + per_copy);
+        const std::size_t bytes = static_cast<std::size_t>(end - range.first) * kv.shape().chunk_bytes();
+        blocks.push_back({.layer = layer, .chunks = {range.first, end}, .bytes = bytes});
+        copies.push_back({.source = host.chunk(layer, range.first),
+                          .bytes = bytes,
+                          .after = &host.flushed(),
+                          .after_use = host.flush_use(end - 1)});
+        range.first = end;
+    }
+}
+
+}  // namespace
+
+std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes) {
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(ring_bytes / 4 / chunk_bytes), 1, kChunksPerExtent);
+}
+
+ProgramBounds program_bounds(const PassReads& reads, std::size_t ring_bytes) {
+    ProgramBounds bounds{.n_blocks = std::ssize(reads.model->items())};
+    for (std::size_t i = 0; i < reads.model->items().size(); ++i)
+        if (reads.model->streams(static_cast<std::int32_t>(i)))
+            bounds.block_bytes = std::max(bounds.block_bytes, reads.model->items()[i].bytes);
+    if (reads.kv->host() == nullptr) return bounds;
+    const std::size_t chunk_bytes = reads.kv->shape().chunk_bytes();
+    const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
+    const std::int64_t n_chunks = ceil_div(reads.kv->nodes().context_tokens(), kChunkTokens);
+    for (std::int64_t layer = 0; layer < reads.model->config().n_layers; ++layer)
+        bounds.n_blocks += ceil_div(n_chunks - reads.kv->resident_chunks(layer), per_copy);
+    bounds.block_bytes = std::max(bounds.block_bytes, static_cast<std::size_t>(per_copy) * chunk_bytes);
+    return bounds;
+}
+
+void make_program(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
+                  std::vector<ProgramBlock>& blocks, std::vector<TransferItem>& copies) {
+    const Model& model = *reads.model;
+    PassKv& kv = *reads.kv;
+    const ModelConfig& config = model.config();
+    const std::int64_t per_copy = chunks_per_copy(ring_bytes, kv.shape().chunk_bytes());
+    blocks.clear();
+    copies.clear();
+    // The next layer whose KV is not in the program; it stands before the first item of the layer's second half.
+    std::int64_t kv_layer = kv.host() != nullptr ? 0 : config.n_layers;
+    for (std::size_t i = 0; i < model.items().size(); ++i) {
+        const WeightItem& item = model.items()[i];
+        const bool second_half = item.parts.front().role >= MatrixRole::AttnOut;
+        for (; kv_layer < config.n_layers && (kv_layer < item.layer || (kv_layer == item.layer && second_half));
+             ++kv_layer) {
+            const std::int64_t seen = first_chunk_in_window(config.window(kv_layer), kv.nodes().n_committed());
+            add_kv(kv, kv_layer, {std::max(kv.resident_chunks(kv_layer), seen), host_chunks}, per_copy, blocks, copies);
+        }
+        if (!model.streams(static_cast<std::int32_t>(i))) continue;
+        blocks.push_back({.item = static_cast<std::int32_t>(i), .bytes = item.bytes});
+        copies.push_back({.source = model.item_data(static_cast<std::int32_t>(i)), .bytes = item.bytes});
+    }
+}
+
+}  // namespace slipstream

@@ -1,0 +1,45 @@
+// The program of a pass: the blocks that it reads from the host, in order. Items of weights that are not resident, and
+// before the second half of each layer the chunks of its KV that are not.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "offload/transfer_ring.h"
+#include "runtime/pass/pass_reads.h"
+
+namespace slipstream {
+
+/// A block of a program: an item of weights, or chunks of a layer.
+struct ProgramBlock {
+    std::int32_t item = -1;  // of weights; else
+    std::int64_t layer = 0;
+    ChunkRange chunks{};
+    std::size_t bytes = 0;
+};
+
+/// Chunks that one copy of KV carries at most with a ring of that size: four copies in the ring at least, so that the
+/// link goes on while one is read; never more than an extent.
+[[nodiscard]] std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes);
+
+/// The first chunk that queries from slot `first_slot` on read of a layer with a window (0: none): those before lie
+/// wholly outside of it.
+[[nodiscard]] constexpr std::int64_t first_chunk_in_window(std::int64_t window, std::int64_t first_slot) {
+    return window > 0 ? std::max<std::int64_t>(first_slot + 1 - window, 0) / kChunkTokens : 0;
+}
+
+/// What programs over `reads` take at most: with every chunk on the host.
+struct ProgramBounds {
+    std::int64_t n_blocks = 0;
+    std::size_t block_bytes = 0;  // of the largest
+};
+[[nodiscard]] ProgramBounds program_bounds(const PassReads& reads, std::size_t ring_bytes);
+
+/// The program of a pass over `reads` that begins behind what is committed now, chunks below `host_chunks` being read
+/// from the host: its blocks, and one for one what is copied.
+void make_program(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
+                  std::vector<ProgramBlock>& blocks, std::vector<TransferItem>& copies);
+
+}  // namespace slipstream

@@ -1,0 +1,38 @@
+// KV of a prompt that goes through a model layer by layer, where it streams: where the layer's chunks lie while it is
+// computed, and the way to the host of those that it fills. Two ways: all of a layer at once (prompt_kv_areas.h), or
+// piece by piece where that is too much (prompt_kv_pieces.h).
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/pass/pass_reads.h"
+
+namespace slipstream {
+
+/// A prompt: positions [begin, end), fed in pieces that end at multiples of `piece_tokens`, as `end` does, a multiple
+/// of 256.
+struct PromptRange {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::int64_t piece_tokens = 0;
+    [[nodiscard]] std::int64_t first_chunk() const { return begin / kChunkTokens; }
+    [[nodiscard]] std::int64_t end_chunk() const { return end / kChunkTokens; }
+};
+
+class PromptKv : public KvStream {
+public:
+    /// Layers in order, each from begin_layer() to end_layer(), its pieces in between.
+    virtual void begin_layer(std::int64_t layer) = 0;
+    /// Rows of the layer at positions [first, end) follow; first == end for a pass, whose rows stay in scratch. From
+    /// here on chunks() of what these rows fill can be written.
+    virtual void begin_piece(std::int64_t first, std::int64_t end) = 0;
+    /// Those rows are in their chunks.
+    virtual void end_piece() = 0;
+    virtual void end_layer() = 0;
+    /// Use of HostKv::flushed() when all that was filled so far is on the host; 0: nothing was filled.
+    [[nodiscard]] virtual std::uint64_t last_flush() const = 0;
+    /// Gives up what is on its way to the device.
+    virtual void drop() = 0;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,74 @@
+#include "runtime/pass/prompt_kv_areas.h"
+
+#include <algorithm>
+
+namespace slipstream {
+
+std::size_t PromptKvAreas::area_bytes(const KvCache& cache, std::int64_t end_chunk) {
+    std::int64_t most = 0;
+    for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer)
+        most = std::max(most, end_chunk - cache.resident_chunks(layer));
+    return static_cast<std::size_t>(most) * cache.shape().chunk_bytes();
+}
+
+PromptKvAreas::PromptKvAreas(PassStream& pass, KvCache& cache, ExecRef exec, std::span<std::byte> areas,
+                             const PromptRange& range)
+    : pass_(&pass),
+      cache_(&cache),
+      exec_(exec),
+      range_(range),
+      areas_(areas),
+      area_bytes_(area_bytes(cache, range.end_chunk())),
+      area_use_(area_bytes_ > 0 ? areas.size() / area_bytes_ : 1, 0),
+      table_(static_cast<std::size_t>(range.end_chunk()), nullptr),
+      computed_(exec.device.make_event()),
+      loaded_(exec.device.make_event()) {}
+
+std::byte* const* PromptKvAreas::chunks(std::int64_t layer) const {
+    return streams(layer) ? table_.data() : cache_->chunks(layer);
+}
+
+void PromptKvAreas::begin_layer(std::int64_t layer) {
+    layer_ = layer;
+    if (!streams(layer)) return;
+    const std::int64_t resident = cache_->resident_chunks(layer);
+    const auto area = static_cast<std::size_t>(layer) % area_use_.size();
+    if (const std::uint64_t use = area_use_.at(area); use > 0) exec_.stream.wait(cache_->host()->flushed(), use);
+    std::copy_n(cache_->chunks(layer), resident, table_.begin());
+    std::byte* data = areas_.data() + area * area_bytes_;
+    for (std::int64_t chunk = resident; chunk < range_.end_chunk(); ++chunk, data += cache_->shape().chunk_bytes())
+        table_[chunk] = data;
+    load();
+}
+
+// What the cache holds of the layer already: full chunks from the host, the last one from the tail.
+void PromptKvAreas::load() {
+    const HostKv& host = *cache_->host();
+    const std::size_t chunk_bytes = cache_->shape().chunk_bytes();
+    const std::int64_t resident = cache_->resident_chunks(layer_);
+    const std::int64_t n_host = range_.first_chunk();
+    if (resident < n_host) {
+        Stream& in = pass_->copy_in();
+        in.wait(*computed_, exec_.stream.record(*computed_));  // the area is free
+        in.wait(host.flushed(), host.flush_use(n_host - 1));
+        for (std::int64_t chunk = resident; chunk < n_host; ++chunk)
+            in.copy(table_[chunk], host.chunk(layer_, chunk), chunk_bytes);
+        exec_.stream.wait(*loaded_, in.record(*loaded_));
+        pass_->count(0, static_cast<std::size_t>(n_host - resident) * chunk_bytes);
+    }
+    if (range_.begin % kChunkTokens != 0 && n_host >= resident)
+        exec_.stream.copy(table_[n_host], cache_->store().tail_chunk(layer_, n_host), chunk_bytes);
+}
+
+void PromptKvAreas::end_layer() {
+    if (!streams(layer_)) return;
+    HostKv& host = *cache_->host();
+    last_flush_ = host.flush(exec_.stream, [&](Stream& out) {
+        for (std::int64_t chunk = std::max(range_.first_chunk(), cache_->resident_chunks(layer_));
+             chunk < range_.end_chunk(); ++chunk)
+            out.copy(host.chunk(layer_, chunk), table_[chunk], cache_->shape().chunk_bytes());
+    });
+    area_use_.at(static_cast<std::size_t>(layer_) % area_use_.size()) = last_flush_;
+}
+
+}  // namespace slipstream
