@@ -5,6 +5,7 @@
 
 #include "draft/papers/chain_shape.h"
 #include "draft/papers/drawn_shape.h"
+#include "draft/papers/ngrammys_shape.h"
 #include "draft/sources_drafter.h"
 #include "kernels/base/error.h"
 
@@ -42,7 +43,7 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
         case TreeShape::Chain:
             return Growth::Chain;
         case TreeShape::NGrammys:
-            if (sources_.context == nullptr)
+            if (sources_.find("context") == nullptr)
                 throw RequestError("the tree ngrammys is of the sources context and bigram; add context to --draft");
             return Growth::NGrammys;
         case TreeShape::Cacheback:
@@ -125,7 +126,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
             shape_source_->propose_shape(tree, request);
             break;
         case Growth::NGrammys:
-            ngrammys_.grow(tree, request, sources_.context->rows(), sources_.bigrams.get());
+            grow_ngrammys(tree, request, ContextRows::Taken, sources_.bigrams);
             break;
         case Growth::Chain:
             grow_chain(tree, request);

@@ -11,6 +11,7 @@
 #include "draft/papers/model_unigram.h"
 #include "draft/papers/prompt_lookup.h"
 #include "draft/sources/cacheback.h"
+#include "draft/sources/context_source.h"
 #include "draft/sources/corpus.h"
 #include "draft/sources/model_bigram.h"
 #include "draft/sources/recycling.h"
@@ -139,12 +140,9 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
     const double temperature = target.sampling.temperature;
     for (const SourceKind kind : options.sources) {
         switch (kind) {
-            case SourceKind::Context: {
-                auto context = std::make_unique<ContextSource>(target.vocab, ContextSource::Options{});
-                set.context = context.get();
-                set.tables.push_back(std::move(context));
+            case SourceKind::Context:
+                set.tables.push_back(std::make_unique<ContextSource>(target.vocab, ContextSource::Options{}));
                 break;
-            }
             case SourceKind::Suffix:
                 set.tables.push_back(std::make_unique<SuffixSource>());
                 break;
@@ -159,13 +157,14 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
                 set.tables.push_back(
                     std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature}));
                 break;
-            case SourceKind::Bigram:
-                set.bigrams = std::make_shared<const BigramRows>(ngrams->bigrams, temperature, kBigramRow);
-                set.tables.push_back(std::make_unique<ModelBigram>(set.bigrams, ModelBigramOptions{}));
+            case SourceKind::Bigram: {
+                auto bigrams = std::make_unique<ModelBigram>(ngrams->bigrams, temperature, kBigramRow);
+                set.bigrams = bigrams.get();
+                set.tables.push_back(std::move(bigrams));
                 break;
+            }
             case SourceKind::Unigram:
-                set.tables.push_back(
-                    std::make_unique<ModelUnigram>(ngrams->unigrams, ModelUnigramOptions{.temperature = temperature}));
+                set.tables.push_back(std::make_unique<ModelUnigram>(ngrams->common, target.vocab, temperature));
                 break;
             case SourceKind::Corpus:
                 set.tables.push_back(std::move(corpus));

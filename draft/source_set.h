@@ -6,18 +6,16 @@
 
 #include "draft/drafter.h"
 #include "draft/rungs/draft_model.h"
-#include "draft/sources/context_source.h"
+#include "draft/sources/model_bigram.h"
 #include "draft/sources/table_source.h"
-#include "draft/tables/bigram_rows.h"
 
 namespace slipstream::draft {
 
 /// All sources of one drafter, in the order asked for; the draft model apart.
 struct SourceSet {
     std::vector<std::unique_ptr<TableSource>> tables;
-    std::unique_ptr<DraftModel> model;          // null: not asked for
-    ContextSource* context = nullptr;           // the one among `tables`; null: not asked for
-    std::shared_ptr<const BigramRows> bigrams;  // null: `bigram` was not asked for
+    std::unique_ptr<DraftModel> model;  // null: not asked for
+    ModelBigram* bigrams = nullptr;     // the one among `tables`; null: not asked for
 
     [[nodiscard]] std::vector<TableSource*> table_list() const;
     /// Cheap to dear.

@@ -13,7 +13,6 @@
 #include "draft/control/draft_control.h"
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
-#include "draft/papers/ngrammys_shape.h"
 #include "draft/source_set.h"
 #include "draft/sources/table_source.h"
 #include "draft/tables/table_store.h"
@@ -81,7 +80,6 @@ private:
     PathNoise noise_;
     DraftControl control_;
     TreeBuilder builder_;
-    NgrammysShape ngrammys_;
     DrawnTree drawn_;
     TableSource* shape_source_ = nullptr;  // of Growth::OwnShape
     Growth growth_ = Growth::Nothing;

@@ -71,7 +71,7 @@ void CachebackTree::list_followers(std::uint32_t leader, std::int32_t node, cons
     for (std::uint32_t follower = table.first_follower(leader); follower != kNone;
          follower = table.next_follower(follower))
         followers_.push_back({follower, static_cast<std::uint32_t>(followers_.size()) + 1, 0.0F});
-    if (request_->noise != nullptr && request_->noise->present())
+    if (noise_of(*request_).present())
         order_by_noise(static_cast<std::int64_t>(request_->text.size()) + tree_->depth(node), table);
 }
 

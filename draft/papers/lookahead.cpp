@@ -198,7 +198,7 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
 
 void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const auto position = static_cast<std::int64_t>(request.text.size());
-    const PathNoise noise = request.noise != nullptr ? *request.noise : PathNoise();
+    const PathNoise& noise = noise_of(request);
     const TokenId last = request.text.back();
     const std::size_t n = n_ngrams(last);
     std::array<Proposal, static_cast<std::size_t>(kMaxNgrams)> firsts;

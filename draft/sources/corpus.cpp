@@ -165,8 +165,7 @@ void CorpusSource::push_branches(const Branch& above, const Match& match, std::i
 }
 
 void CorpusSource::propose_shape(TokenTree& tree, const ShapeRequest& request) {
-    static const PathNoise no_noise;
-    const PathNoise& noise = request.noise != nullptr ? *request.noise : no_noise;
+    const PathNoise& noise = noise_of(request);
     if (root(request.text) == kNowhere) return;
     const Match match = longest(0);
     if (match.length == 0) return;
