@@ -28,6 +28,7 @@ namespace {
 
 constexpr std::int64_t kBigramRow = 32;                      // candidates of a token
 constexpr std::int64_t kMostLogits = std::int64_t{1} << 24;  // of a draft model's tree: 64 MiB
+constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // of a draft model's window
 constexpr std::int64_t kLeastModelNodes = 64;  // of a tree, that the draft model may be asked about: more than are kept
 
 bool asked_for(const DraftOptions& options, SourceKind kind) {
@@ -74,20 +75,15 @@ std::int64_t model_nodes(const DraftOptions& options, const DraftTarget& target)
                     std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / target.vocab));
 }
 
-// As much of the text as options.window_bytes hold: all of it where that fits, else a window that slides, for which the
-// rows are kept in float as well.
+// As much of the text as options.window_bytes hold: all of it where that fits.
 WindowShape model_window(const DraftOptions& options, const DraftTarget& target) {
     const ModelConfig& config = target.draft_model->config();
-    const std::size_t row = static_cast<std::size_t>(2 * config.n_layers * config.n_kv_heads * config.head_dim);
-    const std::size_t whole = row * row_bytes(target.draft_model->kv_shape().dtype, 1);
-    const auto slots_in = [&](std::size_t bytes) {
-        return static_cast<std::int64_t>(std::min<std::size_t>(options.window_bytes / bytes, std::size_t{1} << 30));
-    };
+    const std::size_t row =
+        row_bytes(target.draft_model->kv_shape().dtype, 2 * config.n_layers * config.n_kv_heads * config.head_dim);
+    const std::int64_t room = std::min(static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostSlots)),
+                                       target.draft_model->context_tokens() - model_nodes(options, target));
     WindowShape window;
-    const std::int64_t known = target.draft_model->context_tokens() - model_nodes(options, target);
-    if (target.text_tokens > 0 && std::min(slots_in(whole), known) >= target.text_tokens)
-        return {.slots = std::max(window.slots, target.text_tokens), .slides = false};
-    window.slots = std::max(window.slots, std::min(slots_in(whole + row * sizeof(float)), known));
+    window.slots = std::max(window.slots, target.text_tokens > 0 ? std::min(room, target.text_tokens) : room);
     window.recent = window.slots / 2 - window.sinks / 2;
     return window;
 }
