@@ -65,17 +65,18 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
     for (std::size_t i = 0; i < static_cast<std::size_t>(place.longest); ++i) {
         context[i] = static_cast<int>(i) + 1 < place.longest ? model_.find(place.keys[i]) : place.context;
     }
-    std::array<ContextModel::Followers, ContextMixer::kOrders> behind;
+    std::array<ContextModel::Context, ContextMixer::kOrders> behind;
     for (int order = 1; order <= place.longest; ++order) {
         const auto at = static_cast<std::size_t>(order);
-        if (context[at - 1] != ContextModel::kNone) behind[at] = model_.followers(context[at - 1]);
-        unseen[at] = ContextMixer::unseen(order, behind[at].total, behind[at].recent_first.size());
+        if (context[at - 1] != ContextModel::kNone) behind[at] = model_.context(context[at - 1]);
+        unseen[at] = ContextMixer::unseen(order, behind[at].total, behind[at].n_followers);
     }
     for (int order = place.longest; order >= 1; --order) {
-        const ContextModel::Followers& found = behind[static_cast<std::size_t>(order)];
-        const std::size_t n = std::min(found.recent_first.size(), per_order);
-        for (std::size_t rank = 0; rank < n; ++rank) {
-            const ContextModel::Follower& follower = found.recent_first[rank];
+        const ContextModel::Context& found = behind[static_cast<std::size_t>(order)];
+        std::uint32_t at = found.newest;
+        for (std::size_t rank = 0; at != ContextModel::kNone && rank < per_order; ++rank) {
+            const ContextModel::Follower& follower = model_.follower(at);
+            at = follower.older;
             std::uint16_t& slot = slots_[static_cast<std::size_t>(follower.token)];
             if (slot == 0) {
                 if (candidates_.size() >= most) continue;
