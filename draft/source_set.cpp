@@ -10,6 +10,7 @@
 #include "draft/papers/lookahead.h"
 #include "draft/papers/model_unigram.h"
 #include "draft/papers/prompt_lookup.h"
+#include "draft/rungs/draft_model.h"
 #include "draft/sources/cacheback.h"
 #include "draft/sources/context_source.h"
 #include "draft/sources/corpus.h"
@@ -114,8 +115,9 @@ std::vector<TableSource*> SourceSet::table_list() const {
 }
 
 std::vector<ModelSource*> SourceSet::model_list() const {
-    if (!model) return {};
-    return {model.get()};
+    std::vector<ModelSource*> list;
+    for (const auto& source : models) list.push_back(source.get());
+    return list;
 }
 
 TableSource* SourceSet::find(std::string_view name) const {
@@ -171,13 +173,13 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
             case SourceKind::Model:
                 if (target.draft_model == nullptr)
                     throw RequestError("the source model needs a draft model; name one by --draft-model PATH");
-                set.model = std::make_unique<DraftModel>(
+                set.models.push_back(std::make_unique<DraftModel>(
                     *target.draft_model, target.vocab, target.sampling,
                     DraftModelOptions{
                         .max_nodes = model_nodes(options, target),
                         .window = model_window(options, target),
                         .pass_plan = target.draft_pass_plan,
-                        .rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best});
+                        .rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best}));
                 break;
         }
     }

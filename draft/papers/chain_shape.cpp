@@ -17,6 +17,20 @@ std::int64_t chain_length(const TokenTree& tree, const ShapeRequest& request, st
 
 }  // namespace
 
+ChainChoice best_chain(double acceptance, std::int64_t longest,
+                       const std::function<double(std::int64_t guesses)>& seconds) {
+    ChainChoice best;
+    double expected = 1.0;
+    double reach = 1.0;
+    for (std::int64_t guesses = 1; guesses <= longest; ++guesses) {
+        reach *= acceptance;
+        expected += reach;
+        const double rate = expected / seconds(guesses);
+        if (rate > best.tokens_per_second) best = {guesses, rate};
+    }
+    return best;
+}
+
 void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, TableSource& source) {
     const std::int64_t length = chain_length(tree, request, gamma);
     if (length < 1) return;

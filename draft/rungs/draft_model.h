@@ -66,7 +66,7 @@ public:
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override { return pass_curve_.at(n_nodes); }
     /// What passes take, those of the text that catch up included.
-    [[nodiscard]] PassCurve& pass_curve() { return pass_curve_; }
+    [[nodiscard]] PassCurve* pass_curve() override { return &pass_curve_; }
 
     /// Logits behind an expanded node, [n_ids], before filters; n_ids is the narrower vocabulary. Valid until the next
     /// expand() or observe(). Whole rows are at hand (CHECKed; DraftRows).

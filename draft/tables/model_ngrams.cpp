@@ -18,20 +18,6 @@ constexpr std::string_view kUnigramSection = "unigram";
 // Grows when what the tables hold is computed in another way: then they are built again.
 constexpr std::uint32_t kVersion = 2;
 
-// Two halves a word, the first one low.
-std::vector<std::uint32_t> packed(std::span<const Half> values) {
-    std::vector<std::uint32_t> words((values.size() + 1) / 2);
-    for (std::size_t i = 0; i < values.size(); ++i)
-        words[i / 2] |= static_cast<std::uint32_t>(values[i].bits) << (16 * (i % 2));
-    return words;
-}
-
-std::vector<Half> unpacked(std::span<const std::uint32_t> words, std::size_t n) {
-    std::vector<Half> values(n);
-    for (std::size_t i = 0; i < n; ++i) values[i].bits = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
-    return values;
-}
-
 TableReader section(const TableFile& file, std::string_view name) {
     std::optional<TableReader> reader = file.section(name);
     if (!reader)
@@ -66,15 +52,15 @@ BigramTable read_bigrams(const TableFile& file, std::int64_t vocab) {
     table.vocab = static_cast<std::int64_t>(reader.u64());
     table.k = static_cast<std::int64_t>(reader.u64());
     const std::span<const std::int32_t> tokens = reader.i32s();
-    const std::span<const std::uint32_t> log_p = reader.u32s();
+    const std::span<const Half> log_p = reader.array<Half>();
     reader.finish();
     if (table.vocab != vocab) reader.fail(fmt::format("made for {} tokens, the model has {}", table.vocab, vocab));
     if (table.k < 1 || table.k > vocab || std::ssize(tokens) % vocab != 0 || std::ssize(tokens) / vocab != table.k ||
-        log_p.size() != (tokens.size() + 1) / 2)
-        reader.fail(fmt::format("{} candidates, {} probabilities for {} tokens, {} each", tokens.size(),
-                                2 * log_p.size(), vocab, table.k));
+        log_p.size() != tokens.size())
+        reader.fail(fmt::format("{} candidates, {} probabilities for {} tokens, {} each", tokens.size(), log_p.size(),
+                                vocab, table.k));
     table.tokens.assign(tokens.begin(), tokens.end());
-    table.log_p = unpacked(log_p, tokens.size());
+    table.log_p.assign(log_p.begin(), log_p.end());
     const auto k = static_cast<std::size_t>(table.k);
     for (std::size_t at = 0; at < tokens.size(); at += k)
         if (!is_row(tokens.subspan(at, k), std::span(table.log_p).subspan(at, k), vocab))
@@ -104,7 +90,7 @@ std::vector<TableSection> model_ngrams_sections(const ModelNgrams& ngrams) {
     bigrams.u64(static_cast<std::uint64_t>(ngrams.bigrams.vocab));
     bigrams.u64(static_cast<std::uint64_t>(ngrams.bigrams.k));
     bigrams.i32s(ngrams.bigrams.tokens);
-    bigrams.u32s(packed(ngrams.bigrams.log_p));
+    bigrams.array(std::span<const Half>(ngrams.bigrams.log_p));
     sections[1].name = kUnigramSection;
     sections[1].fields.u32(kVersion);
     sections[1].fields.i32s(ngrams.common);
