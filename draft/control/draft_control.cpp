@@ -15,9 +15,8 @@ constexpr std::int64_t kFirstTrial = 24;  // passes before the first judgement: 
 constexpr std::int64_t kLaterTrial = 6;
 constexpr std::int64_t kLongestRest = 512;
 constexpr double kClearGain = 1.05;
-constexpr double kPlannedGain = 3.0;  // a plan may be so far off
-constexpr double kLittleGain = 1.3;   // over plain decoding
-constexpr double kTrusted = 8.0;      // guessed tokens that expectations are believed for
+constexpr double kLittleGain = 1.3;  // over plain decoding
+constexpr double kTrusted = 8.0;     // guessed tokens that expectations are believed for
 
 }  // namespace
 
@@ -29,7 +28,7 @@ bool DraftControl::take_turn(std::int64_t text_tokens, bool probes) {
     }
     // What guessing gains is told by what a plain pass takes: where that is little, or the plan's word alone, and none
     // was seen of late, one is made.
-    const double gain = curve_.plain_was_seen() ? kLittleGain : kPlannedGain;
+    const double gain = curve_.plain_was_seen() ? kLittleGain : PassCurve::kDoubt;
     const bool matters = recent_.tokens > 0.0 && recent_.seconds * gain > recent_.tokens * curve_.at(1);
     return !probes || !curve_.wants_plain_pass(matters);
 }

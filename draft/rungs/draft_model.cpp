@@ -149,9 +149,9 @@ void DraftModel::keep_rows(const LogitRows& rows, std::int32_t first) {
     const auto n_ids = static_cast<std::size_t>(n_ids_);
     for (std::int64_t i = 0; i < rows.rows(); ++i) {
         const auto at = static_cast<std::size_t>(first + i);
-        const std::span<const TopToken> top = needs_.n_best > 0
-                                                  ? row_top_.best(rows, i, list_.n_listed())
-                                                  : row_top_.best(rows.row(i).first(n_ids), list_.n_listed());
+        const bool heads = rows.on_device() && needs_.n_best > 0;
+        const std::span<const TopToken> top = heads ? row_top_.best(rows, i, list_.n_listed())
+                                                    : row_top_.best(rows.row(i).first(n_ids), list_.n_listed());
         expanded_[at].n_best = top.size();
         std::ranges::copy(top, best_of(static_cast<std::int32_t>(at)).begin());
         if (!logits_.empty())
