@@ -16,14 +16,13 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftTarget& t
       sources_(make_sources(options, target)),
       control_(std::max<std::int64_t>(options.max_budget, 1), target.pass_plan),
       builder_(sources_.table_list(), sources_.model_list(), target.vocab),
-      ngrammys_({}),
       drawn_(target.sampling.seed) {
     if (target.sampling.temperature > 0.0 && options.noise_ranking == NoiseRanking::Aware)
         noise_ = PathNoise(target.sampling.seed);
     growth_ = choose_growth();
     chain_.scratch.reserve(static_cast<std::size_t>(std::max<std::int64_t>(options.max_budget, 1)));
     for (const auto& source : sources_.tables) figures_.push_back({.name = source->name()});
-    if (sources_.model) figures_.push_back({.name = sources_.model->name()});
+    for (const auto& source : sources_.models) figures_.push_back({.name = source->name()});
     if (options.tables && target.files != nullptr) {
         store_.emplace(TableStoreOptions{.folder = *options.tables, .on_note = target.on_note});
         fingerprint_ = model_fingerprint(*target.files);
@@ -74,8 +73,7 @@ LogitRequest SourcesDrafter::logit_request() const {
 
 void SourcesDrafter::learn(const Observation& observation) {
     const std::span<const TokenId> came = observation.text.last(static_cast<std::size_t>(observation.n_new));
-    const bool built = pass_.guessed && pass_.growth == Growth::Merged;
-    if (built) {
+    if (pass_.guessed && pass_.growth == Growth::Merged) {
         builder_.learn({.accepted = observation.accepted,
                         .came = came,
                         .logits = observation.logits,
@@ -83,28 +81,19 @@ void SourcesDrafter::learn(const Observation& observation) {
     } else if (pass_.guessed) {
         count_shape(observation);
     }
-    if (!sources_.model) return;
-    Observation seen = observation;
-    if (built) {
-        // The draft model knows the nodes that it was asked about by the builder's own tree.
-        seen.tree = &builder_.expanded_tree();
-        seen.accepted = builder_.expanded_path(observation.accepted);
-        seen.logits = {};
-    }
-    const Stopwatch watch(&figures_.back().seconds, 1);
-    sources_.model->observe(seen);
 }
 
 void SourcesDrafter::observe(const Observation& observation) {
     const Clock::time_point began = Clock::now();
-    if (observation.tree != nullptr) {
-        learn(observation);
-    } else if (sources_.model) {
-        sources_.model->observe(observation);
-    }
-    for (std::size_t i = 0; i < sources_.tables.size(); ++i) {
-        const Stopwatch watch(&figures_[i].seconds, 1);
-        sources_.tables[i]->observe(observation);
+    if (observation.tree != nullptr) learn(observation);
+    const std::size_t n_tables = sources_.tables.size();
+    for (std::size_t i = 0; i < figures_.size(); ++i) {
+        const Stopwatch watch(figures_[i].seconds);
+        if (i < n_tables) {
+            sources_.tables[i]->observe(observation);
+        } else {
+            sources_.models[i - n_tables]->observe(observation);
+        }
     }
     if (observation.tree == nullptr) return;
     control_.record({.n_nodes = observation.tree->size(),
@@ -124,6 +113,13 @@ std::vector<SourceFigures> SourcesDrafter::figures() const {
         figures[i].seconds += counts.seconds;
     }
     return figures;
+}
+
+std::vector<PassCurve*> SourcesDrafter::model_pass_curves() {
+    std::vector<PassCurve*> curves;
+    for (const auto& source : sources_.models)
+        if (PassCurve* curve = source->pass_curve()) curves.push_back(curve);
+    return curves;
 }
 
 std::size_t SourcesDrafter::memory_bytes() const {

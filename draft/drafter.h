@@ -103,8 +103,8 @@ class Drafter : public Guesser {
 public:
     /// What passes of the target take.
     [[nodiscard]] virtual PassCurve& pass_curve() = 0;
-    /// The same of the draft model; null where there is none.
-    [[nodiscard]] virtual PassCurve* draft_pass_curve() = 0;
+    /// The same of sources that have passes of their own.
+    [[nodiscard]] virtual std::vector<PassCurve*> model_pass_curves() = 0;
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;

@@ -5,6 +5,7 @@
 
 #include "draft/papers/chain_shape.h"
 #include "draft/papers/drawn_shape.h"
+#include "draft/papers/ngrammys_shape.h"
 #include "draft/sources_drafter.h"
 #include "kernels/base/error.h"
 
@@ -13,7 +14,6 @@ namespace slipstream::draft {
 namespace {
 
 constexpr std::int64_t kDefaultGamma = 6;  // until there is something to adapt it by
-constexpr std::int64_t kLongestChain = 32;
 constexpr std::int64_t kChainSearch = 64;  // nodes looked at for the likeliest path
 constexpr double kAcceptanceRate = 0.1;
 constexpr double kFreeNodes = 1.02;  // leftover nodes may make a pass this much longer
@@ -28,11 +28,10 @@ TableSource* SourcesDrafter::shape_of(std::string_view name) const {
 SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     if (options_.sources.empty()) return Growth::Nothing;
     // Every other tree is verified as point masses, without a record of draws.
-    if (options_.child_rule == ChildRule::Draw && sources_.model && sources_.tables.empty() &&
-        options_.shape != TreeShape::Merged)
+    if (options_.child_rule == ChildRule::Draw && lone_model() && options_.shape != TreeShape::Merged)
         return Growth::Drawn;
     if (!options_.shape) {
-        if (sources_.tables.size() != 1 || sources_.model) return Growth::Merged;
+        if (sources_.tables.size() != 1 || !sources_.models.empty()) return Growth::Merged;
         shape_source_ = sources_.tables.front().get();
         return Growth::OwnShape;
     }
@@ -42,7 +41,7 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
         case TreeShape::Chain:
             return Growth::Chain;
         case TreeShape::NGrammys:
-            if (sources_.context == nullptr)
+            if (sources_.find("context") == nullptr)
                 throw RequestError("the tree ngrammys is of the sources context and bigram; add context to --draft");
             return Growth::NGrammys;
         case TreeShape::Cacheback:
@@ -55,34 +54,23 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     return Growth::OwnShape;
 }
 
-// The length that commits most tokens a second where every guess is accepted with the same probability (Leviathan et
-// al. 2023, section 3.4).
 std::int64_t SourcesDrafter::gamma() const {
     if (options_.gamma) return *options_.gamma;
     // What is drawn decides what comes (E3): nothing measured may enter, or one seed would give several texts.
-    if (growth_ == Growth::Drawn || !control_.curve().known()) return kDefaultGamma;
-    const double a_guess = sources_.model ? sources_.model->expand_seconds(1) : 0.0;
-    std::int64_t best = 1;
-    double best_rate = 0.0;
-    double expected = 1.0;
-    double reach = 1.0;
-    for (std::int64_t gamma = 1; gamma < std::min(control_.curve().max_nodes(), kLongestChain); ++gamma) {
-        reach *= chain_.acceptance;
-        expected += reach;
-        const double rate = expected / (control_.curve().at(gamma + 1) + static_cast<double>(gamma) * a_guess);
-        if (rate > best_rate) {
-            best_rate = rate;
-            best = gamma;
-        }
-    }
-    return best;
+    const PassCurve& curve = control_.curve();
+    if (growth_ == Growth::Drawn || !curve.known()) return kDefaultGamma;
+    double a_guess = 0.0;
+    for (const auto& source : sources_.models) a_guess += source->expand_seconds(1);
+    return best_chain(chain_.acceptance, std::min(curve.max_nodes(), kLongestChain) - 1,
+                      [&](std::int64_t n) { return curve.at(n + 1) + static_cast<double>(n) * a_guess; })
+        .guesses;
 }
 
 void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
     const std::int64_t length = gamma();
-    if (sources_.model && sources_.tables.empty()) {
-        propose_chain(tree, request, length, *sources_.model);
-    } else if (!sources_.model && sources_.tables.size() == 1) {
+    if (lone_model()) {
+        propose_chain(tree, request, length, *sources_.models.front());
+    } else if (sources_.models.empty() && sources_.tables.size() == 1) {
         propose_chain(tree, request, length, *sources_.tables.front());
     } else {
         // The likeliest path of the merged tree: nodes stand in it by falling score, so a node's first child is its
@@ -100,9 +88,7 @@ void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
             if (chain_.scratch.parent(node) != end) continue;
             chain_end = tree.add(chain_end, chain_.scratch.token(node));
             end = node;
-            std::uint32_t named_by = 0;
-            for (const Calibration::Input& input : builder_.votes_for(node)) named_by |= 1U << input.source;
-            chain_.sources.push_back(named_by);
+            chain_.sources.push_back(builder_.named_by(node));
         }
     }
 }
@@ -125,7 +111,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
             shape_source_->propose_shape(tree, request);
             break;
         case Growth::NGrammys:
-            ngrammys_.grow(tree, request, sources_.context->rows(), sources_.bigrams.get());
+            grow_ngrammys(tree, request, ContextRows::Taken, sources_.bigrams);
             break;
         case Growth::Chain:
             grow_chain(tree, request);
@@ -134,7 +120,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
             propose_drawn(
                 tree, request,
                 {.shape = options_.shape == TreeShape::Chain ? DrawnShape::Chain : DrawnShape::Tree, .gamma = gamma()},
-                *sources_.model, drawn_);
+                *sources_.models.front(), drawn_);
             break;
     }
 }

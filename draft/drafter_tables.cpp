@@ -10,7 +10,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr int kCalibrationVersion = 4;  // of what estimates mean, before they are corrected
+constexpr int kCalibrationVersion = 5;  // of what estimates mean, before they are corrected
 constexpr std::string_view kGreedyCalibration = "calibration";
 constexpr std::string_view kNoisyCalibration = "calibration under noise";
 constexpr std::string_view kBlindCalibration = "calibration blind to noise";

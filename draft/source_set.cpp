@@ -10,7 +10,9 @@
 #include "draft/papers/lookahead.h"
 #include "draft/papers/model_unigram.h"
 #include "draft/papers/prompt_lookup.h"
+#include "draft/rungs/draft_model.h"
 #include "draft/sources/cacheback.h"
+#include "draft/sources/context_source.h"
 #include "draft/sources/corpus.h"
 #include "draft/sources/model_bigram.h"
 #include "draft/sources/recycling.h"
@@ -27,6 +29,7 @@ namespace {
 
 constexpr std::int64_t kBigramRow = 32;                      // candidates of a token
 constexpr std::int64_t kMostLogits = std::int64_t{1} << 24;  // of a draft model's tree: 64 MiB
+constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // of a draft model's window
 constexpr std::int64_t kLeastModelNodes = 64;  // of a tree, that the draft model may be asked about: more than are kept
 
 bool asked_for(const DraftOptions& options, SourceKind kind) {
@@ -73,20 +76,15 @@ std::int64_t model_nodes(const DraftOptions& options, const DraftTarget& target)
                     std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / target.vocab));
 }
 
-// As much of the text as options.window_bytes hold: all of it where that fits, else a window that slides, for which the
-// rows are kept in float as well.
+// As much of the text as options.window_bytes hold: all of it where that fits.
 WindowShape model_window(const DraftOptions& options, const DraftTarget& target) {
     const ModelConfig& config = target.draft_model->config();
-    const std::size_t row = static_cast<std::size_t>(2 * config.n_layers * config.n_kv_heads * config.head_dim);
-    const std::size_t whole = row * row_bytes(target.draft_model->kv_shape().dtype, 1);
-    const auto slots_in = [&](std::size_t bytes) {
-        return static_cast<std::int64_t>(std::min<std::size_t>(options.window_bytes / bytes, std::size_t{1} << 30));
-    };
+    const std::size_t row =
+        row_bytes(target.draft_model->kv_shape().dtype, 2 * config.n_layers * config.n_kv_heads * config.head_dim);
+    const std::int64_t room = std::min(static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostSlots)),
+                                       target.draft_model->context_tokens() - model_nodes(options, target));
     WindowShape window;
-    const std::int64_t known = target.draft_model->context_tokens() - model_nodes(options, target);
-    if (target.text_tokens > 0 && std::min(slots_in(whole), known) >= target.text_tokens)
-        return {.slots = std::max(window.slots, target.text_tokens), .slides = false};
-    window.slots = std::max(window.slots, std::min(slots_in(whole + row * sizeof(float)), known));
+    window.slots = std::max(window.slots, target.text_tokens > 0 ? std::min(room, target.text_tokens) : room);
     window.recent = window.slots / 2 - window.sinks / 2;
     return window;
 }
@@ -117,8 +115,9 @@ std::vector<TableSource*> SourceSet::table_list() const {
 }
 
 std::vector<ModelSource*> SourceSet::model_list() const {
-    if (!model) return {};
-    return {model.get()};
+    std::vector<ModelSource*> list;
+    for (const auto& source : models) list.push_back(source.get());
+    return list;
 }
 
 TableSource* SourceSet::find(std::string_view name) const {
@@ -139,12 +138,9 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
     const double temperature = target.sampling.temperature;
     for (const SourceKind kind : options.sources) {
         switch (kind) {
-            case SourceKind::Context: {
-                auto context = std::make_unique<ContextSource>(target.vocab, ContextSource::Options{});
-                set.context = context.get();
-                set.tables.push_back(std::move(context));
+            case SourceKind::Context:
+                set.tables.push_back(std::make_unique<ContextSource>(target.vocab, ContextSource::Options{}));
                 break;
-            }
             case SourceKind::Suffix:
                 set.tables.push_back(std::make_unique<SuffixSource>());
                 break;
@@ -159,13 +155,14 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
                 set.tables.push_back(
                     std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature}));
                 break;
-            case SourceKind::Bigram:
-                set.bigrams = std::make_shared<const BigramRows>(ngrams->bigrams, temperature, kBigramRow);
-                set.tables.push_back(std::make_unique<ModelBigram>(set.bigrams, ModelBigramOptions{}));
+            case SourceKind::Bigram: {
+                auto bigrams = std::make_unique<ModelBigram>(ngrams->bigrams, temperature, kBigramRow);
+                set.bigrams = bigrams.get();
+                set.tables.push_back(std::move(bigrams));
                 break;
+            }
             case SourceKind::Unigram:
-                set.tables.push_back(
-                    std::make_unique<ModelUnigram>(ngrams->unigrams, ModelUnigramOptions{.temperature = temperature}));
+                set.tables.push_back(std::make_unique<ModelUnigram>(ngrams->common, target.vocab, temperature));
                 break;
             case SourceKind::Corpus:
                 set.tables.push_back(std::move(corpus));
@@ -176,13 +173,13 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
             case SourceKind::Model:
                 if (target.draft_model == nullptr)
                     throw RequestError("the source model needs a draft model; name one by --draft-model PATH");
-                set.model = std::make_unique<DraftModel>(
+                set.models.push_back(std::make_unique<DraftModel>(
                     *target.draft_model, target.vocab, target.sampling,
                     DraftModelOptions{
                         .max_nodes = model_nodes(options, target),
                         .window = model_window(options, target),
                         .pass_plan = target.draft_pass_plan,
-                        .rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best});
+                        .rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best}));
                 break;
         }
     }

@@ -5,22 +5,19 @@
 #include <vector>
 
 #include "draft/drafter.h"
-#include "draft/rungs/draft_model.h"
-#include "draft/sources/context_source.h"
+#include "draft/rungs/model_source.h"
+#include "draft/sources/model_bigram.h"
 #include "draft/sources/table_source.h"
-#include "draft/tables/bigram_rows.h"
 
 namespace slipstream::draft {
 
-/// All sources of one drafter, in the order asked for; the draft model apart.
+/// All sources of one drafter, in the order asked for; those with passes of their own apart.
 struct SourceSet {
     std::vector<std::unique_ptr<TableSource>> tables;
-    std::unique_ptr<DraftModel> model;          // null: not asked for
-    ContextSource* context = nullptr;           // the one among `tables`; null: not asked for
-    std::shared_ptr<const BigramRows> bigrams;  // null: `bigram` was not asked for
+    std::vector<std::unique_ptr<ModelSource>> models;  // cheap to dear
+    ModelBigram* bigrams = nullptr;                    // the one among `tables`; null: not asked for
 
     [[nodiscard]] std::vector<TableSource*> table_list() const;
-    /// Cheap to dear.
     [[nodiscard]] std::vector<ModelSource*> model_list() const;
     /// The table source of that name; null where it was not asked for.
     [[nodiscard]] TableSource* find(std::string_view name) const;

@@ -13,7 +13,6 @@
 #include "draft/control/draft_control.h"
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
-#include "draft/papers/ngrammys_shape.h"
 #include "draft/source_set.h"
 #include "draft/sources/table_source.h"
 #include "draft/tables/table_store.h"
@@ -31,9 +30,7 @@ public:
     void observe(const Observation& observation) override;
 
     [[nodiscard]] PassCurve& pass_curve() override { return control_.curve(); }
-    [[nodiscard]] PassCurve* draft_pass_curve() override {
-        return sources_.model ? &sources_.model->pass_curve() : nullptr;
-    }
+    [[nodiscard]] std::vector<PassCurve*> model_pass_curves() override;
     [[nodiscard]] const DraftDistributions* distributions() const override {
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
     }
@@ -62,6 +59,7 @@ private:
     };
 
     void learn(const Observation& observation);
+    [[nodiscard]] bool lone_model() const { return sources_.models.size() == 1 && sources_.tables.empty(); }
 
     [[nodiscard]] Growth choose_growth();
     [[nodiscard]] TableSource* shape_of(std::string_view name) const;
@@ -81,13 +79,12 @@ private:
     PathNoise noise_;
     DraftControl control_;
     TreeBuilder builder_;
-    NgrammysShape ngrammys_;
     DrawnTree drawn_;
     TableSource* shape_source_ = nullptr;  // of Growth::OwnShape
     Growth growth_ = Growth::Nothing;
     Pass pass_;
     Chain chain_;
-    std::vector<SourceFigures> figures_;  // of shapes, and what observing cost; [tables], then the model
+    std::vector<SourceFigures> figures_;  // of shapes, and what observing cost; tables, then models
     std::optional<TableStore> store_;
     std::uint64_t fingerprint_ = 0;
 };

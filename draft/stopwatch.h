@@ -14,21 +14,16 @@ using Clock = std::chrono::steady_clock;
     return seconds_between(began, Clock::now());
 }
 
-/// Adds the time until its end, `weight` times, to a sum; to none where that is null.
+/// Adds the time until its end to a sum.
 class Stopwatch {
 public:
-    Stopwatch(double* sum, int weight) : sum_(sum), weight_(weight) {
-        if (sum_ != nullptr) began_ = Clock::now();
-    }
-    ~Stopwatch() {
-        if (sum_ != nullptr) *sum_ += weight_ * seconds_since(began_);
-    }
+    explicit Stopwatch(double& sum) : sum_(sum), began_(Clock::now()) {}
+    ~Stopwatch() { sum_ += seconds_since(began_); }
     Stopwatch(const Stopwatch&) = delete;
     Stopwatch& operator=(const Stopwatch&) = delete;
 
 private:
-    double* sum_;
-    int weight_;
+    double& sum_;
     Clock::time_point began_;
 };
 

@@ -11,15 +11,12 @@ constexpr double kRecent = 0.97;       // of what earlier passes count
 constexpr double kMostSurprise = 2.0;  // a pass that took far longer had the processor taken away
 constexpr double kNoticed = 0.02;      // of a plain pass: drafting in vain that costs less is no loss
 constexpr double kTrialDecay = 0.95;
-constexpr double kLongDecay = 0.99;
 constexpr std::int64_t kFirstTrial = 24;  // passes before the first judgement: tables are empty at first
 constexpr std::int64_t kLaterTrial = 6;
 constexpr std::int64_t kLongestRest = 512;
-constexpr double kTrust = 16.0;  // tokens that expectations are believed for, where guessing is judged
 constexpr double kClearGain = 1.05;
-constexpr double kPlannedGain = 3.0;  // a plan may be so far off
-constexpr double kLittleGain = 1.3;   // over plain decoding
-constexpr double kTrusted = 8.0;      // guessed tokens that expectations are believed for, in one text
+constexpr double kLittleGain = 1.3;  // over plain decoding
+constexpr double kTrusted = 8.0;     // guessed tokens that expectations are believed for
 
 }  // namespace
 
@@ -31,7 +28,7 @@ bool DraftControl::take_turn(std::int64_t text_tokens, bool probes) {
     }
     // What guessing gains is told by what a plain pass takes: where that is little, or the plan's word alone, and none
     // was seen of late, one is made.
-    const double gain = curve_.plain_was_seen() ? kLittleGain : kPlannedGain;
+    const double gain = curve_.plain_was_seen() ? kLittleGain : PassCurve::kDoubt;
     const bool matters = recent_.tokens > 0.0 && recent_.seconds * gain > recent_.tokens * curve_.at(1);
     return !probes || !curve_.wants_plain_pass(matters);
 }
@@ -64,13 +61,10 @@ void DraftControl::record(const PassOutcome& outcome) {
 void DraftControl::judge(const PassOutcome& outcome) {
     // A trial's first pass also pays for what the guessers missed during the rest.
     if (++trial_.n == 1) return;
-    const auto n_tokens = static_cast<double>(outcome.n_tokens);
-    const double expected = outcome.expected > 0.0 ? outcome.expected : n_tokens;
-    trial_.expected = kLongDecay * trial_.expected + expected;
-    trial_.committed = kLongDecay * trial_.committed + n_tokens;
-    const double came_true = (trial_.committed + kTrust) / (trial_.expected + kTrust);
+    const double tokens =
+        outcome.expected > 0.0 ? 1.0 + came_true() * (outcome.expected - 1.0) : static_cast<double>(outcome.n_tokens);
     trial_.seconds = kTrialDecay * trial_.seconds + outcome.pass_seconds + outcome.draft_seconds;
-    trial_.plain_seconds = kTrialDecay * trial_.plain_seconds + expected * came_true * curve_.at(1);
+    trial_.plain_seconds = kTrialDecay * trial_.plain_seconds + tokens * curve_.at(1);
     if (trial_.plain_seconds > kClearGain * trial_.seconds && trial_.n >= kFirstTrial) trial_.next_rest = kFirstRest;
     const std::int64_t enough = trial_.next_rest == kFirstRest ? kFirstTrial : kLaterTrial;
     if (trial_.n < enough || trial_.plain_seconds >= trial_.seconds) return;

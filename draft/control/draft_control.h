@@ -58,8 +58,6 @@ private:
         std::int64_t n = 0;          // passes with guesses since the last rest
         double seconds = 0.0;        // that they took of late, decaying
         double plain_seconds = 0.0;  // that the same tokens would have taken one by one
-        double expected = 0.0;       // of many passes, decaying slowly
-        double committed = 0.0;      // in the same
     };
 
     void judge(const PassOutcome& outcome);

@@ -8,22 +8,6 @@ namespace slipstream::draft {
 
 namespace {
 
-LruTable::Slot query(LruTable& table, std::span<const TokenId> context) {
-    return table.query(context);
-}
-
-FrozenTable::Slot query(const FrozenTable& table, std::span<const TokenId> context) {
-    return table.find(context);
-}
-
-std::size_t leader_tokens(const LruTable& table) {
-    return table.shape().leader_tokens;
-}
-
-std::size_t leader_tokens(const FrozenTable& table) {
-    return table.leader_tokens();
-}
-
 static_assert(LruTable::kNone == FrozenTable::kNone);
 constexpr std::uint32_t kNone = LruTable::kNone;
 
@@ -55,8 +39,8 @@ void CachebackTree::grow_from_ends(Table& table) {
 template <typename Table>
 void CachebackTree::grow_from(std::int32_t node, std::int32_t max_nodes, Table& table) {
     if (tree_->size() >= max_nodes || tree_->depth(node) >= request_->max_depth) return;
-    if (!find_context(node, leader_tokens(table))) return;
-    const std::uint32_t leader = query(table, context_);
+    if (!find_context(node, table.leader_tokens())) return;
+    const std::uint32_t leader = table.query(context_);
     if (leader == kNone) return;
     list_followers(leader, node, table);
     for (const Ranked& branch : followers_) {
@@ -71,7 +55,7 @@ void CachebackTree::list_followers(std::uint32_t leader, std::int32_t node, cons
     for (std::uint32_t follower = table.first_follower(leader); follower != kNone;
          follower = table.next_follower(follower))
         followers_.push_back({follower, static_cast<std::uint32_t>(followers_.size()) + 1, 0.0F});
-    if (request_->noise != nullptr && request_->noise->present())
+    if (noise_of(*request_).present())
         order_by_noise(static_cast<std::int64_t>(request_->text.size()) + tree_->depth(node), table);
 }
 

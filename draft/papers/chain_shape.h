@@ -3,11 +3,23 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "draft/rungs/model_source.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
+
+inline constexpr std::int64_t kLongestChain = 32;
+
+/// Of chains of 1 to `longest` guesses, each accepted with the same probability behind an accepted one, the length that
+/// commits most tokens a second (Leviathan et al. 2023, section 3.4). `seconds`: of making and checking a chain.
+struct ChainChoice {
+    std::int64_t guesses = 1;
+    double tokens_per_second = 0.0;
+};
+[[nodiscard]] ChainChoice best_chain(double acceptance, std::int64_t longest,
+                                     const std::function<double(std::int64_t guesses)>& seconds);
 
 /// Grows a chain of at most `gamma` guesses under node 0 of `tree` (node 0 only), inside the request's limits; shorter
 /// where the source has nothing more to say.

@@ -14,7 +14,6 @@ namespace slipstream::draft {
 namespace {
 
 constexpr std::int64_t kMaxNgrams = 16;  // bits of a cursor
-constexpr std::int32_t kNoSlot = -1;
 
 // bits 0-31: first token; 32-39: tokens walked behind it; 40-55: which of its n-grams agree with them, bit 0 the
 // newest.
@@ -63,7 +62,10 @@ private:
 Lookahead::Lookahead(const LookaheadOptions& options)
     : options_(options),
       followers_(static_cast<std::size_t>(options.ngram_tokens - 1)),
-      slot_of_(static_cast<std::size_t>(options.vocab), kNoSlot),
+      pool_({.leader_tokens = 1,
+             .follower_tokens = followers_,
+             .max_leaders = static_cast<std::size_t>(options.vocab),
+             .max_followers = static_cast<std::size_t>(options.max_ngrams)}),
       row_top_(1, options.vocab) {
     CHECK(options.ngram_tokens >= 2 && options.ngram_tokens <= 128 && options.window_columns >= 1 &&
               options.max_ngrams >= 1 && options.max_ngrams <= kMaxNgrams,
@@ -72,45 +74,18 @@ Lookahead::Lookahead(const LookaheadOptions& options)
 }
 
 void Lookahead::reset() {
-    std::ranges::fill(slot_of_, kNoSlot);
-    n_of_.clear();
     pool_.clear();
     window_.clear();
 }
 
-std::span<const TokenId> Lookahead::ngram(std::int32_t slot, std::size_t age) const {
-    const auto max_ngrams = static_cast<std::size_t>(options_.max_ngrams);
-    return {pool_.data() + (static_cast<std::size_t>(slot) * max_ngrams + age) * followers_, followers_};
-}
-
-std::size_t Lookahead::n_ngrams(TokenId first) const {
+template <typename Fn>
+void Lookahead::for_each_ngram(TokenId first, const Fn& fn) const {
     CHECK(first >= 0 && first < options_.vocab, "token {} of {}", first, options_.vocab);
-    const std::int32_t slot = slot_of_[static_cast<std::size_t>(first)];
-    return slot == kNoSlot ? 0 : n_of_[static_cast<std::size_t>(slot)];
-}
-
-// The newest of its first token; the oldest of too many goes, one that is there already moves to the front.
-void Lookahead::add_ngram(std::span<const TokenId> tokens) {
-    const auto max_ngrams = static_cast<std::size_t>(options_.max_ngrams);
-    const std::span<const TokenId> behind = tokens.subspan(1);
-    std::int32_t& slot = slot_of_[static_cast<std::size_t>(tokens.front())];
-    if (slot == kNoSlot) {
-        slot = static_cast<std::int32_t>(n_of_.size());
-        n_of_.push_back(0);
-        pool_.resize(pool_.size() + max_ngrams * followers_);
-    }
-    std::uint8_t& n = n_of_[static_cast<std::size_t>(slot)];
+    const LruTable::Slot leader = pool_.find({&first, 1});
+    if (leader == LruTable::kNone) return;
     std::size_t age = 0;
-    while (age < n && !std::ranges::equal(ngram(slot, age), behind)) ++age;
-    if (age == n) {
-        if (n < max_ngrams) ++n;
-        age = n - 1U;
-    }
-    const auto newest =
-        pool_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(slot) * max_ngrams * followers_);
-    const auto gap = newest + static_cast<std::ptrdiff_t>(age * followers_);
-    std::move_backward(newest, gap, gap + static_cast<std::ptrdiff_t>(followers_));
-    std::ranges::copy(behind, newest);
+    for (auto slot = pool_.first_follower(leader); slot != LruTable::kNone; slot = pool_.next_follower(slot))
+        fn(age++, pool_.follower(slot));
 }
 
 void Lookahead::observe(const Observation& observation) {
@@ -121,17 +96,17 @@ void Lookahead::observe(const Observation& observation) {
           logits.rows(), logits.cols(), tree.size());
     std::optional<std::int32_t> trunk = 0;
     for (Column& column : window_) {
-        trunk = tree.child(*trunk, column.rows.front());
+        trunk = tree.child(*trunk, column.front());
         if (!trunk) return;
         std::optional<std::int32_t> end = trunk;
-        for (std::size_t row = 1; end && row < column.rows.size(); ++row) end = tree.child(*end, column.rows[row]);
+        for (std::size_t row = 1; end && row < column.size(); ++row) end = tree.child(*end, column[row]);
         if (!end) continue;
         const std::span<const TopToken> top = row_top_.best(logits, *end, 1);
         if (top.empty()) continue;  // no numbers
-        column.rows.push_back(top.front().token);
-        if (column.rows.size() <= followers_) continue;
-        add_ngram(column.rows);
-        column.rows.erase(column.rows.begin());
+        column.push_back(top.front().token);
+        if (column.size() <= followers_) continue;
+        pool_.insert(std::span(column).first(1), std::span(column).subspan(1));
+        column.erase(column.begin());
     }
 }
 
@@ -143,9 +118,9 @@ Cursor Lookahead::root(std::span<const TokenId> text) {
 Cursor Lookahead::walk(TokenId first, std::size_t n_walked, std::uint32_t agreeing, TokenId token) const {
     Place next{.first = first, .n_walked = n_walked + 1};
     if (next.n_walked == followers_) return kNowhere;  // at an n-gram's end: it says nothing more
-    for (std::size_t age = 0; age < n_ngrams(first); ++age)
-        if ((agreeing >> age & 1U) != 0 && ngram(slot_of_[static_cast<std::size_t>(first)], age)[n_walked] == token)
-            next.agreeing |= 1U << age;
+    for_each_ngram(first, [&](std::size_t age, std::span<const TokenId> tokens) {
+        if ((agreeing >> age & 1U) != 0 && tokens[n_walked] == token) next.agreeing |= 1U << age;
+    });
     return next.agreeing != 0 ? to_cursor(next) : kNowhere;
 }
 
@@ -154,9 +129,11 @@ Cursor Lookahead::advance(Cursor cursor, TokenId token) {
     const Place place = to_place(cursor);
     Cursor next = walk(place.first, place.n_walked, place.n_walked > 0 ? place.agreeing : all, token);
     if (next == kNowhere && place.n_walked > 0) {
-        const auto newest = static_cast<std::size_t>(std::countr_zero(place.agreeing));
-        const std::int32_t slot = slot_of_[static_cast<std::size_t>(place.first)];
-        next = walk(ngram(slot, newest)[place.n_walked - 1], 0, all, token);
+        TokenId last = place.first;  // of the path
+        for_each_ngram(place.first, [&](std::size_t age, std::span<const TokenId> tokens) {
+            if ((place.agreeing >> age & 1U) != 0) last = tokens[place.n_walked - 1];
+        });
+        next = walk(last, 0, all, token);
     }
     return next != kNowhere ? next : to_cursor({.first = token});
 }
@@ -168,13 +145,12 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
     std::size_t n_found = 0;
     // How the n-grams that the path came down go on.
     if (place.n_walked > 0) {
-        const std::int32_t slot = slot_of_[static_cast<std::size_t>(place.first)];
         Votes votes;
-        for (std::size_t age = 0; age < n_ngrams(place.first); ++age) {
-            if ((place.agreeing >> age & 1U) == 0) continue;
-            last = ngram(slot, age)[place.n_walked - 1];
-            votes.add(ngram(slot, age)[place.n_walked], age);
-        }
+        for_each_ngram(place.first, [&](std::size_t age, std::span<const TokenId> tokens) {
+            if ((place.agreeing >> age & 1U) == 0) return;
+            last = tokens[place.n_walked - 1];
+            votes.add(tokens[place.n_walked], age);
+        });
         for (const Proposal& proposal : votes.finish()) {
             found[n_found] = proposal;
             found[n_found++].cell = kRankCells;
@@ -183,8 +159,7 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
     // How those begin that start with the path's last token.
     const std::size_t n_inside = n_found;
     Votes votes;
-    for (std::size_t age = 0; age < n_ngrams(last); ++age)
-        votes.add(ngram(slot_of_[static_cast<std::size_t>(last)], age).front(), age);
+    for_each_ngram(last, [&](std::size_t age, std::span<const TokenId> tokens) { votes.add(tokens.front(), age); });
     for (const Proposal& proposal : votes.finish()) {
         const auto end = found.begin() + static_cast<std::ptrdiff_t>(n_inside);
         const auto same = [&](const Proposal& other) { return other.token == proposal.token; };
@@ -198,23 +173,21 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
 
 void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const auto position = static_cast<std::int64_t>(request.text.size());
-    const PathNoise noise = request.noise != nullptr ? *request.noise : PathNoise();
+    const PathNoise& noise = noise_of(request);
     const TokenId last = request.text.back();
-    const std::size_t n = n_ngrams(last);
     std::array<Proposal, static_cast<std::size_t>(kMaxNgrams)> firsts;
     const std::size_t n_firsts = propose(to_cursor({.first = last}), position, noise, firsts);
     // Branch by branch, those with the likeliest first token first; among them the newest.
     for (std::size_t rank = 0; rank < n_firsts; ++rank) {
-        for (std::size_t age = 0; age < n; ++age) {
-            const std::span<const TokenId> tokens = ngram(slot_of_[static_cast<std::size_t>(last)], age);
-            if (tokens.front() != firsts[rank].token) continue;
+        for_each_ngram(last, [&](std::size_t, std::span<const TokenId> tokens) {
+            if (tokens.front() != firsts[rank].token) return;
             std::int32_t node = 0;
             for (const TokenId token : tokens) {
                 const auto present = tree.child(node, token);
                 if (!present && (tree.size() >= request.budget || tree.depth(node) >= request.max_depth)) break;
                 node = present ? *present : tree.add(node, token);
             }
-        }
+        });
     }
     use_leftover(tree, request);
 }
@@ -224,8 +197,8 @@ void Lookahead::start_window(std::span<const TokenId> text) {
     window_.resize(static_cast<std::size_t>(options_.window_columns));
     for (std::size_t column = 0; column < window_.size(); ++column) {
         const PhiloxBlock draw = philox4x32_10({{static_cast<std::uint32_t>(column), 0, 0, 0}}, {0, 0});
-        window_[column].rows.reserve(followers_ + 1);
-        window_[column].rows.assign(1, text[draw.word[0] % text.size()]);
+        window_[column].reserve(followers_ + 1);
+        window_[column].assign(1, text[draw.word[0] % text.size()]);
     }
 }
 
@@ -233,20 +206,20 @@ void Lookahead::use_leftover(TokenTree& tree, const ShapeRequest& request) {
     if (window_.empty()) start_window(request.text);
     std::int32_t trunk = 0;
     for (const Column& column : window_) {
-        if (tree.depth(trunk) + std::ssize(column.rows) > request.max_depth) return;
-        std::int64_t n_new = std::ssize(column.rows);
+        if (tree.depth(trunk) + std::ssize(column) > request.max_depth) return;
+        std::int64_t n_new = std::ssize(column);
         for (std::optional<std::int32_t> node = trunk; n_new > 0; --n_new) {
-            node = tree.child(*node, column.rows[column.rows.size() - static_cast<std::size_t>(n_new)]);
+            node = tree.child(*node, column[column.size() - static_cast<std::size_t>(n_new)]);
             if (!node) break;
         }
         if (tree.size() + n_new > request.budget) return;
-        std::int32_t node = trunk = tree.add(trunk, column.rows.front());
-        for (std::size_t row = 1; row < column.rows.size(); ++row) node = tree.add(node, column.rows[row]);
+        std::int32_t node = trunk = tree.add(trunk, column.front());
+        for (std::size_t row = 1; row < column.size(); ++row) node = tree.add(node, column[row]);
     }
 }
 
 std::size_t Lookahead::memory_bytes() const {
-    return slot_of_.size() * sizeof(std::int32_t) + n_of_.capacity() + pool_.capacity() * sizeof(TokenId);
+    return pool_.memory_bytes();
 }
 
 }  // namespace slipstream::draft

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "draft/sources/logit_row.h"
+#include "draft/sources/lru_table.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
@@ -54,21 +55,18 @@ public:
 private:
     static constexpr std::uint16_t kRankCells = 3;
 
-    struct Column {
-        std::vector<TokenId> rows;  // 1 to N - 1 of them, capacity N
-    };
-    [[nodiscard]] std::span<const TokenId> ngram(std::int32_t slot, std::size_t age) const;
-    [[nodiscard]] std::size_t n_ngrams(TokenId first) const;
+    using Column = std::vector<TokenId>;  // its rows: 1 to N - 1 of them, capacity N
+
+    /// fn(age, what follows the first token [N - 1]) of each n-gram that begins with it, the newest (age 0) first.
+    template <typename Fn>
+    void for_each_ngram(TokenId first, const Fn& fn) const;
     [[nodiscard]] Cursor walk(TokenId first, std::size_t n_walked, std::uint32_t agreeing, TokenId token) const;
-    void add_ngram(std::span<const TokenId> tokens);
     void start_window(std::span<const TokenId> text);
 
     LookaheadOptions options_;
-    std::size_t followers_;              // N - 1
-    std::vector<std::int32_t> slot_of_;  // [vocab]: of a first token; -1: no n-grams
-    std::vector<std::uint8_t> n_of_;     // [slots]: n-grams kept
-    std::vector<TokenId> pool_;          // [slots, G, N - 1]: what follows the first token, newest first
-    std::vector<Column> window_;         // [W], or empty before the first tree
+    std::size_t followers_;       // N - 1
+    LruTable pool_;               // of each first token the G newest n-grams
+    std::vector<Column> window_;  // [W], or empty before the first tree
     RowTop row_top_;
 };
 

@@ -1,71 +1,82 @@
 #include "draft/papers/ngrammys_shape.h"
 
 #include <algorithm>
+#include <array>
 
-#include "kernels/base/check.h"
+#include "draft/papers/context_ngram.h"
+#include "draft/sources/best_proposals.h"
 
 namespace slipstream::draft {
 
 namespace {
 
 // With noise a draft that is rare in the context may come first: so many are looked at.
-constexpr std::int64_t kDraftsToRank = 64;
+constexpr std::size_t kDraftsToRank = 64;
+
+struct Row {
+    std::span<const TokenId> tokens;  // empty: an extended bigram
+    TokenId first = 0;                // its first token
+    float probability = 0.0F;         // of the first token
+    float rank = 0.0F;
+};
+
+// Candidates for rows in the paper's order: drafts from the context, then bigrams.
+class Rows {
+public:
+    void add_drafts(const ContextDrafts& drafts, std::size_t most) {
+        for (const ContextDraft& draft : drafts.best(most)) {
+            std::int64_t count = 0;
+            for (const ContextDraft& other : drafts.best(most))
+                if (other.tokens.front() == draft.tokens.front()) count += other.count;
+            rows_[n_++] = {.tokens = draft.tokens,
+                           .first = draft.tokens.front(),
+                           .probability = static_cast<float>(count) / static_cast<float>(drafts.n_places + 1)};
+        }
+    }
+    void add_bigrams(ModelBigram& bigrams, const ShapeRequest& request) {
+        std::array<Proposal, kMaxCandidates> found;
+        const std::size_t n = bigrams.propose(bigrams.root(request.text), 0, PathNoise(), found);
+        for (std::size_t i = 0; i < n; ++i)
+            rows_[n_++] = {.tokens = {}, .first = found[i].token, .probability = found[i].probability};
+    }
+    [[nodiscard]] std::span<Row> all() { return std::span(rows_).first(n_); }
+
+private:
+    std::array<Row, kMostPlaces + kMaxCandidates> rows_;
+    std::size_t n_ = 0;
+};
 
 }  // namespace
 
-NgrammysShape::NgrammysShape(const NgrammysOptions& options) : options_(options) {
-    CHECK(options.rows >= 1 && options.row_tokens >= 1, "{} rows of {} tokens", options.rows, options.row_tokens);
-}
-
-// Candidates for rows in the paper's order: drafts from the context, then bigrams.
-void NgrammysShape::collect_rows(std::int64_t w, TokenId last, ContextNgramIndex& context, const BigramRows* bigrams,
-                                 const PathNoise& noise) {
-    rows_.clear();
-    const ContextDrafts drafts =
-        context.drafts(noise.present() ? std::max(options_.rows, kDraftsToRank) : options_.rows, w);
-    for (const ContextDraft& draft : drafts.best) rows_.push_back({.draft = draft, .first = draft.tokens.front()});
-    for (Row& row : rows_) {
-        std::int64_t count = 0;
-        for (const ContextDraft& draft : drafts.best)
-            if (draft.tokens.front() == row.first) count += draft.count;
-        row.probability = static_cast<float>(count) / static_cast<float>(drafts.n_places + 1);
-    }
-    if (bigrams == nullptr) return;
-    const std::span<const std::int32_t> tokens = bigrams->tokens(last);
-    const std::span<const Half> probabilities = bigrams->probabilities(last);
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-        rows_.push_back({.draft = {}, .first = tokens[i], .probability = to_float(probabilities[i])});
-}
-
-void NgrammysShape::grow(TokenTree& tree, const ShapeRequest& request, ContextNgramIndex& context,
-                         const BigramRows* bigrams) {
-    CHECK(context.text().size() == request.text.size(), "an index of {} tokens, a text of {}", context.text().size(),
-          request.text.size());
-    const std::int64_t w = std::min(options_.row_tokens, request.max_depth);
+void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows context, ModelBigram* bigrams,
+                   const NgrammysOptions& options) {
+    const std::int64_t w = std::min(options.row_tokens, request.max_depth);
     if (w < 1) return;
-    const PathNoise noise = request.noise != nullptr ? *request.noise : PathNoise();
+    const PathNoise& noise = noise_of(request);
     // Of a node at depth d: the root's position + d.
-    const auto root_position = static_cast<std::int64_t>(request.text.size()) - 1;
-    collect_rows(w, request.text.back(), context, bigrams, noise);
+    const std::int64_t root_position = std::ssize(request.text) - 1;
+    Rows rows;
+    if (context == ContextRows::Taken)
+        rows.add_drafts(context_drafts(request.text, static_cast<std::size_t>(w)),
+                        noise.present() ? std::max(options.rows, kDraftsToRank) : options.rows);
+    if (bigrams != nullptr) rows.add_bigrams(*bigrams, request);
     if (noise.present()) {
-        for (Row& row : rows_) row.rank = noise.rank(row.probability, root_position + 1, row.first);
-        std::ranges::stable_sort(rows_, [](const Row& a, const Row& b) { return a.rank > b.rank; });
+        for (Row& row : rows.all()) row.rank = noise.rank(row.probability, root_position + 1, row.first);
+        std::ranges::stable_sort(rows.all(), [](const Row& a, const Row& b) { return a.rank > b.rank; });
     }
-    std::int64_t n_rows = 0;
-    for (auto row = rows_.begin(); row != rows_.end() && n_rows < options_.rows; ++row) {
+    std::size_t n_rows = 0;
+    for (const Row& row : rows.all()) {
+        if (n_rows == options.rows) return;
         const std::int32_t size_before = tree.size();
         std::int32_t node = 0;
-        TokenId token = row->first;
+        TokenId token = row.first;
         for (std::int64_t depth = 1; token >= 0; ++depth) {
-            if (const auto present = tree.child(node, token)) {
-                node = *present;
-            } else {
-                if (tree.size() >= request.budget) return;
-                node = tree.add(node, token);
-            }
+            const auto present = tree.child(node, token);
+            if (!present && tree.size() >= request.budget) return;
+            node = present ? *present : tree.add(node, token);
             if (depth == w) break;
-            token = row->draft.tokens.empty() ? bigrams->best(token, root_position + depth + 1, noise)
-                                              : row->draft.tokens[static_cast<std::size_t>(depth)];
+            token = row.tokens.empty() ? bigrams->best(token, root_position + depth + 1, noise)
+                                       : row.tokens[static_cast<std::size_t>(depth)];
         }
         if (tree.size() > size_before) ++n_rows;
     }

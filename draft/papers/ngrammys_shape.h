@@ -8,40 +8,21 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "draft/papers/context_ngram.h"
+#include "draft/sources/model_bigram.h"
 #include "draft/sources/table_source.h"
-#include "draft/tables/bigram_rows.h"
 
 namespace slipstream::draft {
 
 struct NgrammysOptions {
-    std::int64_t rows = 10;        // k
+    std::size_t rows = 10;         // k
     std::int64_t row_tokens = 10;  // w
 };
+/// Whether rows come from the text.
+enum class ContextRows : std::uint8_t { None, Taken };
 
-class NgrammysShape {
-public:
-    explicit NgrammysShape(const NgrammysOptions& options);
-
-    /// Hangs the rows under node 0 of `tree`. `context` has observed request.text. `bigrams`: null where there are
-    /// none.
-    void grow(TokenTree& tree, const ShapeRequest& request, ContextNgramIndex& context, const BigramRows* bigrams);
-
-private:
-    struct Row {
-        ContextDraft draft;        // empty: an extended bigram
-        TokenId first = 0;         // its first token
-        float probability = 0.0F;  // of the first token
-        float rank = 0.0F;
-    };
-
-    void collect_rows(std::int64_t w, TokenId last, ContextNgramIndex& context, const BigramRows* bigrams,
-                      const PathNoise& noise);
-
-    NgrammysOptions options_;
-    std::vector<Row> rows_;
-};
+/// Hangs the rows under node 0 of `tree`. `bigrams`: null where there are none.
+void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows context, ModelBigram* bigrams,
+                   const NgrammysOptions& options = {});
 
 }  // namespace slipstream::draft

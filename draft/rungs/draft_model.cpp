@@ -7,6 +7,7 @@
 #include "draft/stopwatch.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "kernels/sampling.h"
 
 namespace slipstream::draft {
 
@@ -20,13 +21,12 @@ std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
     return std::clamp<std::int64_t>(model.context_tokens() / 2, 1, wanted);
 }
 
-// `wanted` with room behind it for a chain of max_nodes, inside the model's context; a slide frees a quarter at least.
+// `wanted` with room behind it for a chain of max_nodes, inside the model's context; a quarter at least is dropped at
+// once.
 WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64_t max_nodes) {
     CHECK(wanted.sinks >= 0 && wanted.recent >= 1, "a window of {} sinks and {} recent", wanted.sinks, wanted.recent);
     WindowShape shape = wanted;
     shape.slots = std::min(shape.slots, model.context_tokens() - max_nodes);
-    if (!shape.slides && shape.slots == wanted.slots) return shape;
-    shape.slides = true;
     shape.recent = std::min(shape.recent, shape.slots - shape.slots / 4 - shape.sinks);
     if (shape.recent < 1)
         throw RequestError(fmt::format(
@@ -45,27 +45,23 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
       forward_(model,
                {.max_tokens = kPieceTokens + max_nodes_, .max_logit_rows = max_nodes_, .graphs = options.graphs}),
       window_(model, fit_window(options.window, model, max_nodes_),
-              {.max_rows = kPieceTokens + max_nodes_, .max_depth = max_nodes_}, forward_.exec()),
+              {.max_rows = kPieceTokens + max_nodes_, .max_depth = max_nodes_}),
       sampler_(sampling, n_ids_),
-      list_(sampling, n_ids_),
+      list_(sampling),
+      row_top_(list_.n_listed(), n_ids_),
       pass_curve_(kPieceTokens + max_nodes_, options.pass_plan) {
     const auto n_nodes = static_cast<std::size_t>(max_nodes_);
     const auto n_tokens = static_cast<std::size_t>(kPieceTokens + max_nodes_);
-    needs_ = {.n_best = list_.most_listed(), .n_ids = n_ids_};
-    if (!model.device().shares_host_memory() && options.rows == DraftRows::Best && needs_.n_best <= kMostTopLogits) {
-        best_.resize(n_nodes);
-    } else {
-        needs_.n_best = 0;
-        logits_ = model.device().allocate_host(n_nodes * row_bytes(DType::F32, n_ids_), MemoryTag::Draft,
-                                               "logits of the draft model's tree");
-    }
+    const bool whole = options.rows == DraftRows::Whole;
+    needs_ = {.n_best = whole || list_.n_listed() > kMostTopLogits ? 0 : list_.n_listed(), .n_ids = n_ids_};
+    best_.resize(n_nodes * static_cast<std::size_t>(list_.n_listed()));
+    if (whole) logits_.resize(n_nodes * static_cast<std::size_t>(n_ids_));
     expanded_.reserve(n_nodes);
     index_of_.reserve(std::max<std::size_t>(1024, n_nodes));
     pass_tokens_.reserve(n_tokens);
     pass_nodes_.reserve(n_tokens);
     logit_rows_.reserve(n_nodes);
     path_.reserve(n_tokens);
-    ranked_.reserve(static_cast<std::size_t>(GuessList::kMost));
     history_.reserve(static_cast<std::size_t>(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_));
 }
 
@@ -104,7 +100,7 @@ void DraftModel::commit_accepted(std::span<const TokenId> text) {
         above = static_cast<std::int32_t>(next - expanded_.begin());
         path_.push_back(row_of(above));
     }
-    window_.commit(exec(), path_);
+    window_.cache().commit(exec(), path_);
     remember(text);
 }
 
@@ -143,11 +139,7 @@ void DraftModel::expand(const TokenTree& tree, std::span<const TokenId> text, st
         expanded_.push_back({above, token});
         logit_rows_.push_back(static_cast<std::int32_t>(pass_tokens_.size()) - 1);
     }
-    PassHooks* hooks = window_.hooks(pass_nodes_);
-    keep_rows(best_.empty() ? LogitRows(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, {},
-                                                     Phase::Decode, hooks))
-                            : forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, needs_, {}, hooks),
-              first);
+    keep_rows(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, logit_rows_, needs_, {}), first);
     pass_curve_.move_to(window_.cache().n_committed());
     pass_curve_.add(std::ssize(pass_tokens_), seconds_since(start));
 }
@@ -157,15 +149,20 @@ void DraftModel::keep_rows(const LogitRows& rows, std::int32_t first) {
     const auto n_ids = static_cast<std::size_t>(n_ids_);
     for (std::int64_t i = 0; i < rows.rows(); ++i) {
         const auto at = static_cast<std::size_t>(first + i);
-        if (best_.empty()) {
-            std::ranges::copy(rows.row(i).first(n_ids), reinterpret_cast<float*>(logits_.data()) + at * n_ids);
-            continue;
-        }
-        const TopLogits head = rows.top(i);
-        best_[at].n = head.ids.size();
-        std::ranges::copy(head.ids, best_[at].ids.begin());
-        std::ranges::copy(head.logits, best_[at].logits.begin());
+        const bool heads = rows.on_device() && needs_.n_best > 0;
+        const std::span<const TopToken> top = heads ? row_top_.best(rows, i, list_.n_listed())
+                                                    : row_top_.best(rows.row(i).first(n_ids), list_.n_listed());
+        expanded_[at].n_best = top.size();
+        std::ranges::copy(top, best_of(static_cast<std::int32_t>(at)).begin());
+        if (!logits_.empty())
+            std::ranges::copy(rows.row(i).first(n_ids), logits_.begin() + static_cast<std::ptrdiff_t>(at * n_ids));
     }
+}
+
+std::span<TopToken> DraftModel::best_of(std::int32_t index) {
+    const auto n = static_cast<std::size_t>(list_.n_listed());
+    const auto at = static_cast<std::size_t>(index);
+    return std::span(best_).subspan(at * n, expanded_[at].n_best);
 }
 
 // Brings the cache up to `text` but for a short suffix, which goes into the tree's first pass with node 0 its last.
@@ -195,9 +192,9 @@ void DraftModel::make_room(std::span<const TokenId> text) {
     // After a cut there may be little left behind the sinks; a text that was never longer has more.
     const bool thin = window_.n_dropped() > 0 && window_.n_recent() + n_missing < shape.recent / 2;
     if (fits && !thin) return;
-    if (n_missing < shape.recent && !thin) return window_.slide(exec(), shape.recent - n_missing);
     if (window_.cache().n_committed() < shape.sinks) feed(text, shape.sinks);
     window_.jump(std::max(shape.sinks, n_wanted - shape.recent));
+    text_.resize(static_cast<std::size_t>(std::min(window_.n_tokens(), std::ssize(text_))));  // some are fed again
 }
 
 void DraftModel::catch_up(std::span<const TokenId> text) {
@@ -210,9 +207,8 @@ void DraftModel::feed(std::span<const TokenId> text, std::int64_t end) {
     NodeId above = kCommittedTip;
     for (std::int64_t at = window_.n_tokens(); at < end; ++at, above = pass_nodes_.back())
         append_node(text[static_cast<std::size_t>(at)], above);
-    static_cast<void>(
-        forward_.run(window_.cache(), pass_tokens_, pass_nodes_, {}, {}, Phase::Decode, window_.hooks(pass_nodes_)));
-    window_.commit(exec(), pass_nodes_);
+    static_cast<void>(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, {}));
+    window_.cache().commit(exec(), pass_nodes_);
     pass_tokens_.clear();
     pass_nodes_.clear();
 }
@@ -227,10 +223,6 @@ std::int32_t DraftModel::index_of(std::int32_t node) const {
         node >= 0 && node < std::ssize(index_of_) ? index_of_[static_cast<std::size_t>(node)] : -1;
     CHECK(index >= 0, "node {} is not expanded", node);
     return index;
-}
-
-double DraftModel::expand_seconds(std::int64_t n_nodes) const {
-    return pass_curve_.at(n_nodes) + static_cast<double>(n_nodes) * propose_seconds_;
 }
 
 }  // namespace slipstream::draft

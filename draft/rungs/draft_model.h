@@ -7,14 +7,12 @@
 // accepted tokens that it never saw are fed with the next tree. Nothing is computed twice.
 //
 // A text longer than the window is not fed whole: the sinks and the last recent tokens enter, as if the text between
-// had never been (StreamingLLM's code and TriForce's pass all of it through the window; the rows behind a window's edge
-// then know a little more).
+// had never been; and so it goes on when the window is full (window_kv.h).
 //
 // Two files: draft_model.cpp keeps the cache and runs the passes, draft_model_guess.cpp says what comes behind a node.
 // Invariant: nothing proposed here can change the output.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -25,15 +23,14 @@
 #include "draft/rungs/guess_list.h"
 #include "draft/rungs/model_source.h"
 #include "draft/rungs/window_kv.h"
-#include "kernels/sampling.h"
+#include "runtime/pass/forward.h"
 
 namespace slipstream::draft {
 
-/// What is kept of the logits behind a node, on devices whose memory the host does not share.
+/// What is kept of the logits behind a node.
 enum class DraftRows : std::uint8_t {
-    Best,   // as many of the best as guesses are chosen from, where kMostTopLogits suffice for that (top-k up to it,
-            // temperature 0); else whole rows
-    Whole,  // all: for distribution()
+    Best,   // as many of the best as guesses are chosen from
+    Whole,  // all, too: for distribution()
 };
 
 struct DraftModelOptions {
@@ -41,8 +38,8 @@ struct DraftModelOptions {
         64;              // of one tree, node 0 included: memory is taken for them; at most half the model's context
     WindowShape window;  // cut to what the model's context leaves
     GraphUse graphs = GraphUse::Allowed;
-    PassPlan pass_plan;                // of the model behind its window; empty: passes tell by and by
-    DraftRows rows = DraftRows::Best;  // on a device that shares the host's memory rows are whole in any case
+    PassPlan pass_plan;  // of the model behind its window; empty: passes tell by and by
+    DraftRows rows = DraftRows::Best;
 };
 
 class DraftModel final : public ModelSource {
@@ -67,10 +64,9 @@ public:
                                       std::span<Proposal> out) override;
     /// Whole rows are at hand (CHECKed; DraftRows).
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
-    /// The pass, and the proposals behind each of its nodes.
-    [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override;
+    [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override { return pass_curve_.at(n_nodes); }
     /// What passes take, those of the text that catch up included.
-    [[nodiscard]] PassCurve& pass_curve() { return pass_curve_; }
+    [[nodiscard]] PassCurve* pass_curve() override { return &pass_curve_; }
 
     /// Logits behind an expanded node, [n_ids], before filters; n_ids is the narrower vocabulary. Valid until the next
     /// expand() or observe(). Whole rows are at hand (CHECKed; DraftRows).
@@ -83,16 +79,7 @@ private:
     struct Expanded {
         std::int32_t parent;  // index among the expanded, -1 for node 0
         TokenId token;
-    };
-    struct BestTokens {  // of a node
-        std::size_t n = 0;
-        std::array<TokenId, static_cast<std::size_t>(kMostTopLogits)> ids;
-        std::array<float, static_cast<std::size_t>(kMostTopLogits)> logits;
-    };
-    struct Ranked {
-        float value;
-        TokenId token;
-        float probability;
+        std::size_t n_best = 0;  // in best_
     };
 
     [[nodiscard]] ExecRef exec() { return forward_.exec(); }
@@ -110,8 +97,7 @@ private:
     void append_node(TokenId token, NodeId parent);
     [[nodiscard]] std::span<const TokenId> path_of(std::int32_t index);
     void keep_rows(const LogitRows& rows, std::int32_t first);
-    void fill_list(std::int32_t node);
-    void rank(std::int64_t position, const PathNoise& noise, std::size_t n_wanted);
+    [[nodiscard]] std::span<TopToken> best_of(std::int32_t index);
 
     std::int64_t n_ids_;  // that both models know
     std::int64_t max_nodes_;
@@ -119,25 +105,24 @@ private:
     WindowKv window_;
     Sampler sampler_;            // as the target's
     GuessList list_;             // of the node asked for last
-    LogitRequest needs_;         // of a pass, where best_ is kept
+    RowTop row_top_;             // of a row
+    LogitRequest needs_;         // of a pass
     std::vector<TokenId> text_;  // [window_.n_tokens()]: what the cache stands for
 
     // The tree since its first expand().
     std::vector<Expanded> expanded_;        // [n], in order of expansion
     std::vector<std::int32_t> index_of_;    // [nodes of the tree so far], -1: not expanded
     std::int64_t n_lead_ = 0;               // tokens in front of the guesses, node 0 the last
-    Buffer logits_;                         // [max_nodes, n_ids], F32, which the host reads; or
-    std::vector<BestTokens> best_;          // [max_nodes], where that is enough
+    std::vector<TopToken> best_;            // [max_nodes, list_.n_listed()], best first
+    std::vector<float> logits_;             // [max_nodes, n_ids], or empty: DraftRows
     std::vector<TokenId> history_;          // what the penalty sees: the text's end, then a node's path
     std::size_t n_history_ = 0;             // of the text's
     std::vector<TokenId> pass_tokens_;      // [n_tokens] of a pass
     std::vector<NodeId> pass_nodes_;        // [n_tokens]
     std::vector<std::int32_t> logit_rows_;  // [n_nodes]
     std::vector<NodeId> path_;
-    std::vector<Ranked> ranked_;
 
-    PassCurve pass_curve_;          // by tokens, those that catch up included
-    double propose_seconds_ = 0.0;  // of one node, of late
+    PassCurve pass_curve_;  // by tokens, those that catch up included
 };
 
 }  // namespace slipstream::draft

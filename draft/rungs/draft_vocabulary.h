@@ -7,9 +7,8 @@ namespace slipstream::draft {
 
 /// Compares tokens, ids and special ids (beginning of text, end tokens) of two models. One may have up to 128 tokens
 /// more at its end, as padding, and the widths of their logits may differ: ids beyond the narrower model are neither
-/// proposed nor fed (llama.cpp's common/speculative.cpp allows as many). Where the tokenizers are of a kind that is not
-/// served, the tokens as the files list them are compared, or tokenizer files byte for byte. Throws RequestError that
-/// names the first difference, or why nothing could be compared; FormatError and IoError of the files themselves.
+/// proposed nor fed (llama.cpp's common/speculative.cpp allows as many). Throws RequestError that names the first
+/// difference, and what make_tokenizer() throws: Unsupported where a tokenizer's kind is not served.
 void check_draft_vocabulary(const ModelFiles& target, const ModelFiles& draft);
 
 }  // namespace slipstream::draft

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "draft/control/pass_curve.h"
 #include "draft/sources/table_source.h"
 #include "runtime/loop/sampling/sampler.h"
 
@@ -21,6 +22,8 @@ public:
     /// Most nodes of one tree, node 0 included, that can be expanded.
     [[nodiscard]] virtual std::int64_t max_nodes() const = 0;
 
+    /// The tree of the observation is the pass's own, which may be another than the one that was expanded: which of its
+    /// nodes were accepted the text tells.
     virtual void observe(const Observation& observation) = 0;
 
     /// Computes what the source thinks behind each of `nodes` of `tree`, in one pass. Node 0 comes first of a tree,
@@ -37,6 +40,8 @@ public:
 
     /// Predicted seconds of expanding `n_nodes` at once, measured beforehand and learnt from the calls.
     [[nodiscard]] virtual double expand_seconds(std::int64_t n_nodes) const = 0;
+    /// What its passes take; null where it keeps no such thing.
+    [[nodiscard]] virtual PassCurve* pass_curve() { return nullptr; }
 };
 
 }  // namespace slipstream::draft

@@ -9,16 +9,14 @@
 #include <span>
 
 #include "draft/sources/table_source.h"
-#include "draft/tree/noise_bar.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
 
 /// Most candidates that one propose() looks at.
-inline constexpr std::size_t kMaxCandidates = 64;
+inline constexpr std::size_t kMaxCandidates = 256;
 
-/// Writes the best of `found` (at most kMaxCandidates, distinct tokens) to `out`, best first; returns how many. Where
-/// few are wanted, most are passed over by their random words alone.
+/// Writes the best of `found` (at most kMaxCandidates, distinct tokens) to `out`, best first; returns how many.
 inline std::size_t take_best(std::span<const Proposal> found, std::int64_t position, const PathNoise& noise,
                              std::span<Proposal> out) {
     struct Ranked {
@@ -27,26 +25,27 @@ inline std::size_t take_best(std::span<const Proposal> found, std::int64_t posit
     };
     CHECK(found.size() <= kMaxCandidates, "{} candidates", found.size());
     std::array<Ranked, kMaxCandidates> ranked;
+    for (std::uint32_t i = 0; i < found.size(); ++i) {
+        const auto& [token, probability, cell] = found[i];
+        ranked[i] = {noise.present() ? noise.rank(probability, position, token) : probability, i};
+    }
     const auto better = [&found](const Ranked& a, const Ranked& b) {
         if (a.rank != b.rank) return a.rank > b.rank;
         return found[a.index].token < found[b.index].token;
     };
-    const std::size_t most = std::min(found.size(), out.size());
-    std::size_t n = 0;
-    NoiseBar bar;
-    for (std::uint32_t i = 0; i < found.size() && most > 0; ++i) {
-        const Proposal& proposal = found[i];
-        const bool full = n == most;
-        if (full && noise.present() && !bar.may_pass(proposal.probability, noise.word(position, proposal.token)))
-            continue;
-        const Ranked next{noise.rank(proposal.probability, position, proposal.token), i};
-        if (full && !better(next, ranked[n - 1])) continue;
-        std::size_t place = full ? n - 1 : n++;
-        for (; place > 0 && better(next, ranked[place - 1]); --place) ranked[place] = ranked[place - 1];
-        ranked[place] = next;
-        if (n == most && noise.present()) bar.raise(ranked[n - 1].rank);
-    }
+    const std::size_t n = std::min(found.size(), out.size());
+    const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(found.size());
+    std::partial_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(n), end, better);
     for (std::size_t i = 0; i < n; ++i) out[i] = found[ranked[i].index];
+    return n;
+}
+
+/// The same of a row that stands in the order of its probabilities, so that without noise its first are its best.
+inline std::size_t take_best_of_row(std::span<const Proposal> row, std::int64_t position, const PathNoise& noise,
+                                    std::span<Proposal> out) {
+    if (noise.present()) return take_best(row, position, noise, out);
+    const std::size_t n = std::min(row.size(), out.size());
+    std::copy_n(row.begin(), n, out.begin());
     return n;
 }
 

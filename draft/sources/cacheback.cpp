@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "draft/sources/best_proposals.h"
-#include "draft/sources/cacheback_settings.h"
+#include "draft/sources/cacheback_options.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
@@ -46,14 +46,6 @@ LruTableShape table_shape(const CachebackOptions& options) {
             .max_followers = static_cast<std::size_t>(options.max_followers)};
 }
 
-std::size_t leader_tokens(const LruTable& table) {
-    return table.shape().leader_tokens;
-}
-
-std::size_t leader_tokens(const FrozenTable& table) {
-    return table.leader_tokens();
-}
-
 /// The first follower at or behind `from` that begins with the first `n` tokens of `prefix` and goes on with `token`.
 template <typename Table>
 std::uint32_t find_follower(const Table& table, std::uint32_t from, std::span<const TokenId> prefix, TokenId token) {
@@ -85,21 +77,6 @@ public:
         close_list(begin, total, kind);
     }
     [[nodiscard]] std::span<const Proposal> all() const { return {entries_.data(), n_}; }
-
-    /// What take_best() gives without noise. Every list is nearly sorted, so that insertion takes few steps.
-    std::size_t take_likeliest(std::span<Proposal> out) const {
-        const auto comes_before = [](const Proposal& a, const Proposal& b) {
-            return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
-        };
-        std::size_t n = 0;
-        for (const Proposal& entry : all()) {
-            if (n == out.size() && (n == 0 || !comes_before(entry, out[n - 1]))) continue;
-            std::size_t at = n < out.size() ? n++ : n - 1;
-            for (; at > 0 && comes_before(entry, out[at - 1]); --at) out[at] = out[at - 1];
-            out[at] = entry;
-        }
-        return n;
-    }
 
 private:
     void add(std::size_t begin, TokenId token, float weight) {
@@ -140,7 +117,7 @@ Cacheback::Cacheback(const CachebackOptions& options, std::int64_t vocab, std::o
       dynamic_(table_shape(options)),
       frozen_(std::move(frozen)),
       tree_(options),
-      n_context_(std::max(leader_tokens(dynamic_), frozen_ ? frozen_->leader_tokens() : 0)) {
+      n_context_(std::max(dynamic_.leader_tokens(), frozen_ ? frozen_->leader_tokens() : 0)) {
     places_.reserve(kFirstPlaces);
     contexts_.reserve(kFirstPlaces * n_context_);
 }
@@ -192,7 +169,7 @@ std::span<TokenId> Cacheback::context(Cursor cursor) {
 template <typename Table>
 Cacheback::Spot Cacheback::spot_behind(const Table& table, const Spot& spot, TokenId token,
                                        std::span<const TokenId> context) const {
-    Spot next{.leader = table.find(context.last(leader_tokens(table)))};
+    Spot next{.leader = table.find(context.last(table.leader_tokens()))};
     // Further inside the follower, or into one of the leader before.
     if (spot.follower != kNone) {
         const auto tokens = table.follower(spot.follower);
@@ -220,8 +197,8 @@ Cursor Cacheback::root(std::span<const TokenId> text) {
     std::ranges::copy(before.last(std::min(before.size(), n_context_)),
                       tokens.end() - static_cast<std::ptrdiff_t>(std::min(before.size(), n_context_)));
     Place& place = places_.back();
-    place.dynamic.leader = dynamic_.find(tokens.last(leader_tokens(dynamic_)));
-    if (frozen_) place.frozen.leader = frozen_->find(tokens.last(leader_tokens(*frozen_)));
+    place.dynamic.leader = dynamic_.find(tokens.last(dynamic_.leader_tokens()));
+    if (frozen_) place.frozen.leader = frozen_->find(tokens.last(frozen_->leader_tokens()));
     for (const TokenId token : text.last(n_inside)) root_ = advance(root_, token);
     return root_;
 }
@@ -246,7 +223,7 @@ std::size_t Cacheback::propose(Cursor cursor, std::int64_t position, const PathN
         found.add_list(*frozen_, frozen.follower, frozen.n_matched, kFrozenInside);
         if (frozen.leader != kNone) found.add_list(*frozen_, frozen_->first_follower(frozen.leader), 0, kFrozenStart);
     }
-    return noise.present() ? take_best(found.all(), position, noise, out) : found.take_likeliest(out);
+    return take_best(found.all(), position, noise, out);
 }
 
 void Cacheback::propose_shape(TokenTree& tree, const ShapeRequest& request) {

@@ -1,9 +1,12 @@
-// The settings of Cacheback's tables, named as in the paper (Ma, Gim, Zhong 2025, section 3).
+// The settings of Cacheback's tables, named as in the paper (Ma, Gim, Zhong 2025, section 3), and which make sense.
 #pragma once
 
 #include <cstdint>
 
 namespace slipstream::draft {
+
+inline constexpr std::int64_t kMaxLeaderTokens = 16;    // LL
+inline constexpr std::int64_t kMaxFollowerTokens = 64;  // FL
 
 struct CachebackOptions {
     std::int64_t leader_tokens = 1;                    // LL
@@ -13,5 +16,8 @@ struct CachebackOptions {
     std::int64_t tree_tokens = 96;                     // TDL: most nodes of its tree, node 0 included
     std::int64_t reserved_tokens = 16;                 // CRT: of them, kept for level 2 and deeper
 };
+
+/// Throws RequestError naming the setting as --cacheback spells it, what was given, and what may be given.
+void check_cacheback_options(const CachebackOptions& options);
 
 }  // namespace slipstream::draft

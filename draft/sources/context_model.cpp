@@ -1,7 +1,6 @@
 #include "draft/sources/context_model.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -11,12 +10,6 @@ namespace slipstream::draft {
 namespace {
 
 constexpr std::size_t kFirstPlaces = 4096;
-
-// Puts `follower` in front of those before place `at`, which it had.
-void move_to_front(ContextModel::Follower* followers, std::size_t at, ContextModel::Follower follower) {
-    for (; at > 0; --at) followers[at] = followers[at - 1];
-    followers[0] = follower;
-}
 
 }  // namespace
 
@@ -33,7 +26,6 @@ void ContextModel::clear() {
     n_contexts_ = 0;
     std::ranges::fill(table_, Context{});
     pool_.clear();
-    for (auto& blocks : free_blocks_) blocks.clear();
     n_tokens_ = 0;
     std::ranges::fill(seen_, Seen{});
     std::ranges::fill(frequent_rank_, std::uint8_t{0});
@@ -47,45 +39,24 @@ void ContextModel::grow_table() {
         if (context.key != 0) table_[place_of(context.key)] = context;
 }
 
-std::uint32_t ContextModel::take_block(std::uint16_t capacity) {
-    auto& blocks = free_blocks_[static_cast<std::size_t>(std::countr_zero(capacity))];
-    if (!blocks.empty()) {
-        const std::uint32_t block = blocks.back();
-        blocks.pop_back();
-        return block;
-    }
-    const auto block = static_cast<std::uint32_t>(pool_.size());
-    pool_.resize(pool_.size() + capacity);
-    return block;
-}
-
 void ContextModel::count_follower(Context& context, TokenId token) {
     ++context.total;
-    if (context.n_followers == 0) {
-        context.n_followers = context.capacity = 1;
-        context.alone = {token, 1};
-        return;
+    std::uint32_t* link = &context.newest;
+    for (std::uint32_t n = 1; *link != kNone && pool_[*link].token != token && n < kMaxFollowers; ++n)
+        link = &pool_[*link].older;
+    // The token's own place, or that of the least recent of too many, or a new one.
+    std::uint32_t place = *link;
+    if (place == kNone) {
+        place = static_cast<std::uint32_t>(pool_.size());
+        pool_.push_back({.token = token});
+        ++context.n_followers;
+    } else {
+        *link = pool_[place].older;
+        if (pool_[place].token != token) pool_[place] = {.token = token};
     }
-    Follower* followers = context.capacity == 1 ? &context.alone : pool_.data() + context.place;
-    for (std::size_t i = 0; i < context.n_followers; ++i) {
-        if (followers[i].token != token) continue;
-        move_to_front(followers, i, {token, followers[i].count + 1});
-        return;
-    }
-    if (context.n_followers == context.capacity && context.capacity < kMaxFollowers) {
-        const std::uint16_t old_capacity = context.capacity;
-        const auto capacity = static_cast<std::uint16_t>(2 * old_capacity);
-        const std::uint32_t block = take_block(capacity);  // may move the pool
-        const Follower* old = old_capacity == 1 ? &context.alone : pool_.data() + context.place;
-        std::copy_n(old, context.n_followers, pool_.data() + block);
-        if (old_capacity > 1)
-            free_blocks_[static_cast<std::size_t>(std::countr_zero(old_capacity))].push_back(context.place);
-        context.place = block;
-        context.capacity = capacity;
-        followers = pool_.data() + block;
-    }
-    if (context.n_followers < context.capacity) ++context.n_followers;  // else the least recent one falls out
-    move_to_front(followers, context.n_followers - 1U, {token, 1});
+    ++pool_[place].count;
+    pool_[place].older = context.newest;
+    context.newest = place;
 }
 
 // Counts only grow by one, so a token enters the list from its end and climbs.
@@ -139,12 +110,6 @@ void ContextModel::add(std::span<const TokenId> text) {
         }
         count_follower(table_[place], text.back());
     }
-}
-
-ContextModel::Followers ContextModel::followers(std::uint32_t context) const {
-    const Context& found = table_[context];
-    const Follower* first = found.capacity == 1 ? &found.alone : pool_.data() + found.place;
-    return {.recent_first = {first, found.n_followers}, .total = found.total};
 }
 
 std::size_t ContextModel::memory_bytes() const {

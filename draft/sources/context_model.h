@@ -3,7 +3,7 @@
 // once; context_mixer.h makes one probability of them, in the way of context-mixing compressors.
 //
 // Contexts lie in an open-addressing table keyed by a 64-bit hash of order and tokens (two contexts with one hash would
-// share their counts: guesses may be anything). Followers of a context are kept most recent first, at most
+// share their counts: guesses may be anything). Followers of a context are a list, most recent first, of at most
 // kMaxFollowers; the least recent one gives way. Memory is bounded: when the table would outgrow max_contexts, the
 // caller is told to begin again from the text's later part.
 #pragma once
@@ -26,17 +26,19 @@ public:
     static constexpr std::uint32_t kNone = 0xffffffffU;
 
     struct Follower {
-        TokenId token;
-        std::uint32_t count;
+        TokenId token = 0;
+        std::uint32_t count = 0;
+        std::uint32_t older = kNone;  // the next less recent one of its context
     };
-    /// What was seen behind one context.
-    struct Followers {
-        std::span<const Follower> recent_first;
-        std::uint32_t total = 0;  // occurrences of the context with something behind it
+    struct Context {
+        std::uint64_t key = 0;          // 0: an empty place
+        std::uint32_t total = 0;        // occurrences with something behind them
+        std::uint32_t n_followers = 0;  // that are kept
+        std::uint32_t newest = kNone;   // of them
     };
 
-    /// Token ids are in [0, vocab). At most `max_contexts` contexts: 64 to 128 bytes each in the table, half to three
-    /// quarters of it empty, and followers of what was seen more than one way, 8 bytes a follower and as much to grow.
+    /// Token ids are in [0, vocab). At most `max_contexts` contexts: 48 to 96 bytes each in the table, half to three
+    /// quarters of it empty, and 12 bytes a follower and as much to grow.
     ContextModel(std::int64_t vocab, std::size_t max_contexts);
 
     void clear();
@@ -56,12 +58,14 @@ public:
     using Keys = std::array<std::uint64_t, kMaxOrder>;
     /// Of the contexts that `text` ends with, as far as it has as many tokens; 0 beyond.
     [[nodiscard]] static Keys keys_behind(std::span<const TokenId> text);
-    /// The context of this key: an index for followers(), valid until the next add(), or kNone.
+    /// The context of this key: an index for context(), valid until the next add(), or kNone.
     [[nodiscard]] std::uint32_t find(std::uint64_t key) const {
         const std::size_t place = place_of(key);
         return table_[place].key == 0 ? kNone : static_cast<std::uint32_t>(place);
     }
-    [[nodiscard]] Followers followers(std::uint32_t context) const;
+    [[nodiscard]] const Context& context(std::uint32_t place) const { return table_[place]; }
+    /// Context::newest, or older ones.
+    [[nodiscard]] const Follower& follower(std::uint32_t place) const { return pool_[place]; }
     /// Order 0.
     struct Seen {
         std::uint32_t count = 0;
@@ -75,15 +79,6 @@ public:
     [[nodiscard]] std::size_t memory_bytes() const;
 
 private:
-    struct Context {
-        std::uint64_t key = 0;    // 0: an empty place
-        std::uint32_t total = 0;  // also the count of a lone follower
-        std::uint32_t place = 0;  // of the followers in pool_
-        std::uint16_t n_followers = 0;
-        std::uint16_t capacity = 0;  // a power of two; 1 in `alone`
-        Follower alone{};
-    };
-
     [[nodiscard]] std::size_t first_place(std::uint64_t key) const {
         return static_cast<std::size_t>(key >> 8) & (table_.size() - 1);
     }
@@ -96,14 +91,12 @@ private:
     }
     void grow_table();
     void count_follower(Context& context, TokenId token);
-    [[nodiscard]] std::uint32_t take_block(std::uint16_t capacity);
     void count_unigram(TokenId token);
 
     std::size_t max_contexts_;
     std::size_t n_contexts_ = 0;
-    std::vector<Context> table_;                             // [a power of two]
-    std::vector<Follower> pool_;                             // blocks of 2, 4, ... kMaxFollowers
-    std::array<std::vector<std::uint32_t>, 8> free_blocks_;  // by log2 of their capacity
+    std::vector<Context> table_;  // [a power of two]
+    std::vector<Follower> pool_;  // of all contexts, linked
     std::uint32_t n_tokens_ = 0;
     std::vector<Seen> seen_;                   // [vocab]
     std::vector<std::uint8_t> frequent_rank_;  // [vocab]: 1 + place in frequent_; 0: not there

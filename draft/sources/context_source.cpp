@@ -1,12 +1,10 @@
 #include "draft/sources/context_source.h"
 
 #include <algorithm>
-#include <bit>
-#include <functional>
 
+#include "draft/sources/best_proposals.h"
 #include "draft/sources/rank_cells.h"
 #include "draft/tree/log_odds.h"
-#include "kernels/base/check.h"
 
 namespace slipstream::draft {
 
@@ -15,7 +13,7 @@ namespace {
 // Followers of a context that are looked at for learning and under the root.
 constexpr std::size_t kMaxPerOrder = 48;
 // Of a long prompt only the end teaches the mixer; all of it is counted.
-constexpr std::int64_t kMaxTaught = 2048;
+constexpr std::size_t kMaxTaught = 2048;
 
 // When the table is full it is filled again from the text's end, by this part of what it holds.
 constexpr std::size_t kKeptShare = 2;
@@ -23,15 +21,9 @@ constexpr std::size_t kKeptShare = 2;
 }  // namespace
 
 ContextSource::ContextSource(std::int64_t vocab, const Options& options)
-    : model_(vocab, options.max_contexts),
-      rows_({}),
-      shape_(options.shape),
-      options_(options),
-      slots_(static_cast<std::size_t>(vocab)) {
+    : model_(vocab, options.max_contexts), options_(options), slots_(static_cast<std::size_t>(vocab)) {
     candidates_.reserve(kMaxCandidates);
     places_.reserve(1024);
-    ranked_.reserve(kMaxCandidates);
-    words_.reserve(kMaxCandidates);
 }
 
 std::uint16_t ContextSource::n_cells() const {
@@ -41,9 +33,8 @@ std::uint16_t ContextSource::n_cells() const {
 void ContextSource::reset() {
     model_.clear();
     mixer_.reset();
-    rows_.reset();
+    text_.clear();
     places_.clear();
-    n_text_ = 0;
 }
 
 ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) const {
@@ -74,17 +65,18 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
     for (std::size_t i = 0; i < static_cast<std::size_t>(place.longest); ++i) {
         context[i] = static_cast<int>(i) + 1 < place.longest ? model_.find(place.keys[i]) : place.context;
     }
-    std::array<ContextModel::Followers, ContextMixer::kOrders> behind;
+    std::array<ContextModel::Context, ContextMixer::kOrders> behind;
     for (int order = 1; order <= place.longest; ++order) {
         const auto at = static_cast<std::size_t>(order);
-        if (context[at - 1] != ContextModel::kNone) behind[at] = model_.followers(context[at - 1]);
-        unseen[at] = ContextMixer::unseen(order, behind[at].total, behind[at].recent_first.size());
+        if (context[at - 1] != ContextModel::kNone) behind[at] = model_.context(context[at - 1]);
+        unseen[at] = ContextMixer::unseen(order, behind[at].total, behind[at].n_followers);
     }
     for (int order = place.longest; order >= 1; --order) {
-        const ContextModel::Followers& found = behind[static_cast<std::size_t>(order)];
-        const std::size_t n = std::min(found.recent_first.size(), per_order);
-        for (std::size_t rank = 0; rank < n; ++rank) {
-            const ContextModel::Follower& follower = found.recent_first[rank];
+        const ContextModel::Context& found = behind[static_cast<std::size_t>(order)];
+        std::uint32_t at = found.newest;
+        for (std::size_t rank = 0; at != ContextModel::kNone && rank < per_order; ++rank) {
+            const ContextModel::Follower& follower = model_.follower(at);
+            at = follower.older;
             std::uint16_t& slot = slots_[static_cast<std::size_t>(follower.token)];
             if (slot == 0) {
                 if (candidates_.size() >= most) continue;
@@ -133,26 +125,22 @@ void ContextSource::learn(std::span<const TokenId> text, TokenId next) {
 }
 
 void ContextSource::observe(const Observation& observation) {
-    const auto n = static_cast<std::int64_t>(observation.text.size());
-    std::int64_t first = n - observation.n_new;
-    if (observation.n_new == n || n_text_ == 0) {
-        // A new text; what it has in common with the last one was counted then.
-        const auto common = std::ranges::mismatch(rows_.text(), observation.text).in1 - rows_.text().begin();
-        first = n_text_ == 0 ? 0 : common;
-    }
-    rows_.observe(observation);
-    for (std::int64_t i = first; i < n; ++i) {
+    const std::span<const TokenId> text = observation.text;
+    std::size_t first = text.size() - static_cast<std::size_t>(observation.n_new);
+    // A new text; what it has in common with the last one was counted then.
+    if (first == 0 || text_.empty())
+        first = static_cast<std::size_t>(std::ranges::mismatch(text_, text).in1 - text_.begin());
+    text_.resize(std::min(text_.size(), first));
+    text_.insert(text_.end(), text.begin() + std::ssize(text_), text.end());
+    for (std::size_t i = first; i < text.size(); ++i) {
         if (model_.full()) {
             model_.clear();
-            const auto kept = static_cast<std::int64_t>(options_.max_contexts / (kKeptShare * kMaxOrder));
-            for (std::int64_t j = std::max<std::int64_t>(0, i - kept); j < i; ++j)
-                model_.add(observation.text.first(static_cast<std::size_t>(j) + 1));
+            const std::size_t kept = std::min(i, options_.max_contexts / (kKeptShare * kMaxOrder));
+            for (std::size_t j = i - kept; j < i; ++j) model_.add(text.first(j + 1));
         }
-        const auto end = static_cast<std::size_t>(i);
-        if (i > 0 && n - i <= kMaxTaught) learn(observation.text.first(end), observation.text[end]);
-        model_.add(observation.text.first(end + 1));
+        if (i > 0 && text.size() - i <= kMaxTaught) learn(text.first(i), text[i]);
+        model_.add(text.first(i + 1));
     }
-    n_text_ = n;
 }
 
 Cursor ContextSource::root(std::span<const TokenId> text) {
@@ -177,65 +165,26 @@ Cursor ContextSource::advance(Cursor cursor, TokenId token) {
     return places_.size() - 1;
 }
 
-// What was seen behind the place: the likeliest `n_asked` in order, then those that noise might choose instead.
-std::span<const Proposal> ContextSource::answer(const Place& place, std::size_t n_asked) {
-    collect(place, std::min(kMaxPerOrder, 3 + n_asked), std::min(kMaxCandidates, 4 + 2 * n_asked));
-    weigh(place);
-    // In one word: the likelier the greater, then the lower token. Probabilities are positive, so their bits order
-    // them.
-    ranked_.clear();
-    for (const Candidate& candidate : candidates_)
-        ranked_.push_back(std::uint64_t{std::bit_cast<std::uint32_t>(candidate.probability)} << 32 |
-                          ~static_cast<std::uint32_t>(candidate.token));
-    const auto end = ranked_.begin() + static_cast<std::ptrdiff_t>(std::min(ranked_.size(), n_asked));
-    if (end != ranked_.end()) std::ranges::nth_element(ranked_, end, std::greater<>());
-    std::sort(ranked_.begin(), end, std::greater<>());
-    words_.clear();
-    for (const std::uint64_t word : ranked_) {
-        const auto probability = std::bit_cast<float>(static_cast<std::uint32_t>(word >> 32));
-        words_.push_back({.token = static_cast<TokenId>(~static_cast<std::uint32_t>(word)),
-                          .probability = probability,
-                          .cell = rank_probability_cell(words_.size(), probability)});
-    }
-    return words_;
-}
-
 std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                    std::span<Proposal> out) {
-    const std::span<const Proposal> words = answer(places_[static_cast<std::size_t>(cursor)], out.size());
-    const std::size_t n = std::min(words.size(), out.size());
-    if (!noise.present()) {  // by probability alone no logarithm is needed
-        std::ranges::copy(words.first(n), out.begin());
-        return n;
-    }
-    struct Ranked {
-        float rank;
-        std::uint32_t index;
-    };
-    std::array<Ranked, kMaxCandidates> ranked;
-    for (std::uint32_t i = 0; i < words.size(); ++i)
-        ranked[i] = {noise.rank(words[i].probability, position, words[i].token), i};
-    const auto better = [&words](const Ranked& a, const Ranked& b) {
-        return a.rank != b.rank ? a.rank > b.rank : words[a.index].token < words[b.index].token;
-    };
-    const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(words.size());
-    const auto cut = ranked.begin() + static_cast<std::ptrdiff_t>(n);
-    if (cut != end) std::nth_element(ranked.begin(), cut, end, better);
-    std::sort(ranked.begin(), cut, better);
-    for (std::size_t i = 0; i < n; ++i) {
-        const Proposal& word = words[ranked[i].index];
-        out[i] = {
-            .token = word.token, .probability = word.probability, .cell = rank_probability_cell(i, word.probability)};
-    }
+    const Place& place = places_[static_cast<std::size_t>(cursor)];
+    // More than are asked for: the noise, or shorter contexts, may choose another.
+    collect(place, std::min(kMaxPerOrder, 3 + out.size()), std::min(kMaxCandidates, 4 + 2 * out.size()));
+    weigh(place);
+    std::array<Proposal, kMaxCandidates> found;
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+        found[i] = {.token = candidates_[i].token, .probability = candidates_[i].probability};
+    const std::size_t n = take_best(std::span(found).first(candidates_.size()), position, noise, out);
+    set_rank_cells(out.first(n));
     return n;
 }
 
 void ContextSource::propose_shape(TokenTree& tree, const ShapeRequest& request) {
-    shape_.grow(tree, request, rows_, nullptr);
+    grow_ngrammys(tree, request, ContextRows::Taken, nullptr, options_.shape);
 }
 
 std::size_t ContextSource::memory_bytes() const {
-    return model_.memory_bytes() + rows_.memory_bytes() + slots_.size() * sizeof(slots_.front());
+    return model_.memory_bytes() + text_.capacity() * sizeof(TokenId) + slots_.size() * sizeof(slots_.front());
 }
 
 // What the text taught about texts in general; the text's own counts stay behind with it.

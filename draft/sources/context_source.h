@@ -9,7 +9,6 @@
 #include <array>
 #include <vector>
 
-#include "draft/papers/context_ngram.h"
 #include "draft/papers/ngrammys_shape.h"
 #include "draft/sources/context_mixer.h"
 #include "draft/sources/context_model.h"
@@ -34,15 +33,12 @@ public:
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
-    /// The index of the own shape, for one that mixes it with other rows.
-    [[nodiscard]] ContextNgramIndex& rows() { return rows_; }
     [[nodiscard]] std::size_t memory_bytes() const override;
     void save(TableWriter& writer) const override;
     void load(TableReader& reader) override;
 
 private:
     static constexpr int kMaxOrder = ContextModel::kMaxOrder;
-    static constexpr std::size_t kMaxCandidates = 256;
 
     // A place on a path: a cursor is its index.
     struct Place {
@@ -61,22 +57,17 @@ private:
 
     [[nodiscard]] Place place_behind(std::span<const TokenId> text) const;
     void find_longest(Place& place) const;
-    [[nodiscard]] std::span<const Proposal> answer(const Place& place, std::size_t n_asked);
     void collect(const Place& place, std::size_t per_order, std::size_t most);
     void weigh(const Place& place);
     void learn(std::span<const TokenId> text, TokenId next);
 
     ContextModel model_;
     ContextMixer mixer_;
-    ContextNgramIndex rows_;
-    NgrammysShape shape_;
     Options options_;
     std::vector<Place> places_;  // of the running proposal
     std::vector<Candidate> candidates_;
-    std::vector<std::uint64_t> ranked_;
-    std::vector<Proposal> words_;
     std::vector<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
-    std::int64_t n_text_ = 0;
+    std::vector<TokenId> text_;         // that was observed last
 };
 
 }  // namespace slipstream::draft

@@ -59,67 +59,44 @@ void CorpusSource::observe(const Observation& observation) {
     n_text_ += added->size();
     // The last kMaxMatch tokens decide all of the root's intervals, whatever stood there before.
     if (added->size() > kMaxMatch) added = added->last(kMaxMatch);
-    for (const TokenId token : *added) extend_root(token);
+    for (const TokenId token : *added) nodes_[0] = behind(nodes_[0], token);
     recent_.insert(recent_.end(), added->begin(), added->end());
     if (recent_.size() > kMaxMatch) recent_.erase(recent_.begin(), recent_.end() - kMaxMatch);
 }
 
-void CorpusSource::extend_root(TokenId token) {
-    Node& root = nodes_[0];
-    // From the longest down, so that each reads the shorter one as it was before the token.
-    const std::uint32_t most = std::min(root.max_known + 1, kMaxMatch);
-    root.max_known = 0;
-    for (std::uint32_t length = most; length >= 1; --length) {
-        root.intervals[length] =
-            length == 1 ? file_.places(token) : file_.narrow(root.intervals[length - 1], length - 1, token);
-        if (!root.intervals[length].empty()) root.max_known = std::max(root.max_known, length);
+CorpusSource::Node CorpusSource::behind(const Node& above, TokenId token) const {
+    Node node;
+    for (std::uint32_t length = 1; length <= std::min(above.longest + 1, kMaxMatch); ++length) {
+        node.intervals[length] =
+            length == 1 ? file_.places(token) : file_.narrow(above.intervals[length - 1], length - 1, token);
+        if (node.intervals[length].empty()) break;  // so are longer ones
+        node.longest = length;
     }
-    root.found = ~std::uint32_t{0};
+    return node;
 }
 
-const CorpusSource::Interval& CorpusSource::interval(std::uint32_t node, std::uint32_t length) {
-    Node& at = nodes_[node];
-    static constexpr Interval kNone{};
-    if (length > at.max_known) return kNone;
-    if ((at.found >> length & 1U) == 0) {
-        // The recursion ends at the root, whose intervals are all known, or at length 1.
-        at.intervals[length] =
-            length == 1 ? file_.places(at.token) : file_.narrow(interval(at.parent, length - 1), length - 1, at.token);
-        at.found |= 1U << length;
-    }
-    return at.intervals[length];
-}
-
-CorpusSource::Match CorpusSource::longest(std::uint32_t node) {
-    for (std::uint32_t length = nodes_[node].max_known; length >= kMinMatch; --length) {
-        const Interval& found = interval(node, length);
-        if (found.empty())
-            nodes_[node].max_known = length - 1;
-        else if (file_.has_follower(found, length))
-            return {.interval = found, .length = length};
-    }
+CorpusSource::Match CorpusSource::match_of(const Node& node) const {
+    for (std::uint32_t length = node.longest; length >= kMinMatch; --length)
+        if (file_.has_follower(node.intervals[length], length))
+            return {.interval = node.intervals[length], .length = length};
     return {};
 }
 
 Cursor CorpusSource::root(std::span<const TokenId> text) {
     CHECK(text.size() == n_text_, "a text of {} tokens, {} were observed", text.size(), n_text_);
-    return nodes_[0].max_known > 0 ? 0 : kNowhere;
+    return nodes_[0].longest > 0 ? 0 : kNowhere;
 }
 
 Cursor CorpusSource::advance(Cursor cursor, TokenId token) {
-    const Interval places = file_.places(token);
-    if (places.empty()) return kNowhere;
-    const auto parent = static_cast<std::uint32_t>(cursor);
-    Node node{.parent = parent, .token = token, .max_known = std::min(nodes_[parent].max_known + 1, kMaxMatch)};
-    node.intervals[1] = places;
-    node.found = 1U << 1;
+    const Node node = behind(nodes_[cursor], token);
+    if (node.longest == 0) return kNowhere;
     nodes_.push_back(node);
     return nodes_.size() - 1;
 }
 
 std::size_t CorpusSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                   std::span<Proposal> out) {
-    const Match match = longest(static_cast<std::uint32_t>(cursor));
+    const Match match = match_of(nodes_[cursor]);
     if (match.length == 0) return 0;
     std::array<CorpusFile::Follower, CorpusFile::kMaxPlaces> followers;
     const std::size_t n = file_.followers(match.interval, match.length, followers);
@@ -165,10 +142,9 @@ void CorpusSource::push_branches(const Branch& above, const Match& match, std::i
 }
 
 void CorpusSource::propose_shape(TokenTree& tree, const ShapeRequest& request) {
-    static const PathNoise no_noise;
-    const PathNoise& noise = request.noise != nullptr ? *request.noise : no_noise;
+    const PathNoise& noise = noise_of(request);
     if (root(request.text) == kNowhere) return;
-    const Match match = longest(0);
+    const Match match = match_of(nodes_[0]);
     if (match.length == 0) return;
     const auto length = static_cast<std::int64_t>(request.text.size());
     const auto max_depth = static_cast<std::uint32_t>(std::clamp<std::int64_t>(request.max_depth, 0, kShapeDepth));

@@ -1,11 +1,11 @@
 // Guesses from a corpus store (REST, He et al. 2023): the longest suffix of the path, 16 down to 2 tokens, that the
 // store holds with something behind it; what follows there, by count.
 //
-// A node of a path keeps, for each length up to 16, the interval of suffix-array ranks of the path's last tokens, found
-// when it is asked for: that of length l at a node is that of length l - 1 at its parent, narrowed by the node's token.
-// So no search begins anew, and shorter suffixes are at hand where the longest has nothing to say. The root's intervals
-// are carried along with the text in the same way. Nodes lie in an arena that lasts from one observation to the next; a
-// cursor is an index into it.
+// A node of a path keeps, for each length up to 16, the interval of suffix-array ranks of the path's last tokens: that
+// of length l at a node is that of length l - 1 at its parent, narrowed by the node's token. So no search begins anew,
+// and shorter suffixes are at hand where the longest has nothing to say. The root's intervals are carried along with
+// the text in the same way. Nodes lie in an arena that lasts from one observation to the next; a cursor is an index
+// into it.
 //
 // Own shape: the continuations of the root's match as a trie of at most 64 tokens, those of the highest counts (a
 // child's count is at most its parent's, so best-first finds them), no deeper than 10. Deviation: where a match stands
@@ -61,10 +61,7 @@ public:
 private:
     using Interval = CorpusFile::Interval;
     struct Node {
-        std::uint32_t parent = 0;
-        TokenId token = 0;
-        std::uint32_t max_known = 0;                      // longer suffixes stand nowhere
-        std::uint32_t found = 0;                          // bit l: intervals[l] is known
+        std::uint32_t longest = 0;                        // suffix that stands anywhere
         std::array<Interval, kMaxMatch + 1> intervals{};  // [length], of the path's last tokens
     };
     struct Match {
@@ -80,9 +77,9 @@ private:
         Interval parent_interval;
     };
 
-    void extend_root(TokenId token);
-    const Interval& interval(std::uint32_t node, std::uint32_t length);
-    Match longest(std::uint32_t node);
+    [[nodiscard]] Node behind(const Node& above, TokenId token) const;
+    /// The longest suffix that anything follows.
+    [[nodiscard]] Match match_of(const Node& node) const;
     void push_branches(const Branch& above, const Match& match, std::int64_t position, const PathNoise& noise);
 
     CorpusFile file_;

@@ -1,25 +1,25 @@
 // The bigrams of the model itself as a source (N-Grammys, Stewart et al. 2024, section 4.2): what the model would say
-// after the last token alone. It learns nothing from the text; the table is built once a model
-// (draft/tables/model_ngrams.h). Its own tree: k rows of w tokens, the k best next tokens, each extended by the
-// bigram's own best. Where there is noise, children and extensions are chosen by it.
+// after the last token alone, and the extension of that: the row's best token, then that token's best, and so on. It
+// learns nothing from the text; the table is built once a model (draft/tables/model_ngrams.h). Its own tree is rows of
+// them (papers/ngrammys_shape.h). Where there is noise, children and extensions are chosen by it.
+//
+// Only the best k candidates are kept of a distribution, so its sum at temperature T is estimated: what lies behind the
+// k-th candidate, of mass r at T = 1, is taken to be as (im)probable as that candidate p_k, so that it sums to
+// r p_k^(1/T - 1). For T < 1 this is at least the truth, for T > 1 at most.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "draft/sources/table_source.h"
-#include "draft/tables/bigram_rows.h"
+#include "draft/tables/model_ngrams.h"
 
 namespace slipstream::draft {
 
-struct ModelBigramOptions {
-    std::int64_t rows = 10;        // k
-    std::int64_t row_tokens = 10;  // w
-};
-
 class ModelBigram final : public TableSource {
 public:
-    ModelBigram(std::shared_ptr<const BigramRows> table, const ModelBigramOptions& options);
+    /// `temperature` as the target samples; 0 (greedy) leaves probabilities as at 1. Of every row the best min(k,
+    /// table.k) candidates are kept.
+    ModelBigram(const BigramTable& table, double temperature, std::int64_t k);
 
     [[nodiscard]] std::string_view name() const override { return "bigram"; }
     [[nodiscard]] std::uint16_t n_cells() const override;
@@ -31,12 +31,19 @@ public:
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
-    [[nodiscard]] std::size_t memory_bytes() const override { return table_->memory_bytes(); }
+    [[nodiscard]] std::size_t memory_bytes() const override;
+
+    /// The best candidate after `token`, which would stand at `position`: by noise.rank(), without noise the most
+    /// probable. -1 where there is none.
+    [[nodiscard]] TokenId best(TokenId token, std::int64_t position, const PathNoise& noise);
+    /// Most candidates of a token.
+    [[nodiscard]] std::int64_t k() const { return k_; }
 
 private:
-    std::shared_ptr<const BigramRows> table_;
-    ModelBigramOptions options_;
-    std::vector<Proposal> proposed_;  // [rows]
+    std::int64_t vocab_;
+    std::int64_t k_;
+    std::vector<std::int32_t> tokens_;  // [vocab, k], most probable first; -1 behind the last
+    std::vector<Half> probabilities_;   // [vocab, k], in (0, 1)
 };
 
 }  // namespace slipstream::draft

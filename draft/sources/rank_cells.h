@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 
@@ -26,6 +29,11 @@ inline constexpr std::uint16_t kProbabilityBuckets = 5;
 inline constexpr std::uint16_t kRankProbabilityCells = kRankBuckets * kProbabilityBuckets;
 [[nodiscard]] constexpr std::uint16_t rank_probability_cell(std::size_t rank, float probability) {
     return static_cast<std::uint16_t>(rank_bucket(rank) * kProbabilityBuckets + probability_bucket(probability));
+}
+/// Of what a source hands out, best first.
+inline void set_rank_cells(std::span<Proposal> proposals) {
+    for (std::size_t i = 0; i < proposals.size(); ++i)
+        proposals[i].cell = rank_probability_cell(i, proposals[i].probability);
 }
 
 }  // namespace slipstream::draft

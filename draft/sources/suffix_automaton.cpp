@@ -1,8 +1,17 @@
 #include "draft/sources/suffix_automaton.h"
 
+#include "draft/sources/mix_bits.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
+
+namespace {
+
+std::uint32_t hash_of(std::uint32_t state, TokenId token) {
+    return static_cast<std::uint32_t>(mix_bits(std::uint64_t{state} << 32 | static_cast<std::uint32_t>(token)));
+}
+
+}  // namespace
 
 SuffixAutomaton::SuffixAutomaton(std::size_t max_tokens) : max_tokens_(max_tokens) {
     CHECK(max_tokens >= 2 && max_tokens <= std::size_t{1} << 30, "{} tokens", max_tokens);
@@ -11,7 +20,8 @@ SuffixAutomaton::SuffixAutomaton(std::size_t max_tokens) : max_tokens_(max_token
 
 void SuffixAutomaton::start() {
     states_.assign(1, State{});
-    more_transitions_.clear();
+    more_.clear();
+    more_index_.clear();
     last_ = kRoot;
 }
 
@@ -65,13 +75,10 @@ std::uint32_t SuffixAutomaton::split(std::uint32_t parent, TokenId token, std::u
     const auto copy = static_cast<std::uint32_t>(states_.size());
     State split_off = states_[state];
     split_off.length = states_[parent].length + 1;
-    split_off.more = kNone;
+    split_off.more = kNoSlot;
     states_.push_back(split_off);
-    for (TokenId other = states_[state].more; other != kNone;) {
-        const TransitionTable::Transition transition = *more_transitions_.find(state, other);
-        add_transition(copy, other, transition.target);
-        other = transition.next_token;
-    }
+    for (Slot slot = states_[state].more; slot != kNoSlot; slot = more_[slot].next)
+        add_transition(copy, more_[slot].token, more_[slot].target);
     states_[state].link = copy;
     for (;; parent = states_[parent].link) {
         if (target(parent, token) != state) break;
@@ -84,9 +91,14 @@ std::uint32_t SuffixAutomaton::split(std::uint32_t parent, TokenId token, std::u
 std::uint32_t SuffixAutomaton::target(std::uint32_t state, TokenId token) const {
     const State& from = states_[state];
     if (from.token == token) return from.target;
-    if (from.more == kNone) return kRoot;
-    const auto* transition = more_transitions_.find(state, token);
-    return transition != nullptr ? transition->target : kRoot;
+    if (from.more == kNoSlot) return kRoot;
+    const Slot slot = find_more(state, token);
+    return slot != kNoSlot ? more_[slot].target : kRoot;
+}
+
+SuffixAutomaton::Slot SuffixAutomaton::find_more(std::uint32_t state, TokenId token) const {
+    return more_index_.find(hash_of(state, token),
+                            [&](Slot slot) { return more_[slot].state == state && more_[slot].token == token; });
 }
 
 void SuffixAutomaton::add_transition(std::uint32_t state, TokenId token, std::uint32_t target) {
@@ -96,15 +108,17 @@ void SuffixAutomaton::add_transition(std::uint32_t state, TokenId token, std::ui
         from.target = target;
         return;
     }
-    more_transitions_.insert({.state = state, .token = token, .target = target, .next_token = from.more});
-    from.more = token;
+    const auto slot = static_cast<Slot>(more_.size());
+    more_.push_back({.state = state, .token = token, .target = target, .next = from.more});
+    more_index_.insert(hash_of(state, token), slot);
+    from.more = slot;
 }
 
 void SuffixAutomaton::redirect(std::uint32_t state, TokenId token, std::uint32_t target) {
     if (states_[state].token == token)
         states_[state].target = target;
     else
-        more_transitions_.find(state, token)->target = target;
+        more_[find_more(state, token)].target = target;
 }
 
 SuffixAutomaton::Match SuffixAutomaton::followed(Match match) const {
@@ -135,7 +149,8 @@ TokenId SuffixAutomaton::follower(Match match) const {
 }
 
 std::size_t SuffixAutomaton::memory_bytes() const {
-    return text_.capacity() * sizeof(TokenId) + states_.capacity() * sizeof(State) + more_transitions_.memory_bytes();
+    return text_.capacity() * sizeof(TokenId) + states_.capacity() * sizeof(State) +
+           more_.capacity() * sizeof(Transition) + more_index_.memory_bytes();
 }
 
 }  // namespace slipstream::draft

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "draft/papers/chain_shape.h"
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/match_length.h"
 #include "kernels/base/check.h"
@@ -85,21 +86,10 @@ std::size_t SuffixSource::propose(Cursor cursor, std::int64_t position, const Pa
 }
 
 void SuffixSource::propose_shape(TokenTree& tree, const ShapeRequest& request) {
-    static const PathNoise no_noise;
-    const PathNoise& noise = request.noise != nullptr ? *request.noise : no_noise;
-    Cursor cursor = root(request.text);
-    if (cursor == kNowhere) return;
-    const std::uint64_t n_chain = std::min<std::uint64_t>(
-        options_.max_chain_tokens, std::uint64_t{options_.chain_tokens_per_match} * unpack(cursor).length);
-    const auto max_depth = std::min(request.max_depth, static_cast<std::int64_t>(n_chain));
-    std::int32_t node = 0;
-    while (cursor != kNowhere && tree.size() < request.budget && tree.depth(node) < max_depth) {
-        std::array<Proposal, 1> best;
-        const auto position = static_cast<std::int64_t>(request.text.size()) + tree.depth(node);
-        if (propose(cursor, position, noise, best) == 0) break;
-        node = tree.add(node, best[0].token);
-        cursor = advance(cursor, best[0].token);
-    }
+    const std::uint64_t matched = unpack(root(request.text)).length;
+    const std::uint64_t n_chain =
+        std::min<std::uint64_t>(options_.max_chain_tokens, options_.chain_tokens_per_match * matched);
+    propose_chain(tree, request, static_cast<std::int64_t>(n_chain), *this);
 }
 
 }  // namespace slipstream::draft

@@ -43,6 +43,12 @@ struct ShapeRequest {
     const PathNoise* noise = nullptr;
 };
 
+/// The request's noise; none where it names none.
+[[nodiscard]] inline const PathNoise& noise_of(const ShapeRequest& request) {
+    static const PathNoise none;
+    return request.noise != nullptr ? *request.noise : none;
+}
+
 /// A source that answers in well under a microsecond: a table, on the CPU. Not thread-safe.
 class TableSource {
 public:

@@ -34,7 +34,7 @@ CorpusFile::CorpusFile(const std::filesystem::path& path, std::int64_t vocab, st
     tokens_ = section->i32s();
     suffixes_ = section->u32s();
     section->finish();
-    const bool sizes_fit = tokens_.size() <= kMaxCorpusTokens && suffixes_.size() == tokens_.size() &&
+    const bool sizes_fit = tokens_.size() <= Documents::kMaxTokens && suffixes_.size() == tokens_.size() &&
                            first_rank_.size() == static_cast<std::size_t>(vocab) + 2;
     if (!sizes_fit || first_rank_.front() != 0 || first_rank_.back() != tokens_.size() ||
         !std::ranges::is_sorted(first_rank_))

@@ -16,6 +16,7 @@
 #include <span>
 #include <string_view>
 
+#include "draft/tables/documents.h"
 #include "draft/tables/table_file.h"
 #include "runtime/model/model_config.h"
 
@@ -23,8 +24,6 @@ namespace slipstream::draft {
 
 inline constexpr std::string_view kCorpusSection = "corpus";
 inline constexpr std::uint32_t kCorpusVersion = 1;
-/// Of one store, the tokens between documents included.
-inline constexpr std::size_t kMaxCorpusTokens = (std::size_t{1} << 32) - 2;
 
 class CorpusFile {
 public:

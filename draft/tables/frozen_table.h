@@ -38,6 +38,7 @@ public:
 
     /// The leader [leader_tokens()], or kNone.
     [[nodiscard]] Slot find(std::span<const TokenId> leader) const;
+    [[nodiscard]] Slot query(std::span<const TokenId> leader) const { return find(leader); }
     /// Its followers by falling frequency; kNone behind the last. Every leader has one.
     [[nodiscard]] Slot first_follower(Slot leader) const { return first_[leader]; }
     [[nodiscard]] Slot next_follower(Slot follower) const { return is_last_[follower] ? kNone : follower + 1; }

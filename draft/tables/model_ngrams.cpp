@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,21 +16,7 @@ constexpr std::string_view kKind = "bigram";
 constexpr std::string_view kBigramSection = "bigram";
 constexpr std::string_view kUnigramSection = "unigram";
 // Grows when what the tables hold is computed in another way: then they are built again.
-constexpr std::uint32_t kVersion = 1;
-
-// Two halves a word, the first one low.
-std::vector<std::uint32_t> packed(std::span<const Half> values) {
-    std::vector<std::uint32_t> words((values.size() + 1) / 2);
-    for (std::size_t i = 0; i < values.size(); ++i)
-        words[i / 2] |= static_cast<std::uint32_t>(values[i].bits) << (16 * (i % 2));
-    return words;
-}
-
-std::vector<Half> unpacked(std::span<const std::uint32_t> words, std::size_t n) {
-    std::vector<Half> values(n);
-    for (std::size_t i = 0; i < n; ++i) values[i].bits = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
-    return values;
-}
+constexpr std::uint32_t kVersion = 2;
 
 TableReader section(const TableFile& file, std::string_view name) {
     std::optional<TableReader> reader = file.section(name);
@@ -67,15 +52,15 @@ BigramTable read_bigrams(const TableFile& file, std::int64_t vocab) {
     table.vocab = static_cast<std::int64_t>(reader.u64());
     table.k = static_cast<std::int64_t>(reader.u64());
     const std::span<const std::int32_t> tokens = reader.i32s();
-    const std::span<const std::uint32_t> log_p = reader.u32s();
+    const std::span<const Half> log_p = reader.array<Half>();
     reader.finish();
     if (table.vocab != vocab) reader.fail(fmt::format("made for {} tokens, the model has {}", table.vocab, vocab));
     if (table.k < 1 || table.k > vocab || std::ssize(tokens) % vocab != 0 || std::ssize(tokens) / vocab != table.k ||
-        log_p.size() != (tokens.size() + 1) / 2)
-        reader.fail(fmt::format("{} candidates, {} probabilities for {} tokens, {} each", tokens.size(),
-                                2 * log_p.size(), vocab, table.k));
+        log_p.size() != tokens.size())
+        reader.fail(fmt::format("{} candidates, {} probabilities for {} tokens, {} each", tokens.size(), log_p.size(),
+                                vocab, table.k));
     table.tokens.assign(tokens.begin(), tokens.end());
-    table.log_p = unpacked(log_p, tokens.size());
+    table.log_p.assign(log_p.begin(), log_p.end());
     const auto k = static_cast<std::size_t>(table.k);
     for (std::size_t at = 0; at < tokens.size(); at += k)
         if (!is_row(tokens.subspan(at, k), std::span(table.log_p).subspan(at, k), vocab))
@@ -83,44 +68,19 @@ BigramTable read_bigrams(const TableFile& file, std::int64_t vocab) {
     return table;
 }
 
-UnigramTable read_unigrams(const TableFile& file, std::int64_t vocab) {
+std::vector<std::int32_t> read_unigrams(const TableFile& file, std::int64_t vocab) {
     TableReader reader = section(file, kUnigramSection);
-    const std::span<const float> distances = reader.f32s();
-    const std::span<const float> alignments = reader.f32s();
+    const std::span<const std::int32_t> common = reader.i32s();
     reader.finish();
-    if (std::ssize(distances) != vocab || std::ssize(alignments) != vocab)
-        reader.fail(fmt::format("{} distances and {} alignments, the model has {} tokens", distances.size(),
-                                alignments.size(), vocab));
-    for (const std::span<const float> values : {distances, alignments})
-        if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
-            reader.fail("holds values that are no numbers");
-    return {.distances = {distances.begin(), distances.end()}, .alignments = {alignments.begin(), alignments.end()}};
+    std::vector<std::int32_t> sorted(common.begin(), common.end());
+    std::ranges::sort(sorted);
+    if (common.empty() || std::ssize(common) != std::min(vocab, kCommonTokens) || sorted.front() < 0 ||
+        sorted.back() >= vocab || std::ranges::adjacent_find(sorted) != sorted.end())
+        reader.fail(fmt::format("{} common tokens, the model has {}", common.size(), vocab));
+    return {common.begin(), common.end()};
 }
 
 }  // namespace
-
-std::vector<float> unigram_log_p(const UnigramTable& table, UnigramRule rule) {
-    const std::vector<float>& keys = rule == UnigramRule::Distance ? table.distances : table.alignments;
-    std::vector<double> weights(keys.size());
-    if (rule == UnigramRule::Distance) {
-        std::ranges::transform(keys, weights.begin(), [](float distance) { return -static_cast<double>(distance); });
-    } else {
-        std::vector<std::size_t> order(keys.size());
-        std::iota(order.begin(), order.end(), std::size_t{0});
-        std::ranges::stable_sort(order, {}, [&](std::size_t token) { return keys[token]; });
-        constexpr double mandelbrot = 2.7;
-        for (std::size_t rank = 0; rank < order.size(); ++rank)
-            weights[order[rank]] = -std::log(static_cast<double>(rank) + mandelbrot);
-    }
-    const double greatest = *std::ranges::max_element(weights);
-    double sum = 0.0;
-    for (const double weight : weights) sum += std::exp(weight - greatest);
-    const double normaliser = greatest + std::log(sum);
-    std::vector<float> log_p(weights.size());
-    std::ranges::transform(weights, log_p.begin(),
-                           [&](double weight) { return static_cast<float>(weight - normaliser); });
-    return log_p;
-}
 
 std::vector<TableSection> model_ngrams_sections(const ModelNgrams& ngrams) {
     std::vector<TableSection> sections(2);
@@ -130,16 +90,15 @@ std::vector<TableSection> model_ngrams_sections(const ModelNgrams& ngrams) {
     bigrams.u64(static_cast<std::uint64_t>(ngrams.bigrams.vocab));
     bigrams.u64(static_cast<std::uint64_t>(ngrams.bigrams.k));
     bigrams.i32s(ngrams.bigrams.tokens);
-    bigrams.u32s(packed(ngrams.bigrams.log_p));
+    bigrams.array(std::span<const Half>(ngrams.bigrams.log_p));
     sections[1].name = kUnigramSection;
     sections[1].fields.u32(kVersion);
-    sections[1].fields.f32s(ngrams.unigrams.distances);
-    sections[1].fields.f32s(ngrams.unigrams.alignments);
+    sections[1].fields.i32s(ngrams.common);
     return sections;
 }
 
 ModelNgrams read_model_ngrams(const TableFile& file, std::int64_t vocab) {
-    return {.bigrams = read_bigrams(file, vocab), .unigrams = read_unigrams(file, vocab)};
+    return {.bigrams = read_bigrams(file, vocab), .common = read_unigrams(file, vocab)};
 }
 
 std::optional<ModelNgrams> load_model_ngrams(const NgramsPlace& place, std::int64_t vocab, std::int64_t k) {

@@ -1,8 +1,8 @@
 // Tables made out of the model itself, without any text (N-Grammys, Stewart et al. 2024, sections 4.1 and 4.2):
-// bigrams, the model's own best next tokens after each token alone, and unigrams, tokens by their distance from the
-// mean output embedding. They follow from the weights, so they are built once a model and kept on disk, in a file of
+// bigrams, the model's own best next tokens after each token alone, and unigrams, tokens by how their output embedding
+// lies with the mean one. They follow from the weights, so they are built once a model and kept on disk, in a file of
 // their own (kind "bigram" of the table store). The extended bigrams of the paper need no table: they are the bigram's
-// own best continuation, repeated (bigram_rows.h).
+// own best continuation, repeated (model_bigram.h).
 #pragma once
 
 #include <atomic>
@@ -30,32 +30,18 @@ struct BigramTable {
     std::vector<Half> log_p{};           // [vocab, k], log p at temperature 1
 };
 
-/// How tokens lie in the model's embeddings: V is the input embedding, U the output embedding with rows u_x and mean
-/// row u, C = V^T V.
-struct UnigramTable {
-    std::vector<float> distances{};   // [vocab], |V (u_x - u)|
-    std::vector<float> alignments{};  // [vocab], u C u_x^T
-};
-
-/// Which tokens come first where nothing else is known.
-enum class UnigramRule : std::uint8_t {
-    /// p proportional to exp(-distance), nearest first: the paper's definition (section 4.1).
-    Distance,
-    /// Smallest alignment first: what the paper's appendix computes. It gives no probabilities; by rank r (from 0) they
-    /// are taken proportional to 1 / (r + 2.7), Zipf's law with Mandelbrot's correction.
-    Alignment,
-};
-/// The one that does better by far (measured on the bundled models, 31000 tokens of fairy tales: one of the first 8
-/// tokens is the next one in 17 % of places, by the definition in 0.1 %; of the first 32 in 27 % and 0.3 %; the draft
-/// model alike, and in a 260K model of stories the definition puts digits and brackets first).
-inline constexpr UnigramRule kUnigramRule = UnigramRule::Alignment;
-
-/// log p [vocab] by a rule; sums to 1.
-[[nodiscard]] std::vector<float> unigram_log_p(const UnigramTable& table, UnigramRule rule);
+/// Most tokens that are kept as unigrams.
+inline constexpr std::int64_t kCommonTokens = 256;
 
 struct ModelNgrams {
     BigramTable bigrams;
-    UnigramTable unigrams;
+    /// The unigrams: the kCommonTokens tokens (or as many as there are) whose output embedding lies best with the mean
+    /// one in the metric of the input embedding, best first. V is the input embedding, U the output embedding with rows
+    /// u_x and mean row u: the smallest alignments u V^T V u_x^T. That is what the paper's appendix computes; its
+    /// definition (section 4.1), the least distance |V (u_x - u)|, puts digits and brackets first (bundled models,
+    /// 31000 tokens of fairy tales: one of the first 8 tokens is the next one in 17 % of places, by the definition in
+    /// 0.1 %).
+    std::vector<std::int32_t> common{};
 };
 
 struct ModelNgramsOptions {
@@ -71,7 +57,7 @@ struct ModelNgramsOptions {
 
 /// Costs one pass over each token of the vocabulary, 2 * vocab * parameters operations (4096 tokens of a 6 M model:
 /// about a second on one core; estimated for 32000 tokens of a 7 B model, 4.5e14: over an hour on a CPU of 100 Gflop/s,
-/// seconds on a card), and for the unigrams 4 * vocab * d_model^2 more (2 % of that). `files` are those that `model`
+/// seconds on a card); for the unigrams the embeddings are read three times. `files` are those that `model`
 /// was loaded from. Nothing where it was cancelled. Throws OutOfBudget.
 [[nodiscard]] std::optional<ModelNgrams> build_model_ngrams(const Model& model, const ModelFiles& files,
                                                             const ModelNgramsOptions& options);

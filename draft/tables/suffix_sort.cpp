@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -20,13 +21,20 @@ struct Group {
 
 class SuffixSort {
 public:
-    SuffixSort(std::span<const std::int32_t> text, const SortProgress& progress) : text_(text), progress_(progress) {
+    SuffixSort(std::span<const std::int32_t> text, const SortProgress& progress)
+        : progress_(progress), suffixes_(text.size()), rank_(text.size()) {
         CHECK(text.size() < std::numeric_limits<std::uint32_t>::max(), "{} tokens", text.size());
+        std::iota(suffixes_.begin(), suffixes_.end(), 0U);
+        for (std::size_t i = 0; i < text.size(); ++i) {
+            CHECK(text[i] >= 0, "token {}", text[i]);
+            rank_[i] = static_cast<std::uint32_t>(text[i]);
+        }
+        note_group({0, static_cast<std::uint32_t>(text.size())}, open_);
     }
 
     std::vector<std::uint32_t> run() {
-        sort_by_first_token();
-        for (std::size_t h = 1; !open_.empty(); h *= 2) {
+        // First by the tokens themselves.
+        for (std::size_t h = 0; !open_.empty(); h = std::max<std::size_t>(1, 2 * h)) {
             std::vector<Group> still_open;
             for (const Group& group : open_) refine(group, h, still_open);
             open_ = std::move(still_open);
@@ -35,23 +43,6 @@ public:
     }
 
 private:
-    void sort_by_first_token() {
-        std::int32_t most = -1;
-        for (const std::int32_t token : text_) {
-            CHECK(token >= 0, "token {}", token);
-            most = std::max(most, token);
-        }
-        std::vector<std::uint32_t> begins(static_cast<std::size_t>(std::int64_t{most} + 2));
-        for (const std::int32_t token : text_) ++begins[static_cast<std::size_t>(token) + 1];
-        for (std::size_t i = 1; i < begins.size(); ++i) begins[i] += begins[i - 1];
-        rank_.resize(text_.size());
-        for (std::size_t i = 0; i < text_.size(); ++i) rank_[i] = begins[static_cast<std::size_t>(text_[i])];
-        for (std::size_t i = 0; i + 1 < begins.size(); ++i) note_group({begins[i], begins[i + 1]}, open_);
-        suffixes_.resize(text_.size());
-        for (std::size_t i = 0; i < text_.size(); ++i)
-            suffixes_[begins[static_cast<std::size_t>(text_[i])]++] = static_cast<std::uint32_t>(i);
-    }
-
     void note_group(const Group& group, std::vector<Group>& open) {
         if (group.end - group.begin > 1)
             open.push_back(group);
@@ -65,7 +56,7 @@ private:
         keys_.clear();
         for (std::uint32_t i = group.begin; i < group.end; ++i) {
             const std::size_t further = suffixes_[i] + h;
-            const std::uint64_t rank = further < text_.size() ? std::uint64_t{rank_[further]} + 1 : 0;
+            const std::uint64_t rank = further < rank_.size() ? std::uint64_t{rank_[further]} + 1 : 0;
             keys_.push_back(rank << 32 | suffixes_[i]);
         }
         std::ranges::sort(keys_);
@@ -83,14 +74,13 @@ private:
         n_since_report_ += keys_.size();
         if (n_since_report_ >= kSuffixesPerReport) {
             n_since_report_ = 0;
-            if (progress_) progress_(static_cast<double>(n_sorted_), static_cast<double>(text_.size()));
+            if (progress_) progress_(static_cast<double>(n_sorted_), static_cast<double>(rank_.size()));
         }
     }
 
-    std::span<const std::int32_t> text_;
     const SortProgress& progress_;
     std::vector<std::uint32_t> suffixes_;  // [n]
-    std::vector<std::uint32_t> rank_;      // [n], of the suffix that starts there: its group's begin
+    std::vector<std::uint32_t> rank_;      // [n], of the suffix that starts there: its token, then its group's begin
     std::vector<Group> open_;
     std::vector<std::uint64_t> keys_;  // of one group: rank further on, suffix
     std::size_t n_sorted_ = 0;

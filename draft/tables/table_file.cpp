@@ -32,10 +32,6 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 
 constexpr std::string_view kMagic = "SLPTABLE";
 constexpr std::uint32_t kVersion = 1;
-// More than any file of ours has; bounds what a forged header costs.
-constexpr std::uint32_t kMaxSections = 1024;
-constexpr std::uint32_t kMaxNameBytes = 256;
-constexpr int kMaxNameAttempts = 1000;
 
 std::uint64_t checksum(std::string_view name, std::span<const std::byte> payload) {
     return XXH3_64bits_withSeed(payload.data(), payload.size(), XXH3_64bits(name.data(), name.size()));
@@ -45,24 +41,24 @@ fs::path folder_of(const fs::path& path) {
     return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// A file that is gone with its owner, or with the program however that ends, until it takes its name: where the system
-// can, it has none before that. Elsewhere it stands beside its target as NAME.N-N.part.
+// A file beside its target, NAME.N-N.part, that is gone with its owner until it takes the target's name.
 class PartFile {
 public:
     explicit PartFile(fs::path target) : target_(std::move(target)) {
-        if (::access(kDescriptors, X_OK) == 0)
-            descriptor_ = ::open(folder_of(target_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-        if (descriptor_ >= 0) return;
-        try_names([this] {
+        static std::atomic<std::uint32_t> n_tried{0};
+        // Names are taken where a program that was killed left its file, or one on another machine has our number.
+        do {
+            part_ = target_;
+            part_ += fmt::format(".{}-{}.part", ::getpid(), n_tried.fetch_add(1));
             descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-            return descriptor_ >= 0;
-        });
+        } while (descriptor_ < 0 && errno == EEXIST);
+        if (descriptor_ < 0) fail();
     }
     PartFile(const PartFile&) = delete;
     PartFile& operator=(const PartFile&) = delete;
     ~PartFile() {
         if (descriptor_ >= 0) ::close(descriptor_);
-        if (!part_.empty()) ::unlink(part_.c_str());
+        if (!is_named_) ::unlink(part_.c_str());
     }
 
     void write(std::span<const std::byte> bytes) {
@@ -77,14 +73,9 @@ public:
     /// The bytes are on the disk before the name is; the name is when this returns.
     void take_name() {
         if (::fsync(descriptor_) != 0) fail();
-        if (part_.empty()) {
-            const std::string nameless = fmt::format("{}/{}", kDescriptors, descriptor_);
-            try_names(
-                [&] { return ::linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, part_.c_str(), AT_SYMLINK_FOLLOW) == 0; });
-        }
         if (::close(std::exchange(descriptor_, -1)) != 0) fail();
         if (::rename(part_.c_str(), target_.c_str()) != 0) fail();
-        part_.clear();
+        is_named_ = true;
         const int folder = ::open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         // Not every system lets a folder be opened or synchronised; the file itself is whole either way.
         if (folder < 0) return;
@@ -93,28 +84,14 @@ public:
     }
 
 private:
-    static constexpr const char* kDescriptors = "/proc/self/fd";
-
-    // Names are taken where a program that was killed left its file, or one on another machine has our number.
-    template <typename Make>
-    void try_names(const Make& make) {
-        static std::atomic<std::uint32_t> n_tried{0};
-        for (int attempt = 0; attempt < kMaxNameAttempts; ++attempt) {
-            part_ = target_;
-            part_ += fmt::format(".{}-{}.part", ::getpid(), n_tried.fetch_add(1));
-            if (make()) return;
-            if (errno != EEXIST) break;
-        }
-        part_.clear();  // not ours to remove
-        fail();
-    }
     [[noreturn]] void fail() const {
         throw IoError(fmt::format("{}: the table cannot be written: {}", target_.string(), std::strerror(errno)));
     }
 
     fs::path target_;
-    fs::path part_;  // the file's name before it takes the target's; empty: it has none
+    fs::path part_;
     int descriptor_ = -1;
+    bool is_named_ = false;  // as the target
 };
 
 // Where the file will really stand, its folder made.
@@ -137,46 +114,9 @@ fs::path prepared_target(const fs::path& path) {
     return target;
 }
 
-// The bytes of a file from its start, taken apart one field at a time.
-class HeaderReader {
-public:
-    HeaderReader(std::span<const std::byte> bytes, const fs::path& path) : bytes_(bytes), path_(path) {}
-
-    [[noreturn]] void fail(std::string_view what) const {
-        throw FormatError(fmt::format("{}: {}; remove it, or build it anew", path_.string(), what));
-    }
-    std::span<const std::byte> take(std::uint64_t n_bytes) {
-        if (n_bytes > bytes_.size() - offset_) fail("a table file that ends early");
-        const auto taken = bytes_.subspan(offset_, n_bytes);
-        offset_ += n_bytes;
-        return taken;
-    }
-    template <typename T>
-    T number() {
-        T value;
-        std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
-        return value;
-    }
-    std::string_view text(std::size_t n_bytes) {
-        const auto taken = take(n_bytes);
-        return {reinterpret_cast<const char*>(taken.data()), taken.size()};
-    }
-    void skip_padding() {
-        for (const std::byte byte : take(round_up(offset_, kTableAlignmentBytes) - offset_))
-            if (byte != std::byte{}) fail("a damaged table file (its padding holds something)");
-    }
-    [[nodiscard]] bool at_end() const { return offset_ == bytes_.size(); }
-
-private:
-    std::span<const std::byte> bytes_;
-    const fs::path& path_;
-    std::size_t offset_ = 0;
-};
-
 }  // namespace
 
 void write_table_bytes(std::span<const TableSection> sections, const ByteSink& sink) {
-    CHECK(sections.size() <= kMaxSections, "{} sections", sections.size());
     std::size_t offset = 0;
     const auto put = [&](const void* data, std::size_t n_bytes) {
         sink({static_cast<const std::byte*>(data), n_bytes});
@@ -187,7 +127,6 @@ void write_table_bytes(std::span<const TableSection> sections, const ByteSink& s
     put_number(kVersion);
     put_number(static_cast<std::uint32_t>(sections.size()));
     for (const TableSection& section : sections) {
-        CHECK(section.name.size() <= kMaxNameBytes, "a section name of {} bytes", section.name.size());
         const std::span<const std::byte> payload = section.fields.bytes();
         put_number(static_cast<std::uint32_t>(section.name.size()));
         put(section.name.data(), section.name.size());
@@ -216,18 +155,16 @@ struct TableFile::Contents {
     std::vector<Section> sections;
 
     void read() {
-        HeaderReader header(bytes, path);
-        if (bytes.size() < kMagic.size() || header.text(kMagic.size()) != kMagic) header.fail("not a table file");
-        if (const auto version = header.number<std::uint32_t>(); version != kVersion)
+        TableReader header(bytes, path.string());
+        if (bytes.size() < kMagic.size() ||
+            std::memcmp(header.take(kMagic.size()).data(), kMagic.data(), kMagic.size()))
+            header.fail("not a table file");
+        if (const std::uint32_t version = header.u32(); version != kVersion)
             header.fail(fmt::format("a table file of version {}, this program reads {}", version, kVersion));
-        const auto n_sections = header.number<std::uint32_t>();
-        if (n_sections > kMaxSections) header.fail(fmt::format("a damaged table file ({} sections)", n_sections));
-        for (std::uint32_t i = 0; i < n_sections; ++i) {
-            const auto n_name_bytes = header.number<std::uint32_t>();
-            if (n_name_bytes > kMaxNameBytes) header.fail("a damaged table file (an absurd name)");
-            const std::string_view name = header.text(n_name_bytes);
-            const auto n_payload_bytes = header.number<std::uint64_t>();
-            const auto expected = header.number<std::uint64_t>();
+        for (std::uint32_t n = header.u32(); n > 0; --n) {
+            const std::string_view name = header.text();
+            const std::uint64_t n_payload_bytes = header.u64();
+            const std::uint64_t expected = header.u64();
             header.skip_padding();
             const auto payload = header.take(n_payload_bytes);
             if (checksum(name, payload) != expected)
@@ -236,7 +173,7 @@ struct TableFile::Contents {
                 header.fail(fmt::format("a damaged table file (section {} twice)", printable(name)));
             sections.push_back({std::string(name), payload});
         }
-        if (!header.at_end()) header.fail("a damaged table file (more behind its end)");
+        header.finish();
     }
 };
 

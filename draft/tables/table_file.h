@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace slipstream::draft {
@@ -29,14 +31,21 @@ public:
     /// Goes on behind fields that were written before.
     explicit TableWriter(std::span<const std::byte> written) : bytes_(written.begin(), written.end()) {}
 
-    void u32(std::uint32_t value);
-    void u64(std::uint64_t value);
-    void f32(float value);
+    void u32(std::uint32_t value) { append(&value, sizeof(value)); }
+    void u64(std::uint64_t value) { append(&value, sizeof(value)); }
+    void f32(float value) { append(&value, sizeof(value)); }
     void text(std::string_view value);
     /// Count, padding to 64 bytes from the section's start, then the elements.
-    void u32s(std::span<const std::uint32_t> values);
-    void i32s(std::span<const std::int32_t> values);
-    void f32s(std::span<const float> values);
+    template <typename T>
+    void array(std::span<const T> values) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        u64(values.size());
+        pad();
+        append(values.data(), values.size_bytes());
+    }
+    void u32s(std::span<const std::uint32_t> values) { array(values); }
+    void i32s(std::span<const std::int32_t> values) { array(values); }
+    void f32s(std::span<const float> values) { array(values); }
 
     [[nodiscard]] bool empty() const { return bytes_.empty(); }
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
@@ -47,20 +56,30 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-/// Reads a section's fields in the order in which they were written; every count is checked against what is there.
-/// FormatError, naming file and section, where a field does not fit.
+/// Reads fields in the order in which they were written, those of a section or of a file's head; every count is checked
+/// against what is there. FormatError, naming the place, where a field does not fit.
 class TableReader {
 public:
-    /// `where`: file and section, for messages. `bytes` outlives the reader and what it returns.
+    /// `where`: file and section, for messages. `bytes`, aligned to 8, outlive the reader and what it returns.
     TableReader(std::span<const std::byte> bytes, std::string where);
 
-    [[nodiscard]] std::uint32_t u32();
-    [[nodiscard]] std::uint64_t u64();
-    [[nodiscard]] float f32();
+    [[nodiscard]] std::uint32_t u32() { return number<std::uint32_t>(); }
+    [[nodiscard]] std::uint64_t u64() { return number<std::uint64_t>(); }
+    [[nodiscard]] float f32() { return number<float>(); }
     [[nodiscard]] std::string_view text();
-    [[nodiscard]] std::span<const std::uint32_t> u32s();
-    [[nodiscard]] std::span<const std::int32_t> i32s();
-    [[nodiscard]] std::span<const float> f32s();
+    template <typename T>
+    [[nodiscard]] std::span<const T> array() {
+        const std::uint64_t n = u64();
+        skip_padding();
+        return {reinterpret_cast<const T*>(elements(n, sizeof(T)).data()), n};
+    }
+    [[nodiscard]] std::span<const std::uint32_t> u32s() { return array<std::uint32_t>(); }
+    [[nodiscard]] std::span<const std::int32_t> i32s() { return array<std::int32_t>(); }
+    [[nodiscard]] std::span<const float> f32s() { return array<float>(); }
+    /// The next bytes, whatever they are.
+    [[nodiscard]] std::span<const std::byte> take(std::uint64_t n_bytes);
+    /// To the next multiple of 64 bytes; FormatError where anything but zeros lies there.
+    void skip_padding();
     /// FormatError where fields are left over.
     void finish() const;
     /// Throws FormatError with `what` behind the place.
@@ -70,8 +89,13 @@ public:
     [[nodiscard]] TableWriter copy() const { return TableWriter(bytes_); }
 
 private:
-    std::span<const std::byte> take(std::size_t n_bytes);
-    void skip_padding();
+    template <typename T>
+    T number() {
+        T value;
+        std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+        return value;
+    }
+    [[nodiscard]] std::span<const std::byte> elements(std::uint64_t n, std::size_t element_bytes);
     std::span<const std::byte> bytes_;
     std::size_t offset_ = 0;
     std::string where_;

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstddef>
+#include <cmath>
 #include <cstdint>
 
 namespace slipstream::draft {
@@ -24,33 +23,9 @@ namespace slipstream::draft {
     return rough_log(probability) - rough_log(1.0F - probability);
 }
 
-/// Four at once, in one vector.
-using Float4 [[gnu::vector_size(16)]] = float;
-[[nodiscard]] inline Float4 rough_log(Float4 x) {
-    using Int4 [[gnu::vector_size(16)]] = std::int32_t;
-    const auto bits = std::bit_cast<Int4>(x);
-    const Float4 exponent = __builtin_convertvector((bits >> 23) - 127, Float4);
-    const Float4 m = std::bit_cast<Float4>((bits & 0x7fffff) | 0x3f800000) - 1.0F;
-    const Float4 p = m * (1.44174F + m * (-0.70777F + m * (0.412344F + m * (-0.190319F + m * 0.0440047F))));
-    return (exponent + p) * 0.69314718F;
-}
-[[nodiscard]] inline Float4 log_odds(Float4 probability) {
-    return rough_log(probability) - rough_log(1.0F - probability);
-}
-
-namespace log_odds_detail {
-inline constexpr float kMaxLogOdds = 10.0F;
-inline constexpr float kStepsPerUnit = 32.0F;
-inline constexpr std::size_t kSteps = 640;  // 2 * kMaxLogOdds * kStepsPerUnit
-extern const std::array<float, kSteps + 2> kLogistic;
-}  // namespace log_odds_detail
-
-/// 1 / (1 + exp(-x)), by linear interpolation in a table: within 2e-4 of it; x is clamped to [-10, 10].
+/// 1 / (1 + exp(-x)), x clamped to [-10, 10].
 [[nodiscard]] inline float logistic(float x) {
-    using namespace log_odds_detail;
-    const float place = (std::clamp(x, -kMaxLogOdds, kMaxLogOdds) + kMaxLogOdds) * kStepsPerUnit;
-    const auto below = static_cast<std::size_t>(static_cast<std::int32_t>(place));
-    return kLogistic[below] + (place - static_cast<float>(below)) * (kLogistic[below + 1] - kLogistic[below]);
+    return 1.0F / (1.0F + std::exp(-std::clamp(x, -10.0F, 10.0F)));
 }
 
 }  // namespace slipstream::draft

@@ -33,11 +33,6 @@ public:
             known = {position, token, gumbel_noise(seed_, static_cast<std::uint64_t>(position), id)};
         return known.gumbel;
     }
-    /// The random word that gumbel() is made of; there is noise.
-    [[nodiscard]] std::uint32_t word(std::int64_t position, TokenId token) const {
-        const auto id = static_cast<std::uint32_t>(token);
-        return noise_block(seed_, static_cast<std::uint64_t>(position), id / 4, NoiseStream::Sampling).word[id % 4];
-    }
     /// log(probability) + gumbel: the higher, the likelier is the token to be the target's. `probability` > 0, normal.
     [[nodiscard]] float rank(float probability, std::int64_t position, TokenId token) const {
         return rough_log(probability) + gumbel(position, token);

@@ -1,6 +1,7 @@
 #include "draft/tree/tree_builder.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "draft/stopwatch.h"
@@ -10,7 +11,6 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr int kTimedOneIn = 8;         // trees
 constexpr float kFirstCutoff = 1e-3F;  // score of the last node, before there was a tree
 constexpr float kLowestScore = 1e-6F;  // what is less likely is not worth a look
 // Of the usual last score: what a child is taken to reach at most, and what no child is heard for. (Spec-Bench replay,
@@ -37,8 +37,7 @@ TreeBuilder::TreeBuilder(std::vector<TableSource*> tables, std::span<ModelSource
     : tables_(std::move(tables)),
       votes_(cells_of(tables_, models), models.size(), vocab),
       counts_(tables_.size() + models.size()),
-      cutoff_(kFirstCutoff),
-      proposals_(kMaxProposals) {
+      cutoff_(kFirstCutoff) {
     for (ModelSource* source : models) models_.push_back({.source = source});
 }
 
@@ -46,9 +45,7 @@ void TreeBuilder::reset() {
     calibration().reset();
     cutoff_ = kFirstCutoff;
     for (Model& model : models_) model = {.source = model.source};
-    n_trees_ = 0;
     taken_.clear();
-    in_tree_.clear();
     nodes_.clear();
 }
 
@@ -57,10 +54,8 @@ void TreeBuilder::begin(const BuildRequest& request) {
     nodes_.assign(1, Node{.score = 1.0F});
     cursors_.clear();
     for (TableSource* source : tables_) cursors_.push_back(source->root(request.text));
-    in_tree_.clear();
-    for (Model& model : models_) model.n_asked = 0;
-    noisy_ = request.noise->present();
-    votes_.begin(noisy_);
+    for (Model& model : models_) --model.rest;
+    votes_.begin(request.noise->present());
     ask(0, request);
 }
 
@@ -90,32 +85,27 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
     // Estimates sum to 1 at most, so the j-th best scores no more than score / j; half of that is taken.
     const auto most = static_cast<std::size_t>(
         std::clamp(known.score / (kSeldomReached * cutoff_), 2.0F, static_cast<float>(kMaxProposals)));
-    const std::span<Proposal> room = std::span(proposals_).first(most);
+    std::array<Proposal, kMaxProposals> proposals;
+    const std::span<Proposal> room = std::span(proposals).first(most);
     votes_.open();
     for (std::size_t i = 0; i < tables_.size(); ++i) {
         const Cursor cursor = cursors_[static_cast<std::size_t>(node) * tables_.size() + i];
         if (cursor == kNowhere) continue;
-        const Stopwatch watch(n_trees_ % kTimedOneIn == 0 ? &counts_[i].seconds : nullptr, kTimedOneIn);
+        const Stopwatch watch(counts_[i].seconds);
         std::size_t n = tables_[i]->propose(cursor, position, *request.noise, room);
         // Likeliest first, unless ranked by noise: what cannot come near the usual last score is not even heard.
-        if (!noisy_)
+        if (!votes_.noisy())
             while (n > 1 && known.score * room[n - 1].probability < kHopeless * cutoff_) --n;
-        votes_.add_votes(static_cast<std::uint16_t>(i), room.first(n));
+        votes_.add(static_cast<std::uint16_t>(i), room.first(n));
     }
     std::int32_t dearest = -1;
     for (std::size_t i = 0; i < models_.size(); ++i) {
-        if ((known.asked >> i & 1U) == 0) continue;
-        const auto source = static_cast<std::uint16_t>(tables_.size() + i);
+        if (!is_asked(node, i)) continue;
         const std::size_t n = models_[i].source->propose(node, position, *request.noise, room);
-        votes_.add_votes(source, room.first(n));
-        votes_.add_unnamed(source);
+        votes_.add(static_cast<std::uint16_t>(tables_.size() + i), room.first(n));
         dearest = static_cast<std::int32_t>(i);
     }
     at(node).children = votes_.count(known.children, dearest, position, *request.noise);
-    for (std::int32_t i = 0; i < at(node).children.n; ++i) {
-        const std::int32_t token = at(node).children.first + i;
-        if (const std::int32_t child = votes_.at(token).node; child >= 0) at(child).above = token;
-    }
 }
 
 void TreeBuilder::offer_children(std::int32_t node, const BuildRequest& request) {
@@ -143,10 +133,7 @@ void TreeBuilder::search(const BuildRequest& request) {
         const Offer offer = offers_.back();
         offers_.pop_back();
         VotedToken& token = votes_.at(offer.token);
-        if (token.node < 0) {
-            token.node = make_node(offer.parent, token.token);
-            at(token.node).above = offer.token;
-        }
+        if (token.node < 0) token.node = make_node(offer.parent, token.token);
         const std::int32_t node = token.node;
         at(node).score = offer.score;
         at(offer.parent).covered += token.estimate;
@@ -192,19 +179,14 @@ double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
             while (ask_model(model, request)) search(request);
 
     const std::size_t length = best_length(request);
-    in_tree_.assign(1, 0);
-    for (Node& node : nodes_) node.place = -1;
+    taken_.resize(length);
     at(0).place = 0;
-    for (std::size_t i = 1; i < length; ++i) {
-        const std::int32_t node = taken_[i];
+    for (const std::int32_t node : std::span(taken_).subspan(1))
         at(node).place = tree.append(at(arena_.parent(node)).place, arena_.token(node));
-        in_tree_.push_back(node);
-    }
     if (length > 1) {
-        const float last = std::max(at(taken_[length - 1]).score, kLowestScore);
+        const float last = std::max(at(taken_.back()).score, kLowestScore);
         cutoff_ += 0.2F * (last - cutoff_);
     }
-    ++n_trees_;
     return expected_[length - 1];
 }
 

@@ -63,14 +63,10 @@ public:
     double grow(TokenTree& tree, const BuildRequest& request);
     /// Learns from the walk over the tree that was grown last.
     void learn(const BuildOutcome& outcome);
-    /// The nodes of expanded_tree() that the accepted nodes of the tree grown last stand for, as far as it has them.
-    [[nodiscard]] std::span<const std::int32_t> expanded_path(std::span<const std::int32_t> accepted);
-    /// Who named `node` of the tree grown last, and how: one vote a source; none for node 0.
-    [[nodiscard]] std::vector<Calibration::Input> votes_for(std::int32_t node) const;
-    /// What models were asked about: holds every node of the grown tree.
-    [[nodiscard]] const TokenTree& expanded_tree() const { return arena_; }
+    /// Who named `node` of the tree grown last, a bit a source; nobody node 0.
+    [[nodiscard]] std::uint32_t named_by(std::int32_t node);
 
-    /// Of each source. Tables are timed in one tree of eight, for the clock costs as much as they do.
+    /// Of each source.
     [[nodiscard]] std::span<const GuessCounts> counts() const { return counts_; }
     [[nodiscard]] Calibration& calibration() { return votes_.calibration(); }
     [[nodiscard]] const Calibration& calibration() const { return votes_.calibration(); }
@@ -86,7 +82,6 @@ private:
         std::uint32_t asked = 0;  // models, a bit each
         float score = 0.0F;
         float covered = 0.0F;     // sum of estimates of its children in the tree
-        std::int32_t above = -1;  // of the votes: the token that it is
         std::int32_t place = -1;  // in the grown tree; -1: none
     };
     struct Offer {  // a child that waits for its turn
@@ -94,16 +89,11 @@ private:
         std::int32_t token;  // of the votes
         std::int32_t parent;
     };
-    struct Worth {   // of a model's vote
-        float gain;  // tokens
-        std::int32_t node;
-    };
     struct Model {
         ModelSource* source;
-        float gain = kModelGain;                        // tokens that asking it behind an accepted node brings, of late
-        std::int64_t n_asked = 0;                       // nodes of this tree
-        std::int64_t last_asked = 0;                    // tree
-        std::int64_t try_again_after = kTryAgainAfter;  // trees without asking it
+        float gain = kModelGain;             // tokens that asking it behind an accepted node brings, of late
+        std::int64_t rest = kTryAgainAfter;  // trees without asking it before it is tried though it seems not to pay
+        std::int64_t next_rest = kTryAgainAfter;
     };
 
     void begin(const BuildRequest& request);
@@ -114,10 +104,13 @@ private:
     void offer_children(std::int32_t node, const BuildRequest& request);
     [[nodiscard]] double gain_of(const BuildRequest& request, std::size_t n) const;
     [[nodiscard]] std::size_t best_length(const BuildRequest& request) const;
-    void weigh_asking(std::size_t model, const BuildRequest& request, std::size_t length);
+    [[nodiscard]] float place_cost(const BuildRequest& request) const;
     [[nodiscard]] double choose_batch(std::size_t model, const BuildRequest& request);
     [[nodiscard]] bool ask_model(std::size_t model, const BuildRequest& request);
-    void learn_node(std::int32_t node, TokenId came, std::span<const float> truth);
+    void learn_node(std::int32_t node, TokenId came, const RowTarget* target);
+    [[nodiscard]] bool is_asked(std::int32_t node, std::size_t model) const {
+        return (at(node).asked >> model & 1U) != 0;
+    }
     [[nodiscard]] Node& at(std::int32_t node) { return nodes_[static_cast<std::size_t>(node)]; }
     [[nodiscard]] const Node& at(std::int32_t node) const { return nodes_[static_cast<std::size_t>(node)]; }
 
@@ -125,22 +118,15 @@ private:
     std::vector<Model> models_;
     Votes votes_;
     std::vector<GuessCounts> counts_;
-    std::int64_t n_trees_ = 0;
     float cutoff_;  // the score of the last node taken, of late
 
     TokenTree arena_;                  // every node that was ever taken for this tree
     std::vector<Node> nodes_;          // of the arena
     std::vector<Cursor> cursors_;      // [arena][tables_], of nodes that were asked about
-    std::vector<Proposal> proposals_;  // [kMaxProposals]: room for what one source says
     std::vector<Offer> offers_;        // a heap
-    std::vector<std::int32_t> taken_;  // arena nodes by falling score, node 0 first
+    std::vector<std::int32_t> taken_;  // arena nodes by falling score, node 0 first; at last the nodes of the tree
     std::vector<double> expected_;     // [taken]: tokens that the tree so far is expected to commit
-    std::vector<Worth> worth_;
-    std::vector<std::int32_t> batch_;
-    std::vector<std::int32_t> in_tree_;  // [grown tree]: the arena node of each
-    std::vector<std::int32_t> path_;
-    std::vector<float> truth_;
-    bool noisy_ = false;  // this tree's request
+    std::vector<std::int32_t> batch_;  // nodes that a model is asked about at once
 };
 
 }  // namespace slipstream::draft

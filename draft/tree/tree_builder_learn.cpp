@@ -15,27 +15,21 @@ constexpr float kModelGainRate = 0.05F;
 
 }  // namespace
 
-std::span<const std::int32_t> TreeBuilder::expanded_path(std::span<const std::int32_t> accepted) {
-    path_.clear();
-    for (const std::int32_t node : accepted) {
-        if (node >= std::ssize(in_tree_)) break;
-        path_.push_back(in_tree_[static_cast<std::size_t>(node)]);
+std::uint32_t TreeBuilder::named_by(std::int32_t node) {
+    const std::int32_t here = taken_[static_cast<std::size_t>(node)];
+    std::uint32_t sources = 0;
+    if (here == 0) return sources;
+    for (const VotedToken& token : votes_.of(at(arena_.parent(here)).children)) {
+        if (token.node != here) continue;
+        for (const Calibration::Input& vote : votes_.votes_for(token))
+            if (!votes_.is_against(vote)) sources |= 1U << vote.source;
     }
-    return path_;
+    return sources;
 }
 
-std::vector<Calibration::Input> TreeBuilder::votes_for(std::int32_t node) const {
-    const std::int32_t above = at(in_tree_[static_cast<std::size_t>(node)]).above;
-    if (above < 0) return {};
-    const std::span<const Calibration::Input> all = votes_.votes_for(votes_.at(above));
-    std::vector<Calibration::Input> votes(all.begin(), all.end());
-    std::erase_if(votes, [this](const Calibration::Input& vote) { return votes_.is_against(vote); });
-    return votes;
-}
-
-void TreeBuilder::learn_node(std::int32_t node, TokenId came, std::span<const float> truth) {
+void TreeBuilder::learn_node(std::int32_t node, TokenId came, const RowTarget* target) {
     const Votes::Range& children = at(node).children;
-    votes_.learn(children, came, truth);
+    votes_.learn(children, came, target);
     float named_hit = 0.0F;
     for (const VotedToken& token : votes_.of(children)) {
         const bool hit = token.token == came;
@@ -57,16 +51,11 @@ void TreeBuilder::learn(const BuildOutcome& outcome) {
           outcome.accepted.size(), outcome.came.size());
     for (std::size_t i = 0; i < outcome.accepted.size(); ++i) {
         const std::int32_t row = outcome.accepted[i];
-        if (row >= std::ssize(in_tree_)) break;  // hung under the tree by others
-        const std::int32_t node = in_tree_[static_cast<std::size_t>(row)];
-        truth_.clear();
-        if (noisy_ && !outcome.logits.empty()) {
-            // With noise, what came says little about what was likely; the target's own probabilities say it all.
-            const RowTarget target(outcome.logits, row, outcome.temperature);
-            for (const VotedToken& token : votes_.of(at(node).children))
-                truth_.push_back(target.probability(token.token));
-        }
-        learn_node(node, outcome.came[i], truth_);
+        if (row >= std::ssize(taken_)) break;  // hung under the tree by others
+        // With noise, what came says little about what was likely; the target's own probabilities say it all.
+        std::optional<RowTarget> target;
+        if (votes_.noisy() && !outcome.logits.empty()) target.emplace(outcome.logits, row, outcome.temperature);
+        learn_node(taken_[static_cast<std::size_t>(row)], outcome.came[i], target ? &*target : nullptr);
     }
 }
 

@@ -21,7 +21,7 @@ constexpr float kTableTrust = 0.6F;
 constexpr float kModelDoubt = 0.8F;  // 0.6 to 1: a surprise of 0.51 to 0.53 nats a node
 constexpr float kRestHeard = 0.2F;   // 0.1 to 0.3: the same; at 1, and doubt at 0.4, 0.6 nats
 
-std::vector<std::uint16_t> with_unnamed(std::span<const std::uint16_t> n_cells, std::size_t n_models) {
+std::vector<std::uint16_t> with_against(std::span<const std::uint16_t> n_cells, std::size_t n_models) {
     std::vector<std::uint16_t> cells(n_cells.begin(), n_cells.end());
     for (std::size_t i = cells.size() - n_models; i < cells.size(); ++i) ++cells[i];
     return cells;
@@ -31,8 +31,7 @@ std::vector<std::uint16_t> with_unnamed(std::span<const std::uint16_t> n_cells, 
 
 Votes::Votes(std::span<const std::uint16_t> n_cells, std::size_t n_models, std::int64_t vocab)
     : first_model_(n_cells.size() - n_models),
-      unnamed_cells_(n_cells.end() - static_cast<std::ptrdiff_t>(n_models), n_cells.end()),
-      calibration_(with_unnamed(n_cells, n_models), n_models),
+      calibration_(with_against(n_cells, n_models), n_models),
       slots_(static_cast<std::size_t>(vocab)) {}
 
 void Votes::begin(bool noisy) {
@@ -46,35 +45,31 @@ void Votes::open() {
     first_ = tokens_.size();
 }
 
-void Votes::add_votes(std::uint16_t source, std::span<const Proposal> proposals) {
+void Votes::add(std::uint16_t source, std::span<const Proposal> proposals) {
+    const bool is_model = source >= first_model_;
+    if (is_model)
+        for (VotedToken& token : std::span(tokens_).subspan(first_)) token.by_model = false;
     for (const Proposal& proposal : proposals) {
         std::uint32_t& slot = slots_[static_cast<std::size_t>(proposal.token)];
         if (slot == 0) {
             tokens_.push_back({.token = proposal.token});
             slot = static_cast<std::uint32_t>(tokens_.size() - first_);
         }
-        ++tokens_[first_ + slot - 1].n_votes;
-        votes_.push_back(
-            {.slot = slot - 1,
-             .input = {.source = source,
-                       .cell = proposal.cell,
-                       .probability = proposal.probability,
-                       .log_odds = calibration_.corrected_log_odds(source, proposal.cell, proposal.probability)}});
+        tokens_[first_ + slot - 1].by_model = is_model;
+        add_vote(slot - 1, source, static_cast<std::uint16_t>(proposal.cell + (is_model ? 1 : 0)),
+                 proposal.probability);
     }
+    for (std::size_t slot = 0; is_model && first_ + slot < tokens_.size(); ++slot)
+        if (!tokens_[first_ + slot].by_model) add_vote(slot, source, kAgainst, kUnnamed);
 }
 
-void Votes::add_unnamed(std::uint16_t source) {
-    const std::uint16_t cell = unnamed_cells_[source - first_model_];
-    const float log_odds = calibration_.corrected_log_odds(source, cell, kUnnamed);
-    named_.assign(tokens_.size() - first_, 0);
-    for (const Vote& vote : votes_)
-        if (vote.input.source == source) named_[vote.slot] = 1;
-    for (std::size_t slot = 0; slot < named_.size(); ++slot) {
-        if (named_[slot] != 0) continue;
-        ++tokens_[first_ + slot].n_votes;
-        votes_.push_back({.slot = static_cast<std::uint32_t>(slot),
-                          .input = {.source = source, .cell = cell, .probability = kUnnamed, .log_odds = log_odds}});
-    }
+void Votes::add_vote(std::size_t slot, std::uint16_t source, std::uint16_t cell, float probability) {
+    ++tokens_[first_ + slot].n_votes;
+    votes_.push_back({.slot = static_cast<std::uint32_t>(slot),
+                      .input = {.source = source,
+                                .cell = cell,
+                                .probability = probability,
+                                .log_odds = calibration_.corrected_log_odds(source, cell, probability)}});
 }
 
 Votes::Range Votes::count(const Range& known, std::int32_t model, std::int64_t position, const PathNoise& noise) {
@@ -94,12 +89,7 @@ Votes::Range Votes::count(const Range& known, std::int32_t model, std::int64_t p
         VotedToken& token = made[vote.slot];
         inputs_[token.first_vote + token.n_votes++] = vote.input;
     }
-    for (VotedToken& token : made) {
-        const Calibration::Input& last = votes_for(token).back();
-        token.by_model =
-            model >= 0 && last.source == first_model_ + static_cast<std::size_t>(model) && !is_against(last);
-        token.merged = calibration_.merge(that_count(token));
-    }
+    for (VotedToken& token : made) token.merged = calibration_.merge(that_count(token));
     estimate(made, model, position, noise);
     return {static_cast<std::int32_t>(first_), static_cast<std::int32_t>(made.size()), model};
 }
@@ -172,10 +162,9 @@ void Votes::estimate(std::span<VotedToken> tokens, std::int32_t model, std::int6
     }
 }
 
-void Votes::learn(const Range& range, TokenId came, std::span<const float> truth) {
+void Votes::learn(const Range& range, TokenId came, const RowTarget* target) {
     const std::span<VotedToken> tokens = of(range);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-        const VotedToken& token = tokens[i];
+    for (const VotedToken& token : tokens) {
         const float hit = token.token == came ? 1.0F : 0.0F;
         const std::span<const Calibration::Input> votes = votes_for(token);
         const std::span<const Calibration::Input> counted = that_count(token);
@@ -183,9 +172,10 @@ void Votes::learn(const Range& range, TokenId came, std::span<const float> truth
             calibration_.learn(counted, token.merged, hit);
             continue;
         }
-        if (!truth.empty()) {
-            calibration_.learn(counted, token.merged, truth[i]);
-            calibration_.learn_cells(votes.first(votes.size() - counted.size()), truth[i]);
+        if (target != nullptr) {
+            const float truth = target->probability(token.token);
+            calibration_.learn(counted, token.merged, truth);
+            calibration_.learn_cells(votes.first(votes.size() - counted.size()), truth);
         }
         if (token.chance > 0.0F) calibration_.learn_estimate(token.merged, token.chance, range.model, hit);
     }

@@ -12,6 +12,7 @@
 
 #include "draft/sources/table_source.h"
 #include "draft/tree/calibration.h"
+#include "draft/tree/soft_target.h"
 
 namespace slipstream::draft {
 
@@ -36,12 +37,11 @@ public:
 
     /// Another tree: everything said so far is forgotten, what it taught is not.
     void begin(bool noisy);
+    [[nodiscard]] bool noisy() const { return noisy_; }
     /// From here to count() the votes are of one node's children.
     void open();
-    /// What source number `source` says.
-    void add_votes(std::uint16_t source, std::span<const Proposal> proposals);
-    /// The last source added votes no for what others named.
-    void add_unnamed(std::uint16_t source);
+    /// What source number `source` says, sources in their order. A model votes against what others named before it.
+    void add(std::uint16_t source, std::span<const Proposal> proposals);
     /// Where a node's children lie among all of the tree.
     struct Range {
         std::int32_t first = -1;  // -1: nobody was asked
@@ -62,25 +62,27 @@ public:
         return {inputs_.data() + token.first_vote, token.n_votes};
     }
     [[nodiscard]] bool is_against(const Calibration::Input& vote) const {
-        return vote.source >= first_model_ && vote.cell == unnamed_cells_[vote.source - first_model_];
+        return vote.source >= first_model_ && vote.cell == kAgainst;
     }
-    /// Learns from the children of one node: `came` is the target's token, `truth` the target's own probability of each
-    /// where that is known (under noise, where what came says little of what was likely), [range.n] or empty.
-    void learn(const Range& range, TokenId came, std::span<const float> truth);
+    /// Learns from the children of one node: `came` is the target's token, `target` tells the target's own probability
+    /// of each (under noise, where what came says little of what was likely); null where that is not known.
+    void learn(const Range& range, TokenId came, const RowTarget* target);
 
 private:
     struct Vote {  // before candidates are put together
         std::uint32_t slot;
         Calibration::Input input;
     };
+    void add_vote(std::size_t slot, std::uint16_t source, std::uint16_t cell, float probability);
     [[nodiscard]] std::span<const Calibration::Input> that_count(const VotedToken& token) const;
     static void chance_by_tables(VotedToken& token, std::int64_t position, const PathNoise& noise);
     static void chances_by_model(std::span<VotedToken> tokens, std::int64_t position, const PathNoise& noise);
     void estimate(std::span<VotedToken> tokens, std::int32_t model, std::int64_t position,
                   const PathNoise& noise) const;
 
-    std::size_t first_model_;                   // among the sources
-    std::vector<std::uint16_t> unnamed_cells_;  // [models]
+    static constexpr std::uint16_t kAgainst = 0;  // a model's cell of votes against; its own are one higher
+
+    std::size_t first_model_;  // among the sources
     Calibration calibration_;
     bool noisy_ = false;
     std::vector<VotedToken> tokens_;
@@ -88,7 +90,6 @@ private:
     std::size_t first_ = 0;             // of the tokens that are being put together: slot 0
     std::vector<Vote> votes_;           // on them
     std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
-    std::vector<std::uint8_t> named_;   // [slots]: by the source that votes against the others
 };
 
 }  // namespace slipstream::draft

@@ -29,7 +29,7 @@ struct Stretch {
 
 class Decoding {
 public:
-    Decoding(const std::vector<SourceKind>& sources, double temperature)
+    Decoding(const std::vector<SourceKind>& sources, double temperature, bool adapt_budget)
         : sampling_{.temperature = temperature, .top_k = 0, .top_p = 0.95, .seed = 3},
           cache_(device_, model_.kv_shape(), model_.config().n_layers, kContext, scratch_nodes_for(kBudget)),
           forward_(model_, forward_limits_for(kBudget)),
@@ -39,7 +39,7 @@ public:
         options.sources = sources;
         options.shape = TreeShape::Merged;
         options.max_budget = kBudget;
-        options.adapt_budget = false;
+        options.adapt_budget = adapt_budget;
         DraftTarget target;
         target.vocab = model_.config().vocab;
         target.sampling = sampling_;
@@ -103,9 +103,11 @@ TEST(DraftAllocation, IsSeenWhereItHappens) {
 }
 
 TEST(DraftAllocation, PassesAllocateOnlyWhatTablesOfTheTextGrowBy) {
-    for (const auto& sources : kSets) {
-        SCOPED_TRACE(fmt::format("{} and {} more", source_name(sources.front()), sources.size() - 1));
-        Decoding decoding(sources, 0.8);
+    for (std::size_t i = 0; i < 2 * kSets.size(); ++i) {
+        const auto& sources = kSets[i / 2];
+        SCOPED_TRACE(fmt::format("{} and {} more, budget {}", source_name(sources.front()), sources.size() - 1,
+                                 i % 2 == 0 ? "auto" : "fixed"));
+        Decoding decoding(sources, 0.8, i % 2 == 0);
         decoding.begin(1);
         static_cast<void>(decoding.run_to(500));
         const std::size_t peak = decoding.device_peak();
@@ -120,7 +122,7 @@ TEST(DraftAllocation, PassesAllocateOnlyWhatTablesOfTheTextGrowBy) {
 
 TEST(DraftAllocation, ADraftModelAllocatesForItsCopyOfTheTextAlone) {
     for (const double temperature : {0.0, 0.8}) {
-        Decoding decoding({SourceKind::Model}, temperature);
+        Decoding decoding({SourceKind::Model}, temperature, false);
         decoding.begin(1);
         static_cast<void>(decoding.run_to(200));
         const Stretch stretch = decoding.run_to(900);

@@ -18,13 +18,16 @@ TEST(BestProposals, TheyAreThoseOfASortByRank) {
         std::vector<Proposal> found(random() % (kMaxCandidates + 1));
         // Some of equal probability, for ties without noise.
         for (std::size_t i = 0; i < found.size(); ++i)
-            found[i] = {.token = static_cast<TokenId>(7 * ((i * 37) % 101)),
+            found[i] = {.token = static_cast<TokenId>(7 * ((i * 37) % 257)),
                         .probability = random() % 3 == 0 ? 0.25F : uniform(random),
                         .cell = 0};
         std::vector<Proposal> expected = found;
         std::ranges::sort(expected, [&](const Proposal& a, const Proposal& b) {
-            const float rank_a = noise.rank(a.probability, round, a.token);
-            const float rank_b = noise.rank(b.probability, round, b.token);
+            const auto rank = [&](const Proposal& of) {
+                return noise.present() ? noise.rank(of.probability, round, of.token) : of.probability;
+            };
+            const float rank_a = rank(a);
+            const float rank_b = rank(b);
             return rank_a != rank_b ? rank_a > rank_b : a.token < b.token;
         });
         std::vector<Proposal> out(random() % 12);
@@ -33,6 +36,20 @@ TEST(BestProposals, TheyAreThoseOfASortByRank) {
         for (std::size_t i = 0; i < n; ++i)
             ASSERT_EQ(out[i].token, expected[i].token) << "round " << round << ", " << i;
     }
+}
+
+TEST(BestProposals, ARowKeepsItsOrderWithoutNoise) {
+    const std::vector<Proposal> row = {{5, 0.25F, 0}, {3, 0.25F, 0}, {9, 0.1F, 0}};
+    std::vector<Proposal> out(2);
+    ASSERT_EQ(take_best_of_row(row, 4, PathNoise(), out), 2U);
+    EXPECT_EQ(out[0].token, 5);
+    EXPECT_EQ(out[1].token, 3);
+    const PathNoise noise(11);
+    std::vector<Proposal> expected(3);
+    ASSERT_EQ(take_best(row, 4, noise, expected), 3U);
+    out.resize(3);
+    ASSERT_EQ(take_best_of_row(row, 4, noise, out), 3U);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(out[i].token, expected[i].token);
 }
 
 }  // namespace

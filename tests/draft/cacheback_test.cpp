@@ -67,11 +67,10 @@ TokenTree own_tree(Cacheback& source, std::span<const TokenId> text, std::int64_
 FrozenTable frozen_table(const Tokens& corpus, const std::filesystem::path& path,
                          const CachebackOptions& options = {}) {
     const FrozenTableKey key{.vocab = kVocab, .tokenizer_fingerprint = 1};
-    FrozenTableBuilder builder(options, key);
-    builder.add(corpus);
-    std::vector<TableSection> sections;
-    sections.push_back(builder.build({}));
-    write_table_file(path, sections);
+    Documents documents(kVocab);
+    documents.add(corpus);
+    const BuiltFrozenTable table = build_frozen_table(options, documents, key.tokenizer_fingerprint, {});
+    write_table_file(path, {&table.section, 1});
     return FrozenTable::open(path, key);
 }
 

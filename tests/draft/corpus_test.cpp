@@ -24,15 +24,15 @@ namespace slipstream::draft {
 namespace {
 
 using Tokens = std::vector<TokenId>;
-using Documents = std::vector<Tokens>;
+using Texts = std::vector<Tokens>;
 
 constexpr std::uint64_t kFingerprint = 0x1234567890abcdefU;
 
-std::filesystem::path build(const TempFolder& folder, const Documents& documents, std::int64_t vocab) {
-    CorpusBuilder builder(vocab, kFingerprint);
-    for (const Tokens& document : documents) builder.add_document(document);
+std::filesystem::path build(const TempFolder& folder, const Texts& texts, std::int64_t vocab) {
+    Documents documents(vocab);
+    for (const Tokens& text : texts) documents.add(text);
     std::filesystem::path path = folder.path() / "corpus.table";
-    builder.write(path, {});
+    write_corpus(documents, kFingerprint, path, {});
     return path;
 }
 
@@ -40,8 +40,8 @@ CorpusSource open_source(const std::filesystem::path& path, std::int64_t vocab) 
     return CorpusSource({.path = path, .vocab = vocab, .tokenizer_fingerprint = kFingerprint});
 }
 
-Documents random_documents(ChangingText& random, std::size_t n, std::size_t most_tokens) {
-    Documents documents(n);
+Texts random_documents(ChangingText& random, std::size_t n, std::size_t most_tokens) {
+    Texts documents(n);
     for (Tokens& document : documents) {
         document.resize(random.below(most_tokens));
         for (TokenId& token : document) token = random.token();
@@ -50,7 +50,7 @@ Documents random_documents(ChangingText& random, std::size_t n, std::size_t most
 }
 
 // How often each token follows `wanted` inside the documents.
-std::map<TokenId, int> followers(const Documents& documents, std::span<const TokenId> wanted) {
+std::map<TokenId, int> followers(const Texts& documents, std::span<const TokenId> wanted) {
     std::map<TokenId, int> counts;
     for (const Tokens& document : documents)
         for (std::size_t end = wanted.size(); end < document.size(); ++end)
@@ -64,7 +64,7 @@ struct Expected {
     std::map<TokenId, int> counts;
 };
 
-Expected longest_match(const Documents& documents, std::span<const TokenId> path) {
+Expected longest_match(const Texts& documents, std::span<const TokenId> path) {
     for (std::size_t length = std::min<std::size_t>(16, path.size()); length >= 2; --length)
         if (auto counts = followers(documents, path.last(length)); !counts.empty()) return {length, std::move(counts)};
     return {};
@@ -101,7 +101,7 @@ TEST(CorpusSource, CountsWhatFollowsTheLongestMatch) {
         SCOPED_TRACE(seed);
         const auto alphabet = static_cast<TokenId>(3 + seed % 8);
         ChangingText changing(seed, alphabet);
-        Documents documents = random_documents(changing, 6, 25);
+        Texts documents = random_documents(changing, 6, 25);
         // The text itself draws on a document now and then: long matches.
         documents.push_back(Tokens(20));
         for (TokenId& token : documents.back()) token = changing.token();
@@ -143,7 +143,7 @@ TEST(CorpusSource, CountsWhatFollowsTheLongestMatch) {
 TEST(CorpusSource, BranchesOfOneCursorDoNotDisturbEachOther) {
     const TempFolder folder;
     ChangingText changing(4, 4);
-    const Documents documents = random_documents(changing, 5, 60);
+    const Texts documents = random_documents(changing, 5, 60);
     CorpusSource source = open_source(build(folder, documents, 4), 4);
     changing.change(source);
     // All paths of three tokens, breadth first: parents are asked after their children were made.
@@ -163,7 +163,7 @@ TEST(CorpusSource, BranchesOfOneCursorDoNotDisturbEachOther) {
 }
 
 // The paths of the continuations and how often each stands in the documents, for matches of few places.
-std::map<Tokens, int> trie_counts(const Documents& documents, std::span<const TokenId> match, std::size_t max_depth) {
+std::map<Tokens, int> trie_counts(const Texts& documents, std::span<const TokenId> match, std::size_t max_depth) {
     std::map<Tokens, int> counts;
     for (const Tokens& document : documents)
         for (std::size_t end = match.size(); end <= document.size(); ++end) {
@@ -182,7 +182,7 @@ TEST(CorpusSource, ShapeIsTheTrieOfTheHighestCounts) {
     for (std::uint32_t seed = 0; seed < 12; ++seed) {
         SCOPED_TRACE(seed);
         ChangingText changing(seed, 5);
-        const Documents documents = random_documents(changing, 8, 80);
+        const Texts documents = random_documents(changing, 8, 80);
         CorpusSource source = open_source(build(folder, documents, 5), 5);
         for (int step = 0; step < 10; ++step) {
             changing.change(source);
@@ -222,7 +222,7 @@ TEST(CorpusSource, ShapeIsTheTrieOfTheHighestCounts) {
 
 TEST(CorpusSource, ShapeFollowsTheNoise) {
     const TempFolder folder;
-    Documents documents;
+    Texts documents;
     for (TokenId token = 2; token < 12; ++token) documents.push_back({0, 1, token});
     CorpusSource source = open_source(build(folder, documents, 12), 12);
     const Tokens text = {0, 1};
@@ -358,10 +358,11 @@ TEST(CorpusFile, ReadsNothingOutsideAStoreThatLies) {
 
 TEST(CorpusBuilder, WantsText) {
     const TempFolder folder;
-    CorpusBuilder builder(3, kFingerprint);
-    builder.add_document({});
-    EXPECT_EQ(builder.n_documents(), 0U);
-    EXPECT_NE(error_text<RequestError>([&] { builder.write(folder.path() / "none.table", {}); }).find("no text"),
+    Documents documents(3);
+    documents.add({});
+    EXPECT_EQ(documents.n_documents(), 0U);
+    const auto path = folder.path() / "none.table";
+    EXPECT_NE(error_text<RequestError>([&] { write_corpus(documents, kFingerprint, path, {}); }).find("no text"),
               std::string::npos);
 }
 

@@ -1,14 +1,11 @@
 #include "draft/rungs/draft_vocabulary.h"
 
-#include <fstream>
-#include <sstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "tests/support/error_text.h"
 #include "tests/support/gguf_writer.h"
-#include "tests/support/safetensors_writer.h"
 #include "tests/support/temp_folder.h"
 
 namespace slipstream::draft {
@@ -37,14 +34,6 @@ protected:
         const auto a = ModelFiles::open(folder_.write("target.gguf", target.bytes()));
         const auto b = ModelFiles::open(folder_.write("draft.gguf", draft.bytes()));
         return error_text<RequestError>([&] { check_draft_vocabulary(*a, *b); });
-    }
-    // A directory with a tokenizer.json.
-    std::unique_ptr<ModelFiles> directory(const std::string& name, std::string_view tokenizer_json) {
-        std::filesystem::create_directory(folder_.path() / name);
-        static_cast<void>(folder_.write(name + "/config.json", kTinyLlamaConfig));
-        static_cast<void>(folder_.write(name + "/model.safetensors", tiny_llama_safetensors().bytes()));
-        static_cast<void>(folder_.write(name + "/tokenizer.json", tokenizer_json));
-        return ModelFiles::open(folder_.path() / name);
     }
     TempFolder folder_;
 };
@@ -76,21 +65,12 @@ TEST_F(DraftVocabulary, OneMayBePadded) {
                 HasSubstr("it has 139 tokens and the target 10, more than 128"));
 }
 
-TEST_F(DraftVocabulary, KindsThatAreNotServedAreComparedAsTheFilesListThem) {
-    const auto unserved = [](int changed) { return gguf_with(10, changed).set("tokenizer.ggml.model", "bert"); };
-    EXPECT_EQ(difference(unserved(-1), unserved(-1)), "nothing thrown");
-    EXPECT_THAT(difference(unserved(-1), unserved(4)), HasSubstr("token 4 is 'other' there and 't4'"));
-    EXPECT_THAT(difference(unserved(-1), gguf_with(10).set("tokenizer.ggml.model", "rwkv")),
-                HasSubstr("its tokenizer is 'rwkv' and the target's 'bert'"));
-    EXPECT_THAT(difference(gguf_with(10), unserved(-1)), HasSubstr("the tokenizer of the target is SentencePiece BPE"));
-}
-
-TEST_F(DraftVocabulary, DirectoriesOfUnservedKindsNeedEqualFiles) {
-    const auto a = directory("a", R"({"model":{"type":"WordPiece","vocab":{"a":0}}})");
-    const auto b = directory("b", R"({"model":{"type":"WordPiece","vocab":{"a":0}}})");
-    const auto c = directory("c", R"({"model":{"type":"WordPiece","vocab":{"b":0}}})");
-    EXPECT_NO_THROW(check_draft_vocabulary(*a, *b));
-    EXPECT_THAT(error_text<RequestError>([&] { check_draft_vocabulary(*a, *c); }), HasSubstr("cannot be told"));
+TEST_F(DraftVocabulary, KindsThatAreNotServedAreRefused) {
+    const auto good = ModelFiles::open(folder_.write("good.gguf", gguf_with(10).bytes()));
+    const auto bad =
+        ModelFiles::open(folder_.write("bad.gguf", gguf_with(10).set("tokenizer.ggml.model", "bert").bytes()));
+    EXPECT_THAT(error_text<Unsupported>([&] { check_draft_vocabulary(*good, *bad); }), HasSubstr("bert"));
+    EXPECT_THAT(error_text<Unsupported>([&] { check_draft_vocabulary(*bad, *good); }), HasSubstr("bert"));
 }
 
 }  // namespace

@@ -49,15 +49,15 @@ struct Pair {
     }
     /// Every source, with a corpus of these texts.
     [[nodiscard]] DraftOptions everything(const Texts& corpus) const {
-        CorpusBuilder builder(model.config().vocab, 0);
-        for (const auto& text : corpus) builder.add_document(text);
+        Documents documents(model.config().vocab);
+        for (const auto& text : corpus) documents.add(text);
         DraftOptions options;
         options.sources.assign(all_sources().begin(), all_sources().end());
         options.max_budget = kBudget;
         options.adapt_budget = false;
         options.tables = folder.path() / "tables";
         options.corpus = folder.path() / "corpus.table";
-        builder.write(*options.corpus, {});
+        write_corpus(documents, 0, *options.corpus, {});
         return options;
     }
 };

@@ -113,16 +113,11 @@ struct Subject {
 private:
     void build_stores(const std::vector<std::string>& texts) const {
         const std::int64_t vocab = model->config().vocab;
-        CorpusBuilder corpus_builder(vocab, fingerprint);
-        FrozenTableBuilder frozen_builder({}, {.vocab = vocab, .tokenizer_fingerprint = fingerprint});
-        for (const std::string& text : texts) {
-            const std::vector<TokenId> ids = tokenizer->encode(text, SpecialTokens::AsText);
-            corpus_builder.add_document(ids);
-            frozen_builder.add(ids);
-        }
-        corpus_builder.write(corpus(), {});
-        const TableSection section = frozen_builder.build({});
-        write_table_file(frozen(), {&section, 1});
+        Documents documents(vocab);
+        for (const std::string& text : texts) documents.add(tokenizer->encode(text, SpecialTokens::AsText));
+        write_corpus(documents, fingerprint, corpus(), {});
+        const BuiltFrozenTable table = build_frozen_table({}, documents, fingerprint, {});
+        write_table_file(frozen(), {&table.section, 1});
     }
 };
 

@@ -32,6 +32,12 @@ Tokens copy(std::span<const TokenId> tokens) {
     return {tokens.begin(), tokens.end()};
 }
 
+Documents documents_of(const std::vector<Tokens>& texts) {
+    Documents documents(kKey.vocab);
+    for (const Tokens& text : texts) documents.add(text);
+    return documents;
+}
+
 class FrozenTableTest : public testing::Test {
 protected:
     FrozenTable write(TableSection section) {
@@ -41,13 +47,11 @@ protected:
         write_table_file(path, sections);
         return FrozenTable::open(path, kKey);
     }
-    FrozenTable build(const CachebackOptions& options, const std::vector<Tokens>& documents,
-                      std::size_t max_sorted = FrozenTableBuilder::kMaxSortedWindows) {
-        FrozenTableBuilder builder(options, kKey, max_sorted);
-        for (const Tokens& document : documents) builder.add(document);
-        FrozenTable table = write(builder.build({}));
-        EXPECT_EQ(builder.figures().n_leaders, table.n_leaders());
-        EXPECT_EQ(builder.figures().n_followers, table.n_followers());
+    FrozenTable build(const CachebackOptions& options, const std::vector<Tokens>& texts) {
+        BuiltFrozenTable built = build_frozen_table(options, documents_of(texts), kKey.tokenizer_fingerprint, {});
+        FrozenTable table = write(std::move(built.section));
+        EXPECT_EQ(built.n_leaders, table.n_leaders());
+        EXPECT_EQ(built.n_followers, table.n_followers());
         return table;
     }
     static Listing listing(const FrozenTable& table) {
@@ -107,8 +111,7 @@ TEST_F(FrozenTableTest, HoldsTheMostFrequent) {
          {options(1, 3, 1 << 20, 128), options(1, 1, 4, 3), options(2, 2, 20, 2), options(3, 1, 5, 100)}) {
         const Listing expected = plain_listing(settings, documents);
         ASSERT_FALSE(expected.empty());
-        for (const std::size_t max_sorted : {std::size_t{1} << 22, std::size_t{300}, std::size_t{7}})
-            EXPECT_EQ(listing(build(settings, documents, max_sorted)), expected) << max_sorted;
+        EXPECT_EQ(listing(build(settings, documents)), expected);
         std::vector<Tokens> other_order = documents;
         std::ranges::reverse(other_order);
         EXPECT_EQ(listing(build(settings, other_order)), expected);
@@ -148,24 +151,25 @@ TEST_F(FrozenTableTest, AgreesWithTheReference) {
 }
 
 TEST_F(FrozenTableTest, BuildingIsToldAndCanBeGivenUp) {
-    FrozenTableBuilder builder({}, kKey, 10);
-    builder.add(Tokens(100, 3));
+    const Documents documents = documents_of({Tokens(std::size_t{1} << 18, 3)});
     std::vector<double> shares;
-    static_cast<void>(builder.build([&](double done, double total) { shares.push_back(done / total); }));
+    static_cast<void>(
+        build_frozen_table({}, documents, 1, [&](double done, double all) { shares.push_back(done / all); }));
     EXPECT_TRUE(std::ranges::is_sorted(shares));
-    EXPECT_GE(shares.size(), 10U);
+    EXPECT_GE(shares.size(), 4U);
     EXPECT_EQ(shares.back(), 1.0);
-    EXPECT_THAT(error_text<IoError>(
-                    [&] { static_cast<void>(builder.build([](double, double) { throw IoError("given up"); })); }),
+    const auto give_up = [](double, double) { throw IoError("given up"); };
+    EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(build_frozen_table({}, documents, 1, give_up)); }),
                 "given up");
 }
 
 TEST_F(FrozenTableTest, RefusesWhatCannotBe) {
-    EXPECT_THAT(error_text<RequestError>([] { FrozenTableBuilder builder({.leader_tokens = 0}, kKey); }),
-                HasSubstr("ll=0"));
-    FrozenTableBuilder builder({}, kKey);
-    builder.add(Tokens{1, 2, 3});
-    EXPECT_THAT(error_text<RequestError>([&] { static_cast<void>(builder.build({})); }), HasSubstr("4 tokens"));
+    const auto refusal = [](const CachebackOptions& options) {
+        const Documents documents = documents_of({{1, 2, 3}});
+        return error_text<RequestError>([&] { static_cast<void>(build_frozen_table(options, documents, 1, {})); });
+    };
+    EXPECT_THAT(refusal({.leader_tokens = 0}), HasSubstr("ll=0"));
+    EXPECT_THAT(refusal({}), HasSubstr("4 tokens"));
 }
 
 // A section whose fields may each be wrong.

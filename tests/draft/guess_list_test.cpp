@@ -21,6 +21,19 @@ std::vector<float> random_logits(std::int64_t n, float deviation, std::uint32_t 
     return logits;
 }
 
+/// A list of a whole row.
+class RowList {
+public:
+    RowList(const SamplerOptions& sampling, std::int64_t vocab) : list(sampling), top_(list.n_listed(), vocab) {}
+    void fill(std::span<const float> logits, std::span<const TokenId> path) {
+        list.fill(top_.best(logits, list.n_listed()), path);
+    }
+    GuessList list;
+
+private:
+    RowTop top_;
+};
+
 TEST(GuessList, SurvivorsAreTheSamplersOwn) {
     const SamplerOptions settings[] = {
         {.temperature = 0.8, .top_k = 40, .top_p = 0.95},
@@ -34,11 +47,12 @@ TEST(GuessList, SurvivorsAreTheSamplersOwn) {
     for (const SamplerOptions& options : settings) {
         for (const std::int64_t vocab : {64, 97, 1000, 4099}) {
             Sampler sampler(options, vocab);
-            GuessList list(options, vocab);
+            RowList row(options, vocab);
+            const GuessList& list = row.list;
             for (std::uint32_t seed = 0; seed < 20; ++seed) {
                 const std::vector<float> logits = random_logits(vocab, 4.0F, seed);
                 const auto expected = sampler.distribution(logits, path);
-                list.fill(logits, path);
+                row.fill(logits, path);
                 ASSERT_EQ(list.n_surviving(), expected.size()) << "T " << options.temperature << ", seed " << seed;
                 for (std::size_t i = 0; i < expected.size(); ++i) {
                     ASSERT_EQ(list.guesses()[i].token, expected[i].id);
@@ -51,9 +65,10 @@ TEST(GuessList, SurvivorsAreTheSamplersOwn) {
 }
 
 TEST(GuessList, OthersFollowTheSurvivorsInOrder) {
-    GuessList list({.temperature = 0.8, .top_k = 3, .top_p = 0.6}, 500);
+    RowList row({.temperature = 0.8, .top_k = 3, .top_p = 0.6}, 500);
+    const GuessList& list = row.list;
     const std::vector<float> logits = random_logits(500, 1.0F, 4);
-    list.fill(logits, {});
+    row.fill(logits, {});
     EXPECT_LE(list.n_surviving(), 3U);
     ASSERT_EQ(list.guesses().size(), static_cast<std::size_t>(GuessList::kFewest));
     std::vector<float> sorted = logits;
@@ -63,13 +78,14 @@ TEST(GuessList, OthersFollowTheSurvivorsInOrder) {
 }
 
 TEST(GuessList, GreedilyTheOrderIsTheLogitsAndNothingIsFiltered) {
-    GuessList list({.temperature = 0.0, .top_k = 1, .top_p = 0.1, .repeat_penalty = 2.0}, 100);
+    RowList row({.temperature = 0.0, .top_k = 1, .top_p = 0.1, .repeat_penalty = 2.0}, 100);
+    const GuessList& list = row.list;
     std::vector<float> logits(100, -5.0F);
     logits[7] = 3.0F;
     logits[50] = 2.0F;
     logits[51] = 2.0F;
     logits[52] = 1.9F;
-    list.fill(logits, std::vector<TokenId>{7});  // 3 becomes 1.5
+    row.fill(logits, std::vector<TokenId>{7});  // 3 becomes 1.5
     ASSERT_GE(list.n_surviving(), 4U);
     const TokenId order[] = {50, 51, 52, 7};
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(list.guesses()[i].token, order[i]);
@@ -82,30 +98,32 @@ TEST(GuessList, GreedilyTheOrderIsTheLogitsAndNothingIsFiltered) {
 TEST(GuessList, EqualTokensStandByIdWhateverTheirNumber) {
     std::mt19937 random(7);
     for (std::size_t n = 1; n <= 140; ++n) {
-        GuessList list({.temperature = 1.0, .top_k = 0, .top_p = 1.0}, static_cast<std::int64_t>(n));
+        RowList row({.temperature = 1.0, .top_k = 0, .top_p = 1.0}, static_cast<std::int64_t>(n));
+        const GuessList& list = row.list;
         std::vector<float> logits(n);
         for (float& logit : logits) logit = static_cast<float>(random() % 5);
         std::vector<TokenId> expected(n);
         std::iota(expected.begin(), expected.end(), 0);
         std::ranges::stable_sort(expected, std::greater<>(),
                                  [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; });
-        list.fill(logits, {});
+        row.fill(logits, {});
         ASSERT_EQ(list.guesses().size(), n);
         for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(list.guesses()[i].token, expected[i]) << i << " of " << n;
     }
 }
 
 TEST(GuessList, WhatIsNoNumberIsNoGuess) {
-    GuessList list({.temperature = 1.0, .top_k = 0, .top_p = 1.0}, 40);
+    RowList row({.temperature = 1.0, .top_k = 0, .top_p = 1.0}, 40);
+    const GuessList& list = row.list;
     std::vector<float> logits(40, std::numeric_limits<float>::quiet_NaN());
-    list.fill(logits, {});
+    row.fill(logits, {});
     EXPECT_TRUE(list.guesses().empty());
     std::ranges::fill(logits, -std::numeric_limits<float>::infinity());
-    list.fill(logits, {});
+    row.fill(logits, {});
     EXPECT_TRUE(list.guesses().empty());
     logits[3] = 1.0F;
     logits[39] = std::numeric_limits<float>::quiet_NaN();
-    list.fill(logits, {});
+    row.fill(logits, {});
     ASSERT_EQ(list.guesses().size(), 1U);
     EXPECT_EQ(list.guesses()[0].token, 3);
     EXPECT_FLOAT_EQ(list.guesses()[0].probability, 1.0F);

@@ -12,14 +12,20 @@
 namespace slipstream::draft {
 namespace {
 
-TEST(BigramRows, TemperatureSharpensWhatIsKeptAndWhatIsNot) {
+TEST(ModelBigram, TemperatureSharpensWhatIsKeptAndWhatIsNot) {
     // Three candidates of 0.4, 0.2, 0.1; 0.3 are behind them, in pieces of at most 0.1.
     BigramTable table{.vocab = 3, .k = 3};
     table.tokens = {1, 0, 2, -1, -1, -1, -1, -1, -1};
     for (const double p : {0.4, 0.2, 0.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0})
         table.log_p.push_back(to_half(static_cast<float>(std::log(p))));
+    const auto row_at = [&](double temperature, std::int64_t k, TokenId token) {
+        ModelBigram source(table, temperature, k);
+        std::vector<Proposal> row(5);
+        row.resize(source.propose(static_cast<Cursor>(token), 1, PathNoise(), row));
+        return row;
+    };
     const auto first = [&](double temperature) {
-        return static_cast<double>(to_float(BigramRows(table, temperature, 3).probabilities(0)[0]));
+        return static_cast<double>(row_at(temperature, 3, 0)[0].probability);
     };
     EXPECT_NEAR(first(1.0), 0.4, 1e-3);
     EXPECT_NEAR(first(0.0), 0.4, 1e-3);
@@ -28,19 +34,18 @@ TEST(BigramRows, TemperatureSharpensWhatIsKeptAndWhatIsNot) {
                 1e-3);
     EXPECT_NEAR(first(0.01), 1.0, 1e-3);
     EXPECT_LT(first(0.01), 1.0);
-    EXPECT_GT(to_float(BigramRows(table, 0.01, 3).probabilities(0)[2]), 0.0F);
-    const BigramRows two(table, 1.0, 2);
-    EXPECT_EQ(two.tokens(0).size(), 2U);
-    EXPECT_NEAR(to_float(two.probabilities(0)[0]), 0.4, 1e-3) << "the sum is the whole row's";
-    EXPECT_TRUE(two.tokens(1).empty());
+    EXPECT_GT(row_at(0.01, 3, 0)[2].probability, 0.0F);
+    EXPECT_EQ(row_at(1.0, 2, 0).size(), 2U);
+    EXPECT_NEAR(row_at(1.0, 2, 0)[0].probability, 0.4, 1e-3) << "the sum is the whole row's";
+    EXPECT_TRUE(row_at(1.0, 2, 1).empty());
+    ModelBigram two(table, 1.0, 2);
     EXPECT_EQ(two.best(1, 5, {}), -1);
     EXPECT_EQ(two.best(0, 5, {}), 1);
 }
 
 TEST(ModelBigram, ProposesTheRowOfTheLastTokenByTheNoise) {
     constexpr std::int64_t vocab = 60;
-    const auto rows = std::make_shared<BigramRows>(toy_bigrams(vocab, 12, 1), 0.8, 12);
-    ModelBigram source(rows, {});
+    ModelBigram source(toy_bigrams(vocab, 12, 1), 0.8, 12);
     int n_moved = 0;
     for (TokenId token = 0; token < vocab; ++token) {
         for (const bool noisy : {false, true}) {
@@ -52,15 +57,16 @@ TEST(ModelBigram, ProposesTheRowOfTheLastTokenByTheNoise) {
             expect_valid(std::span(out).first(n), source, 2, noise);
             EXPECT_EQ(source.advance(source.root({text, 1}), token), source.root(text));
             if (n == 0) continue;
-            EXPECT_EQ(out[0].token, rows->best(token, 2, noise));
-            const TokenId most_probable = rows->tokens(token)[0];
+            EXPECT_EQ(out[0].token, source.best(token, 2, noise));
+            std::vector<Proposal> row(12);
+            ASSERT_EQ(source.propose(source.root(text), 2, PathNoise(), row), 12U);
+            const TokenId most_probable = row[0].token;
             if (out[0].token != most_probable) ++n_moved;
             EXPECT_TRUE(noisy || out[0].token == most_probable);
             // Nothing that was left out would have come before.
-            for (std::size_t i = 0; i < 12; ++i) {
-                const TokenId other = rows->tokens(token)[i];
-                if (std::ranges::find(out, other, &Proposal::token) != out.end()) continue;
-                EXPECT_LE(noise.rank(to_float(rows->probabilities(token)[i]), 2, other),
+            for (const Proposal& other : row) {
+                if (std::ranges::find(out, other.token, &Proposal::token) != out.end()) continue;
+                EXPECT_LE(noise.rank(other.probability, 2, other.token),
                           noise.rank(out[4].probability, 2, out[4].token));
             }
         }
@@ -70,15 +76,14 @@ TEST(ModelBigram, ProposesTheRowOfTheLastTokenByTheNoise) {
 
 TEST(ModelBigram, ItsTreeIsRowsExtendedByTheirOwnBest) {
     constexpr std::int64_t vocab = 60;
-    const auto rows = std::make_shared<BigramRows>(toy_bigrams(vocab, 12, 2), 1.0, 12);
-    ModelBigram source(rows, {.rows = 4, .row_tokens = 3});
+    ModelBigram source(toy_bigrams(vocab, 12, 2), 1.0, 12);
     const std::vector<TokenId> text = {1, 2, 3};
     for (const bool noisy : {false, true}) {
         const PathNoise noise = noisy ? PathNoise(5) : PathNoise();
-        std::vector<Proposal> firsts(4);
-        ASSERT_EQ(source.propose(source.root(text), 3, noise, firsts), 4U);
-        for (const std::int64_t budget : {1, 2, 6, 13, 50}) {
-            for (const std::int64_t max_depth : {0, 1, 2, 3, 8}) {
+        std::vector<Proposal> firsts(10);
+        ASSERT_EQ(source.propose(source.root(text), 3, noise, firsts), 10U);
+        for (const std::int64_t budget : {1, 2, 6, 13, 50, 200}) {
+            for (const std::int64_t max_depth : {0, 1, 2, 3, 10, 12}) {
                 const ShapeRequest request{.text = text, .budget = budget, .max_depth = max_depth, .noise = &noise};
                 TokenTree tree;
                 tree.reset(3);
@@ -89,10 +94,11 @@ TEST(ModelBigram, ItsTreeIsRowsExtendedByTheirOwnBest) {
                 for (const Proposal& proposal : firsts) {
                     std::int32_t node = 0;
                     TokenId token = proposal.token;
-                    for (std::int64_t depth = 1; depth <= std::min<std::int64_t>(3, max_depth) && token >= 0; ++depth) {
+                    for (std::int64_t depth = 1; depth <= std::min<std::int64_t>(10, max_depth) && token >= 0;
+                         ++depth) {
                         if (expected.size() >= budget) break;
                         node = expected.add(node, token);
-                        token = rows->best(token, 2 + depth + 1, noise);
+                        token = source.best(token, 2 + depth + 1, noise);
                     }
                 }
                 EXPECT_TRUE(std::ranges::equal(tree.tokens(), expected.tokens()));

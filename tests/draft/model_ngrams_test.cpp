@@ -109,7 +109,7 @@ std::vector<std::vector<double>> rows_of(const ConstTensorView& table) {
     return rows;
 }
 
-TEST(ModelNgrams, UnigramsAreDistancesAndAlignmentsInTheMetricOfTheInputEmbedding) {
+TEST(ModelNgrams, UnigramsLieBestWithTheMeanInTheMetricOfTheInputEmbedding) {
     // More tokens than a block of rows, and not a multiple of it.
     for (const std::int64_t vocab : {97, 1100}) {
         const Loaded loaded({.d_model = 32, .d_ff = 32, .n_layers = 1, .vocab = vocab});
@@ -121,7 +121,7 @@ TEST(ModelNgrams, UnigramsAreDistancesAndAlignmentsInTheMetricOfTheInputEmbeddin
         std::vector<double> mean(32, 0.0);
         for (const auto& row : u)
             for (std::size_t i = 0; i < 32; ++i) mean[i] += row[i] / static_cast<double>(vocab);
-        // <a, b> = sum over the rows v of (v a)(v b): V^T V is never formed.
+        // <a, b> = sum over the rows v of (v a)(v b).
         const auto inner = [&v](const std::vector<double>& a, const std::vector<double>& b) {
             double sum = 0.0;
             for (const auto& row : v)
@@ -129,14 +129,12 @@ TEST(ModelNgrams, UnigramsAreDistancesAndAlignmentsInTheMetricOfTheInputEmbeddin
                        std::inner_product(row.begin(), row.end(), b.begin(), 0.0);
             return sum;
         };
-        const double scale = inner(mean, mean);
-        for (std::size_t token = 0; token < static_cast<std::size_t>(vocab); token += 31) {
-            std::vector<double> away = u[token];
-            for (std::size_t i = 0; i < 32; ++i) away[i] -= mean[i];
-            const double distance = std::sqrt(inner(away, away));
-            EXPECT_NEAR(ngrams->unigrams.distances[token] / distance, 1.0, 1e-5);
-            EXPECT_NEAR(ngrams->unigrams.alignments[token], inner(mean, u[token]), 1e-4 * std::sqrt(scale) * distance);
-        }
+        std::vector<std::int32_t> order(static_cast<std::size_t>(vocab));
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::stable_sort(order, {},
+                                 [&](std::int32_t token) { return inner(mean, u[static_cast<std::size_t>(token)]); });
+        order.resize(std::min(order.size(), std::size_t{256}));
+        EXPECT_EQ(ngrams->common, order);
     }
 }
 
@@ -184,8 +182,7 @@ TEST(ModelNgrams, ProgressRisesToTheWholeAndWorkCanBeGivenUp) {
 
 bool same(const ModelNgrams& a, const ModelNgrams& b) {
     return a.bigrams.k == b.bigrams.k && a.bigrams.tokens == b.bigrams.tokens &&
-           std::ranges::equal(a.bigrams.log_p, b.bigrams.log_p, {}, &Half::bits, &Half::bits) &&
-           a.unigrams.distances == b.unigrams.distances && a.unigrams.alignments == b.unigrams.alignments;
+           std::ranges::equal(a.bigrams.log_p, b.bigrams.log_p, {}, &Half::bits, &Half::bits) && a.common == b.common;
 }
 
 TEST(ModelNgrams, TablesPersist) {
@@ -243,7 +240,7 @@ TEST(ModelNgrams, FilesThatDoNotFitAreRefused) {
                                        .k = 2,
                                        .tokens = {1, 2, 0, -1, -1, -1},
                                        .log_p = {to_half(-1.0F), to_half(-2.0F), to_half(0.0F), {}, {}, {}}},
-                           .unigrams = {.distances = {1.0F, 2.0F, 3.0F}, .alignments = {-1.0F, 0.0F, 1.0F}}};
+                           .common = {2, 0, 1}};
     write_table_file(path, model_ngrams_sections(good));
     EXPECT_TRUE(same(read_model_ngrams(TableFile(path), 3), good));
     EXPECT_THROW(static_cast<void>(read_model_ngrams(TableFile(path), 4)), FormatError);
@@ -265,8 +262,9 @@ TEST(ModelNgrams, FilesThatDoNotFitAreRefused) {
     refused([](ModelNgrams& bad) { bad.bigrams.log_p.resize(3); }, "probabilities");
     refused([](ModelNgrams& bad) { bad.bigrams.k = 0; }, "candidates");
     refused([](ModelNgrams& bad) { bad.bigrams.vocab = 2; }, "2 tokens");
-    refused([](ModelNgrams& bad) { bad.unigrams.distances.pop_back(); }, "distances");
-    refused([](ModelNgrams& bad) { bad.unigrams.alignments[1] = std::nanf(""); }, "no numbers");
+    refused([](ModelNgrams& bad) { bad.common.pop_back(); }, "2 common tokens");
+    refused([](ModelNgrams& bad) { bad.common.clear(); }, "0 common tokens");
+    for (const TokenId token : {0, -1, 3}) refused([&](ModelNgrams& bad) { bad.common[0] = token; }, "common tokens");
     std::vector<TableSection> sections = model_ngrams_sections(good);
     sections.pop_back();
     write_table_file(path, sections);
@@ -286,14 +284,9 @@ TEST(ModelNgrams, TheDemoModelKnowsCommonWordsAndWhatFollowsThem) {
     for (std::string line; std::getline(in, line);)
         if (line[0] == 'n') text.push_back(std::stoi(line.substr(2)));
     ASSERT_EQ(text.size(), 120U);
-    std::vector<std::size_t> order(4096);
-    std::iota(order.begin(), order.end(), 0);
-    const std::vector<float> log_p = unigram_log_p(ngrams->unigrams, kUnigramRule);
-    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return log_p[a] > log_p[b]; });
-    const auto n_common = std::ranges::count_if(text, [&](TokenId token) {
-        return std::ranges::find(order.begin(), order.begin() + 32, static_cast<std::size_t>(token)) !=
-               order.begin() + 32;
-    });
+    const auto most_common = std::span(ngrams->common).first(32);
+    const auto n_common = std::ranges::count_if(
+        text, [&](TokenId token) { return std::ranges::find(most_common, token) != most_common.end(); });
     EXPECT_GT(n_common, 20) << "of 120; by chance it would be 1";
     for (std::int64_t token = 300; token < 320; ++token) {
         const auto at = static_cast<std::size_t>(token * ngrams->bigrams.k);

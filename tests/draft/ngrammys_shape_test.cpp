@@ -44,15 +44,13 @@ TEST(NgrammysShape, ContextRowsComeFirstThenExtendedBigrams) {
     row(1, {2, 9});
     row(7, {0});
     row(8, {3});
-    const BigramRows bigrams(table, 0.0, 3);
-    ContextNgramIndex index({});
+    ModelBigram bigrams(table, 0.0, 3);
     const Path text = {5, 1, 2, 5, 1, 2, 5, 3, 4, 5};
-    index.observe({.text = text, .n_new = std::ssize(text)});
-    const auto grown = [&](std::int64_t rows, std::int64_t budget, const BigramRows* table_or_null) {
-        NgrammysShape shape({.rows = rows, .row_tokens = 2});
+    const auto grown = [&](std::size_t rows, std::int64_t budget, ModelBigram* table_or_null) {
         TokenTree tree;
         tree.reset(5);
-        shape.grow(tree, {.text = text, .budget = budget, .max_depth = 9}, index, table_or_null);
+        grow_ngrammys(tree, {.text = text, .budget = budget, .max_depth = 9}, ContextRows::Taken, table_or_null,
+                      {.rows = rows, .row_tokens = 2});
         return tree;
     };
     EXPECT_EQ(paths_of(grown(10, 50, nullptr)), (std::set<Path>{{1}, {1, 2}, {3}, {3, 4}}));
@@ -66,24 +64,21 @@ TEST(NgrammysShape, ContextRowsComeFirstThenExtendedBigrams) {
 
 TEST(NgrammysShape, KeepsToBudgetDepthAndTheNumberOfRows) {
     std::mt19937 random(21);
-    const BigramRows bigrams(toy_bigrams(8, 4, 3), 0.9, 4);
-    ContextNgramIndex index({});
+    ModelBigram bigrams(toy_bigrams(8, 4, 3), 0.9, 4);
     Path text;
     for (int round = 0; round < 300; ++round) {
         const std::size_t n = 1 + random() % 4;
         for (std::size_t i = 0; i < n; ++i) text.push_back(static_cast<TokenId>(random() % 8));
-        index.observe({.text = text, .n_new = static_cast<std::int64_t>(n)});
         const PathNoise noise = round % 2 == 0 ? PathNoise() : PathNoise(static_cast<std::uint64_t>(round));
-        const NgrammysOptions options{.rows = 1 + static_cast<std::int64_t>(random() % 6),
+        const NgrammysOptions options{.rows = 1 + random() % 6,
                                       .row_tokens = 1 + static_cast<std::int64_t>(random() % 5)};
         const ShapeRequest request{.text = text,
                                    .budget = 1 + static_cast<std::int64_t>(random() % 30),
                                    .max_depth = static_cast<std::int64_t>(random() % 7),
                                    .noise = &noise};
-        NgrammysShape shape(options);
         TokenTree tree;
         tree.reset(text.back());
-        shape.grow(tree, request, index, &bigrams);
+        grow_ngrammys(tree, request, ContextRows::Taken, &bigrams, options);
         expect_within(tree, request);
         std::int32_t n_leaves = 0;
         const std::int64_t w = std::min(options.row_tokens, request.max_depth);
@@ -91,25 +86,23 @@ TEST(NgrammysShape, KeepsToBudgetDepthAndTheNumberOfRows) {
             EXPECT_LE(tree.depth(node), w);
             n_leaves += std::ranges::count(tree.parents(), node) == 0 ? 1 : 0;
         }
-        EXPECT_LE(n_leaves, options.rows);
+        EXPECT_LE(n_leaves, static_cast<std::int64_t>(options.rows));
         // Where the text says nothing, the bigrams do.
         EXPECT_TRUE(request.budget == 1 || w == 0 || text.back() == 7 || tree.size() > 1);
     }
 }
 
 TEST(NgrammysShape, NoisePutsTheRowFirstWhoseBeginningItFavours) {
-    ContextNgramIndex index({});
     // After 5 every token of 0..3 followed: 0 four times, the others once.
     const Path text = {5, 0, 5, 0, 5, 0, 5, 0, 5, 1, 5, 2, 5, 3, 5};
-    index.observe({.text = text, .n_new = std::ssize(text)});
     const float counts[] = {4, 1, 1, 1};
     std::map<TokenId, int> n_first;
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
         const PathNoise noise(seed);
-        NgrammysShape shape({.rows = 1, .row_tokens = 1});
         TokenTree tree;
         tree.reset(5);
-        shape.grow(tree, {.text = text, .budget = 50, .max_depth = 9, .noise = &noise}, index, nullptr);
+        grow_ngrammys(tree, {.text = text, .budget = 50, .max_depth = 9, .noise = &noise}, ContextRows::Taken, nullptr,
+                      {.rows = 1, .row_tokens = 1});
         ASSERT_EQ(tree.size(), 2);
         TokenId expected = 0;
         for (TokenId token = 1; token < 4; ++token)

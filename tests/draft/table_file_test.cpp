@@ -124,7 +124,7 @@ TEST(TableFile, RefusesEveryTruncation) {
     EXPECT_EQ(parse_error(bytes), "nothing thrown");
     std::vector<std::byte> longer = bytes;
     longer.push_back({});
-    EXPECT_THAT(parse_error(longer), HasSubstr("behind its end"));
+    EXPECT_THAT(parse_error(longer), HasSubstr("1 bytes are left over"));
 }
 
 TEST(TableFile, RefusesEveryFlippedByte) {
@@ -148,11 +148,11 @@ TEST(TableFile, NamesWhatIsWrong) {
     };
     EXPECT_THAT(with(0, 'X'), HasSubstr("not a table file"));
     EXPECT_THAT(with(8, std::uint32_t{2}), HasSubstr("of version 2, this program reads 1"));
-    EXPECT_THAT(with(12, std::uint32_t{0xffffffff}), HasSubstr("4294967295 sections"));
-    EXPECT_THAT(with(12, std::uint32_t{4}), HasSubstr("ends early"));
-    EXPECT_THAT(with(12, std::uint32_t{2}), HasSubstr("behind its end"));
-    EXPECT_THAT(with(16, std::uint32_t{0xfffffff0}), HasSubstr("name"));
-    EXPECT_THAT(with(25, ~std::uint64_t{0}), HasSubstr("ends early"));  // 16 + 4 + "first"
+    EXPECT_THAT(with(12, std::uint32_t{0xffffffff}), HasSubstr("are wanted"));
+    EXPECT_THAT(with(12, std::uint32_t{4}), HasSubstr("are wanted"));
+    EXPECT_THAT(with(12, std::uint32_t{2}), HasSubstr("are left over"));
+    EXPECT_THAT(with(16, std::uint32_t{0xfffffff0}), HasSubstr("4294967280 bytes are wanted"));
+    EXPECT_THAT(with(25, ~std::uint64_t{0}), HasSubstr("are wanted"));  // 16 + 4 + "first"
     EXPECT_THAT(with(33, std::uint64_t{0}), HasSubstr("checksum of section first"));
     EXPECT_THAT(with(63, std::uint8_t{1}), HasSubstr("padding"));
     std::vector<TableSection> twice(2);

@@ -47,7 +47,8 @@ TEST(TreeBuilder, ASourceThatLiesLosesItsPlaceToOneThatIsRight) {
         ASSERT_EQ(tree().token(1), 2);  // the best comes first
         for (int i = 0; i < 150; ++i) learn_first(builder, tree(), i % 3 == 0 ? 7 : 1);
         EXPECT_EQ(tree().token(1), 1) << model_lies;
-        EXPECT_LT(builder.calibration().corrected_log_odds(1, 0, 0.9F), -1.5F);
+        // A model's cells are one higher: its first is that of votes against.
+        EXPECT_LT(builder.calibration().corrected_log_odds(1, model_lies ? 1 : 0, 0.9F), -1.5F);
         EXPECT_GT(builder.calibration().corrected_log_odds(0, 0, 0.4F), 0.0F);
         builder.reset();
         EXPECT_EQ(tree().token(1), 2);
@@ -76,24 +77,16 @@ TEST(TreeBuilder, UnderNoiseEveryTreeLearnsFromTheTargetsWord) {
     for (const std::int64_t n : {0, 3, 16, 17, 25}) EXPECT_NE(learnt(n, true), learnt(n, false)) << "tree " << n;
 }
 
-TEST(TreeBuilder, ExpandedPathNamesTheNodesThatAModelWasAskedAbout) {
+TEST(TreeBuilder, NodesThatOthersHangUnderItTeachNothing) {
     ToyModel model(random_words(5, 8, 0.7, 0.9));
     TreeBuilder builder({}, Models{&model}, 20);
-    const ToyText text = {4};
-    Grown grown = grow(builder, text, {.budget = 20, .max_depth = 6});
-    for (std::int32_t leaf = 0; leaf < grown.tree.size(); ++leaf) {
-        std::vector<std::int32_t> path;
-        for (std::int32_t node = leaf; node >= 0; node = grown.tree.parent(node)) path.insert(path.begin(), node);
-        const auto expanded = builder.expanded_path(path);
-        ASSERT_EQ(expanded.size(), path.size());
-        for (std::size_t i = 0; i < path.size(); ++i)
-            EXPECT_EQ(text_behind(text, builder.expanded_tree(), expanded[i]), text_behind(text, grown.tree, path[i]));
-    }
-    // Nodes that others hang under the finished tree are not known.
-    const std::int32_t foreign = grown.tree.add(grown.tree.size() - 1, 19);
-    const std::vector<std::int32_t> path = {0, foreign};
-    EXPECT_EQ(builder.expanded_path(path).size(), 1U);
-    builder.learn({.accepted = path, .came = ToyText{19, 3}});
+    Grown grown = grow(builder, {4}, {.budget = 20, .max_depth = 6});
+    const std::int32_t foreign = grown.tree.add(0, 19);
+    const std::vector<float> before = builder.calibration().state();
+    builder.learn({.accepted = std::vector<std::int32_t>{foreign}, .came = ToyText{3}});
+    EXPECT_EQ(builder.calibration().state(), before);
+    builder.learn({.accepted = std::vector<std::int32_t>{0, foreign}, .came = ToyText{19, 3}});
+    EXPECT_NE(builder.calibration().state(), before);
 }
 
 }  // namespace

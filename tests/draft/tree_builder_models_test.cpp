@@ -97,10 +97,10 @@ TEST(TreeBuilderModels, GreedilyTheVotesOfAllAreMerged) {
     const Grown all = grow(builder, {4}, {.budget = 16, .max_depth = 1});
     EXPECT_EQ(children_of_root(all.tree), (ToyText{1, 2, 3}));
     EXPECT_EQ(all.tree.token(1), 2) << "what both name comes first";
-    std::vector<std::size_t> n_votes(4);
-    for (std::int32_t node = 1; node < all.tree.size(); ++node)
-        n_votes[static_cast<std::size_t>(all.tree.token(node))] = builder.votes_for(node).size();
-    EXPECT_EQ(n_votes, (std::vector<std::size_t>{0, 1, 2, 1})) << "a vote against is none for";
+    std::vector<std::uint32_t> named_by(4);
+    for (std::int32_t node = 0; node < all.tree.size(); ++node)
+        named_by[static_cast<std::size_t>(all.tree.token(node) % 4)] = builder.named_by(node);
+    EXPECT_EQ(named_by, (std::vector<std::uint32_t>{0, 1, 3, 2})) << "a vote against is none for";
 }
 
 TEST(TreeBuilderModels, ACheapModelFillsTheBatchesOfADearOne) {

@@ -92,7 +92,6 @@ TEST(TreeBuilderAtRandom, TreesKeepToTheirLimits) {
                                                         .came_true = 0.1 * static_cast<double>(1 + random() % 20)});
             ASSERT_NO_FATAL_FAILURE(expect_tree(tree, text, budget, max_depth, named));
             ASSERT_TRUE(std::isfinite(expected) && expected >= 1.0);
-            ASSERT_EQ(builder.expanded_tree().token(0), text.back());
             if (pass % 7 == 6) continue;  // a pass that was given up
             const Walk walk(tree, random);
             std::vector<float> logits(static_cast<std::size_t>(tree.size() * kVocab));

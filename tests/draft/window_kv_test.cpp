@@ -1,5 +1,5 @@
-// The window: what it holds after slides, jumps and cuts, to the bit. The model has one layer, whose keys and values
-// depend on their own token alone, so that a window must be the cache of its tokens written one behind the other.
+// The window: what it holds after jumps and cuts, to the bit. The model has one layer, whose keys and values depend on
+// their own token alone, so that a window must be the cache of its tokens written one behind the other.
 #include "draft/rungs/window_kv.h"
 
 #include <random>
@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "runtime/pass/forward.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream::draft {
@@ -20,7 +21,7 @@ struct Engine {
           device({.n_threads = 1}),
           model(*files, device, {}),
           forward(model, {.max_tokens = 64, .max_logit_rows = 1}),
-          window(model, shape, {.max_rows = 64, .max_depth = 8}, forward.exec()) {}
+          window(model, shape, {.max_rows = 64, .max_depth = 8}) {}
 
     static TokenId token_at(std::int64_t position) { return static_cast<TokenId>((position * 31 + position / 7) % 97); }
 
@@ -33,10 +34,9 @@ struct Engine {
             nodes.push_back(window.cache().add_node(nodes.empty() ? kCommittedTip : nodes.back()));
         }
         const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
-        const ConstTensorView logits =
-            forward.run(window.cache(), tokens, nodes, {&last, 1}, {}, Phase::Decode, window.hooks(nodes));
+        const ConstTensorView logits = forward.run(window.cache(), tokens, nodes, {&last, 1});
         std::vector<float> row(float_row(logits, 0), float_row(logits, 0) + logits.cols());
-        window.commit(forward.exec(), nodes);
+        window.cache().commit(forward.exec(), nodes);
         return row;
     }
 
@@ -67,23 +67,6 @@ struct Engine {
     WindowKv window;
 };
 
-TEST(WindowKv, AThousandSlidesLeaveTheKeysExact) {
-    for (const DType type : {DType::F16, DType::BF16, DType::F32}) {
-        Engine engine(type);
-        for (int slides = 0; slides < 1000;) {
-            engine.feed(engine.window.n_tokens() + 1);
-            if (engine.window.cache().n_committed() < kShape.slots) continue;
-            engine.window.slide(engine.forward.exec(), kShape.recent);
-            ASSERT_EQ(engine.window.cache().n_committed(), kShape.sinks + kShape.recent);
-            if (++slides % 97 == 0 || slides < 5) {
-                const auto [slid, fresh] = engine.probe();
-                ASSERT_EQ(slid, fresh) << dtype_name(type) << ", slide " << slides;
-            }
-        }
-        EXPECT_GT(engine.window.n_dropped(), 7000);
-    }
-}
-
 TEST(WindowKv, ATextThatFitsIsAnOrdinaryCache) {
     Engine engine;
     const std::vector<float> last = engine.feed(18);
@@ -94,22 +77,6 @@ TEST(WindowKv, ATextThatFitsIsAnOrdinaryCache) {
     EXPECT_EQ(other.feed(18), last);
     const auto [kept, fresh] = engine.probe();
     EXPECT_EQ(kept, fresh);
-}
-
-TEST(WindowKv, OneThatNeverSlidesIsTheCacheAlone) {
-    constexpr WindowShape shape{.sinks = 3, .recent = 9, .slots = 20, .slides = false};
-    Engine engine(DType::F16, shape);
-    Engine sliding;
-    for (const std::int64_t end : {5, 18}) EXPECT_EQ(engine.feed(end), sliding.feed(end));
-    engine.window.truncate(11);
-    sliding.window.truncate(11);
-    EXPECT_EQ(engine.feed(20), sliding.feed(20)) << "to the last slot";
-    EXPECT_EQ(engine.window.n_tokens(), 20);
-    const auto [kept, fresh] = engine.probe();
-    EXPECT_EQ(kept, fresh);
-    EXPECT_LT(engine.device.budget().used_bytes(), sliding.device.budget().used_bytes());
-    EXPECT_DEATH(engine.window.slide(engine.forward.exec(), 2), "a window that holds every text slides");
-    EXPECT_DEATH(engine.window.jump(30), "");
 }
 
 TEST(WindowKv, JumpsAndCutsKeepWhatTheySay) {
@@ -145,9 +112,8 @@ TEST(WindowKv, AnyHistoryGivesTheCacheOfItsTokens) {
             WindowKv& window = engine.window;
             const std::int64_t room = window.shape().slots - window.cache().n_committed();
             if (room > 0) engine.feed(window.n_tokens() + 1 + below(room));
-            if (below(3) == 0) window.slide(engine.forward.exec(), below(window.n_recent() + 1));
             if (below(7) == 0) window.truncate(window.n_tokens() - below(std::min<std::int64_t>(window.n_tokens(), 9)));
-            if (below(11) == 0 && window.cache().n_committed() >= window.shape().sinks)
+            if (below(5) == 0 && window.cache().n_committed() >= window.shape().sinks)
                 window.jump(std::max(window.shape().sinks, window.n_tokens() - 3));
             const auto [kept, fresh] = engine.probe();
             ASSERT_EQ(kept, fresh) << "seed " << seed << ", step " << step << ", " << window.n_tokens() << " tokens";

@@ -116,23 +116,22 @@ int build_cacheback(CommandContext& context) {
         list ? parse_cacheback(*list, settings.find("cacheback")->where) : draft::CachebackOptions{};
     const fs::path model = choose_model(context);
     const auto tokenizer = make_tokenizer(find_tokenizer_source(model));
-    draft::FrozenTableBuilder builder(
-        options, {.vocab = tokenizer->vocab_size(), .tokenizer_fingerprint = draft::tokenizer_fingerprint(*tokenizer)});
-    tokenize_files(files, *tokenizer, context.console, [&](const auto& ids) { builder.add(ids); });
-    std::vector<draft::TableSection> sections;
+    draft::Documents documents(tokenizer->vocab_size());
+    tokenize_files(files, *tokenizer, context.console, [&](const auto& ids) { documents.add(ids); });
+    draft::BuiltFrozenTable table;
     {
         ProgressBar bar(context.console, "counting");
-        sections.push_back(builder.build([&](double done, double total) {
-            throw_if_interrupted();
-            bar.update(done, total, "");
-        }));
+        table = draft::build_frozen_table(options, documents, draft::tokenizer_fingerprint(*tokenizer),
+                                          [&](double done, double total) {
+                                              throw_if_interrupted();
+                                              bar.update(done, total, "");
+                                          });
     }
     const fs::path output = output_path(settings, "cacheback");
-    draft::write_table_file(output, sections);
-    const draft::FrozenTableFigures& figures = builder.figures();
+    draft::write_table_file(output, {&table.section, 1});
     context.console.note(built_line(output,
-                                    fmt::format("{} leaders with {} followers out of {} tokens", figures.n_leaders,
-                                                figures.n_followers, figures.n_tokens),
+                                    fmt::format("{} leaders with {} followers out of {} tokens", table.n_leaders,
+                                                table.n_followers, documents.tokens().size() - documents.n_documents()),
                                     fmt::format("used by --draft cacheback --frozen-table {}", output.string())));
     return 0;
 }
@@ -142,20 +141,22 @@ int build_corpus(CommandContext& context) {
     const auto files = text_files(settings);
     const fs::path model = choose_model(context);
     const auto tokenizer = make_tokenizer(find_tokenizer_source(model));
-    draft::CorpusBuilder builder(vocab_of(model, *tokenizer), draft::tokenizer_fingerprint(*tokenizer));
-    tokenize_files(files, *tokenizer, context.console, [&](const auto& ids) { builder.add_document(ids); });
+    draft::Documents documents(vocab_of(model, *tokenizer));
+    tokenize_files(files, *tokenizer, context.console, [&](const auto& ids) { documents.add(ids); });
     const fs::path output = output_path(settings, "corpus");
     {
         ProgressBar bar(context.console, "sorting");
-        builder.write(output, [&](double done, double total) {
-            throw_if_interrupted();
-            bar.update(done, total, "");
-        });
+        draft::write_corpus(documents, draft::tokenizer_fingerprint(*tokenizer), output,
+                            [&](double done, double total) {
+                                throw_if_interrupted();
+                                bar.update(done, total, "");
+                            });
     }
-    context.console.note(built_line(output,
-                                    fmt::format("{} tokens of {}", builder.n_tokens(),
-                                                counted(static_cast<std::int64_t>(builder.n_documents()), "document")),
-                                    fmt::format("used by --draft corpus --corpus {}", output.string())));
+    context.console.note(
+        built_line(output,
+                   fmt::format("{} tokens of {}", documents.tokens().size(),
+                               counted(static_cast<std::int64_t>(documents.n_documents()), "document")),
+                   fmt::format("used by --draft corpus --corpus {}", output.string())));
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -57,13 +58,16 @@ draft::BigramTable count_followers(const BenchText& text, std::int64_t k) {
     return table;
 }
 
-// Tokens by how frequent they are, in the form of a model's unigrams.
-draft::UnigramTable count_tokens(const BenchText& text) {
-    draft::UnigramTable table;
-    table.distances.assign(static_cast<std::size_t>(text.vocab), 0.0F);
-    table.alignments.assign(static_cast<std::size_t>(text.vocab), 0.0F);
-    for (const TokenId token : text.tokens) table.alignments[static_cast<std::size_t>(token)] -= 1.0F;
-    return table;
+// The most frequent tokens, in the form of a model's unigrams.
+std::vector<TokenId> common_tokens(const BenchText& text) {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(text.vocab));
+    for (const TokenId token : text.tokens) ++counts[static_cast<std::size_t>(token)];
+    std::vector<TokenId> common(counts.size());
+    std::iota(common.begin(), common.end(), 0);
+    std::ranges::stable_sort(common, std::ranges::greater{},
+                             [&](TokenId token) { return counts[static_cast<std::size_t>(token)]; });
+    common.resize(std::min(common.size(), static_cast<std::size_t>(draft::kCommonTokens)));
+    return common;
 }
 
 std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double temperature) {
@@ -111,12 +115,9 @@ std::unique_ptr<draft::TableSource> make_bench_source(std::string_view name, con
         case SourceKind::Recycling:
             return make_recycling(text, temperature);
         case SourceKind::Bigram:
-            return std::make_unique<draft::ModelBigram>(
-                std::make_shared<const draft::BigramRows>(count_followers(text, kBigramRow), temperature, kBigramRow),
-                draft::ModelBigramOptions{});
+            return std::make_unique<draft::ModelBigram>(count_followers(text, kBigramRow), temperature, kBigramRow);
         case SourceKind::Unigram:
-            return std::make_unique<draft::ModelUnigram>(count_tokens(text),
-                                                         draft::ModelUnigramOptions{.temperature = temperature});
+            return std::make_unique<draft::ModelUnigram>(common_tokens(text), text.vocab, temperature);
         case SourceKind::Corpus:
         case SourceKind::Lookahead:
         case SourceKind::Model:

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "draft/papers/chain_shape.h"
 #include "draft/rungs/draft_vocabulary.h"
 #include "kernels/base/error.h"
 #include "kernels/device.h"
@@ -32,7 +33,6 @@ constexpr std::size_t kHostWindowShare = 8;  // of the host's free memory, where
 constexpr double kModelAcceptance = 0.75;  // of a draft model's guesses, each behind an accepted one
 constexpr double kTableTokens = 1.5;       // a pass, by tables alone
 constexpr std::int64_t kTableNodes = 4;    // that they take for it
-constexpr std::int64_t kLongestChain = 32;
 constexpr std::int64_t kLeastBudget = 4;
 constexpr std::size_t kDraftReserve = 8;         // of a draft model's bytes: angles, chunks, what is rounded up
 constexpr std::int64_t kDraftPieceTokens = 128;  // of a text that a draft model is fed (draft/rungs/draft_model.h)
@@ -88,12 +88,9 @@ std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::si
     const ModelConfig& config = files.config();
     const ForwardLimits passes{.max_tokens = kDraftPieceTokens + 2 * budget, .max_logit_rows = 2 * budget};
     bytes += Model::small_tensor_bytes(files.weights());
-    // Logits that are kept of every node; rows that are not committed, in the cache and in float beside it.
-    bytes += static_cast<std::size_t>(passes.max_logit_rows) * row_bytes(DType::F32, config.vocab);
-    const std::int64_t row = 2 * config.n_layers * config.n_kv_heads * config.head_dim;
-    const std::int64_t rows = row * passes.max_tokens;
-    bytes += Forward::device_bytes(config, passes, Forward::Streaming::No) + row_bytes(DType::F32, rows) +
-             row_bytes(config.kv_dtype, rows);
+    // Rows that are not committed, in the cache.
+    const std::int64_t rows = 2 * config.n_layers * config.n_kv_heads * config.head_dim * passes.max_tokens;
+    bytes += Forward::device_bytes(config, passes, Forward::Streaming::No) + row_bytes(config.kv_dtype, rows);
     return bytes + bytes / kDraftReserve;
 }
 
@@ -101,18 +98,11 @@ double tokens_per_second_by_tables(const ModelPlan& plan) {
     return std::max(1.0 / plan.pass(1).seconds, kTableTokens / plan.pass(kTableNodes).seconds);
 }
 
-// Chains of the length that commits most (Leviathan et al. 2023, section 3.4).
 double tokens_per_second_by_model(const ModelPlan& plan, double seconds_a_guess) {
-    double best = 0.0;
-    double expected = 1.0;
-    double reached = 1.0;
-    for (std::int64_t gamma = 1; gamma <= kLongestChain; ++gamma) {
-        reached *= kModelAcceptance;
-        expected += reached;
-        const double seconds = plan.pass(gamma + 1).seconds + static_cast<double>(gamma) * seconds_a_guess;
-        best = std::max(best, expected / seconds);
-    }
-    return best;
+    const auto seconds = [&](std::int64_t guesses) {
+        return plan.pass(guesses + 1).seconds + static_cast<double>(guesses) * seconds_a_guess;
+    };
+    return draft::best_chain(kModelAcceptance, draft::kLongestChain, seconds).tokens_per_second;
 }
 
 // As many nodes as ride along, if their logits take little of the device: the largest budget whose pass of half as many

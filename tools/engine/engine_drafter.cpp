@@ -4,6 +4,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -194,13 +195,13 @@ void EngineDrafter::resample(const SamplerOptions& sampling, Console& console) {
     save(console);
     made_for_.sampling = sampling;
     const draft::PassCurve curve = drafter_->pass_curve();
-    std::optional<draft::PassCurve> draft_curve;
-    if (const draft::PassCurve* known = drafter_->draft_pass_curve()) draft_curve = *known;
+    std::vector<draft::PassCurve> of_models;
+    for (const draft::PassCurve* known : drafter_->model_pass_curves()) of_models.push_back(*known);
     drafter_.reset();  // the new one's memory is the old one's
     try {
         drafter_ = draft::make_drafter(made_with_, made_for_);
         drafter_->pass_curve() = curve;
-        if (draft_curve) *drafter_->draft_pass_curve() = *draft_curve;
+        for (std::size_t i = 0; i < of_models.size(); ++i) *drafter_->model_pass_curves()[i] = of_models[i];
     } catch (const Error& error) {
         console.note(fmt::format("guessing ends here: {}", error.what()));
     }

@@ -1,4 +1,4 @@
-#include "draft/sources/cacheback_settings.h"
+#include "draft/sources/cacheback_options.h"
 
 #include <string_view>
 

@@ -1,0 +1,138 @@
+// What guessing is given where memory is short, by a plan's arithmetic on made-up rates.
+#include "tools/engine/draft_choice.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cpu_device.h"
+#include "tests/tools/temporary_folder.h"
+#include "tools/options/draft_options.h"
+#include "tools/options/settings.h"
+
+namespace slipstream::tools {
+namespace {
+
+using draft::SourceKind;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+bool has_model(const DraftSettings& draft) {
+    return std::ranges::find(draft.options.sources, SourceKind::Model) != draft.options.sources.end();
+}
+
+class DraftChoice : public testing::Test {
+protected:
+    DraftChoice() {
+        target_.path = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target";
+        target_.files = ModelFiles::open(target_.path);
+        target_.device = std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1});
+        target_.context_tokens = 512;
+        // Memory of 10 GB/s, and computing that is nearly free.
+        MachineRates rates;
+        rates.rates.weights.fill(ByteCost::roofline(1e10, 1e14, 2.0));
+        rates.rates.kv = ByteCost::roofline(1e10, 1e14, 2.0);
+        rates.copy_bytes_per_second = 1e10;
+        target_.rates = rates;
+        draft_.automatic = true;
+        draft_.options.sources = {SourceKind::Context, SourceKind::Suffix, SourceKind::Model};
+        draft_.model = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/draft";
+    }
+
+    DraftSettings choose(std::size_t device_bytes) {
+        const std::vector<OptionSpec> specs = draft_option_specs(DraftPlace::OnModel);
+        const CommandSpec command{
+            .name = "test", .summary = "", .details = "", .example = "", .options = specs, .run = nullptr};
+        Settings settings(
+            command, {&command, 1}, {}, [](const std::string&) { return std::nullopt; }, {}, "");
+        const auto log = folder_.path() / "log";
+        DraftSettings chosen;
+        {
+            Console console(Verbosity::Quiet, ColorUse::Never, log);
+            CommandContext context{settings, console};
+            ComputeOptions options;
+            options.offload.host_memory = 1024 * kMiB;
+            options.offload.link_bytes_per_second = link_;
+            chosen = choose_draft(draft_, target_, options, device_bytes, context);
+        }
+        std::ifstream in(log);
+        said_.assign(std::istreambuf_iterator<char>(in), {});
+        std::filesystem::remove(log);
+        return chosen;
+    }
+    TemporaryFolder folder_;
+    EngineModel target_;
+    DraftSettings draft_;
+    double link_ = 1e8;
+    std::string said_;
+};
+
+TEST_F(DraftChoice, NothingIsDecidedWhereThereIsNothingToDecide) {
+    draft_.options.sources.clear();
+    EXPECT_EQ(choose(8 * kMiB).options.window_bytes, 0U);
+    draft_.options.sources = {SourceKind::Model};
+    draft_.options.child_rule = draft::ChildRule::Draw;
+    const DraftSettings drawn = choose(8 * kMiB);
+    EXPECT_EQ(drawn.options.window_bytes, 0U) << "what is drawn may not hang on a machine's memory";
+    EXPECT_TRUE(has_model(drawn));
+}
+
+TEST_F(DraftChoice, WithoutALimitTheWindowIsAShareOfTheHost) {
+    const DraftSettings chosen = choose(Budget::kUnlimited);
+    EXPECT_GT(chosen.options.window_bytes, 0U);
+    EXPECT_TRUE(has_model(chosen));
+    EXPECT_EQ(chosen.options.max_budget, draft_.options.max_budget);
+}
+
+TEST_F(DraftChoice, WhereAllFitsNothingChanges) {
+    const DraftSettings chosen = choose(4096 * kMiB);
+    EXPECT_EQ(chosen.options.window_bytes, 4096 * kMiB / 16);
+    EXPECT_TRUE(has_model(chosen));
+    EXPECT_EQ(chosen.options.max_budget, draft_.options.max_budget);
+    EXPECT_EQ(said_, "");
+}
+
+TEST_F(DraftChoice, ADraftModelThatMakesTheTargetStreamIsLeftOutWhereThatDoesNotPay) {
+    link_ = 1e6;  // each streamed byte costs a microsecond
+    ASSERT_TRUE(has_model(choose(4096 * kMiB)));
+    int n_left_out = 0;
+    for (std::size_t bytes = 2 * kMiB; bytes < 256 * kMiB; bytes += 4 * kMiB) {
+        const DraftSettings chosen = choose(bytes);
+        if (has_model(chosen)) continue;
+        ++n_left_out;
+        EXPECT_THAT(said_, HasSubstr("the draft model stays out"));
+        EXPECT_EQ(chosen.options.sources.size(), 2U);
+        // Asked for by name it is taken.
+        draft_.automatic = false;
+        EXPECT_TRUE(has_model(choose(bytes)));
+        EXPECT_THAT(said_, Not(HasSubstr("stays out")));
+        draft_.automatic = true;
+    }
+    EXPECT_GT(n_left_out, 0);
+}
+
+TEST_F(DraftChoice, NodesThatRideAlongMakeTreesLarger) {
+    draft_.options.sources = {SourceKind::Context, SourceKind::Suffix};
+    draft_.model.reset();
+    std::int64_t largest = 0;
+    for (std::size_t bytes = 4 * kMiB; bytes < 64 * kMiB; bytes += 4 * kMiB) {
+        const DraftSettings chosen = choose(bytes);
+        largest = std::max(largest, chosen.options.max_budget);
+        EXPECT_LE(chosen.options.max_budget, 256);
+        // A budget that was given, and a paper's own tree, keep their size.
+        draft_.options.adapt_budget = false;
+        EXPECT_EQ(choose(bytes).options.max_budget, draft_.options.max_budget);
+        draft_.options.adapt_budget = true;
+        draft_.options.shape = draft::TreeShape::Chain;
+        EXPECT_LE(choose(bytes).options.max_budget, draft_.options.max_budget);
+        draft_.options.shape.reset();
+    }
+    EXPECT_GT(largest, draft_.options.max_budget);
+}
+
+}  // namespace
+}  // namespace slipstream::tools
