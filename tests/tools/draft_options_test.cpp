@@ -1,5 +1,6 @@
 // What the options about guessing come to, and every way in which they cannot act.
 #include "tools/options/draft_options.h"
+#include "tools/options/command.h"
 
 #include <map>
 

@@ -1,4 +1,5 @@
 #include "tools/options/offload_options.h"
+#include "tools/options/command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

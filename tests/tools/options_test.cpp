@@ -1,4 +1,5 @@
 #include "tools/options/options.h"
+#include "tools/options/command.h"
 
 #include <string>
 #include <vector>

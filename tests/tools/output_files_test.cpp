@@ -1,4 +1,5 @@
 #include "tools/options/output_files.h"
+#include "tools/options/command.h"
 
 #include <array>
 #include <string>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/temporary_folder.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {

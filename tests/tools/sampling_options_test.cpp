@@ -1,4 +1,5 @@
 #include "tools/options/sampling_options.h"
+#include "tools/options/command.h"
 
 #include <array>
 #include <limits>

@@ -1,4 +1,5 @@
 #include "tools/options/settings.h"
+#include "tools/options/command.h"
 
 #include <map>
 #include <string>
