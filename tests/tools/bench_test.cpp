@@ -12,8 +12,6 @@
 #include "tools/bench/bench_prompts.h"
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_request.h"
-#include "tools/options/command.h"
-#include "tools/options/settings.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
 

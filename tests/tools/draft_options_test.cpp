@@ -1,6 +1,5 @@
 // What the options about guessing come to, and every way in which they cannot act.
 #include "tools/options/draft_options.h"
-#include "tools/options/command.h"
 
 #include <map>
 
@@ -8,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {

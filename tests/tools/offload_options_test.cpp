@@ -1,5 +1,4 @@
 #include "tools/options/offload_options.h"
-#include "tools/options/command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

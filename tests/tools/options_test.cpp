@@ -1,5 +1,4 @@
 #include "tools/options/options.h"
-#include "tools/options/command.h"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,4 @@
 #include "tools/options/output_files.h"
-#include "tools/options/command.h"
 
 #include <array>
 #include <string>
@@ -9,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/temporary_folder.h"
-#include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {

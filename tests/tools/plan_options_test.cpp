@@ -1,6 +1,5 @@
 // Options of `plan` about memory and links, and every way in which they are malformed.
 #include "tools/plan/plan_options.h"
-#include "tools/options/command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
 #include "tools/options/sampling_options.h"
-#include "tools/options/command.h"
 
 #include <array>
 #include <limits>
@@ -9,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

@@ -1,5 +1,4 @@
 #include "tools/options/settings.h"
-#include "tools/options/command.h"
 
 #include <map>
 #include <string>
