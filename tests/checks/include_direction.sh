@@ -2,8 +2,9 @@
 # The include direction of the house: tools -> draft -> runtime -> offload -> kernels, never back; tests may see all, nobody
 # sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda. Within tools: terminal ->
 # machine -> options -> engine -> the subcommands (cli, chat, plan, bench) -> dev, read from below; so what opens, plans
-# and generates never knows who asked.
-# sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda.
+# and generates never knows who asked: the engine takes options as structs and tells by callbacks, and includes neither
+# the command line's settings nor the terminal's console and signals. What people say becomes ids in one place
+# (engine/prompt_encoding.cpp), which alone calls Tokenizer::encode_prompt().
 # runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
 # Kernels find "gpu.cuh", the device dialect, by the include path.
 # usage: include_direction.sh ROOT        one line per offence, exit code 1 if there is any
@@ -40,13 +41,19 @@ check() {
             else if (n > 1 && (part[1] in rank) && rank[part[1]] > rank[own[1]]) why = part[1] " is above " own[1]
             else if (own[1] == "tools" && part[1] == "tools" && n > 2 && (part[2] in room) && (own[2] in room) &&
                      room[part[2]] > room[own[2]]) why = "tools/" part[2] " is above tools/" own[2]
+            else if (FILENAME ~ /^tools\/engine\// && included ~ /^tools\/(options\/(command|options|settings)|terminal\/(console|signals))\.h$/)
+                why = "the engine takes options and callbacks, no command line and no terminal"
             else if (FILENAME ~ /^runtime\/text\// && quoted && included !~ /^(runtime\/text|kernels\/base)\//)
                 why = "runtime/text includes only itself and kernels/base"
             else if (included == "gpu.cuh" && FILENAME ~ /^kernels\/cuda\/[^\/]*\.(cu|cuh)$/) why = ""
             else if (quoted && n == 1 && own[1] != "tests") why = "wants its path from the root of the project"
-            else if (FILENAME !~ /^(kernels|tests)\/cuda\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
-                why = "CUDA headers live in kernels/cuda only"
+            else if (FILENAME !~ /^kernels\/cuda\/card\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
+                why = "CUDA headers live in kernels/cuda/card only"
             if (why != "") { printf "%s:%d: %s %s\n", FILENAME, FNR, included, why; bad = 1 }
+        }
+        FILENAME ~ /^(draft|tools)\// && FILENAME != "tools/engine/prompt_encoding.cpp" && /(\.|->)encode_prompt\(/ {
+            printf "%s:%d: prompts become ids in tools/engine/prompt_encoding.cpp alone\n", FILENAME, FNR
+            bad = 1
         }
         END { exit bad }')
 }
@@ -85,7 +92,9 @@ expect pass runtime/a.cpp '"kernels/device.h"'
 expect pass runtime/a.cpp '"runtime/b.h"'
 expect pass tools/a.cpp '"tools/b.h"'
 expect pass tests/tools/a.cpp '"tools/b.h"'
-expect pass kernels/cuda/a.cu '<cuda_runtime.h>'
+expect pass kernels/cuda/card/a.cu '<cuda_runtime.h>'
+expect refused kernels/cuda/a.cu '<cuda_runtime.h>'
+expect refused tests/cuda/a.cpp '<cuda_runtime.h>'
 expect pass kernels/cuda/a.cu '"gpu.cuh"'
 expect refused kernels/cuda/a.cpp '"gpu.cuh"'
 expect refused runtime/a.cu '"gpu.cuh"'
@@ -95,6 +104,15 @@ for above in cli chat plan bench; do
     expect refused tools/options/a.h "\"tools/$above/b.h\""
     expect pass tools/$above/a.cpp '"tools/engine/b.h"'
 done
+for outer in options/settings options/command options/options terminal/console terminal/signals; do
+    expect refused tools/engine/a.h "\"tools/$outer.h\""
+    expect pass tools/cli/a.cpp "\"tools/$outer.h\""
+done
+expect pass tools/engine/a.h '"tools/options/draft_options.h"'
+encode='<vector>
+auto ids = tokenizer.encode_prompt(text, SpecialTokens::AsText);'
+expect refused tools/chat/a.cpp "$encode"
+expect pass tools/engine/prompt_encoding.cpp "$encode"
 expect refused tools/options/a.cpp '"tools/engine/b.h"'
 expect refused tools/machine/a.cpp '"tools/options/b.h"'
 expect refused tools/terminal/a.cpp '"tools/machine/b.h"'
@@ -107,4 +125,4 @@ expect refused runtime/text/tokenizer/a.cpp '"offload/mapped_file.h"'
 expect pass runtime/text/chat/a.cpp '"runtime/text/tokenizer/b.h"'
 expect pass runtime/text/a.cpp '"kernels/base/error.h"'
 expect pass runtime/formats/a.cpp '"runtime/text/b.h"'
-echo "44 small trees judged as they should be"
+echo "59 small trees judged as they should be"

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/terminal.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

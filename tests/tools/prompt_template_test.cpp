@@ -10,8 +10,8 @@
 
 #include "kernels/base/error.h"
 #include "runtime/text/chat/choose_template.h"
+#include "runtime/text/chat/prompt_template.h"
 #include "tools/engine/chat_form.h"
-#include "tools/engine/prompt_template.h"
 
 namespace slipstream::tools {
 namespace {

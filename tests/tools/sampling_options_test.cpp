@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

@@ -15,6 +15,8 @@
 #include "tools/options/offload_options.h"
 #include "tools/options/output_files.h"
 #include "tools/options/sampling_options.h"
+#include "tools/options/settings.h"
+#include "tools/options/statistics_output.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/usage_error.h"

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "tools/bench/bench_runs.h"
+#include "tools/cli/console_callbacks.h"
 #include "tools/engine/draft_choice.h"
+#include "tools/options/command.h"
 
 namespace slipstream::tools {
 
@@ -13,33 +15,35 @@ namespace {
 
 // The draft model that some column asks for: --draft-model is one for all of them.
 std::optional<EngineDraftModel> shared_draft_model(std::span<const DraftSettings> drafts, const EngineModel& engine,
-                                                   CommandContext& context) {
+                                                   const EngineCallbacks& callbacks) {
     for (const DraftSettings& draft : drafts)
-        if (auto model = load_draft_model(draft, engine, context)) return model;
+        if (auto model = load_draft_model(draft, engine, callbacks)) return model;
     return std::nullopt;
 }
 
 }  // namespace
 
 BenchColumns::Column::Column(const DraftSettings& settings, const BenchRequest& request, const EngineModel& engine,
-                             const EngineDraftModel* draft_model, CommandContext& context)
+                             const EngineDraftModel* draft_model, const EngineCallbacks& callbacks)
     : verify(settings.verify),
-      drafter(settings, engine, draft_model, request.sampling, context),
+      drafter(settings, engine, draft_model, request.sampling, callbacks),
       figures{.list = settings.list, .budget = drafter.budget()} {}
 
 BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, EngineModel& engine,
                            std::int64_t text_tokens, const std::vector<TokenId>& end_tokens, CommandContext& context)
     : keeps_tables_(request.keeps_tables) {
     // Under a memory budget drafters come first, and what they leave is planned with (text_generator.h).
+    const EngineCallbacks callbacks = console_callbacks(context);
     if (!engine.budgeted) load_for_bench(result, engine, request, {}, context);
     std::vector<DraftSettings> drafts{DraftSettings{}};
     for (const DraftSettings& draft : request.drafts)
-        drafts.push_back(choose_draft(draft, engine, request.compute, engine.device->budget().limit_bytes(), context));
-    draft_model_ = shared_draft_model(drafts, engine, context);
+        drafts.push_back(
+            choose_draft(draft, engine, request.compute, engine.device->budget().limit_bytes(), callbacks));
+    draft_model_ = shared_draft_model(drafts, engine, callbacks);
     std::int64_t budget = 1;
     for (const DraftSettings& draft : drafts) {
         columns_.push_back(
-            std::make_unique<Column>(draft, request, engine, draft_model_ ? &*draft_model_ : nullptr, context));
+            std::make_unique<Column>(draft, request, engine, draft_model_ ? &*draft_model_ : nullptr, callbacks));
         budget = std::max(budget, columns_.back()->drafter.budget());
     }
     // Where memory is limited the plan is the one that generating has: for the whole context.

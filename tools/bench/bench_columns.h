@@ -39,7 +39,7 @@ public:
 private:
     struct Column {
         Column(const DraftSettings& settings, const BenchRequest& request, const EngineModel& engine,
-               const EngineDraftModel* draft_model, CommandContext& context);
+               const EngineDraftModel* draft_model, const EngineCallbacks& callbacks);
         VerifyRule verify;
         EngineDrafter drafter;
         DraftFigures figures;

@@ -14,6 +14,8 @@
 #include "tools/bench/bench_tokens.h"
 #include "tools/engine/engine_target.h"
 #include "tools/engine/statistics.h"
+#include "tools/options/command.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
 

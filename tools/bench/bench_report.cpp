@@ -7,6 +7,7 @@
 #include "kernels/base/check.h"
 #include "tools/bench/bench_drafts.h"
 #include "tools/options/build_version.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/text_table.h"
 

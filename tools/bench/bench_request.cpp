@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/usage_error.h"
 
@@ -32,19 +34,15 @@ constexpr std::array kBound{BoundOption{"depth", BenchMode::Passes, "with --pass
                             BoundOption{"prompt-tokens", BenchMode::Plain, "without --passes and --prompts"}};
 
 void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
-    const auto given = [&](std::string_view name) {
-        const Setting* setting = settings.find(name);
-        return setting != nullptr && setting->origin == Origin::CommandLine ? setting : nullptr;
-    };
     for (const BoundOption& bound : kBound)
-        if (const Setting* setting = given(bound.name); setting != nullptr && bound.mode != mode)
+        if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && bound.mode != mode)
             throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
     if (mode != BenchMode::Passes) return;
     std::vector<std::string_view> names{"max-tokens"};
     for (const OptionSpec& option : sampling_option_specs()) names.push_back(option.name);
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) names.push_back(option.name);
     for (const std::string_view name : names)
-        if (const Setting* setting = given(name))
+        if (const Setting* setting = settings.on_command_line(name))
             throw UsageError(fmt::format("{} acts without --passes only; leave it out", setting->where));
 }
 
@@ -104,7 +102,7 @@ std::vector<std::int64_t> parse_passes(std::string_view list, std::string_view w
 BenchRequest bench_request(const CommandContext& context) {
     const Settings& settings = context.settings;
     BenchRequest request;
-    request.compute = compute_options(context);
+    request.compute = compute_options(context.settings);
     request.mode = mode_of(settings);
     refuse_what_cannot_act(settings, request.mode);
     if (request.mode != BenchMode::Passes) {

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "tools/cli/console_callbacks.h"
 #include "tools/engine/statistics.h"
+#include "tools/options/command.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -23,7 +25,7 @@ std::string describe_sampling(const SamplerOptions& sampling) {
 
 void measure_and_choose(BenchResult& result, EngineModel& engine, const BenchRequest& request,
                         CommandContext& context) {
-    make_device(engine, request.compute, context);
+    make_device(engine, request.compute, console_callbacks(context));
     // Before the weights come in: its memory is free again then.
     result.machine = measure_machine(*engine.device, request.compute.n_threads);
     throw_if_interrupted();
@@ -35,7 +37,7 @@ void measure_and_choose(BenchResult& result, EngineModel& engine, const BenchReq
 
 void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest& request, const RunNeeds& needs,
                     CommandContext& context) {
-    load_model(engine, request.compute, needs, context);
+    load_model(engine, request.compute, needs, console_callbacks(context));
     result.load_seconds = engine.load_seconds;
     result.plan = std::make_shared<const JsonObject>(plan_json(engine));
     result.weights = weight_bytes(engine.model->weights());

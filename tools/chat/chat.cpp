@@ -18,13 +18,19 @@
 #include "tools/chat/chat_loop.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/chat/line_editor.h"
+#include "tools/cli/console_callbacks.h"
 #include "tools/engine/chat_form.h"
 #include "tools/engine/statistics.h"
 #include "tools/engine/template_choice.h"
 #include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
+#include "tools/options/settings.h"
+#include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
+#include "tools/options/text_options.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/signals.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -43,31 +49,20 @@ struct Request {
 Request read_request(CommandContext& context) {
     const Settings& settings = context.settings;
     Request request;
-    request.generator.compute = compute_options(context);
+    request.generator.compute = compute_options(settings);
     request.sampling = sampling_settings(settings);
     request.generator.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     if (settings.flag("self-check")) request.generator.check = CheckPasses::Yes;
     request.chat_template = template_settings(settings);
-    request.text.stops = settings.texts("stop");
-    for (const std::string& stop : request.text.stops)
-        if (stop.empty())
-            throw UsageError(fmt::format("{}: an empty text comes up at once; give one to stop before, or leave it out",
-                                         settings.find("stop")->where));
-    request.text.max_tokens =
-        settings.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(-1);
+    request.text = text_options(settings);
     if (const auto path = settings.path("session")) request.session = *path;
     return request;
-}
-
-bool is_on_command_line(const Settings& settings, std::string_view name) {
-    const Setting* setting = settings.find(name);
-    return setting != nullptr && setting->origin == Origin::CommandLine;
 }
 
 // A session goes on with its own settings, but for those that the command line gives.
 void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession& session) {
     for (const std::string_view name : setting_names()) {
-        if (!is_on_command_line(settings, name)) continue;
+        if (settings.on_command_line(name) == nullptr) continue;
         if (name == "stop") {
             session.settings.text.stops = fresh.settings.text.stops;
             continue;
@@ -75,7 +70,7 @@ void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession&
         const std::string described = describe_setting(fresh.settings, name);
         change_setting(session.settings, name, described.substr(name.size() + 1), name);
     }
-    if (is_on_command_line(settings, "system")) session.system = fresh.system;
+    if (settings.on_command_line("system") != nullptr) session.system = fresh.system;
     session.model = fresh.model;
 }
 
@@ -112,20 +107,22 @@ void greet(const ChatForm& form, InputMode mode, Console& console) {
 
 int run_chat(CommandContext& context) {
     Console& console = context.console;
+    const EngineCallbacks callbacks = console_callbacks(context);
     Request request = read_request(context);
     StatisticsOutput stats(context.settings.text("stats"));
     EngineModel engine = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     const SamplerOptions sampling =
         resolve_sampling(request.sampling, engine.files->generation_defaults(), context.settings, console);
-    const ChatForm form(conversation_template(request.chat_template, engine, *tokenizer, context), *tokenizer);
+    const ChatForm form(conversation_template(request.chat_template, engine, *tokenizer, callbacks), *tokenizer,
+                        &cancel_flag());
     ChatSession session = open_session(request,
                                        {.model = engine.path.string(),
                                         .system = request.chat_template.system,
                                         .settings = {.sampling = sampling, .text = request.text},
                                         .messages = {}},
                                        context);
-    ChatGenerator generator(request.generator, engine, *tokenizer, session.settings.sampling, context);
+    ChatGenerator generator(request.generator, engine, *tokenizer, session.settings.sampling, callbacks);
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
     const auto input = make_input(mode, context);
@@ -133,7 +130,7 @@ int run_chat(CommandContext& context) {
     ChatLoop loop(generator, form, console, mode, std::move(session), request.session);
     const int code = loop.run(*input);
     RunFigures figures{.seed = loop.session().settings.sampling.seed};
-    generator.generator().complete(figures, console);
+    generator.generator().complete(figures);
     stats.write(statistics_json(engine, generator.totals(), figures), loop.output());
     return code;
 }

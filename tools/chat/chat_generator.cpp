@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
@@ -23,12 +22,12 @@ bool draws_alike(const SamplerOptions& a, const SamplerOptions& b) {
 }  // namespace
 
 ChatGenerator::ChatGenerator(const GeneratorOptions& options, EngineModel& engine, const Tokenizer& tokenizer,
-                             const SamplerOptions& sampling, CommandContext& context)
+                             const SamplerOptions& sampling, const EngineCallbacks& callbacks)
     : engine_(&engine),
       tokenizer_(&tokenizer),
-      console_(&context.console),
       sampling_(sampling),
-      generator_(options, engine, sampling, all_end_tokens(engine.files->generation_defaults(), tokenizer), context) {}
+      generator_(options, engine, sampling, all_end_tokens(engine.files->generation_defaults(), tokenizer), callbacks) {
+}
 
 // How many rows of the cache stand for the beginning of `tokens`: all others go. The last token of a prompt is always
 // fed, since its logits are wanted.
@@ -51,7 +50,7 @@ ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const SamplerOptions& sam
             n, context_tokens()));
     check_tokens(prompt.tokens, engine_->files->config());
     if (!draws_alike(sampling, sampling_)) {
-        generator_.resample(sampling, *console_);
+        generator_.resample(sampling);
         sampling_ = sampling;
     }
     ChatAnswer answer;

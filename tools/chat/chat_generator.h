@@ -26,7 +26,7 @@ class ChatGenerator {
 public:
     /// `engine` is opened only; both outlive this. Throws what TextGenerator throws.
     ChatGenerator(const GeneratorOptions& options, EngineModel& engine, const Tokenizer& tokenizer,
-                  const SamplerOptions& sampling, CommandContext& context);
+                  const SamplerOptions& sampling, const EngineCallbacks& callbacks);
 
     /// Throws RequestError where the prompt leaves no room in the context; what is thrown by the callbacks too. The
     /// next answer may be asked for after any of these.
@@ -49,7 +49,6 @@ private:
 
     const EngineModel* engine_;
     const Tokenizer* tokenizer_;
-    Console* console_;
     SamplerOptions sampling_;
     TextGenerator generator_;
     std::vector<TokenId> text_;  // what the cache holds rows of, and more

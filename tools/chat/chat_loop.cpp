@@ -9,6 +9,7 @@
 #include "runtime/text/printable.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
 #include "tools/terminal/usage_error.h"

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/terminal/amounts.h"
+
 namespace slipstream::tools {
 
 namespace {

@@ -9,7 +9,7 @@
 
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/text_generation.h"
-#include "tools/engine/prompt_template.h"
+#include "runtime/text/chat/prompt_template.h"
 
 namespace slipstream::tools {
 

@@ -10,6 +10,7 @@
 
 #include "runtime/text/printable.h"
 #include "tools/options/closest_name.h"
+#include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"

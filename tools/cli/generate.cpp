@@ -14,6 +14,8 @@
 #include "runtime/loop/self_check.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/cli/console_callbacks.h"
+#include "tools/cli/session_options.h"
 #include "tools/engine/context_notes.h"
 #include "tools/engine/engine_model.h"
 #include "tools/engine/prompt_encoding.h"
@@ -24,7 +26,10 @@
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/sampling_options.h"
+#include "tools/options/settings.h"
+#include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
+#include "tools/options/text_options.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
@@ -59,17 +64,11 @@ std::string read_prompt(const Settings& settings) {
 Request read_request(CommandContext& context) {
     const Settings& settings = context.settings;
     Request request;
-    request.generator.compute = compute_options(context);
+    request.generator.compute = compute_options(settings);
     request.sampling = sampling_settings(settings);
     request.generator.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     if (settings.flag("self-check")) request.generator.check = CheckPasses::Yes;
-    request.text.stops = settings.texts("stop");
-    for (const std::string& stop : request.text.stops)
-        if (stop.empty())
-            throw UsageError(fmt::format("{}: an empty text comes up at once; give one to stop before, or leave it out",
-                                         settings.find("stop")->where));
-    request.text.max_tokens =
-        settings.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(-1);
+    request.text = text_options(settings);
     context.console.detail(settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
     if (const auto output = settings.path("output"); output && *output != "-") request.output = *output;
     request.echo = settings.flag("echo");
@@ -85,7 +84,7 @@ EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplat
         std::vector<Message> messages;
         if (system) messages.push_back({"system", *system});
         messages.push_back({"user", text});
-        prompt = encode_rendered(prompt_template->render(messages), tokenizer);
+        prompt = encode_rendered(render_prompt(*prompt_template, messages, &cancel_flag()), tokenizer);
     } else {
         prompt = encode_raw(text, tokenizer);
     }
@@ -145,27 +144,36 @@ int tell_finished_session(const TextSession& session, const ReplayedText& replay
 int run_generate(CommandContext& context) {
     const Clock::time_point began = Clock::now();
     Console& console = context.console;
+    const Settings& settings = context.settings;
+    const EngineCallbacks callbacks = console_callbacks(context);
     Request request = read_request(context);
-    RunRecords records(context.settings);
-    std::optional<TextSession> session = TextSession::open(context);
+    RunRecords records(settings);
+    std::optional<TextSession> session;
+    if (auto asked = session_request(settings)) session.emplace(std::move(*asked));
     const bool resumes = session && session->resumes();
     if (resumes) session->decide(request.generator.compute, request.text);
-    const std::string prompt_text =
-        resumes && !session->is_prompt_text_given() ? session->begin().prompt_text : read_prompt(context.settings);
-    if (resumes) session->check_prompt(prompt_text);
-    if (session && !resumes && prompt_text.empty() && context.settings.find("prompt") == nullptr)
+    const std::string_view prompt_option =
+        settings.on_command_line("prompt-file") != nullptr ? "prompt-file" : "prompt";
+    // A session has its prompt; stdin is not read for another.
+    const std::string prompt_text = resumes && settings.on_command_line(prompt_option) == nullptr
+                                        ? session->begin().prompt_text
+                                        : read_prompt(settings);
+    if (resumes) session->check_prompt(prompt_text, prompt_option);
+    if (session && !resumes && prompt_text.empty() && settings.find("prompt") == nullptr)
         throw RequestError(
             fmt::format("there is no session {} to go on with, and no prompt to begin one: give one "
                         "(--prompt \"\" is the empty prompt), or name the session that is meant",
-                        context.settings.text("session").value_or("")));
-    EngineModel engine = open_model(resumes ? session->model_path(context) : choose_model(context));
-    if (resumes) session->check_model(engine, console);
+                        settings.text("session").value_or("")));
+    const bool has_model = resumes && settings.on_command_line("model") == nullptr;
+    EngineModel engine = open_model(has_model ? session->model_path() : choose_model(context));
+    if (has_model) console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
+    if (resumes) session->check_model(engine, request.generator.compute.device, callbacks);
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     const SamplerOptions sampling =
-        resumes ? session->decide(request.sampling)
-                : resolve_sampling(request.sampling, engine.files->generation_defaults(), context.settings, console);
+        resumes ? session->sampling()
+                : resolve_sampling(request.sampling, engine.files->generation_defaults(), settings, console);
     std::optional<PromptTemplate> prompt_template;
-    if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, context);
+    if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, callbacks);
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
     EncodedPrompt prompt = resumes ? EncodedPrompt{session->begin().prompt, session->begin().text_start}
                                    : encoded(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
@@ -181,7 +189,7 @@ int run_generate(CommandContext& context) {
     TextGenerator generator(
         request.generator, engine, sampling,
         resumes ? session->begin().end_tokens : all_end_tokens(engine.files->generation_defaults(), *tokenizer),
-        context);
+        callbacks);
     GenerationLoop& loop = generator.loop();
     loop.check_prompt(n_prompt);
     if (session)
@@ -192,7 +200,7 @@ int run_generate(CommandContext& context) {
                          .echo = request.echo ? PromptEcho::Yes : PromptEcho::No,
                          .prompt_text = prompt_text,
                          .prompt = prompt.tokens},
-                        generator, engine, context);
+                        generator, engine, callbacks);
     if (const auto note = overflow_note(n_prompt, request.text.max_tokens, engine.context_tokens)) console.note(*note);
     if (resumes) prompt.tokens.insert(prompt.tokens.end(), session->tokens().begin(), session->tokens().end());
     loop.resume(std::move(prompt.tokens), n_prompt);
@@ -211,11 +219,11 @@ int run_generate(CommandContext& context) {
         }
         stream.on_tokens(n);
         if (const auto note = watch.at(n)) stream.note(*note);
-        if (session) session->save(generator, console);
+        if (session) session->save(generator);
     };
     const auto on_prefill = [&](std::int64_t done, std::int64_t total) {
         stream.on_prefill(done, total);
-        if (session) session->save(generator, console);
+        if (session) session->save(generator);
     };
     const auto on_commit = [&](std::span<const TokenId> tokens) {
         if (session) session->append(tokens);
@@ -228,7 +236,7 @@ int run_generate(CommandContext& context) {
                                                        .cancel = &cancel_flag()});
     stream.finish();
     if (session) session->complete();
-    generator.complete(figures, console);
+    generator.complete(figures);
 
     records.write(result, statistics_json(engine, result, figures), output);
     if (!output.closed()) console.note(summary_line(result, sampling));

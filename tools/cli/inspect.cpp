@@ -15,6 +15,7 @@
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"

@@ -10,6 +10,7 @@
 #include "tools/machine/model_stores.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"

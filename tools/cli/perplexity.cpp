@@ -17,11 +17,15 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/forward.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/cli/console_callbacks.h"
 #include "tools/cli/token_ids.h"
 #include "tools/engine/engine_model.h"
 #include "tools/engine/engine_target.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
+#include "tools/options/settings.h"
+#include "tools/options/statistics_output.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
@@ -156,13 +160,13 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     if (tokens.size() < (bos ? 1U : 2U))
         throw RequestError(fmt::format("--file {}: {} of text, nothing to predict; give a longer one", file,
                                        counted(static_cast<std::int64_t>(tokens.size()), "token")));
-    make_device(engine, compute, context);
+    make_device(engine, compute, console_callbacks(context));
     const std::int64_t window = asked_window.value_or(std::min(engine.context_tokens, kWindowTokens));
     if (window > engine.context_tokens || window < 2)
         throw RequestError(
             fmt::format("--window {}: the context holds {} tokens; give a window from 2 to that, or raise --ctx",
                         window, engine.context_tokens));
-    load_model(engine, compute, chain_needs(std::min(kPassTokens, window)), context);
+    load_model(engine, compute, chain_needs(std::min(kPassTokens, window)), console_callbacks(context));
     context.console.detail(settings.describe("window", fmt::format("{}", window), "built in"));
 
     const auto began = std::chrono::steady_clock::now();
@@ -192,11 +196,11 @@ int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
     const std::vector<TokenId> tokens = parse_token_ids(read_bytes(ids_file), ids_file, engine.files->config().vocab);
     if (tokens.empty()) throw RequestError(fmt::format("--tokens {}: it holds no ids", ids_file));
     const auto n_tokens = static_cast<std::int64_t>(tokens.size());
-    make_device(engine, compute, context);
+    make_device(engine, compute, console_callbacks(context));
     if (n_tokens > engine.context_tokens)
         throw RequestError(fmt::format("--tokens {}: {}, and the context holds {}; shorten them or raise --ctx",
                                        ids_file, counted(n_tokens, "id"), engine.context_tokens));
-    load_model(engine, compute, chain_needs(std::min(pass, n_tokens)), context);
+    load_model(engine, compute, chain_needs(std::min(pass, n_tokens)), console_callbacks(context));
     ChainRunner runner(engine, std::min(pass, n_tokens));
     const auto began = std::chrono::steady_clock::now();
     {
@@ -225,8 +229,7 @@ int run_perplexity(CommandContext& context) {
     const bool on_text = input == "file";
     // Options of the other form cannot act.
     const auto refuse = [&](std::string_view name, std::string_view wanted) {
-        const Setting* setting = settings.find(name);
-        if (setting != nullptr && setting->origin == Origin::CommandLine)
+        if (const Setting* setting = settings.on_command_line(name))
             throw UsageError(fmt::format("{} acts with --{} only; leave it out", setting->where, wanted));
     };
     if (on_text) {
@@ -237,7 +240,7 @@ int run_perplexity(CommandContext& context) {
         if (settings.find("logits") == nullptr)
             throw UsageError("--tokens writes logits; say where by --logits OUT.f32");
     }
-    const ComputeOptions compute = compute_options(context);
+    const ComputeOptions compute = compute_options(settings);
     return on_text ? run_on_text(context, compute) : run_on_tokens(context, compute);
 }
 

@@ -23,6 +23,7 @@
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
+#include "tools/options/statistics_output.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"

@@ -10,6 +10,7 @@
 #include "draft/tables/frozen_table.h"
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

@@ -19,13 +19,15 @@
 #include "runtime/model/model.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/cli/table_listing.h"
-#include "tools/engine/engine_device.h"
+#include "tools/engine/context_choice.h"
+#include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/machine/tokenizer_files.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"
@@ -44,8 +46,7 @@ constexpr std::size_t kPieceBytes = 64 * 1024;
 constexpr std::int64_t kNgramContext = 256;
 
 void refuse(const Settings& settings, std::string_view option, std::string_view why) {
-    const Setting* given = settings.find(option);
-    if (given != nullptr && given->origin == Origin::CommandLine)
+    if (const Setting* given = settings.on_command_line(option))
         throw UsageError(fmt::format("{} {}; leave it out", given->where, why));
 }
 
@@ -164,7 +165,7 @@ std::vector<draft::TableSection> ngram_sections(const ModelFiles& files, Command
     const ModelConfig& config = files.config();
     static_cast<void>(choose_context(config, config.kv_dtype, kNgramContext, files.total_bytes(), host_memory()));
     const DeviceRequest request{.n_threads = thread_setting(context.settings)};
-    DeviceChoice choice = choose_device(context.settings);
+    DeviceChoice choice = device_setting(context.settings);
     std::unique_ptr<Device> device = make_compute_device(choice, request);
     // Nothing streams here: a card that was not asked for by name must hold the model with room to spare.
     const bool named = context.settings.find("devices") != nullptr && context.settings.text("devices") != "auto";
@@ -197,7 +198,7 @@ int build_bigram(CommandContext& context) {
     if (!settings.texts("files").empty())
         throw UsageError("tables build --kind bigram: the model alone is its source; leave the text files out");
     refuse(settings, "cacheback", "has no meaning with --kind bigram");
-    static_cast<void>(choose_device(settings));  // a mistake in it comes first
+    static_cast<void>(device_setting(settings));  // a mistake in it comes first
     const auto output = settings.path("output");
     const auto folder = tables_folder(settings);
     if (!output && !folder)

@@ -44,7 +44,7 @@ int run_tokenize(CommandContext& context) {
     const Settings& settings = context.settings;
     const bool back = settings.flag("detokenize");
     for (const std::string_view name : {"ids", "no-bos", "special"})
-        if (settings.flag(name) && back && settings.find(name)->origin == Origin::CommandLine)
+        if (settings.flag(name) && back && settings.on_command_line(name) != nullptr)
             throw UsageError(fmt::format("--{} has no meaning with --detokenize; leave it out", name));
     const std::string input = read_input(settings);
     const auto tokenizer = make_tokenizer(find_tokenizer_source(choose_model(context)));

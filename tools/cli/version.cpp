@@ -7,10 +7,11 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu_device.h"
-#include "tools/engine/engine_device.h"
+#include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"

@@ -18,7 +18,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/dev/bench_card_runs.h"
-#include "tools/engine/engine_device.h"
+#include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/usage_error.h"

@@ -9,7 +9,7 @@ accepted, and the logits of `perplexity --logits`. Learnt tables are off, ring, 
 that nothing that is compared hangs on how fast the machine is. What a change means to alter is named by --may-differ.
 
 Placements: `resident` computes in place; `weights`, `kv` and `both` get a budget found by asking OLD what the least is
-and what all would take, and count only if the statistics say that it streamed what it should.
+and what all would take, at which both programs stream what they should, and count only if the statistics say so.
 
 Cases: --cases full is the product of placement, sources, temperature, verification, and resumed or not; --cases N takes
 N cases in which every pair of values of the factors comes together where N has room for that (how many do is told).
@@ -181,19 +181,19 @@ class Comparison:
         room = everything - least
         tries = {"weights": [least + room * part // 100 for part in (40, 60, 75, 85, 95, 105)],
                  "kv": [everything - kv_bytes * part // 100 + int(options[3]) for part in (50, 30, 70, 85)],
-                 "both": [least + room * part // 100 for part in (2, 0, 8)]}[case["placement"]]
+                 "both": [least + room * part // 100 for part in (2, 0, 8, 15, 25)]}[case["placement"]]
         for budget in tries:
             placed = [*options, "--device-memory", str(budget)]
-            if self.streams([*arguments, *placed]) == STREAMS[case["placement"]]:
+            if all(self.streams(which, [*arguments, *placed]) == STREAMS[case["placement"]] for which in self.programs):
                 return placed
-        raise Misrun(f"no budget makes OLD stream {case['placement']}")
+        raise Misrun(f"no budget makes both programs stream {case['placement']}")
 
-    def streams(self, arguments):
-        """Whether weights and KV stream in OLD; nothing where it refuses."""
-        key = ("streams", *arguments)
+    def streams(self, which, arguments):
+        """Whether weights and KV stream in that program; nothing where it refuses."""
+        key = ("streams", which, *arguments)
         if key not in self.asked:
             stats = self.folder / "probe.json"
-            code, _, _ = self.run("old", [*arguments, "--stats", str(stats)])
+            code, _, _ = self.run(which, [*arguments, "--stats", str(stats)])
             self.asked[key] = streamed(json.loads(stats.read_text())) if code == 0 else None
         return self.asked[key]
 

@@ -16,8 +16,9 @@ bool is_blank(std::string_view text) {
 
 }  // namespace
 
-ChatForm::ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer)
-    : template_(std::move(prompt_template)), tokenizer_(&tokenizer) {}
+ChatForm::ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer,
+                   const std::atomic<bool>* cancel)
+    : template_(std::move(prompt_template)), tokenizer_(&tokenizer), cancel_(cancel) {}
 
 PromptText ChatForm::prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                  const std::string& begun) const {
@@ -27,7 +28,7 @@ PromptText ChatForm::prompt_text(const std::optional<std::string>& system, const
         std::vector<Message> all;
         if (system) all.push_back({"system", *system});
         all.insert(all.end(), messages.begin(), messages.end());
-        prompt = template_->render(all);
+        prompt = render_prompt(*template_, all, cancel_);
     } else {
         if (system) prompt.text = *system;
         for (const Message& message : messages) {

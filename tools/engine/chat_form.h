@@ -3,24 +3,25 @@
 // paragraph; the user's next line begins another.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/loop/text_generation.h"
 #include "tools/engine/prompt_encoding.h"
-#include "tools/engine/prompt_template.h"
 
 namespace slipstream::tools {
 
 class ChatForm {
 public:
-    /// `tokenizer` outlives this. No template: one text in turns.
-    ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer);
+    /// `tokenizer` outlives this, and `cancel`, which ends the rendering of a template. No template: one text in turns.
+    ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer,
+             const std::atomic<bool>* cancel = nullptr);
 
     [[nodiscard]] bool is_one_text() const { return !template_; }
     /// The prompt for the answer that follows `messages`, of which the last is the user's; `begun` is what the answer
-    /// has already. Throws TemplateError.
+    /// has already. Throws TemplateError, Interrupted.
     [[nodiscard]] EncodedPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                        const std::string& begun = {}) const;
     /// The same as text.
@@ -37,6 +38,7 @@ public:
 private:
     std::optional<PromptTemplate> template_;
     const Tokenizer* tokenizer_;
+    const std::atomic<bool>* cancel_;
 };
 
 }  // namespace slipstream::tools

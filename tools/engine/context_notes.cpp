@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/terminal/console.h"
+#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 

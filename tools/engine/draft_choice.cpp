@@ -17,6 +17,7 @@
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/machine/host.h"
+#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 
@@ -123,23 +124,23 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
 }
 
 bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& files, std::size_t window_bytes,
-                      const EngineModel& target, Console& console) {
+                      const EngineModel& target, const EngineCallbacks& callbacks) {
     const std::size_t bytes = draft_bytes_of(files, budget, window_bytes);
     const std::optional<ModelPlan> without = run.with(budget, 0, Timed::Yes);
     const std::optional<ModelPlan> beside = run.with(budget, bytes, Timed::Yes);
     if (!without) return false;  // loading says what is missing
     if (!beside) {
-        console.note(fmt::format("the draft model stays out: its {} do not fit beside the target", size_text(bytes)));
+        callbacks.note(fmt::format("the draft model stays out: its {} do not fit beside the target", size_text(bytes)));
         return false;
     }
     const double by_tables = tokens_per_second_by_tables(*without);
     const ByteCost& cost = target.rates->rates.weights[static_cast<std::size_t>(DType::Q8_0)];
     const double a_guess = static_cast<double>(bytes) * cost.seconds(1.0);
     const double by_model = tokens_per_second_by_model(*beside, a_guess);
-    console.detail(
+    callbacks.detail(
         fmt::format("draft: about {:.2g} tokens/s with the draft model, {:.2g} without", by_model, by_tables));
     if (by_model >= by_tables) return true;
-    console.note(
+    callbacks.note(
         fmt::format("the draft model stays out: its {} of the device would slow the target from about {:.2g} to {:.2g} "
                     "tokens/s (--draft model,... takes it all the same)",
                     size_text(bytes), by_tables, by_model));
@@ -149,7 +150,7 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
 }  // namespace
 
 DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, const ComputeOptions& options,
-                           std::size_t device_bytes, CommandContext& context) {
+                           std::size_t device_bytes, const EngineCallbacks& callbacks) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
     // What is drawn decides what comes (E3): nothing that is measured may enter.
@@ -158,7 +159,7 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     chosen.options.window_bytes =
         limited ? device_bytes / kWindowShare : host_memory().available_bytes / kHostWindowShare;
     if (!limited) return chosen;
-    const std::filesystem::path path = draft_model_path(chosen, target, context.settings);
+    const std::filesystem::path path = draft_model_path(chosen, target);
     std::unique_ptr<ModelFiles> files;
     if (!path.empty()) {
         files = ModelFiles::open(path);
@@ -175,13 +176,11 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
         while (chosen.options.max_budget > kLeastBudget && !run.with(chosen.options.max_budget, kept, Timed::No))
             chosen.options.max_budget /= 2;
         if (chosen.options.max_budget < wanted)
-            context.console.note(
-                fmt::format("guessing: trees of at most {} nodes, for more do not fit beside the model",
-                            chosen.options.max_budget));
+            callbacks.note(fmt::format("guessing: trees of at most {} nodes, for more do not fit beside the model",
+                                       chosen.options.max_budget));
     }
     if (files && chosen.automatic &&
-        !draft_model_pays(run, chosen.options.max_budget, *files, chosen.options.window_bytes, target,
-                          context.console)) {
+        !draft_model_pays(run, chosen.options.max_budget, *files, chosen.options.window_bytes, target, callbacks)) {
         std::erase(chosen.options.sources, SourceKind::Model);
         files.reset();
     }

@@ -7,7 +7,6 @@
 
 #include "tools/engine/engine_model.h"
 #include "tools/options/draft_options.h"
-#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
@@ -15,6 +14,6 @@ namespace slipstream::tools {
 /// `device_bytes` stands for (Budget::kUnlimited: none). A line says where a draft model is left out. May measure the
 /// machine (target.rates). Throws what opening the draft model throws.
 [[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, const ComputeOptions& options,
-                                         std::size_t device_bytes, CommandContext& context);
+                                         std::size_t device_bytes, const EngineCallbacks& callbacks);
 
 }  // namespace slipstream::tools

@@ -17,8 +17,7 @@
 #include "tools/engine/pass_plan.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
-#include "tools/terminal/console.h"
-#include "tools/terminal/signals.h"
+#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 
@@ -61,10 +60,10 @@ bool model_tables_pay(const draft::DraftOptions& options, const EngineModel& tar
 
 // What `auto` comes to for this target.
 void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& target,
-                            const EngineDraftModel* draft_model, Console& console) {
+                            const EngineDraftModel* draft_model, const EngineCallbacks& callbacks) {
     const auto drop = [&](SourceKind kind, std::string_view why) {
         if (std::erase(options.sources, kind) > 0)
-            console.detail(fmt::format("draft: auto leaves {} out: {}", draft::source_name(kind), why));
+            callbacks.detail(fmt::format("draft: auto leaves {} out: {}", draft::source_name(kind), why));
     };
     if (draft_model == nullptr) drop(SourceKind::Model, "there is no draft model for this target (--draft-model)");
     if ((has(options, SourceKind::Bigram) || has(options, SourceKind::Unigram)) && !model_tables_pay(options, target))
@@ -76,22 +75,22 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& tar
 
 }  // namespace
 
-fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target, const Settings& settings) {
+fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target) {
     if (!has(draft.options, SourceKind::Model)) return {};
     const fs::path bundled = bundled_model(program_folder());
     if (draft.model)
         return resolve_model(
-            *draft.model, [&] { return find_models(settings.environment(), bundled); }, "--draft-model");
+            *draft.model, [&] { return find_models(draft.environment, bundled); }, "--draft-model");
     std::error_code error;
     if (bundled.empty() || !fs::equivalent(bundled, target.path, error)) return {};
     return bundled_draft_model(program_folder());
 }
 
 std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
-                                                 CommandContext& context) {
+                                                 const EngineCallbacks& callbacks) {
     if (!has(draft.options, SourceKind::Model)) return std::nullopt;
     EngineDraftModel engine;
-    engine.path = draft_model_path(draft, target, context.settings);
+    engine.path = draft_model_path(draft, target);
     if (engine.path.empty()) {
         if (draft.automatic) return std::nullopt;
         throw RequestError(
@@ -99,7 +98,7 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
                         "same vocabulary by --draft-model PATH",
                         target.path.string()));
     }
-    context.console.detail(context.settings.describe("draft-model", engine.path.string(), "the bundled one"));
+    callbacks.choice("draft-model", engine.path.string(), "the bundled one");
     engine.files = ModelFiles::open(engine.path);
     draft::check_draft_vocabulary(*target.files, *engine.files);
     if (const HostMemory memory = host_memory();
@@ -108,11 +107,10 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
             fmt::format("the draft model's files hold {}, {} of memory are free beside the target; take "
                         "a smaller one, or --draft without 'model'",
                         size_text(engine.files->total_bytes()), size_text(memory.available_bytes)));
-    ProgressBar bar(context.console, "loading the draft model");
+    const WorkProgress progress = callbacks.work("loading the draft model");
     const auto on_progress = [&](std::size_t done, std::size_t total) {
-        throw_if_interrupted();
-        bar.update(static_cast<double>(done), static_cast<double>(total),
-                   fmt::format("{} of {}", size_text(done), size_text(total)));
+        progress(static_cast<double>(done), static_cast<double>(total),
+                 fmt::format("{} of {}", size_text(done), size_text(total)));
     };
     const ModelConfig& config = engine.files->config();
     engine.model = std::make_unique<Model>(
@@ -126,13 +124,13 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
 }
 
 EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& target, const EngineDraftModel* draft_model,
-                             const SamplerOptions& sampling, CommandContext& context)
-    : budget_(draft.options.max_budget) {
+                             const SamplerOptions& sampling, const EngineCallbacks& callbacks)
+    : budget_(draft.options.max_budget), callbacks_(callbacks) {
     DraftSettings chosen = draft;
-    if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, draft_model, context.console);
-    context.console.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
+    if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, draft_model, callbacks);
+    callbacks.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
     if (chosen.options.sources.empty()) return;
-    ProgressBar bar(context.console, "preparing to guess");
+    const WorkProgress progress = callbacks.work("preparing to guess");
     draft::DraftTarget for_target;
     for_target.vocab = target.files->config().vocab;
     for_target.sampling = sampling;
@@ -147,12 +145,9 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
         for_target.draft_pass_plan = resident_pass_plan(*draft_model->files, draft_model->files->config().kv_dtype,
                                                         WeightRounding::Q8_0, target);
     }
-    for_target.on_progress = [&](std::string_view what, double done, double total) {
-        throw_if_interrupted();
-        bar.update(done, total, what);
-    };
+    for_target.on_progress = [&](std::string_view what, double done, double total) { progress(done, total, what); };
     for_target.kept_ngrams = std::make_shared<draft::KeptNgrams>();
-    for_target.on_note = [&console = context.console](std::string_view note) { console.note(note); };
+    for_target.on_note = [callbacks](std::string_view note) { callbacks.note(note); };
     try {
         drafter_ = draft::make_drafter(chosen.options, for_target);
     } catch (const IoError& error) {
@@ -160,9 +155,9 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
         if (!chosen.options.tables) throw;
         chosen.options.tables.reset();
         drafter_ = draft::make_drafter(chosen.options, for_target);
-        context.console.note(fmt::format("tables for guessing are not kept: {}", error.what()));
+        callbacks.note(fmt::format("tables for guessing are not kept: {}", error.what()));
     }
-    for_target.on_progress = {};  // that of the bar above
+    for_target.on_progress = {};  // that of the work above
     made_with_ = std::move(chosen.options);
     made_for_ = std::move(for_target);
 }
@@ -190,9 +185,9 @@ void EngineDrafter::reset() {
     if (drafter_) drafter_->reset();
 }
 
-void EngineDrafter::resample(const SamplerOptions& sampling, Console& console) {
+void EngineDrafter::resample(const SamplerOptions& sampling) {
     if (!drafter_) return;
-    save(console);
+    save();
     made_for_.sampling = sampling;
     const draft::PassCurve curve = drafter_->pass_curve();
     std::vector<draft::PassCurve> of_models;
@@ -203,16 +198,16 @@ void EngineDrafter::resample(const SamplerOptions& sampling, Console& console) {
         drafter_->pass_curve() = curve;
         for (std::size_t i = 0; i < of_models.size(); ++i) *drafter_->model_pass_curves()[i] = of_models[i];
     } catch (const Error& error) {
-        console.note(fmt::format("guessing ends here: {}", error.what()));
+        callbacks_.note(fmt::format("guessing ends here: {}", error.what()));
     }
 }
 
-void EngineDrafter::save(Console& console) const {
+void EngineDrafter::save() const {
     if (!drafter_) return;
     try {
         drafter_->save();
     } catch (const Error& error) {
-        console.note(fmt::format("what was learnt about guessing is not kept: {}", error.what()));
+        callbacks_.note(fmt::format("what was learnt about guessing is not kept: {}", error.what()));
     }
 }
 

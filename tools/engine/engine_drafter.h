@@ -13,8 +13,8 @@
 #include "runtime/loop/guesser.h"
 #include "runtime/loop/verify.h"
 #include "runtime/pass/forward.h"
+#include "tools/engine/engine_callbacks.h"
 #include "tools/engine/engine_model.h"
-#include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 
 namespace slipstream::tools {
@@ -27,24 +27,23 @@ struct EngineDraftModel {
 };
 
 /// Where the draft model of these settings lies; empty where no source asks for one, or the target has none of its own.
-[[nodiscard]] std::filesystem::path draft_model_path(const DraftSettings& draft, const EngineModel& target,
-                                                     const Settings& settings);
+[[nodiscard]] std::filesystem::path draft_model_path(const DraftSettings& draft, const EngineModel& target);
 
 /// The draft model of these settings, loaded, its vocabulary checked against the target's: the one of --draft-model, or
 /// the bundled one for the bundled target. Nothing where no source asks for it, or where `auto` finds none. Throws
 /// RequestError where `model` was asked for by name and there is none, or where the vocabularies differ.
 [[nodiscard]] std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
-                                                               CommandContext& context);
+                                                               const EngineCallbacks& callbacks);
 
 /// The guesser of one loop, and what it learnt.
 class EngineDrafter {
 public:
-    /// All of them outlive this; `draft_model` may be null. The target need not be loaded: tables out of it must be on
-    /// disk then. Sources of `auto` that cannot serve here, or would cost
-    /// more than they can pay back, are left out: told under -v. May build tables, with a progress bar; throws
-    /// Interrupted after a signal, and what make_drafter() throws.
+    /// All of them outlive this, and what the callbacks touch; `draft_model` may be null. The target need not be
+    /// loaded: tables out of it must be on disk then. Sources of `auto` that cannot serve here, or would cost more than
+    /// they can pay back, are left out: told as details. May build tables; throws Interrupted, and what make_drafter()
+    /// throws.
     EngineDrafter(const DraftSettings& draft, const EngineModel& target, const EngineDraftModel* draft_model,
-                  const SamplerOptions& sampling, CommandContext& context);
+                  const SamplerOptions& sampling, const EngineCallbacks& callbacks);
 
     [[nodiscard]] Guesser& guesser();
     /// Most nodes of a pass, for the loop; 1 where nothing guesses.
@@ -58,13 +57,14 @@ public:
     /// Forgets what was learnt.
     void reset();
     /// Guesses for another `sampling` from now on, with what --tables kept of what was learnt, and what is known of
-    /// the time of passes. guesser() is another one then; where it cannot be made nothing guesses: told on the console.
-    void resample(const SamplerOptions& sampling, Console& console);
+    /// the time of passes. guesser() is another one then; where it cannot be made nothing guesses: told as a note.
+    void resample(const SamplerOptions& sampling);
     /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
-    void save(Console& console) const;
+    void save() const;
 
 private:
     std::int64_t budget_;
+    EngineCallbacks callbacks_;
     NoGuesser nothing_;
     draft::DraftOptions made_with_;
     draft::DraftTarget made_for_;

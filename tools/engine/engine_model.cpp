@@ -8,23 +8,11 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/cuda_device.h"
-#include "tools/engine/measured_rates.h"
+#include "tools/engine/context_choice.h"
 #include "tools/machine/host.h"
-#include "tools/terminal/console.h"
-#include "tools/terminal/signals.h"
+#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
-
-ComputeOptions compute_options(const CommandContext& context) {
-    const Settings& settings = context.settings;
-    ComputeOptions options{.context_tokens = context_setting(settings),
-                           .kv_dtype = kv_type_setting(settings),
-                           .n_threads = thread_setting(settings),
-                           .device = choose_device(settings),
-                           .offload = {}};
-    options.offload = offload_options(settings, options.device.kind());
-    return options;
-}
 
 EngineModel open_model(const std::filesystem::path& path) {
     EngineModel engine;
@@ -48,39 +36,37 @@ KvPlacement EngineModel::kv_placement() const {
     return placement;
 }
 
-void make_device(EngineModel& engine, const ComputeOptions& options, CommandContext& context) {
+void make_device(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
     const ModelConfig& config = engine.files->config();
     engine.kv_dtype = options.kv_dtype.value_or(config.kv_dtype);
     const ContextChoice choice =
         choose_context(config, engine.kv_dtype, options.context_tokens, engine.files->total_bytes(), host_memory());
     engine.context_tokens = choice.tokens;
-    if (choice.reduced) context.console.note(reduction_note(config, choice.tokens));
+    if (choice.reduced) callbacks.note(reduction_note(config, choice.tokens));
     if (choice.tokens > config.context_tokens)
-        context.console.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
-                                         counted(config.context_tokens, "token"), choice.tokens));
+        callbacks.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
+                                   counted(config.context_tokens, "token"), choice.tokens));
     engine.n_threads = options.n_threads;
     engine.device = make_compute_device(
-        options.device,
-        {.n_threads = options.n_threads,
-         .memory_bytes = options.offload.device_memory,
-         .link_bytes_per_second = options.offload.link_bytes_per_second,
-         .on_announcement = [&console = context.console](std::string_view line) { console.note(line); }});
+        options.device, {.n_threads = options.n_threads,
+                         .memory_bytes = options.offload.device_memory,
+                         .link_bytes_per_second = options.offload.link_bytes_per_second,
+                         .on_announcement = [&callbacks](std::string_view line) { callbacks.note(line); }});
     engine.budgeted = engine.device->budget().limit_bytes() != Budget::kUnlimited;
     if (options.device.card)
-        context.console.note(
+        callbacks.note(
             fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
                         "text looks wrong compare --devices cpu",
                         options.device.name(), engine.device->instruction_form()));
     if (const auto* card = dynamic_cast<const CudaDevice*>(engine.device.get());
         card != nullptr && !card->no_blas().empty())
-        context.console.note(card->no_blas());
-    const Settings& settings = context.settings;
-    context.console.detail(settings.describe("devices", options.device.name(), options.device.why));
-    context.console.detail(settings.describe("threads", fmt::format("{}", options.n_threads),
-                                             "physical cores, or what the control group allows"));
-    context.console.detail(settings.describe("ctx", fmt::format("{}", choice.tokens),
-                                             choice.reduced ? "what fits into memory" : "the model's own"));
-    context.console.detail(settings.describe("kv-type", dtype_name(engine.kv_dtype), "the model's own"));
+        callbacks.note(card->no_blas());
+    callbacks.choice("devices", options.device.name(), options.device.why);
+    callbacks.choice("threads", fmt::format("{}", options.n_threads),
+                     "physical cores, or what the control group allows");
+    callbacks.choice("ctx", fmt::format("{}", choice.tokens),
+                     choice.reduced ? "what fits into memory" : "the model's own");
+    callbacks.choice("kv-type", dtype_name(engine.kv_dtype), "the model's own");
 }
 
 namespace {
@@ -148,17 +134,17 @@ void set_rates(ModelPlanRequest& request, const MachineRates& machine, const Off
     request.host_bytes_per_copied_byte = machine.host_bytes_per_copied_byte;
 }
 
-void load_model(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, CommandContext& context) {
+void load_model(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs,
+                const EngineCallbacks& callbacks) {
     const auto began = std::chrono::steady_clock::now();
     const ModelConfig& config = engine.files->config();
     engine.text_tokens = needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens;
     if (engine.budgeted) make_plan(engine, options, needs, engine.files->weights());
     {
-        ProgressBar bar(context.console, "loading");
+        const WorkProgress progress = callbacks.work("loading");
         const auto on_progress = [&](std::size_t done, std::size_t total) {
-            throw_if_interrupted();
-            bar.update(static_cast<double>(done), static_cast<double>(total),
-                       fmt::format("{} of {}", size_text(done), size_text(total)));
+            progress(static_cast<double>(done), static_cast<double>(total),
+                     fmt::format("{} of {}", size_text(done), size_text(total)));
         };
         engine.model = std::make_unique<Model>(*engine.files, *engine.device,
                                                LoadOptions{.context_tokens = engine.context_tokens,
@@ -169,21 +155,21 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
     engine.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (const auto* cpu = dynamic_cast<const CpuDevice*>(engine.device.get());
         cpu != nullptr && !cpu->huge_pages_come_quickly())
-        context.console.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
-    context.console.detail(
-        fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", engine.path.string(),
-                    engine.files->format(), architecture_name(config.architecture),
-                    size_text(engine.files->total_bytes()), engine.device->instruction_form(),
-                    size_text(kv_bytes(config, engine.kv_dtype, engine.context_tokens)), engine.load_seconds));
-    if (engine.arena && !engine.arena->lock_refusal().empty()) context.console.note(engine.arena->lock_refusal());
+        callbacks.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
+    callbacks.detail(fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", engine.path.string(),
+                                 engine.files->format(), architecture_name(config.architecture),
+                                 size_text(engine.files->total_bytes()), engine.device->instruction_form(),
+                                 size_text(kv_bytes(config, engine.kv_dtype, engine.context_tokens)),
+                                 engine.load_seconds));
+    if (engine.arena && !engine.arena->lock_refusal().empty()) callbacks.note(engine.arena->lock_refusal());
     if (engine.ring_bytes() > 0) {
         const ResidencyPlan& plan = engine.plan->residency();
-        context.console.note(fmt::format(
+        callbacks.note(fmt::format(
             "{}: {} on the device, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
             regime_name(plan.regime), size_text(plan.device_bytes), size_text(plan.streamed_weights_bytes),
             size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
         if (!engine.plan->prompts_read_weights_once())
-            context.console.note(
+            callbacks.note(
                 "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
                 "a larger --device-memory, or --ring, brings them once");
     }

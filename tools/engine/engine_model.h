@@ -1,4 +1,4 @@
-// A model on its way from a path to something that computes: files opened, context chosen, weights loaded with a bar.
+// A model on its way from a path to something that computes: files opened, context chosen, weights loaded.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,12 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
-#include "tools/engine/engine_device.h"
+#include "tools/engine/engine_callbacks.h"
 #include "tools/engine/measured_rates.h"
 #include "tools/engine/memory_plan.h"
-#include "tools/options/command.h"
 #include "tools/options/compute_options.h"
-#include "tools/options/offload_options.h"
 
 namespace slipstream::tools {
-
-/// What the command line says about computing, checked before anything is opened.
-struct ComputeOptions {
-    std::optional<std::int64_t> context_tokens;
-    std::optional<DType> kv_dtype;
-    int n_threads = 1;
-    DeviceChoice device;
-    OffloadOptions offload;
-};
-[[nodiscard]] ComputeOptions compute_options(const CommandContext& context);
 
 /// Owners in the order in which they depend on one another.
 struct EngineModel {
@@ -58,11 +46,12 @@ struct EngineModel {
 
 /// Opens the files only.
 [[nodiscard]] EngineModel open_model(const std::filesystem::path& path);
-/// Chooses the context and makes the device; notes on the console what was decided.
-void make_device(EngineModel& engine, const ComputeOptions& options, CommandContext& context);
-/// Plans what stays on the device beside what lies there already and what `needs` says, and loads the weights, with a
-/// progress bar. Throws Interrupted after a signal, OutOfBudget.
-void load_model(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, CommandContext& context);
+/// Chooses the context and makes the device; tells what was decided.
+void make_device(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks);
+/// Plans what stays on the device beside what lies there already and what `needs` says, and loads the weights. Throws
+/// Interrupted, OutOfBudget.
+void load_model(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs,
+                const EngineCallbacks& callbacks);
 
 /// engine.rates, measured now if they were not.
 [[nodiscard]] const MachineRates& machine_rates(EngineModel& engine, const ModelWeights& weights);

@@ -1,5 +1,7 @@
 #include "tools/engine/prompt_encoding.h"
 
+#include "tools/terminal/usage_error.h"
+
 namespace slipstream::tools {
 
 namespace {
@@ -9,6 +11,16 @@ StreamingDetokenizer::Start start_behind(const std::string& text) {
 }
 
 }  // namespace
+
+PromptText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
+                         const std::atomic<bool>* cancel) {
+    try {
+        return form.render(messages, cancel);
+    } catch (const TemplateError&) {
+        if (cancel != nullptr && cancel->load()) throw Interrupted();
+        throw;
+    }
+}
 
 EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer) {
     return {tokenizer.encode_prompt(prompt.text, prompt.literal_at), start_behind(prompt.text)};

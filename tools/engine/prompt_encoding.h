@@ -3,10 +3,13 @@
 // the program, wrote them (runtime/text/chat/literal_text.h); a raw prompt has none.
 #pragma once
 
+#include <atomic>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "runtime/text/chat/prompt_template.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tools/engine/prompt_template.h"
 
 namespace slipstream::tools {
 
@@ -15,6 +18,10 @@ struct EncodedPrompt {
     StreamingDetokenizer::Start start = StreamingDetokenizer::Start::Continued;
 };
 
+/// A conversation through its template. Throws TemplateError; Interrupted soon after `cancel`, which may be null, is
+/// true.
+[[nodiscard]] PromptText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
+                                       const std::atomic<bool>* cancel);
 /// A conversation that a template rendered.
 [[nodiscard]] EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer);
 /// A text as it stands; empty is the beginning of a text and nothing else.

@@ -1,11 +1,10 @@
-// Sessions of generate (--session F): a long text that outlives the program. Which options a session decides once it is
-// there, what on the command line contradicts it, and what a run hands to the file as the text grows.
+// Sessions of generate: a long text that outlives the program. What a session decides once it is there, what
+// contradicts it, and what a run hands to the file as the text grows.
 //
-// A session decides all that its text depends on: prompt, samplers and seed, stop rules, context, KV type, model. On
-// the command line the same values may stand again, so that one command can be given until it is done; other values are
-// refused, both named. Environment and configuration file are standing wishes and give way. --max-tokens alone may
-// change: it counts from the session's beginning. Who guesses, threads and memory are free, since no text depends on
-// them.
+// A session decides all that its text depends on: prompt, samplers and seed, stop rules, context, KV type, model. Who
+// asks for it may name the same values again, so that one command can be given until it is done; other values are
+// refused, both named. The number of tokens alone may change: it counts from the session's beginning. Who guesses,
+// threads and memory are free, since no text depends on them.
 #pragma once
 
 #include <chrono>
@@ -22,14 +21,30 @@
 #include "runtime/session/session_kv.h"
 #include "tools/engine/engine_model.h"
 #include "tools/engine/text_generator.h"
-#include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
-#include "tools/options/settings.h"
 
 namespace slipstream::tools {
 
-/// --session, --session-limit.
-[[nodiscard]] std::vector<OptionSpec> session_option_specs();
+/// What a prompt depends on beside its text: an option ("system", "template-arg") with its values.
+struct PromptOption {
+    std::string name;
+    std::vector<std::string> values;
+    bool demanded = false;  // as the values of a SessionRequest are
+};
+
+/// A session that is asked for, and the values that are demanded of its text: a command takes them from its command
+/// line, while what environment and configuration file say are standing wishes, and give way.
+struct SessionRequest {
+    std::filesystem::path path;
+    std::size_t limit_bytes = std::size_t{4} << 30;  // most KV to keep in the file
+    std::optional<std::int64_t> context_tokens{};
+    std::optional<DType> kv_dtype{};
+    SamplingSettings sampling{};
+    std::optional<std::vector<std::string>> stops{};
+    std::optional<std::int64_t> max_tokens{};
+    bool echo = false;
+    std::vector<PromptOption> prompt_options{};
+};
 
 /// What a fresh session is begun with.
 struct SessionStart {
@@ -44,56 +59,48 @@ struct SessionStart {
 
 class TextSession {
 public:
-    /// The session that --session names, opened where it is there; nothing without the option. Throws UsageError where
-    /// options cannot act together, RequestError, FormatError, IoError as SessionFile does.
-    [[nodiscard]] static std::optional<TextSession> open(CommandContext& context);
+    /// Opens what is there. Throws RequestError, FormatError, IoError as SessionFile does.
+    explicit TextSession(SessionRequest request);
 
     /// Whether there is something to go on with. The calls below up to check_model() are for that case.
     [[nodiscard]] bool resumes() const { return file_.has_value(); }
     [[nodiscard]] const SessionBegin& begin() const { return file_->begin(); }
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return file_->tokens(); }
-    /// Puts what the session decides in the place of what the settings said. RequestError where the command line says
-    /// otherwise.
+    /// Puts what the session decides in the place of what was wished for. RequestError where something else is
+    /// demanded.
     void decide(ComputeOptions& compute, TextGenerationOptions& text) const;
     /// The same of the samplers.
-    [[nodiscard]] SamplerOptions decide(const SamplingSettings& chosen) const;
-    /// Where its model is: what -m on the command line names, else where it was found before. RequestError where it is
-    /// no longer there.
-    [[nodiscard]] std::filesystem::path model_path(const CommandContext& context) const;
-    /// Whether the command line names a prompt. Without one stdin is not read.
-    [[nodiscard]] bool is_prompt_text_given() const;
-    /// RequestError where the command line names another prompt, or a template, system text or the like that the prompt
-    /// was not made with. Its tokens stay as they are: a template may render the date.
-    void check_prompt(std::string_view prompt_text) const;
-    /// RequestError where the model, its rope, or what would compute it here is not what the text was begun with.
-    void check_model(const EngineModel& engine, Console& console) const;
+    [[nodiscard]] SamplerOptions sampling() const;
+    /// Where its model was found before. RequestError where it is no longer there.
+    [[nodiscard]] std::filesystem::path model_path() const;
+    /// RequestError where `prompt_text`, given by `option`, is another prompt, or where a template, system text or the
+    /// like is demanded that the prompt was not made with. Its tokens stay as they are: a template may render the date.
+    void check_prompt(std::string_view prompt_text, std::string_view option) const;
+    /// RequestError where the model, its rope, or `device`, which would compute it here, is not what the text was begun
+    /// with.
+    void check_model(const EngineModel& engine, const DeviceChoice& device, const EngineCallbacks& callbacks) const;
     /// What was generated before, as text.
     [[nodiscard]] ReplayedText replay(const Tokenizer& tokenizer, const TextGenerationOptions& text) const;
 
     /// The model is loaded and the prompt fits: makes the file of a fresh session, or fills the cache with what an old
-    /// one saved, with a bar. Says what of KV will be kept.
+    /// one saved. Says what of KV will be kept.
     void attach(const SessionStart& start, TextGenerator& generator, const EngineModel& engine,
-                CommandContext& context);
+                const EngineCallbacks& callbacks);
     /// Tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }
     /// Between passes: saves KV that has filled; every five minutes what was learnt about guessing.
-    void save(const TextGenerator& generator, Console& console);
+    void save(const TextGenerator& generator);
     /// The run is over: all is on the disk.
     void complete() { file_->sync(); }
 
 private:
-    TextSession(const Settings& settings, std::filesystem::path path, std::size_t limit_bytes)
-        : settings_(&settings), path_(std::move(path)), limit_bytes_(limit_bytes) {}
     template <typename T>
-    void agree(std::string_view option, const std::optional<T>& chosen, const T& held) const;
-    [[nodiscard]] bool on_command_line(std::string_view option) const;
-    [[noreturn]] void contradict(std::string_view option, std::string_view chosen, std::string_view held) const;
+    void agree(std::string_view option, const std::optional<T>& demanded, const T& held) const;
+    [[noreturn]] void contradict(std::string_view option, std::string_view demanded, std::string_view held) const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const EngineModel& engine) const;
-    void say_what_is_kept(std::int64_t longest_tokens, Console& console) const;
+    void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;
 
-    const Settings* settings_;
-    std::filesystem::path path_;
-    std::size_t limit_bytes_;
+    SessionRequest request_;
     std::optional<SessionFile> file_;
     std::optional<SessionKv> kv_;
     std::chrono::steady_clock::time_point tables_kept_ = std::chrono::steady_clock::now();

@@ -8,7 +8,7 @@
 
 #include "tools/engine/engine_model.h"
 #include "tools/machine/host.h"
-#include "tools/terminal/console.h"
+#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 
@@ -165,29 +165,6 @@ JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures
         .real("tokens_per_second", figures.seconds > 0.0 ? n / figures.seconds : 0.0)
         .object("peak", peak_json(engine));
     return json;
-}
-
-OptionSpec statistics_option() {
-    return {"stats", "--stats", "F", "Write statistics as JSON ('-': to stdout, after the text)",
-            OptionRole::OutputFileOrStdout};
-}
-
-StatisticsOutput::StatisticsOutput(const std::optional<std::string>& where) : on_stdout_(where == "-") {
-    if (where && !on_stdout_) file_.emplace(*where);
-}
-
-void StatisticsOutput::write(const JsonObject& json, TextOutput& output) {
-    if (file_) {
-        file_->write(json.to_text(JsonLayout::Indented));
-        file_->complete();
-    } else if (on_stdout_) {
-        const std::string text = json.to_text(JsonLayout::OneLine);
-        if (output.is_stdout()) {
-            output.write((output.last_byte() == '\n' ? "" : "\n") + text);
-        } else {
-            TextOutput(std::nullopt).write(text);
-        }
-    }
 }
 
 std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling) {

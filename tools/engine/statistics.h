@@ -8,8 +8,6 @@
 #include "runtime/loop/text_generation.h"
 #include "runtime/pass/pass_stream.h"
 #include "tools/engine/source_totals.h"
-#include "tools/options/command.h"
-#include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
@@ -56,24 +54,6 @@ struct TeacherForcedFigures {
 /// One object of the same form, with the keys that apply: model, devices, plan, tokens, seconds, tokens_per_second,
 /// peak; of a text perplexity, nats_per_token and windows too.
 [[nodiscard]] JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures& figures);
-
-/// --stats.
-[[nodiscard]] OptionSpec statistics_option();
-
-/// Where statistics go. A file is made at the start, beside its place, so that a place that cannot be written is found
-/// before the work and not after it.
-class StatisticsOutput {
-public:
-    /// `where` as --stats gives it: a file, "-" for stdout, or nothing. Throws IoError.
-    explicit StatisticsOutput(const std::optional<std::string>& where);
-
-    /// To the file; or to stdout, on a line of its own behind what `output` has written. Throws IoError.
-    void write(const JsonObject& json, TextOutput& output);
-
-private:
-    bool on_stdout_;
-    std::optional<WholeFile> file_;
-};
 
 /// The line at the end: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s, 2.31 a pass); seed 7; ...".
 /// Tokens a pass stand there where something was guessed, the seed where tokens were drawn.

@@ -15,7 +15,6 @@
 #include "runtime/formats/chat_templates.h"
 #include "runtime/text/chat/choose_template.h"
 #include "runtime/text/printable.h"
-#include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -67,18 +66,18 @@ PromptTemplate named_template(TemplateSettings& chosen, const TokenizerSource& s
 }
 
 std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const EngineModel& engine,
-                                           const Tokenizer& tokenizer, Console& console) {
+                                           const Tokenizer& tokenizer, const EngineCallbacks& callbacks) {
     if (chosen.choice == TemplateChoice::None) return std::nullopt;
     const TokenizerSource& source = engine.files->tokenizer_source();
     if (chosen.choice == TemplateChoice::Named) {
         PromptTemplate made = named_template(chosen, source, tokenizer);
-        console.note(fmt::format("the prompt goes through {}", made.name()));
+        callbacks.note(fmt::format("the prompt goes through {}", made.name()));
         return made;
     }
     try {
         auto own = chat_template_of(source.chat_templates, tool_use(chosen.arguments));
         if (!own) return std::nullopt;
-        console.note(fmt::format("the prompt goes through {} (--no-template: raw text)", own->name()));
+        callbacks.note(fmt::format("the prompt goes through {} (--no-template: raw text)", own->name()));
         return PromptTemplate(std::move(*own), chosen.arguments, tokenizer);
     } catch (const TemplateError& error) {
         throw RequestError(fmt::format("{}; {}", error.what(), kOtherTemplate));
@@ -89,50 +88,44 @@ std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const Engin
 }
 
 // A variable that the template never asks for says nothing to it: most likely it is spelt wrong, or meant for another.
-void check_arguments(const PromptTemplate& made, const TemplateSettings& chosen, CommandContext& context) {
-    if (chosen.arguments.empty()) return;
-    const Setting* setting = context.settings.find("template-arg");
-    const std::vector<std::string> given = context.settings.texts("template-arg");
-    for (std::size_t i = 0; i < chosen.arguments.size(); ++i) {
-        const auto& [key, value] = chosen.arguments[i];
+void check_arguments(const PromptTemplate& made, const TemplateSettings& chosen, const EngineCallbacks& callbacks) {
+    for (const auto& [key, value] : chosen.arguments) {
         if (!made.reads(key)) {
             const std::string names = fmt::format("{}", fmt::join(made.arguments_read(), ", "));
-            const std::string line = fmt::format("{}: {} does not read {}; it reads {}", setting->where, made.name(),
-                                                 printable(key), names.empty() ? "no variables" : printable(names));
-            if (setting->origin == Origin::CommandLine) throw UsageError(line);
-            context.console.note(line);
+            const std::string line =
+                fmt::format("{}: {} does not read {}; it reads {}", chosen.arguments_from, made.name(), printable(key),
+                            names.empty() ? "no variables" : printable(names));
+            if (chosen.arguments_demanded) throw UsageError(line);
+            callbacks.note(line);
             continue;
         }
-        const std::string text = given[i].substr(given[i].find('=') + 1);
-        if (value.is_text() && (text.starts_with('{') || text.starts_with('[')))
-            context.console.note(fmt::format("{}: the value of {} is taken as text, for it is not JSON", setting->where,
-                                             printable(key)));
+        if (value.is_text() && (value.view().starts_with('{') || value.view().starts_with('[')))
+            callbacks.note(fmt::format("{}: the value of {} is taken as text, for it is not JSON",
+                                       chosen.arguments_from, printable(key)));
     }
 }
 
 }  // namespace
 
 std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const EngineModel& engine,
-                                                  const Tokenizer& tokenizer, CommandContext& context) {
-    auto made = named_or_own(chosen, engine, tokenizer, context.console);
+                                                  const Tokenizer& tokenizer, const EngineCallbacks& callbacks) {
+    auto made = named_or_own(chosen, engine, tokenizer, callbacks);
     if (made) {
-        check_arguments(*made, chosen, context);
+        check_arguments(*made, chosen, callbacks);
         return made;
     }
-    for (const std::string_view name : {"system", "template-arg"}) {
-        const Setting* setting = context.settings.find(name);
-        if (setting != nullptr && setting->origin == Origin::CommandLine)
-            throw UsageError(
-                fmt::format("--{}: {}; name a template by --template, or write the text into the prompt", name,
-                            chosen.choice == TemplateChoice::None ? "--no-template leaves the prompt as it is"
-                                                                  : "the model has no chat template to put it into"));
-    }
+    if (chosen.system_demanded || chosen.arguments_demanded)
+        throw UsageError(fmt::format("--{}: {}; name a template by --template, or write the text into the prompt",
+                                     chosen.system_demanded ? "system" : "template-arg",
+                                     chosen.choice == TemplateChoice::None
+                                         ? "--no-template leaves the prompt as it is"
+                                         : "the model has no chat template to put it into"));
     return made;
 }
 
 std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const EngineModel& engine,
-                                                    const Tokenizer& tokenizer, CommandContext& context) {
-    auto made = named_or_own(chosen, engine, tokenizer, context.console);
+                                                    const Tokenizer& tokenizer, const EngineCallbacks& callbacks) {
+    auto made = named_or_own(chosen, engine, tokenizer, callbacks);
     if (!made && chosen.choice == TemplateChoice::Automatic) {
         const auto is_control_token = [&](std::string_view text) {
             const std::vector<TokenId> ids = tokenizer.encode(text, SpecialTokens::Parse);
@@ -141,18 +134,17 @@ std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, co
             });
         };
         if (const TemplateFamily* family = guess_template_family(is_control_token, end_of_path(engine.path))) {
-            context.console.note(
+            callbacks.note(
                 fmt::format("the model has no chat template; what tells of one says {} (--template F takes another)",
                             family->name));
             made.emplace(family_template(*family, chosen, tokenizer));
         }
     }
     if (made) {
-        check_arguments(*made, chosen, context);
+        check_arguments(*made, chosen, callbacks);
         return made;
     }
-    if (const Setting* setting = context.settings.find("template-arg");
-        setting != nullptr && setting->origin == Origin::CommandLine)
+    if (chosen.arguments_demanded)
         throw UsageError("--template-arg: there is no chat template to take it; name one by --template");
     return made;
 }

@@ -4,23 +4,24 @@
 
 #include <optional>
 
+#include "runtime/text/chat/prompt_template.h"
 #include "tools/engine/engine_model.h"
-#include "tools/engine/prompt_template.h"
-#include "tools/options/command.h"
 #include "tools/options/template_options.h"
 
 namespace slipstream::tools {
 
 /// For one completion: the template named or the model's own (of several the one called "tool_use" where
-/// --template-arg gives tools, else "default"), told on the console; nothing where there is none: raw text. Throws
-/// UsageError where an option on the command line would have no effect then, RequestError where the name is nobody's or
+/// --template-arg gives tools, else "default"), told as a note; nothing where there is none: raw text. Throws
+/// UsageError where what is demanded would have no effect then, RequestError where the name is nobody's or
 /// the model's own template is not one.
 [[nodiscard]] std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const EngineModel& engine,
-                                                                const Tokenizer& tokenizer, CommandContext& context);
+                                                                const Tokenizer& tokenizer,
+                                                                const EngineCallbacks& callbacks);
 
 /// For a chat: the same, and where the model has none the family that it tells of, by name. Nothing where nothing tells
 /// of one, or with --no-template: the conversation is one text.
 [[nodiscard]] std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const EngineModel& engine,
-                                                                  const Tokenizer& tokenizer, CommandContext& context);
+                                                                  const Tokenizer& tokenizer,
+                                                                  const EngineCallbacks& callbacks);
 
 }  // namespace slipstream::tools

@@ -7,21 +7,21 @@
 namespace slipstream::tools {
 
 TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engine, const SamplerOptions& sampling,
-                             std::vector<TokenId> end_tokens, CommandContext& context)
+                             std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks)
     : engine_(&engine), verify_(options.draft.verify) {
     const ModelConfig& config = engine.files->config();
-    make_device(engine, options.compute, context);
+    make_device(engine, options.compute, callbacks);
     if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, engine.context_tokens);
     // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
     // is planned with.
-    if (!engine.budgeted) load_model(engine, options.compute, {}, context);
+    if (!engine.budgeted) load_model(engine, options.compute, {}, callbacks);
     const DraftSettings draft =
-        choose_draft(options.draft, engine, options.compute, engine.device->budget().limit_bytes(), context);
-    draft_model_ = load_draft_model(draft, engine, context);
-    drafter_.emplace(draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, context);
+        choose_draft(options.draft, engine, options.compute, engine.device->budget().limit_bytes(), callbacks);
+    draft_model_ = load_draft_model(draft, engine, callbacks);
+    drafter_.emplace(draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, callbacks);
     limits_ = {drafter_->budget(), std::move(end_tokens)};
     const RunNeeds needs = generation_needs(config, limits_.budget, 0, options.check);
-    if (engine.budgeted) load_model(engine, options.compute, needs, context);
+    if (engine.budgeted) load_model(engine, options.compute, needs, callbacks);
     target_.emplace(engine, needs, options.check);
     sampler_.emplace(sampling, config.vocab);
     if (options.check == CheckPasses::Yes) self_check_.emplace(target_->plain());
@@ -36,10 +36,10 @@ void TextGenerator::make_loop() {
     if (self_check_) loop_->check_with(*self_check_);
 }
 
-void TextGenerator::resample(const SamplerOptions& sampling, Console& console) {
+void TextGenerator::resample(const SamplerOptions& sampling) {
     Sampler sampler(sampling, engine_->files->config().vocab);
     earlier_sources_ = sources();
-    drafter_->resample(sampling, console);
+    drafter_->resample(sampling);
     *sampler_ = std::move(sampler);
     make_loop();
 }
@@ -55,8 +55,8 @@ void TextGenerator::start_clock() {
     logits_at_start_ = target_->forward().logit_figures().bytes;
 }
 
-void TextGenerator::complete(RunFigures& figures, Console& console) const {
-    drafter_->save(console);
+void TextGenerator::complete(RunFigures& figures) const {
+    drafter_->save();
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
     figures.streamed = stream_snapshot(*engine_, target_->pass()) - start_;

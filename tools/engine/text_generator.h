@@ -1,6 +1,6 @@
 // All that turns a prompt into text on an engine model, from options to a generation loop, in the order in which it
-// depends on one another: device, draft model, drafter, weights, cache, passes, sampler, loop. Shared by generate and
-// chat.
+// depends on one another: device, draft model, drafter, weights, cache, passes, sampler, loop. For generate, chat and
+// whoever else makes text.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,6 @@
 #include "tools/engine/engine_model.h"
 #include "tools/engine/engine_target.h"
 #include "tools/engine/statistics.h"
-#include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 
 namespace slipstream::tools {
@@ -30,22 +29,22 @@ public:
     /// `engine` is opened only, and outlives this: its device is made and its weights are loaded here. Throws what that
     /// throws.
     TextGenerator(const GeneratorOptions& options, EngineModel& engine, const SamplerOptions& sampling,
-                  std::vector<TokenId> end_tokens, CommandContext& context);
+                  std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks);
 
     [[nodiscard]] GenerationLoop& loop() { return *loop_; }
     [[nodiscard]] const LoopLimits& limits() const { return limits_; }
     [[nodiscard]] Target& target() { return target_->target(); }
     /// Draws otherwise from now on. loop() is a new one, over the same cache: its text is to begin with what that
     /// holds. Throws RequestError of options that are out of range; all is as before then.
-    void resample(const SamplerOptions& sampling, Console& console);
+    void resample(const SamplerOptions& sampling);
     /// What was offered and accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
     /// Figures of what streamed since the last call of this; the loop's decoding begins.
     void start_clock();
     /// What was learnt about guessing is kept, as complete() does: for runs that take long.
-    void keep_tables(Console& console) const { drafter_->save(console); }
+    void keep_tables() const { drafter_->save(); }
     /// The run is over: what was learnt is kept, and its figures told.
-    void complete(RunFigures& figures, Console& console) const;
+    void complete(RunFigures& figures) const;
 
 private:
     void make_loop();

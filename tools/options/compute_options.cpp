@@ -1,16 +1,13 @@
 #include "tools/options/compute_options.h"
 
-#include <algorithm>
-#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "kernels/attention.h"
 #include "kernels/base/error.h"
-#include "runtime/model/model.h"
-#include "runtime/model/rope.h"
+#include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
 
@@ -18,7 +15,6 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::size_t kProgramBytes = 100U << 20;  // activations, vocabulary, the program itself
 constexpr std::int64_t kMaxContext = std::int64_t{1} << 30;
 
 }  // namespace
@@ -82,39 +78,19 @@ int thread_setting(const Settings& settings) {
     return static_cast<int>(settings.integer("threads", {1, 1024}).value_or(default_threads()));
 }
 
-ContextChoice choose_context(const ModelConfig& config, DType kv_dtype, std::optional<std::int64_t> asked,
-                             std::size_t file_bytes, const HostMemory& memory) {
-    const std::int64_t wanted = asked.value_or(config.context_tokens);
-    if (memory.total_bytes == 0) return {wanted, false};
-    if (file_bytes > memory.total_bytes)
-        throw OutOfBudget(
-            fmt::format("the model's files hold {}, this machine's memory {}; take a smaller or more strongly "
-                        "quantised model",
-                        size_text(file_bytes), size_text(memory.total_bytes)));
-    const std::size_t taken = file_bytes + kProgramBytes;
-    const std::size_t room = memory.available_bytes - std::min(memory.available_bytes, taken);
-    const auto fits = [&](std::int64_t tokens) { return kv_bytes(config, kv_dtype, tokens) <= room; };
-    if (fits(wanted)) return {wanted, false};
-    const std::size_t chunk_bytes = kv_bytes(config, kv_dtype, kChunkTokens);
-    const std::int64_t most = static_cast<std::int64_t>(room / chunk_bytes) * kChunkTokens;
-    if (asked || most == 0)
-        throw OutOfBudget(fmt::format("a context of {} takes {} of KV cache, {} are free beside the model{}",
-                                      counted(wanted, "token"), size_text(kv_bytes(config, kv_dtype, wanted)),
-                                      size_text(room),
-                                      most > 0 ? fmt::format("; use --ctx {} or less", most) : "; free some memory"));
-    return {most, true};
+DeviceChoice device_setting(const Settings& settings) {
+    const Setting* setting = settings.find("devices");
+    return setting == nullptr ? choose_device() : choose_device(setting->values.back(), setting->where);
 }
 
-std::string reduction_note(const ModelConfig& config, std::int64_t tokens) {
-    const RopeFrequencies own = rope_frequencies(config, config.context_tokens);
-    const RopeFrequencies reduced = rope_frequencies(config, tokens);
-    const bool changes = own.inverse_frequency != reduced.inverse_frequency || own.magnitude != reduced.magnitude;
-    return fmt::format("the model's context is {}; memory holds {}, which is what it gets{}",
-                       counted(config.context_tokens, "token"), tokens,
-                       changes ? fmt::format(", and its {} rope scaling is fixed for that length, which changes the "
-                                             "text; give --ctx to make it reproducible",
-                                             rope_scaling_name(config.rope_scaling.kind))
-                               : " (--ctx)");
+ComputeOptions compute_options(const Settings& settings) {
+    ComputeOptions options{.context_tokens = context_setting(settings),
+                           .kv_dtype = kv_type_setting(settings),
+                           .n_threads = thread_setting(settings),
+                           .device = device_setting(settings),
+                           .offload = {}};
+    options.offload = offload_options(settings, options.device.kind());
+    return options;
 }
 
 }  // namespace slipstream::tools

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "tools/options/draft_sources.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -90,15 +91,11 @@ constexpr std::array kBound{
 // Where nothing guesses, options of guessing have nothing to do, and stand: scripts sweep over --draft.
 void refuse_what_cannot_act(const Settings& settings, std::span<const DraftSettings> drafts) {
     if (std::ranges::all_of(drafts, [](const DraftSettings& draft) { return draft.options.sources.empty(); })) return;
-    const auto given = [&](std::string_view name) {
-        const Setting* setting = settings.has(name) ? settings.find(name) : nullptr;
-        return setting != nullptr && setting->origin == Origin::CommandLine ? setting : nullptr;
-    };
     const auto some = [&](const auto& acts) { return std::any_of(drafts.begin(), drafts.end(), acts); };
     for (const BoundOption& bound : kBound)
-        if (const Setting* setting = given(bound.name); setting != nullptr && !some(bound.acts))
+        if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !some(bound.acts))
             throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
-    if (const Setting* setting = given("noise-ranking");
+    if (const Setting* setting = settings.on_command_line("noise-ranking");
         setting != nullptr && !drafts.empty() && drafts.front().verify == VerifyRule::Rejection)
         throw UsageError(fmt::format("{} acts with --verify exact only; leave it out", setting->where));
 }
@@ -140,6 +137,7 @@ DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
     if (const auto file = settings.path("corpus")) draft.options.corpus = *file;
     if (place == DraftPlace::OnRecording) return draft;
     draft.model = settings.path("draft-model");
+    draft.environment = settings.environment();
     draft.options.tables = tables_folder(settings);
     draft.options.noise_ranking = choice<draft::NoiseRanking>(
         settings, "noise-ranking", {{"aware", draft::NoiseRanking::Aware}, {"blind", draft::NoiseRanking::Blind}},

@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "draft/drafter.h"
-#include "tools/options/command.h"
+#include "tools/machine/environment.h"
 #include "tools/options/draft_sources.h"
-#include "tools/options/settings.h"
 
 namespace slipstream::tools {
+
+class Settings;
+struct OptionSpec;
 
 /// Most nodes of a pass that may be asked for.
 inline constexpr std::int64_t kMaxBudget = 4096;
@@ -28,10 +30,11 @@ enum class VerifyRule : std::uint8_t { Exact, Rejection };
 
 /// One value of --draft with the other options about it.
 struct DraftSettings {
-    std::string list = "none";         // as --draft spells it
-    bool automatic = false;            // `auto`: what is not there is left out, not an error
-    draft::DraftOptions options;       // no sources: plain decoding
-    std::optional<std::string> model;  // --draft-model, as -m takes it
+    std::string list = "none";                              // as --draft spells it
+    bool automatic = false;                                 // `auto`: what is not there is left out, not an error
+    draft::DraftOptions options;                            // no sources: plain decoding
+    std::optional<std::string> model;                       // --draft-model, as -m takes it
+    EnvironmentReader environment = process_environment();  // that says where models lie
     VerifyRule verify = VerifyRule::Exact;
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tools/machine/host.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -95,8 +96,7 @@ OffloadOptions offload_options(const Settings& settings, DeviceKind device) {
     options.expect_tokens = settings.integer("expect-tokens", {1, 1 << 20});
     if (!options.device_memory && device == DeviceKind::Cpu)
         for (const std::string_view name : {"link-gib-s", "ring", "expect-tokens", "host-memory"})
-            if (const Setting* setting = settings.find(name);
-                setting != nullptr && setting->origin == Origin::CommandLine)
+            if (const Setting* setting = settings.on_command_line(name))
                 throw UsageError(fmt::format("{} acts where something streams; give --device-memory, or leave it out",
                                              setting->where));
     return options;

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "tools/options/command.h"
-#include "tools/options/settings.h"
 
 namespace slipstream::tools {
+
+class Settings;
+struct OptionSpec;
 
 struct OffloadOptions {
     std::optional<std::size_t> device_memory;   // not given: a CPU has no limit, and nothing streams

@@ -15,6 +15,7 @@
 #include "tools/machine/model_lookup.h"
 #include "tools/machine/model_stores.h"
 #include "tools/options/compute_options.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

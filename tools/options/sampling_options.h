@@ -6,12 +6,12 @@
 
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/model_config.h"
-#include "tools/options/command.h"
-#include "tools/options/settings.h"
 
 namespace slipstream::tools {
 
 class Console;
+class Settings;
+struct OptionSpec;
 
 /// --temperature, --top-k, --top-p, --min-p, --repeat-penalty, --seed.
 [[nodiscard]] std::vector<OptionSpec> sampling_option_specs();

@@ -135,6 +135,11 @@ const Setting* Settings::find(std::string_view name) const {
     return entry.setting ? &*entry.setting : nullptr;
 }
 
+const Setting* Settings::on_command_line(std::string_view name) const {
+    const Setting* setting = has(name) ? find(name) : nullptr;
+    return setting != nullptr && setting->origin == Origin::CommandLine ? setting : nullptr;
+}
+
 std::string_view Settings::strongest_of(std::span<const std::string_view> names) const {
     std::string_view best;
     const Setting* best_setting = nullptr;

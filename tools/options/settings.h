@@ -64,6 +64,9 @@ public:
     [[nodiscard]] std::vector<Given> given() const;
     /// The strongest setting of an option of this command, or null. CHECKs that the command has the option.
     [[nodiscard]] const Setting* find(std::string_view name) const;
+    /// The same where the command line gives it, else null, as of an option that the command does not have. What
+    /// environment and configuration file say serves many commands: there what cannot act is passed over.
+    [[nodiscard]] const Setting* on_command_line(std::string_view name) const;
     /// Of several options that exclude one another: the one to use, or null. Throws UsageError where the strongest
     /// origin gives two of them.
     [[nodiscard]] std::string_view strongest_of(std::span<const std::string_view> names) const;

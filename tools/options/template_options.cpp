@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/usage_error.h"
 
@@ -50,8 +51,11 @@ TemplateSettings template_settings(const Settings& settings) {
     const std::string_view strongest = settings.strongest_of(kOptions);
     if (strongest == "template") read_named(*settings.path("template"), chosen);
     if (strongest == "no-template" && settings.flag("no-template")) chosen.choice = TemplateChoice::None;
+    if (const Setting* given = settings.find("template-arg")) chosen.arguments_from = given->where;
+    chosen.arguments_demanded = settings.on_command_line("template-arg") != nullptr;
+    chosen.system_demanded = settings.on_command_line("system") != nullptr;
     for (const std::string& argument : settings.texts("template-arg")) {
-        const std::string& where = settings.find("template-arg")->where;
+        const std::string& where = chosen.arguments_from;
         try {
             chosen.arguments.push_back(parse_template_argument(argument));
         } catch (const RequestError& error) {

@@ -7,17 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/text/chat/chat_template.h"
-#include "tools/options/command.h"
-#include "tools/options/settings.h"
+#include "runtime/text/chat/prompt_template.h"
 
 namespace slipstream::tools {
 
+class Settings;
+struct OptionSpec;
+
 /// --system, --no-template, --template, --template-arg.
 [[nodiscard]] std::vector<OptionSpec> template_option_specs();
-
-/// Variables of a template that stay the same over a conversation.
-using TemplateArguments = std::vector<std::pair<std::string, TemplateValue>>;
 
 enum class TemplateChoice : std::uint8_t {
     Automatic,  // the model's own where it has one
@@ -30,7 +28,10 @@ struct TemplateSettings {
     std::string name{};                  // of TemplateChoice::Named, as it was given
     std::optional<ChatTemplate> file{};  // where that is a file
     TemplateArguments arguments{};
+    std::string arguments_from = "--template-arg";  // who gave them, for messages
+    bool arguments_demanded = false;                // what would have no effect is refused then, else passed over
     std::optional<std::string> system{};
+    bool system_demanded = false;  // the same
 };
 
 /// What the settings say; a file of --template is read and parsed, so that it is found out before the model is opened.

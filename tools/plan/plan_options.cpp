@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/options/command.h"
 #include "tools/options/offload_options.h"
+#include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {

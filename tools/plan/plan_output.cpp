@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/text_table.h"
 

@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "runtime/plan/model_plan.h"
 #include "tools/engine/memory_plan.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

@@ -18,11 +18,13 @@
 #include "runtime/model/weight_items.h"
 #include "runtime/pass/forward.h"
 #include "runtime/plan/model_plan.h"
-#include "tools/engine/engine_device.h"
 #include "tools/engine/measured_rates.h"
+#include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
+#include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
+#include "tools/options/settings.h"
 #include "tools/plan/plan_options.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
@@ -33,14 +35,9 @@ namespace {
 
 constexpr double kHostShare = 0.8;
 
-const Setting* on_command_line(const Settings& settings, std::string_view name) {
-    const Setting* setting = settings.find(name);
-    return setting != nullptr && setting->origin == Origin::CommandLine ? setting : nullptr;
-}
-
 // An option that cannot act beside another is a mistake where it was typed; elsewhere it serves other commands.
 void refuse_beside(const Settings& settings, std::string_view name, std::string_view reason) {
-    if (const Setting* setting = on_command_line(settings, name))
+    if (const Setting* setting = settings.on_command_line(name))
         throw UsageError(fmt::format("{}: {}", setting->where, reason));
 }
 
@@ -88,7 +85,7 @@ PlannedModel shape_of(const Settings& settings) {
 PlannedModel chosen_model(const CommandContext& context) {
     const Settings& settings = context.settings;
     constexpr std::array<std::string_view, 2> kEither{"shape", "model"};
-    if (on_command_line(settings, "shape") && on_command_line(settings, "model"))
+    if (settings.on_command_line("shape") != nullptr && settings.on_command_line("model") != nullptr)
         throw UsageError("--shape and -m both name a model; give one of them");
     if (settings.strongest_of(kEither) == "shape") return shape_of(settings);
     refuse_beside(settings, "quant", "a file has its own types; --quant goes with --shape");
@@ -167,7 +164,7 @@ Hardware chosen_hardware(const CommandContext& context, PlanRequest& request) {
     const auto name = settings.text("profile");
     if (!name) {
         const int n_devices = planned_devices(settings);
-        const DeviceChoice choice = n_devices == 1 ? choose_device(settings) : DeviceChoice{};
+        const DeviceChoice choice = n_devices == 1 ? device_setting(settings) : DeviceChoice{};
         if (choice.card) return this_card(context, request.model, request.kv_dtype, choice);
         return this_machine(context, request.model, request.kv_dtype, n_devices);
     }

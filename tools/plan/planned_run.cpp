@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 
 #include "kernels/workspace.h"
+#include "tools/cli/console_callbacks.h"
 #include "tools/engine/draft_choice.h"
-#include "tools/engine/engine_device.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/engine_model.h"
 #include "tools/engine/memory_plan.h"
+#include "tools/machine/compute_device.h"
+#include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
@@ -26,8 +28,7 @@ constexpr std::size_t kRoomy = std::size_t{1} << 60;
 
 void refuse_draft_options(const Settings& settings) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
-        if (const Setting* setting = settings.find(option.name);
-            setting != nullptr && setting->origin == Origin::CommandLine)
+        if (const Setting* setting = settings.on_command_line(option.name))
             throw UsageError(
                 fmt::format("{}: guessing is planned for where a file runs on a device of this machine; leave it out",
                             setting->where));
@@ -43,7 +44,8 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     }
     if (request.hardware.device_bytes == std::numeric_limits<std::size_t>::max()) return;  // all fits, whatever guesses
     const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
-    const DeviceChoice choice = choose_device(settings);
+    const DeviceChoice choice = device_setting(settings);
+    const EngineCallbacks callbacks = console_callbacks(context);
     EngineModel engine = open_model(choose_model(context));
     engine.n_threads = thread_setting(settings);
     engine.kv_dtype = request.kv_dtype;
@@ -52,9 +54,9 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         choice, {.n_threads = engine.n_threads, .memory_bytes = choice.card ? std::nullopt : std::optional(kRoomy)});
     engine.context_tokens = request.context_tokens.value_or(request.model.config.context_tokens);
     const DraftSettings draft =
-        choose_draft(asked, engine, compute_options(context), request.hardware.device_bytes, context);
-    const auto draft_model = load_draft_model(draft, engine, context);
-    const EngineDrafter drafter(draft, engine, draft_model ? &*draft_model : nullptr, {}, context);
+        choose_draft(asked, engine, compute_options(settings), request.hardware.device_bytes, callbacks);
+    const auto draft_model = load_draft_model(draft, engine, callbacks);
+    const EngineDrafter drafter(draft, engine, draft_model ? &*draft_model : nullptr, {}, callbacks);
     const ModelConfig& config = request.model.config;
     const RunNeeds needs = generation_needs(config, drafter.budget(), 0, CheckPasses::No);
     reserve_workspace(

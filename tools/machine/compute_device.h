@@ -1,4 +1,4 @@
-// The device that a command computes on: what --devices names, whether it is there, and the device itself.
+// The device that computes: what a list of devices names, whether it is there, and the device itself.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,6 @@
 
 #include "kernels/cuda/cuda_module.h"
 #include "kernels/device.h"
-#include "tools/options/settings.h"
 
 namespace slipstream::tools {
 
@@ -28,9 +27,10 @@ struct DeviceChoice {
     [[nodiscard]] std::string name() const;
 };
 
-/// What --devices says: `auto` is the first card that serves, or the CPU where there is none. UsageError where the list
-/// is malformed; RequestError where it names what is not there, with the reason, or more than one device.
-[[nodiscard]] DeviceChoice choose_device(const Settings& settings);
+/// What `list` names: "auto" is the first card that serves, or the CPU where there is none. UsageError where the list
+/// is malformed; RequestError where it names what is not there, with the reason, or more than one device. `where` is
+/// who said so, for messages: "--devices".
+[[nodiscard]] DeviceChoice choose_device(std::string_view list = "auto", std::string_view where = "--devices");
 
 /// "cpu", "cuda": what a session remembers.
 [[nodiscard]] std::string_view device_kind_name(DeviceKind kind);

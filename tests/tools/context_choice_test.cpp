@@ -1,4 +1,4 @@
-#include "tools/options/compute_options.h"
+#include "tools/engine/context_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

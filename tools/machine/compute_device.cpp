@@ -1,4 +1,4 @@
-#include "tools/engine/engine_device.h"
+#include "tools/machine/compute_device.h"
 
 #include <algorithm>
 #include <array>
@@ -45,10 +45,10 @@ DeviceChoice the_card(const CudaCards& found, int card) {
             .form = card_form(*found.module, card, properties)};
 }
 
-DeviceChoice named_card(const Setting& setting, std::string_view list, int card) {
+DeviceChoice named_card(std::string_view list, std::string_view where, int card) {
     const CudaCards found = cuda_cards();
     const auto refuse = [&](std::string_view why) {
-        throw RequestError(fmt::format("{} {}: {}; use --devices cpu", setting.where, list, why));
+        throw RequestError(fmt::format("{} {}: {}; use --devices cpu", where, list, why));
     };
     if (found.module == nullptr) refuse(found.why_not);
     if (!found.serves(static_cast<std::size_t>(card))) refuse(found.why_not_card(static_cast<std::size_t>(card)));
@@ -91,10 +91,7 @@ std::string_view device_kind_name(DeviceKind kind) {
     return kind == DeviceKind::Cuda ? "cuda" : "cpu";
 }
 
-DeviceChoice choose_device(const Settings& settings) {
-    const Setting* setting = settings.find("devices");
-    if (setting == nullptr) return automatic_device();
-    const std::string_view list = setting->values.back();
+DeviceChoice choose_device(std::string_view list, std::string_view where) {
     if (list == "auto") return automatic_device();
     int n_devices = 0;
     std::optional<int> card;
@@ -104,14 +101,13 @@ DeviceChoice choose_device(const Settings& settings) {
         card = card_number(device);
         if (device != "cpu" && !card)
             throw UsageError(
-                fmt::format("{}: auto, cpu or cuda:N (such as cuda:0) expected, found '{}'", setting->where, device));
+                fmt::format("{}: auto, cpu or cuda:N (such as cuda:0) expected, found '{}'", where, device));
         ++n_devices;
         begin = end + 1;
     }
     if (n_devices > 1)
-        throw RequestError(
-            fmt::format("{} {}: several devices are not served yet; name one of them", setting->where, list));
-    return card ? named_card(*setting, list, *card) : the_cpu({});
+        throw RequestError(fmt::format("{} {}: several devices are not served yet; name one of them", where, list));
+    return card ? named_card(list, where, *card) : the_cpu({});
 }
 
 std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const DeviceRequest& request) {

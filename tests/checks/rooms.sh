@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Rooms that a reader finds their way in. In draft, runtime (but for runtime/text), offload and tools no folder holds more
+# than 40 files, and no file but data more than 500 lines. A folder's README.md has at most 700 words, the top one 1,200.
+# No line of 200 characters or more stands twice on the pages, and links to files lead somewhere.
+# usage: rooms.sh ROOT         one line per offence, exit code 1 if there is any
+#        rooms.sh --self-test  builds small wrong trees and demands that each offence is seen
+set -euo pipefail
+
+max_files=40
+max_lines=500
+max_words=700
+max_words_top=1200
+long_line=200
+
+list_files() {
+    if [ -e "$1/.git" ] && git -C "$1" -c safe.directory='*' ls-files --cached --others --exclude-standard 2>/dev/null; then
+        return
+    fi
+    (cd "$1" && find . \( -name build -o -name .git \) -prune -o -type f -printf '%P\n')
+}
+
+check() {
+    local root=$1 bad=0 page words limit target found
+    local -a pages
+    cd "$root"
+    # A file may be listed by git and gone from the tree.
+    list_files . | sort -u | while IFS= read -r found; do if [ -f "$found" ]; then echo "$found"; fi; done >"$list"
+    if [ ! -s "$list" ]; then
+        echo "$root: no files here; name the project's root"
+        return 1
+    fi
+    grep -E '^(draft|runtime|offload|tools)/' "$list" | grep -v '^runtime/text/' >"$list.rooms" || true
+    found=$(awk -v max=$max_files '
+        { folder = $0; sub(/\/[^\/]*$/, "", folder); ++n[folder] }
+        END { for (f in n) if (n[f] > max) print f ": " n[f] " files, at most " max "; give some of them a room of their own" }
+    ' "$list.rooms")
+    if [ -n "$found" ]; then echo "$found"; bad=1; fi
+    found=$(grep -vE '\.(json|jsonl|txt|model|safetensors|gguf|bin)$' "$list.rooms" | tr '\n' '\0' |
+        xargs -0 -r awk -v max=$max_lines 'FNR == max + 1 { print FILENAME ": over " max " lines; split it by unit" }') || true
+    if [ -n "$found" ]; then echo "$found"; bad=1; fi
+
+    mapfile -t pages < <(grep -E '\.md$' "$list" || true)
+    for page in "${pages[@]}"; do
+        if [ "${page##*/}" = README.md ]; then
+            words=$(wc -w <"$page")
+            limit=$max_words
+            if [ "$page" = README.md ]; then limit=$max_words_top; fi
+            if [ "$words" -gt "$limit" ]; then
+                echo "$page: $words words, at most $limit; figures and what was tried go into NOTES.md"
+                bad=1
+            fi
+        fi
+        while IFS= read -r target; do
+            target=${target%%#*}
+            if [ -n "$target" ] && [ ! -e "$(dirname "$page")/$target" ]; then
+                echo "$page: the link to $target leads nowhere"
+                bad=1
+            fi
+        done < <(grep -oE '\]\([^)]*\)' "$page" | sed -E 's/^\]\(//; s/\)$//' | grep -vE '^[a-z]+:' || true)
+    done
+    found=$([ ${#pages[@]} -eq 0 ] || awk -v long=$long_line '
+        length($0) >= long { if ($0 in at) print FILENAME ":" FNR ": stands already at " at[$0]; else at[$0] = FILENAME ":" FNR }
+    ' "${pages[@]}")
+    if [ -n "$found" ]; then echo "$found"; bad=1; fi
+    return $bad
+}
+
+list=$(mktemp)
+trap 'rm -f "$list" "$list.rooms"' EXIT
+
+judged=0
+# expect VERDICT: the tree that `tree` names must be refused, or pass; it is gone afterwards.
+expect() {
+    local verdict=pass
+    (check "$tree") >/dev/null || verdict=refused
+    rm -rf "$tree"
+    if [ "$verdict" != "$1" ]; then
+        echo "self-test: $2: wanted $1, found $verdict"
+        exit 1
+    fi
+    judged=$((judged + 1))
+}
+# many_files FOLDER N; lines N FILE; words N FILE: a fresh tree with that.
+fresh() {
+    tree=$(mktemp -d)
+    mkdir -p "$tree/$1"
+}
+many_files() { fresh "$1"; for i in $(seq "$2"); do echo >"$tree/$1/f$i.h"; done; }
+lines() { fresh "$(dirname "$2")"; yes '//' | head -n "$1" >"$tree/$2" || true; }
+words() { fresh "$(dirname "$2")"; yes 'word' | head -n "$1" | tr '\n' ' ' >"$tree/$2" || true; }
+text() { fresh "$(dirname "$1")"; printf '%s' "$2" >"$tree/$1"; }
+
+if [ "${1:-}" != --self-test ]; then
+    check "${1:?name the root of the project}"
+    exit
+fi
+for room in draft runtime/cache offload tools/engine; do
+    many_files $room 41; expect refused "41 files in $room"
+    many_files $room 40; expect pass "40 files in $room"
+    lines 501 $room/a.cpp; expect refused "501 lines in $room"
+    lines 500 $room/a.cpp; expect pass "500 lines in $room"
+done
+many_files runtime/text/chat 41; expect pass '41 files of text'
+many_files tests/draft 41; expect pass '41 tests'
+lines 501 draft/measured/a.json; expect pass 'data of 501 lines'
+words 701 draft/README.md; expect refused 'a page of 701 words'
+words 700 draft/README.md; expect pass 'a page of 700 words'
+words 1201 README.md; expect refused 'a top page of 1201 words'
+words 1200 README.md; expect pass 'a top page of 1200 words'
+words 2000 draft/NOTES.md; expect pass 'notes of 2000 words'
+long=$(printf 'x%.0s' $(seq $long_line))
+text draft/NOTES.md "$long"$'\n'"$long"$'\n'; expect refused 'a paragraph twice'
+text draft/NOTES.md "$long"$'\n'"y$long"$'\n'; expect pass 'two paragraphs'
+text draft/NOTES.md 'see [there](../offload/README.md)'; expect refused 'a link to nowhere'
+text draft/NOTES.md 'see [there](NOTES.md#figures), [here](https://host/x)'; expect pass 'links'
+echo "$judged small trees judged as they should be"

@@ -1,0 +1,90 @@
+#include "tools/cli/session_options.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/offload_options.h"
+#include "tools/options/sampling_options.h"
+#include "tools/options/settings.h"
+#include "tools/options/text_options.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+// What a prompt depends on beside its text.
+constexpr std::string_view kPromptOptions[] = {"system", "template", "template-arg", "no-template"};
+
+std::vector<PromptOption> prompt_options(const Settings& settings) {
+    std::vector<PromptOption> options;
+    for (const std::string_view name : kPromptOptions)
+        if (const Setting* setting = settings.find(name); setting != nullptr)
+            options.push_back({.name = std::string(name),
+                               .values = setting->values,
+                               .demanded = setting->origin == Origin::CommandLine});
+    return options;
+}
+
+// `value` where the command line gives it.
+template <typename T>
+std::optional<T> demanded(const Settings& settings, std::string_view option, std::optional<T> value) {
+    return settings.on_command_line(option) != nullptr ? std::move(value) : std::nullopt;
+}
+
+SamplingSettings demanded_sampling(const Settings& settings) {
+    const SamplingSettings chosen = sampling_settings(settings);
+    return {.temperature = demanded(settings, "temperature", chosen.temperature),
+            .top_k = demanded(settings, "top-k", chosen.top_k),
+            .top_p = demanded(settings, "top-p", chosen.top_p),
+            .min_p = demanded(settings, "min-p", chosen.min_p),
+            .repeat_penalty = demanded(settings, "repeat-penalty", chosen.repeat_penalty),
+            .seed = demanded(settings, "seed", chosen.seed)};
+}
+
+}  // namespace
+
+std::vector<OptionSpec> session_option_specs() {
+    return {{"session", "--session", "F", "Keep text and KV in this file as they grow, and go on with what it holds",
+             OptionRole::OutputFile},
+            {"session-limit", "--session-limit", "SIZE",
+             "Most KV to keep in it; beyond, tokens alone, and KV is computed again; 0: none [4G]"}};
+}
+
+std::optional<SessionRequest> session_request(const Settings& settings) {
+    SessionRequest request;
+    const auto path = settings.path("session");
+    if (const Setting* limit = settings.find("session-limit")) {
+        const auto bytes = parse_size(limit->values.back());
+        if (!bytes)
+            throw UsageError(fmt::format("{}: a size such as 300M or 8GiB expected, found '{}'", limit->where,
+                                         limit->values.back()));
+        request.limit_bytes = *bytes;
+    }
+    if (!path) {
+        if (const Setting* limit = settings.on_command_line("session-limit"))
+            throw UsageError(fmt::format("{} acts on a session; give --session F, or leave it out", limit->where));
+        return std::nullopt;
+    }
+    if (settings.text("verify") == "rejection")
+        throw UsageError(
+            "--verify rejection with --session: what it draws depends on the guesses, so a session could not go on "
+            "with the same text; leave one of them out");
+    const TextGenerationOptions text = text_options(settings);
+    request.path = *path;
+    request.context_tokens = demanded(settings, "ctx", context_setting(settings));
+    request.kv_dtype = demanded(settings, "kv-type", kv_type_setting(settings));
+    request.sampling = demanded_sampling(settings);
+    request.stops = demanded(settings, "stop", std::optional(text.stops));
+    request.max_tokens = demanded(settings, "max-tokens", std::optional(text.max_tokens));
+    request.echo = settings.on_command_line("echo") != nullptr && settings.flag("echo");
+    request.prompt_options = prompt_options(settings);
+    return request;
+}
+
+}  // namespace slipstream::tools
