@@ -36,7 +36,7 @@ public:
     [[nodiscard]] std::size_t n_surviving() const { return n_surviving_; }
 
     static constexpr std::int64_t kFewest = 64;
-    static constexpr std::int64_t kMost = 256;
+    static constexpr std::int64_t kMost = 1024;
 
 private:
     void weigh();

@@ -14,7 +14,7 @@
 namespace slipstream::draft {
 
 /// Most candidates that one propose() looks at.
-inline constexpr std::size_t kMaxCandidates = 256;
+inline constexpr std::size_t kMaxCandidates = 1024;
 
 /// Writes the best of `found` (at most kMaxCandidates, distinct tokens) to `out`, best first; returns how many.
 inline std::size_t take_best(std::span<const Proposal> found, std::int64_t position, const PathNoise& noise,

@@ -12,6 +12,7 @@ namespace {
 
 // Followers of a context that are looked at for learning and under the root.
 constexpr std::size_t kMaxPerOrder = 48;
+constexpr std::size_t kMostCandidates = 256;
 // Of a long prompt only the end teaches the mixer; all of it is counted.
 constexpr std::size_t kMaxTaught = 2048;
 
@@ -22,7 +23,7 @@ constexpr std::size_t kKeptShare = 2;
 
 ContextSource::ContextSource(std::int64_t vocab, const Options& options)
     : model_(vocab, options.max_contexts), options_(options), slots_(static_cast<std::size_t>(vocab)) {
-    candidates_.reserve(kMaxCandidates);
+    candidates_.reserve(kMostCandidates);
     places_.reserve(1024);
 }
 
@@ -116,7 +117,7 @@ void ContextSource::weigh(const Place& place) {
 void ContextSource::learn(std::span<const TokenId> text, TokenId next) {
     Place place = place_behind(text);
     place.at_root = true;
-    collect(place, kMaxPerOrder, kMaxCandidates);
+    collect(place, kMaxPerOrder, kMostCandidates);
     weigh(place);
     for (const Candidate& candidate : candidates_)
         mixer_.learn(std::span(candidate.cells).first(static_cast<std::size_t>(place.longest) + 1), place.longest,
@@ -169,9 +170,9 @@ std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const P
                                    std::span<Proposal> out) {
     const Place& place = places_[static_cast<std::size_t>(cursor)];
     // More than are asked for: the noise, or shorter contexts, may choose another.
-    collect(place, std::min(kMaxPerOrder, 3 + out.size()), std::min(kMaxCandidates, 4 + 2 * out.size()));
+    collect(place, std::min(kMaxPerOrder, 3 + out.size()), std::min(kMostCandidates, 4 + 2 * out.size()));
     weigh(place);
-    std::array<Proposal, kMaxCandidates> found;
+    std::array<Proposal, kMostCandidates> found;
     for (std::size_t i = 0; i < candidates_.size(); ++i)
         found[i] = {.token = candidates_[i].token, .probability = candidates_[i].probability};
     const std::size_t n = take_best(std::span(found).first(candidates_.size()), position, noise, out);

@@ -440,14 +440,8 @@ TEST(EmulatedModel, TablesOutOfAModelAreNearTheCpus) {
     const Model on_card(*files, device, {.context_tokens = 256});
     const auto found = draft::build_model_ngrams(on_card, *files, options);
     ASSERT_TRUE(expected && found);
-    ASSERT_EQ(found->unigrams.distances.size(), 97U);
-    double largest = 0.0;
-    for (const float value : expected->unigrams.alignments) largest = std::max(largest, std::abs(double{value}));
-    for (std::size_t i = 0; i < 97; ++i) {
-        EXPECT_NEAR(found->unigrams.distances[i], expected->unigrams.distances[i],
-                    1e-4 * expected->unigrams.distances[i]);
-        EXPECT_NEAR(found->unigrams.alignments[i], expected->unigrams.alignments[i], 1e-4 * largest);
-    }
+    EXPECT_EQ(found->common.size(), 97U);
+    EXPECT_EQ(found->common, expected->common);
     std::size_t n_same = 0;
     for (std::size_t i = 0; i < found->bigrams.tokens.size(); ++i)
         n_same += found->bigrams.tokens[i] == expected->bigrams.tokens[i] ? 1U : 0U;

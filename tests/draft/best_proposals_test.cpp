@@ -18,7 +18,7 @@ TEST(BestProposals, TheyAreThoseOfASortByRank) {
         std::vector<Proposal> found(random() % (kMaxCandidates + 1));
         // Some of equal probability, for ties without noise.
         for (std::size_t i = 0; i < found.size(); ++i)
-            found[i] = {.token = static_cast<TokenId>(7 * ((i * 37) % 257)),
+            found[i] = {.token = static_cast<TokenId>(7 * ((i * 37) % 1031)),
                         .probability = random() % 3 == 0 ? 0.25F : uniform(random),
                         .cell = 0};
         std::vector<Proposal> expected = found;
