@@ -48,6 +48,14 @@ inline bool goes_as_one_token(const InterleavedForm& form, DType type, std::int6
     return n_tokens == 1 && k >= one_token_step(type) && form.multiply_one[static_cast<std::size_t>(type)] != nullptr;
 }
 
+/// Groups of short rows go alone, so that weights are read in the order of their addresses: several end too soon for
+/// the machine to see that they are streams (numbers: kernels/NOTES.md).
+inline OneToken one_token_of(const InterleavedForm& form, std::int64_t group_bytes) {
+    constexpr std::int64_t kShortGroupBytes = 8 << 10;
+    if (group_bytes > kShortGroupBytes) return form.one_token;
+    return {.groups = 1, .fetch = {.l1 = 4416, .l2 = 8832}};
+}
+
 inline bool multiplied_where_they_lie(const InterleavedForm& form, DType type, std::int64_t n_tokens) {
     return is_quantized(type) && n_tokens <= form.most_packed_tokens[static_cast<std::size_t>(type)];
 }

@@ -65,7 +65,7 @@ public:
     void run() {
         const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
         groups_at_once_ = one_stream_  ? 1
-                          : one_token_ ? std::min<std::int64_t>(form_.one_token.groups, fair)
+                          : one_token_ ? std::min<std::int64_t>(one_token_of(form_, group_bytes_).groups, fair)
                                        : std::min(most_groups(form_, operand_, n_), fair);
         l2_lead_ = std::min(round_up(ceil_div(fetch_.l2, groups_at_once_), chunk_bytes_), group_bytes_);
         const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
@@ -226,7 +226,7 @@ private:
 
     /// Whole rows of a stripe's groups, against the one token there is.
     void chunk_of_one_token(const Stripe& stripe, std::int64_t n_sub, float* sums) const {
-        const FetchDistance& fetch = form_.one_token.fetch;
+        const FetchDistance fetch = one_token_of(form_, group_bytes_).fetch;
         form_.multiply_one[static_cast<std::size_t>(type_)]({.n_tiles = 1,
                                                              .unpacked = nullptr,
                                                              .packed = stripe.weights,
