@@ -28,10 +28,10 @@ constexpr std::array<BlockFields, kDTypeCount> kFields{{
     {2, {0, 2}, 4, 4},   // Q4_1: codes
     {1, {0}, 2, 5},      // Q5_0: h, codes
     {2, {0, 2}, 4, 5},   // Q5_1: h, codes
-    {1, {108}, 0, 27},   // Q3_K: h, codes, scales
+    {1, {108}, 0, 27},   // Q3_K: h, codes, scales, which are stored first
     {2, {0, 2}, 4, 35},  // Q4_K: scales, codes
     {2, {0, 2}, 4, 43},  // Q5_K: scales, h, codes
-    {1, {208}, 0, 52},   // Q6_K: low and high codes, scales
+    {1, {208}, 0, 52},   // Q6_K: low and high codes, scales; stored as they are used
 }};
 
 /// Bit 4 g + j to bit 8 j + g.
@@ -55,6 +55,29 @@ std::uint32_t close_high_bits(std::uint32_t spread) {
 
 bool has_high_bits(DType type) {
     return type == DType::Q5_0 || type == DType::Q5_1;
+}
+
+/// Where word `word` of a block in its file stands (interleaved.h).
+int place_of_word(DType type, int word) {
+    if (type == DType::Q3_K) return word < 24 ? word + 3 : word - 24;
+    if (type != DType::Q6_K) return word;
+    if (word >= 48) return word - 48;
+    const bool is_high = word >= 32;
+    const int half = is_high ? (word - 32) / 8 : word / 16;
+    return 4 + 24 * half + 3 * (word % 8) + (is_high ? 2 : word / 8 % 2);
+}
+
+bool moves_words(DType type) {
+    return type == DType::Q3_K || type == DType::Q6_K;
+}
+
+/// Words of 16 rows from their order in the file to their places.
+void move_words(DType type, int n_words, std::uint32_t* words) {
+    constexpr int kMostWords = 52;
+    std::uint32_t in_file[kMostWords][kRows];
+    std::memcpy(in_file, words, static_cast<std::size_t>(n_words) * sizeof(in_file[0]));
+    for (int w = 0; w < n_words; ++w)
+        std::memcpy(words + place_of_word(type, w) * kRows, in_file[w], sizeof(in_file[w]));
 }
 
 /// Elements of T: dst[i][row] = src[row][i]. By cache lines of each row, through a tile on the stack: rows often lie a
@@ -88,6 +111,7 @@ void interleave_blocks(DType type, const std::byte* rows, std::size_t stride, in
             for (int j = 0; j < fields.n_words * kRows; ++j) words[j] ^= kSignBits;
         if (has_high_bits(type))
             for (int j = 0; j < kRows; ++j) words[j] = spread_high_bits(words[j]);
+        if (moves_words(type)) move_words(type, fields.n_words, words);
         dst += fields.n_words * kRows * 4;
     }
 }
@@ -134,12 +158,13 @@ void deinterleave_row(DType type, const std::byte* group, int row, std::int64_t 
     for (std::int64_t i = 0; i < k; i += info.block_elements, dst += info.block_bytes) {
         for (int f = 0; f < fields.n_halves; ++f, group += kRows * 2)
             std::memcpy(dst + fields.half_offset[f], group + row * 2, 2);
-        for (int w = 0; w < fields.n_words; ++w, group += kRows * 4) {
-            auto word = load_unaligned<std::uint32_t>(group + row * 4);
+        for (int w = 0; w < fields.n_words; ++w) {
+            auto word = load_unaligned<std::uint32_t>(group + (place_of_word(type, w) * kRows + row) * 4);
             if (type == DType::Q8_0) word ^= kSignBits;
             if (has_high_bits(type) && w == 0) word = close_high_bits(word);
             std::memcpy(dst + fields.words_offset + static_cast<std::size_t>(w) * 4, &word, 4);
         }
+        group += fields.n_words * kRows * 4;
     }
 }
 

@@ -11,8 +11,13 @@
 //          its binary16 fields in file order, each 16 halves, then the rest of the block as 32-bit words in file order,
 //          each 16 words: | d x 16 | (m x 16) | word 0 x 16 | word 1 x 16 | ...
 //
-// So word w of a run of codes holds four consecutive k of each row. Two fields are stored so that kernels need not
+// So word w of a run of codes holds four consecutive k of each row. Some fields are stored so that kernels need not
 // rearrange them: codes of Q8_0 are q + 128 (unsigned); bit i = 4 g + j of h in Q5_0 and Q5_1 stands at bit 8 j + g.
+// And words whose order in the file is not that of their use, so that a kernel reads straight on:
+//   Q3_K   the scales, then h, then the codes
+//   Q6_K   the scales; then of each half of the block for w = 0..7, four k of four runs of 32: the low bits of runs 0
+//   and
+//          2, those of runs 1 and 3, the high bits of all
 #pragma once
 
 #include <cstddef>

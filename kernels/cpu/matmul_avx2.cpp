@@ -9,6 +9,7 @@
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/matmul_avx2_codes.h"
 #include "kernels/cpu/matmul_interleaved.h"
+#include "kernels/cpu/matmul_one.h"
 #include "kernels/cpu/target.h"
 
 namespace slipstream::cpu {
@@ -174,7 +175,7 @@ SLIPSTREAM_AVX2 void finish(const FinishTile& tile) {
 }
 
 // In the order of DType.
-constexpr InterleavedForm kForm{
+constexpr InterleavedForm kManyTokens{
     .float_tile_tokens = 6,
     .code_tile_tokens = 4,
     .float_groups = {groups_of(1), groups_of(2), groups_of(3), groups_of(4), groups_of(5), groups_of(6)},
@@ -199,18 +200,25 @@ constexpr InterleavedForm kForm{
     .finish = finish,
 };
 
+InterleavedForm make_form() {
+    InterleavedForm form = kManyTokens;
+    form.multiply_one = multiply_one_avx2();
+    return form;
+}
+
 }  // namespace
 
 const InterleavedForm& interleaved_form_avx2() {
-    return kForm;
+    static const InterleavedForm form = make_form();
+    return form;
 }
 
 CpuScratch matmul_scratch_avx2(const WorkspaceShapes& shapes) {
-    return matmul_scratch_interleaved(shapes, kForm);
+    return matmul_scratch_interleaved(shapes, interleaved_form_avx2());
 }
 
 void matmul_avx2(ExecRef exec, const MatmulArgs& args) {
-    matmul_interleaved(exec, args, kForm);
+    matmul_interleaved(exec, args, interleaved_form_avx2());
 }
 
 }  // namespace slipstream::cpu

@@ -27,13 +27,17 @@ SLIPSTREAM_INLINE_AVX2 __m256 broadcast_float(const std::byte* src) {
     return _mm256_castsi256_ps(broadcast_word(src));
 }
 
+/// Steps of 2 products, of at most (2^bits - 1) * 128 each, that an int16 holds; codes of 8 bits go as two nibbles.
+constexpr int steps_of_int16(int code_bits) {
+    return code_bits <= 4 || code_bits == 8 ? 8 : code_bits == 5 ? 4 : 2;
+}
+
 /// dots[t] += codes [first, first + count) of a sub-block times the activations of token t, for half a group. `codes`
 /// points at the half's first row.
 template <int kCodeBits, int T>
 SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int half, const std::byte* x, int first,
                                          int count, __m256i (&dots)[T]) {
-    // 2 products of at most (2^bits - 1) * 128 a step; int16 holds so many steps.
-    constexpr int kSteps = kCodeBits <= 4 || kCodeBits == 8 ? 8 : kCodeBits == 5 ? 4 : 2;
+    constexpr int kSteps = steps_of_int16(kCodeBits);
     const __m256i ones = _mm256_set1_epi16(1);
     const __m256i low_bits = _mm256_set1_epi8(15);
     for (int begin = first; begin < first + count; begin += kSteps) {

@@ -4,7 +4,8 @@
 // with few, in forms that read faster so, one alone. K goes by in chunks: a chunk of quantised weights is unpacked once
 // into L1, beforehand or by the first tile of tokens, and multiplied with every tile, so that unpacking costs little
 // from a few tokens on; or longer ones are multiplied where they lie, by few tokens or where that costs next to
-// nothing. Meanwhile the weights behind are fetched: a share with each tile, or all by the tile that unpacks.
+// nothing, whole rows where there is one token. Meanwhile the weights behind are fetched: a share with each tile, or
+// all by the tile that unpacks.
 
 #include "kernels/cpu/matmul_interleaved.h"
 
@@ -45,8 +46,9 @@ public:
           type_(args.weights.dtype),
           operand_(operand_of(form, type_)),
           where_they_lie_(multiplied_where_they_lie(form, type_, args.x.shape[0])),
+          one_token_(goes_as_one_token(form, type_, args.x.shape[0], args.x.shape[1])),
           first_keeps_(!where_they_lie_ && form.multiply_keeping[static_cast<std::size_t>(type_)][0] != nullptr),
-          chunk_elements_(chunk_elements_of(form, type_, args.x.shape[0])),
+          chunk_elements_(chunk_elements_of(form, type_, args.x.shape[0], args.x.shape[1])),
           m_(args.weights.shape[0]),
           k_(args.weights.shape[1]),
           n_(args.x.shape[0]),
@@ -57,12 +59,14 @@ public:
           group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
           chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, chunk_elements_))),
           token_bytes_(laid_out_bytes_per_token(operand_, k_)),
-          one_stream_(in_one_stream(form, operand_, n_, n_groups_ * group_bytes_)),
+          one_stream_(!one_token_ && in_one_stream(form, operand_, n_, n_groups_ * group_bytes_)),
           fetch_(one_stream_ ? streams_of(form, operand_).one : streams_of(form, operand_).several) {}
 
     void run() {
         const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
-        groups_at_once_ = one_stream_ ? 1 : std::min(most_groups(form_, operand_, n_), fair);
+        groups_at_once_ = one_stream_  ? 1
+                          : one_token_ ? std::min<std::int64_t>(one_token_of(form_, group_bytes_).groups, fair)
+                                       : std::min(most_groups(form_, operand_, n_), fair);
         l2_lead_ = std::min(round_up(ceil_div(fetch_.l2, groups_at_once_), chunk_bytes_), group_bytes_);
         const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
         const std::int64_t piece = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
@@ -193,6 +197,7 @@ private:
         const std::byte* src = stripe.weights + at;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
         const auto type = static_cast<std::size_t>(type_);
+        if (one_token_ && k == 0) return chunk_of_one_token(stripe, n_sub, sums);
         for (std::int64_t g = 0; !where_they_lie_ && !first_keeps_ && g < stripe.count; ++g)
             form_.unpack[type](src + g * group_bytes_, block_bytes, static_cast<int>(n_sub), chunks[g]);
         const auto& others = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
@@ -217,6 +222,26 @@ private:
                  .from_zero = k == 0,
                  .ahead = ahead(stripe, at, i - stripe.tile, n_sub)});
         }
+    }
+
+    /// Whole rows of a stripe's groups, against the one token there is.
+    void chunk_of_one_token(const Stripe& stripe, std::int64_t n_sub, float* sums) const {
+        const FetchDistance fetch = one_token_of(form_, group_bytes_).fetch;
+        form_.multiply_one[static_cast<std::size_t>(type_)]({.n_tiles = 1,
+                                                             .unpacked = nullptr,
+                                                             .packed = stripe.weights,
+                                                             .group_bytes = group_bytes_,
+                                                             .n_groups = static_cast<int>(stripe.count),
+                                                             .x = x_,
+                                                             .x_stride = 0,
+                                                             .n_sub = static_cast<int>(n_sub),
+                                                             .sums = sums,
+                                                             .sums_stride = kLanes,
+                                                             .from_zero = true,
+                                                             .ahead = {.into_l1 = stripe.weights + fetch.l1,
+                                                                       .into_l2 = stripe.weights + fetch.l2,
+                                                                       .step_bytes = 0,
+                                                                       .by_l2 = true}});
     }
 
     void chunk_of_floats(const Stripe& stripe, std::int64_t k, std::int64_t at, float* sums) const {
@@ -259,6 +284,7 @@ private:
     DType type_;
     Operand operand_;
     bool where_they_lie_;  // codes, that are not unpacked into memory
+    bool one_token_;       // codes, a whole row a call
     bool first_keeps_;     // codes, that the first tile unpacks for all
     std::int64_t chunk_elements_;
     std::int64_t m_;

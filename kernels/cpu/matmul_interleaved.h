@@ -31,6 +31,13 @@ struct Streams {
     FetchDistance several{.l1 = 1 << 10, .l2 = 16 << 10};
 };
 
+/// Codes of one token: groups that go over K together, and how far ahead of each its own weights are fetched. Distances
+/// that are multiples of a large power of two read slower (numbers: kernels/NOTES.md).
+struct OneToken {
+    int groups = 4;  // at most
+    FetchDistance fetch{.l1 = 1760, .l2 = 3520};
+};
+
 inline constexpr std::int64_t kPairBytes = 4;  // two activations as bfloat16
 inline constexpr int kFloatTypes = 3;          // F32, F16, BF16: the first of DType
 
@@ -104,6 +111,11 @@ struct InterleavedForm {
 
     // The same where codes lie packed; keeps them unpacked for the tiles behind. Empty: codes are unpacked beforehand.
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_keeping{};  // [dtype][T - 1]
+
+    // Codes of a call of one token: whole rows of at most so many groups, but for what is behind the last whole chunk.
+    // Empty: as any tile.
+    std::array<CodeFn, kDTypeCount> multiply_one{};  // [dtype]
+    OneToken one_token{};
 
     // Codes that are multiplied where they lie, where a call has at most so many tokens.
     int packed_one_tile = 0;                              // up to so many tokens are one tile

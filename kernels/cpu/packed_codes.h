@@ -10,49 +10,13 @@
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
+#include "kernels/cpu/packed_block.h"
 #include "kernels/cpu/target.h"
 #include "kernels/cpu/unpack_codes.h"
 
 namespace slipstream::cpu {
 
 #define SLIPSTREAM_INLINE_PACKED SLIPSTREAM_AVX512 __attribute__((always_inline)) static inline
-
-/// Whether scales lie beside each sub-block's codes, as binary16: no unpacking at all.
-constexpr bool has_plain_scales(DType type) {
-    return type < DType::Q3_K;
-}
-
-/// Where the fields of a group's block lie: its words, behind the binary16 fields, and runs of them.
-struct PackedBlock {
-    std::int64_t bytes;  // of 16 rows
-    int words;           // bytes before the first word
-    int high;            // words before those of high bits, where they lie apart
-    int low;             // words before those of low bits
-};
-constexpr PackedBlock packed_block(DType type) {
-    switch (type) {
-        case DType::Q8_0:
-            return {16 * 34, 32, 0, 0};
-        case DType::Q4_0:
-            return {16 * 18, 32, 0, 0};
-        case DType::Q4_1:
-            return {16 * 20, 64, 0, 0};
-        case DType::Q5_0:
-            return {16 * 22, 32, 0, 1};
-        case DType::Q5_1:
-            return {16 * 24, 64, 0, 1};
-        case DType::Q3_K:
-            return {16 * 110, 32, 0, 8};
-        case DType::Q4_K:
-            return {16 * 144, 64, 0, 3};
-        case DType::Q5_K:
-            return {16 * 176, 64, 3, 11};
-        case DType::Q6_K:
-            return {16 * 210, 32, 32, 0};
-        default:
-            return {};
-    }
-}
 
 /// The block of sub-block `s` of a chunk at `packed`: its own, or the one that holds all eight.
 template <DType type>
@@ -66,12 +30,24 @@ SLIPSTREAM_INLINE_PACKED __m512i word_at(const std::byte* words, int i) {
 SLIPSTREAM_INLINE_PACKED __m512i in_each_byte(__m512i word, int mask) {
     return _mm512_and_si512(word, _mm512_set1_epi32(mask * 0x01010101));
 }
+/// What a loop over sub-blocks lets the compiler know of one.
+enum class SubBlock : std::uint8_t {
+    Varies,
+    Unrolled,  // a constant: shifts by it are immediate, or none
+};
 /// Each lane shifted or rotated by a number that changes from sub-block to sub-block.
+template <SubBlock sub_block = SubBlock::Varies>
 SLIPSTREAM_INLINE_PACKED __m512i shifted_right(__m512i word, int by) {
-    return _mm512_srlv_epi32(word, _mm512_set1_epi32(by));
+    if constexpr (sub_block == SubBlock::Varies) return _mm512_srlv_epi32(word, _mm512_set1_epi32(by));
+    return by == 0 ? word : _mm512_srli_epi32(word, static_cast<unsigned>(by));
 }
+/// Unrolled: without the bits that go round, which are masked away.
+template <SubBlock sub_block = SubBlock::Varies>
 SLIPSTREAM_INLINE_PACKED __m512i rotated_left(__m512i word, int by) {
-    return _mm512_rolv_epi32(word, _mm512_set1_epi32(by));
+    if constexpr (sub_block == SubBlock::Varies) return _mm512_rolv_epi32(word, _mm512_set1_epi32(by));
+    return by > 0   ? _mm512_slli_epi32(word, static_cast<unsigned>(by))
+           : by < 0 ? _mm512_srli_epi32(word, static_cast<unsigned>(-by))
+                    : word;
 }
 /// Low nibbles, or high ones, above them what is not masked away yet.
 SLIPSTREAM_INLINE_PACKED __m512i nibbles_unmasked(__m512i word, bool high) {
@@ -84,7 +60,7 @@ SLIPSTREAM_INLINE_PACKED __m512i joined(__m512i low, int mask, __m512i high) {
 }
 
 /// Word `word` of sub-block `s`: four k of 16 rows, unsigned codes. `block` as of block_of().
-template <DType type>
+template <DType type, SubBlock sub_block = SubBlock::Varies>
 SLIPSTREAM_INLINE_PACKED __m512i packed_codes(const std::byte* block, int s, int word) {
     constexpr PackedBlock kAt = packed_block(type);
     const std::byte* words = block + kAt.words;
@@ -99,18 +75,19 @@ SLIPSTREAM_INLINE_PACKED __m512i packed_codes(const std::byte* block, int s, int
         const __m512i fifth = word < 4 ? _mm512_slli_epi32(bits, 4 - word) : _mm512_srli_epi32(bits, word - 4);
         return joined(nibbles_unmasked(word_at(low, word % 4), word >= 4), 0x0f, in_each_byte(fifth, 0x10));
     } else if constexpr (type == DType::Q4_K) {
-        return in_each_byte(shifted_right(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f);
+        return in_each_byte(shifted_right<sub_block>(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f);
     } else if constexpr (type == DType::Q5_K) {
-        const __m512i fifth = in_each_byte(rotated_left(word_at(high, word), 4 - s), 0x10);
-        return joined(shifted_right(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f, fifth);
+        const __m512i fifth = in_each_byte(rotated_left<sub_block>(word_at(high, word), 4 - s), 0x10);
+        return joined(shifted_right<sub_block>(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f, fifth);
     } else if constexpr (type == DType::Q6_K) {
         const int part = s % 4;
-        const __m512i upper = in_each_byte(rotated_left(word_at(high, 8 * (s / 4) + word), 4 - 2 * part), 0x30);
-        return joined(shifted_right(word_at(low, 16 * (s / 4) + 8 * (part % 2) + word), 4 * (part / 2)), 0x0f, upper);
+        const int at = 24 * (s / 4) + 3 * word;
+        const __m512i upper = in_each_byte(rotated_left<sub_block>(word_at(high, at + 2), 4 - 2 * part), 0x30);
+        return joined(shifted_right<sub_block>(word_at(low, at + part % 2), 4 * (part / 2)), 0x0f, upper);
     } else {
         static_assert(type == DType::Q3_K);
-        const __m512i third = in_each_byte(rotated_left(word_at(high, word), 2 - s), 0x04);
-        return joined(shifted_right(word_at(low, 8 * (s / 4) + word), 2 * (s % 4)), 0x03, third);
+        const __m512i third = in_each_byte(rotated_left<sub_block>(word_at(high, word), 2 - s), 0x04);
+        return joined(shifted_right<sub_block>(word_at(low, 8 * (s / 4) + word), 2 * (s % 4)), 0x03, third);
     }
 }
 
@@ -135,13 +112,16 @@ SLIPSTREAM_INLINE_PACKED void scaled_bytes(__m512 factor, __m512i words, float (
     }
 }
 
-/// Bytes 0 and 1 of each lane of `words` as a pair of 16 bits, then bytes 2 and 3.
-SLIPSTREAM_INLINE_PACKED void paired_bytes(__m512i words, std::uint32_t (*out)[16]) {
+/// Bytes 2 i and 2 i + 1 of each lane of `words` as a pair of 16 bits.
+SLIPSTREAM_INLINE_PACKED __m512i pair_of_bytes(__m512i words, int i) {
     constexpr char kNone = -128;
     const __m128i low = _mm_setr_epi8(0, kNone, 1, kNone, 4, kNone, 5, kNone, 8, kNone, 9, kNone, 12, kNone, 13, kNone);
-    const __m128i high = _mm_add_epi8(low, _mm_set1_epi16(2));
-    _mm512_store_si512(out[0], _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(low)));
-    _mm512_store_si512(out[1], _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(high)));
+    const __m128i bytes = i == 0 ? low : _mm_add_epi8(low, _mm_set1_epi16(2));
+    return _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(bytes));
+}
+SLIPSTREAM_INLINE_PACKED void paired_bytes(__m512i words, std::uint32_t (*out)[16]) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) _mm512_store_si512(out[i], pair_of_bytes(words, i));
 }
 
 /// Scales and minimums of a block of a K format, with the bits of unpack_block() (unpack_codes.h).
@@ -163,13 +143,13 @@ SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChun
     } else if constexpr (type == DType::Q6_K) {
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i)  // signed bytes
-            scaled_bytes<128>(d, _mm512_xor_si512(word_at(words, 48 + i), _mm512_set1_epi8(-128)), out.scale + 4 * i);
+            scaled_bytes<128>(d, _mm512_xor_si512(word_at(words, i), _mm512_set1_epi8(-128)), out.scale + 4 * i);
     } else {
         static_assert(type == DType::Q3_K);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
-            const __m512i low = _mm512_srli_epi32(word_at(words, 24 + i % 2), 4 * (static_cast<unsigned>(i) / 2));
-            const __m512i high = rotated_left(word_at(words, 26), 4 - 2 * i);
+            const __m512i low = _mm512_srli_epi32(word_at(words, i % 2), 4 * (static_cast<unsigned>(i) / 2));
+            const __m512i high = rotated_left(word_at(words, 2), 4 - 2 * i);
             scaled_bytes<32>(d, joined(low, 0x0f, in_each_byte(high, 0x30)), out.scale + 4 * i);
         }
     }

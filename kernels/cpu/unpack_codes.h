@@ -184,7 +184,7 @@ template <>
 SLIPSTREAM_PORTABLE_INLINE void unpack_scales<DType::Q6_K>(const std::byte* src, UnpackedChunk& out) {
     float d[16];
     halves_to_float(src, d);
-    const Words scales = words_at(src + 32) + 48;
+    const Words scales = words_at(src + 32);
     for (int i = 0; i < 4; ++i) {
         std::uint32_t unsigned_scales[16];
 #pragma GCC unroll 1
@@ -197,7 +197,7 @@ template <>
 SLIPSTREAM_PORTABLE_INLINE void unpack_scales<DType::Q3_K>(const std::byte* src, UnpackedChunk& out) {
     float d[16];
     halves_to_float(src, d);
-    const Words packed = words_at(src + 32) + 24;
+    const Words packed = words_at(src + 32);
     for (int i = 0; i < 4; ++i) {  // unpack_q3_scales (block_fields.h)
         std::uint32_t scales[16];
 #pragma GCC unroll 1
@@ -211,23 +211,21 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_scales<DType::Q3_K>(const std::byte* src,
 template <>
 SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q6_K>(const std::byte* src, int, UnpackedChunk& out) {
     unpack_scales<DType::Q6_K>(src, out);
-    const Words low = words_at(src + 32);
-    const Words high = low + 32;
     for (int g = 0; g < 8; ++g) {
-        const int half = g / 4;
+        const Words half = words_at(src + 32) + 4 + 24 * (g / 4);
         const int part = g % 4;
         for (int w = 0; w < 8; ++w)
 #pragma GCC unroll 1
             for (int r = 0; r < 16; ++r)
-                out.codes[g][w][r] = ((low[16 * half + 8 * (part % 2) + w][r] >> (4 * (part / 2))) & 0x0f0f0f0fU) |
-                                     (((high[8 * half + w][r] >> (2 * part)) & 0x03030303U) << 4);
+                out.codes[g][w][r] = ((half[3 * w + part % 2][r] >> (4 * (part / 2))) & 0x0f0f0f0fU) |
+                                     (((half[3 * w + 2][r] >> (2 * part)) & 0x03030303U) << 4);
     }
 }
 
 template <>
 SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q3_K>(const std::byte* src, int, UnpackedChunk& out) {
     unpack_scales<DType::Q3_K>(src, out);
-    const Words high = words_at(src + 32);
+    const Words high = words_at(src + 32) + 3;
     const Words low = high + 8;
     for (int g = 0; g < 8; ++g)
         for (int w = 0; w < 8; ++w)

@@ -61,7 +61,7 @@ TEST_P(MatmulInvarianceTest, BitsDoNotDependOnCompanyThreadsLayoutOrPlace) {
 }
 
 TEST(MatmulForms, VectorFormsAgreeToTheBit) {
-    for (const std::int64_t n : {5, 16, 19}) {  // one tile of tokens, two, three
+    for (const std::int64_t n : {1, 5, 16, 19}) {  // one token, one tile of them, two, three
         for (const DType type : kAllTypes) {
             const Weights weights = random_weights(type, 40, 512);
             GuardedMatrix x(n, 512);
@@ -174,6 +174,26 @@ TEST_P(MatmulInvarianceTest, AMatrixThatComesFromMemoryIsItsParts) {
                 const ConstTensorView view = run.in_layout(layout, weights.view());
                 for (const int n : {1, 2, 3, 4, 8, 9}) expect_same_bits(run, view, x, all, 0, n, 0, rows);
             }
+        }
+    }
+}
+
+// One token goes over a few groups of rows together, over what is left of them, and over a K that is no whole number of
+// 256: the bits of two tokens.
+TEST_P(MatmulInvarianceTest, OneTokenHasTheBitsOfTwoWithAnyNumberOfGroups) {
+    const std::int64_t block = dtype_info(type()).block_elements;
+    for (const std::int64_t least : {std::int64_t{256}, std::int64_t{800}}) {
+        const std::int64_t k = (least + block - 1) / block * block;
+        for (const std::int64_t rows : {16 * 13, 16 * 14 - 1, 16 * 15, 16 * 16 - 7}) {
+            SCOPED_TRACE(fmt::format("[{}, {}]", rows, k));
+            const Weights weights = random_weights(type(), rows, k);
+            GuardedMatrix x(2, k);
+            x.randomise(kSeed);
+            GuardedMatrix both(2, rows);
+            Runner run(form(), 1);
+            const ConstTensorView packed = run.pack(weights.view());
+            run({.weights = packed, .x = x.view(), .y = both.view(), .bias = {}});
+            for (const std::int64_t token : {0, 1}) expect_same_bits(run, packed, x, both, token, 1, 0, rows);
         }
     }
 }
