@@ -23,8 +23,8 @@ constexpr std::int64_t kContext = 512;
 std::vector<float> logits_of(const Model& model, PinnedArena& arena) {
     KvCache cache(model.device(), model.kv_shape(), model.config().n_layers, kContext, 16);
     std::unique_ptr<PassStream> stream;
-    if (PassStream::needed(model, cache))
-        stream = std::make_unique<PassStream>(model, cache, arena, std::size_t{1} << 20);
+    const PassReads reads{&model, &cache};
+    if (reads.streams()) stream = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 20);
     Forward forward(model, {.max_tokens = 16, .max_logit_rows = 16}, stream.get());
     const std::vector<TokenId> tokens{5, 9, 11, 40, 41};
     std::vector<NodeId> nodes;
