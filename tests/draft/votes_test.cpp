@@ -159,8 +159,8 @@ TEST(Votes, WhatCameTeachesWhoseWordIsWorthWhat) {
     const auto vote = [&] {
         votes.begin(false);
         votes.open();
-        votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}});
-        votes.add(1, std::vector<Proposal>{{9, 0.5F, 0}});
+        votes.add(0, std::vector<Proposal>{{4, 0.4F, 0}});
+        votes.add(1, std::vector<Proposal>{{9, 0.4F, 0}});
         return count(votes);
     };
     const Votes::Range first = vote();
