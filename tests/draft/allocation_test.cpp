@@ -113,9 +113,10 @@ TEST(DraftAllocation, PassesAllocateOnlyWhatTablesOfTheTextGrowBy) {
         const std::size_t peak = decoding.device_peak();
         const Stretch stretch = decoding.run_to(1300);
         // Tables double, and lists of followers with them: measured 20 allocations in 9 % of passes with all sources,
-        // 11 at most without `context`, none of the draft model's. Kernels take scratch by the largest pass so far.
+        // 25 at most without `context` (seven lists of `lookahead`), none of the draft model's. Kernels take scratch by
+        // the largest pass so far.
         EXPECT_LE(stretch.n_loud, 1 + stretch.n_passes / 6);
-        EXPECT_LE(stretch.allocated.n, sources.front() == SourceKind::Context ? 60 : 15);
+        EXPECT_LE(stretch.allocated.n, sources.front() == SourceKind::Context ? 60 : 30);
         EXPECT_LE(decoding.device_peak(), peak + (std::size_t{64} << 10));
     }
 }

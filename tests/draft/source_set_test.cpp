@@ -15,7 +15,8 @@ protected:
     SourceSet sources(std::size_t window_tokens, std::int64_t text_tokens) {
         DraftOptions options;
         options.sources = {SourceKind::Suffix, SourceKind::Model, SourceKind::Context};
-        options.window_bytes = window_tokens * kRowBytes;
+        // [layers][K|V][kv heads][head_dim]
+        options.window_bytes = window_tokens * row_bytes(model_.kv_shape().dtype, 2 * 2 * 2 * 16);
         DraftTarget target;
         target.vocab = 97;
         target.draft_model = &model_;
@@ -27,7 +28,6 @@ protected:
         return dynamic_cast<DraftModel&>(*set.models.front()).window().shape();
     }
 
-    static constexpr std::size_t kRowBytes = 2 * 2 * 2 * 16 * 2;  // [layers][K|V][kv heads][head_dim], F16
     std::unique_ptr<ModelFiles> files_ = make_tiny_model({.context_tokens = 2048});
     CpuDevice device_{CpuDeviceOptions{.n_threads = 1}};
     Model model_{*files_, device_, {}};

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "tests/support/tiny_model.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
@@ -103,9 +104,12 @@ TEST_F(DraftChoice, ADraftModelThatMakesTheTargetStreamIsLeftOutWhereThatDoesNot
     for (std::size_t bytes = 2 * kMiB; bytes < 256 * kMiB; bytes += 4 * kMiB) {
         const DraftSettings chosen = choose(bytes);
         if (has_model(chosen)) continue;
-        ++n_left_out;
-        EXPECT_THAT(said_, HasSubstr("the draft model stays out"));
         EXPECT_EQ(chosen.options.sources.size(), 2U);
+        if (said_.find("the draft model stays out") == std::string::npos) {
+            EXPECT_EQ(chosen.options.max_budget, 4) << "the target alone does not fit, as loading will say";
+            continue;
+        }
+        ++n_left_out;
         // Asked for by name it is taken.
         draft_.automatic = false;
         EXPECT_TRUE(has_model(choose(bytes)));
@@ -116,10 +120,12 @@ TEST_F(DraftChoice, ADraftModelThatMakesTheTargetStreamIsLeftOutWhereThatDoesNot
 }
 
 TEST_F(DraftChoice, NodesThatRideAlongMakeTreesLarger) {
+    // 33 MiB of weights, and a small vocabulary, so that logits take little.
+    target_.files = make_tiny_model({.d_model = 256, .d_ff = 1024, .n_layers = 8});
     draft_.options.sources = {SourceKind::Context, SourceKind::Suffix};
     draft_.model.reset();
     std::int64_t largest = 0;
-    for (std::size_t bytes = 4 * kMiB; bytes < 64 * kMiB; bytes += 4 * kMiB) {
+    for (std::size_t bytes = 4 * kMiB; bytes < 40 * kMiB; bytes += 4 * kMiB) {
         const DraftSettings chosen = choose(bytes);
         largest = std::max(largest, chosen.options.max_budget);
         EXPECT_LE(chosen.options.max_budget, 256);
