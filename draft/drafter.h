@@ -1,5 +1,5 @@
 // The guesser of the generation loop: all sources that were asked for, and the shape of their tree. Alone, a source
-// grows its own paper's tree; together they are merged by the tree builder under one budget (design section 6).
+// grows its own paper's tree; together they are merged by the tree builder under one budget (README.md, "Why").
 //
 // Invariant: nothing here can change the output, only how many tokens a pass commits.
 #pragma once

@@ -1,4 +1,4 @@
-// Classical speculative sampling (design section 3, E3): tokens with the target's distribution, though not the tokens
+// Classical speculative sampling (E3): tokens with the target's distribution, though not the tokens
 // of plain decoding. At each node of the accepted path the walk knows p, the target's distribution after temperature
 // and filters given the node's own path (E4), and what was drawn below the node from which q. One round a draw x:
 //

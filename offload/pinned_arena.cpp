@@ -11,7 +11,7 @@
 #include "kernels/base/error.h"
 #include "kernels/device.h"
 #include "offload/host_memory.h"
-#include "offload/small_blocks.h"
+#include "offload/small_heap.h"
 
 namespace slipstream {
 
@@ -44,7 +44,7 @@ struct PinnedArena::State {
     const std::size_t limit_bytes;
     Device* const registers_with;  // null: pages are locked by the system alone
     HostPages pages;
-    SmallBlocks small;
+    SmallHeap small;
     std::mutex mutex;  // of all below
     std::size_t used_bytes = 0;
     std::size_t peak_bytes = 0;
@@ -65,9 +65,9 @@ struct PinnedArena::State {
         return true;
     }
 
-    SmallBlocks::Block place(std::size_t bytes) {
+    SmallHeap::Block place(std::size_t bytes) {
         if (bytes < kMapFromBytes && registers_with == nullptr) {
-            const SmallBlocks::Block block = small.allocate(bytes);
+            const SmallHeap::Block block = small.allocate(bytes);
             if (block.data != nullptr) return block;
         }
         std::byte* data = system_has(bytes) ? HostPages::map(bytes) : nullptr;
@@ -108,7 +108,7 @@ HostBlock PinnedArena::allocate(std::size_t bytes, std::string_view what) {
                 what, bytes, left, state.limit_bytes));
         state.used_bytes += bytes;
     }
-    const SmallBlocks::Block placed = state.place(bytes);
+    const SmallHeap::Block placed = state.place(bytes);
     const std::scoped_lock lock(state.mutex);
     if (placed.data == nullptr) {
         state.used_bytes -= bytes;
@@ -125,7 +125,7 @@ HostBlock PinnedArena::allocate(std::size_t bytes, std::string_view what) {
 void PinnedArena::give_back(const HostBlock& block) noexcept {
     State& state = *state_;
     if (state.small.holds(block.data())) {
-        state.small.free(block.data(), block.size_bytes());
+        state.small.free(block.data());
     } else {
         if (state.registers_with != nullptr && block.page_lock() == PageLock::Locked)
             state.registers_with->unregister_host(block.data());

@@ -2,7 +2,7 @@
 // at the link's full speed and behind the back of the compute stream; from pageable memory they do neither on a card.
 //
 // Blocks of a MiB and more are mappings of their own: no waste beyond a page, huge pages, and the memory goes back with
-// the block. Smaller ones share ranges (small_blocks.h): a page each would be dear there.
+// the block. Smaller ones share a range that mimalloc suballocates (small_heap.h): a page each would be dear there.
 //
 // Locking can be refused (RLIMIT_MEMLOCK, little memory). Then the memory is pageable, everything works slower, and
 // lock_refusal() says what was asked, what was allowed and what to do: the caller tells the user.
@@ -69,8 +69,8 @@ public:
     [[nodiscard]] HostBlock allocate(std::size_t bytes, std::string_view what);
 
     /// All counts are of bytes as callers asked for them. Not counted: up to a page for each block of kMapFromBytes or
-    /// more, and what smaller ones are rounded up by to 64. Small blocks' pages stay with the arena once they were
-    /// used.
+    /// more, and what mimalloc rounds smaller ones up by (an eighth at most, as a rule) with its own bookkeeping, 64
+    /// KiB for each 32 MiB. Small blocks' pages stay with the arena once they were used.
     [[nodiscard]] std::size_t limit_bytes() const;
     [[nodiscard]] std::size_t used_bytes() const;
     [[nodiscard]] std::size_t peak_bytes() const;

@@ -2,7 +2,7 @@
 //
 // A resident byte saves one streamed byte a pass, whichever block it belongs to; so what counts is that the budget is
 // used up, and that resident blocks are spread evenly through the program: in one run they would let the link idle
-// while they are computed, and the compute wait after (design section 4). What a pass takes is predicted by playing it
+// while they are computed, and the compute wait after (README.md). What a pass takes is predicted by playing it
 // through (pass_simulation.cpp), and where there is a choice (weights or KV, a larger or a smaller ring) the shorter
 // pass wins.
 #pragma once

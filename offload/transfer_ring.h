@@ -3,7 +3,7 @@
 // Slots are of variable size and lie one behind the other; a block that does not fit behind the last one begins at the
 // front again, so blocks are never cut here. A copy into a slot waits (on the copy stream, never on the host) for the
 // release of whatever lay there; that release must have been recorded, which is why room is only counted once release()
-// was called. So the order of enqueueing is: compute, release, copy ahead (design section 4).
+// was called. So the order of enqueueing is: compute, release, copy ahead (README.md).
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 // Level 1 leaves CRT nodes to the deeper ones. The whole growth from the dynamic table comes first, then the frozen one
 // grows the same tree further, from its root and from all its leaves.
 //
-// Followers are taken most recent first (frozen: most frequent first). With noise (design E2) they are ordered by
+// Followers are taken most recent first (frozen: most frequent first). With noise (E2) they are ordered by
 // log p + gumbel of their first token, whose p is its share of the weights 1/age of the leader's followers (age 1 is
 // the first); those of one first token by the noise of the tokens where they part.
 #pragma once

@@ -3,7 +3,7 @@
 // The paper runs the rows as a batch; here they are a trie under node 0, so that shared beginnings are computed once.
 // Where the budget holds less than all rows, later rows are cut.
 //
-// With noise (design E2; not in the paper) rows from both are put in the order of log p + gumbel of their first token,
+// With noise (E2; not in the paper) rows from both are put in the order of log p + gumbel of their first token,
 // where p is the share of the places that a first token followed, or the bigram's probability.
 #pragma once
 

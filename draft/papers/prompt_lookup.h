@@ -1,4 +1,4 @@
-// Prompt lookup (Saxena 2023; the rule as Spec-Bench runs it, papers section 6): the last n tokens, n from max_ngram
+// Prompt lookup (Saxena 2023; the rule as Spec-Bench runs it): the last n tokens, n from max_ngram
 // down to 1, are looked for earlier in the text, earliest place first; the first place whose continuation (a) is a full
 // 10 tokens long and (b) starts before position L - n, L the text's length, gives those 10 as a chain.
 //

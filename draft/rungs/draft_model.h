@@ -1,8 +1,8 @@
 // The draft model as a source: a small model with a window KV of its own, which grows a tree level by level and ranks
-// children by what it believes and by the noise that the target will draw with (design E2, section 6).
+// children by what it believes and by the noise that the target will draw with (E2).
 //
 // Its cache holds all committed tokens but the last, as the target's does: a tree's first pass feeds whatever suffix is
-// missing in front of node 0, which covers all four cases of papers.md section 4 (Leviathan et al. 2023, Chen et al.
+// missing in front of node 0, which covers all four cases of such caches (Leviathan et al. 2023, Chen et al.
 // 2023), a rejected or never consumed guess among them. Rows of guesses that were accepted are committed as they are;
 // accepted tokens that it never saw are fed with the next tree. Nothing is computed twice.
 //

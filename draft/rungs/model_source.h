@@ -1,5 +1,5 @@
 // A source that needs passes of its own to guess: a draft model, later a view of the target. It answers for a batch of
-// nodes at a time, so that a tree grows level by level (design section 6).
+// nodes at a time, so that a tree grows level by level.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The order in which every source hands out its proposals: by log p + gumbel, best first (design E2), ties to the
+// The order in which every source hands out its proposals: by log p + gumbel, best first (E2), ties to the
 // lowest token, so that nothing depends on how they were found.
 #pragma once
 

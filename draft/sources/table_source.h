@@ -3,7 +3,7 @@
 // A source walks a path by cursors, 64 bits that mean something to it alone: root() stands behind the committed text,
 // advance() goes one token down, propose() lists what it believes comes next. The tree builder asks all sources so and
 // merges their answers (tree_builder.h); propose_shape() is the tree of the source's own paper, for a source that runs
-// alone. Every source keeps to the rule of design section 3: whatever it proposes, the output stays the same.
+// alone. Every source keeps to E2: whatever it proposes, the output stays the same.
 #pragma once
 
 #include <cstddef>
@@ -80,7 +80,7 @@ public:
     [[nodiscard]] virtual std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                               std::span<Proposal> out) = 0;
 
-    /// Grows `tree` (node 0 only) as the source's own paper does. Where there is noise, ranks by it (design E2).
+    /// Grows `tree` (node 0 only) as the source's own paper does. Where there is noise, ranks by it (E2).
     virtual void propose_shape(TokenTree& tree, const ShapeRequest& request) = 0;
     /// Hangs nodes that cost nothing where verification is free, under a finished tree. Most sources do nothing.
     virtual void use_leftover(TokenTree&, const ShapeRequest&) {}

@@ -1,4 +1,4 @@
-// What the sources' estimates are worth, learnt online (design section 6).
+// What the sources' estimates are worth, learnt online (README.md, "Why").
 //
 // Each source tells kinds of guesses apart, its cells. A cell keeps how many of its guesses were right, beside how many
 // should have been by what was predicted, over guesses whose parent was accepted; their ratio corrects the source's own

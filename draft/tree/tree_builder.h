@@ -1,4 +1,4 @@
-// The merged tree: one best-first search over what all sources propose, under one budget (design section 6).
+// The merged tree: one best-first search over what all sources propose, under one budget.
 //
 // A node's score is the product of the acceptances estimated along its path, that is the probability that a pass
 // commits it. Nodes are taken by falling score; the children of a node that was taken are asked for from every table,

@@ -1,4 +1,4 @@
-// The self-check of exactness (design section 3, E1): what a pass over a tree said of its accepted path is computed
+// The self-check of exactness (E1): what a pass over a tree said of its accepted path is computed
 // once more as plain decoding would, and compared bit for bit. First the committed tokens that the cache lacks, in one
 // pass, as they are fed without guesses; then each accepted guess by itself, below the one before. Logits must be
 // equal, and the rows of keys and values that are about to be committed, so that what later passes read is plain

@@ -77,8 +77,8 @@ public:
     [[nodiscard]] bool runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end,
                                      std::int64_t piece_tokens) const;
     /// As the second run(), with a prompt (Phase::Prefill) before it that is committed on the way: `prompt` at the
-    /// positions from `begin`, where the cache ended before it was promised begin + prompt.size(), in pieces that end
-    /// at multiples of `piece_tokens`. Where it is given up, the caller breaks the promise.
+    /// positions from `begin`, where the cache ended before begin + prompt.size() were reserved, in pieces that end
+    /// at multiples of `piece_tokens`. Where it is given up, the caller rolls them back.
     LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,

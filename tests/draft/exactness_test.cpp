@@ -1,4 +1,4 @@
-// Drafter-invariant sampling (design section 3, E2) on real models: whatever guesses, the tokens are those of plain
+// Drafter-invariant sampling (E2) on real models: whatever guesses, the tokens are those of plain
 // decoding. Every source alone, every named tree, and all sources merged under budgets from 1 to 512, greedily and at
 // three temperatures with top-p and a repetition penalty, on prompts of many kinds; logits compared bit for bit in
 // part of the runs (E1, the self-check).

@@ -195,7 +195,7 @@ TEST(PinnedArena, ThreadsShareItAndMayEndBeforeTheirBlocks) {
 TEST(PinnedArena, AnyNumberOfArenasAtOnceAndOneAfterTheOther) {
     std::vector<std::unique_ptr<PinnedArena>> arenas;
     std::vector<HostBlock> blocks;
-    for (int i = 0; i < 70; ++i) {
+    for (int i = 0; i < 70; ++i) {  // mimalloc has 64
         arenas.push_back(std::make_unique<PinnedArena>(PinnedArenaOptions{kMiB, PageLock::Pageable}));
         blocks.push_back(arenas.back()->allocate(5000, "x"));
         std::memset(blocks.back().data(), i, 5000);

@@ -151,7 +151,7 @@ TEST_F(ReplayProgram, WhatCannotBeReplayedIsRefused) {
     EXPECT_THAT(missing.err, HasSubstr("--trace"));
 }
 
-// Spec-Bench, Vicuna 7B, prompt lookup: the recorded run pass for pass (papers section 6: 475 of 480 rows, MAT 1.751,
+// Spec-Bench, Vicuna 7B, prompt lookup: the recorded run pass for pass (475 of 480 rows, MAT 1.751,
 // by its way of counting end tokens; answers that were cut at 1024 tokens have none, which settles four rows more).
 TEST_F(ReplayProgram, PromptLookupIsThatOfSpecBench) {
     if (!fs::exists(data_path("specbench"))) GTEST_SKIP() << "Spec-Bench is not there: " << data_path("specbench");

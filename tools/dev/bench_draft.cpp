@@ -153,9 +153,9 @@ public:
 private:
     static double quantile(std::vector<double> values, double q) {
         if (values.empty()) return 0.0;
-        const auto place = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
-        std::nth_element(values.begin(), values.begin() + place, values.end());
-        return values[static_cast<std::size_t>(place)];
+        const auto place = values.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
+        std::nth_element(values.begin(), place, values.end());
+        return *place;
     }
     std::vector<double> wall_, cpu_;
 };

@@ -19,6 +19,7 @@
 #include "draft/sources/recycling.h"
 #include "draft/sources/suffix_automaton_source.h"
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::tools {
 
@@ -74,7 +75,7 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
     const draft::BigramTable followers = count_followers(text, draft::Recycling::kCandidates);
     auto recycling =
         std::make_unique<draft::Recycling>(draft::RecyclingOptions{.vocab = text.vocab, .temperature = temperature});
-    std::vector<float> logits(static_cast<std::size_t>(text.vocab), kUnlikely);
+    Indexed<float> logits(static_cast<std::size_t>(text.vocab), kUnlikely);
     const auto k = static_cast<std::size_t>(followers.k);
     TokenTree tree;
     for (std::int64_t token = 0; token < text.vocab; ++token) {
@@ -82,7 +83,7 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
         if (followers.tokens[row] < 0) continue;  // never seen
         const auto set_row = [&](auto value) {
             for (std::size_t i = row; i < row + k && followers.tokens[i] >= 0; ++i)
-                logits[static_cast<std::size_t>(followers.tokens[i])] = value(i);
+                logits[followers.tokens[i]] = value(i);
         };
         set_row([&](std::size_t i) { return to_float(followers.log_p[i]); });
         tree.reset(static_cast<TokenId>(token));

@@ -8,6 +8,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/machine/tokenizer_files.h"
 
@@ -72,16 +73,16 @@ BenchText make_bench_text(std::size_t n_tokens, std::int64_t vocab, std::uint64_
         up_to[rank] = sum += 1.0 / (static_cast<double>(rank) + kMandelbrot);
     Numbers numbers(seed);
     BenchText text{.tokens = {}, .vocab = vocab};
-    std::vector<std::size_t> behind_last(up_to.size(), 0);  // the place behind each token's last one; 0: none
+    Indexed<std::size_t> behind_last(up_to.size(), 0);  // the place behind each token's last one; 0: none
     std::size_t copy_from = 0;
     std::uint64_t copy_left = 0;
     while (text.tokens.size() < n_tokens) {
         if (copy_left == 0 && !text.tokens.empty() && numbers.next() % kCopyOneIn == 0) {
             const TokenId last = text.tokens.back();
-            copy_from = behind_last[static_cast<std::size_t>(last)];
+            copy_from = behind_last[last];
             if (copy_from != 0) copy_left = 1 + numbers.next() % (2 * kCopyTokens - 1);
         }
-        if (!text.tokens.empty()) behind_last[static_cast<std::size_t>(text.tokens.back())] = text.tokens.size();
+        if (!text.tokens.empty()) behind_last[text.tokens.back()] = text.tokens.size();
         if (copy_left > 0) {
             --copy_left;
             text.tokens.push_back(text.tokens[copy_from++]);

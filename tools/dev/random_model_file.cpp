@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "kernels/base/thread_pool.h"
 #include "tools/dev/random_model_blocks.h"
 #include "tools/dev/random_model_header.h"
@@ -110,7 +111,7 @@ public:
                 const std::int64_t begin = (done + i) * kPieceElements;
                 const std::int64_t count = std::min(kPieceElements, n - begin);
                 const std::uint64_t own = RandomWords::mixed(seed) + static_cast<std::uint64_t>(done + i);
-                std::vector<std::byte>& buffer = buffers_[static_cast<std::size_t>(thread)];
+                std::vector<std::byte>& buffer = buffers_[thread];
                 if (tensor.draw == Draw::AroundOne) {
                     fill_around_one(buffer.data(), count, own);
                 } else {
@@ -131,7 +132,7 @@ public:
 private:
     WholeFile& file_;
     ThreadPool pool_;
-    std::vector<std::vector<std::byte>> buffers_;  // one a thread
+    Indexed<std::vector<std::byte>> buffers_;  // one a thread
 };
 
 void check_room(const std::filesystem::path& path, std::size_t bytes) {

@@ -105,9 +105,8 @@ Settings::Settings(const CommandSpec& command, std::span<const CommandSpec> comm
 
 Settings Settings::with(std::string_view name, std::string value, std::string where) const {
     Settings changed = *this;
-    const auto at = &named(name) - settings_.data();
-    changed.settings_[static_cast<std::size_t>(at)].setting =
-        Setting{{std::move(value)}, Origin::CommandLine, std::move(where)};
+    const auto place = changed.settings_.begin() + (&named(name) - settings_.data());
+    place->setting = Setting{{std::move(value)}, Origin::CommandLine, std::move(where)};
     return changed;
 }
 

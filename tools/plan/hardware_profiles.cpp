@@ -26,7 +26,7 @@ constexpr double kFloatReached = 0.50;   // of tensor peak, passes of up to some
 constexpr double kCodesReached = 0.30;   // the same where codes are unpacked on the way
 constexpr double kAttentionReached = 0.25;
 // PCIe after 128b/130b coding, a lane; packet headers and flow control leave about 80 % to copies: 25.2 GB/s for 4.0
-// x16 (TriForce's figures imply 25.4 GB/s, papers.md section 5).
+// x16 (TriForce's figures imply 25.4 GB/s: Sun et al. 2024, arXiv 2404.11912, section 5).
 constexpr double kLinkReached = 0.80;
 constexpr double kHostReached = 0.75;  // of the peak of DDR5 channels, when cards read
 // Driver, context and display; and the GiB that is left free by default (--device-memory).
