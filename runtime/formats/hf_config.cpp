@@ -10,7 +10,6 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/hf_rope.h"
-#include "runtime/text/json_bounded.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 

@@ -13,7 +13,6 @@
 #include "runtime/formats/hf_config.h"
 #include "runtime/formats/model_contents.h"
 #include "runtime/formats/safetensors_file.h"
-#include "runtime/text/json_bounded.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 

@@ -15,7 +15,6 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 #include "runtime/text/chat/choose_template.h"
-#include "runtime/text/tokenizer/plain_vocabulary.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream {

@@ -1,5 +1,6 @@
-// Typed look-up of JSON fields with errors that name file and field. For .cpp files that read JSON anyway: it includes
-// the whole JSON header. A field that is null counts as absent, as it does for transformers.
+// JSON out of files: bounded depth, no key twice, and typed look-up of fields, with errors that name file and field.
+// For .cpp files that read JSON anyway: it includes the whole JSON header. A field that is null counts as absent, as it
+// does for transformers.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -87,5 +89,87 @@ private:
     const nlohmann::json& object_;
     std::string name_;
 };
+
+// ---- JSON out of files that may be broken or hostile
+
+/// A handler of nlohmann::json::sax_parse(); one that keeps parts to itself derives from it and hides its functions.
+class JsonBuilder {
+public:
+    /// `name` stands in messages.
+    JsonBuilder(std::string_view text, std::string_view name) : n_bytes_(text.size()), name_(name) {}
+
+    bool null() { return add(nullptr); }
+    bool boolean(bool value) { return add(value); }
+    bool number_integer(std::int64_t value) { return add(value); }
+    bool number_unsigned(std::uint64_t value) { return add(value); }
+    bool number_float(double value, const std::string& /*text*/) { return add(value); }
+    bool string(std::string& value) { return add(std::move(value)); }
+    bool binary(nlohmann::json::binary_t& /*value*/) { return false; }  // no JSON text holds any
+    bool start_object(std::size_t /*size*/) { return open(nlohmann::json::object()); }
+    bool start_array(std::size_t /*size*/) { return open(nlohmann::json::array()); }
+    bool end_object() { return close(); }
+    bool end_array() { return close(); }
+    bool key(std::string& key) {
+        if (open_.back().value->contains(key))
+            throw FormatError(fmt::format("{}: JSON key \"{}\" stands twice in one object", name_, printable(key)));
+        open_.back().key = std::move(key);
+        return true;
+    }
+    bool parse_error(std::size_t at, const std::string& /*token*/, const nlohmann::json::exception& /*error*/) {
+        throw FormatError(fmt::format("{}: not JSON at byte {} of {}", name_, at, n_bytes_));
+    }
+
+    [[nodiscard]] nlohmann::json take() { return std::move(root_); }
+    [[nodiscard]] std::string_view name() const { return name_; }
+
+protected:
+    /// The containers around here, and the key of the object `depth` levels in.
+    [[nodiscard]] std::size_t depth() const { return open_.size(); }
+    [[nodiscard]] std::string_view key_at(std::size_t depth) const { return open_[depth].key; }
+
+private:
+    static constexpr std::size_t kMaxDepth = 32;
+    struct Open {
+        nlohmann::json* value;
+        std::string key;  // of what comes next, in an object
+    };
+
+    nlohmann::json& place(nlohmann::json value) {
+        if (open_.empty()) return root_ = std::move(value);
+        nlohmann::json& around = *open_.back().value;
+        if (around.is_array()) return around.emplace_back(std::move(value));
+        return around[open_.back().key] = std::move(value);
+    }
+    bool add(nlohmann::json value) {
+        place(std::move(value));
+        return true;
+    }
+    bool open(nlohmann::json empty) {
+        if (open_.size() == kMaxDepth)
+            throw FormatError(fmt::format("{}: JSON nested deeper than {}", name_, kMaxDepth));
+        nlohmann::json& value = place(std::move(empty));
+        open_.push_back({&value, {}});
+        return true;
+    }
+    bool close() {
+        open_.pop_back();
+        return true;
+    }
+
+    std::size_t n_bytes_;
+    std::string name_;
+    nlohmann::json root_;
+    std::vector<Open> open_;
+};
+
+/// Parses `text`; `name` stands in messages. Throws FormatError where it is not JSON, not an object at the top, nested
+/// deeper than 32, or has a key twice in one object.
+[[nodiscard]] inline nlohmann::json parse_json_object(std::string_view text, std::string_view name) {
+    JsonBuilder builder(text, name);
+    nlohmann::json::sax_parse(text, &builder);
+    nlohmann::json result = builder.take();
+    if (!result.is_object()) throw FormatError(fmt::format("{}: holds JSON, but no object", name));
+    return result;
+}
 
 }  // namespace slipstream

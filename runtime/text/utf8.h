@@ -51,6 +51,13 @@ struct Utf8Step {
     return (byte(0) & 0x07U) << 18 | (byte(1) & 0x3fU) << 12 | (byte(2) & 0x3fU) << 6 | (byte(3) & 0x3fU);
 }
 
+/// Where the last character of `text`, valid and not empty, begins.
+[[nodiscard]] inline std::size_t last_character(std::string_view text) {
+    std::size_t begin = text.size() - 1;
+    while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0U) == 0x80) --begin;
+    return begin;
+}
+
 /// Appends `point`, at most U+10FFFF and no surrogate.
 inline void append_utf8(char32_t point, std::string& out) {
     const auto put = [&out](char32_t byte) { out += static_cast<char>(byte); };

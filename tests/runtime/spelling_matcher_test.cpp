@@ -1,6 +1,6 @@
 // SpellingMatcher: the longest match at the leftmost place, against a search through all spellings, and with so many
 // spellings that any work for each of them a byte would show.
-#include "runtime/text/tokenizer/spelling_matcher.h"
+#include "runtime/text/tokenizer/token_matchers.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/formats/model_files.h"
+#include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/choose_template.h"
-#include "runtime/text/chat/globals.h"
 #include "tests/runtime/template_goldens.h"
 #include "tests/support/error_text.h"
 #include "tests/support/temp_folder.h"
@@ -108,7 +108,7 @@ TEST(ChatTemplate, SaysWhatItReads) {
 
 TEST(ChatTemplate, ErrorsNameTemplateAndLineInOneLine) {
     EXPECT_EQ(error_text<TemplateError>([] { static_cast<void>(ChatTemplate::parse("a\n{% if %}", "my.jinja")); }),
-              "my.jinja: line 2: Expected an expression, got 'end of statement block'");
+              "my.jinja: line 2: expected an expression, got '%}'");
     const TemplateInputs inputs = inputs_of_user("hi");
     try {
         static_cast<void>(ChatTemplate::parse("\n\n{{ raise_exception('two\\nlines \\x1b[1m') }}", "T").render(inputs));
@@ -139,23 +139,9 @@ TEST(ChatTemplate, BrokenUtf8PassesThrough) {
               "b\"");
 }
 
-TEST(ChatTemplate, WhatIsNotServedSaysSo) {
-    const TemplateInputs inputs = inputs_of_user("hi");
-    for (const char* source :
-         {"{% include 'x' %}", "{% extends 'x' %}", "{% block b %}{% endblock b %}", "{% import 'x' as y %}",
-          "{% from 'x' import y %}", "{% autoescape true %}{% endautoescape %}", "{{ lipsum() }}",
-          "{{ '\\N{BULLET}' }}", "{{ '\\ud800' }}", "{{ '%a' % 1 }}"}) {
-        const std::string error = rendering_of(source, inputs).error;
-        EXPECT_NE(error, "") << source;
-        EXPECT_TRUE(error.find("served") != std::string::npos || error.find("surrogate") != std::string::npos) << error;
-    }
-    // Where it is not reached it does no harm.
-    EXPECT_EQ(rendered("{% if false %}{% include 'x' %}{% block b %}{{ y }}{% endblock %}{% endif %}ok", inputs), "ok");
-}
-
 TEST(ChatTemplate, TimeIsWrittenInEnglishAndBounded) {
-    EXPECT_EQ(jinja::format_time("%d %b %Y, %A %H:%M:%S.%f %j %-d %p%z%Z%%", stopped_clock()),
-              "14 Mar 2025, Friday 09:05:07.000000 073 14 AM%");
+    EXPECT_EQ(jinja::format_time("%d %b %Y, %A %H:%M:%S %j %-d %p%%", stopped_clock()),
+              "14 Mar 2025, Friday 09:05:07 073 14 AM%");
     EXPECT_EQ(jinja::format_time("", stopped_clock()), "");
     EXPECT_THROW(static_cast<void>(jinja::format_time(std::string(300, 'x'), stopped_clock())), TemplateError);
     EXPECT_THROW(static_cast<void>(jinja::format_time("%100000d", stopped_clock())), TemplateError);
@@ -188,7 +174,7 @@ TEST(ChooseTemplate, TakesTheOneForTheUse) {
     EXPECT_EQ(error_text<TemplateError>([] {
                   static_cast<void>(chat_template_of(Templates({{"default", "{{"}}), ToolUse::NoTools));
               }),
-              "the model's chat template: line 1: unexpected 'end of template'");
+              "the model's chat template: line 1: expected an expression, got the end of the template");
 }
 
 TEST(ChooseTemplate, GuessesAFamilyBySpecialTokensThenByName) {

@@ -135,7 +135,6 @@ TEST(TemplateLimits, TheSourceItselfTakesLittle) {
 TEST(TemplateLimits, EachBoundSaysWhichItIs) {
     const std::string steps = "the template does not end within 1000000 steps (does it loop for ever?)";
     EXPECT_EQ(error_of(kHostile[0]), steps);
-    EXPECT_EQ(error_of(kHostile[2]), steps);
     EXPECT_EQ(error_of("{{ 'a' * 10000000000 }}"), "a text grows beyond 1048576 bytes");
     EXPECT_EQ(error_of("{% for i in range(99999) %}{{ a * 100 }}{% endfor %}"), "a text grows beyond 1048576 bytes");
     EXPECT_EQ(error_of("{{ [1] * 100000000000 }}"), "the template needs more than 8388608 bytes at a time");

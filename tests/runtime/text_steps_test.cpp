@@ -7,12 +7,13 @@
 #include <utf8proc.h>
 
 #include "kernels/base/error.h"
-#include "runtime/text/tokenizer/added_token_matcher.h"
-#include "runtime/text/tokenizer/byte_alphabet.h"
+#include "runtime/text/tokenizer/byte_spellings.h"
 #include "runtime/text/tokenizer/pattern_dialect.h"
 #include "runtime/text/tokenizer/pre_tokenizer.h"
 #include "runtime/text/tokenizer/text_normalizer.h"
+#include "runtime/text/tokenizer/token_matchers.h"
 #include "runtime/text/utf8.h"
+#include "tests/support/byte_alphabet.h"
 #include "tests/support/error_text.h"
 #include "tests/support/random_texts.h"
 

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/formats/model_files.h"
-#include "runtime/text/tokenizer/tiktoken_ranks.h"
+#include "runtime/text/tokenizer/byte_level_files.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "runtime/text/utf8.h"
 #include "tests/support/random_texts.h"

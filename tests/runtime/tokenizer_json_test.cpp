@@ -12,7 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "runtime/text/tokenizer/byte_alphabet.h"
+#include "runtime/text/tokenizer/byte_spellings.h"
+#include "tests/support/byte_alphabet.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream {
@@ -256,21 +257,20 @@ TEST(TokenizerJson, RefusesBrokenFiles) {
     EXPECT_THAT(text(""), HasSubstr("some.json"));
     EXPECT_THAT(text("[]"), HasSubstr("no object"));
     EXPECT_THAT(text("{}"), HasSubstr("there is no model"));
-    EXPECT_THAT(text(R"({"model": 3})"), HasSubstr("'{' is missing"));
+    EXPECT_THAT(text(R"({"model": 3})"), HasSubstr("model is no object"));
     EXPECT_THAT(text(R"({"model": {"type": "BPE"}})"), HasSubstr("vocab or merges are missing"));
     EXPECT_THAT(text(byte_level_file().dump().substr(0, 1000)), HasSubstr("some.json"));
-    EXPECT_THAT(changed([](json& f) { f["model"]["vocab"].erase("!"); }), HasSubstr("no token for the byte 0x21"));
     EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = 5; }), HasSubstr("id 5 stands for"));
     EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = -1; }), HasSubstr("-1"));
     EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = 1ULL << 40; }), HasSubstr("broken"));
-    EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = "x"; }), HasSubstr("number"));
+    EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = "x"; }), HasSubstr("neither token nor merge"));
     EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back("a q b"); }), HasSubstr("not two tokens"));
     EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back("a q"); }), HasSubstr("'aq', which is no token"));
-    EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back(json::array({"a"})); }), HasSubstr("no pair"));
+    EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back(json::array({"a"})); }), HasSubstr("neither token nor merge"));
     EXPECT_THAT(changed([](json& f) {
                     f["model"]["merges"].push_back(json::array({"a", "b", "c"}));
                 }),
-                HasSubstr("no pair"));
+                HasSubstr("neither token nor merge"));
     EXPECT_THAT(changed([](json& f) { f["model"]["unk_token"] = "nowhere"; }), HasSubstr("'nowhere'"));
     EXPECT_THAT(changed([](json& f) { f["added_tokens"][0]["id"] = 3; }), HasSubstr("has the id of"));
     EXPECT_THAT(changed([](json& f) { f["added_tokens"][0].erase("id"); }), HasSubstr("id"));

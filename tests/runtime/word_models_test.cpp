@@ -7,15 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/text/tokenizer/base64.h"
-#include "runtime/text/tokenizer/byte_bpe.h"
-#include "runtime/text/tokenizer/character_bpe.h"
-#include "runtime/text/tokenizer/indexed_vocabulary.h"
-#include "runtime/text/tokenizer/pair_merger.h"
-#include "runtime/text/tokenizer/precompiled_charsmap.h"
-#include "runtime/text/tokenizer/unigram_segmenter.h"
-#include "runtime/text/tokenizer/unigram_words.h"
-#include "runtime/text/tokenizer/word_cache.h"
+#include "runtime/text/tokenizer/byte_spellings.h"
+#include "runtime/text/tokenizer/merging.h"
+#include "runtime/text/tokenizer/text_normalizer.h"
+#include "runtime/text/tokenizer/vocabulary.h"
+#include "runtime/text/tokenizer/word_models.h"
 #include "tests/support/error_text.h"
 
 namespace slipstream {
@@ -252,20 +248,22 @@ TEST(UnigramWords, UnknownRunsAreOneTokenOrBytes) {
         HasSubstr("some.json: the unigram model has no unknown token"));
 }
 
-TEST(ByteBpe, NeedsATokenForEveryByte) {
+TEST(ByteBpe, AByteWithoutATokenIsUnknownOrDroppedAndNeverAControlToken) {
     TokenVocabulary vocabulary;
     for (int byte = 0; byte < 255; ++byte) {
         vocabulary.set(byte, std::to_string(byte), TokenKind::Normal, "test");
         vocabulary.set_bytes(byte, std::string(1, static_cast<char>(byte)));
     }
-    EXPECT_THAT(error_text<FormatError>(
-                    [&] { ByteBpe(vocabulary, {}, ByteBpe::WholeWords::Merge, std::nullopt, "some.json"); }),
-                HasSubstr("no token for the byte 0xFF"));
-    const ByteBpe model(vocabulary, {}, ByteBpe::WholeWords::Merge, 7, "test");
-    WordScratch scratch;
-    std::vector<TokenId> ids;
-    model.encode("a\xff", scratch, ids);
-    EXPECT_THAT(ids, ElementsAre('a', 7));
+    const auto ids = [&](std::optional<TokenId> unk) {
+        WordScratch scratch;
+        std::vector<TokenId> made;
+        ByteBpe(vocabulary, {}, ByteBpe::WholeWords::Merge, unk).encode("a\xff", scratch, made);
+        return made;
+    };
+    EXPECT_THAT(ids(7), ElementsAre('a', 7));
+    EXPECT_THAT(ids(std::nullopt), ElementsAre('a'));
+    vocabulary.set_kind(7, TokenKind::Control);
+    EXPECT_THAT(ids(7), ElementsAre('a'));
 }
 
 TEST(PrecompiledCharsmap, ABrokenOneIsRefusedOrHarmless) {

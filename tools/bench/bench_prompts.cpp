@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/text/json_bounded.h"
 #include "runtime/text/json_fields.h"
 
 namespace slipstream::tools {

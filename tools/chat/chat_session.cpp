@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "runtime/text/json_bounded.h"
+#include "runtime/text/json_fields.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"

@@ -17,6 +17,9 @@ namespace slipstream::jinja {
 /// A variable's name, as an index into Template::names.
 using NameId = int;
 
+/// `loop`, the first name of all.
+inline constexpr NameId kLoop = 0;
+
 enum class ExprKind : std::uint8_t {
     Literal,  // value
     Name,     // name
@@ -37,8 +40,7 @@ enum class ExprKind : std::uint8_t {
     Slice,        // parts[0] [parts[1] : parts[2] : parts[3]], each of which may be null
     Call,         // parts[0] is called with the others
     Filter,       // parts[0] goes through the filter called `value`; null: the text of the block around it
-    Test,         // parts[0] is what the test called `value` asks
-    Spread        // *parts[0], among the arguments of a call
+    Test          // parts[0] is what the test called `value` asks
 };
 
 struct Expr;
@@ -54,7 +56,7 @@ struct Expr {
     Value value;
     std::vector<ExprPtr> parts;
     std::vector<Comparison> comparisons;
-    std::vector<std::pair<std::string, ExprPtr>> named;  // arguments by name; without one: **that
+    std::vector<std::pair<std::string, ExprPtr>> named;  // arguments by name
 };
 
 /// What is assigned to: a variable, an attribute of a namespace, or several of them.
@@ -73,11 +75,9 @@ struct Parameter {
     ExprPtr otherwise;  // may be null
 };
 
-/// A macro, or the body of a call block.
 struct MacroBody {
-    std::string name;  // empty: of a call block
+    std::string name;
     std::vector<Parameter> parameters;
-    bool uses_caller = false, uses_kwargs = false, uses_varargs = false;  // by name
     Block body;
 };
 
@@ -86,12 +86,10 @@ enum class StatementKind : std::uint8_t {
     Print,       // expr
     Set,         // target = expr
     SetBlock,    // target = what body prints, through the filters of expr (may be null)
-    If,          // branches, else otherwise
+    If,          // the first of branches whose test holds, or has none
     For,         // body for target in expr, where test (may be null) holds; otherwise, where there was none
     Macro,       // target.name = macro
-    Call,        // expr, a call, with macro as its caller
     Filter,      // what body prints through the filters of expr
-    With,        // body with assignments
     Generation,  // body in a scope of its own
     Break,
     Continue,
@@ -113,7 +111,6 @@ struct Statement {
     ExprPtr expr, test;
     Block body, otherwise;
     std::vector<Branch> branches;
-    std::vector<std::pair<Target, ExprPtr>> assignments;
     std::unique_ptr<MacroBody> macro;
 };
 

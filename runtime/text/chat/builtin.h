@@ -3,46 +3,50 @@
 #pragma once
 
 #include <array>
+#include <ctime>
 #include <span>
+#include <string>
 #include <string_view>
 
-#include "runtime/text/chat/object.h"
 #include "runtime/text/chat/runtime.h"
 
 namespace slipstream::jinja {
 
-/// The arguments of a call, one for each parameter; missing where none was given.
-struct Given {
-    static constexpr std::size_t kMost = 4;
-    const Value& operator[](std::size_t i) const { return values[i]; }
-    [[nodiscard]] bool has(std::size_t i) const { return !values[i].is_missing(); }
-    [[nodiscard]] bool has_some(std::size_t i) const { return has(i) && !values[i].is_none(); }
-    // As that type, or what stands in for one that was not given; `what` names the parameter where it is another.
-    [[nodiscard]] const Text& text(std::size_t i, std::string_view what) const;
-    [[nodiscard]] std::int64_t integer(std::size_t i, std::int64_t otherwise, std::string_view what) const;
-    [[nodiscard]] bool truth(std::size_t i, bool otherwise) const { return has(i) ? is_true(values[i]) : otherwise; }
+/// One call of a builtin.
+struct Call {
+    static constexpr std::size_t kMostParameters = 4;
 
-    std::array<Value, kMost> values;
-    const Arguments* all = nullptr;  // of a function that takes any
-    std::string_view function;       // what was called
+    [[nodiscard]] const Value& operator[](std::size_t i) const { return given[i]; }
+    [[nodiscard]] bool has(std::size_t i) const { return !given[i].is_missing(); }
+    [[nodiscard]] bool has_some(std::size_t i) const { return has(i) && !given[i].is_none(); }
+    // As that type, or what stands in for one that was not given. Throw TemplateError where it is of another type.
+    [[nodiscard]] const Text& text(std::size_t i) const;
+    [[nodiscard]] std::int64_t integer(std::size_t i, std::int64_t otherwise) const;
+    [[nodiscard]] bool truth(std::size_t i) const { return has(i) && is_true(given[i]); }
+
+    Runtime& runtime;
+    std::string_view name;                       // what was called
+    Value self;                                  // what a filter, a test or a method is applied to
+    const Arguments& all;                        // as they were given
+    std::array<Value, kMostParameters> given{};  // one for each parameter; missing where none was given
 };
 
 struct Builtin {
-    using Body = Value (*)(Runtime& runtime, const Value& self, const Given& given);
-    enum class Takes : std::uint8_t { Parameters, Anything };
-
+    using Body = Value (*)(Call& call);
     std::string_view name;
     Body body;
-    std::array<std::string_view, Given::kMost> parameters;  // "_" is not taken by name
-    std::size_t n_required = 0;
-    Takes takes = Takes::Parameters;
+    std::array<std::string_view, Call::kMostParameters> parameters{};  // "_" is not taken by name
+    std::size_t n_required = 0;                                        // or kAnything
 };
+/// In place of the number of arguments: any may be given, and are in Call::all alone.
+inline constexpr std::size_t kAnything = SIZE_MAX;
+using Builtins = std::span<const Builtin>;
 
 /// Throws TemplateError for arguments that do not fit.
 [[nodiscard]] Value call_builtin(Runtime& runtime, const Builtin& builtin, const Value& self,
                                  const Arguments& arguments);
-/// A method as a value of its own.
-[[nodiscard]] Value bound_method(Runtime& runtime, const Builtin& method, const Value& self);
+/// A function, or a method of `self`, as a value of its own.
+[[nodiscard]] Value function_value(Runtime& runtime, const Builtin& function, const Value& self);
 
 /// Null where there is none of that name. Tests return a bool.
 [[nodiscard]] const Builtin* find_filter(std::string_view name);
@@ -52,8 +56,10 @@ struct Builtin {
 [[nodiscard]] const Builtin* find_method(const Value& self, std::string_view name);
 
 /// Their tables, by file.
-[[nodiscard]] std::span<const Builtin> text_filters();
-[[nodiscard]] std::span<const Builtin> sequence_filters();
-[[nodiscard]] std::span<const Builtin> text_methods();
+extern const Builtins kTextFilters, kTextMethods, kSequenceFilters, kValueFilters, kValueTests, kGlobalFunctions;
+extern const Builtins kDictMethods, kListMethods;
+
+/// What strftime_now() tells. Throws TemplateError for formats and results that are too long, and for %f, %z and %Z.
+[[nodiscard]] std::string format_time(std::string_view format, const std::tm& time);
 
 }  // namespace slipstream::jinja

@@ -4,10 +4,8 @@
 #include <array>
 
 #include "runtime/text/chat/evaluator.h"
-#include "runtime/text/chat/json_text.h"
-#include "runtime/text/chat/lexer.h"
 #include "runtime/text/chat/parser.h"
-#include "runtime/text/chat/runtime.h"
+#include "runtime/text/chat/spelling.h"
 #include "runtime/text/printable.h"
 
 namespace slipstream {
@@ -69,11 +67,6 @@ struct ChatTemplate::Parsed {
     jinja::Template tree;
 };
 
-ChatTemplate::ChatTemplate(std::unique_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
-ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
-ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
-ChatTemplate::~ChatTemplate() = default;
-
 const std::string& ChatTemplate::name() const {
     return parsed_->name;
 }
@@ -98,12 +91,11 @@ std::vector<std::string> ChatTemplate::variables() const {
 }
 
 ChatTemplate ChatTemplate::parse(std::string source, std::string name) {
-    auto parsed = std::make_unique<Parsed>();
+    auto parsed = std::make_shared<Parsed>();
     int line = 0;
     try {
         if (source.size() > kMaxTemplateBytes) jinja::fail("a template of more than {} bytes", kMaxTemplateBytes);
-        jinja::Parser parser(jinja::tokenize(source), line);
-        parsed->tree = parser.parse();
+        parsed->tree = jinja::parse_template(source, line);
     } catch (const TemplateError& error) {
         throw TemplateError(name, line, error.message());
     }

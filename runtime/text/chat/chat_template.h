@@ -1,7 +1,7 @@
 // The chat template of a model: Jinja, run as transformers runs it (ImmutableSandboxedEnvironment with trim_blocks,
 // lstrip_blocks and loop controls; tojson, raise_exception, strftime_now, namespace and {% generation %} as in its
 // utils/chat_template_utils.py, version 5), so that the model reads, byte for byte, what it was trained to read. What a
-// template does wrong is a TemplateError with its line; what it may take is bounded (limits.h).
+// template does wrong is a TemplateError with its line; what it may take is bounded (TemplateLimits).
 #pragma once
 
 #include <ctime>
@@ -12,10 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/text/chat/limits.h"
-#include "runtime/text/chat/marked_text.h"
+#include "runtime/text/chat/runtime.h"
 #include "runtime/text/chat/template_error.h"
-#include "runtime/text/chat/value.h"
 
 namespace slipstream {
 
@@ -49,10 +47,6 @@ class ChatTemplate {
 public:
     /// `name` stands in messages. Throws TemplateError.
     [[nodiscard]] static ChatTemplate parse(std::string source, std::string name);
-    ChatTemplate(ChatTemplate&&) noexcept;
-    ChatTemplate& operator=(ChatTemplate&&) noexcept;
-    ~ChatTemplate();
-
     /// The prompt, and which parts of it come of texts that were said (Value::said()). Throws TemplateError; what the
     /// template itself refuses (raise_exception) is one as well.
     [[nodiscard]] MarkedText render(const TemplateInputs& inputs, const TemplateLimits& limits = {}) const;
@@ -66,9 +60,9 @@ public:
 
 private:
     struct Parsed;
-    explicit ChatTemplate(std::unique_ptr<const Parsed> parsed);
+    explicit ChatTemplate(std::shared_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
 
-    std::unique_ptr<const Parsed> parsed_;
+    std::shared_ptr<const Parsed> parsed_;
 };
 
 }  // namespace slipstream

@@ -1,6 +1,8 @@
 #include "runtime/text/chat/choose_template.h"
 
 #include <fmt/format.h>
+#include <algorithm>
+#include <array>
 
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
@@ -43,6 +45,204 @@ std::optional<ChatTemplate> chat_template_of(const std::vector<NamedChatTemplate
     const bool is_plain = name == kDefaultChatTemplate;
     return ChatTemplate::parse(*text, is_plain ? std::string("the model's chat template")
                                                : fmt::format("the model's chat template \"{}\"", printable(name)));
+}
+
+// Chat templates for models that bring none, written here after how each family is documented to be prompted; and the
+// guess which one a model wants. The order is the order in which the guess looks: families with special tokens of their
+// own first.
+
+namespace {
+
+constexpr std::string_view kChatml = R"jinja({%- for message in messages -%}
+    {{- '<|im_start|>' ~ message.role ~ '\n' ~ message.content ~ '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kLlama3 = R"jinja({{- bos_token -}}
+{%- for message in messages -%}
+    {{- '<|start_header_id|>' ~ message.role ~ '<|end_header_id|>\n\n' ~ message.content|trim ~ '<|eot_id|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kGemma = R"jinja({{- bos_token -}}
+{#- No system turn: what it says stands before the first user turn. -#}
+{%- set ns = namespace(before='') -%}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {%- set ns.before = ns.before ~ message.content|trim ~ '\n\n' -%}
+    {%- else -%}
+        {{- '<start_of_turn>' ~ ('model' if message.role == 'assistant' else 'user') ~ '\n' -}}
+        {{- ns.before ~ message.content|trim ~ '<end_of_turn>\n' -}}
+        {%- set ns.before = '' -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kPhi3 = R"jinja({%- for message in messages -%}
+    {{- '<|' ~ message.role ~ '|>\n' ~ message.content ~ '<|end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>\n' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kDeepseek = R"jinja({{- bos_token -}}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {{- message.content -}}
+    {%- elif message.role == 'assistant' -%}
+        {{- '<｜Assistant｜>' ~ message.content ~ eos_token -}}
+    {%- else -%}
+        {{- '<｜User｜>' ~ message.content -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<｜Assistant｜>' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kZephyr = R"jinja({%- for message in messages -%}
+    {{- '<|' ~ message.role ~ '|>\n' ~ message.content ~ eos_token ~ '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>\n' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kMistral = R"jinja({{- bos_token -}}
+{#- No system turn: what it says stands before the next user turn. -#}
+{%- set ns = namespace(before='') -%}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {%- set ns.before = ns.before ~ message.content ~ '\n\n' -%}
+    {%- elif message.role == 'assistant' -%}
+        {{- ' ' ~ message.content|trim ~ eos_token -}}
+    {%- else -%}
+        {{- '[INST] ' ~ ns.before ~ message.content ~ '[/INST]' -}}
+        {%- set ns.before = '' -%}
+    {%- endif -%}
+{%- endfor -%})jinja";
+
+// Before the third version the brackets are text, and a space stands on either side of what is said.
+constexpr std::string_view kMistralV1 = R"jinja({{- bos_token -}}
+{%- set ns = namespace(before='') -%}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {%- set ns.before = ns.before ~ message.content ~ '\n\n' -%}
+    {%- elif message.role == 'assistant' -%}
+        {{- ' ' ~ message.content|trim ~ eos_token -}}
+    {%- else -%}
+        {{- '[INST] ' ~ ns.before ~ message.content ~ ' [/INST]' -}}
+        {%- set ns.before = '' -%}
+    {%- endif -%}
+{%- endfor -%})jinja";
+
+constexpr std::string_view kLlama2 = R"jinja({#- The system text stands inside the next user turn. -#}
+{%- set ns = namespace(system='') -%}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {%- set ns.system = '<<SYS>>\n' ~ message.content|trim ~ '\n<</SYS>>\n\n' -%}
+    {%- elif message.role == 'assistant' -%}
+        {{- ' ' ~ message.content|trim ~ ' ' ~ eos_token -}}
+    {%- else -%}
+        {{- bos_token ~ '[INST] ' ~ ns.system ~ message.content|trim ~ ' [/INST]' -}}
+        {%- set ns.system = '' -%}
+    {%- endif -%}
+{%- endfor -%})jinja";
+
+constexpr std::string_view kVicuna = R"jinja({{- bos_token -}}
+{%- if not messages or messages[0].role != 'system' -%}
+    {{- 'A chat between a curious user and an artificial intelligence assistant. ' -}}
+    {{- "The assistant gives helpful, detailed, and polite answers to the user's questions. " -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {{- message.content ~ ' ' -}}
+    {%- elif message.role == 'assistant' -%}
+        {{- 'ASSISTANT: ' ~ message.content|trim ~ eos_token -}}
+    {%- else -%}
+        {{- 'USER: ' ~ message.content|trim ~ ' ' -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- 'ASSISTANT:' -}}{%- endif -%})jinja";
+
+constexpr std::string_view kPlain = R"jinja({{- bos_token -}}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}
+        {{- message.content|trim ~ '\n\n' -}}
+    {%- elif message.role == 'assistant' -%}
+        {{- '### Response:\n' ~ message.content|trim ~ '\n\n' -}}
+    {%- else -%}
+        {{- '### Instruction:\n' ~ message.content|trim ~ '\n\n' -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '### Response:\n' -}}{%- endif -%})jinja";
+
+constexpr std::array<TemplateFamily, 11> kFamilies = {{{"chatml", kChatml, "<|im_end|>"},
+                                                       {"llama-3", kLlama3, "<|eot_id|>"},
+                                                       {"gemma", kGemma, "<end_of_turn>"},
+                                                       {"phi-3", kPhi3, "<|end|>"},
+                                                       {"deepseek", kDeepseek, ""},
+                                                       {"zephyr", kZephyr, ""},
+                                                       {"mistral", kMistral, ""},
+                                                       {"mistral-v1", kMistralV1, ""},
+                                                       {"llama-2", kLlama2, ""},
+                                                       {"vicuna", kVicuna, ""},
+                                                       {"plain", kPlain, "### Instruction:"}}};
+
+// A family is recognised by tokens that are all in the vocabulary.
+struct Mark {
+    std::string_view family;
+    std::array<std::string_view, 2> tokens;
+};
+constexpr std::array<Mark, 7> kMarks = {{{"chatml", {"<|im_start|>", "<|im_end|>"}},
+                                         {"llama-3", {"<|start_header_id|>", "<|eot_id|>"}},
+                                         {"gemma", {"<start_of_turn>", "<end_of_turn>"}},
+                                         {"phi-3", {"<|assistant|>", "<|end|>"}},
+                                         {"deepseek", {"<｜User｜>", "<｜Assistant｜>"}},
+                                         {"zephyr", {"<|user|>", "<|assistant|>"}},
+                                         {"mistral", {"[INST]", "[/INST]"}}}};
+
+// Or by the words in its name, both of them: a name without "chat" or "instruct" may be that of a model which was never
+// taught to talk. The first that fits decides.
+struct NameWords {
+    std::string_view family;
+    std::array<std::string_view, 2> words;
+};
+constexpr std::array<NameWords, 14> kNames = {{{"vicuna", {"vicuna", ""}},
+                                               {"zephyr", {"zephyr", ""}},
+                                               {"zephyr", {"tinyllama", "chat"}},
+                                               {"plain", {"alpaca", ""}},
+                                               {"chatml", {"hermes", ""}},
+                                               {"chatml", {"qwen", "chat"}},
+                                               {"chatml", {"qwen", "instruct"}},
+                                               {"phi-3", {"phi-3", "instruct"}},
+                                               {"mistral-v1", {"mixtral", "instruct"}},
+                                               {"mistral-v1", {"mistral", "instruct"}},
+                                               {"llama-3", {"llama-3", "instruct"}},
+                                               {"llama-3", {"llama3", "instruct"}},
+                                               {"llama-2", {"llama-2", "chat"}},
+                                               {"llama-2", {"llama2", "chat"}}}};
+
+char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c == '_' || c == ' ' ? '-' : c;
+}
+
+}  // namespace
+
+const TemplateFamily* find_template_family(std::string_view name) {
+    const auto found =
+        std::find_if(kFamilies.begin(), kFamilies.end(), [name](const auto& family) { return family.name == name; });
+    return found == kFamilies.end() ? nullptr : &*found;
+}
+
+std::string template_family_names() {
+    std::string names;
+    for (const TemplateFamily& family : kFamilies) names.append(names.empty() ? "" : ", ").append(family.name);
+    return names;
+}
+
+const TemplateFamily* guess_template_family(const std::function<bool(std::string_view)>& has_token,
+                                            std::string_view model_name) {
+    for (const Mark& mark : kMarks)
+        if (std::all_of(mark.tokens.begin(), mark.tokens.end(), has_token)) return find_template_family(mark.family);
+    std::string name(model_name);
+    std::transform(name.begin(), name.end(), name.begin(), lower);
+    const auto is_in_name = [&name](std::string_view word) { return name.find(word) != std::string::npos; };
+    for (const NameWords& known : kNames)
+        if (std::all_of(known.words.begin(), known.words.end(), is_in_name)) return find_template_family(known.family);
+    return nullptr;
 }
 
 }  // namespace slipstream

@@ -1,8 +1,9 @@
 // The evaluator's expressions.
+#include "kernels/base/check.h"
 #include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/evaluator.h"
 #include "runtime/text/chat/operators.h"
-#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
 
 namespace slipstream::jinja {
@@ -13,8 +14,11 @@ Value Evaluator::evaluate(const Expr& expr) {
     switch (expr.kind) {
         case ExprKind::Literal:
             return expr.value;
-        case ExprKind::Name:
-            return variable(expr);
+        case ExprKind::Name: {
+            const Value& value = variable(expr.name);
+            if (!value.is_missing()) return value;
+            return runtime_.undefined({Undefined::Of::Variable, tree_.names[static_cast<std::size_t>(expr.name)]});
+        }
         case ExprKind::List:
             return runtime_.list(parts(expr));
         case ExprKind::Tuple:
@@ -24,9 +28,8 @@ Value Evaluator::evaluate(const Expr& expr) {
         case ExprKind::Not:
             return Value(!is_true(part(expr, 0)));
         case ExprKind::Minus:
-            return unary_minus(part(expr, 0));
         case ExprKind::Plus:
-            return unary_plus(part(expr, 0));
+            return signed_number(expr);
         case ExprKind::Arithmetic: {
             const Value left = part(expr, 0);
             return arithmetic(runtime_, expr.operation, left, part(expr, 1));
@@ -58,24 +61,19 @@ Value Evaluator::evaluate(const Expr& expr) {
             return get_slice(runtime_, object, start, stop, part_or_none(expr, 3));
         }
         case ExprKind::Call:
-            return call(expr, {});
+            return call(expr);
         case ExprKind::Filter:
-            return filter(expr);
         case ExprKind::Test:
-            return test(expr);
-        case ExprKind::Spread:
-            break;
+            return filter_or_test(expr);
     }
-    fail("* stands among the arguments of a call");
+    CHECK(false, "an expression of kind {}", static_cast<int>(expr.kind));
 }
 
-Value Evaluator::variable(const Expr& expr) {
-    const auto name = static_cast<std::size_t>(expr.name);
-    if (scope_.get() != nullptr)
-        if (const Value* value = scope_->find(expr.name)) return *value;
-    if (!globals_[name].is_missing()) return globals_[name];
-    if (!context_[name].is_missing()) return context_[name];
-    return runtime_.undefined({.name = tree_.names[name]});
+const Value& Evaluator::variable(NameId name) const {
+    if (scope_ != nullptr)
+        if (const Value* value = scope_->find(name)) return *value;
+    const Value& global = globals_[static_cast<std::size_t>(name)];
+    return global.is_missing() ? context_[static_cast<std::size_t>(name)] : global;
 }
 
 std::vector<Value> Evaluator::parts(const Expr& expr) {
@@ -89,11 +87,18 @@ Value Evaluator::dict(const Expr& expr) {
     Dict dict;
     for (std::size_t i = 0; i < expr.parts.size(); i += 2) {
         Value key = part(expr, i);
-        Value value = part(expr, i + 1);
-        if (!is_hashable(key)) fail("unhashable type: '{}'", type_name(key));
-        dict.set(std::move(key), std::move(value));
+        dict.set(std::move(key), part(expr, i + 1));
     }
     return runtime_.dict(std::move(dict));
+}
+
+Value Evaluator::signed_number(const Expr& expr) {
+    const Value value = part(expr, 0);
+    const bool is_minus = expr.kind == ExprKind::Minus;
+    refuse_undefined(value);
+    if (!value.is_number()) fail("bad operand type for unary {}: '{}'", is_minus ? '-' : '+', type_name(value));
+    if (value.is(Kind::Float)) return is_minus ? Value(-value.real()) : value;
+    return calculate(is_minus ? Arithmetic::Subtract : Arithmetic::Add, Value(0), value);
 }
 
 Value Evaluator::comparison(const Expr& expr) {
@@ -116,51 +121,31 @@ Value Evaluator::concat(const Expr& expr) {
 Value Evaluator::conditional(const Expr& expr) {
     if (is_true(part(expr, 0))) return part(expr, 1);
     if (expr.parts[2]) return part(expr, 2);
-    return runtime_.undefined({.hint = "the inline if-expression evaluated to false and no else section was defined."});
+    return runtime_.undefined("the inline if-expression evaluated to false and no else section was defined.");
 }
 
 Arguments Evaluator::arguments(const Expr& expr) {
     Arguments made;
     made.positional.reserve(expr.parts.size() - 1);
-    for (std::size_t i = 1; i < expr.parts.size(); ++i) {
-        if (expr.parts[i]->kind != ExprKind::Spread) {
-            made.positional.push_back(part(expr, i));
-            continue;
-        }
-        for (Value& value : to_items(runtime_, part(*expr.parts[i], 0))) made.positional.push_back(std::move(value));
-    }
-    for (const auto& [name, value] : expr.named) {
-        if (!name.empty()) {
-            made.named.emplace_back(name, evaluate(*value));
-            continue;
-        }
-        made.spread = evaluate(*value);  // keeps its keys alive
-        if (!made.spread.is(Kind::Dict)) fail("argument after ** must be a mapping, not {}", type_name(made.spread));
-        for (const auto& [key, item] : made.spread.dict().items()) {
-            if (!key.is_text()) fail("keywords must be strings");
-            made.named.emplace_back(key.view(), item);
-        }
-    }
+    for (std::size_t i = 1; i < expr.parts.size(); ++i) made.positional.push_back(part(expr, i));
+    for (const auto& [name, value] : expr.named) made.named.emplace_back(name, evaluate(*value));
     return made;
 }
 
-Value Evaluator::call(const Expr& expr, const Value& caller) {
+Value Evaluator::call(const Expr& expr) {
     const Expr& callee = *expr.parts[0];
+    Value function;
     if (callee.kind == ExprKind::Attribute) {  // a method, without a value for it in between
         const Value object = part(callee, 0);
         refuse_undefined(object);
         const Builtin* method = find_method(object, callee.value.view());
         if (method != nullptr) return call_builtin(runtime_, *method, object, arguments(expr));
-        const Value function = get_attribute(runtime_, object, callee.value);
-        return call_value(expr, function, caller);
+        function = get_attribute(runtime_, object, callee.value);
+    } else {
+        function = evaluate(callee);
     }
-    return call_value(expr, evaluate(callee), caller);
-}
-
-Value Evaluator::call_value(const Expr& expr, const Value& function, const Value& caller) {
     refuse_undefined(function);
     Arguments made = arguments(expr);
-    if (!caller.is_missing()) made.named.emplace_back("caller", caller);
     if (!function.is(Kind::Object)) fail("'{}' object is not callable", type_name(function));
     const int line = runtime_.line;
     Value result = function.object().call(runtime_, made);
@@ -168,15 +153,10 @@ Value Evaluator::call_value(const Expr& expr, const Value& function, const Value
     return result;
 }
 
-Value Evaluator::filter(const Expr& expr) {
+Value Evaluator::filter_or_test(const Expr& expr) {
     const Value input = expr.parts[0] ? part(expr, 0) : std::exchange(captured_, Value());
-    if (expr.builtin == nullptr) fail("No filter named {}.", quoted(expr.value.view()));
-    return call_builtin(runtime_, *expr.builtin, input, arguments(expr));
-}
-
-Value Evaluator::test(const Expr& expr) {
-    const Value input = part(expr, 0);
-    if (expr.builtin == nullptr) fail("No test named {}.", quoted(expr.value.view()));
+    if (expr.builtin == nullptr)
+        fail("No {} named {}.", expr.kind == ExprKind::Filter ? "filter" : "test", quoted(expr.value.view()));
     return call_builtin(runtime_, *expr.builtin, input, arguments(expr));
 }
 

@@ -1,58 +1,21 @@
 // The evaluator's statements, loops and macros.
 #include "runtime/text/chat/evaluator.h"
-#include "runtime/text/chat/loop_context.h"
 #include "runtime/text/chat/operators.h"
-#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
 
 namespace slipstream::jinja {
-
-class Evaluator::Inside {
-public:
-    Inside(Evaluator& evaluator, Ref<Scope> scope)
-        : evaluator_(evaluator), before_(std::exchange(evaluator.scope_, std::move(scope))) {}
-    /// A new scope in the current one.
-    explicit Inside(Evaluator& evaluator) : Inside(evaluator, evaluator.runtime_.make<Scope>(evaluator.scope_)) {}
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
-    ~Inside() { evaluator_.scope_ = std::move(before_); }
-
-private:
-    Evaluator& evaluator_;
-    Ref<Scope> before_;
-};
-
-class Evaluator::Capture {
-public:
-    explicit Capture(Evaluator& evaluator)
-        : evaluator_(evaluator),
-          buffer_(evaluator.runtime_.builder()),
-          before_(std::exchange(evaluator.out_, &buffer_)) {}
-    Capture(const Capture&) = delete;
-    Capture& operator=(const Capture&) = delete;
-    ~Capture() { evaluator_.out_ = before_; }
-    [[nodiscard]] Value take() { return evaluator_.runtime_.text(buffer_); }
-
-private:
-    Evaluator& evaluator_;
-    TextBuilder buffer_;
-    TextBuilder* before_;
-};
 
 namespace {
 
 class Macro final : public Object {
 public:
-    Macro(Evaluator& evaluator, const MacroBody& body, Ref<Scope> closure)
+    Macro(Evaluator& evaluator, const MacroBody& body, std::shared_ptr<Scope> closure)
         : evaluator_(evaluator), body_(body), closure_(std::move(closure)) {}
     [[nodiscard]] std::string_view type_name() const override { return "Macro"; }
-    [[nodiscard]] std::string shown() const override {
-        return body_.name.empty() ? "<Macro anonymous>" : fmt::format("<Macro {}>", quoted(body_.name));
-    }
     [[nodiscard]] bool is_callable() const override { return true; }
     [[nodiscard]] std::optional<Value> attribute(Runtime& /*runtime*/, std::string_view name) override {
-        if (name == "name") return body_.name.empty() ? Value::none() : Value(body_.name);
-        return std::nullopt;
+        return name == "name" ? std::optional(Value(body_.name)) : std::nullopt;
     }
     [[nodiscard]] Value call(Runtime& /*runtime*/, Arguments& arguments) override {
         return evaluator_.call_macro(body_, closure_, arguments);
@@ -61,7 +24,37 @@ public:
 private:
     Evaluator& evaluator_;
     const MacroBody& body_;
-    Ref<Scope> closure_;
+    std::shared_ptr<Scope> closure_;
+};
+
+// A loop while it runs: the object `loop`.
+class LoopContext final : public Object {
+public:
+    explicit LoopContext(Value all) : all_(std::move(all)) {}
+    [[nodiscard]] const std::vector<Value>& items() const { return all_.items(); }
+    [[nodiscard]] std::string_view type_name() const override { return "LoopContext"; }
+    [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override {
+        const std::size_t after = at + 1;
+        if (name == "index") return Value(after);
+        if (name == "index0") return Value(at);
+        if (name == "first") return Value(at == 0);
+        if (name == "last") return Value(after == items().size());
+        if (name == "length") return Value(items().size());
+        if (name == "revindex") return Value(items().size() - at);
+        if (name == "revindex0") return Value(items().size() - after);
+        if (name == "previtem") return at == 0 ? runtime.undefined("there is no previous item") : items()[at - 1];
+        if (name == "nextitem")
+            return after < items().size() ? items()[after] : runtime.undefined("there is no next item");
+        for (const char* unserved : {"cycle", "changed", "depth", "depth0"})
+            if (name == unserved) fail("loop.{} is not served in chat templates", name);
+        return std::nullopt;
+    }
+    void release() override { all_ = Value::list({}); }
+
+    std::size_t at = 0;
+
+private:
+    Value all_;  // a sequence
 };
 
 // Takes the named argument out, if it is there.
@@ -82,13 +75,13 @@ Evaluator::Evaluator(Runtime& runtime, const Template& tree, const Dict& inputs)
       tree_(tree),
       context_(tree.names.size()),
       globals_(tree.names.size()),
-      output_(runtime.account(), runtime.max_text_bytes()),
+      output_(runtime.builder()),
       out_(&output_) {
     for (std::size_t i = 0; i < tree.names.size(); ++i) {
         if (const Value* value = inputs.find(tree.names[i])) {
             context_[i] = *value;
         } else if (const Builtin* function = find_global(tree.names[i])) {
-            context_[i] = bound_method(runtime, *function, {});
+            context_[i] = function_value(runtime, *function, {});
         }
     }
 }
@@ -134,17 +127,10 @@ Evaluator::Flow Evaluator::execute(const Statement& statement) {
         case StatementKind::Macro:
             assign(statement.target, make_macro(*statement.macro));
             return Flow::Normal;
-        case StatementKind::Call:
-            write_str(runtime_, *out_, call(*statement.expr, make_macro(*statement.macro)));
-            return Flow::Normal;
         case StatementKind::Filter:
             return filter_block(statement);
-        case StatementKind::With:
-            return with(statement);
-        case StatementKind::Generation: {
-            const Inside inside(*this);
-            return execute(statement.body);
-        }
+        case StatementKind::Generation:
+            return execute_in_scope(statement.body);
         case StatementKind::Break:
             return Flow::Break;
         case StatementKind::Continue:
@@ -155,19 +141,35 @@ Evaluator::Flow Evaluator::execute(const Statement& statement) {
     fail("the tag {{% {} %}} is not served in chat templates", statement.text);
 }
 
+Evaluator::Flow Evaluator::execute_in_scope(const Block& block) {
+    std::shared_ptr<Scope> around = open_scope(scope_);
+    const Flow flow = execute(block);
+    scope_ = std::move(around);
+    return flow;
+}
+
+Evaluator::Flow Evaluator::capture(const Block& block, Value& text) {
+    TextBuilder buffer = runtime_.builder();
+    TextBuilder* const around = std::exchange(out_, &buffer);
+    const Flow flow = execute(block);
+    out_ = around;
+    text = runtime_.text(buffer);
+    return flow;
+}
+
+// ---- assignments
+
 // The value of a variable that is assigned through: a namespace, or nothing that can be.
 Namespace& Evaluator::namespace_of(const Target& target) {
-    const Value* owner = scope_.get() != nullptr ? scope_->find(target.name) : nullptr;
-    if (owner == nullptr) owner = &globals_[static_cast<std::size_t>(target.name)];
-    if (owner->is_missing()) owner = &context_[static_cast<std::size_t>(target.name)];
-    auto* space = owner->is(Kind::Object) ? dynamic_cast<Namespace*>(&owner->object()) : nullptr;
+    const Value& owner = variable(target.name);
+    auto* space = owner.is(Kind::Object) ? dynamic_cast<Namespace*>(&owner.object()) : nullptr;
     if (space == nullptr) fail("cannot assign attribute on non-namespace object");
     return *space;
 }
 
 void Evaluator::assign(const Target& target, Value value) {
     if (target.is_tuple) {
-        if (!is_iterable(value)) fail("cannot unpack non-iterable {} object", type_name(value));
+        if (!value.is_iterable()) fail("cannot unpack non-iterable {} object", type_name(value));
         const std::vector<Value> items = to_items(runtime_, value);
         const std::size_t wanted = target.parts.size();
         if (items.size() > wanted) fail("too many values to unpack (expected {})", wanted);
@@ -175,7 +177,7 @@ void Evaluator::assign(const Target& target, Value value) {
         for (std::size_t i = 0; i < wanted; ++i) assign(target.parts[i], items[i]);
     } else if (!target.attribute.empty()) {
         namespace_of(target).set(runtime_, target.attribute, std::move(value));
-    } else if (scope_.get() != nullptr) {
+    } else if (scope_ != nullptr) {
         scope_->set(runtime_, target.name, std::move(value));
     } else {
         globals_[static_cast<std::size_t>(target.name)] = std::move(value);
@@ -189,142 +191,119 @@ void Evaluator::set(const Statement& statement) {
 
 Evaluator::Flow Evaluator::set_block(const Statement& statement) {
     Value text;
-    {
-        const Inside inside(*this);
-        Capture capture(*this);
-        const Flow flow = execute(statement.body);
-        if (flow != Flow::Normal) return flow;  // the text is lost with the round it belongs to
-        text = capture.take();
-        runtime_.line = statement.line;
-        if (statement.expr) {
-            captured_ = std::move(text);
-            text = evaluate(*statement.expr);
-        }
+    std::shared_ptr<Scope> around = open_scope(scope_);
+    const Flow flow = capture(statement.body, text);
+    runtime_.line = statement.line;
+    if (flow == Flow::Normal && statement.expr) {
+        captured_ = std::move(text);
+        text = evaluate(*statement.expr);
     }
-    assign(statement.target, std::move(text));
-    return Flow::Normal;
+    scope_ = std::move(around);
+    if (flow == Flow::Normal) assign(statement.target, std::move(text));  // else it is lost with its round
+    return flow;
 }
 
 Evaluator::Flow Evaluator::filter_block(const Statement& statement) {
-    const Inside inside(*this);
-    Value text;
-    {
-        Capture capture(*this);
-        const Flow flow = execute(statement.body);
-        if (flow != Flow::Normal) return flow;
-        text = capture.take();
-    }
+    std::shared_ptr<Scope> around = open_scope(scope_);
+    const Flow flow = capture(statement.body, captured_);
     runtime_.line = statement.line;
-    captured_ = std::move(text);
-    write_str(runtime_, *out_, evaluate(*statement.expr));
-    return Flow::Normal;
+    if (flow == Flow::Normal) write_str(runtime_, *out_, evaluate(*statement.expr));
+    scope_ = std::move(around);
+    return flow;
 }
+
+// ---- branches and loops
 
 Evaluator::Flow Evaluator::choose(const Statement& statement) {
     for (const Branch& branch : statement.branches) {
         runtime_.line = branch.line;
-        if (is_true(evaluate(*branch.test))) return execute(branch.body);
+        if (!branch.test || is_true(evaluate(*branch.test))) return execute(branch.body);
     }
-    return execute(statement.otherwise);
-}
-
-Evaluator::Flow Evaluator::with(const Statement& statement) {
-    const Ref<Scope> scope = runtime_.make<Scope>(scope_);
-    std::vector<Value> values;  // in the scope around: Jinja lets none see another
-    for (const auto& [target, value] : statement.assignments) values.push_back(evaluate(*value));
-    const Inside inside(*this, scope);
-    for (std::size_t i = 0; i < values.size(); ++i) assign(statement.assignments[i].first, std::move(values[i]));
-    return execute(statement.body);
+    return Flow::Normal;
 }
 
 Evaluator::Flow Evaluator::loop(const Statement& statement) {
-    const Value iterable = evaluate(*statement.expr);
-    const Ref<LoopContext> context = runtime_.make<LoopContext>(*this, statement, scope_, iterable);
+    Value items = evaluate(*statement.expr);
+    if (!items.is_indexable() || statement.test) items = runtime_.list(filtered(statement, to_items(runtime_, items)));
+    const auto context = runtime_.make<LoopContext>(std::move(items));
+    const std::shared_ptr<Scope> around = scope_;
     bool any_round_ended = false;  // one that `break` or `continue` cut short does not count: so Jinja has it
-    Ref<Scope> scope;
-    while (context->advance(runtime_)) {
+    std::shared_ptr<Scope> scope;
+    for (; context->at < context->items().size(); ++context->at) {
+        runtime_.spend(1);
         // A scope for each round; the same one again where no macro keeps it.
-        if (scope.get() == nullptr || scope->is_kept)
-            scope = runtime_.make<Scope>(scope_);
+        if (scope == nullptr || scope->is_kept)
+            scope = runtime_.make<Scope>(around);
         else
             scope->clear();
-        const Inside inside(*this, scope);
+        scope_ = scope;
         runtime_.line = statement.line;
-        assign(statement.target, context->current());
-        if (statement.uses_loop) scope->set(runtime_, 0, Value(Kind::Object, context.get()));
+        assign(statement.target, context->items()[context->at]);
+        if (statement.uses_loop) scope->set(runtime_, kLoop, Value(Kind::Object, context));
         const Flow flow = execute(statement.body);
         if (flow == Flow::Break) break;
         any_round_ended = any_round_ended || flow == Flow::Normal;
     }
+    scope_ = around;
     runtime_.line = statement.line;
-    if (scope.get() != nullptr && !scope->is_kept) scope->clear();
-    if (context->is_shared()) runtime_.keep(*context);  // somebody has `loop`, which may come to hold itself
-    if (any_round_ended || statement.otherwise.empty()) return Flow::Normal;
-    const Inside inside(*this);
-    return execute(statement.otherwise);
+    if (scope != nullptr && !scope->is_kept) scope->clear();
+    if (context.use_count() > 1) runtime_.keep(context);  // somebody has `loop`, which may come to hold itself
+    return any_round_ended || statement.otherwise.empty() ? Flow::Normal : execute_in_scope(statement.otherwise);
 }
 
-bool Evaluator::passes(const Statement& loop, const Ref<Scope>& around, const Value& item) {
-    const Inside inside(*this, runtime_.make<Scope>(around));
-    assign(loop.target, item);
-    return is_true(evaluate(*loop.test));
+std::vector<Value> Evaluator::filtered(const Statement& loop, std::vector<Value> items) {
+    if (!loop.test) return items;
+    std::shared_ptr<Scope> around = open_scope(scope_);
+    std::erase_if(items, [&](const Value& item) {
+        scope_->clear();
+        assign(loop.target, item);
+        return !is_true(evaluate(*loop.test));
+    });
+    scope_ = std::move(around);
+    return items;
 }
+
+// ---- macros
 
 Value Evaluator::make_macro(const MacroBody& macro) {
-    for (Scope* scope = scope_.get(); scope != nullptr && !scope->is_kept; scope = scope->outer().get()) {
+    for (std::shared_ptr<Scope> scope = scope_; scope != nullptr && !scope->is_kept; scope = scope->outer()) {
         scope->is_kept = true;
-        kept_.emplace_back(scope);
+        kept_.push_back(scope);
     }
-    return runtime_.make_object<Macro>(*this, macro, scope_);
+    return {Kind::Object, runtime_.make<Macro>(*this, macro, scope_)};
 }
 
 void Evaluator::bind(const MacroBody& macro, Arguments& arguments) {
     const std::size_t n_parameters = macro.parameters.size();
+    const auto name_of = [&](std::size_t i) -> const std::string& {
+        return tree_.names[static_cast<std::size_t>(macro.parameters[i].name)];
+    };
     runtime_.spend(static_cast<std::int64_t>(n_parameters * (arguments.named.size() + 1)));
     std::vector<Value> given(n_parameters);
     for (std::size_t i = 0; i < n_parameters; ++i)
-        given[i] = i < arguments.positional.size()
-                       ? arguments.positional[i]
-                       : take_named(arguments, tree_.names[static_cast<std::size_t>(macro.parameters[i].name)]);
-    if (macro.uses_caller) {
-        Value caller = take_named(arguments, "caller");
-        if (caller.is_missing() || caller.is_none()) caller = runtime_.undefined({.hint = "No caller defined"});
-        scope_->set(runtime_, 1, std::move(caller));
-    }
-    if (macro.uses_kwargs) {
-        Dict rest;
-        for (auto& [name, value] : arguments.named) rest.set(runtime_.text(std::string(name)), std::move(value));
-        scope_->set(runtime_, 2, runtime_.dict(std::move(rest)));
-    } else if (!arguments.named.empty()) {
+        given[i] = i < arguments.positional.size() ? arguments.positional[i] : take_named(arguments, name_of(i));
+    if (!arguments.named.empty())
         fail("macro {} takes no keyword argument {}", quoted(macro.name), quoted(arguments.named.front().first));
-    }
-    if (macro.uses_varargs) {
-        const std::size_t first = std::min(n_parameters, arguments.positional.size());
-        scope_->set(runtime_, 3,
-                    runtime_.sequence(Kind::Tuple, {arguments.positional.begin() + static_cast<std::ptrdiff_t>(first),
-                                                    arguments.positional.end()}));
-    } else if (arguments.positional.size() > n_parameters) {
+    if (arguments.positional.size() > n_parameters)
         fail("macro {} takes not more than {} argument(s)", quoted(macro.name), n_parameters);
-    }
     for (std::size_t i = 0; i < n_parameters; ++i) {
         const Parameter& parameter = macro.parameters[i];
-        const std::string& name = tree_.names[static_cast<std::size_t>(parameter.name)];
         if (given[i].is_missing())
             given[i] = parameter.otherwise
                            ? evaluate(*parameter.otherwise)
-                           : runtime_.undefined(
-                                 {.hint = fmt::format("parameter {} was not provided", quoted(name)), .name = name});
+                           : runtime_.undefined(fmt::format("parameter {} was not provided", quoted(name_of(i))));
         scope_->set(runtime_, parameter.name, std::move(given[i]));
     }
 }
 
-Value Evaluator::call_macro(const MacroBody& macro, const Ref<Scope>& closure, Arguments& arguments) {
+Value Evaluator::call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& closure, Arguments& arguments) {
     const Runtime::Level level(runtime_);
-    const Inside inside(*this, runtime_.make<Scope>(closure));
+    std::shared_ptr<Scope> around = open_scope(closure);
     bind(macro, arguments);
-    Capture capture(*this);
-    execute(macro.body);
-    return capture.take();
+    Value text;
+    static_cast<void>(capture(macro.body, text));
+    scope_ = std::move(around);
+    return text;
 }
 
 }  // namespace slipstream::jinja

@@ -4,10 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <optional>
 
-#include "runtime/text/chat/numbers.h"
-#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
 #include "runtime/text/chat/unicode.h"
 
@@ -22,6 +20,9 @@ constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=",
 
 bool is_digit_char(char c) {
     return c >= '0' && c <= '9';
+}
+bool is_name_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit_char(c);
 }
 
 std::string_view strip_left(std::string_view text) {
@@ -43,14 +44,46 @@ std::string normalized(std::string_view source) {
     return out;
 }
 
-// The length of digits, with single underscores between them, at the front of `text`; 0 where no digit stands there.
-std::size_t digits_length(std::string_view text) {
-    std::size_t n = 0;
-    while (n < text.size() && is_digit_char(text[n])) {
-        ++n;
-        if (n + 1 < text.size() && text[n] == '_' && is_digit_char(text[n + 1])) ++n;
+// The character of a numbered escape, whose digits stand at the front of `rest` and are taken off.
+void append_numbered(std::string& out, std::string_view& rest, std::size_t n_digits, int base) {
+    std::uint32_t code = 0;
+    const char* end = rest.data() + std::min(n_digits, rest.size());
+    const auto [stop, error] = std::from_chars(rest.data(), end, code, base);
+    const auto n_read = static_cast<std::size_t>(stop - rest.data());
+    if (error != std::errc() || (base == 16 && n_read < n_digits)) fail("a truncated escape in a string");
+    if (code > 0x10ffff) fail("illegal Unicode character");
+    if (code >= 0xd800 && code < 0xe000) fail("a surrogate in a string: write the character itself, or \\UXXXXXXXX");
+    append_utf8(code, out);
+    rest.remove_prefix(n_read);
+}
+
+// The content of a string literal without its quotes: escapes resolved as Python does.
+std::string unescaped(std::string_view rest) {
+    constexpr std::string_view kSimple = "\\'\"abfnrtv";
+    constexpr std::string_view kMeaning = "\\'\"\a\b\f\n\r\t\v";
+    std::string out;
+    while (true) {
+        const std::size_t backslash = std::min(rest.find('\\'), rest.size());
+        out.append(rest.substr(0, backslash));
+        rest.remove_prefix(backslash);
+        if (rest.empty()) return out;
+        const char kind = rest[1];  // a backslash never ends a literal
+        rest.remove_prefix(1);
+        if (kind >= '0' && kind <= '7') {
+            append_numbered(out, rest, 3, 8);
+            continue;
+        }
+        rest.remove_prefix(1);
+        if (const std::size_t at = kSimple.find(kind); at != std::string_view::npos) {
+            out += kMeaning[at];
+        } else if (kind == 'x' || kind == 'u' || kind == 'U') {
+            append_numbered(out, rest, kind == 'x' ? 2 : kind == 'u' ? 4 : 8, 16);
+        } else if (kind == 'N') {
+            fail("characters by name (\\N{{...}}) are not served; write the character itself");
+        } else if (kind != '\n') {
+            out.append({'\\', kind});  // no escape: both characters stay
+        }
     }
-    return n;
 }
 
 class Lexer {
@@ -72,6 +105,12 @@ public:
 private:
     [[nodiscard]] std::string_view rest() const { return source_.substr(at_); }
     [[nodiscard]] bool at(std::string_view text) const { return rest().starts_with(text); }
+    // 0 where nothing stands there.
+    [[nodiscard]] char char_at(std::size_t place) const { return place < source_.size() ? source_[place] : '\0'; }
+    [[nodiscard]] char sign_at(std::size_t place) const {
+        const char c = char_at(place);
+        return c == '-' || c == '+' ? c : '\0';
+    }
 
     void advance(std::size_t n) {
         const std::string_view read = source_.substr(at_, n);
@@ -79,9 +118,6 @@ private:
         at_ += read.size();
     }
     void skip_spaces() { advance(rest().size() - strip_left(rest()).size()); }
-    void skip_line_end() {
-        if (at("\n")) advance(1);
-    }
 
     Token& add(TokenType type, std::string text = {}) {
         tokens_.push_back({.type = type, .line = line_, .text = std::move(text)});
@@ -90,38 +126,32 @@ private:
 
     // Where the next tag begins, or the end of the source.
     [[nodiscard]] std::size_t next_tag() const {
-        for (std::size_t open = at_; (open = source_.find('{', open)) != std::string_view::npos; ++open) {
-            const char kind = open + 1 < source_.size() ? source_[open + 1] : '\0';
-            if (kind == '%' || kind == '{' || kind == '#') return open;
-        }
-        return source_.size();
+        std::size_t open = source_.find('{', at_);
+        while (open != std::string_view::npos && std::string_view("%{#").find(char_at(open + 1)) > 2)
+            open = source_.find('{', open + 1);
+        return std::min(open, source_.size());
     }
 
     // Text up to the next tag, and that tag.
     void root() {
         const std::size_t open = next_tag();
-        if (open == source_.size()) return data(open, '+');
-        const char kind = source_[open + 1];
-        const char sign = open + 2 < source_.size() ? source_[open + 2] : '\0';
-        const bool has_sign = sign == '-' || sign == '+';
+        const char kind = char_at(open + 1);
+        const char sign = sign_at(open + 2);
         // Only block tags and comments take the spaces before them.
-        data(open, has_sign ? sign : kind == '{' ? '+' : '\0');
-        line_starts_ = false;
+        data(open, sign == 0 && kind != '%' && kind != '#' ? '+' : sign);
+        if (open == source_.size()) return;
+        const std::size_t begin_bytes = sign == 0 ? 2 : 3;
         if (kind == '#') {
-            advance(has_sign ? 3 : 2);
+            advance(begin_bytes);
             comment();
         } else if (kind == '{') {
             add(TokenType::VariableBegin);
-            advance(has_sign ? 3 : 2);
-            tag(TokenType::VariableEnd);
-        } else if (const std::size_t length = raw_begin_length(); length > 0) {
-            advance(length);
-            line_starts_ = source_[at_ - 1] == '\n';
-            raw();
+            advance(begin_bytes);
+            tag(TokenType::VariableEnd, "}}");
         } else {
             add(TokenType::BlockBegin);
-            advance(has_sign ? 3 : 2);
-            tag(TokenType::BlockEnd);
+            advance(begin_bytes);
+            tag(TokenType::BlockEnd, "%}");
         }
     }
 
@@ -132,151 +162,92 @@ private:
             text = text.substr(0, stripped(text, Ends::Right).end);
         } else if (sign == 0) {
             const std::size_t line_begin = text.rfind('\n') + 1;  // 0 where there is none
-            if ((line_begin > 0 || line_starts_) && strip_left(text.substr(line_begin)).empty())
-                text = text.substr(0, line_begin);
+            const bool begins_line = line_begin > 0 || at_ == 0 || source_[at_ - 1] == '\n';
+            if (begins_line && strip_left(text.substr(line_begin)).empty()) text = text.substr(0, line_begin);
         }
         if (!text.empty()) add(TokenType::Data, std::string(text));
         advance(end - at_);
     }
 
-    // The end of a tag whose closing mark of two characters stands at `mark`, perhaps with a sign before it.
+    // The end of a tag whose closing mark of two characters stands here, perhaps with a sign before it.
     void finish(char sign, bool trims) {
         advance(sign == 0 ? 2 : 3);
-        if (sign == '-') {
+        if (sign == '-')
             skip_spaces();
-        } else if (sign == 0 && trims) {
-            skip_line_end();
-        }
-        line_starts_ = source_[at_ - 1] == '\n';
+        else if (sign == 0 && trims && at("\n"))
+            advance(1);
     }
 
     void comment() {
-        if (at_ == source_.size()) return;
         const std::size_t end = source_.find("#}", at_);
         if (end == std::string_view::npos) fail("Missing end of comment tag");
-        const char before = end > at_ ? source_[end - 1] : '\0';
-        const bool has_sign = before == '-' || before == '+';
-        advance(end - at_ - (has_sign ? 1 : 0));
-        finish(has_sign ? before : '\0', true);
-    }
-
-    // "{% raw %}" with its signs: its length, or 0 where something else stands here.
-    [[nodiscard]] std::size_t raw_begin_length() const {
-        const std::string_view end = tag_of_word(rest(), "raw");
-        if (end.empty()) return 0;
-        const bool strips = end.starts_with("-%}");
-        if (!strips && !end.starts_with("%}")) return 0;
-        return rest().size() - (strips ? strip_left(end.substr(3)) : end.substr(2)).size();
-    }
-
-    // What follows "{% word" at the front of `text`; empty where that does not stand there.
-    static std::string_view tag_of_word(std::string_view text, std::string_view word) {
-        if (!text.starts_with("{%")) return {};
-        text.remove_prefix(2);
-        if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
-        text = strip_left(text);
-        if (!text.starts_with(word)) return {};
-        return strip_left(text.substr(word.size()));
-    }
-
-    void raw() {
-        if (at_ == source_.size()) return;
-        for (std::size_t open = at_; (open = source_.find("{%", open)) != std::string_view::npos; ++open) {
-            const std::string_view end = tag_of_word(source_.substr(open), "endraw");
-            const bool has_sign = end.starts_with("-%}") || end.starts_with("+%}");
-            if (!has_sign && !end.starts_with("%}")) continue;
-            const char sign = source_[open + 2];
-            data(open, sign == '-' || sign == '+' ? sign : '\0');
-            advance(rest().size() - end.size());
-            finish(has_sign ? end.front() : '\0', true);
-            return;
-        }
-        fail("Missing end of raw directive");
+        const char sign = end > at_ ? sign_at(end - 1) : '\0';
+        advance(end - at_ - (sign == 0 ? 0 : 1));
+        finish(sign, true);
     }
 
     // The inside of {{ }} or {% %}.
-    void tag(TokenType end) {
-        const std::string_view mark = end == TokenType::VariableEnd ? "}}" : "%}";
+    void tag(TokenType end, std::string_view mark) {
         open_.clear();
-        while (at_ < source_.size()) {
+        for (skip_spaces(); at_ < source_.size(); skip_spaces()) {
             if (open_.empty() && at_end(end, mark)) return;
-            const std::size_t spaces = rest().size() - strip_left(rest()).size();
-            if (spaces > 0) {
-                advance(spaces);
-            } else {
-                token();
-            }
+            token();
         }
     }
 
     bool at_end(TokenType end, std::string_view mark) {
-        const char first = source_[at_];
-        const bool has_sign =
-            (first == '-' || (first == '+' && end == TokenType::BlockEnd)) && source_.substr(at_ + 1).starts_with(mark);
+        const bool has_sign = (source_[at_] == '-' || (source_[at_] == '+' && end == TokenType::BlockEnd)) &&
+                              source_.substr(at_ + 1).starts_with(mark);
         if (!has_sign && !at(mark)) return false;
         add(end);
-        finish(has_sign ? first : '\0', end == TokenType::BlockEnd);
+        finish(has_sign ? source_[at_] : '\0', end == TokenType::BlockEnd);
         return true;
     }
 
     void token() {
-        if (is_digit_char(source_[at_])) return number();
-        if (source_[at_] == '\'' || source_[at_] == '"') return text();
-        const std::size_t length = name_length();
-        if (length > 0) {
-            add(TokenType::Name, std::string(rest().substr(0, length)));
-            advance(length);
-            return;
+        const char first = source_[at_];
+        if (is_digit_char(first)) return number();
+        if (first == '\'' || first == '"') return text();
+        if (is_name_char(first)) {
+            std::size_t end = at_;
+            while (is_name_char(char_at(end))) ++end;
+            add(TokenType::Name, std::string(source_.substr(at_, end - at_)));
+            return advance(end - at_);
         }
-        const auto found = std::find_if(kOperators.begin(), kOperators.end(), [this](auto sign) { return at(sign); });
+        const auto* const found = std::ranges::find_if(kOperators, [this](auto sign) { return at(sign); });
         if (found == kOperators.end()) fail("unexpected char {}", quoted(first_char(rest()).bytes));
         balance(found->front());
         add(TokenType::Operator, std::string(*found));
         advance(found->size());
     }
 
-    [[nodiscard]] std::size_t name_length() const {
-        std::string_view text = rest();
-        if (!is_identifier_start(first_char(text).code)) return 0;
-        while (!text.empty() && is_identifier_part(first_char(text).code)) take_char(text);
-        return rest().size() - text.size();
-    }
-
     void number() {
-        const auto digits_at = [this](std::size_t n) {
-            return digits_length(rest().substr(std::min(n, rest().size())));
+        const auto digits_end = [this](std::size_t place) {
+            while (is_digit_char(char_at(place))) ++place;
+            return place;
         };
-        const auto char_at = [this](std::size_t n) { return n < rest().size() ? rest()[n] : '\0'; };
-        if (char_at(0) == '0' && std::string_view("xXoObB").find(char_at(1)) < 6)
-            fail("numbers that begin with {} are not served: write them in decimal digits", rest().substr(0, 2));
-        const std::size_t whole = digits_at(0);
-        std::size_t length = whole;
+        const std::size_t whole = digits_end(at_);
+        std::size_t end = whole;
         if (at_ == 0 || source_[at_ - 1] != '.') {  // "x.1.5" is element 1, element 5
-            if (char_at(length) == '.' && digits_at(length + 1) > 0) length += 1 + digits_at(length + 1);
-            const std::size_t sign = char_at(length + 1) == '+' || char_at(length + 1) == '-' ? 1 : 0;
-            const bool has_exponent = (char_at(length) | 0x20) == 'e' && digits_at(length + 1 + sign) > 0;
-            if (has_exponent) length += 1 + sign + digits_at(length + 1 + sign);
+            if (char_at(end) == '.' && is_digit_char(char_at(end + 1))) end = digits_end(end + 1);
+            const std::size_t exponent = end + 1 + (sign_at(end + 1) == 0 ? 0 : 1);
+            if ((char_at(end) | 0x20) == 'e' && is_digit_char(char_at(exponent))) end = digits_end(exponent);
         }
         Token& token =
-            add(length > whole ? TokenType::Float : TokenType::Integer, std::string(rest().substr(0, length)));
-        std::erase(token.text, '_');
-        if (length > whole) {
+            add(end > whole ? TokenType::Float : TokenType::Integer, std::string(rest().substr(0, end - at_)));
+        if (end > whole)
             token.real = std::strtod(token.text.c_str(), nullptr);
-        } else {
-            const char* end = token.text.data() + token.text.size();
-            if (std::from_chars(token.text.data(), end, token.integer).ec != std::errc())
-                fail("the number {}: integers have 64 bits here", token.text);
-        }
-        advance(length);
+        else if (std::from_chars(&token.text.front(), &token.text.back() + 1, token.integer).ec != std::errc())
+            fail("the number {}: integers have 64 bits here", token.text);
+        advance(end - at_);
     }
 
     void text() {
         const char quote = source_[at_];
         std::size_t end = at_ + 1;
         while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
-        if (end >= source_.size())
-            fail("unexpected char {} (a string without an end)", quoted(std::string_view(&quote, 1)));
-        add(TokenType::Text, unescape_literal(source_.substr(at_ + 1, end - at_ - 1)));
+        if (end >= source_.size()) fail("a string without an end");
+        add(TokenType::Text, unescaped(source_.substr(at_ + 1, end - at_ - 1)));
         advance(end + 1 - at_);
     }
 
@@ -294,8 +265,7 @@ private:
     int line_ = 1;
     std::size_t at_ = 0;
     std::vector<Token> tokens_;
-    std::string open_;         // closing brackets still owed
-    bool line_starts_ = true;  // whether what was read last ended with a line end
+    std::string open_;  // closing brackets still owed
 };
 
 }  // namespace

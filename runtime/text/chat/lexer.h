@@ -1,6 +1,7 @@
 // Template source into tokens, white space as transformers sets Jinja up: trim_blocks (a line end after a block tag
-// goes), lstrip_blocks (spaces before a block tag that begins its line go), "-" and "+" at either end of a tag, raw
-// blocks, comments; one line end at the end of the source is dropped. The rules are those of jinja2/lexer.py (3.1).
+// goes), lstrip_blocks (spaces before a block tag that begins its line go), "-" and "+" at either end of a tag,
+// comments; one line end at the end of the source is dropped. The rules are those of jinja2/lexer.py (3.1); names are
+// ASCII, numbers decimal, raw blocks not served.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +36,5 @@ struct Token {
 
 /// All tokens, the last of type End; what cannot be read is an Error before it.
 [[nodiscard]] std::vector<Token> tokenize(std::string_view source);
-
-/// The content of a string literal without its quotes: escapes resolved as Python does. Throws TemplateError for broken
-/// ones and for surrogates.
-[[nodiscard]] std::string unescape_literal(std::string_view inside);
 
 }  // namespace slipstream::jinja

@@ -16,10 +16,6 @@ auto span_behind(const std::vector<TextSpan>& spans, std::size_t byte) {
 
 }  // namespace
 
-bool MarkedText::is_said_at(std::size_t byte) const {
-    return is_said_in({byte, byte + 1});
-}
-
 bool MarkedText::is_said_in(TextSpan span) const {
     const auto found = span_behind(said, span.begin);
     return found != said.end() && found->begin < span.end;

@@ -19,13 +19,17 @@ struct TextSpan {
     bool operator==(const TextSpan&) const = default;
 };
 
+enum class Origin : std::uint8_t { Template, Said };
+
 struct MarkedText {
     std::string bytes;
     std::vector<TextSpan> said;  // ascending, apart from each other, none empty
 
-    [[nodiscard]] bool is_said_at(std::size_t byte) const;
     /// Whether any byte of `span` was said.
     [[nodiscard]] bool is_said_in(TextSpan span) const;
+    [[nodiscard]] Origin origin_at(std::size_t byte) const {
+        return is_said_in({byte, byte + 1}) ? Origin::Said : Origin::Template;
+    }
 };
 
 namespace jinja {
@@ -51,8 +55,6 @@ private:
     std::size_t max_bytes_;
     std::size_t live_bytes_ = 0;
 };
-
-enum class Origin : std::uint8_t { Template, Said };
 
 class TextBuilder {
 public:

@@ -1,10 +1,9 @@
-#include "runtime/text/chat/numbers.h"
+#include "runtime/text/chat/operators.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 
 #include "runtime/text/chat/template_error.h"
@@ -16,16 +15,6 @@ namespace {
 
 [[noreturn]] void too_large() {
     fail("an integer leaves 64 bits, which is as large as they go here");
-}
-
-std::int64_t power(std::int64_t base, std::int64_t exponent) {
-    std::int64_t result = 1;
-    while (exponent > 0) {
-        if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) too_large();
-        exponent >>= 1;
-        if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) too_large();
-    }
-    return result;
 }
 
 Value calculate_ints(Arithmetic operation, std::int64_t a, std::int64_t b) {
@@ -46,38 +35,15 @@ Value calculate_ints(Arithmetic operation, std::int64_t a, std::int64_t b) {
             return Value(static_cast<double>(a) / static_cast<double>(b));
         case Arithmetic::FloorDivide:
         case Arithmetic::Modulo: {
-            const bool divides = operation == Arithmetic::FloorDivide;
-            if (b == 0) fail("{}", divides ? "integer division or modulo by zero" : "integer modulo by zero");
-            overflows = divides && b == -1 && a == INT64_MIN;
-            const __int128 rest = static_cast<__int128>(a) % b;
-            const bool is_below = rest != 0 && (rest < 0) != (b < 0);  // Python rounds down
-            result = static_cast<std::int64_t>(divides ? static_cast<__int128>(a) / b - (is_below ? 1 : 0)
-                                                       : rest + (is_below ? b : 0));
+            if (b == 0) fail("integer division or modulo by zero");
+            if (b == -1) return operation == Arithmetic::Modulo ? Value(0) : calculate_ints(Arithmetic::Subtract, 0, a);
+            const bool is_below = a % b != 0 && (a < 0) != (b < 0);  // Python rounds down
+            result = operation == Arithmetic::Modulo ? a % b + (is_below ? b : 0) : a / b - (is_below ? 1 : 0);
             break;
         }
-        case Arithmetic::Power:
-            if (b >= 0) return Value(power(a, b));
-            if (a == 0) fail("0.0 cannot be raised to a negative power");
-            return Value(std::pow(static_cast<double>(a), static_cast<double>(b)));
     }
     if (overflows) too_large();
     return Value(result);
-}
-
-// CPython's float_divmod (Objects/floatobject.c): the remainder has the divisor's sign, the quotient is its floor.
-Value divide_floats(double a, double b, bool wants_quotient) {
-    double remainder = std::fmod(a, b);
-    double quotient = (a - remainder) / b;
-    if (remainder == 0) {
-        remainder = std::copysign(0.0, b);
-    } else if ((b < 0) != (remainder < 0)) {
-        remainder += b;
-        quotient -= 1.0;
-    }
-    if (!wants_quotient) return Value(remainder);
-    if (quotient == 0) return Value(std::copysign(0.0, a / b));
-    const double whole = std::floor(quotient);
-    return Value(quotient - whole > 0.5 ? whole + 1.0 : whole);
 }
 
 Value calculate_floats(Arithmetic operation, double a, double b) {
@@ -88,32 +54,27 @@ Value calculate_floats(Arithmetic operation, double a, double b) {
             return Value(a - b);
         case Arithmetic::Multiply:
             return Value(a * b);
-        case Arithmetic::Power:
-            if (a == 0 && b < 0) fail("0.0 cannot be raised to a negative power");
-            if (a < 0 && std::floor(b) != b) fail("a power with a complex result");
-            return Value(std::pow(a, b));
         default:
-            if (b == 0) fail("float division by zero");
-            if (operation == Arithmetic::Divide) return Value(a / b);
-            return divide_floats(a, b, operation == Arithmetic::FloorDivide);
+            break;
     }
+    if (b == 0) fail("float division by zero");
+    if (operation == Arithmetic::Divide) return Value(a / b);
+    // As CPython has it: the remainder has the divisor's sign, the quotient is whole.
+    double remainder = std::fmod(a, b);
+    if (remainder == 0)
+        remainder = std::copysign(0.0, b);
+    else if ((remainder < 0) != (b < 0))
+        remainder += b;
+    return Value(operation == Arithmetic::Modulo ? remainder : std::round((a - remainder) / b));
 }
 
-// White space off, underscores between digits out; nothing where one stands elsewhere.
-std::optional<std::string> plain_digits(std::string_view text) {
+template <typename T>
+std::errc parse(std::string_view text, T& number) {
     const TextSpan span = stripped(text, Ends::Both);
     text = text.substr(0, span.end).substr(span.begin);
-    const auto is_digit_at = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
-    std::string digits;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] != '_') {
-            digits += text[i];
-        } else if (i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1)) {
-            return std::nullopt;
-        }
-    }
-    if (digits.starts_with('+') && digits.size() > 1 && digits[1] != '-') digits.erase(0, 1);
-    return digits;
+    if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return stop == text.data() + text.size() ? error : std::errc::invalid_argument;
 }
 
 }  // namespace
@@ -140,26 +101,15 @@ Value calculate(Arithmetic operation, const Value& a, const Value& b) {
 }
 
 std::optional<std::int64_t> parse_int(std::string_view text) {
-    const auto digits = plain_digits(text);
-    if (!digits) return std::nullopt;
     std::int64_t number = 0;
-    const char* end = digits->data() + digits->size();
-    const auto [stop, error] = std::from_chars(digits->data(), end, number);
-    if (stop != end || error == std::errc::invalid_argument) return std::nullopt;
+    const std::errc error = parse(text, number);
     if (error == std::errc::result_out_of_range) too_large();
-    return number;
+    return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
 std::optional<double> parse_float(std::string_view text) {
-    const auto digits = plain_digits(text);
-    if (!digits || digits->find_first_of("()") != std::string::npos) return std::nullopt;
     double number = 0;
-    const char* end = digits->data() + digits->size();
-    const auto [stop, error] = std::from_chars(digits->data(), end, number);
-    if (stop != end || error == std::errc::invalid_argument) return std::nullopt;
-    // Out of range: from_chars leaves the number alone; strtod says whether it is zero or infinity.
-    if (error == std::errc::result_out_of_range) number = std::strtod(digits->c_str(), nullptr);
-    return number;
+    return parse(text, number) == std::errc() ? std::optional(number) : std::nullopt;
 }
 
 std::string float_text(double number) {

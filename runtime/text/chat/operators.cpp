@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
-#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/builtin.h"
+#include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
 #include "runtime/text/chat/unicode.h"
 
@@ -13,12 +15,8 @@ namespace slipstream::jinja {
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kArithmeticSigns = {"+", "-", "*", "/", "//", "%", "** or pow()"};
+constexpr std::array<std::string_view, 6> kArithmeticSigns = {"+", "-", "*", "/", "//", "%"};
 constexpr std::array<std::string_view, 6> kComparisonSigns = {"==", "!=", "<", "<=", ">", ">="};
-
-bool is_list_or_tuple(const Value& value) {
-    return value.is(Kind::List) || value.is(Kind::Tuple);
-}
 
 void append_escaped(TextBuilder& out, const MarkedText& text) {
     for (std::size_t i = 0; i < text.bytes.size(); ++i) {
@@ -32,7 +30,7 @@ void append_escaped(TextBuilder& out, const MarkedText& text) {
         if (escape.empty())
             out.append(text, {i, i + 1});
         else
-            out.append(escape, text.is_said_at(i) ? Origin::Said : Origin::Template);
+            out.append(escape, text.origin_at(i));
     }
 }
 
@@ -46,22 +44,25 @@ Value add_texts(Runtime& runtime, const Text& a, const Text& b) {
         } else {
             out.append(text->marked);
         }
-    Value made = runtime.text(out);
-    static_cast<Text*>(made.cell())->is_safe = is_safe;
-    return made;
+    return runtime.text(Text{out.take(), is_safe});
+}
+
+// `count` times the items of `a`, and those of `b` behind them.
+Value joined(Runtime& runtime, const Value& a, std::size_t count, const std::vector<Value>& b) {
+    std::size_t total = 0;
+    if (__builtin_mul_overflow(count, a.items().size(), &total)) total = SIZE_MAX / 2;
+    runtime.check_items(total + b.size());
+    std::vector<Value> items;
+    items.reserve(total + b.size());
+    while (items.size() < total) items.insert(items.end(), a.items().begin(), a.items().end());
+    items.insert(items.end(), b.begin(), b.end());
+    return runtime.sequence(a.kind(), std::move(items));
 }
 
 Value add(Runtime& runtime, const Value& a, const Value& b) {
     if (a.is_text() && b.is_text()) return add_texts(runtime, a.text(), b.text());
-    if (is_list_or_tuple(a) && a.kind() == b.kind()) {
-        runtime.check_items(a.items().size() + b.items().size());
-        std::vector<Value> items;
-        items.reserve(a.items().size() + b.items().size());
-        items.insert(items.end(), a.items().begin(), a.items().end());
-        items.insert(items.end(), b.items().begin(), b.items().end());
-        return runtime.sequence(a.kind(), std::move(items));
-    }
-    if (a.is_text() || is_list_or_tuple(a))
+    if (a.is_list_or_tuple() && a.kind() == b.kind()) return joined(runtime, a, 1, b.items());
+    if (a.is_text() || a.is_list_or_tuple())
         fail("can only concatenate {0} (not \"{1}\") to {0}", type_name(a), type_name(b));
     fail("unsupported operand type(s) for +: '{}' and '{}'", type_name(a), type_name(b));
 }
@@ -69,18 +70,10 @@ Value add(Runtime& runtime, const Value& a, const Value& b) {
 Value repeat(Runtime& runtime, const Value& value, const Value& times) {
     if (!times.is_integral()) fail("can't multiply sequence by non-int of type '{}'", type_name(times));
     const std::int64_t count = std::max<std::int64_t>(times.integer(), 0);
-    if (value.is_text()) {
-        TextBuilder out = runtime.builder();
-        out.repeat(count, value.text().marked);
-        return runtime.text(out);
-    }
-    std::size_t total = 0;
-    if (__builtin_mul_overflow(static_cast<std::size_t>(count), value.items().size(), &total)) total = SIZE_MAX;
-    runtime.check_items(total);
-    std::vector<Value> items;
-    items.reserve(total);
-    while (items.size() < total) items.insert(items.end(), value.items().begin(), value.items().end());
-    return runtime.sequence(value.kind(), std::move(items));
+    if (!value.is_text()) return joined(runtime, value, static_cast<std::size_t>(count), {});
+    TextBuilder out = runtime.builder();
+    out.repeat(count, value.text().marked);
+    return runtime.text(out);
 }
 
 template <typename Ordering>
@@ -97,29 +90,48 @@ bool holds(Comparison comparison, Ordering order) {
     }
 }
 
-bool same_cell(const Value& a, const Value& b) {
-    return a.cell() != nullptr && a.cell() == b.cell();
+// As Python's containers do: what is the same is equal, even a NaN.
+bool same_or_equal(Runtime& runtime, const Value& a, const Value& b) {
+    return a.is_same_cell(b) || equal(runtime, a, b);
 }
 
 // The first difference decides; a sequence that ends first is less.
 bool compare_items(Runtime& runtime, Comparison comparison, const std::vector<Value>& a, const std::vector<Value>& b) {
-    const std::size_t n = std::min(a.size(), b.size());
-    for (std::size_t i = 0; i < n; ++i)
-        if (!same_cell(a[i], b[i]) && !equal(runtime, a[i], b[i])) return compare(runtime, comparison, a[i], b[i]);
+    for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+        if (!same_or_equal(runtime, a[i], b[i])) return compare(runtime, comparison, a[i], b[i]);
     return holds(comparison, a.size() <=> b.size());
 }
 
-bool equal_items(Runtime& runtime, const std::vector<Value>& a, const std::vector<Value>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      // As Python's containers do: what is the same is equal, even a NaN.
-                      [&](const Value& x, const Value& y) { return same_cell(x, y) || equal(runtime, x, y); });
-}
-
 bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
-    return a.size() == b.size() && std::all_of(a.items().begin(), a.items().end(), [&](const Dict::Item& item) {
+    return a.size() == b.size() && std::ranges::all_of(a.items(), [&](const Dict::Item& item) {
                const Value* other = b.find(item.first);
                return other != nullptr && equal(runtime, item.second, *other);
            });
+}
+
+// The items of a sequence; of a generator those that nobody has read, which are read then.
+std::span<const Value> unread(const Value& value) {
+    Sequence& sequence = value.sequence();
+    const std::size_t first = sequence.n_read;
+    if (value.is(Kind::Generator)) sequence.n_read = sequence.items.size();
+    return std::span(sequence.items).subspan(first);
+}
+
+// `item` in `container`.
+bool contains(Runtime& runtime, const Value& container, const Value& item) {
+    if (container.is_text()) {
+        if (!item.is_text()) fail("'in <string>' requires string as left operand, not {}", type_name(item));
+        runtime.spend_bytes(container.view().size() + item.view().size());
+        return find_text(container.view(), item.view()) != std::string_view::npos;
+    }
+    if (container.is(Kind::Dict)) {
+        if (item.is_text()) runtime.spend_bytes(item.view().size());
+        return container.dict().find(item) != nullptr;
+    }
+    if (!container.is_iterable()) fail("argument of type '{}' is not iterable", type_name(container));
+    if (container.is_undefined()) return false;
+    return std::ranges::any_of(unread(container),
+                               [&](const Value& other) { return same_or_equal(runtime, item, other); });
 }
 
 }  // namespace
@@ -130,86 +142,46 @@ Value arithmetic(Runtime& runtime, Arithmetic operation, const Value& a, const V
     refuse_undefined(b);
     if (operation == Arithmetic::Add) return add(runtime, a, b);
     if (operation == Arithmetic::Multiply) {
-        if (a.is_text() || is_list_or_tuple(a)) return repeat(runtime, a, b);
-        if (b.is_text() || is_list_or_tuple(b)) return repeat(runtime, b, a);
+        if (a.is_text() || a.is_list_or_tuple()) return repeat(runtime, a, b);
+        if (b.is_text() || b.is_list_or_tuple()) return repeat(runtime, b, a);
     }
     if (operation == Arithmetic::Modulo && a.is_text()) fail("formatting text by % is not served in chat templates");
     fail("unsupported operand type(s) for {}: '{}' and '{}'", kArithmeticSigns[static_cast<std::size_t>(operation)],
          type_name(a), type_name(b));
 }
 
-Value unary_plus(const Value& a) {
-    refuse_undefined(a);
-    if (!a.is_number()) fail("bad operand type for unary +: '{}'", type_name(a));
-    return a.is(Kind::Float) ? a : Value(a.integer());
-}
-
-Value unary_minus(const Value& a) {
-    refuse_undefined(a);
-    if (!a.is_number()) fail("bad operand type for unary -: '{}'", type_name(a));
-    return a.is(Kind::Float) ? Value(-a.real()) : calculate(Arithmetic::Subtract, Value(0), a);
-}
-
 bool equal(Runtime& runtime, const Value& a, const Value& b) {
     runtime.spend(1);
     if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
     if (a.kind() != b.kind()) return false;
-    if (a.is_none() || a.is_undefined() || same_cell(a, b)) return true;
+    if (a.is_none() || a.is_undefined() || a.is_same_cell(b)) return true;
     if (a.is_text() || a.is(Kind::LongInt)) {
         if (a.view().size() != b.view().size()) return false;
         runtime.spend_bytes(a.view().size());
         return a.view() == b.view();
     }
     if (a.is(Kind::Dict)) return equal_dicts(runtime, a.dict(), b.dict());
-    return a.is_sequence() && !a.is(Kind::Generator) && equal_items(runtime, a.items(), b.items());
+    return a.is_sequence() && !a.is(Kind::Generator) &&
+           std::ranges::equal(a.items(), b.items(),
+                              [&](const Value& x, const Value& y) { return same_or_equal(runtime, x, y); });
 }
 
 bool compare(Runtime& runtime, Comparison comparison, const Value& a, const Value& b) {
-    switch (comparison) {
-        case Comparison::Equal:
-            return equal(runtime, a, b);
-        case Comparison::NotEqual:
-            return !equal(runtime, a, b);
-        case Comparison::In:
-            return contains(runtime, b, a);
-        case Comparison::NotIn:
-            return !contains(runtime, b, a);
-        default:
-            break;
-    }
+    if (comparison == Comparison::Equal) return equal(runtime, a, b);
+    if (comparison == Comparison::NotEqual) return !equal(runtime, a, b);
+    if (comparison == Comparison::In) return contains(runtime, b, a);
+    if (comparison == Comparison::NotIn) return !contains(runtime, b, a);
     runtime.spend(1);
     if (a.is_number() && b.is_number()) return holds(comparison, compare_numbers(a, b));
     if (a.is_text() && b.is_text()) {
         runtime.spend_bytes(std::min(a.view().size(), b.view().size()));
         return holds(comparison, a.view() <=> b.view());  // the order of UTF-8 is that of code points
     }
-    if (is_list_or_tuple(a) && a.kind() == b.kind()) return compare_items(runtime, comparison, a.items(), b.items());
+    if (a.is_list_or_tuple() && a.kind() == b.kind()) return compare_items(runtime, comparison, a.items(), b.items());
     refuse_undefined(a);
     refuse_undefined(b);
     fail("'{}' not supported between instances of '{}' and '{}'",
          kComparisonSigns[static_cast<std::size_t>(comparison)], type_name(a), type_name(b));
-}
-
-bool less(Runtime& runtime, const Value& a, const Value& b) {
-    return compare(runtime, Comparison::Less, a, b);
-}
-
-bool contains(Runtime& runtime, const Value& container, const Value& item) {
-    if (container.is_text()) {
-        if (!item.is_text()) fail("'in <string>' requires string as left operand, not {}", type_name(item));
-        runtime.spend_bytes(container.view().size() + item.view().size());
-        return find_text(container.view(), item.view()) != std::string_view::npos;
-    }
-    if (container.is(Kind::Dict)) {
-        if (!is_hashable(item)) fail("unhashable type: '{}'", type_name(item));
-        if (item.is_text()) runtime.spend_bytes(item.view().size());
-        return container.dict().find(item) != nullptr;
-    }
-    if (!is_iterable(container)) fail("argument of type '{}' is not iterable", type_name(container));
-    Value other;
-    for (Iterator items(container); items.next(runtime, other);)
-        if (same_cell(item, other) || equal(runtime, other, item)) return true;
-    return false;
 }
 
 std::size_t find_text(std::string_view text, std::string_view part, std::size_t from) {
@@ -221,49 +193,144 @@ std::size_t find_text(std::string_view text, std::string_view part, std::size_t 
                             : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
-Iterator::Iterator(Value container) : container_(std::move(container)) {
-    if (!is_iterable(container_)) fail("'{}' object is not iterable", type_name(container_));
-}
-
-bool Iterator::next(Runtime& runtime, Value& item) {
-    if (container_.is_sequence()) {
-        Sequence& sequence = container_.sequence();
-        std::size_t& at = container_.is(Kind::Generator) ? sequence.n_read : at_;
-        if (at >= sequence.items.size()) return false;
-        runtime.spend(1);
-        item = sequence.items[at++];
-        return true;
-    }
-    if (container_.is(Kind::Dict)) {
-        const auto& items = container_.dict().items();
-        if (at_ >= items.size()) return false;
-        runtime.spend(1);
-        item = items[at_++].first;
-        return true;
-    }
-    if (!container_.is_text() || at_ >= container_.view().size()) return false;
-    const std::size_t end = at_ + first_char(container_.view().substr(at_)).bytes.size();
-    item = runtime.part(container_.text(), {std::exchange(at_, end), end});
-    return true;
-}
-
-bool is_iterable(const Value& value) {
-    return value.is_sequence() || value.is_text() || value.is(Kind::Dict) || value.is_undefined();
-}
-
 std::vector<Value> to_items(Runtime& runtime, const Value& value) {
+    if (!value.is_iterable()) fail("'{}' object is not iterable", type_name(value));
     std::vector<Value> items;
-    Value item;
-    for (Iterator iterator(value); iterator.next(runtime, item);) items.push_back(std::move(item));
+    if (value.is_sequence()) {
+        const std::span<const Value> from = unread(value);
+        runtime.check_items(from.size());
+        items.assign(from.begin(), from.end());
+        runtime.spend(static_cast<std::int64_t>(items.size()));
+    } else if (value.is(Kind::Dict)) {
+        for (const auto& [key, item] : value.dict().items()) items.push_back(key);
+        runtime.spend(static_cast<std::int64_t>(items.size()));
+    } else if (value.is_text()) {
+        for (std::size_t at = 0; at < value.view().size();) {
+            const std::size_t end = at + first_char(value.view().substr(at)).bytes.size();
+            runtime.check_items(2 * items.size());
+            items.push_back(runtime.part(value.text(), {std::exchange(at, end), end}));
+        }
+    }
     return items;
 }
 
-std::optional<std::int64_t> length_of(const Value& value) {
-    if (value.is_text()) return value.text().n_chars();
+std::optional<std::int64_t> length_of(Runtime& runtime, const Value& value) {
+    if (value.is_text()) {
+        runtime.spend_chars(value.view().size());
+        return count_chars(value.view());
+    }
     if (value.is(Kind::Dict)) return static_cast<std::int64_t>(value.dict().size());
     if (value.is_undefined()) return 0;
     if (!value.is_sequence() || value.is(Kind::Generator)) return std::nullopt;
     return static_cast<std::int64_t>(value.items().size());
+}
+
+// Attributes, elements and slices of values.
+
+namespace {
+
+// obj[key]: nothing where Python raises TypeError or LookupError.
+std::optional<Value> element(Runtime& runtime, const Value& object, const Value& key) {
+    if (object.is(Kind::Dict)) {
+        const Value* value = is_hashable(key) ? object.dict().find(key) : nullptr;
+        return value == nullptr ? std::nullopt : std::optional(*value);
+    }
+    if (!key.is_integral() || !(object.is_text() || object.is_indexable())) return std::nullopt;
+    const std::int64_t length = *length_of(runtime, object);
+    const std::int64_t index = key.integer() < 0 ? key.integer() + length : key.integer();
+    if (index < 0 || index >= length) return std::nullopt;
+    if (!object.is_text()) return object.items()[static_cast<std::size_t>(index)];
+    const std::string_view bytes = object.view();
+    const std::size_t begin = byte_offset(bytes, index);
+    return runtime.part(object.text(), {begin, begin + first_char(bytes.substr(begin)).bytes.size()});
+}
+
+// getattr(): nothing where Python raises AttributeError.
+std::optional<Value> attribute(Runtime& runtime, const Value& object, std::string_view name) {
+    if (object.is(Kind::Object)) return object.object().attribute(runtime, name);
+    if (const Builtin* method = find_method(object, name)) return function_value(runtime, *method, object);
+    return std::nullopt;
+}
+
+// Python's slice.indices(): where to start, the step, and how many.
+struct Indices {
+    std::int64_t start, step, count;
+};
+
+std::int64_t slice_index(const Value& value, std::int64_t otherwise) {
+    if (value.is_none()) return otherwise;
+    if (!value.is_integral()) fail("slice indices must be integers or None or have an __index__ method");
+    return value.integer();
+}
+
+Indices indices(const Value& start, const Value& stop, const Value& step, std::int64_t length) {
+    // A step beyond the length takes one item whatever its size; so cut, it cannot overflow below.
+    const std::int64_t by = std::clamp(slice_index(step, 1), -length - 1, length + 1);
+    if (by == 0) fail("slice step cannot be zero");
+    const bool forwards = by > 0;
+    const std::int64_t low = forwards ? 0 : -1;
+    const std::int64_t high = forwards ? length : length - 1;
+    const auto bound = [&](const Value& value, std::int64_t otherwise) {
+        if (value.is_none()) return otherwise;
+        const std::int64_t index = slice_index(value, 0);
+        return std::clamp(index < 0 ? index + length : index, low, high);
+    };
+    const std::int64_t first = bound(start, forwards ? low : high);
+    const std::int64_t last = bound(stop, forwards ? high : low);
+    const std::int64_t distance = forwards ? last - first : first - last;
+    return {first, by, distance <= 0 ? 0 : (distance - 1) / (forwards ? by : -by) + 1};
+}
+
+Value slice_text(Runtime& runtime, const Text& text, const Indices& slice) {
+    const std::string_view bytes = text.bytes();
+    if (slice.step == 1) {
+        const std::size_t begin = byte_offset(bytes, slice.start);
+        return runtime.part(text, {begin, begin + byte_offset(bytes.substr(begin), slice.count)});
+    }
+    // Backwards or with gaps: byte offsets of all characters, four bytes each.
+    runtime.account().check(2 * (bytes.size() + 1) * sizeof(std::uint32_t));
+    std::vector<std::uint32_t> begins{0};
+    for (std::string_view rest = bytes; !rest.empty();) {
+        take_char(rest);
+        begins.push_back(static_cast<std::uint32_t>(bytes.size() - rest.size()));
+    }
+    TextBuilder out = runtime.builder();
+    for (std::int64_t i = 0; i < slice.count; ++i) {
+        const auto at = static_cast<std::size_t>(slice.start + i * slice.step);
+        out.append(text.marked, {begins[at], begins[at + 1]});
+    }
+    return runtime.text(out);
+}
+
+}  // namespace
+
+Value get_attribute(Runtime& runtime, const Value& object, const Value& name) {
+    refuse_undefined(object);
+    if (auto value = attribute(runtime, object, name.view())) return std::move(*value);
+    if (object.is(Kind::Dict))
+        if (const Value* value = object.dict().find(name)) return *value;
+    return runtime.undefined({Undefined::Of::Attribute, std::string(name.view()), type_name(object)});
+}
+
+Value get_item(Runtime& runtime, const Value& object, const Value& key) {
+    refuse_undefined(object);
+    if (auto value = element(runtime, object, key)) return std::move(*value);
+    if (!key.is_text()) return runtime.undefined({Undefined::Of::Element, shown(key), type_name(object)});
+    if (auto value = attribute(runtime, object, key.view())) return std::move(*value);
+    return runtime.undefined({Undefined::Of::Attribute, std::string(key.view()), type_name(object)});
+}
+
+Value get_slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step) {
+    refuse_undefined(object);
+    if (object.is(Kind::Dict)) fail("unhashable type: 'slice'");
+    if (!object.is_text() && !object.is_indexable()) fail("'{}' object is not subscriptable", type_name(object));
+    const Indices slice = indices(start, stop, step, *length_of(runtime, object));
+    if (object.is_text()) return slice_text(runtime, object.text(), slice);
+    std::vector<Value> items;
+    items.reserve(static_cast<std::size_t>(slice.count));
+    for (std::int64_t i = 0; i < slice.count; ++i)
+        items.push_back(object.items()[static_cast<std::size_t>(slice.start + i * slice.step)]);
+    return runtime.sequence(object.is(Kind::Range) ? Kind::List : object.kind(), std::move(items));
 }
 
 }  // namespace slipstream::jinja

@@ -1,10 +1,10 @@
-// The parser's expressions. Each function reads one level of binding, left to right, as jinja2/parser.py does; a tilde
+// The parser's expressions, left to right as jinja2/parser.py does. Operators of two operands bind in levels; a tilde
 // binds tighter than plus, filters and tests tighter than any operator.
 #include <algorithm>
 #include <array>
 
 #include "runtime/text/chat/parser.h"
-#include "runtime/text/chat/python_text.h"
+#include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
 
 namespace slipstream::jinja {
@@ -15,363 +15,341 @@ namespace {
 constexpr int kMaxTreeDepth = 400;
 constexpr std::size_t kMaxNamedArguments = 255;
 
-}  // namespace
+struct BinaryOperator {
+    int level;
+    std::string_view sign;
+    ExprKind kind;
+    Arithmetic operation = Arithmetic::Add;
+};
+constexpr std::array<BinaryOperator, 9> kBinary = {{{0, "or", ExprKind::Or},
+                                                    {1, "and", ExprKind::And},
+                                                    {4, "+", ExprKind::Arithmetic, Arithmetic::Add},
+                                                    {4, "-", ExprKind::Arithmetic, Arithmetic::Subtract},
+                                                    {5, "~", ExprKind::Concat},
+                                                    {6, "*", ExprKind::Arithmetic, Arithmetic::Multiply},
+                                                    {6, "/", ExprKind::Arithmetic, Arithmetic::Divide},
+                                                    {6, "//", ExprKind::Arithmetic, Arithmetic::FloorDivide},
+                                                    {6, "%", ExprKind::Arithmetic, Arithmetic::Modulo}}};
+constexpr int kNot = 2, kCompare = 3, kSum = 4, kOperand = 7;  // levels
 
-ExprPtr Parser::measured(ExprPtr expr) {
+constexpr std::array<std::pair<std::string_view, Comparison>, 7> kComparisons = {{{"==", Comparison::Equal},
+                                                                                  {"!=", Comparison::NotEqual},
+                                                                                  {"<", Comparison::Less},
+                                                                                  {"<=", Comparison::LessOrEqual},
+                                                                                  {">", Comparison::Greater},
+                                                                                  {">=", Comparison::GreaterOrEqual},
+                                                                                  {"in", Comparison::In}}};
+
+int checked_depth(int depth) {
+    if (depth > kMaxTreeDepth) fail("an expression of more than {} levels", kMaxTreeDepth);
+    return depth;
+}
+
+// With its depth; throws where that is too much.
+ExprPtr measured(ExprPtr expr) {
     int deepest = 0;
     for (const ExprPtr& part : expr->parts)
         if (part) deepest = std::max(deepest, part->depth);
     for (const auto& [name, value] : expr->named) deepest = std::max(deepest, value->depth);
-    expr->depth = deepest + 1;
-    if (expr->depth > kMaxTreeDepth) fail("an expression of more than {} levels", kMaxTreeDepth);
+    expr->depth = checked_depth(deepest + 1);
     return expr;
 }
 
-ExprPtr Parser::literal(int line, Value value) {
+template <typename... Parts>
+ExprPtr make(ExprKind kind, int line, Parts... parts) {
+    auto expr = std::make_unique<Expr>();
+    expr->kind = kind;
+    expr->line = line;
+    (expr->parts.push_back(std::move(parts)), ...);
+    return measured(std::move(expr));
+}
+
+ExprPtr literal(int line, Value value) {
     ExprPtr expr = make(ExprKind::Literal, line);
     expr->value = std::move(value);
     return expr;
 }
 
-ExprPtr Parser::expression(Conditional conditional) {
-    const Nested nested(*this);
-    return conditional == Conditional::Allowed ? conditional_expression() : or_expression();
-}
+ExprPtr postfix(Parser& parser, ExprPtr expr);
 
-ExprPtr Parser::conditional_expression() {
-    int line = current().line;
-    ExprPtr yes = or_expression();
-    while (skip_name("if")) {
-        ExprPtr test = or_expression();
-        ExprPtr no;
-        if (skip_name("else")) no = expression();
-        yes = make(ExprKind::Conditional, line, std::move(test), std::move(yes), std::move(no));
-        line = current().line;
+// ---- values
+
+// "[a, b]" or "{a: b}", up to and with the bracket that ends it.
+ExprPtr bracketed(Parser& parser, ExprKind kind, std::string_view end) {
+    ExprPtr made = make(kind, parser.take().line);
+    while (!parser.is(end)) {
+        if (!made->parts.empty()) parser.expect(",");
+        if (parser.is(end)) break;
+        made->parts.push_back(parse_expression(parser));
+        if (kind != ExprKind::Dict) continue;
+        parser.expect(":");
+        made->parts.push_back(parse_expression(parser));
     }
-    return yes;
+    parser.expect(end);
+    return measured(std::move(made));
 }
 
-ExprPtr Parser::logic(ExprKind kind, std::string_view word, ExprPtr (Parser::*tighter)()) {
-    int line = current().line;
-    ExprPtr left = (this->*tighter)();
-    while (skip_name(word)) {
-        left = make(kind, line, std::move(left), (this->*tighter)());
-        line = current().line;
-    }
-    return left;
-}
-
-ExprPtr Parser::not_expression() {
-    const int line = current().line;
-    if (!skip_name("not")) return comparison();
-    const Nested nested(*this);
-    return make(ExprKind::Not, line, not_expression());
-}
-
-ExprPtr Parser::comparison() {
-    static constexpr std::array<std::pair<std::string_view, Comparison>, 6> kSigns = {
-        {{"==", Comparison::Equal},
-         {"!=", Comparison::NotEqual},
-         {"<", Comparison::Less},
-         {"<=", Comparison::LessOrEqual},
-         {">", Comparison::Greater},
-         {">=", Comparison::GreaterOrEqual}}};
-    const int line = current().line;
-    ExprPtr compare = make(ExprKind::Compare, line, sum());
-    const auto add = [&](Comparison comparison) {
-        compare->comparisons.push_back(comparison);
-        compare->parts.push_back(sum());
-    };
-    while (true) {
-        const auto sign =
-            std::find_if(kSigns.begin(), kSigns.end(), [&](const auto& entry) { return is_operator(entry.first); });
-        if (sign != kSigns.end()) {
-            take();
-            add(sign->second);
-        } else if (skip_name("in")) {
-            add(Comparison::In);
-        } else if (is_name("not") && ahead().type == TokenType::Name && ahead().text == "in") {
-            take();
-            take();
-            add(Comparison::NotIn);
-        } else {
-            break;
-        }
-    }
-    return compare->comparisons.empty() ? std::move(compare->parts[0]) : measured(std::move(compare));
-}
-
-ExprPtr Parser::arithmetic(Operators operators, ExprPtr (Parser::*tighter)()) {
-    int line = current().line;
-    ExprPtr left = (this->*tighter)();
-    while (true) {
-        const auto found = std::find_if(operators.begin(), operators.end(),
-                                        [&](const auto& entry) { return is_operator(entry.first); });
-        if (found == operators.end()) return left;
-        take();
-        left = make(ExprKind::Arithmetic, line, std::move(left), (this->*tighter)());
-        left->operation = found->second;
-        line = current().line;
-    }
-}
-
-ExprPtr Parser::sum() {
-    return arithmetic({{"+", Arithmetic::Add}, {"-", Arithmetic::Subtract}}, &Parser::concatenation);
-}
-
-ExprPtr Parser::concatenation() {
-    const int line = current().line;
-    ExprPtr concat = make(ExprKind::Concat, line, product());
-    while (skip_operator("~")) concat->parts.push_back(product());
-    return concat->parts.size() == 1 ? std::move(concat->parts[0]) : measured(std::move(concat));
-}
-
-ExprPtr Parser::product() {
-    return arithmetic({{"*", Arithmetic::Multiply},
-                       {"/", Arithmetic::Divide},
-                       {"//", Arithmetic::FloorDivide},
-                       {"%", Arithmetic::Modulo}},
-                      &Parser::power);
-}
-
-ExprPtr Parser::power() {
-    return arithmetic({{"**", Arithmetic::Power}}, &Parser::operand);
-}
-
-ExprPtr Parser::unary(Filters filters) {
-    const int line = current().line;
-    ExprPtr expr;
-    if (is_operator("-") || is_operator("+")) {
-        const Nested nested(*this);
-        const ExprKind kind = is_operator("-") ? ExprKind::Minus : ExprKind::Plus;
-        take();
-        expr = make(kind, line, unary(Filters::Forbidden));
-    } else {
-        expr = primary();
-    }
-    expr = postfix(std::move(expr));
-    return filters == Filters::Allowed ? filters_and_tests(std::move(expr)) : std::move(expr);
-}
-
-ExprPtr Parser::primary() {
-    const int line = current().line;
-    if (is_operator("(")) {
-        take();
-        ExprPtr inside = tuple(Conditional::Allowed, {}, Parentheses::Around);
-        expect_operator(")");
-        return inside;
-    }
-    if (is_operator("[")) return list_literal();
-    if (is_operator("{")) return dict_literal();
-    switch (current().type) {
-        case TokenType::Name: {
-            const std::string name = take().text;
-            if (name == "true" || name == "True") return literal(line, Value(true));
-            if (name == "false" || name == "False") return literal(line, Value(false));
-            if (name == "none" || name == "None") return literal(line, Value::none());
-            ExprPtr expr = make(ExprKind::Name, line);
-            expr->name = id_of(name);
-            note_read(expr->name);
-            return expr;
-        }
-        case TokenType::Text: {
-            std::string text = take().text;
-            while (is(TokenType::Text)) text += take().text;  // "a" "b" is one text
-            return literal(line, Value(std::move(text)));
-        }
-        case TokenType::Integer:
-            return literal(line, Value(take().integer));
-        case TokenType::Float:
-            return literal(line, Value(take().real));
-        default:
-            fail("unexpected {}", quoted(describe(current())));
-    }
-}
-
-bool Parser::at_tuple_end(std::string_view end) const {
-    return is(TokenType::VariableEnd) || is(TokenType::BlockEnd) || is_operator(")") || (!end.empty() && is_name(end));
-}
-
-ExprPtr Parser::tuple(Conditional conditional, std::string_view end, Parentheses parentheses) {
-    ExprPtr items = make(ExprKind::Tuple, current().line);
+// "a, b" without brackets around it, perhaps one expression, perhaps nothing: then null.
+ExprPtr items(Parser& parser, Conditional conditional, std::string_view end) {
+    ExprPtr made = make(ExprKind::Tuple, parser.current().line);
     bool is_tuple = false;
     while (true) {
-        if (!items->parts.empty()) expect_operator(",");
-        if (at_tuple_end(end)) break;
-        items->parts.push_back(expression(conditional));
-        if (!is_operator(",")) break;
+        if (!made->parts.empty()) parser.expect(",");
+        if (at_tuple_end(parser, end)) break;
+        made->parts.push_back(parse_expression(parser, conditional));
+        if (!parser.is(",")) break;
         is_tuple = true;
     }
-    if (!is_tuple && !items->parts.empty()) return std::move(items->parts[0]);
-    if (!is_tuple && parentheses == Parentheses::None)
-        fail("Expected an expression, got {}", quoted(describe(current())));
-    return measured(std::move(items));
+    if (made->parts.empty()) return nullptr;
+    return is_tuple ? measured(std::move(made)) : std::move(made->parts[0]);
 }
 
-ExprPtr Parser::list_literal() {
-    ExprPtr list = make(ExprKind::List, take().line);
-    while (!is_operator("]")) {
-        if (!list->parts.empty()) expect_operator(",");
-        if (is_operator("]")) break;
-        list->parts.push_back(expression());
-    }
-    expect_operator("]");
-    return measured(std::move(list));
+ExprPtr name_or_constant(Parser& parser, int line) {
+    const std::string name = parser.take().text;
+    if (name == "true" || name == "True") return literal(line, Value(true));
+    if (name == "false" || name == "False") return literal(line, Value(false));
+    if (name == "none" || name == "None") return literal(line, Value::none());
+    ExprPtr expr = make(ExprKind::Name, line);
+    expr->name = parser.id_of(name);
+    parser.note_read(expr->name);
+    return expr;
 }
 
-ExprPtr Parser::dict_literal() {
-    ExprPtr dict = make(ExprKind::Dict, take().line);
-    while (!is_operator("}")) {
-        if (!dict->parts.empty()) expect_operator(",");
-        if (is_operator("}")) break;
-        dict->parts.push_back(expression());
-        expect_operator(":");
-        dict->parts.push_back(expression());
+ExprPtr primary(Parser& parser) {
+    const int line = parser.current().line;
+    if (parser.skip("(")) {
+        ExprPtr inside = items(parser, Conditional::Allowed, {});
+        parser.expect(")");
+        return inside ? std::move(inside) : make(ExprKind::Tuple, line);
     }
-    expect_operator("}");
-    return measured(std::move(dict));
+    if (parser.is("[")) return bracketed(parser, ExprKind::List, "]");
+    if (parser.is("{")) return bracketed(parser, ExprKind::Dict, "}");
+    if (parser.is(TokenType::Name)) return name_or_constant(parser, line);
+    if (parser.is(TokenType::Integer)) return literal(line, Value(parser.take().integer));
+    if (parser.is(TokenType::Float)) return literal(line, Value(parser.take().real));
+    if (!parser.is(TokenType::Text)) parser.fail_expecting("an expression");
+    std::string text;
+    while (parser.is(TokenType::Text)) text += parser.take().text;  // "a" "b" is one text
+    return literal(line, Value(std::move(text)));
 }
 
 // ---- what follows a value: attributes, elements, slices, calls, filters, tests
 
-ExprPtr Parser::postfix(ExprPtr expr) {
-    while (true) {
-        if (is_operator(".") || is_operator("[")) {
-            expr = subscript(std::move(expr));
-        } else if (is_operator("(")) {
-            expr = call(std::move(expr));
-        } else {
-            return expr;
-        }
-    }
+ExprPtr slice(Parser& parser, int line, ExprPtr object, ExprPtr start, bool is_alone) {
+    const auto ends = [&] { return parser.is("]") || parser.is(","); };
+    ExprPtr stop, step;
+    parser.expect(":");
+    if (!parser.is(":") && !ends()) stop = parse_expression(parser);
+    if (parser.skip(":") && !ends()) step = parse_expression(parser);
+    if (!is_alone || parser.is(",")) fail("a slice stands alone between its brackets");
+    parser.expect("]");
+    return make(ExprKind::Slice, line, std::move(object), std::move(start), std::move(stop), std::move(step));
 }
 
-ExprPtr Parser::filters_and_tests(ExprPtr expr) {
-    while (true) {
-        if (is_operator("|")) {
-            take();
-            expr = filter(std::move(expr));
-        } else if (is_name("is")) {
-            expr = test(std::move(expr));
-        } else if (is_operator("(")) {
-            expr = call(std::move(expr));
-        } else {
-            return expr;
-        }
-    }
-}
-
-std::string Parser::dotted_name() {
-    std::string name = expect_any_name();
-    while (skip_operator(".")) name.append(1, '.').append(expect_any_name());
-    return name;
-}
-
-ExprPtr Parser::filter(ExprPtr input) {
-    ExprPtr filter = make(ExprKind::Filter, current().line, std::move(input));
-    const std::string name = dotted_name();
-    filter->builtin = find_filter(name);
-    filter->value = Value(name);
-    if (is_operator("(")) call_arguments(*filter);
-    return measured(std::move(filter));
-}
-
-ExprPtr Parser::test(ExprPtr input) {
-    const int line = take().line;
-    const bool is_negated = skip_name("not");
-    ExprPtr test = make(ExprKind::Test, line, std::move(input));
-    const std::string name = dotted_name();
-    test->builtin = find_test(name);
-    test->value = Value(name);
-    const bool at_value = is(TokenType::Name) || is(TokenType::Text) || is(TokenType::Integer) ||
-                          is(TokenType::Float) || is_operator("[") || is_operator("{");
-    if (is_operator("(")) {
-        call_arguments(*test);
-    } else if (at_value && !is_name("else") && !is_name("or") && !is_name("and")) {
-        if (is_name("is")) fail("You cannot chain multiple tests with is");
-        const Nested nested(*this);
-        test->parts.push_back(postfix(primary()));
-    }
-    test = measured(std::move(test));
-    return is_negated ? make(ExprKind::Not, line, std::move(test)) : std::move(test);
-}
-
-ExprPtr Parser::subscript(ExprPtr object) {
-    const Token opening = take();
+ExprPtr subscript(Parser& parser, ExprPtr object) {
+    const Token opening = parser.take();
     const int line = opening.line;
     if (opening.text == ".") {
-        const Token name = take();
+        const Token name = parser.current();
+        if (name.type != TokenType::Integer && name.type != TokenType::Name) parser.fail_expecting("a name or number");
+        parser.take();
         if (name.type == TokenType::Integer)
             return make(ExprKind::Item, line, std::move(object), literal(line, Value(name.integer)));
-        if (name.type != TokenType::Name) fail("expected name or number");
         ExprPtr attribute = make(ExprKind::Attribute, line, std::move(object));
         attribute->value = Value(name.text);
         return attribute;
     }
     ExprPtr keys = make(ExprKind::Tuple, line);
-    while (!is_operator("]")) {
-        if (!keys->parts.empty()) expect_operator(",");
-        if (is_operator(":")) return slice(line, std::move(object), nullptr, keys->parts.empty());
-        ExprPtr key = expression();
-        if (is_operator(":")) return slice(line, std::move(object), std::move(key), keys->parts.empty());
+    while (!parser.is("]")) {
+        if (!keys->parts.empty()) parser.expect(",");
+        ExprPtr key;
+        if (!parser.is(":")) key = parse_expression(parser);
+        if (parser.is(":")) return slice(parser, line, std::move(object), std::move(key), keys->parts.empty());
         keys->parts.push_back(std::move(key));
     }
-    expect_operator("]");
-    if (keys->parts.size() == 1) return make(ExprKind::Item, line, std::move(object), std::move(keys->parts[0]));
-    return make(ExprKind::Item, line, std::move(object), measured(std::move(keys)));
+    parser.expect("]");
+    ExprPtr key = keys->parts.size() == 1 ? std::move(keys->parts[0]) : measured(std::move(keys));
+    return make(ExprKind::Item, line, std::move(object), std::move(key));
 }
 
-ExprPtr Parser::slice(int line, ExprPtr object, ExprPtr start, bool is_alone) {
-    const auto ends = [this] { return is_operator("]") || is_operator(","); };
-    ExprPtr stop;
-    ExprPtr step;
-    expect_operator(":");
-    if (!is_operator(":") && !ends()) stop = expression();
-    if (skip_operator(":") && !ends()) step = expression();
-    if (!is_alone || is_operator(",")) fail("a slice stands alone between its brackets");
-    expect_operator("]");
-    return make(ExprKind::Slice, line, std::move(object), std::move(start), std::move(stop), std::move(step));
+// One argument of a call; `expr` has those before it.
+void argument(Parser& parser, Expr& expr) {
+    if (parser.is("*") || parser.is("**")) fail("* and ** in front of an argument are not served in chat templates");
+    if (!parser.is(TokenType::Name) || !Parser::is_word(parser.ahead(), "=")) {
+        if (!expr.named.empty()) fail("an argument without a name behind one that has a name");
+        expr.parts.push_back(parse_expression(parser));
+        return;
+    }
+    const std::string name = parser.take().text;
+    parser.take();
+    for (const auto& [other, value] : expr.named)
+        if (other == name) fail("keyword argument repeated: {}", name);
+    if (expr.named.size() == kMaxNamedArguments) fail("more than {} keyword arguments", kMaxNamedArguments);
+    expr.named.emplace_back(name, parse_expression(parser));
 }
 
-ExprPtr Parser::call(ExprPtr callee) {
-    ExprPtr call = make(ExprKind::Call, current().line, std::move(callee));
-    call_arguments(*call);
+// "(a, b, c=d)" behind what is called.
+void call_arguments(Parser& parser, Expr& expr) {
+    parser.expect("(");
+    for (bool is_first = true; !parser.is(")"); is_first = false) {
+        if (!is_first) parser.expect(",");
+        if (parser.is(")")) break;  // a comma may stand at the end
+        argument(parser, expr);
+    }
+    parser.expect(")");
+}
+
+ExprPtr call(Parser& parser, ExprPtr callee) {
+    ExprPtr call = make(ExprKind::Call, parser.current().line, std::move(callee));
+    call_arguments(parser, *call);
     return measured(std::move(call));
 }
 
-void Parser::call_arguments(Expr& expr) {
-    const auto ensure = [](bool good) {
-        if (!good) fail("invalid syntax for function call expression");
-    };
-    expect_operator("(");
-    bool is_first = true;
-    bool has_spread = false;
-    bool has_named_spread = false;
-    while (!is_operator(")")) {
-        if (!std::exchange(is_first, false)) expect_operator(",");
-        if (is_operator(")")) break;  // a comma may stand at the end
-        ensure(!has_named_spread);
-        const int line = current().line;
-        if (skip_operator("*")) {
-            ensure(!has_spread);
-            has_spread = true;
-            expr.parts.push_back(make(ExprKind::Spread, line, expression()));
-        } else if (skip_operator("**")) {
-            has_named_spread = true;
-            expr.named.emplace_back(std::string(), expression());
-        } else if (is(TokenType::Name) && is_operator(ahead(), "=")) {
-            const std::string name = take().text;
-            take();
-            for (const auto& [other, value] : expr.named)
-                if (other == name) fail("keyword argument repeated: {}", name);
-            if (expr.named.size() == kMaxNamedArguments) fail("more than {} keyword arguments", kMaxNamedArguments);
-            expr.named.emplace_back(name, expression());
+ExprPtr postfix(Parser& parser, ExprPtr expr) {
+    while (true) {
+        if (parser.is(".") || parser.is("[")) {
+            expr = subscript(parser, std::move(expr));
+        } else if (parser.is("(")) {
+            expr = call(parser, std::move(expr));
         } else {
-            ensure(!has_spread && expr.named.empty());
-            expr.parts.push_back(expression());
+            return expr;
         }
     }
-    expect_operator(")");
+}
+
+ExprPtr test(Parser& parser, ExprPtr input) {
+    const int line = parser.take().line;
+    const bool is_negated = parser.skip("not");
+    ExprPtr test = make(ExprKind::Test, line, std::move(input));
+    const std::string name = parser.expect_name();
+    test->builtin = find_test(name);
+    test->value = Value(name);
+    const TokenType next = parser.current().type;
+    const bool at_value = (next >= TokenType::Name && next <= TokenType::Float) || parser.is("[") || parser.is("{");
+    if (parser.is("(")) {
+        call_arguments(parser, *test);
+    } else if (at_value && !parser.is("else") && !parser.is("or") && !parser.is("and")) {
+        if (parser.is("is")) fail("You cannot chain multiple tests with is");
+        parser.enter();
+        test->parts.push_back(postfix(parser, primary(parser)));
+        parser.leave();
+    }
+    test = measured(std::move(test));
+    return is_negated ? make(ExprKind::Not, line, std::move(test)) : std::move(test);
+}
+
+ExprPtr filters_and_tests(Parser& parser, ExprPtr expr) {
+    while (true) {
+        if (parser.skip("|")) {
+            expr = parse_filter(parser, std::move(expr));
+        } else if (parser.is("is")) {
+            expr = test(parser, std::move(expr));
+        } else if (parser.is("(")) {
+            expr = call(parser, std::move(expr));
+        } else {
+            return expr;
+        }
+    }
+}
+
+// ---- operators
+
+// A value with what follows it, behind signs. What stands behind a sign takes no filters.
+ExprPtr signed_value(Parser& parser) {
+    const int line = parser.current().line;
+    const ExprKind kind = parser.is("-") ? ExprKind::Minus : ExprKind::Plus;
+    if (!parser.skip("-") && !parser.skip("+")) return postfix(parser, primary(parser));
+    parser.enter();
+    ExprPtr expr = make(kind, line, signed_value(parser));
+    parser.leave();
+    return postfix(parser, std::move(expr));
+}
+
+ExprPtr binary(Parser& parser, int level);
+
+ExprPtr comparison(Parser& parser) {
+    const int line = parser.current().line;
+    ExprPtr compare = make(ExprKind::Compare, line, binary(parser, kSum));
+    while (true) {
+        const auto* const sign =
+            std::ranges::find_if(kComparisons, [&](const auto& entry) { return parser.is(entry.first); });
+        if (sign != kComparisons.end()) {
+            compare->comparisons.push_back(sign->second);
+        } else if (parser.is("not") && Parser::is_word(parser.ahead(), "in")) {
+            parser.take();
+            compare->comparisons.push_back(Comparison::NotIn);
+        } else {
+            return compare->comparisons.empty() ? std::move(compare->parts[0]) : measured(std::move(compare));
+        }
+        parser.take();
+        compare->parts.push_back(binary(parser, kSum));
+    }
+}
+
+ExprPtr binary(Parser& parser, int level) {
+    if (level == kOperand) return filters_and_tests(parser, signed_value(parser));
+    if (level == kCompare) return comparison(parser);
+    int line = parser.current().line;
+    if (level == kNot) {
+        if (!parser.skip("not")) return comparison(parser);
+        parser.enter();
+        ExprPtr made = make(ExprKind::Not, line, binary(parser, kNot));
+        parser.leave();
+        return made;
+    }
+    ExprPtr left = binary(parser, level + 1);
+    while (true) {
+        const auto* const found = std::ranges::find_if(
+            kBinary, [&](const BinaryOperator& entry) { return entry.level == level && parser.is(entry.sign); });
+        if (found == kBinary.end()) return left;
+        parser.take();
+        ExprPtr right = binary(parser, level + 1);
+        if (found->kind == ExprKind::Concat && left->kind == ExprKind::Concat) {  // one text of all, wide but not deep
+            left->depth = checked_depth(std::max(left->depth, right->depth + 1));
+            left->parts.push_back(std::move(right));
+        } else {
+            left = make(found->kind, line, std::move(left), std::move(right));
+            left->operation = found->operation;
+        }
+        line = parser.current().line;
+    }
+}
+
+}  // namespace
+
+ExprPtr parse_expression(Parser& parser, Conditional conditional) {
+    parser.enter();
+    int line = parser.current().line;
+    ExprPtr expr = binary(parser, 0);
+    while (conditional == Conditional::Allowed && parser.skip("if")) {
+        ExprPtr test = binary(parser, 0);
+        ExprPtr otherwise;
+        if (parser.skip("else")) otherwise = parse_expression(parser);
+        expr = make(ExprKind::Conditional, line, std::move(test), std::move(expr), std::move(otherwise));
+        line = parser.current().line;
+    }
+    parser.leave();
+    return expr;
+}
+
+bool at_tuple_end(const Parser& parser, std::string_view end) {
+    return parser.is(TokenType::VariableEnd) || parser.is(TokenType::BlockEnd) || parser.is(")") ||
+           (!end.empty() && parser.is(end));
+}
+
+ExprPtr parse_tuple(Parser& parser, Conditional conditional, std::string_view end) {
+    ExprPtr made = items(parser, conditional, end);
+    if (!made) parser.fail_expecting("an expression");
+    return made;
+}
+
+ExprPtr parse_filter(Parser& parser, ExprPtr input) {
+    ExprPtr filter = make(ExprKind::Filter, parser.current().line, std::move(input));
+    const std::string name = parser.expect_name();
+    filter->builtin = find_filter(name);
+    filter->value = Value(name);
+    if (parser.is("(")) call_arguments(parser, *filter);
+    return measured(std::move(filter));
 }
 
 }  // namespace slipstream::jinja

@@ -1,49 +1,304 @@
-// The parser's stream of tokens, and what it says when they are not as expected.
+// The parser's stream of tokens, and its statements: text, print tags, block tags.
 #include "runtime/text/chat/parser.h"
 
-#include "runtime/text/chat/python_text.h"
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
 
 namespace slipstream::jinja {
 
 namespace {
 
-// Of brackets and of tags inside each other; each level takes a dozen frames of stack here.
 constexpr int kMaxNesting = 100;
+constexpr std::size_t kMaxParameters = 255;
+
+struct Unserved {
+    std::string_view tag;
+    std::string_view end;  // the tag that ends its body; empty where it has none
+};
+constexpr std::array<Unserved, 8> kUnserved = {{{"autoescape", "endautoescape"},
+                                                {"block", "endblock"},
+                                                {"call", "endcall"},
+                                                {"extends", ""},
+                                                {"from", ""},
+                                                {"import", ""},
+                                                {"include", ""},
+                                                {"with", "endwith"}}};
+
+using Ends = std::initializer_list<std::string_view>;
+enum class TargetForm : std::uint8_t { Names, NamesAndAttributes };  // "ns.name" too
+
+Block statements_until(Parser& parser, Ends ends);
+
+// The rest of a tag, and statements up to one of the tags `ends`, whose name is taken and given back.
+std::string body(Parser& parser, Block& block, Ends ends) {
+    parser.skip(":");  // as Python's
+    parser.expect(TokenType::BlockEnd);
+    block = statements_until(parser, ends);
+    return parser.take().text;
+}
+
+// The same where names that are declared inside mean nothing behind it.
+std::string scoped_body(Parser& parser, Block& block, Ends ends) {
+    const std::size_t n_declared = parser.n_declared();
+    std::string end = body(parser, block, ends);
+    parser.forget_since(n_declared);
+    return end;
+}
+
+// ---- targets
+
+Target single_target(Parser& parser, TargetForm form);
+
+Target target(Parser& parser, TargetForm form, std::string_view end = {}) {
+    Target result;
+    while (true) {
+        if (!result.parts.empty()) parser.expect(",");
+        if (at_tuple_end(parser, end)) break;
+        result.parts.push_back(single_target(parser, form));
+        if (!parser.is(",")) break;
+        result.is_tuple = true;
+    }
+    if (result.parts.empty()) parser.fail_expecting("a name");
+    if (result.is_tuple) return result;
+    Target single = std::move(result.parts[0]);
+    return single;
+}
+
+Target single_target(Parser& parser, TargetForm form) {
+    if (parser.skip("(")) {
+        parser.enter();
+        Target inside = target(parser, TargetForm::Names);
+        parser.expect(")");
+        parser.leave();
+        return inside;
+    }
+    const std::string name = parser.expect_name();
+    for (const char* word : {"true", "false", "none", "True", "False", "None"})
+        if (name == word) fail("can't assign to '{}'", name);
+    Target result{.name = parser.id_of(name)};
+    if (form == TargetForm::NamesAndAttributes && parser.skip(".")) {
+        parser.note_read(result.name);
+        result.attribute = parser.expect_name();
+    }
+    return result;
+}
+
+void declare(Parser& parser, const Target& target) {
+    if (!target.is_tuple && target.attribute.empty()) parser.declare(target.name);
+    for (const Target& part : target.parts) declare(parser, part);
+}
+
+// ---- block tags
+
+void set_statement(Parser& parser, Statement& statement) {
+    statement.target = target(parser, TargetForm::NamesAndAttributes);
+    if (parser.skip("=")) {
+        statement.kind = StatementKind::Set;
+        statement.expr = parse_tuple(parser);
+    } else {
+        statement.kind = StatementKind::SetBlock;
+        while (parser.skip("|")) statement.expr = parse_filter(parser, std::move(statement.expr));
+        scoped_body(parser, statement.body, {"endset"});
+    }
+    declare(parser, statement.target);
+}
+
+void if_statement(Parser& parser, Statement& statement) {
+    statement.kind = StatementKind::If;
+    int line = statement.line;
+    for (std::string end = "elif"; end != "endif"; line = parser.current().line) {
+        Branch& branch = statement.branches.emplace_back(Branch{nullptr, line, {}});
+        const bool has_test = end == "elif";
+        if (has_test) branch.test = parse_tuple(parser, Conditional::Forbidden);
+        end = has_test ? body(parser, branch.body, {"elif", "else", "endif"}) : body(parser, branch.body, {"endif"});
+    }
+}
+
+void for_statement(Parser& parser, Statement& statement) {
+    statement.kind = StatementKind::For;
+    statement.target = target(parser, TargetForm::Names, "in");
+    parser.expect("in");
+    statement.expr = parse_tuple(parser, Conditional::Forbidden, "recursive");
+    const std::size_t n_declared = parser.n_declared();
+    declare(parser, statement.target);
+    if (parser.skip("if")) statement.test = parse_expression(parser);
+    if (parser.is("recursive")) fail("recursive loops are not served in chat templates");
+    const int n_loop_reads = parser.n_loop_reads();
+    parser.declare(kLoop);
+    ++parser.loops;
+    const std::string end = body(parser, statement.body, {"endfor", "else"});
+    --parser.loops;
+    statement.uses_loop = parser.n_loop_reads() != n_loop_reads;
+    if (end == "else") body(parser, statement.otherwise, {"endfor"});
+    parser.forget_since(n_declared);
+}
+
+void signature(Parser& parser, MacroBody& macro) {
+    parser.expect("(");
+    bool has_default = false;
+    while (!parser.is(")")) {
+        if (!macro.parameters.empty()) parser.expect(",");
+        if (macro.parameters.size() == kMaxParameters) fail("a macro of more than {} parameters", kMaxParameters);
+        Parameter parameter{single_target(parser, TargetForm::Names).name, nullptr};
+        for (const Parameter& other : macro.parameters)
+            if (other.name == parameter.name) fail("a macro with two arguments of one name");
+        if (parser.skip("=")) {
+            parameter.otherwise = parse_expression(parser);
+            has_default = true;
+        } else if (has_default) {
+            fail("non-default argument follows default argument");
+        }
+        parser.declare(parameter.name);
+        macro.parameters.push_back(std::move(parameter));
+    }
+    parser.expect(")");
+}
+
+void macro_statement(Parser& parser, Statement& statement) {
+    statement.kind = StatementKind::Macro;
+    statement.macro = std::make_unique<MacroBody>();
+    statement.macro->name = parser.current().text;
+    statement.target = single_target(parser, TargetForm::Names);
+    declare(parser, statement.target);
+    const int outer_loops = std::exchange(parser.loops, 0);
+    const std::size_t n_declared = parser.n_declared();
+    ++parser.macros;
+    signature(parser, *statement.macro);
+    body(parser, statement.macro->body, {"endmacro"});
+    parser.forget_since(n_declared);
+    --parser.macros;
+    parser.loops = outer_loops;
+}
+
+void generation_statement(Parser& parser, Statement& statement) {
+    statement.kind = StatementKind::Generation;
+    const int outer_loops = std::exchange(parser.loops, 0);  // Jinja makes a function of it
+    scoped_body(parser, statement.body, {"endgeneration"});
+    parser.loops = outer_loops;
+}
+
+void filter_statement(Parser& parser, Statement& statement) {
+    statement.kind = StatementKind::Filter;
+    statement.expr = parse_filter(parser, nullptr);
+    while (parser.skip("|")) statement.expr = parse_filter(parser, std::move(statement.expr));
+    scoped_body(parser, statement.body, {"endfilter"});
+}
+
+void cut_statement(Parser& parser, Statement& statement, StatementKind kind) {
+    statement.kind = kind;
+    if (parser.loops == 0) fail("'{}' outside loop", kind == StatementKind::Break ? "break" : "continue");
+}
+void break_statement(Parser& parser, Statement& statement) {
+    cut_statement(parser, statement, StatementKind::Break);
+}
+void continue_statement(Parser& parser, Statement& statement) {
+    cut_statement(parser, statement, StatementKind::Continue);
+}
+
+void unserved_statement(Parser& parser, Statement& statement, const Unserved& tag) {
+    statement.kind = StatementKind::Unserved;
+    statement.text = tag.tag;
+    while (!parser.is(TokenType::BlockEnd) && !parser.is(TokenType::End)) parser.take();
+    if (tag.end.empty()) return;
+    Block ignored;
+    body(parser, ignored, {tag.end});
+    if (parser.is(TokenType::Name)) parser.take();  // {% endblock name %}
+}
+
+Statement statement(Parser& parser) {
+    using Parse = void (*)(Parser&, Statement&);
+    static constexpr std::array<std::pair<std::string_view, Parse>, 8> kTags = {{{"break", break_statement},
+                                                                                 {"continue", continue_statement},
+                                                                                 {"filter", filter_statement},
+                                                                                 {"for", for_statement},
+                                                                                 {"generation", generation_statement},
+                                                                                 {"if", if_statement},
+                                                                                 {"macro", macro_statement},
+                                                                                 {"set", set_statement}}};
+    Statement result;
+    result.line = parser.current().line;
+    if (!parser.is(TokenType::Name)) parser.fail_expecting("the name of a tag");
+    const std::string name = parser.current().text;
+    const auto* const tag = std::ranges::find(kTags, name, &std::pair<std::string_view, Parse>::first);
+    const auto* const unserved = std::ranges::find(kUnserved, name, &Unserved::tag);
+    if (tag == kTags.end() && unserved == kUnserved.end()) fail("unknown tag '{}'", name);
+    parser.take();
+    if (tag != kTags.end())
+        tag->second(parser, result);
+    else
+        unserved_statement(parser, result, *unserved);
+    return result;
+}
+
+Block statements_until(Parser& parser, Ends ends) {
+    parser.enter();
+    Block block;
+    while (!parser.is(TokenType::End)) {
+        if (parser.is(TokenType::BlockBegin)) {
+            parser.take();
+            if (std::ranges::any_of(ends, [&](std::string_view end) { return parser.is(end); })) break;
+            block.push_back(statement(parser));
+            parser.expect(TokenType::BlockEnd);
+        } else if (parser.is(TokenType::Data)) {
+            Statement& text = block.emplace_back();
+            text.line = parser.current().line;
+            text.text = parser.take().text;
+        } else {
+            parser.expect(TokenType::VariableBegin);
+            Statement& print = block.emplace_back();
+            print.kind = StatementKind::Print;
+            print.expr = parse_tuple(parser);
+            print.line = print.expr->line;
+            parser.expect(TokenType::VariableEnd);
+        }
+    }
+    if (ends.size() > 0 && parser.is(TokenType::End))
+        parser.fail_expecting(fmt::format("one of the tags '{}'", fmt::join(ends, "', '")));
+    parser.leave();
+    return block;
+}
+
+// As a message names it.
+std::string described(TokenType type, std::string_view text = {}) {
+    constexpr std::array<std::string_view, 12> kNames = {
+        "text",     "'{{'",     "'}}'",    "'{%'",        "'%}'",  "a name",
+        "a string", "a number", "a float", "an operator", "error", "the end of the template"};
+    return text.empty() ? std::string(kNames[static_cast<std::size_t>(type)]) : quoted(text);
+}
 
 }  // namespace
 
 Parser::Parser(std::vector<Token> tokens, int& line) : tokens_(std::move(tokens)), line_(line) {
-    for (const char* name : {"loop", "caller", "kwargs", "varargs"}) static_cast<void>(id_of(name));
+    static_cast<void>(id_of("loop"));
     look();
 }
 
 NameId Parser::id_of(const std::string& name) {
     const auto [entry, is_new] = ids_.try_emplace(name, static_cast<NameId>(ids_.size()));
-    if (is_new) {
-        result_.names.push_back(name);
-        is_read_.push_back(false);
-        is_read_by_macro_.push_back(false);
-    }
+    if (is_new) names_.push_back({name});
     return entry->second;
 }
 
-void Parser::declare(const Target& target) {
-    if (!target.is_tuple && target.attribute.empty()) declared_.push_back(target.name);
-    for (const Target& part : target.parts) declare(part);
-}
-
 void Parser::note_read(NameId name) {
-    if (static_cast<std::size_t>(name) < n_special_.size()) ++n_special_[static_cast<std::size_t>(name)];
-    if (std::find(declared_.begin(), declared_.end(), name) != declared_.end()) return;
-    (macros_ > 0 ? is_read_by_macro_ : is_read_)[static_cast<std::size_t>(name)] = true;
+    const auto i = static_cast<std::size_t>(name);
+    if (name == kLoop) ++n_loop_reads_;
+    if (!is_declared(name)) (macros > 0 ? names_[i].is_read_by_macro : names_[i].is_read) = true;
 }
 
-Parser::Nested::Nested(Parser& parser) : parser_(parser) {
-    if (++parser_.nesting_ > kMaxNesting) {
-        --parser_.nesting_;
-        fail("brackets or tags nested deeper than {}", kMaxNesting);
+void Parser::finish(Template& result) const {
+    for (const Name& name : names_) {
+        const auto id = static_cast<NameId>(result.names.size());
+        if (name.is_read || (name.is_read_by_macro && !is_declared(id))) result.reads.push_back(id);
+        result.names.push_back(name.text);
     }
+}
+
+void Parser::enter() {
+    if (++nesting_ > kMaxNesting) fail("brackets or tags nested deeper than {}", kMaxNesting);
 }
 
 Token Parser::take() {
@@ -58,61 +313,37 @@ void Parser::look() {
     if (is(TokenType::Error)) throw TemplateError(current().text);
 }
 
-bool Parser::skip_operator(std::string_view sign) {
-    if (!is_operator(sign)) return false;
+bool Parser::skip(std::string_view word) {
+    if (!is(word)) return false;
     take();
     return true;
 }
 
-bool Parser::skip_name(std::string_view name) {
-    if (!is_name(name)) return false;
-    take();
-    return true;
-}
-
-void Parser::expect_operator(std::string_view sign) {
-    if (skip_operator(sign)) return;
-    if (is(TokenType::End)) fail("unexpected end of template, expected '{}'.", sign);
-    fail("expected token '{}', got {}", sign, quoted(describe(current())));
-}
-
-void Parser::expect_name(std::string_view name) {
-    if (skip_name(name)) return;
-    if (is(TokenType::End)) fail("unexpected end of template, expected '{}'.", name);
-    fail("expected token '{}', got {}", name, quoted(describe(current())));
-}
-
-std::string Parser::expect_any_name() {
-    if (!is(TokenType::Name)) expect(TokenType::Name);
-    return take().text;
+void Parser::expect(std::string_view word) {
+    if (!skip(word)) fail_expecting(quoted(word));
 }
 
 void Parser::expect(TokenType type) {
-    if (!is(type)) {
-        if (is(TokenType::End)) fail("unexpected end of template, expected '{}'.", describe(type));
-        fail("expected token '{}', got {}", describe(type), quoted(describe(current())));
-    }
+    if (!is(type)) fail_expecting(described(type));
     take();
 }
 
-std::string Parser::describe(const Token& token) {
-    return token.type == TokenType::Name || token.type == TokenType::Operator ? token.text : describe(token.type);
+std::string Parser::expect_name() {
+    if (!is(TokenType::Name)) fail_expecting(described(TokenType::Name));
+    return take().text;
 }
 
-std::string Parser::describe(TokenType type) {
-    constexpr std::array<std::string_view, 12> kNames = {"template data / text",
-                                                         "begin of print statement",
-                                                         "end of print statement",
-                                                         "begin of statement block",
-                                                         "end of statement block",
-                                                         "name",
-                                                         "string",
-                                                         "integer",
-                                                         "float",
-                                                         "operator",
-                                                         "end of template",
-                                                         "end of template"};
-    return std::string(kNames[static_cast<std::size_t>(type)]);
+void Parser::fail_expecting(std::string_view what) const {
+    const bool is_word = is(TokenType::Name) || is(TokenType::Operator);
+    fail("expected {}, got {}", what, described(current().type, is_word ? current().text : std::string_view()));
+}
+
+Template parse_template(std::string_view source, int& line) {
+    Parser parser(tokenize(source), line);
+    Template result;
+    result.body = statements_until(parser, {});
+    parser.finish(result);
+    return result;
 }
 
 }  // namespace slipstream::jinja

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/text/tokenizer/tokenizer_settings.h"
-
 namespace slipstream {
 
 namespace {

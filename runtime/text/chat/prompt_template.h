@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "runtime/text/chat/chat_template.h"
-#include "runtime/text/tokenizer/spelling_matcher.h"
+#include "runtime/text/tokenizer/token_matchers.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream {

@@ -10,13 +10,11 @@ Runtime::~Runtime() {
     for (const auto& object : kept_) object->release();
 }
 
-Value Runtime::text(MarkedText content) {
-    spend_bytes(content.bytes.size());
-    const std::size_t bytes =
-        sizeof(Text) + kCellBytes + content.bytes.capacity() + content.said.capacity() * sizeof(TextSpan);
-    Ref<Text> cell(new Text(std::move(content)));
-    cell->charge(account_, bytes);
-    return {Kind::Text, cell.get()};
+Value Runtime::text(Text content) {
+    const MarkedText& text = content.marked;
+    spend_bytes(text.bytes.size());
+    const std::size_t bytes = sizeof(Box<Text>) + text.bytes.capacity() + text.said.capacity() * sizeof(TextSpan);
+    return charged(Value(std::move(content)), bytes);
 }
 
 Value Runtime::part(const Text& text, TextSpan span) {
@@ -28,26 +26,19 @@ Value Runtime::part(const Text& text, TextSpan span) {
 
 Value Runtime::sequence(Kind kind, std::vector<Value> items) {
     spend(static_cast<std::int64_t>(items.size() / kCharsPerStep) + 1);
-    const std::size_t bytes = sizeof(Sequence) + 2 * kCellBytes + items.capacity() * sizeof(Value);
-    Value made = Value::sequence(kind, std::move(items));
-    made.cell()->charge(account_, bytes);
-    return made;
+    const std::size_t bytes = sizeof(Box<Sequence>) + items.capacity() * sizeof(Value);
+    return charged(Value::sequence(kind, std::move(items)), bytes);
 }
 
 Value Runtime::dict(Dict dict) {
-    const std::size_t bytes = sizeof(Dict) + 2 * kCellBytes + dict.items().capacity() * sizeof(Dict::Item) +
-                              dict.size() * 2 * kCellBytes;  // the index
-    Value made = Value::dict(std::move(dict));
-    made.cell()->charge(account_, bytes);
-    return made;
+    const std::size_t index_bytes = dict.size() * kCellBytes;
+    const std::size_t bytes = sizeof(Box<Dict>) + dict.items().capacity() * sizeof(Dict::Item) + index_bytes;
+    return charged(Value::dict(std::move(dict)), bytes);
 }
 
-Value Runtime::undefined(UndefinedInfo info) {
-    const std::size_t bytes = sizeof(UndefinedInfo) + 2 * kCellBytes + info.hint.capacity() + info.name.capacity() +
-                              info.key.capacity() + info.owner_type.capacity();
-    Value made = Value::undefined(std::move(info));
-    made.cell()->charge(account_, bytes);
-    return made;
+Value Runtime::undefined(Undefined why) {
+    const std::size_t bytes = sizeof(Box<Undefined>) + why.what.capacity();
+    return charged(Value::undefined(std::move(why)), bytes);
 }
 
 void Runtime::check_items(std::size_t n_items) const {

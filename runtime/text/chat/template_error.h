@@ -11,25 +11,30 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 
 class TemplateError : public Error {
 public:
-    /// Without a place; see placed().
+    /// Without a place.
     explicit TemplateError(const std::string& message) : Error(message), message_(message) {}
-    TemplateError(std::string_view template_name, int line, const std::string& message);
+    TemplateError(std::string_view template_name, int line, const std::string& message)
+        : Error(fmt::format("{}: {}{}", template_name, line > 0 ? fmt::format("line {}: ", line) : std::string(),
+                            printable(message, kShownBytes))),
+          message_(message),
+          line_(line) {}
 
     /// The error itself, as it was raised (may hold several lines); what() is one printable line with the place.
     [[nodiscard]] const std::string& message() const { return message_; }
     /// In the template, from 1; 0 where no line is to blame.
     [[nodiscard]] int line() const { return line_; }
-    [[nodiscard]] bool has_place() const { return has_place_; }
 
 private:
+    static constexpr std::size_t kShownBytes = 400;
+
     std::string message_;
     int line_ = 0;
-    bool has_place_ = false;
 };
 
 namespace jinja {

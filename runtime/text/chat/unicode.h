@@ -32,12 +32,8 @@ Char take_char(std::string_view& text);
 [[nodiscard]] bool is_space(char32_t code);       // str.isspace(), \s
 [[nodiscard]] bool is_line_break(char32_t code);  // where str.splitlines() cuts
 [[nodiscard]] bool is_printable(char32_t code);   // what repr() leaves as it is
-[[nodiscard]] bool is_alpha(char32_t code);
-[[nodiscard]] bool is_digit(char32_t code);
 [[nodiscard]] bool is_lower(char32_t code);
 [[nodiscard]] bool is_upper(char32_t code);
-[[nodiscard]] bool is_identifier_start(char32_t code);
-[[nodiscard]] bool is_identifier_part(char32_t code);
 
 enum class LetterCase : std::uint8_t { Upper, Lower, Title };
 /// Appends the part of `text` with each character mapped (full mappings, as str.upper() and the others have them), each

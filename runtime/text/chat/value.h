@@ -1,14 +1,13 @@
 // Values of the template language, with Python's meaning: none, bool, int (64 bits), float, str, list, tuple, dict in
 // insertion order, what Python makes of ranges, dict views and generators (lists of another kind here), objects, and
-// "undefined", which remembers what it is the absence of. A Value is a handle of 16 bytes; what it points to is counted
-// and never changes once made (lists and dicts too: the sandbox forbids it), except inside objects. Every container
-// knows its depth, limited so that recursion over it is safe.
+// "undefined", which remembers what it is the absence of. A Value is a handle; what it points to never changes once
+// made (lists and dicts too: the sandbox forbids it), except inside objects. Every container knows its depth, limited
+// so that recursion over it is safe.
 #pragma once
 
-#include <atomic>
+#include <bit>
 #include <concepts>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -44,13 +43,7 @@ enum class Kind : std::uint8_t {
 /// Nesting of containers stops here.
 inline constexpr int kMaxValueDepth = 200;
 
-class Dict;
-class Object;
-struct Sequence;
-struct Text;
-struct UndefinedInfo;
-
-/// What a Value points to. Counted by Values and Refs; gives back what it took from an account.
+/// What a Value points to; gives back what it took from an account.
 class Cell {
 public:
     Cell() = default;
@@ -59,11 +52,6 @@ public:
     virtual ~Cell() {
         if (account_ != nullptr) account_->give_back(bytes_);
     }
-    void hold() { count_.fetch_add(1, std::memory_order_relaxed); }
-    void drop() {
-        if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-    }
-    [[nodiscard]] bool is_shared() const { return count_.load(std::memory_order_relaxed) > 1; }
     /// Pays for `bytes` as long as this lives; throws TemplateError where the account has no more.
     void charge(Account& account, std::size_t bytes) {
         account.take(bytes);
@@ -72,84 +60,49 @@ public:
     }
 
 private:
-    std::atomic<std::uint32_t> count_{0};
     Account* account_ = nullptr;
     std::size_t bytes_ = 0;
 };
 
-/// Keeps a cell alive.
 template <typename T>
-class Ref {
-public:
-    Ref() = default;
-    explicit Ref(T* cell) : cell_(cell) {
-        if (cell_ != nullptr) cell_->hold();
-    }
-    Ref(const Ref& other) : Ref(other.cell_) {}
-    Ref(Ref&& other) noexcept : cell_(std::exchange(other.cell_, nullptr)) {}
-    Ref& operator=(Ref other) noexcept {
-        std::swap(cell_, other.cell_);
-        return *this;
-    }
-    ~Ref() {
-        if (cell_ != nullptr) cell_->drop();
-    }
-    [[nodiscard]] T* get() const { return cell_; }
-    T& operator*() const { return *cell_; }
-    T* operator->() const { return cell_; }
-
-private:
-    T* cell_ = nullptr;
+struct Box final : Cell {
+    explicit Box(T made) : content(std::move(made)) {}
+    T content;
 };
+
+class Dict;
+class Object;
+struct Sequence;
+struct Text;
+struct Undefined;
 
 class Value {
 public:
     Value() = default;
     template <std::same_as<bool> T>
-    explicit Value(T truth) : kind_(Kind::Bool) {
-        integer_ = truth ? 1 : 0;
-    }
+    explicit Value(T truth) : kind_(Kind::Bool), scalar_(truth ? 1 : 0) {}
     template <std::integral T>
-    requires(!std::same_as<T, bool>) explicit Value(T number) : kind_(Kind::Int) {
-        integer_ = static_cast<std::int64_t>(number);
-    }
-    explicit Value(double number) : kind_(Kind::Float) { real_ = number; }
+    requires(!std::same_as<T, bool>) explicit Value(T number)
+        : kind_(Kind::Int), scalar_(static_cast<std::int64_t>(number)) {}
+    explicit Value(double number) : kind_(Kind::Float), scalar_(std::bit_cast<std::int64_t>(number)) {}
+    explicit Value(Text text);
     explicit Value(MarkedText text);
     explicit Value(std::string text) : Value(MarkedText{std::move(text), {}}) {}
     explicit Value(std::string_view text) : Value(std::string(text)) {}
     explicit Value(const char* text) : Value(std::string(text)) {}
     /// A cell of that kind.
-    Value(Kind kind, Cell* cell) : kind_(kind) {
-        cell_ = cell;
-        cell_->hold();
-    }
-    Value(const Value& other) : kind_(other.kind_) {
-        integer_ = other.integer_;
-        if (has_cell()) cell_->hold();
-    }
-    Value(Value&& other) noexcept : kind_(other.kind_) {
-        integer_ = other.integer_;
-        other.kind_ = Kind::Missing;
-    }
-    Value& operator=(Value other) noexcept {
-        std::swap(kind_, other.kind_);
-        std::swap(integer_, other.integer_);
-        return *this;
-    }
-    ~Value() {
-        if (has_cell()) cell_->drop();
-    }
+    Value(Kind kind, std::shared_ptr<Cell> cell) : kind_(kind), cell_(std::move(cell)) {}
 
-    [[nodiscard]] static Value none();
+    [[nodiscard]] static Value none() { return {Kind::None, nullptr}; }
     /// Text that somebody said: no control token is made of it.
     [[nodiscard]] static Value said(std::string text);
     [[nodiscard]] static Value long_integer(std::string digits);
+    [[nodiscard]] static Value undefined(Undefined why);
     /// These throw TemplateError where the nesting exceeds kMaxValueDepth.
     [[nodiscard]] static Value sequence(Kind kind, std::vector<Value> items);
     [[nodiscard]] static Value list(std::vector<Value> items) { return sequence(Kind::List, std::move(items)); }
     [[nodiscard]] static Value dict(Dict dict);
     [[nodiscard]] static Value dict(std::initializer_list<std::pair<std::string_view, Value>> items);
-    [[nodiscard]] static Value undefined(UndefinedInfo info);
 
     [[nodiscard]] Kind kind() const { return kind_; }
     [[nodiscard]] bool is(Kind kind) const { return kind_ == kind; }
@@ -158,73 +111,67 @@ public:
     [[nodiscard]] bool is_none() const { return kind_ == Kind::None; }
     [[nodiscard]] bool is_text() const { return kind_ == Kind::Text; }
     [[nodiscard]] bool is_sequence() const { return kind_ >= Kind::List && kind_ <= Kind::Generator; }
+    [[nodiscard]] bool is_list_or_tuple() const { return kind_ == Kind::List || kind_ == Kind::Tuple; }
+    [[nodiscard]] bool is_indexable() const { return kind_ >= Kind::List && kind_ <= Kind::Range; }
+    [[nodiscard]] bool is_iterable() const { return is_sequence() || is_text() || is(Kind::Dict) || is_undefined(); }
     [[nodiscard]] bool is_integral() const { return kind_ == Kind::Int || kind_ == Kind::Bool; }
     [[nodiscard]] bool is_number() const { return is_integral() || kind_ == Kind::Float; }
 
     /// Of the matching kinds only.
-    [[nodiscard]] bool truth() const { return integer_ != 0; }
-    [[nodiscard]] std::int64_t integer() const { return integer_; }  // Int or Bool
-    [[nodiscard]] double real() const { return kind_ == Kind::Float ? real_ : static_cast<double>(integer_); }
-    [[nodiscard]] const Text& text() const;
+    [[nodiscard]] bool truth() const { return scalar_ != 0; }
+    [[nodiscard]] std::int64_t integer() const { return scalar_; }  // Int or Bool
+    [[nodiscard]] double real() const {
+        return kind_ == Kind::Float ? std::bit_cast<double>(scalar_) : static_cast<double>(scalar_);
+    }
+    [[nodiscard]] const Text& text() const { return content<Text>(); }
     [[nodiscard]] std::string_view view() const;  // the bytes of a Text, the digits of a LongInt
     [[nodiscard]] const std::vector<Value>& items() const;
-    [[nodiscard]] Sequence& sequence() const;
-    [[nodiscard]] const Dict& dict() const;
-    [[nodiscard]] const UndefinedInfo& undefined_info() const;
+    [[nodiscard]] Sequence& sequence() const { return content<Sequence>(); }
+    [[nodiscard]] const Dict& dict() const { return content<Dict>(); }
+    [[nodiscard]] const Undefined& undefined() const { return content<Undefined>(); }
     [[nodiscard]] Object& object() const;
 
     /// Null for scalars.
-    [[nodiscard]] Cell* cell() const { return has_cell() ? cell_ : nullptr; }
+    [[nodiscard]] const std::shared_ptr<Cell>& cell() const { return cell_; }
+    [[nodiscard]] bool is_same_cell(const Value& other) const { return cell_ != nullptr && cell_ == other.cell_; }
     /// How deep containers nest in it; 0 for what is none.
     [[nodiscard]] int depth() const;
 
 private:
-    [[nodiscard]] bool has_cell() const {
-        return kind_ == Kind::Undefined || kind_ == Kind::LongInt || kind_ >= Kind::Text;
+    template <typename T>
+    [[nodiscard]] T& content() const {
+        return static_cast<Box<T>&>(*cell_).content;
     }
 
     Kind kind_ = Kind::Missing;
-    union {
-        std::int64_t integer_ = 0;  // NOLINT(readability-identifier-naming): private, though in a union
-        double real_;               // NOLINT(readability-identifier-naming)
-        Cell* cell_;                // NOLINT(readability-identifier-naming)
-    };
+    std::int64_t scalar_ = 0;  // or the bits of a double
+    std::shared_ptr<Cell> cell_;
 };
 
 /// A str: UTF-8, counted in code points (a maximal broken part counts as one).
-struct Text final : Cell {
-    explicit Text(MarkedText content) : marked(std::move(content)) {}
+struct Text {
     [[nodiscard]] std::string_view bytes() const { return marked.bytes; }
-    [[nodiscard]] std::int64_t n_chars() const;
-    [[nodiscard]] bool is_ascii() const { return n_chars() == static_cast<std::int64_t>(marked.bytes.size()); }
 
     MarkedText marked;
     bool is_safe = false;  // by the filter `safe`: what is added to it with + is escaped for HTML
-
-private:
-    mutable std::atomic<std::int64_t> n_chars_{-1};  // counted when somebody asks
 };
 
-struct Sequence final : Cell {
-    explicit Sequence(std::vector<Value> elements);
-
+struct Sequence {
     std::vector<Value> items;
+    int depth = 1;
     std::string shown;       // of a Range: as Python shows it
     std::size_t n_read = 0;  // of a Generator
-    int depth = 1;
 };
 
-/// Keys are what Python can hash: 1, 1.0 and true are one key.
-class Dict final : public Cell {
+/// Keys are texts, numbers, none and objects: 1, 1.0 and true are one key.
+class Dict {
 public:
     using Item = std::pair<Value, Value>;
-    Dict() = default;
-    Dict(Dict&& other) noexcept
-        : items_(std::move(other.items_)), index_(std::move(other.index_)), depth_(other.depth_) {}
 
-    /// Sets or replaces; the place of a key is where it was first set. The key is hashable (is_hashable()).
+    /// Sets or replaces; the place of a key is where it was first set. Throws TemplateError for what cannot be a key.
     void set(Value key, Value value);
     void set(std::string_view key, Value value) { set(Value(key), std::move(value)); }
+    /// Null where there is none; throws TemplateError for what cannot be a key.
     [[nodiscard]] const Value* find(const Value& key) const;
     [[nodiscard]] const Value* find(std::string_view key) const;
     [[nodiscard]] const std::vector<Item>& items() const { return items_; }
@@ -239,27 +186,22 @@ private:
     int depth_ = 1;
 };
 
-/// Why a value is undefined: `hint` if there is one; else what an object of `owner_type` lacks, an attribute `name` or
-/// the element `key`; else the variable `name`.
-struct UndefinedInfo {
-    std::string hint;
-    std::string owner_type;  // "dict object"; empty for a variable
-    std::string name;
-    std::string key;  // as Python shows it; where the element was asked for by something that is no text
+/// What a value is the absence of.
+struct Undefined {
+    enum class Of : std::uint8_t { Variable, Attribute, Element, Other } of = Of::Other;
+    std::string what;          // its name, the element's key as Python shows it, or all that is to be said
+    std::string_view owner{};  // the type of the object that lacks it
+
     /// The message of Jinja's UndefinedError.
     [[nodiscard]] std::string message() const;
 };
 
-/// Whether Python could hash it: lists, dicts and tuples with such inside it could not.
+/// Whether it can be a key.
 [[nodiscard]] bool is_hashable(const Value& value);
-/// Python's == of keys: what is_hashable().
-[[nodiscard]] bool same_key(const Value& a, const Value& b);
 /// Python's bool(); generators and objects are true.
 [[nodiscard]] bool is_true(const Value& value);
 /// Python's name of the type: "str", "NoneType", "dict".
 [[nodiscard]] std::string_view type_name(const Value& value);
-/// As Jinja's messages about undefined values name it: "dict object", "None".
-[[nodiscard]] std::string owner_name(const Value& value);
 /// Throws TemplateError with the reason where `value` is undefined.
 void refuse_undefined(const Value& value);
 

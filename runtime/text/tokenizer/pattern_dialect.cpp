@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 #include <vector>
 
@@ -58,38 +59,242 @@ private:
         throw Unsupported(fmt::format("{}: the pattern '{}' has {}, which this version does not read", name_,
                                       printable(pattern_.substr(0, 200)), what));
     }
+    [[nodiscard]] bool is_oniguruma() const { return dialect_ == PatternDialect::Oniguruma; }
     [[nodiscard]] bool at_end() const { return at_ == pattern_.size(); }
     [[nodiscard]] std::string_view rest() const { return pattern_.substr(at_); }
-    [[nodiscard]] char peek() const { return at_end() ? '\0' : pattern_[at_]; }
+    [[nodiscard]] bool at(std::string_view text) const { return rest().starts_with(text); }
+    [[nodiscard]] bool at_any(std::string_view characters) const {
+        return !at_end() && characters.find(pattern_[at_]) != std::string_view::npos;
+    }
     bool take(std::string_view text) {
-        if (!rest().starts_with(text)) return false;
+        if (!at(text)) return false;
         at_ += text.size();
         return true;
     }
+    char take_byte() { return at_end() ? '\0' : pattern_[at_++]; }
     char32_t take_character() {
         const char32_t point = code_point(rest());
         at_ += next_utf8(rest()).length;
         return point;
     }
 
-    void item();
-    void group();
-    void repeat();
-    void interval();
-    void escape();
-    void escaped_set(char letter);
-    void character_class();
-    void class_items(std::string& items, std::size_t depth);
-    std::optional<char32_t> class_character(std::string& items);
-    std::string property(char letter);
-    char32_t escaped_character(char letter);
-    char32_t hex_digits(std::size_t n);
     void atom(std::string_view text) {
         atom_begin_ = out_.size();
         out_ += text;
     }
-    [[nodiscard]] std::string_view word() const {
-        return dialect_ == PatternDialect::Oniguruma ? kWordOniguruma : kWordRust;
+    // What no quantifier may follow.
+    void mark(std::string_view text) {
+        atom_begin_.reset();
+        out_ += text;
+    }
+
+    void item() {
+        if (at("(")) return group();
+        if (at("[")) {
+            std::string items;
+            take("[");
+            const std::string_view sign = take("^") ? "^" : "";
+            class_items(items, 0);
+            return atom(fmt::format("[{}{}]", sign, items));
+        }
+        if (at("{")) return interval();
+        if (at_any("*+?")) return repeat();
+        if (take(")")) {
+            if (groups_.empty()) refuse("a ')' too many");
+            out_ += ')';
+            atom_begin_ = groups_.back();
+            groups_.pop_back();
+        } else if (take("|")) {
+            mark("|");
+        } else if (take(".")) {
+            atom("[^\\x{a}]");
+        } else if (take("^")) {  // the beginning of any line in Oniguruma, of the text in Rust
+            mark(is_oniguruma() ? "(?m:^)" : "\\A");
+        } else if (take("$")) {
+            mark(is_oniguruma() ? "(?m:$)" : "\\z");
+        } else if (at("\\A") || at("\\z")) {
+            mark(rest().substr(0, 2));
+            at_ += 2;
+        } else if (take("\\")) {
+            std::string set;
+            const auto character = escaped(set, Place::Alone);
+            atom(character ? hex(*character) : set);
+        } else {
+            const char32_t point = take_character();
+            const auto c = static_cast<char>(point);
+            atom(point < 0x80 && (is_letter(c) || is_digit(c)) ? std::string(1, c) : hex(point));
+        }
+    }
+
+    void group() {
+        constexpr std::array<std::string_view, 8> kKinds = {
+            "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:"};
+        if (groups_.size() == kMaxDepth) refuse("groups nested too deeply");
+        const std::size_t begin = out_.size();
+        if (take("(?i)")) {
+            out_ += "(?i)";
+            return;
+        }
+        const auto* const kind = std::ranges::find_if(kKinds, [this](std::string_view text) { return take(text); });
+        if (kind == kKinds.end() && (at("(?") || at("(*")))
+            refuse(fmt::format("a group that begins with '{}'", printable(rest().substr(0, 4))));
+        if (kind == kKinds.end()) take("(");
+        mark(kind != kKinds.end() ? *kind : "(?:");  // nothing refers back to it
+        groups_.push_back(begin);
+    }
+
+    void repeat() {
+        if (!atom_begin_) refuse("a repetition of nothing");
+        out_ += take_byte();
+        if (at_any("?+")) out_ += take_byte();  // lazy, possessive
+        end_repetition();
+    }
+
+    void end_repetition() {
+        atom_begin_.reset();
+        if (at_any("*+?{")) refuse("a repetition of a repetition");
+    }
+
+    /// "{2}", "{2,}", "{,3}", "{2,3}"; any other brace is a character.
+    void interval() {
+        const std::size_t before = at_++;
+        const auto number = [&] {
+            const std::size_t begin = at_;
+            while (at_any("0123456789")) ++at_;
+            return pattern_.substr(begin, at_ - begin);
+        };
+        const std::string_view low = number();
+        const bool has_comma = take(",");
+        const std::string_view high = has_comma ? number() : low;
+        if (!take("}") || (low.empty() && high.empty())) {
+            at_ = before + 1;
+            return atom(hex('{'));
+        }
+        if (!atom_begin_) refuse("a repetition of nothing");
+        if (low.size() > 3 || high.size() > 3) refuse("an interval of more than 999");
+        out_ += has_comma ? fmt::format("{{{},{}}}", low.empty() ? "0" : low, high) : fmt::format("{{{}}}", low);
+        if (take("+")) {
+            if (is_oniguruma()) out_.insert(*atom_begin_, "(?:");
+            out_ += is_oniguruma() ? ")+" : "+";
+        } else if (take("?")) {
+            if (is_oniguruma() && !has_comma) refuse("'{n}?'");  // optional there, lazy elsewhere
+            out_ += '?';
+        }
+        end_repetition();
+    }
+
+    enum class Place : std::uint8_t { Alone, InClass };
+    /// Behind a backslash: the character that is meant; nothing where it is a set, which is `set` then.
+    std::optional<char32_t> escaped(std::string& set, Place place) {
+        const std::string_view word = is_oniguruma() ? kWordOniguruma : kWordRust;
+        const bool in_class = place == Place::InClass;
+        const char letter = take_byte();
+        switch (letter) {
+            case 's':
+                set = in_class ? std::string(kSpaces) : fmt::format("[{}]", kSpaces);
+                return std::nullopt;
+            case 'S':
+                set = in_class ? std::string(kNoSpaces) : fmt::format("[^{}]", kSpaces);
+                return std::nullopt;
+            case 'd':
+            case 'D':
+                set = letter == 'd' ? "\\p{Nd}" : "\\P{Nd}";
+                return std::nullopt;
+            case 'w':
+                set = in_class ? std::string(word) : fmt::format("[{}]", word);
+                return std::nullopt;
+            case 'W':
+                if (in_class) refuse("'\\W' in a class");
+                set = fmt::format("[^{}]", word);
+                return std::nullopt;
+            case 'p':
+            case 'P':
+                set = property(letter == 'P');
+                return std::nullopt;
+            case 'x': {
+                if (!take("{")) return hex_digits(2);
+                const char32_t point = hex_digits(std::min(rest().find('}'), std::size_t{9}));
+                if (!take("}")) refuse("'\\x{' that is not closed");
+                return point;
+            }
+            case 'u':
+                if (at("{")) refuse("'\\u{'");
+                return hex_digits(4);
+            default:
+                break;
+        }
+        constexpr std::string_view kLetters = "nrtfv";
+        constexpr std::string_view kMeaning = "\n\r\t\f\v";
+        if (const std::size_t i = kLetters.find(letter); i != std::string_view::npos)
+            return static_cast<char32_t>(kMeaning[i]);
+        const auto byte = static_cast<unsigned char>(letter);
+        if (byte < 0x20 || byte >= 0x7f || is_letter(letter) || is_digit(letter))
+            refuse(fmt::format("'\\{}'", printable(std::string_view(&letter, 1))));
+        return byte;
+    }
+
+    /// Behind "\\p" or "\\P": general categories as they are, longer names as scripts.
+    std::string property(bool negated) {
+        constexpr std::array<std::string_view, 38> kCategories = {
+            "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
+            "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi",
+            "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs", "L&"};
+        if (!take("{")) refuse("a property without braces");
+        if (take("^")) negated = !negated;
+        const std::size_t end = rest().find('}');
+        if (end == std::string_view::npos) refuse("a property that is not closed");
+        const std::string_view property = rest().substr(0, end);
+        const bool is_name =
+            !property.empty() && std::ranges::all_of(property, [](char c) { return is_letter(c) || c == '_'; });
+        if (!is_name) refuse(fmt::format("the property '{}'", printable(property)));
+        at_ += end + 1;
+        const bool is_category = std::ranges::find(kCategories, property) != kCategories.end();
+        return fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', is_category ? "" : "sc:", property);
+    }
+
+    char32_t hex_digits(std::size_t n) {
+        if (n == 0 || n > 8 || rest().size() < n) refuse("a number that is cut short");
+        std::uint32_t value = 0;
+        const auto [end, error] = std::from_chars(rest().data(), rest().data() + n, value, 16);
+        if (error != std::errc() || end != rest().data() + n) refuse("a number that is not hexadecimal");
+        if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) refuse("a number that is no character");
+        at_ += n;
+        return value;
+    }
+
+    /// Up to and with the closing bracket; a class inside is part of the union.
+    void class_items(std::string& items, std::size_t depth) {
+        if (depth == kMaxDepth) refuse("classes nested too deeply");
+        if (at("]")) refuse("an empty class");
+        while (!take("]")) {
+            if (at_end()) refuse("a class that is not closed");
+            for (const std::string_view unread : {"&&", "[:", "[^"})
+                if (at(unread)) refuse(fmt::format("'{}' in a class", unread));
+            if (take("[")) {
+                class_items(items, depth + 1);
+                continue;
+            }
+            const auto first = class_character(items);
+            if (!is_oniguruma() && (at("--") || at("~~"))) refuse("set operations in a class");
+            if (!first) continue;
+            items += hex(*first);
+            if (!at("-") || at("-]") || at("-[") || rest().size() == 1) continue;
+            take("-");
+            const auto last = class_character(items);
+            if (!last || *last < *first) refuse("a range without a proper end");
+            items += "-" + hex(*last);
+        }
+    }
+
+    /// One character of a class; nothing where it was a set, which has been appended to `items`.
+    std::optional<char32_t> class_character(std::string& items) {
+        if (at_end()) refuse("a class that is not closed");
+        if (!take("\\")) return take_character();
+        if (at("b")) refuse("'\\b' in a class");
+        std::string set;
+        const auto character = escaped(set, Place::InClass);
+        items += set;
+        return character;
     }
 
     std::string_view pattern_;
@@ -100,309 +305,6 @@ private:
     std::optional<std::size_t> atom_begin_;  // in out_: what a quantifier would repeat
     std::vector<std::size_t> groups_;        // where the open ones begin in out_
 };
-
-void Translator::item() {
-    const char c = peek();
-    switch (c) {
-        case '(':
-            group();
-            return;
-        case ')':
-            if (groups_.empty()) refuse("a ')' too many");
-            out_ += ')';
-            atom_begin_ = groups_.back();
-            groups_.pop_back();
-            ++at_;
-            return;
-        case '|':
-            out_ += c;
-            atom_begin_.reset();
-            ++at_;
-            return;
-        case '*':
-        case '+':
-        case '?':
-            repeat();
-            return;
-        case '{':
-            interval();
-            return;
-        case '[':
-            character_class();
-            return;
-        case '\\':
-            escape();
-            return;
-        case '.':
-            atom("[^\\x{a}]");
-            ++at_;
-            return;
-        case '^':  // the beginning of any line in Oniguruma, of the text in Rust
-        case '$':
-            if (dialect_ == PatternDialect::Oniguruma)
-                out_ += c == '^' ? "(?m:^)" : "(?m:$)";
-            else
-                out_ += c == '^' ? "\\A" : "\\z";
-            atom_begin_.reset();
-            ++at_;
-            return;
-        default: {
-            const char32_t point = take_character();
-            const bool plain =
-                point < 0x80 && (is_letter(static_cast<char>(point)) || is_digit(static_cast<char>(point)));
-            atom(plain ? std::string(1, static_cast<char>(point)) : hex(point));
-        }
-    }
-}
-
-void Translator::group() {
-    constexpr std::array<std::string_view, 8> kinds = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:"};
-    if (groups_.size() == kMaxDepth) refuse("groups nested too deeply");
-    const std::size_t begin = out_.size();
-    if (take("(?i)")) {
-        out_ += "(?i)";
-        return;
-    }
-    const auto* const kind =
-        std::ranges::find_if(kinds, [this](std::string_view text) { return rest().starts_with(text); });
-    if (kind != kinds.end()) {
-        at_ += kind->size();
-        out_ += *kind;
-    } else if (take("(?") || take("(*")) {
-        refuse(fmt::format("a group that begins with '{}'", printable(pattern_.substr(at_ - 2, 4))));
-    } else {
-        take("(");
-        out_ += "(?:";  // nothing refers back to it
-    }
-    groups_.push_back(begin);
-    atom_begin_.reset();
-}
-
-void Translator::repeat() {
-    if (!atom_begin_) refuse("a repetition of nothing");
-    out_ += peek();
-    ++at_;
-    if (peek() == '?' || peek() == '+') {  // lazy, possessive
-        out_ += peek();
-        ++at_;
-    }
-    atom_begin_.reset();
-    if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') refuse("a repetition of a repetition");
-}
-
-/// "{2}", "{2,}", "{,3}", "{2,3}"; any other brace is a character.
-void Translator::interval() {
-    std::size_t end = 1;
-    const auto number = [&]() -> std::string_view {
-        const std::size_t begin = end;
-        while (end < rest().size() && is_digit(rest()[end])) ++end;
-        return rest().substr(begin, end - begin);
-    };
-    const std::string_view low = number();
-    const bool has_comma = end < rest().size() && rest()[end] == ',';
-    if (has_comma) ++end;
-    const std::string_view high = has_comma ? number() : low;
-    const bool is_interval = end < rest().size() && rest()[end] == '}' && !(low.empty() && high.empty());
-    if (!is_interval) {
-        atom(hex('{'));
-        ++at_;
-        return;
-    }
-    if (!atom_begin_) refuse("a repetition of nothing");
-    if (low.size() > 3 || high.size() > 3) refuse("an interval of more than 999");
-    const std::string text = low == high && !has_comma ? fmt::format("{{{}}}", low)
-                                                       : fmt::format("{{{},{}}}", low.empty() ? "0" : low, high);
-    at_ += end + 1;
-    out_ += text;
-    if (take("+")) {
-        if (dialect_ == PatternDialect::Oniguruma) {
-            out_.insert(*atom_begin_, "(?:");
-            out_ += ")+";
-        } else {
-            out_ += '+';
-        }
-    } else if (take("?")) {
-        if (dialect_ == PatternDialect::Oniguruma && !has_comma) refuse("'{n}?'");  // optional there, lazy elsewhere
-        out_ += '?';
-    }
-    atom_begin_.reset();
-    if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') refuse("a repetition of a repetition");
-}
-
-void Translator::escape() {
-    const char letter = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
-    switch (letter) {
-        case 's':
-        case 'S':
-        case 'd':
-        case 'D':
-        case 'w':
-        case 'W':
-            at_ += 2;
-            escaped_set(letter);
-            return;
-        case 'p':
-        case 'P':
-            at_ += 2;
-            atom(property(letter));
-            return;
-        case 'A':
-        case 'z':
-            at_ += 2;
-            out_ += letter == 'A' ? "\\A" : "\\z";
-            atom_begin_.reset();
-            return;
-        default:
-            at_ += 1;
-            atom(hex(escaped_character(letter)));
-    }
-}
-
-void Translator::escaped_set(char letter) {
-    switch (letter) {
-        case 's':
-            atom(fmt::format("[{}]", kSpaces));
-            return;
-        case 'S':
-            atom(fmt::format("[^{}]", kSpaces));
-            return;
-        case 'd':
-            atom("\\p{Nd}");
-            return;
-        case 'D':
-            atom("\\P{Nd}");
-            return;
-        case 'w':
-            atom(fmt::format("[{}]", word()));
-            return;
-        default:
-            atom(fmt::format("[^{}]", word()));
-    }
-}
-
-/// Behind "\p" or "\P": general categories as they are, longer names as scripts.
-std::string Translator::property(char letter) {
-    constexpr std::array<std::string_view, 38> categories = {"C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo",
-                                                             "Lt", "Lu", "M",  "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No",
-                                                             "P",  "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S",  "Sc",
-                                                             "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs", "L&"};
-    bool negated = letter == 'P';
-    if (!take("{")) refuse("a property without braces");
-    if (take("^")) negated = !negated;
-    const std::size_t end = rest().find('}');
-    if (end == std::string_view::npos) refuse("a property that is not closed");
-    const std::string_view property = rest().substr(0, end);
-    const bool is_name =
-        !property.empty() && std::ranges::all_of(property, [](char c) { return is_letter(c) || c == '_'; });
-    if (!is_name) refuse(fmt::format("the property '{}'", printable(property)));
-    at_ += end + 1;
-    const bool is_category = std::ranges::find(categories, property) != categories.end();
-    return fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', is_category ? "" : "sc:", property);
-}
-
-/// Behind the backslash, which at_ has passed: the character that is meant.
-char32_t Translator::escaped_character(char letter) {
-    ++at_;
-    switch (letter) {
-        case 'n':
-            return '\n';
-        case 'r':
-            return '\r';
-        case 't':
-            return '\t';
-        case 'f':
-            return '\f';
-        case 'v':
-            return '\v';
-        case 'x': {
-            if (!take("{")) return hex_digits(2);
-            const std::size_t n = std::min(rest().find('}'), std::size_t{9});
-            const char32_t point = hex_digits(n);
-            if (!take("}")) refuse("'\\x{' that is not closed");
-            return point;
-        }
-        case 'u':
-            if (peek() == '{') refuse("'\\u{'");
-            return hex_digits(4);
-        default:
-            if (static_cast<unsigned char>(letter) > 0x20 && static_cast<unsigned char>(letter) < 0x7f &&
-                !is_letter(letter) && !is_digit(letter))
-                return static_cast<char32_t>(letter);
-            if (letter == ' ') return ' ';
-            refuse(fmt::format("'\\{}'", printable(std::string_view(&letter, 1))));
-    }
-}
-
-char32_t Translator::hex_digits(std::size_t n) {
-    if (n == 0 || n > 8 || rest().size() < n) refuse("a number that is cut short");
-    std::uint64_t value = 0;
-    for (const char c : rest().substr(0, n)) {
-        const char lower = is_letter(c) ? static_cast<char>(c | 0x20) : c;
-        if (!is_digit(c) && (lower < 'a' || lower > 'f')) refuse("a number that is not hexadecimal");
-        value = value * 16 + static_cast<std::uint64_t>(is_digit(c) ? c - '0' : lower - 'a' + 10);
-    }
-    at_ += n;
-    if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) refuse("a number that is no character");
-    return static_cast<char32_t>(value);
-}
-
-void Translator::character_class() {
-    take("[");
-    const bool negated = take("^");
-    std::string items;
-    class_items(items, 0);
-    atom(fmt::format("[{}{}]", negated ? "^" : "", items));
-}
-
-/// Up to and with the closing bracket; a class inside is part of the union.
-void Translator::class_items(std::string& items, std::size_t depth) {
-    if (depth == kMaxDepth) refuse("classes nested too deeply");
-    if (peek() == ']') refuse("an empty class");
-    while (!take("]")) {
-        if (at_end()) refuse("a class that is not closed");
-        if (rest().starts_with("&&")) refuse("'&&'");
-        if (rest().starts_with("[:")) refuse("'[:'");
-        if (rest().starts_with("[^")) refuse("a negated class in a class");
-        if (take("[")) {
-            class_items(items, depth + 1);
-            continue;
-        }
-        const auto first = class_character(items);
-        if (dialect_ == PatternDialect::Rust && (rest().starts_with("--") || rest().starts_with("~~")))
-            refuse("set operations in a class");
-        if (!first) continue;
-        const bool is_range =
-            peek() == '-' && !rest().starts_with("-]") && !rest().starts_with("-[") && rest().size() > 1;
-        if (!is_range) {
-            items += hex(*first);
-            continue;
-        }
-        take("-");
-        const auto last = class_character(items);
-        if (!last || *last < *first) refuse("a range without a proper end");
-        items += hex(*first) + "-" + hex(*last);
-    }
-}
-
-/// One character of a class; nothing where it was a set, which has been appended to `items`.
-std::optional<char32_t> Translator::class_character(std::string& items) {
-    if (peek() != '\\') return take_character();
-    const char letter = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
-    constexpr std::string_view sets = "sSdDwpP";
-    if (sets.find(letter) == std::string_view::npos || letter == '\0') {
-        if (letter == 'b') refuse("'\\b' in a class");
-        at_ += 1;
-        return escaped_character(letter);
-    }
-    at_ += 2;
-    if (letter == 's') items += kSpaces;
-    if (letter == 'S') items += kNoSpaces;
-    if (letter == 'd') items += "\\p{Nd}";
-    if (letter == 'D') items += "\\P{Nd}";
-    if (letter == 'w') items += word();
-    if (letter == 'p' || letter == 'P') items += property(letter);
-    return std::nullopt;
-}
 
 }  // namespace
 

@@ -6,18 +6,20 @@
 // text behind them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "runtime/text/tokenizer/added_token_matcher.h"
 #include "runtime/text/tokenizer/pre_tokenizer.h"
 #include "runtime/text/tokenizer/text_normalizer.h"
-#include "runtime/text/tokenizer/token_vocabulary.h"
+#include "runtime/text/tokenizer/token_matchers.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "runtime/text/tokenizer/word_model.h"
+#include "runtime/text/tokenizer/vocabulary.h"
+#include "runtime/text/tokenizer/word_models.h"
 
 namespace slipstream {
 
@@ -73,5 +75,38 @@ private:
     bool adds_bos_, adds_eos_, adds_space_prefix_;
     std::vector<TokenId> end_tokens_;  // ascending
 };
+
+// What the readers of byte-level vocabularies share: added tokens take their places in the vocabulary, and which tokens
+// begin and end a text is settled between the files of a directory.
+
+/// tokenizer_config.json of a Hugging Face directory, as far as it is about ids: which class of tokenizer the files are
+/// for, which tokens begin and end a text, and the tokens that were added.
+struct TokenizerSettings {
+    std::string tokenizer_class;  // "Qwen2Tokenizer", or empty
+    std::optional<std::string> bos_token, eos_token, unk_token;
+    std::optional<bool> add_bos, add_eos, add_prefix_space;
+    std::vector<AddedToken> added_tokens;  // "added_tokens_decoder", by ascending id
+};
+
+/// The tokens around a text, as a post_processor says.
+struct TextTemplate {
+    std::optional<TokenId> before, after;
+};
+
+/// What a directory says beside the tokenizer's files; add_bos overrules them.
+struct TextEnds {
+    std::optional<std::int64_t> bos_id;  // where no file names the token
+    std::optional<bool> add_bos;
+};
+
+/// Adds each token at its id, or finds it where the model's vocabulary has its spelling already; returns them with
+/// their ids. Of equal contents the last counts. Throws FormatError where an id belongs to another token; `name` is the
+/// file's.
+[[nodiscard]] std::vector<AddedToken> place_added_tokens(std::vector<AddedToken> tokens, IndexedVocabulary& vocabulary,
+                                                         const std::string& name);
+
+/// Sets BOS, EOS and end tokens of `parts`, whose vocabulary and added tokens are there. Throws FormatError.
+void set_text_ends(const TokenizerSettings& settings, const TextTemplate& around, const TextEnds& ends,
+                   PipelineParts& parts, const std::string& name);
 
 }  // namespace slipstream

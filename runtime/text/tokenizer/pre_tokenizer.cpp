@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "runtime/text/tokenizer/byte_alphabet.h"
-#include "runtime/text/tokenizer/newer_characters.h"
+#include "runtime/text/tokenizer/byte_spellings.h"
+#include "runtime/text/tokenizer/text_pattern.h"
 
 namespace slipstream {
 

@@ -1,9 +1,9 @@
 #include "runtime/text/tokenizer/pre_tokenizer_names.h"
 
+#include <algorithm>
 #include <array>
 
 #include "runtime/text/tokenizer/pattern_dialect.h"
-#include "runtime/text/tokenizer/published_patterns.h"
 
 namespace slipstream {
 
@@ -66,89 +66,48 @@ constexpr std::array kVikingPatterns = {kBloom, kDigit};
 constexpr std::array kBailingPatterns = {kBailing};
 constexpr std::array kSeedCoderPatterns = {kSeedCoder};
 
+// Names that stand for the same, with blanks between them.
 struct Row {
-    std::string_view name;
+    std::string_view names;
     NamedPreTokenizer value;
 };
 
-constexpr NamedPreTokenizer kDefault = {.patterns = kDefaultPatterns};
-constexpr NamedPreTokenizer kGpt2 = {.patterns = kGpt2Patterns};
-constexpr NamedPreTokenizer kDigitThenGpt2 = {.patterns = kDigitThenGpt2Patterns};
-constexpr NamedPreTokenizer kFalcon = {.patterns = kFalconPatterns};
-constexpr NamedPreTokenizer kLlama3 = {.patterns = kLlama3Patterns, .takes_whole_words = true, .adds_bos = true};
-constexpr NamedPreTokenizer kLlama3Merging = {.patterns = kLlama3Patterns};
-constexpr NamedPreTokenizer kQwen2 = {.patterns = kQwen2Patterns, .form = UnicodeForm::Nfc};
-constexpr NamedPreTokenizer kQwen2AsItComes = {.patterns = kQwen2Patterns};
-constexpr NamedPreTokenizer kDeepseek3Named = {.patterns = kDeepseek3Patterns};
-constexpr NamedPreTokenizer kTekkenNamed = {.patterns = kTekkenPatterns, .takes_whole_words = true, .adds_bos = true};
-constexpr NamedPreTokenizer kBloomNamed = {.patterns = kBloomPatterns};
-constexpr NamedPreTokenizer kBailingNamed = {.patterns = kBailingPatterns};
-constexpr NamedPreTokenizer kGpt4o = {.patterns = kGpt4oPatterns};
-
 constexpr std::array kRows = std::to_array<Row>({
-    {"", kDefault},
-    {"a.x-4.0", kGpt2},
-    {"bailingmoe", kBailingNamed},
-    {"bailingmoe2", kBailingNamed},
-    {"bloom", kBloomNamed},
-    {"chatglm-bpe", kLlama3Merging},
-    {"codeshell", kDigitThenGpt2},
-    {"command-r", kDigitThenGpt2},
-    {"dbrx", kLlama3Merging},
+    {"default", {.patterns = kDefaultPatterns}},
+    {"a.x-4.0 exaone4 gigachat gpt-2 gpt-neox gpt2 granite-docling jais mellum mpt olmo phi-2 trillion",
+     {.patterns = kGpt2Patterns}},
+    {"bailingmoe bailingmoe2 llada-moe", {.patterns = kBailingPatterns}},
+    {"bloom gpt3-finnish poro-chat", {.patterns = kBloomPatterns}},
+    {"chatglm-bpe dbrx glm4 smaug-bpe", {.patterns = kLlama3Patterns}},
+    {"codeshell command-r exaone minerva-7b refact smollm starcoder", {.patterns = kDigitThenGpt2Patterns}},
     {"deepseek-coder", {.patterns = kDeepseekCoderPatterns}},
     {"deepseek-llm", {.patterns = kDeepseekLlmPatterns}},
-    {"deepseek-r1-qwen", kQwen2AsItComes},
-    {"deepseek-v3", kDeepseek3Named},
-    {"default", kDefault},
-    {"exaone", kDigitThenGpt2},
-    {"exaone4", kGpt2},
-    {"falcon", kFalcon},
-    {"falcon-h1", kLlama3},
-    {"falcon3", kLlama3},
-    {"gigachat", kGpt2},
-    {"glm4", kLlama3Merging},
-    {"gpt-2", kGpt2},
-    {"gpt-4o", kGpt4o},
-    {"gpt-neox", kGpt2},
-    {"gpt2", kGpt2},
-    {"gpt3-finnish", kBloomNamed},
-    {"granite-docling", kGpt2},
-    {"grok-2", kQwen2AsItComes},
-    {"hunyuan", kQwen2AsItComes},
-    {"hunyuan-dense", kDeepseek3Named},
-    {"jais", kGpt2},
-    {"lfm2", kLlama3},
-    {"llada-moe", kBailingNamed},
-    {"llama-bpe", kLlama3},
-    {"llama-v3", kLlama3},
-    {"llama3", kLlama3},
-    {"llama4", kGpt4o},
-    {"megrez", kQwen2},
-    {"mellum", kGpt2},
-    {"minerva-7b", kDigitThenGpt2},
-    {"mpt", kGpt2},
-    {"olmo", kGpt2},
-    {"phi-2", kGpt2},
-    {"pixtral", kLlama3},
-    {"poro-chat", kBloomNamed},
-    {"qwen2", kQwen2},
-    {"refact", kDigitThenGpt2},
+    {"deepseek-r1-qwen grok-2 hunyuan stablelm2", {.patterns = kQwen2Patterns}},
+    {"deepseek-v3 hunyuan-dense", {.patterns = kDeepseek3Patterns}},
+    {"falcon", {.patterns = kFalconPatterns}},
+    {"falcon-h1 falcon3 lfm2 llama-bpe llama-v3 llama3 pixtral",
+     {.patterns = kLlama3Patterns, .takes_whole_words = true, .adds_bos = true}},
+    {"gpt-4o llama4", {.patterns = kGpt4oPatterns}},
+    {"megrez qwen2", {.patterns = kQwen2Patterns, .form = UnicodeForm::Nfc}},
     {"seed-coder", {.patterns = kSeedCoderPatterns}},
-    {"smaug-bpe", kLlama3Merging},
-    {"smollm", kDigitThenGpt2},
-    {"stablelm2", kQwen2AsItComes},
-    {"starcoder", kDigitThenGpt2},
-    {"tekken", kTekkenNamed},
-    {"trillion", kGpt2},
+    {"tekken", {.patterns = kTekkenPatterns, .takes_whole_words = true, .adds_bos = true}},
     {"viking", {.patterns = kVikingPatterns}},
 });
+
+bool is_among(std::string_view names, std::string_view name) {
+    for (std::size_t end = 0; !names.empty(); names.remove_prefix(std::min(end + 1, names.size()))) {
+        end = std::min(names.find(' '), names.size());
+        if (names.substr(0, end) == name) return true;
+    }
+    return false;
+}
 
 }  // namespace
 
 std::optional<NamedPreTokenizer> find_pre_tokenizer(std::string_view name) {
-    for (const Row& row : kRows)
-        if (row.name == name) return row.value;
-    return std::nullopt;
+    const auto* const row = std::ranges::find_if(
+        kRows, [&](const Row& candidate) { return is_among(candidate.names, name.empty() ? "default" : name); });
+    return row == kRows.end() ? std::nullopt : std::optional(row->value);
 }
 
 std::vector<PreTokenizerStep> steps_of(const NamedPreTokenizer& named, const std::string& file) {

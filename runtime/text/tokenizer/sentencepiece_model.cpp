@@ -1,19 +1,105 @@
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <unordered_set>
-
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <unordered_set>
+#include <utility>
+
 #include "kernels/base/error.h"
-#include "runtime/text/tokenizer/protobuf_reader.h"
-#include "runtime/text/tokenizer/tokenizer_settings.h"
+#include "runtime/text/printable.h"
 
 namespace slipstream {
 
 namespace {
+
+/// Reads the protobuf wire format (protobuf.dev, "Encoding"): as much of it as SentencePiece files use. Walks the
+/// fields of one message in place; nothing is copied. Every length is checked against what is left; whatever does not
+/// fit is a FormatError that names the file. (protozero would be no shorter: it leaves the check of wire types to its
+/// caller.)
+class ProtobufReader {
+public:
+    /// `message` stays alive while views are used; `name` is the file's, for messages.
+    ProtobufReader(std::string_view message, std::string_view name) : rest_(message), name_(name) {}
+
+    /// On to the next field; false at the end of the message.
+    [[nodiscard]] bool next() {
+        if (rest_.empty()) return false;
+        const std::uint64_t tag = varint();
+        field_ = tag >> 3;
+        wire_ = tag & 7U;
+        if (field_ == 0 || field_ >= 1U << 29) fail("field number {} is out of range", field_);
+        bytes_ = {};
+        if (wire_ == kVarint)
+            value_ = varint();
+        else if (wire_ == kFixed64 || wire_ == kFixed32)
+            bytes_ = take(wire_ == kFixed64 ? 8 : 4);
+        else if (wire_ == kBytes)
+            bytes_ = take(varint());
+        else
+            fail("field {} has wire type {}", field_, wire_);
+        return true;
+    }
+    [[nodiscard]] std::uint64_t field() const { return field_; }
+
+    // The field's value as the schema has it; FormatError where the wire type is another one.
+    [[nodiscard]] std::int32_t as_int32() const {  // also enums; cut to 32 bits as protobuf does
+        expect(kVarint);
+        return static_cast<std::int32_t>(static_cast<std::uint32_t>(value_));
+    }
+    [[nodiscard]] bool as_bool() const {
+        expect(kVarint);
+        return value_ != 0;
+    }
+    [[nodiscard]] float as_float() const {
+        expect(kFixed32);
+        std::uint32_t bits = 0;
+        for (std::size_t i = 4; i-- > 0;) bits = bits << 8 | static_cast<unsigned char>(bytes_[i]);
+        return std::bit_cast<float>(bits);
+    }
+    [[nodiscard]] std::string_view as_bytes() const {
+        expect(kBytes);
+        return bytes_;
+    }
+
+private:
+    static constexpr std::uint64_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
+
+    template <typename... Args>
+    [[noreturn]] void fail(fmt::format_string<Args...> what, Args&&... args) const {
+        throw FormatError(fmt::format("{}: {}; this is no SentencePiece model, or cut short", name_,
+                                      fmt::format(what, std::forward<Args>(args)...)));
+    }
+    void expect(std::uint64_t wire) const {
+        if (wire_ != wire) fail("field {} has wire type {}, not {}", field_, wire_, wire);
+    }
+    [[nodiscard]] std::string_view take(std::uint64_t n_bytes) {
+        if (n_bytes > rest_.size()) fail("field {} wants {} bytes where {} are left", field_, n_bytes, rest_.size());
+        const std::string_view taken = rest_.substr(0, n_bytes);
+        rest_.remove_prefix(n_bytes);
+        return taken;
+    }
+    [[nodiscard]] std::uint64_t varint() {
+        std::uint64_t value = 0;
+        for (unsigned shift = 0; shift < 64; shift += 7) {
+            if (rest_.empty()) fail("it ends in the middle of a number");
+            const auto byte = static_cast<unsigned char>(rest_.front());
+            rest_.remove_prefix(1);
+            value |= static_cast<std::uint64_t>(byte & 0x7fU) << shift;
+            if (byte < 0x80) return value;
+        }
+        fail("a number of more than ten bytes");
+    }
+
+    std::string_view rest_;
+    std::string_view name_;
+    std::uint64_t field_ = 0, wire_ = 0, value_ = 0;
+    std::string_view bytes_;
+};
 
 using Algorithm = SentencePieceModel::Algorithm;
 
@@ -28,70 +114,40 @@ struct Specs {
     std::int32_t eos_id = 2;
     bool treat_whitespace_as_suffix = false;
     bool byte_fallback = false;
-    bool remove_extra_whitespaces = true;
-    std::string_view normalizer_rules;
-    std::size_t denormalizer_rule_bytes = 0;
+    std::string_view normalizer_rules, denormalizer_rules;
 };
 
 SentencePiece parse_piece(std::string_view message, std::size_t id, std::string_view name) {
     SentencePiece piece;
-    ProtobufReader reader(message, name);
-    while (const auto field = reader.next()) {
-        if (field->number == 1) piece.text = reader.as_bytes(*field);
-        if (field->number == 2) piece.score = reader.as_float(*field);
-        if (field->number == 3) piece.kind = kind_of_type(reader.as_int32(*field), id, name);
+    for (ProtobufReader reader(message, name); reader.next();) {
+        if (reader.field() == 1) piece.text = reader.as_bytes();
+        if (reader.field() == 2) piece.score = reader.as_float();
+        if (reader.field() == 3) piece.kind = kind_of_type(reader.as_int32(), id, name);
     }
     return piece;
 }
 
 void parse_trainer(std::string_view message, std::string_view name, Specs& specs, SentencePieceModel& model) {
-    ProtobufReader reader(message, name);
-    while (const auto field = reader.next()) {
-        switch (field->number) {
-            case 3:
-                specs.model_type = reader.as_int32(*field);
-                break;
-            case 24:
-                specs.treat_whitespace_as_suffix = reader.as_bool(*field);
-                break;
-            case 35:
-                specs.byte_fallback = reader.as_bool(*field);
-                break;
-            case 41:
-                specs.bos_id = reader.as_int32(*field);
-                break;
-            case 42:
-                specs.eos_id = reader.as_int32(*field);
-                break;
-            case 44:
-                model.unk_surface = reader.as_bytes(*field);
-                break;
-            default:
-                break;
-        }
+    for (ProtobufReader reader(message, name); reader.next();) {
+        if (reader.field() == 3) specs.model_type = reader.as_int32();
+        if (reader.field() == 24) specs.treat_whitespace_as_suffix = reader.as_bool();
+        if (reader.field() == 35) specs.byte_fallback = reader.as_bool();
+        if (reader.field() == 41) specs.bos_id = reader.as_int32();
+        if (reader.field() == 42) specs.eos_id = reader.as_int32();
+        if (reader.field() == 44) model.unk_surface = reader.as_bytes();
     }
 }
 
-void parse_normalizer(std::string_view message, std::string_view name, Specs& specs, SentencePieceModel& model) {
-    ProtobufReader reader(message, name);
-    while (const auto field = reader.next()) {
-        switch (field->number) {
-            case 2:
-                specs.normalizer_rules = reader.as_bytes(*field);
-                break;
-            case 3:
-                model.add_dummy_prefix = reader.as_bool(*field);
-                break;
-            case 4:
-                specs.remove_extra_whitespaces = reader.as_bool(*field);
-                break;
-            case 5:
-                model.escape_whitespaces = reader.as_bool(*field);
-                break;
-            default:
-                break;
-        }
+/// Gives back the rules.
+std::string_view parse_normalizer(std::string_view message, std::string_view name, SentencePieceModel& model) {
+    std::string_view rules;
+    for (ProtobufReader reader(message, name); reader.next();) {
+        if (reader.field() == 2) rules = reader.as_bytes();
+        if (reader.field() == 3) model.add_dummy_prefix = reader.as_bool();
+        if (reader.field() == 4) model.remove_extra_whitespaces = reader.as_bool();
+        if (reader.field() == 5) model.escape_whitespaces = reader.as_bool();
     }
+    return rules;
 }
 
 void refuse_what_is_not_supported(const Specs& specs, std::string_view name) {
@@ -102,7 +158,7 @@ void refuse_what_is_not_supported(const Specs& specs, std::string_view name) {
                                       name, known ? types[static_cast<std::size_t>(specs.model_type)] : types[0],
                                       specs.model_type));
     }
-    if (specs.denormalizer_rule_bytes > 0)
+    if (!specs.denormalizer_rules.empty())
         throw Unsupported(fmt::format("{}: SentencePiece denormaliser rules; this version reads models without", name));
     if (specs.treat_whitespace_as_suffix)
         throw Unsupported(
@@ -181,34 +237,18 @@ void validate(const SentencePieceModel& model, std::string_view name) {
 
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view name) {
     SentencePieceModel model;
+    model.remove_extra_whitespaces = true;  // where the file does not say
     Specs specs;
-    ProtobufReader reader(bytes, name);
-    while (const auto field = reader.next()) {
-        switch (field->number) {
-            case 1:
-                model.pieces.push_back(parse_piece(reader.as_bytes(*field), model.pieces.size(), name));
-                break;
-            case 2:
-                parse_trainer(reader.as_bytes(*field), name, specs, model);
-                break;
-            case 3:
-                parse_normalizer(reader.as_bytes(*field), name, specs, model);
-                break;
-            case 5: {
-                SentencePieceModel ignored;
-                Specs denormalizer;
-                parse_normalizer(reader.as_bytes(*field), name, denormalizer, ignored);
-                specs.denormalizer_rule_bytes = denormalizer.normalizer_rules.size();
-                break;
-            }
-            default:
-                break;
-        }
+    SentencePieceModel ignored;
+    for (ProtobufReader reader(bytes, name); reader.next();) {
+        if (reader.field() == 1) model.pieces.push_back(parse_piece(reader.as_bytes(), model.pieces.size(), name));
+        if (reader.field() == 2) parse_trainer(reader.as_bytes(), name, specs, model);
+        if (reader.field() == 3) specs.normalizer_rules = parse_normalizer(reader.as_bytes(), name, model);
+        if (reader.field() == 5) specs.denormalizer_rules = parse_normalizer(reader.as_bytes(), name, ignored);
     }
     if (model.pieces.empty())
         throw FormatError(fmt::format("{}: holds no tokens; this is no SentencePiece model", name));
     refuse_what_is_not_supported(specs, name);
-    model.remove_extra_whitespaces = specs.remove_extra_whitespaces;
     std::unordered_set<std::string_view> seen;
     for (std::size_t id = 0; id < model.pieces.size(); ++id)
         if (!seen.insert(model.pieces[id].text).second)
@@ -260,6 +300,28 @@ SentencePieceModel sentencepiece_from_gguf(const PlainVocabulary& vocabulary) {
     collect_end_tokens(model, {model.eos_id, id_of(vocabulary.eot_id, "EOT")});
     validate(model, name);
     return model;
+}
+
+namespace {
+
+constexpr std::int64_t kMaxAddedTokens = 1 << 20;
+
+}  // namespace
+
+void append_added_tokens(const std::vector<AddedToken>& tokens, std::string_view name, SentencePieceModel& model) {
+    const std::int64_t n_pieces = std::ssize(model.pieces);
+    for (const AddedToken& token : tokens) {
+        check_added_token(token, name);
+        if (token.id < std::ssize(model.pieces)) continue;
+        if (token.id >= n_pieces + kMaxAddedTokens)
+            throw FormatError(fmt::format("{}: added token id '{}' is no id near the {} of the vocabulary", name,
+                                          token.id, n_pieces));
+        while (std::ssize(model.pieces) < token.id)
+            model.pieces.push_back({fmt::format("<unnamed {}>", model.pieces.size()), 0.0F, TokenKind::Unused});
+        if (ends_text_by_name(token.content)) model.end_tokens.push_back(token.id);
+        model.pieces.push_back({token.content, 0.0F, token.special ? TokenKind::Control : TokenKind::UserDefined});
+    }
+    validate(model, name);
 }
 
 }  // namespace slipstream

@@ -11,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/text/tokenizer/precompiled_charsmap.h"
+#include "runtime/text/tokenizer/text_normalizer.h"
+#include "runtime/text/tokenizer/token_matchers.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream {
@@ -53,5 +54,13 @@ void validate(const SentencePieceModel& model, std::string_view name);
 
 /// The byte that a Byte piece stands for ("<0x0A>" -> 10), or nothing where it is spelt otherwise.
 [[nodiscard]] std::optional<unsigned char> byte_of_piece(std::string_view piece);
+
+// Tokens that a Hugging Face directory adds behind its tokenizer.model: "added_tokens_decoder" of
+// tokenizer_config.json, the only place that names, for instance, Phi-3's <|end|>.
+
+/// Appends to `model` the added tokens, ascending, whose ids lie behind its pieces: special ones as Control, others as
+/// UserDefined; ids between that nobody names become Unused. Ids inside the model are left as the model has them. End
+/// tokens among the new ones are added to end_tokens. Throws FormatError naming the file, `name`.
+void append_added_tokens(const std::vector<AddedToken>& tokens, std::string_view name, SentencePieceModel& model);
 
 }  // namespace slipstream

@@ -8,14 +8,14 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/text/tokenizer/word_models.h"
 #include "runtime/text/utf8.h"
 
 namespace slipstream {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";      // "▁"
-constexpr std::size_t kMaxTextBytes = std::size_t{1} << 29;  // normalised, three times as much still fits 31 bits
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁"
 
 void append_replaced(std::string_view text, std::string_view from, std::string_view to, std::string& out) {
     for (std::size_t found = text.find(from); found != std::string_view::npos; found = text.find(from)) {
@@ -109,13 +109,6 @@ std::string without_extra_spaces(std::string_view text) {
         if (c != ' ' || (!result.empty() && result.back() != ' ')) result += c;
     if (!result.empty() && result.back() == ' ') result.pop_back();
     return result;
-}
-
-void check_size(std::string_view text) {
-    if (text.size() > kMaxTextBytes)
-        throw RequestError(
-            fmt::format("a text of {} bytes is to be tokenized at once; split it into parts of at most {} bytes",
-                        text.size(), kMaxTextBytes));
 }
 
 }  // namespace
@@ -310,10 +303,7 @@ void SentencePieceTokenizer::encode_by_score(std::string_view normalised, Scratc
             out.push_back(segment.id);
             continue;
         }
-        const auto byte_id = [this](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
-        if (std::ranges::all_of(character, [&](char c) { return byte_id(c) >= 0; }))
-            for (const char c : character) out.push_back(byte_id(c));
-        else
+        if (!append_byte_tokens(byte_ids_, character, out))
             out.push_back(model_.unk_id.value());  // validate() saw to it
     }
 }

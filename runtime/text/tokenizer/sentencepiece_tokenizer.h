@@ -8,13 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/text/tokenizer/bpe_merger.h"
+#include "runtime/text/tokenizer/merging.h"
 #include "runtime/text/tokenizer/pre_tokenizer.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
-#include "runtime/text/tokenizer/spelling_matcher.h"
+#include "runtime/text/tokenizer/token_matchers.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "runtime/text/tokenizer/unigram_segmenter.h"
-#include "runtime/text/tokenizer/word_cache.h"
+#include "runtime/text/tokenizer/vocabulary.h"
 
 namespace slipstream {
 

@@ -1,6 +1,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "runtime/text/tokenizer/text_pattern.h"
 
+#include <fmt/format.h>
 #include <pcre2.h>
 
 #include <algorithm>
@@ -8,8 +9,6 @@
 #include <cstdint>
 #include <limits>
 #include <new>
-
-#include <fmt/format.h>
 
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
@@ -37,25 +36,10 @@ Pointer checked(Pointer pointer) {
 
 }  // namespace
 
-void TextPattern::FreeCode::operator()(pcre2_real_code_8* code) const {
-    pcre2_code_free_8(code);
-}
-void TextPattern::Search::Free::operator()(pcre2_real_match_data_8* data) const {
-    pcre2_match_data_free_8(data);
-}
-void TextPattern::Search::Free::operator()(pcre2_real_match_context_8* context) const {
-    pcre2_match_context_free_8(context);
-}
-void TextPattern::Search::Free::operator()(pcre2_real_jit_stack_8* stack) const {
-    pcre2_jit_stack_free_8(stack);
-}
-
-TextPattern::TextPattern(std::string_view pcre2, std::string_view name) : name_(name) {
-    struct FreeContext {
-        void operator()(pcre2_compile_context_8* context) const { pcre2_compile_context_free_8(context); }
-    };
-    const std::unique_ptr<pcre2_compile_context_8, FreeContext> context(
-        checked(pcre2_compile_context_create_8(nullptr)));
+TextPattern::TextPattern(std::string_view pcre2, std::string_view name)
+    : code_(nullptr, pcre2_code_free_8), name_(name) {
+    const Owned<pcre2_compile_context_8> context(checked(pcre2_compile_context_create_8(nullptr)),
+                                                 pcre2_compile_context_free_8);
     pcre2_set_newline_8(context.get(), PCRE2_NEWLINE_LF);
     pcre2_set_parens_nest_limit_8(context.get(), 250);
     int error = 0;
@@ -73,8 +57,9 @@ TextPattern::TextPattern(std::string_view pcre2, std::string_view name) : name_(
 
 TextPattern::Search::Search(const TextPattern& pattern)
     : pattern_(pattern),
-      data_(checked(pcre2_match_data_create_8(1, nullptr))),
-      context_(checked(pcre2_match_context_create_8(nullptr))),
+      data_(checked(pcre2_match_data_create_8(1, nullptr)), pcre2_match_data_free_8),
+      context_(checked(pcre2_match_context_create_8(nullptr)), pcre2_match_context_free_8),
+      stack_(nullptr, pcre2_jit_stack_free_8),
       steps_left_(kStepsOfAll) {}
 
 void TextPattern::Search::begin(std::string_view text) {
@@ -132,6 +117,92 @@ std::optional<TextPattern::Span> TextPattern::Search::next() {
     }
     at_ = text_.size() + 1;
     return std::nullopt;
+}
+
+namespace {
+
+struct Range {
+    char32_t first, last;  // ascending, disjoint
+    char32_t stand_in;     // same category and UTF-8 length
+};
+
+// By tests/golden/tokenizer/make_newer_characters.py.
+// clang-format off
+constexpr std::array kRanges = std::to_array<Range>({
+    {0x897, 0x897, 0x900}, {0xcf3, 0xcf3, 0x903}, {0xece, 0xece, 0x900}, {0x1b4e, 0x1b4f, 0x2e43},
+    {0x1b7f, 0x1b7f, 0x2e43}, {0x1c89, 0x1c89, 0x1e00}, {0x1c8a, 0x1c8a, 0x1e01}, {0x2427, 0x2429, 0x2100},
+    {0x2ffc, 0x2fff, 0x2100}, {0x31e4, 0x31e5, 0x2100}, {0x31ef, 0x31ef, 0x2100}, {0xa7cb, 0xa7cc, 0x1e00},
+    {0xa7cd, 0xa7cd, 0x1e01}, {0xa7da, 0xa7da, 0x1e00}, {0xa7db, 0xa7db, 0x1e01}, {0xa7dc, 0xa7dc, 0x1e00},
+    {0x105c0, 0x105f3, 0x10000}, {0x10d40, 0x10d49, 0x104a0}, {0x10d4a, 0x10d4d, 0x10000}, {0x10d4e, 0x10d4e, 0x16b40},
+    {0x10d4f, 0x10d4f, 0x10000}, {0x10d50, 0x10d65, 0x10400}, {0x10d69, 0x10d6d, 0x10a01}, {0x10d6e, 0x10d6e, 0x10ead},
+    {0x10d6f, 0x10d6f, 0x16b40}, {0x10d70, 0x10d85, 0x10428}, {0x10d8e, 0x10d8f, 0x1d6c1}, {0x10ec2, 0x10ec4, 0x10000},
+    {0x10efc, 0x10eff, 0x10a01}, {0x1123f, 0x11240, 0x10000}, {0x11241, 0x11241, 0x10a01}, {0x11380, 0x11389, 0x10000},
+    {0x1138b, 0x1138b, 0x10000}, {0x1138e, 0x1138e, 0x10000}, {0x11390, 0x113b5, 0x10000}, {0x113b7, 0x113b7, 0x10000},
+    {0x113b8, 0x113ba, 0x11000}, {0x113bb, 0x113c0, 0x10a01}, {0x113c2, 0x113c2, 0x11000}, {0x113c5, 0x113c5, 0x11000},
+    {0x113c7, 0x113ca, 0x11000}, {0x113cc, 0x113cd, 0x11000}, {0x113ce, 0x113ce, 0x10a01}, {0x113cf, 0x113cf, 0x11000},
+    {0x113d0, 0x113d0, 0x10a01}, {0x113d1, 0x113d1, 0x10000}, {0x113d2, 0x113d2, 0x10a01}, {0x113d3, 0x113d3, 0x10000},
+    {0x113d4, 0x113d5, 0x11fff}, {0x113d7, 0x113d8, 0x11fff}, {0x113e1, 0x113e2, 0x10a01}, {0x116d0, 0x116e3, 0x104a0},
+    {0x11b00, 0x11b09, 0x11fff}, {0x11bc0, 0x11be0, 0x10000}, {0x11be1, 0x11be1, 0x11fff}, {0x11bf0, 0x11bf9, 0x104a0},
+    {0x11f00, 0x11f01, 0x10a01}, {0x11f02, 0x11f02, 0x10000}, {0x11f03, 0x11f03, 0x11000}, {0x11f04, 0x11f10, 0x10000},
+    {0x11f12, 0x11f33, 0x10000}, {0x11f34, 0x11f35, 0x11000}, {0x11f36, 0x11f3a, 0x10a01}, {0x11f3e, 0x11f3f, 0x11000},
+    {0x11f40, 0x11f40, 0x10a01}, {0x11f41, 0x11f41, 0x11000}, {0x11f42, 0x11f42, 0x10a01}, {0x11f43, 0x11f4f, 0x11fff},
+    {0x11f50, 0x11f59, 0x104a0}, {0x11f5a, 0x11f5a, 0x10a01}, {0x1342f, 0x1342f, 0x10000}, {0x13440, 0x13440, 0x10a01},
+    {0x13441, 0x13446, 0x10000}, {0x13447, 0x13455, 0x10a01}, {0x13460, 0x143fa, 0x10000}, {0x16100, 0x1611d, 0x10000},
+    {0x1611e, 0x16129, 0x10a01}, {0x1612a, 0x1612c, 0x11000}, {0x1612d, 0x1612f, 0x10a01}, {0x16130, 0x16139, 0x104a0},
+    {0x16d40, 0x16d42, 0x16b40}, {0x16d43, 0x16d6a, 0x10000}, {0x16d6b, 0x16d6c, 0x16b40}, {0x16d6d, 0x16d6f, 0x11fff},
+    {0x16d70, 0x16d79, 0x104a0}, {0x18cff, 0x18cff, 0x10000}, {0x1b132, 0x1b132, 0x10000}, {0x1b155, 0x1b155, 0x10000},
+    {0x1cc00, 0x1ccef, 0x10137}, {0x1ccf0, 0x1ccf9, 0x104a0}, {0x1cd00, 0x1ceb3, 0x10137}, {0x1d2c0, 0x1d2d3, 0x10107},
+    {0x1df25, 0x1df2a, 0x10428}, {0x1e030, 0x1e06d, 0x16b40}, {0x1e08f, 0x1e08f, 0x10a01}, {0x1e4d0, 0x1e4ea, 0x10000},
+    {0x1e4eb, 0x1e4eb, 0x16b40}, {0x1e4ec, 0x1e4ef, 0x10a01}, {0x1e4f0, 0x1e4f9, 0x104a0}, {0x1e5d0, 0x1e5ed, 0x10000},
+    {0x1e5ee, 0x1e5ef, 0x10a01}, {0x1e5f0, 0x1e5f0, 0x10000}, {0x1e5f1, 0x1e5fa, 0x104a0}, {0x1e5ff, 0x1e5ff, 0x11fff},
+    {0x1f6dc, 0x1f6dc, 0x10137}, {0x1f774, 0x1f776, 0x10137}, {0x1f77b, 0x1f77f, 0x10137}, {0x1f7d9, 0x1f7d9, 0x10137},
+    {0x1f8b2, 0x1f8bb, 0x10137}, {0x1f8c0, 0x1f8c1, 0x10137}, {0x1fa75, 0x1fa77, 0x10137}, {0x1fa87, 0x1fa89, 0x10137},
+    {0x1fa8f, 0x1fa8f, 0x10137}, {0x1faad, 0x1faaf, 0x10137}, {0x1fabb, 0x1fabf, 0x10137}, {0x1fac6, 0x1fac6, 0x10137},
+    {0x1face, 0x1facf, 0x10137}, {0x1fada, 0x1fadc, 0x10137}, {0x1fadf, 0x1fadf, 0x10137}, {0x1fae8, 0x1fae9, 0x10137},
+    {0x1faf7, 0x1faf8, 0x10137}, {0x1fbcb, 0x1fbef, 0x10137}, {0x2b739, 0x2b739, 0x20000}, {0x2ebf0, 0x2ee5d, 0x20000},
+    {0x31350, 0x323af, 0x20000},
+});
+// clang-format on
+
+const Range* find_range(char32_t point) {
+    if (point < kRanges.front().first) return nullptr;
+    const auto* const range = std::ranges::lower_bound(kRanges, point, {}, &Range::last);
+    return range != kRanges.end() && point >= range->first ? range : nullptr;
+}
+
+/// The first newer character at or after `from`, or the end of the text.
+std::size_t find_newer(std::string_view text, std::size_t from) {
+    while (from < text.size()) {
+        const auto lead = static_cast<unsigned char>(text[from]);
+        if (lead < 0xe0) {  // the range begins at U+0897
+            ++from;
+            continue;
+        }
+        if (find_range(code_point(text.substr(from))) != nullptr) return from;
+        from += lead < 0xf0 ? 3 : 4;
+    }
+    return text.size();
+}
+
+}  // namespace
+
+bool has_newer_characters(std::string_view text) {
+    return find_newer(text, 0) != text.size();
+}
+
+std::string with_older_characters(std::string_view text) {
+    std::string result;
+    result.reserve(text.size());
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t newer = find_newer(text, begin);
+        result.append(text.substr(begin, newer - begin));
+        begin = newer;
+        if (begin == text.size()) break;
+        const std::size_t before = result.size();
+        append_utf8(find_range(code_point(text.substr(begin)))->stand_in, result);
+        begin += result.size() - before;
+    }
+    return result;
 }
 
 }  // namespace slipstream

@@ -22,6 +22,9 @@ namespace slipstream {
 
 class TextPattern {
 public:
+    /// With the library's function that frees it.
+    template <typename T>
+    using Owned = std::unique_ptr<T, void (*)(T*)>;
     struct Span {
         std::size_t begin, end;
     };
@@ -44,19 +47,14 @@ public:
         [[nodiscard]] std::optional<Span> next();
 
     private:
-        struct Free {
-            void operator()(pcre2_real_match_data_8* data) const;
-            void operator()(pcre2_real_match_context_8* context) const;
-            void operator()(pcre2_real_jit_stack_8* stack) const;
-        };
         /// Of PCRE2, within the budget.
         [[nodiscard]] int match(std::size_t from);
         [[nodiscard]] int match_within(std::uint64_t steps, std::size_t from);
 
         const TextPattern& pattern_;
-        std::unique_ptr<pcre2_real_match_data_8, Free> data_;
-        std::unique_ptr<pcre2_real_match_context_8, Free> context_;
-        std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;  // only once the small one was not enough
+        Owned<pcre2_real_match_data_8> data_;
+        Owned<pcre2_real_match_context_8> context_;
+        Owned<pcre2_real_jit_stack_8> stack_;  // only once the small one was not enough
         std::string_view text_;
         std::uint64_t steps_left_;  // of backtracking, over all texts
         std::size_t at_ = 0;
@@ -64,12 +62,22 @@ public:
     };
 
 private:
-    struct FreeCode {
-        void operator()(pcre2_real_code_8* code) const;
-    };
-    std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
+    Owned<pcre2_real_code_8> code_;
     bool is_jit_ = false;
     std::string name_;
 };
+
+// Characters that the installed regex library may be too old to know.
+//
+// Patterns ask for categories (\p{L}), and which characters have one depends on the Unicode version: PCRE2 10.42 is at
+// 14, the libraries that vocabularies are trained with are at 16 and later. Text is therefore matched in a copy in
+// which each newer character is replaced by an older one of the same category and the same length in bytes, so that
+// offsets stay. Text without such characters, nearly all of it, is matched in place.
+
+/// Whether `text`, valid UTF-8, holds a character assigned after Unicode 14.
+[[nodiscard]] bool has_newer_characters(std::string_view text);
+
+/// `text` with each of them replaced; same length.
+[[nodiscard]] std::string with_older_characters(std::string_view text);
 
 }  // namespace slipstream

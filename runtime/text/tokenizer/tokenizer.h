@@ -11,9 +11,24 @@
 #include <vector>
 
 #include "runtime/text/token_id.h"
-#include "runtime/text/tokenizer/plain_vocabulary.h"
 
 namespace slipstream {
+
+// A vocabulary as arrays, by id, whichever file held it. What is optional stands for "the file does not say".
+
+struct PlainVocabulary {
+    std::string model;          // "llama", "gpt2", ...
+    std::string pre_tokenizer;  // "default", "qwen2", ... or empty
+    std::vector<std::string> tokens;
+    std::vector<float> scores;        // [n] or empty
+    std::vector<std::int32_t> types;  // [n] or empty: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+    std::vector<std::string> merges;
+    std::optional<std::int64_t> bos_id, eos_id, eot_id, unk_id, pad_id;
+    std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+    std::string precompiled_charsmap;  // normalisation rules, bytes; or empty
+};
+
+// Text to ids and back. One kind of tokenizer a file; `make_tokenizer` picks by what the model's files hold.
 
 enum class SpecialTokens : std::uint8_t {
     AsText,  // "</s>" in the input is five characters
@@ -60,6 +75,8 @@ public:
     [[nodiscard]] std::string decode(std::span<const TokenId> ids) const;
 
 protected:
+    /// Throws RequestError beyond 512 MiB: normalised, three times as much still fits 31 bits.
+    static void check_size(std::string_view text);
     /// encode() with SpecialTokens::Parse, but for the tokens that begin at `literal_at`. Here: the first
     /// character of the spelling is cut out as text, and the parts are encoded as texts of their own. Offsets at the
     /// end of the text and behind it say nothing.
@@ -85,6 +102,14 @@ struct TokenizerParts {
 
 /// Throws Unsupported (naming the kind) or FormatError.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts);
+
+/// Whether a control token ends a turn or a text in published models, by its usual spelling ("<|eot_id|>", "<|end|>",
+/// ...): a vocabulary often names only one of its end tokens as EOS.
+[[nodiscard]] bool ends_text_by_name(std::string_view spelling);
+
+/// Whether a token looks like one that structures a conversation: "<|...|>", "<｜...｜>", one that ends_text_by_name(),
+/// or another that chat templates of published models write. Files call some of them user-defined instead of special.
+[[nodiscard]] bool is_turn_mark(std::string_view spelling);
 
 /// Turns a stream of ids into text as it comes: holds back bytes that do not complete a UTF-8 character yet, and drops
 /// the leading space of a text that starts after BOS. Bytes that can never become a character come out as U+FFFD.

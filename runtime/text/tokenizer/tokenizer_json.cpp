@@ -1,60 +1,194 @@
 #include "runtime/text/tokenizer/tokenizer_json.h"
 
-#include <algorithm>
-#include <array>
-#include <optional>
-#include <utility>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
 #include "kernels/base/error.h"
-#include "runtime/text/json_bounded.h"
-#include "runtime/text/tokenizer/json_stream.h"
+#include "runtime/text/json_fields.h"
+#include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/pattern_dialect.h"
-#include "runtime/text/tokenizer/pipeline_assembly.h"
+#include "runtime/text/tokenizer/pipeline_tokenizer.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
-#include "runtime/text/tokenizer/tokenizer_json_model.h"
 #include "runtime/text/tokenizer/tokenizer_json_parts.h"
+#include "runtime/text/tokenizer/word_models.h"
 
 namespace slipstream {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> kSmallParts = {"added_tokens", "normalizer", "pre_tokenizer",
-                                                         "post_processor", "decoder"};
+// The bulk of a tokenizer.json, a hundred thousand strings and more: read in one pass into flat arrays, while what is
+// small becomes JSON values.
 
-/// The file cut into its parts: the model with its large fields as text, and the rest as JSON.
-struct FileParts {
-    std::optional<JsonModelFields> model;
-    nlohmann::json small;
+/// Strings, each with a number or without: tokens with ids or scores, merges, halves of merges.
+struct JsonEntries {
+    enum class Form : std::uint8_t { Missing, Object, Array } form = Form::Missing;
+    std::string texts;              // one behind the other
+    std::vector<std::size_t> ends;  // in texts
+    std::vector<double> numbers;    // [n], NaN where there is none; a merge's first half has kFirstHalf
 
-    /// null where the file does not have it.
-    [[nodiscard]] nlohmann::json part(const char* key) const { return small.value(key, nlohmann::json()); }
+    static constexpr double kFirstHalf = 1;
+
+    [[nodiscard]] std::size_t size() const { return ends.size(); }
+    [[nodiscard]] std::string_view text(std::size_t i) const {
+        const std::size_t begin = i == 0 ? 0 : ends[i - 1];
+        return std::string_view(texts).substr(begin, ends[i] - begin);
+    }
 };
 
-FileParts cut(std::string_view text, const std::string& name) {
-    FileParts parts;
-    std::string small = "{";
-    JsonStream json(text, name);
-    if (json.peek() != JsonStream::Kind::Object) json.fail("no object");
-    json.enter_object();
-    while (const auto key = json.next_key()) {
-        if (*key == "model") {
-            parts.model = read_model_fields(json, name);
-            continue;
-        }
-        const auto* const known = std::ranges::find(kSmallParts, *key);
-        const std::string_view value = json.raw_value();
-        if (known == kSmallParts.end()) continue;  // version, truncation, padding: nothing to do with ids
-        if (small.size() > 1) small += ',';
-        small.append("\"").append(*known).append("\":").append(value);
+struct TokenizerJsonFile {
+    JsonEntries vocabulary, merges;  // of the model
+    nlohmann::json rest;             // an object: all else, in `model` too
+};
+
+using Form = JsonEntries::Form;
+
+class FileReader : public JsonBuilder {
+public:
+    enum class Root : std::uint8_t { TokenizerJson, Vocabulary };
+    FileReader(std::string_view text, std::string_view name, Root root, TokenizerJsonFile& file)
+        : JsonBuilder(text, name), root_(root), file_(file) {}
+
+    bool null() { return bulk_ != nullptr ? refuse() : JsonBuilder::null(); }
+    bool boolean(bool value) { return bulk_ != nullptr ? refuse() : JsonBuilder::boolean(value); }
+    bool number_integer(std::int64_t value) {
+        return bulk_ != nullptr ? number(static_cast<double>(value)) : JsonBuilder::number_integer(value);
     }
-    json.end();
-    if (!parts.model) throw FormatError(fmt::format("{}: there is no model in it; this is no tokenizer.json", name));
-    parts.small = parse_json_object(small + "}", name);
-    return parts;
+    bool number_unsigned(std::uint64_t value) {
+        return bulk_ != nullptr ? number(static_cast<double>(value)) : JsonBuilder::number_unsigned(value);
+    }
+    bool number_float(double value, const std::string& text) {
+        return bulk_ != nullptr ? number(value) : JsonBuilder::number_float(value, text);
+    }
+    bool string(std::string& value) {
+        if (bulk_ == nullptr) return JsonBuilder::string(value);
+        // A merge as a line, or a string of a pair.
+        return bulk_->form == Form::Array && (in_pair_ || bulk_ == &file_.merges) ? text(value) : refuse();
+    }
+    bool key(std::string& key) { return bulk_ != nullptr ? text(key) : JsonBuilder::key(key); }
+    bool start_object(std::size_t size) {
+        if (bulk_ != nullptr) return refuse();
+        return begins_bulk(Form::Object) || JsonBuilder::start_object(size);
+    }
+    bool start_array(std::size_t size) {
+        if (bulk_ == nullptr) return begins_bulk(Form::Array) || JsonBuilder::start_array(size);
+        if (bulk_->form != Form::Array || std::exchange(in_pair_, true)) return refuse();
+        pair_begin_ = bulk_->size();
+        return true;
+    }
+    bool end_object() { return bulk_ != nullptr ? end_bulk() : JsonBuilder::end_object(); }
+    bool end_array() {
+        if (bulk_ == nullptr) return JsonBuilder::end_array();
+        return std::exchange(in_pair_, false) ? end_pair() : end_bulk();
+    }
+
+private:
+    [[noreturn]] bool refuse() const {
+        throw FormatError(fmt::format("{}: the model's vocab or merges hold what is neither token nor merge", name()));
+    }
+    bool begins_bulk(Form form) {
+        const bool is_root = root_ == Root::Vocabulary && depth() == 0;
+        const bool is_in_model = root_ == Root::TokenizerJson && depth() == 2 && key_at(0) == "model";
+        if (is_root || (is_in_model && key_at(1) == "vocab")) bulk_ = &file_.vocabulary;
+        if (is_in_model && key_at(1) == "merges") bulk_ = &file_.merges;
+        if (bulk_ == nullptr) return false;
+        if (bulk_->form != Form::Missing || (bulk_ == &file_.merges && form == Form::Object)) refuse();
+        bulk_->form = form;
+        return true;
+    }
+    bool end_bulk() {
+        if (bulk_->form == Form::Object && !bulk_->numbers.empty() && std::isnan(bulk_->numbers.back())) refuse();
+        bulk_ = nullptr;
+        return true;
+    }
+    // ["token", score], or the two halves of a merge.
+    bool end_pair() {
+        const std::size_t n_texts = bulk_->size() - pair_begin_;
+        if (n_texts != (bulk_ == &file_.merges ? 2 : 1)) refuse();
+        double& number = bulk_->numbers[pair_begin_];
+        if (std::isnan(number) == (bulk_ != &file_.merges)) refuse();
+        if (bulk_ == &file_.merges) number = JsonEntries::kFirstHalf;
+        return true;
+    }
+    bool text(std::string_view text) {
+        // The one before has its number, where it wants one.
+        if (bulk_->form == Form::Object && !bulk_->numbers.empty() && std::isnan(bulk_->numbers.back())) refuse();
+        bulk_->texts += text;
+        bulk_->ends.push_back(bulk_->texts.size());
+        bulk_->numbers.push_back(std::numeric_limits<double>::quiet_NaN());
+        return true;
+    }
+    bool number(double value) {
+        const bool belongs = bulk_->form == Form::Object || (in_pair_ && bulk_->size() > pair_begin_);
+        if (!belongs || bulk_->numbers.empty() || !std::isnan(bulk_->numbers.back())) refuse();
+        bulk_->numbers.back() = value;
+        return true;
+    }
+
+    Root root_;
+    TokenizerJsonFile& file_;
+    JsonEntries* bulk_ = nullptr;  // what is being read, unless it is small
+    bool in_pair_ = false;
+    std::size_t pair_begin_ = 0;
+};
+
+TokenizerJsonFile read(std::string_view text, std::string_view name, FileReader::Root root) {
+    TokenizerJsonFile file;
+    FileReader reader(text, name, root, file);
+    nlohmann::json::sax_parse(text, &reader);
+    file.rest = reader.take();
+    return file;
 }
+
+TokenizerJsonFile read_tokenizer_json_file(std::string_view text, std::string_view name) {
+    TokenizerJsonFile file = read(text, name, FileReader::Root::TokenizerJson);
+    if (!file.rest.is_object()) throw FormatError(fmt::format("{}: holds JSON, but no object", name));
+    if (!file.rest.contains("model"))
+        throw FormatError(fmt::format("{}: there is no model in it; this is no tokenizer.json", name));
+    return file;
+}
+
+/// Of a vocabulary in Object form. Throws FormatError where an id is none or two tokens are the same.
+IndexedVocabulary indexed(const JsonEntries& entries, std::string_view name) {
+    IndexedVocabulary vocabulary;
+    TokenVocabulary& tokens = *vocabulary.tokens;
+    tokens.reserve(entries.size(), entries.texts.size());
+    vocabulary.index = StringIndex(entries.size());
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+        const std::string_view spelling = entries.text(i);
+        const double number = entries.numbers[i];
+        if (!(number >= 0 && number < static_cast<double>(TokenVocabulary::kMaxTokens)) || std::floor(number) != number)
+            throw FormatError(
+                fmt::format("{}: '{}' has {} for an id; the file is broken", name, printable(spelling), number));
+        const auto id = static_cast<TokenId>(number);
+        if (tokens.kind(id) != TokenKind::Unused)
+            throw FormatError(
+                fmt::format("{}: id {} stands for '{}' and for another token", name, id, printable(spelling)));
+        tokens.set(id, spelling, TokenKind::Normal, name);
+        if (vocabulary.index.insert(spelling, id, [&](TokenId other) { return tokens.spelling(other); }) >= 0)
+            throw FormatError(fmt::format("{}: token '{}' is there twice", name, printable(spelling)));
+    }
+    return vocabulary;
+}
+
+}  // namespace
+
+IndexedVocabulary read_vocabulary_object(std::string_view text, std::string_view name) {
+    const TokenizerJsonFile file = read(text, name, FileReader::Root::Vocabulary);
+    if (file.vocabulary.form != Form::Object) throw FormatError(fmt::format("{}: holds JSON, but no object", name));
+    return indexed(file.vocabulary, name);
+}
+
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁"
+
+enum class TokenSpelling : std::uint8_t { ByteAlphabet, Characters };
 
 TokenSpelling spelling_of(const std::vector<PreTokenizerStep>& steps) {
     for (const PreTokenizerStep& step : steps)
@@ -93,26 +227,121 @@ void set_bytes(TokenVocabulary& vocabulary, const TokenDecoding& decoding, Token
     }
 }
 
+// ---- the model: the vocabulary, and what turns words into its tokens
+
+struct JsonModel {
+    IndexedVocabulary vocabulary;
+    std::unique_ptr<WordModel> model;
+    bool may_cut_at_spaces = false;  // words may be cut in front of "▁" without another result
+};
+
+MergeTable read_merges(const JsonEntries& merges, const IndexedVocabulary& vocabulary, const std::string& name) {
+    MergeReader reader(vocabulary, merges.size(), name);
+    for (std::size_t i = 0; i < merges.size(); ++i) {
+        if (merges.numbers[i] == JsonEntries::kFirstHalf) {
+            reader.add(merges.text(i), merges.text(i + 1));
+            ++i;
+        } else {
+            reader.add(merges.text(i));
+        }
+    }
+    return reader.take();
+}
+
+JsonModel read_bpe(const TokenizerJsonFile& file, const JsonFields& fields, TokenSpelling spelling,
+                   const std::string& name) {
+    if (file.vocabulary.form != JsonEntries::Form::Object || file.merges.form == JsonEntries::Form::Missing)
+        throw FormatError(fmt::format("{}: vocab or merges are missing", fields.name()));
+    JsonModel result{.vocabulary = indexed(file.vocabulary, name), .model = nullptr};
+    TokenVocabulary& tokens = *result.vocabulary.tokens;
+    MergeTable merges = read_merges(file.merges, result.vocabulary, name);
+    std::optional<TokenId> unk;
+    if (const std::string unk_token = fields.string("unk_token").value_or(""); !unk_token.empty()) {
+        unk = result.vocabulary.find(unk_token);
+        if (*unk < 0) fields.fail("unk_token", fmt::format("is '{}', not in the vocabulary", printable(unk_token)));
+    }
+    const bool ignores_merges = fields.boolean("ignore_merges").value_or(false);
+    if (spelling == TokenSpelling::ByteAlphabet) {
+        set_bytes_by_alphabet(tokens);
+        const auto whole_words = ignores_merges ? ByteBpe::WholeWords::TakeFromVocabulary : ByteBpe::WholeWords::Merge;
+        result.model = std::make_unique<ByteBpe>(tokens, std::move(merges), whole_words, unk);
+    } else {
+        result.may_cut_at_spaces = !ignores_merges && result.vocabulary.find(kSpaceMark) >= 0 &&
+                                   !CharacterBpe::merges_across(tokens, kSpaceMark);
+        const CharacterBpe::Options options{.unk = unk,
+                                            .byte_fallback = fields.boolean("byte_fallback").value_or(false),
+                                            .fuse_unk = fields.boolean("fuse_unk").value_or(false),
+                                            .ignore_merges = ignores_merges};
+        result.model =
+            std::make_unique<CharacterBpe>(tokens, result.vocabulary.index, std::move(merges), options, name);
+    }
+    if (unk) tokens.set_kind(*unk, TokenKind::Unknown);
+    return result;
+}
+
+/// [["<unk>", 0.0], ["a", -3.1], ...]; ids count up.
+JsonModel read_unigram(const TokenizerJsonFile& file, const JsonFields& fields, TokenSpelling spelling,
+                       const std::string& name) {
+    if (spelling == TokenSpelling::ByteAlphabet)
+        throw Unsupported(fmt::format("{}: a Unigram model behind ByteLevel is not known to this version", name));
+    if (file.vocabulary.form != JsonEntries::Form::Array)
+        throw FormatError(fmt::format("{}: vocab is missing", fields.name()));
+    JsonModel result;
+    TokenVocabulary& tokens = *result.vocabulary.tokens;
+    for (std::size_t i = 0; i < file.vocabulary.size(); ++i)
+        tokens.set(static_cast<std::int64_t>(i), file.vocabulary.text(i), TokenKind::Normal, name);
+    // Of equal spellings the last id counts, as in the package.
+    result.vocabulary.index = StringIndex(file.vocabulary.size());
+    for (TokenId id = static_cast<TokenId>(tokens.size()); id-- > 0;)
+        result.vocabulary.index.insert(tokens.spelling(id), id, [&](TokenId other) { return tokens.spelling(other); });
+    const auto unk_id = fields.integer("unk_id");
+    if (unk_id && (*unk_id < 0 || *unk_id >= tokens.size()))
+        fields.fail("unk_id", fmt::format("is {} of {} tokens", *unk_id, tokens.size()));
+    const UnigramWords::Options options{.unk = unk_id ? std::optional(static_cast<TokenId>(*unk_id)) : std::nullopt,
+                                        .byte_fallback = fields.boolean("byte_fallback").value_or(false)};
+    result.model =
+        std::make_unique<UnigramWords>(tokens, result.vocabulary.index, file.vocabulary.numbers, options, name);
+    if (options.unk) tokens.set_kind(*options.unk, TokenKind::Unknown);
+    return result;
+}
+
+JsonModel read_model(const TokenizerJsonFile& file, TokenSpelling spelling, const std::string& name) {
+    const nlohmann::json& json = file.rest["model"];
+    if (!json.is_object()) throw FormatError(fmt::format("{}: model is no object", name));
+    const JsonFields fields(json, name + ": model");
+    if (fields.number("dropout").value_or(0) != 0) refuse_part(fields.name(), "a model with dropout");
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+        if (!fields.string(key).value_or("").empty()) refuse_part(fields.name(), fmt::format("a model with {}", key));
+    // Files of version 0.8 and before do not say.
+    const bool has_merges = file.merges.form != JsonEntries::Form::Missing;
+    const std::string type = fields.string("type").value_or(has_merges ? "BPE" : "");
+    if (type == "BPE") return read_bpe(file, fields, spelling, name);
+    if (type == "Unigram") return read_unigram(file, fields, spelling, name);
+    throw Unsupported(fmt::format("{}: the tokenizer's model '{}' is not known to this version; BPE and Unigram are",
+                                  name, printable(type)));
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& name,
                                                 const TokenizerSettings& settings, const TextEnds& ends) {
-    const FileParts file = cut(text, name);
+    const TokenizerJsonFile file = read_tokenizer_json_file(text, name);
+    const auto part = [&](const char* key) { return file.rest.value(key, nlohmann::json()); };  // null: not there
     PipelineParts parts;
-    parts.normalizer = TextNormalizer(read_normalizer(file.part("normalizer"), name));
-    parts.pre_tokenizer = read_pre_tokenizer(file.part("pre_tokenizer"), name);
+    parts.normalizer = TextNormalizer(read_normalizer(part("normalizer"), name));
+    parts.pre_tokenizer = read_pre_tokenizer(part("pre_tokenizer"), name);
     const TokenSpelling spelling = spelling_of(parts.pre_tokenizer);
-    const TokenDecoding decoding = read_decoder(file.part("decoder"), name);
-    JsonModel model = read_json_model(*file.model, spelling, name);
+    const TokenDecoding decoding = read_decoder(part("decoder"), name);
+    JsonModel model = read_model(file, spelling, name);
     if (model.may_cut_at_spaces)
         parts.pre_tokenizer.emplace_back(
             SplitStep{TextPattern(to_pcre2("▁*[^▁]+|▁+", PatternDialect::Oniguruma, name), name)});
     set_bytes(*model.vocabulary.tokens, decoding, spelling, name);
     parts.adds_space_prefix = decoding.strips_space;
-    parts.added_tokens = place_added_tokens(read_added_tokens(file.part("added_tokens"), name), model.vocabulary, name);
+    parts.added_tokens = place_added_tokens(read_added_tokens(part("added_tokens"), name), model.vocabulary, name);
     parts.model = std::move(model.model);
     parts.vocabulary = std::move(model.vocabulary.tokens);
-    set_text_ends(settings, read_post_processor(file.part("post_processor"), name), ends, parts, name);
+    set_text_ends(settings, read_post_processor(part("post_processor"), name), ends, parts, name);
     return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 

@@ -1,0 +1,302 @@
+// Filters over sequences, and the methods of dicts and sequences. What Jinja writes as generators gives a Generator: a
+// list that is read once.
+#include <algorithm>
+#include <array>
+
+#include "runtime/text/chat/builtin.h"
+#include "runtime/text/chat/operators.h"
+#include "runtime/text/chat/spelling.h"
+#include "runtime/text/chat/template_error.h"
+
+namespace slipstream::jinja {
+
+namespace {
+
+constexpr std::size_t kMaxPathParts = 100;
+
+Value generator(Call& call, std::vector<Value> items) {
+    return call.runtime.sequence(Kind::Generator, std::move(items));
+}
+
+std::vector<std::string_view> cut(std::string_view text, char separator) {
+    std::vector<std::string_view> parts;
+    while (true) {
+        if (parts.size() == kMaxPathParts) fail("an attribute of more than {} parts", kMaxPathParts);
+        const std::size_t end = text.find(separator);
+        parts.push_back(text.substr(0, end));
+        if (end == std::string_view::npos) return parts;
+        text.remove_prefix(end + 1);
+    }
+}
+
+// "function.name", "0.x" or a number: what an item is asked for; the item itself where no attribute is given.
+class Path {
+public:
+    explicit Path(const Value& attribute) {
+        if (!attribute.is_text()) {
+            if (!attribute.is_missing() && !attribute.is_none()) parts_.push_back(attribute);
+            return;
+        }
+        for (const std::string_view part : cut(attribute.view(), '.')) {
+            const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+            parts_.push_back(is_number ? Value(*parse_int(part)) : Value(part));
+        }
+    }
+    [[nodiscard]] Value of(Runtime& runtime, Value item, const Value& otherwise = {}) const {
+        for (const Value& part : parts_) {
+            runtime.spend(1);
+            item = get_item(runtime, item, part);
+            if (item.is_undefined() && !otherwise.is_missing() && !otherwise.is_none()) item = otherwise;
+        }
+        return item;
+    }
+
+private:
+    std::vector<Value> parts_;
+};
+
+// What a value is sorted by: texts without regard to case unless told otherwise.
+Value comparable(Runtime& runtime, const Value& value, bool is_case_sensitive) {
+    static const Builtin* const lower = find_filter("lower");
+    return is_case_sensitive || !value.is_text() ? value : call_builtin(runtime, *lower, value, {});
+}
+
+struct Keyed {
+    Value key, item;
+};
+
+Value sorted(Call& call, std::vector<Keyed>& keyed, bool backwards) {
+    merge_sort(keyed, [&](const Keyed& a, const Keyed& b) {
+        return backwards ? less(call.runtime, b.key, a.key) : less(call.runtime, a.key, b.key);
+    });
+    std::vector<Value> items;
+    items.reserve(keyed.size());
+    for (Keyed& entry : keyed) items.push_back(std::move(entry.item));
+    return call.runtime.list(std::move(items));
+}
+
+Value sort(Call& call) {
+    std::vector<Path> by;
+    if (call[2].is_text())
+        for (const std::string_view attribute : cut(call[2].view(), ',')) by.emplace_back(Value(attribute));
+    else
+        by.emplace_back(call[2]);
+    std::vector<Keyed> keyed;
+    for (Value& item : to_items(call.runtime, call.self)) {
+        std::vector<Value> key;
+        for (const Path& path : by) key.push_back(comparable(call.runtime, path.of(call.runtime, item), call.truth(1)));
+        keyed.push_back({call.runtime.list(std::move(key)), std::move(item)});
+    }
+    return sorted(call, keyed, call.truth(0));
+}
+
+Value dict_sort(Call& call) {
+    const std::string_view by = call.has(1) ? call.text(1).bytes() : "key";
+    if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
+    refuse_undefined(call.self);
+    if (!call.self.is(Kind::Dict)) fail("'{}' object has no attribute 'items'", type_name(call.self));
+    std::vector<Keyed> keyed;
+    for (const auto& [key, value] : call.self.dict().items())
+        keyed.push_back({comparable(call.runtime, by == "key" ? key : value, call.truth(0)),
+                         call.runtime.sequence(Kind::Tuple, {key, value})});
+    return sorted(call, keyed, call.truth(2));
+}
+
+template <bool wants_most>
+Value extreme(Call& call) {
+    const Path path(call[1]);
+    Keyed best;
+    for (Value& item : to_items(call.runtime, call.self)) {
+        Value key = comparable(call.runtime, path.of(call.runtime, item), call.truth(0));
+        if (best.key.is_missing() ||
+            (wants_most ? less(call.runtime, best.key, key) : less(call.runtime, key, best.key)))
+            best = {std::move(key), std::move(item)};
+    }
+    return best.key.is_missing() ? call.runtime.undefined("No aggregated item, sequence was empty.") : best.item;
+}
+
+Value unique(Call& call) {
+    const Path path(call[1]);
+    Dict seen;
+    std::vector<Value> items;
+    for (Value& item : to_items(call.runtime, call.self)) {
+        Value key = comparable(call.runtime, path.of(call.runtime, item), call.truth(0));
+        if (seen.find(key) != nullptr) continue;
+        seen.set(std::move(key), Value::none());
+        items.push_back(std::move(item));
+    }
+    return generator(call, std::move(items));
+}
+
+Value join(Call& call) {
+    const Path path(call[1]);
+    const Value separator = call.has(0) ? to_text(call.runtime, call[0]) : Value("");
+    TextBuilder out = call.runtime.builder();
+    bool is_first = true;
+    for (Value& item : to_items(call.runtime, call.self)) {
+        if (!std::exchange(is_first, false)) write_str(call.runtime, out, separator);
+        write_str(call.runtime, out, path.of(call.runtime, std::move(item)));
+    }
+    return call.runtime.text(out);
+}
+
+Value length(Call& call) {
+    const auto n = length_of(call.runtime, call.self);
+    if (!n) fail("object of type '{}' has no len()", type_name(call.self));
+    return Value(*n);
+}
+
+Value first(Call& call) {
+    if (call.self.is_text() && !call.self.view().empty()) return get_item(call.runtime, call.self, Value(0));
+    const std::vector<Value> items = to_items(call.runtime, call.self);
+    return items.empty() ? call.runtime.undefined("No first item, sequence was empty.") : items.front();
+}
+
+Value last(Call& call) {
+    if (call.self.is(Kind::Generator) || !call.self.is_iterable())
+        fail("'{}' object is not reversible", type_name(call.self));
+    if (call.self.is_text() && !call.self.view().empty()) return get_item(call.runtime, call.self, Value(-1));
+    const std::vector<Value> items = to_items(call.runtime, call.self);
+    return items.empty() ? call.runtime.undefined("No last item, sequence was empty.") : items.back();
+}
+
+Value list(Call& call) {
+    return call.runtime.list(to_items(call.runtime, call.self));
+}
+
+// ---- filters that apply other filters and tests
+
+const Builtin& named(const Builtin* (*find)(std::string_view), std::string_view what, const Value& name) {
+    const Builtin* const found = name.is_text() ? find(name.view()) : nullptr;
+    if (found == nullptr) fail("No {} named {}.", what, shown(name));
+    return *found;
+}
+
+// Arguments from the `first` positional one on, and those by name.
+Arguments rest_of(const Arguments& arguments, std::size_t first) {
+    Arguments rest;
+    for (std::size_t i = first; i < arguments.positional.size(); ++i)
+        rest.positional.push_back(arguments.positional[i]);
+    rest.named = arguments.named;
+    return rest;
+}
+
+Value map(Call& call) {
+    std::vector<Value> results;
+    if (!is_true(call.self)) return generator(call, {});  // none, too: Jinja does not look then
+    Value attribute, otherwise;
+    for (const auto& [name, value] : call.all.named) {
+        if (name == "attribute") attribute = value;
+        if (name == "default") otherwise = value;
+    }
+    if (!attribute.is_missing()) {
+        const Path path(attribute);
+        for (Value& each : to_items(call.runtime, call.self))
+            results.push_back(path.of(call.runtime, std::move(each), otherwise));
+        return generator(call, std::move(results));
+    }
+    if (call.all.positional.empty()) fail("map requires a filter argument");
+    const Builtin& filter = named(find_filter, "filter", call.all.positional[0]);
+    const Arguments rest = rest_of(call.all, 1);
+    for (const Value& each : to_items(call.runtime, call.self))
+        results.push_back(call_builtin(call.runtime, filter, each, rest));
+    return generator(call, std::move(results));
+}
+
+// select, reject and those by attribute: the items of which a test says `wanted`; without a test, what is true.
+template <bool wanted, bool by_attribute>
+Value chosen(Call& call) {
+    if (!is_true(call.self)) return generator(call, {});  // none, too: Jinja does not look then
+    const std::vector<Value>& given = call.all.positional;
+    const std::size_t at = by_attribute ? 1 : 0;
+    if (given.size() < at) fail("Missing parameter for attribute name");
+    const Path path(by_attribute ? given[0] : Value());
+    const Builtin* test = given.size() > at ? &named(find_test, "test", given[at]) : nullptr;
+    const Arguments rest = rest_of(call.all, at + 1);
+    std::vector<Value> results;
+    for (Value& each : to_items(call.runtime, call.self)) {
+        Value value = path.of(call.runtime, each);
+        if (test != nullptr) value = call_builtin(call.runtime, *test, value, rest);
+        if (is_true(value) == wanted) results.push_back(std::move(each));
+    }
+    return generator(call, std::move(results));
+}
+
+// ---- methods
+
+template <Kind kind>
+std::vector<Value> items_of(Call& call) {
+    std::vector<Value> items;
+    call.runtime.check_items(call.self.dict().size());
+    items.reserve(call.self.dict().size());
+    for (const auto& [key, value] : call.self.dict().items())
+        items.push_back(kind == Kind::Keys     ? key
+                        : kind == Kind::Values ? value
+                                               : call.runtime.sequence(Kind::Tuple, {key, value}));
+    return items;
+}
+
+template <Kind kind>
+Value view(Call& call) {
+    return call.runtime.sequence(kind, items_of<kind>(call));
+}
+
+Value items(Call& call) {
+    if (call.self.is_undefined()) return generator(call, {});
+    if (!call.self.is(Kind::Dict)) fail("Can only get item pairs from a mapping.");
+    return generator(call, items_of<Kind::Items>(call));
+}
+
+Value get(Call& call) {
+    const Value* value = call.self.dict().find(call[0]);
+    return value != nullptr ? *value : call.has(1) ? call[1] : Value::none();
+}
+
+// The sandbox lets nobody change lists and dicts: what would do so is found, and fails when it is called.
+Value refuse_change(Call& call) {
+    fail("access to attribute {} of '{}' object is unsafe.", quoted(call.name), type_name(call.self));
+}
+constexpr Builtin change(std::string_view name) {
+    return {name, refuse_change, {}, kAnything};
+}
+
+constexpr std::array<Builtin, 8> kOfDict = {{
+    change("clear"),
+    {"get", get, {"_", "_"}, 1},
+    {"items", view<Kind::Items>},
+    {"keys", view<Kind::Keys>},
+    change("pop"),
+    change("setdefault"),
+    change("update"),
+    {"values", view<Kind::Values>},
+}};
+constexpr std::array<Builtin, 8> kOfList = {{change("append"), change("clear"), change("extend"), change("insert"),
+                                             change("pop"), change("remove"), change("reverse"), change("sort")}};
+
+constexpr std::array<Builtin, 17> kFilters = {{
+    {"count", length},
+    {"dictsort", dict_sort, {"case_sensitive", "by", "reverse"}},
+    {"first", first},
+    {"items", items},
+    {"join", join, {"d", "attribute"}},
+    {"last", last},
+    {"length", length},
+    {"list", list},
+    {"map", map, {}, kAnything},
+    {"max", extreme<true>, {"case_sensitive", "attribute"}},
+    {"min", extreme<false>, {"case_sensitive", "attribute"}},
+    {"reject", chosen<false, false>, {}, kAnything},
+    {"rejectattr", chosen<false, true>, {}, kAnything},
+    {"select", chosen<true, false>, {}, kAnything},
+    {"selectattr", chosen<true, true>, {}, kAnything},
+    {"sort", sort, {"reverse", "case_sensitive", "attribute"}},
+    {"unique", unique, {"case_sensitive", "attribute"}},
+}};
+
+}  // namespace
+
+const Builtins kSequenceFilters = kFilters;
+const Builtins kDictMethods = kOfDict;
+const Builtins kListMethods = kOfList;
+
+}  // namespace slipstream::jinja
