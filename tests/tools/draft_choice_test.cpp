@@ -2,16 +2,12 @@
 #include "tools/engine/draft_choice.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
 #include "tests/support/tiny_model.h"
-#include "tests/tools/temporary_folder.h"
-#include "tools/options/draft_options.h"
-#include "tools/options/settings.h"
 
 namespace slipstream::tools {
 namespace {
@@ -45,27 +41,13 @@ protected:
     }
 
     DraftSettings choose(std::size_t device_bytes) {
-        const std::vector<OptionSpec> specs = draft_option_specs(DraftPlace::OnModel);
-        const CommandSpec command{
-            .name = "test", .summary = "", .details = "", .example = "", .options = specs, .run = nullptr};
-        Settings settings(
-            command, {&command, 1}, {}, [](const std::string&) { return std::nullopt; }, {}, "");
-        const auto log = folder_.path() / "log";
-        DraftSettings chosen;
-        {
-            Console console(Verbosity::Quiet, ColorUse::Never, log);
-            CommandContext context{settings, console};
-            ComputeOptions options;
-            options.offload.host_memory = 1024 * kMiB;
-            options.offload.link_bytes_per_second = link_;
-            chosen = choose_draft(draft_, target_, options, device_bytes, context);
-        }
-        std::ifstream in(log);
-        said_.assign(std::istreambuf_iterator<char>(in), {});
-        std::filesystem::remove(log);
-        return chosen;
+        said_.clear();
+        const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); }};
+        ComputeOptions options;
+        options.offload.host_memory = 1024 * kMiB;
+        options.offload.link_bytes_per_second = link_;
+        return choose_draft(draft_, target_, options, device_bytes, callbacks);
     }
-    TemporaryFolder folder_;
     EngineModel target_;
     DraftSettings draft_;
     double link_ = 1e8;
