@@ -77,14 +77,14 @@ void HostKv::clear_place(Stream& compute, std::int64_t chunk) {
         if (flushed_->recorded() > 0) compute.wait(*flushed_, flushed_->recorded());
         return;
     }
-    if (frozen_ <= held) thaw(compute);
+    if (snapshot_chunks_ <= held) invalidate(compute);
     if (flush_use(held) > 0) compute.wait(*flushed_, flush_use(held));
 }
 
-std::int64_t HostKv::snapshot(FrozenPrograms& programs) {
+std::int64_t HostKv::snapshot(MadePrograms& programs) {
     CHECK(programs_ == nullptr || programs_ == &programs, "two streams over one KV cache have programs ahead");
     programs_ = &programs;
-    frozen_ = n_chunks_;
+    snapshot_chunks_ = n_chunks_;
     return n_chunks_;
 }
 

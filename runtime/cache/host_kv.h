@@ -2,9 +2,9 @@
 // full is flushed behind the compute stream. All memory is taken at the start, so that generating locks no page.
 //
 // Passes read chunks from here (PassStream), by programs that may be made while the pass before runs. What such a
-// program counts on is frozen: chunks below the number that snapshot() gave are read from the host, those from it on
-// lie in the tail, whose slots must hold them until then. Whoever must write one of those slots, or changes what was
-// flushed, thaws the program first (design section 4).
+// program counts on is a snapshot: chunks below the number that snapshot() gave are read from the host, those from it
+// on lie in the tail, whose slots must hold them until then. Whoever must write one of those slots, or changes what was
+// flushed, invalidates the program first (README.md).
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@
 namespace slipstream {
 
 /// Who makes programs ahead of their pass.
-class FrozenPrograms {
+class MadePrograms {
 public:
-    virtual ~FrozenPrograms() = default;
+    virtual ~MadePrograms() = default;
     /// Gives them up: the next program is made anew. No pass is running.
     virtual void invalidate(Stream& compute) = 0;
 };
@@ -62,16 +62,16 @@ public:
     /// Chunks from this on are here no more.
     void cut(std::int64_t n_chunks);
     /// `compute` waits until the place in the tail that `chunk` will take may be written; a program that counts on what
-    /// lies there is thawed.
+    /// lies there is invalidated.
     void clear_place(Stream& compute, std::int64_t chunk);
 
     /// n_chunks() of a program that `programs` makes now. One at a time: CHECKed.
-    [[nodiscard]] std::int64_t snapshot(FrozenPrograms& programs);
+    [[nodiscard]] std::int64_t snapshot(MadePrograms& programs);
     /// `programs` has none ahead any more: the last one runs, or was given up.
-    void drop_program(FrozenPrograms& programs) {
+    void drop_program(MadePrograms& programs) {
         if (programs_ == &programs) programs_ = nullptr;
     }
-    void thaw(Stream& compute) {
+    void invalidate(Stream& compute) {
         if (programs_ != nullptr) programs_->invalidate(compute);
     }
 
@@ -85,8 +85,8 @@ private:
     std::unique_ptr<Event> flushed_;
     Indexed<std::uint64_t> flush_use_;  // [chunks of a layer]; 0: not flushed yet
     std::int64_t n_chunks_ = 0;
-    FrozenPrograms* programs_ = nullptr;  // who made a program ahead, null: nobody
-    std::int64_t frozen_ = 0;             // n_chunks() of it
+    MadePrograms* programs_ = nullptr;  // who made a program ahead, null: nobody
+    std::int64_t snapshot_chunks_ = 0;  // n_chunks() of it
 };
 
 }  // namespace slipstream

@@ -70,7 +70,7 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     if (n_tokens == n_committed()) return;
     nodes_.set_committed(n_tokens);
     if (!host_) return;
-    host_->thaw(exec.stream);
+    host_->invalidate(exec.stream);
     const std::int64_t n_full = n_tokens / kChunkTokens;
     const bool was_flushed = n_full < host_->n_chunks();
     const bool ends_full = n_tokens % kChunkTokens == 0;
@@ -116,7 +116,7 @@ void KvCache::restore(ExecRef exec, std::int64_t n_tokens,
     }
     nodes_.set_committed(n_tokens);
     if (!host_) return;
-    host_->thaw(exec.stream);  // a program made ahead knows nothing of these chunks
+    host_->invalidate(exec.stream);  // a program made ahead knows nothing of these chunks
     host_->add_written(n_full);
 }
 

@@ -2,8 +2,8 @@
 //
 // Forward asks for each block when it comes to it and hands it back when its last use is enqueued; asking for anything
 // else is an error. Passes over several models and KVs may take turns, never one inside another. The program of the
-// next pass is made, and frozen, as soon as the ring has room behind the running one, for the same two: so the link
-// goes on across passes (design section 4). A pass over others gives it up.
+// next pass is made, a snapshot, as soon as the ring has room behind the running one, for the same two: so the link
+// goes on across passes. A pass over others gives it up.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct StreamFigures {
     double wait_seconds = 0.0;  // of the compute stream, where the device tells
 };
 
-class PassStream final : public WeightStream, public KvStream, public ProgramSource, public FrozenPrograms {
+class PassStream final : public WeightStream, public KvStream, public ProgramSource, public MadePrograms {
 public:
     /// For passes over any of `reads` (at least one, of one device). Takes `ring_bytes` of the device's budget; hidden
     /// states of prompts will lie in `arena`. All outlive the stream. Throws OutOfBudget, also where the largest block

@@ -1,6 +1,6 @@
 // KV of a prompt that goes layer by layer where the ring does not hold the whole KV of a layer: each piece of the
 // prompt reads the layer's earlier chunks again, from the host, through a small ring of their own, and leaves the
-// chunks that it fills in slots that are flushed behind it (design section 5). So weights still cross the link once a
+// chunks that it fills in slots that are flushed behind it. So weights still cross the link once a
 // prompt, and KV as often as pieces follow it.
 #pragma once
 

@@ -1,5 +1,5 @@
 // A prompt through a streamed model layer by layer: all its pieces go through a layer while that layer's weights lie in
-// the ring, so each weight crosses the link once a prompt (design section 5). Where KV streams, the rest of the ring
+// the ring, so each weight crosses the link once a prompt. Where KV streams, the rest of the ring
 // takes it layer by layer (prompt_kv.h).
 #pragma once
 
@@ -22,7 +22,7 @@ public:
     [[nodiscard]] static bool fits(const PassStream& pass, const Model& model, KvCache& cache, std::int64_t end,
                                    std::int64_t piece_tokens);
 
-    /// Borrows the ring of `pass`. The cache has range.begin positions committed and was promised range.end.
+    /// Borrows the ring of `pass`. The cache has range.begin positions committed and reserved range.end.
     PromptStream(PassStream& pass, const Model& model, KvCache& cache, ExecRef exec, const PromptRange& range);
     /// Gives the ring back.
     ~PromptStream() override;
@@ -41,7 +41,7 @@ public:
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
     void end_layer();
-    /// All layers are through, and the LM head: the cache keeps what was promised.
+    /// All layers are through, and the LM head: the cache publishes what was reserved.
     void complete();
 
     void next_program(std::vector<TransferItem>& program) override;

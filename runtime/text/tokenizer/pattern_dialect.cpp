@@ -282,7 +282,7 @@ private:
             take("-");
             const auto last = class_character(items);
             if (!last || *last < *first) refuse("a range without a proper end");
-            items += "-" + hex(*last);
+            items.append("-").append(hex(*last));
         }
     }
 
