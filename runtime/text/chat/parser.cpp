@@ -188,15 +188,10 @@ void filter_statement(Parser& parser, Statement& statement) {
     scoped_body(parser, statement.body, {"endfilter"});
 }
 
-void cut_statement(Parser& parser, Statement& statement, StatementKind kind) {
+template <StatementKind kind>
+void cut_statement(Parser& parser, Statement& statement) {
     statement.kind = kind;
     if (parser.loops == 0) fail("'{}' outside loop", kind == StatementKind::Break ? "break" : "continue");
-}
-void break_statement(Parser& parser, Statement& statement) {
-    cut_statement(parser, statement, StatementKind::Break);
-}
-void continue_statement(Parser& parser, Statement& statement) {
-    cut_statement(parser, statement, StatementKind::Continue);
 }
 
 void unserved_statement(Parser& parser, Statement& statement, const Unserved& tag) {
@@ -211,14 +206,15 @@ void unserved_statement(Parser& parser, Statement& statement, const Unserved& ta
 
 Statement statement(Parser& parser) {
     using Parse = void (*)(Parser&, Statement&);
-    static constexpr std::array<std::pair<std::string_view, Parse>, 8> kTags = {{{"break", break_statement},
-                                                                                 {"continue", continue_statement},
-                                                                                 {"filter", filter_statement},
-                                                                                 {"for", for_statement},
-                                                                                 {"generation", generation_statement},
-                                                                                 {"if", if_statement},
-                                                                                 {"macro", macro_statement},
-                                                                                 {"set", set_statement}}};
+    static constexpr std::array<std::pair<std::string_view, Parse>, 8> kTags = {
+        {{"break", cut_statement<StatementKind::Break>},
+         {"continue", cut_statement<StatementKind::Continue>},
+         {"filter", filter_statement},
+         {"for", for_statement},
+         {"generation", generation_statement},
+         {"if", if_statement},
+         {"macro", macro_statement},
+         {"set", set_statement}}};
     Statement result;
     result.line = parser.current().line;
     if (!parser.is(TokenType::Name)) parser.fail_expecting("the name of a tag");

@@ -99,12 +99,6 @@ template <bool wanted>
 bool is_bool(const Value& value) {
     return value.is(Kind::Bool) && value.truth() == wanted;
 }
-bool is_defined(const Value& value) {
-    return !value.is_undefined();
-}
-bool is_iterable(const Value& value) {
-    return value.is_iterable();
-}
 // What has a length and elements.
 bool is_sequence(const Value& value) {
     return value.is_text() || value.is_indexable() || value.is(Kind::Dict) || value.is_undefined();
@@ -117,7 +111,7 @@ Value compares(Call& call) {
 constexpr std::array<Builtin, 22> kTests = {{
     {"==", compares<Comparison::Equal>, {"_"}, 1},
     {"boolean", is_kind<Kind::Bool>},
-    {"defined", plain<is_defined>},
+    {"defined", [](Call& call) { return Value(!call.self.is_undefined()); }},
     {"eq", compares<Comparison::Equal>, {"_"}, 1},
     {"equalto", compares<Comparison::Equal>, {"_"}, 1},
     {"false", plain<is_bool<false>>},
@@ -126,7 +120,7 @@ constexpr std::array<Builtin, 22> kTests = {{
     {"gt", compares<Comparison::Greater>, {"_"}, 1},
     {"in", compares<Comparison::In>, {"seq"}, 1},
     {"integer", is_kind<Kind::Int, Kind::LongInt>},
-    {"iterable", plain<is_iterable>},
+    {"iterable", [](Call& call) { return Value(call.self.is_iterable()); }},
     {"le", compares<Comparison::LessOrEqual>, {"_"}, 1},
     {"lt", compares<Comparison::Less>, {"_"}, 1},
     {"mapping", is_kind<Kind::Dict>},

@@ -35,8 +35,14 @@ void ByteBpe::encode(std::string_view word, WordScratch& scratch, std::vector<To
         out.push_back(whole);
         return;
     }
-    scratch.symbols.clear();
-    for (const char c : word) encode_byte(static_cast<unsigned char>(c), scratch.symbols);
+    scratch.symbols.resize(word.size());
+    TokenId all = 0;  // negative where one is
+    for (std::size_t i = 0; i < word.size(); ++i)
+        all |= scratch.symbols[i] = byte_ids_[static_cast<unsigned char>(word[i])];
+    if (all < 0) {
+        scratch.symbols.clear();
+        for (const char c : word) encode_byte(static_cast<unsigned char>(c), scratch.symbols);
+    }
     merger_.merge(scratch.symbols, scratch.merger, out);
 }
 
