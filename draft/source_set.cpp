@@ -27,7 +27,6 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kBigramRow = 32;                      // candidates of a token
 constexpr std::int64_t kMostLogits = std::int64_t{1} << 24;  // of a draft model's tree: 64 MiB
 constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // of a draft model's window
 constexpr std::int64_t kLeastModelNodes = 64;  // of a tree, that the draft model may be asked about: more than are kept
@@ -45,14 +44,14 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target)
         std::optional<ModelNgrams> kept;
         if (store)
             kept = load_model_ngrams({.store = &*store, .fingerprint = model_fingerprint(*target.files)}, target.vocab,
-                                     kBigramRow);
+                                     ModelNgramsOptions{}.k);
         if (!kept)
             throw RequestError(
                 "the sources bigram and unigram need a table that is not there, and a model under a memory budget does "
                 "not build it; run 'slipstream tables build --kind bigram' first, or name other sources");
         return std::move(*kept);
     }
-    ModelNgramsOptions build{.k = kBigramRow, .on_note = target.on_note};
+    ModelNgramsOptions build{.on_note = target.on_note};
     if (target.on_progress)
         build.on_progress = [&](double done, double all) { target.on_progress("the model's n-grams", done, all); };
     auto ngrams = load_or_build_model_ngrams(
@@ -156,7 +155,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
                     std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature}));
                 break;
             case SourceKind::Bigram: {
-                auto bigrams = std::make_unique<ModelBigram>(ngrams->bigrams, temperature, kBigramRow);
+                auto bigrams = std::make_unique<ModelBigram>(ngrams->bigrams, temperature, ModelNgramsOptions{}.k);
                 set.bigrams = bigrams.get();
                 set.tables.push_back(std::move(bigrams));
                 break;

@@ -132,7 +132,7 @@ bool Forward::run_graph(const Rows& rows, std::span<const std::int32_t> logit_to
     const std::int64_t n = rows.n();
     const std::int64_t n_logits = std::ssize(logit_tokens);
     if (graphs_ == nullptr || rows.phase != Phase::Decode || n > kMostGraphTokens || watch.on_progress ||
-        (rows.hooks != nullptr && !rows.hooks->allow_graphs()))
+        rows.hooks != nullptr)
         return false;
     for (std::int64_t i = 0; i < n_logits; ++i)
         if (logit_tokens[static_cast<std::size_t>(i)] != n - n_logits + i) return false;
@@ -145,8 +145,7 @@ bool Forward::run_graph(const Rows& rows, std::span<const std::int32_t> logit_to
                           .paths = paths_.rows().data(),
                           .scratch = rows.kv->scratch_k(0),
                           .chunks = rows.kv->chunks(0),
-                          .max_nodes = rows.kv->nodes().max_nodes(),
-                          .hooks = rows.hooks};
+                          .max_nodes = rows.kv->nodes().max_nodes()};
     weights_ = nullptr;
     kv_ = nullptr;
     Rows kept = rows;

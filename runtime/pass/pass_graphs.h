@@ -27,7 +27,6 @@ struct PassShape {
     const void* scratch = nullptr;  // of its KV, on the device
     const void* chunks = nullptr;   // the table of its KV, on the host
     std::int64_t max_nodes = 0;     // of its KV
-    const void* hooks = nullptr;    // who wants its rows
 
     friend bool operator==(const PassShape&, const PassShape&) = default;
 };

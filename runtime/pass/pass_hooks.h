@@ -21,9 +21,6 @@ public:
     /// out at will; and the pass's queries [n_tokens, n_q_heads * head_dim], turned.
     virtual void on_kv(ExecRef /*exec*/, std::int64_t /*layer*/, const KvPiece& /*piece*/,
                        const ConstTensorView& /*q*/) {}
-    /// Whether on_rows() enqueues the same work for every pass of as many tokens, but for what arrays hold that a graph
-    /// reads anew (kernels/graph.h), and on_kv() none: then such passes may be launched as graphs.
-    [[nodiscard]] virtual bool allow_graphs() const { return false; }
 };
 
 }  // namespace slipstream

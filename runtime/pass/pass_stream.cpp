@@ -61,7 +61,13 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
     reads_ = reads;
     ++n_begun_;  // first: the feed may ask for the program behind this one at once
     at_ = 0;
-    feed_->begin_pass(compute);
+    try {
+        feed_->begin_pass(compute);
+    } catch (...) {
+        if (n_made_ >= n_begun_) drop_program();
+        n_made_ = n_begun_;
+        throw;
+    }
     in_pass_ = true;
     if (n_made_ == n_begun_) drop_program();  // else the one behind it is made already
 }
@@ -132,9 +138,10 @@ void PassStream::abandon(Stream& compute) {
 
 void PassStream::invalidate(Stream& compute) {
     CHECK(!in_pass_, "a program is given up while it runs");
-    feed_->rewind(compute);
+    // First: where a copy made ahead has failed, rewinding says so, and nothing may be left of its program.
     if (n_made_ > n_begun_) drop_program();
     n_made_ = n_begun_;
+    feed_->rewind(compute);
 }
 
 std::span<std::byte> PassStream::lend_ring(Stream& compute) {

@@ -99,11 +99,7 @@ std::size_t ModelPlan::pinned_bytes() const {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
         const PassBlock& block = blocks_[i];
         const std::size_t resident = residency_.resident_bytes[i];
-        // Host memory of KV comes in whole extents, the first beginning behind what is resident.
-        if (resident < block.bytes)
-            bytes += block.tag == PlanTag::Kv
-                         ? round_up(block.bytes - resident, std::min(block.transfer_bytes, block.bytes))
-                         : block.bytes;
+        if (resident < block.bytes) bytes += block.tag == PlanTag::Kv ? block.bytes - resident : block.bytes;
     }
     return bytes * static_cast<std::size_t>(request_.n_devices);
 }

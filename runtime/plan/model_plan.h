@@ -67,7 +67,7 @@ public:
     // Of all devices together.
     [[nodiscard]] std::size_t weights_bytes() const;
     [[nodiscard]] std::size_t kv_bytes() const;
-    /// Host memory that what streams lies in: weights, and whole extents of KV.
+    /// Host memory that what streams lies in: whole items of weights, and of KV what is not resident.
     [[nodiscard]] std::size_t pinned_bytes() const;
 
 private:

@@ -96,9 +96,7 @@ TEST(ModelPlan, ShorterTextsStreamLessKv) {
     EXPECT_LT(plan.pass(1, 16'384).seconds, 0.03);
     EXPECT_EQ(plan.pass(1, 16'384).link_busy_fraction, 0.0);
     EXPECT_DOUBLE_EQ(plan.pass(1, 1 << 30).seconds, full);
-    // Whole extents lie on the host.
-    EXPECT_GE(plan.pinned_bytes(), plan.residency().streamed_kv_bytes);
-    EXPECT_LT(plan.pinned_bytes(), plan.residency().streamed_kv_bytes + 16U * 16U * (1U << 20));
+    EXPECT_EQ(plan.pinned_bytes(), plan.residency().streamed_kv_bytes);
 }
 
 TEST(ModelPlan, WhatIsAskedForIsPlannedFor) {

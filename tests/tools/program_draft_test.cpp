@@ -189,6 +189,23 @@ TEST_F(DraftProgram, ATableThatCannotBeKeptOrReadIsANote) {
     }
 }
 
+// Under a budget tables are not built out of the model: `auto` does without those that cannot be read.
+TEST_F(DraftProgram, ATableThatCannotBeReadNeverStopsAText) {
+    const std::string plain = text({"--draft", "bigram", "--seed", "2"});
+    const std::vector<std::string> names = tables();
+    const auto bigrams =
+        std::ranges::find_if(names, [](const std::string& name) { return name.find("bigram") != std::string::npos; });
+    ASSERT_NE(bigrams, names.end());
+    const fs::path table = folder_.path() / "cache/slipstream/tables" / *bigrams;
+    const std::string bytes = file_text(table.string());
+    folder_.write(fs::relative(table, folder_.path()), bytes.substr(0, bytes.size() / 2));
+    const ProgramResult damaged =
+        generate({"--draft", "auto", "--seed", "2", "--ctx", "256", "--device-memory", "14M"});
+    EXPECT_EQ(damaged.code, 0) << damaged.err;
+    EXPECT_EQ(damaged.out, plain);
+    EXPECT_THAT(damaged.err, HasSubstr("set aside"));
+}
+
 TEST_F(DraftProgram, AnInterruptedRunKeepsWhatItLearnt) {
     ProgramRun run;
     run.arguments = {"generate", "--prompt", kPrompt, "--seed", "3", "--draft", "recycling"};

@@ -10,6 +10,7 @@
 
 #include "draft/rejection.h"
 #include "draft/rungs/draft_vocabulary.h"
+#include "draft/tables/model_ngrams.h"
 #include "draft/tables/table_store.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
@@ -47,15 +48,17 @@ double parameters_of(const ModelWeights& weights) {
     return n;
 }
 
-// Whether tables out of the model are there already, or built in moments: before the model is loaded they must be
-// there.
-bool model_tables_pay(const draft::DraftOptions& options, const EngineModel& target) {
+// Whether tables out of the model are there already and whole, or built in moments: before the model is loaded they
+// must be there.
+bool model_tables_pay(const draft::DraftOptions& options, const EngineModel& target, const EngineCallbacks& callbacks) {
     const auto vocab = static_cast<double>(target.files->config().vocab);
     if (target.model && 2.0 * vocab * parameters_of(target.model->weights()) <= kMaxTableOperations) return true;
     if (!options.tables) return false;
-    const draft::TableStore store({.folder = *options.tables});
-    std::error_code error;
-    return fs::exists(store.path(draft::model_fingerprint(*target.files), "bigram"), error);
+    const draft::TableStore store(
+        {.folder = *options.tables, .on_note = [&](std::string_view line) { callbacks.note(line); }});
+    return draft::load_model_ngrams({.store = &store, .fingerprint = draft::model_fingerprint(*target.files)},
+                                    target.files->config().vocab, draft::ModelNgramsOptions{}.k)
+        .has_value();
 }
 
 // What `auto` comes to for this target.
@@ -66,7 +69,8 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& tar
             callbacks.detail(fmt::format("draft: auto leaves {} out: {}", draft::source_name(kind), why));
     };
     if (draft_model == nullptr) drop(SourceKind::Model, "there is no draft model for this target (--draft-model)");
-    if ((has(options, SourceKind::Bigram) || has(options, SourceKind::Unigram)) && !model_tables_pay(options, target))
+    if ((has(options, SourceKind::Bigram) || has(options, SourceKind::Unigram)) &&
+        !model_tables_pay(options, target, callbacks))
         for (const SourceKind kind : {SourceKind::Bigram, SourceKind::Unigram})
             drop(kind,
                  "its table is not there, and takes long to build for this model, or more memory than "
