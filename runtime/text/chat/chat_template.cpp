@@ -21,20 +21,16 @@ constexpr std::array<std::string_view, 3> kReasoningFields = {"reasoning_content
 
 TemplateValue with_reasoning_names(const TemplateValue& message) {
     if (!message.is(Kind::Dict)) return message;
-    const TemplateValue* reasoning = nullptr;
     for (const std::string_view field : kReasoningFields) {
-        const TemplateValue* value = message.dict().find(field);
-        if (value != nullptr && !value->is_none()) {
-            reasoning = value;
-            break;
-        }
+        const TemplateValue* reasoning = message.dict().find(field);
+        if (reasoning == nullptr || reasoning->is_none()) continue;
+        Dict result;
+        result.set("thinking", *reasoning);
+        for (const auto& [key, value] : message.dict().items()) result.set(key, value);
+        result.set("reasoning_content", *reasoning);
+        return TemplateValue::dict(std::move(result));
     }
-    if (reasoning == nullptr) return message;
-    Dict result;
-    result.set("thinking", *reasoning);
-    for (const auto& [key, value] : message.dict().items()) result.set(key, value);
-    result.set("reasoning_content", *reasoning);
-    return TemplateValue::dict(std::move(result));
+    return message;
 }
 
 TemplateValue prepared(const TemplateValue& messages) {

@@ -14,19 +14,15 @@ namespace {
 constexpr std::string_view kToolTemplate = "tool_use";
 
 std::string names_of(const std::vector<NamedChatTemplate>& templates) {
-    std::string names;
-    for (const NamedChatTemplate& known : templates) {
-        if (!names.empty()) names += ", ";
-        names += printable(known.name);
-    }
-    return names;
+    std::vector<std::string> names;
+    for (const NamedChatTemplate& known : templates) names.push_back(printable(known.name));
+    return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace
 
 const std::string* find_chat_template(const std::vector<NamedChatTemplate>& templates, std::string_view name) {
-    const auto found =
-        std::find_if(templates.begin(), templates.end(), [name](const auto& known) { return known.name == name; });
+    const auto found = std::ranges::find(templates, name, &NamedChatTemplate::name);
     return found == templates.end() ? nullptr : &found->source;
 }
 

@@ -77,6 +77,7 @@ const Value& Evaluator::variable(NameId name) const {
 }
 
 std::vector<Value> Evaluator::parts(const Expr& expr) {
+    const Cell held = runtime_.scratch(expr.parts.size());
     std::vector<Value> items;
     items.reserve(expr.parts.size());
     for (const ExprPtr& item : expr.parts) items.push_back(evaluate(*item));
@@ -84,10 +85,11 @@ std::vector<Value> Evaluator::parts(const Expr& expr) {
 }
 
 Value Evaluator::dict(const Expr& expr) {
+    const Cell held = runtime_.scratch<Dict::Item>(expr.parts.size());
     Dict dict;
     for (std::size_t i = 0; i < expr.parts.size(); i += 2) {
         Value key = part(expr, i);
-        dict.set(std::move(key), part(expr, i + 1));
+        dict.set(std::move(key), part(expr, i + 1), &runtime_);
     }
     return runtime_.dict(std::move(dict));
 }
@@ -133,6 +135,7 @@ Arguments Evaluator::arguments(const Expr& expr) {
 }
 
 Value Evaluator::call(const Expr& expr) {
+    const Cell held = runtime_.scratch(2 * (expr.parts.size() + expr.named.size()));  // its arguments
     const Expr& callee = *expr.parts[0];
     Value function;
     if (callee.kind == ExprKind::Attribute) {  // a method, without a value for it in between

@@ -59,13 +59,11 @@ private:
 
 // Takes the named argument out, if it is there.
 Value take_named(Arguments& arguments, std::string_view name) {
-    for (auto it = arguments.named.begin(); it != arguments.named.end(); ++it) {
-        if (it->first != name) continue;
-        Value value = std::move(it->second);
-        arguments.named.erase(it);
-        return value;
-    }
-    return {};
+    const auto found = std::ranges::find(arguments.named, name, &std::pair<std::string_view, Value>::first);
+    if (found == arguments.named.end()) return {};
+    Value value = std::move(found->second);
+    arguments.named.erase(found);
+    return value;
 }
 
 }  // namespace
@@ -253,6 +251,7 @@ Evaluator::Flow Evaluator::loop(const Statement& statement) {
 
 std::vector<Value> Evaluator::filtered(const Statement& loop, std::vector<Value> items) {
     if (!loop.test) return items;
+    const Cell held = runtime_.scratch(items.capacity());
     std::shared_ptr<Scope> around = open_scope(scope_);
     std::erase_if(items, [&](const Value& item) {
         scope_->clear();

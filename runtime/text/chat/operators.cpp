@@ -78,16 +78,9 @@ Value repeat(Runtime& runtime, const Value& value, const Value& times) {
 
 template <typename Ordering>
 bool holds(Comparison comparison, Ordering order) {
-    switch (comparison) {
-        case Comparison::Less:
-            return order < 0;
-        case Comparison::LessOrEqual:
-            return order <= 0;
-        case Comparison::Greater:
-            return order > 0;
-        default:
-            return order >= 0;
-    }
+    if (comparison == Comparison::Less) return order < 0;
+    if (comparison == Comparison::LessOrEqual) return order <= 0;
+    return comparison == Comparison::Greater ? order > 0 : order >= 0;
 }
 
 // As Python's containers do: what is the same is equal, even a NaN.
@@ -104,7 +97,7 @@ bool compare_items(Runtime& runtime, Comparison comparison, const std::vector<Va
 
 bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
     return a.size() == b.size() && std::ranges::all_of(a.items(), [&](const Dict::Item& item) {
-               const Value* other = b.find(item.first);
+               const Value* other = b.find(item.first, &runtime);
                return other != nullptr && equal(runtime, item.second, *other);
            });
 }
@@ -124,10 +117,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
         runtime.spend_bytes(container.view().size() + item.view().size());
         return find_text(container.view(), item.view()) != std::string_view::npos;
     }
-    if (container.is(Kind::Dict)) {
-        if (item.is_text()) runtime.spend_bytes(item.view().size());
-        return container.dict().find(item) != nullptr;
-    }
+    if (container.is(Kind::Dict)) return container.dict().find(item, &runtime) != nullptr;
     if (!container.is_iterable()) fail("argument of type '{}' is not iterable", type_name(container));
     if (container.is_undefined()) return false;
     return std::ranges::any_of(unread(container),
@@ -200,10 +190,9 @@ std::vector<Value> to_items(Runtime& runtime, const Value& value) {
         const std::span<const Value> from = unread(value);
         runtime.check_items(from.size());
         items.assign(from.begin(), from.end());
-        runtime.spend(static_cast<std::int64_t>(items.size()));
     } else if (value.is(Kind::Dict)) {
+        runtime.check_items(2 * value.dict().size());
         for (const auto& [key, item] : value.dict().items()) items.push_back(key);
-        runtime.spend(static_cast<std::int64_t>(items.size()));
     } else if (value.is_text()) {
         for (std::size_t at = 0; at < value.view().size();) {
             const std::size_t end = at + first_char(value.view().substr(at)).bytes.size();
@@ -211,6 +200,7 @@ std::vector<Value> to_items(Runtime& runtime, const Value& value) {
             items.push_back(runtime.part(value.text(), {std::exchange(at, end), end}));
         }
     }
+    runtime.spend(std::ssize(items));
     return items;
 }
 
@@ -232,7 +222,7 @@ namespace {
 // obj[key]: nothing where Python raises TypeError or LookupError.
 std::optional<Value> element(Runtime& runtime, const Value& object, const Value& key) {
     if (object.is(Kind::Dict)) {
-        const Value* value = is_hashable(key) ? object.dict().find(key) : nullptr;
+        const Value* value = is_hashable(key) ? object.dict().find(key, &runtime) : nullptr;
         return value == nullptr ? std::nullopt : std::optional(*value);
     }
     if (!key.is_integral() || !(object.is_text() || object.is_indexable())) return std::nullopt;
@@ -308,7 +298,7 @@ Value get_attribute(Runtime& runtime, const Value& object, const Value& name) {
     refuse_undefined(object);
     if (auto value = attribute(runtime, object, name.view())) return std::move(*value);
     if (object.is(Kind::Dict))
-        if (const Value* value = object.dict().find(name)) return *value;
+        if (const Value* value = object.dict().find(name, &runtime)) return *value;
     return runtime.undefined({Undefined::Of::Attribute, std::string(name.view()), type_name(object)});
 }
 
@@ -327,6 +317,7 @@ Value get_slice(Runtime& runtime, const Value& object, const Value& start, const
     const Indices slice = indices(start, stop, step, *length_of(runtime, object));
     if (object.is_text()) return slice_text(runtime, object.text(), slice);
     std::vector<Value> items;
+    runtime.check_items(static_cast<std::size_t>(slice.count));
     items.reserve(static_cast<std::size_t>(slice.count));
     for (std::int64_t i = 0; i < slice.count; ++i)
         items.push_back(object.items()[static_cast<std::size_t>(slice.start + i * slice.step)]);

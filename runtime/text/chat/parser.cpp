@@ -64,8 +64,7 @@ Target target(Parser& parser, TargetForm form, std::string_view end = {}) {
     }
     if (result.parts.empty()) parser.fail_expecting("a name");
     if (result.is_tuple) return result;
-    Target single = std::move(result.parts[0]);
-    return single;
+    return Target(std::move(result.parts[0]));
 }
 
 Target single_target(Parser& parser, TargetForm form) {

@@ -104,6 +104,11 @@ public:
     [[nodiscard]] Value undefined(Undefined why);
     [[nodiscard]] Value undefined(std::string_view why) { return undefined(Undefined{.what = std::string(why)}); }
     [[nodiscard]] TextBuilder builder() { return TextBuilder(account_, limits_.max_text_bytes); }
+    /// Pays for what is no value yet, or no longer.
+    template <typename T = Value>
+    [[nodiscard]] Cell scratch(std::size_t n_items) {
+        return {account_, n_items * sizeof(T)};
+    }
     /// Throws where a list of so many items would pass the limit.
     void check_items(std::size_t n_items) const;
     /// A cell that takes up other values later: an object, or a scope.

@@ -81,8 +81,11 @@ Value sort(Call& call) {
         for (const std::string_view attribute : cut(call[2].view(), ',')) by.emplace_back(Value(attribute));
     else
         by.emplace_back(call[2]);
+    std::vector<Value> items = to_items(call.runtime, call.self);
+    const Cell held = call.runtime.scratch<Keyed[3]>(items.size());  // those, their keys and what is merged
     std::vector<Keyed> keyed;
-    for (Value& item : to_items(call.runtime, call.self)) {
+    keyed.reserve(items.size());
+    for (Value& item : items) {
         std::vector<Value> key;
         for (const Path& path : by) key.push_back(comparable(call.runtime, path.of(call.runtime, item), call.truth(1)));
         keyed.push_back({call.runtime.list(std::move(key)), std::move(item)});
@@ -95,6 +98,7 @@ Value dict_sort(Call& call) {
     if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
     refuse_undefined(call.self);
     if (!call.self.is(Kind::Dict)) fail("'{}' object has no attribute 'items'", type_name(call.self));
+    const Cell held = call.runtime.scratch<Keyed[3]>(call.self.dict().size());
     std::vector<Keyed> keyed;
     for (const auto& [key, value] : call.self.dict().items())
         keyed.push_back({comparable(call.runtime, by == "key" ? key : value, call.truth(0)),
@@ -117,14 +121,14 @@ Value extreme(Call& call) {
 
 Value unique(Call& call) {
     const Path path(call[1]);
+    std::vector<Value> items = to_items(call.runtime, call.self);
+    const Cell held = call.runtime.scratch<Dict::Item[3]>(items.size());
     Dict seen;
-    std::vector<Value> items;
-    for (Value& item : to_items(call.runtime, call.self)) {
-        Value key = comparable(call.runtime, path.of(call.runtime, item), call.truth(0));
-        if (seen.find(key) != nullptr) continue;
-        seen.set(std::move(key), Value::none());
-        items.push_back(std::move(item));
-    }
+    std::erase_if(items, [&](const Value& item) {
+        const std::size_t n_seen = seen.size();
+        seen.set(comparable(call.runtime, path.of(call.runtime, item), call.truth(0)), Value::none(), &call.runtime);
+        return seen.size() == n_seen;
+    });
     return generator(call, std::move(items));
 }
 
@@ -160,6 +164,13 @@ Value last(Call& call) {
     return items.empty() ? call.runtime.undefined("No last item, sequence was empty.") : items.back();
 }
 
+Value reverse(Call& call) {
+    if (call.self.is_text()) return get_slice(call.runtime, call.self, Value::none(), Value::none(), Value(-1));
+    std::vector<Value> items = to_items(call.runtime, call.self);
+    std::ranges::reverse(items);
+    return generator(call, std::move(items));
+}
+
 Value list(Call& call) {
     return call.runtime.list(to_items(call.runtime, call.self));
 }
@@ -174,33 +185,29 @@ const Builtin& named(const Builtin* (*find)(std::string_view), std::string_view 
 
 // Arguments from the `first` positional one on, and those by name.
 Arguments rest_of(const Arguments& arguments, std::size_t first) {
-    Arguments rest;
-    for (std::size_t i = first; i < arguments.positional.size(); ++i)
-        rest.positional.push_back(arguments.positional[i]);
-    rest.named = arguments.named;
-    return rest;
+    const auto& all = arguments.positional;
+    return {{all.begin() + static_cast<std::ptrdiff_t>(std::min(first, all.size())), all.end()}, arguments.named};
 }
 
 Value map(Call& call) {
-    std::vector<Value> results;
     if (!is_true(call.self)) return generator(call, {});  // none, too: Jinja does not look then
     Value attribute, otherwise;
     for (const auto& [name, value] : call.all.named) {
         if (name == "attribute") attribute = value;
         if (name == "default") otherwise = value;
     }
+    if (attribute.is_missing() && call.all.positional.empty()) fail("map requires a filter argument");
+    std::vector<Value> items = to_items(call.runtime, call.self);
+    const Cell held = call.runtime.scratch(items.size());
     if (!attribute.is_missing()) {
         const Path path(attribute);
-        for (Value& each : to_items(call.runtime, call.self))
-            results.push_back(path.of(call.runtime, std::move(each), otherwise));
-        return generator(call, std::move(results));
+        for (Value& each : items) each = path.of(call.runtime, std::move(each), otherwise);
+    } else {
+        const Builtin& filter = named(find_filter, "filter", call.all.positional[0]);
+        const Arguments rest = rest_of(call.all, 1);
+        for (Value& each : items) each = call_builtin(call.runtime, filter, each, rest);
     }
-    if (call.all.positional.empty()) fail("map requires a filter argument");
-    const Builtin& filter = named(find_filter, "filter", call.all.positional[0]);
-    const Arguments rest = rest_of(call.all, 1);
-    for (const Value& each : to_items(call.runtime, call.self))
-        results.push_back(call_builtin(call.runtime, filter, each, rest));
-    return generator(call, std::move(results));
+    return generator(call, std::move(items));
 }
 
 // select, reject and those by attribute: the items of which a test says `wanted`; without a test, what is true.
@@ -213,13 +220,14 @@ Value chosen(Call& call) {
     const Path path(by_attribute ? given[0] : Value());
     const Builtin* test = given.size() > at ? &named(find_test, "test", given[at]) : nullptr;
     const Arguments rest = rest_of(call.all, at + 1);
-    std::vector<Value> results;
-    for (Value& each : to_items(call.runtime, call.self)) {
+    std::vector<Value> items = to_items(call.runtime, call.self);
+    const Cell held = call.runtime.scratch(items.size());
+    std::erase_if(items, [&](const Value& each) {
         Value value = path.of(call.runtime, each);
         if (test != nullptr) value = call_builtin(call.runtime, *test, value, rest);
-        if (is_true(value) == wanted) results.push_back(std::move(each));
-    }
-    return generator(call, std::move(results));
+        return is_true(value) != wanted;
+    });
+    return generator(call, std::move(items));
 }
 
 // ---- methods
@@ -248,7 +256,7 @@ Value items(Call& call) {
 }
 
 Value get(Call& call) {
-    const Value* value = call.self.dict().find(call[0]);
+    const Value* value = call.self.dict().find(call[0], &call.runtime);
     return value != nullptr ? *value : call.has(1) ? call[1] : Value::none();
 }
 
@@ -273,7 +281,7 @@ constexpr std::array<Builtin, 8> kOfDict = {{
 constexpr std::array<Builtin, 8> kOfList = {{change("append"), change("clear"), change("extend"), change("insert"),
                                              change("pop"), change("remove"), change("reverse"), change("sort")}};
 
-constexpr std::array<Builtin, 17> kFilters = {{
+constexpr std::array<Builtin, 18> kFilters = {{
     {"count", length},
     {"dictsort", dict_sort, {"case_sensitive", "by", "reverse"}},
     {"first", first},
@@ -287,6 +295,7 @@ constexpr std::array<Builtin, 17> kFilters = {{
     {"min", extreme<false>, {"case_sensitive", "attribute"}},
     {"reject", chosen<false, false>, {}, kAnything},
     {"rejectattr", chosen<false, true>, {}, kAnything},
+    {"reverse", reverse},
     {"select", chosen<true, false>, {}, kAnything},
     {"selectattr", chosen<true, true>, {}, kAnything},
     {"sort", sort, {"reverse", "case_sensitive", "attribute"}},

@@ -260,6 +260,7 @@ public:
     }
     bool end_array() {
         std::vector<Value> items = std::move(open_.back().items);
+        n_open_ -= items.size();
         Value list = runtime_ != nullptr ? runtime_->list(std::move(items)) : Value::list(std::move(items));
         open_.pop_back();
         return add(std::move(list));
@@ -284,7 +285,7 @@ private:
         return runtime_ != nullptr ? runtime_->text(Text{std::move(marked)}) : Value(std::move(marked));
     }
 
-    bool long_integer(std::string digits) { return add(Value::long_integer(std::move(digits))); }
+    bool long_integer(std::string digits) { return add({Kind::LongInt, text(digits).cell()}); }
 
     bool open(Kind kind) {
         if (open_.size() == kMaxDepth) fail("{}: JSON nested deeper than {}", what_, kMaxDepth);
@@ -297,10 +298,11 @@ private:
         if (open_.empty()) {
             result_ = std::move(value);
         } else if (open_.back().kind == Kind::List) {
-            if (runtime_ != nullptr) runtime_->check_items(open_.back().items.size());
+            if (runtime_ != nullptr) runtime_->check_items(2 * ++n_open_);
             open_.back().items.push_back(std::move(value));
         } else {
-            open_.back().dict.set(std::move(open_.back().key), std::move(value));
+            if (runtime_ != nullptr) runtime_->check_items(4 * open_.back().dict.size());
+            open_.back().dict.set(std::move(open_.back().key), std::move(value), runtime_);
         }
         return true;
     }
@@ -309,6 +311,7 @@ private:
     Runtime* runtime_;
     Origin origin_;
     std::vector<Open> open_;
+    std::size_t n_open_ = 0;  // items of lists that have no end yet
     Value result_;
 };
 

@@ -22,10 +22,6 @@ Value spelt(Call& call) {
     return method(call);
 }
 
-Value part(Call& call, TextSpan span) {
-    return call.runtime.part(call.self.text(), span);
-}
-
 // ---- letter cases
 
 // Each character in the case that `choose` says for it.
@@ -77,10 +73,17 @@ Value title_words(Call& call) {
 template <Ends ends>
 Value strip(Call& call) {
     const std::string_view text = call.self.view();
-    const TextSpan span = call.has_some(0) ? stripped(text, ends, call.text(0).bytes()) : stripped(text, ends);
+    const auto is_given = [&](const Char& c) {
+        std::string_view chars = call.text(0).bytes();
+        call.runtime.spend_chars(chars.size());
+        while (!chars.empty())
+            if (take_char(chars).bytes == c.bytes) return true;
+        return false;
+    };
+    const TextSpan span = call.has_some(0) ? stripped(text, ends, is_given) : stripped(text, ends);
     const std::size_t gone = text.size() - (span.end - span.begin);
-    call.runtime.spend_chars(gone * (call.has_some(0) ? 1 + call[0].view().size() : 1));
-    return gone == 0 ? call.self : part(call, span);
+    call.runtime.spend_chars(gone);
+    return gone == 0 ? call.self : call.runtime.part(call.self.text(), span);
 }
 
 // Between white space.
@@ -125,7 +128,7 @@ Value split(Call& call) {
     }
     std::vector<Value> items;
     items.reserve(spans.size());
-    for (const TextSpan& span : spans) items.push_back(part(call, span));
+    for (const TextSpan& span : spans) items.push_back(call.runtime.part(call.self.text(), span));
     return call.runtime.list(std::move(items));
 }
 

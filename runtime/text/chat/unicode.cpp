@@ -57,17 +57,6 @@ void map_char(std::string& out, const Char& c, std::string_view before, std::str
         out += static_cast<char>(several->upper[i] | (to == LetterCase::Title && i > 0 && c.code != 0x149 ? 0x20 : 0));
 }
 
-template <typename Goes>
-TextSpan strip_while(std::string_view text, Ends ends, Goes goes) {
-    TextSpan span{0, text.size()};
-    const auto rest = [&] { return text.substr(span.begin, span.end - span.begin); };
-    if (ends != Ends::Right)
-        while (span.begin < span.end && goes(first_char(rest()))) span.begin += first_char(rest()).bytes.size();
-    if (ends != Ends::Left)
-        while (span.begin < span.end && goes(last_char(rest()))) span.end -= last_char(rest()).bytes.size();
-    return span;
-}
-
 }  // namespace
 
 Char first_char(std::string_view text) {
@@ -142,15 +131,17 @@ void append_mapped(TextBuilder& out, const MarkedText& text, TextSpan part, Lett
 }
 
 TextSpan stripped(std::string_view text, Ends ends) {
-    return strip_while(text, ends, [](const Char& c) { return is_space(c.code); });
+    return stripped(text, ends, [](const Char& c) { return is_space(c.code); });
 }
 
-TextSpan stripped(std::string_view text, Ends ends, std::string_view chars) {
-    return strip_while(text, ends, [chars](const Char& c) {
-        for (std::string_view rest = chars; !rest.empty();)
-            if (take_char(rest).bytes == c.bytes) return true;
-        return false;
-    });
+TextSpan stripped(std::string_view text, Ends ends, const std::function<bool(const Char&)>& goes) {
+    TextSpan span{0, text.size()};
+    const auto rest = [&] { return text.substr(span.begin, span.end - span.begin); };
+    if (ends != Ends::Right)
+        while (span.begin < span.end && goes(first_char(rest()))) span.begin += first_char(rest()).bytes.size();
+    if (ends != Ends::Left)
+        while (span.begin < span.end && goes(last_char(rest()))) span.end -= last_char(rest()).bytes.size();
+    return span;
 }
 
 }  // namespace slipstream::jinja

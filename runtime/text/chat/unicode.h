@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "runtime/text/chat/marked_text.h"
@@ -40,9 +41,9 @@ enum class LetterCase : std::uint8_t { Upper, Lower, Title };
 /// with the mark of what it comes from.
 void append_mapped(TextBuilder& out, const MarkedText& text, TextSpan part, LetterCase to);
 
-/// The part of `text` without white space at its ends, or without what `chars` holds.
+/// The part of `text` without white space at its ends, or without what `goes`.
 enum class Ends : std::uint8_t { Left, Right, Both };
 [[nodiscard]] TextSpan stripped(std::string_view text, Ends ends);
-[[nodiscard]] TextSpan stripped(std::string_view text, Ends ends, std::string_view chars);
+[[nodiscard]] TextSpan stripped(std::string_view text, Ends ends, const std::function<bool(const Char&)>& goes);
 
 }  // namespace slipstream::jinja

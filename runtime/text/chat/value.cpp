@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/runtime.h"
@@ -11,31 +12,42 @@ namespace slipstream::jinja {
 
 namespace {
 
-// Below this a walk over the items beats an index.
-constexpr std::size_t kUnindexedItems = 8;
-
 int deeper(int depth, const Value& child) {
     const int result = std::max(depth, child.depth() + 1);
     if (result > kMaxValueDepth) fail("values nested deeper than {}", kMaxValueDepth);
     return result;
 }
 
-// Equal keys hash alike: all numbers as floats.
-std::size_t hash_of(const Value& value) {
-    if (value.is_number()) return std::hash<double>()(value.real());
-    if (value.is_text()) return std::hash<std::string_view>()(value.view());
-    return static_cast<std::size_t>(value.kind());
+void pay(Runtime* runtime, const Value& looked_at) {
+    const bool has_text = looked_at.is_text() || looked_at.is(Kind::LongInt);
+    if (runtime != nullptr) runtime->spend_bytes(has_text ? looked_at.view().size() : 0);
 }
 
-bool is_same_key(const Value& a, const Value& b) {
-    if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+// Equal keys hash alike: all numbers as floats.
+std::uint32_t hash_of(const Value& value, Runtime* runtime) {
+    if (!is_hashable(value)) fail("unhashable type: '{}'", type_name(value));
+    pay(runtime, value);
+    std::size_t hash = static_cast<std::size_t>(value.kind());
+    if (value.is_number())
+        hash = std::isnan(value.real()) ? 0 : std::hash<double>()(value.real());
+    else if (value.is_text() || value.is(Kind::LongInt))
+        hash = std::hash<std::string_view>()(value.view());
+    else if (value.is(Kind::Tuple))
+        for (const Value& item : value.items()) hash = hash * 1000003 + hash_of(item, runtime);
+    else if (value.is(Kind::Object))
+        hash = std::hash<const void*>()(value.cell().get());
+    return static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15U) >> 32U);  // all bits in the lower ones
+}
+
+bool is_same_key(const Value& a, const Value& b, Runtime* runtime) {
+    pay(runtime, a);
+    if (a.is_number() && b.is_number())
+        return compare_numbers(a, b) == 0 || (std::isnan(a.real()) && std::isnan(b.real()));
     if (a.kind() != b.kind()) return false;
     if (a.is_text() || a.is(Kind::LongInt)) return a.view() == b.view();
-    return a.is_undefined() || a.cell() == b.cell();
-}
-
-void check_key(const Value& key) {
-    if (!is_hashable(key)) fail("unhashable type: '{}'", type_name(key));
+    if (a.is_undefined() || a.cell() == b.cell()) return true;
+    const auto is_same = [runtime](const Value& x, const Value& y) { return is_same_key(x, y, runtime); };
+    return a.is(Kind::Tuple) && std::ranges::equal(a.items(), b.items(), is_same);
 }
 
 }  // namespace
@@ -49,10 +61,6 @@ Value Value::said(std::string text) {
     return Value(MarkedText{std::move(text), std::move(spans)});
 }
 
-Value Value::long_integer(std::string digits) {
-    return {Kind::LongInt, std::make_shared<Box<Text>>(Text{{std::move(digits), {}}})};
-}
-
 Value Value::undefined(Undefined why) {
     return {Kind::Undefined, std::make_shared<Box<Undefined>>(std::move(why))};
 }
@@ -60,7 +68,8 @@ Value Value::undefined(Undefined why) {
 Value Value::sequence(Kind kind, std::vector<Value> items) {
     int depth = 1;
     for (const Value& item : items) depth = deeper(depth, item);
-    return {kind, std::make_shared<Box<Sequence>>(Sequence{std::move(items), depth, {}, 0})};
+    const bool is_key = kind == Kind::Tuple && std::ranges::all_of(items, is_hashable);
+    return {kind, std::make_shared<Box<Sequence>>(Sequence{std::move(items), depth, {}, 0, is_key})};
 }
 
 Value Value::dict(Dict dict) {
@@ -89,41 +98,38 @@ int Value::depth() const {
     return kind_ == Kind::Object ? object().depth() : 0;
 }
 
-std::ptrdiff_t Dict::place_of(const Value& key) const {
-    check_key(key);
-    if (items_.size() <= kUnindexedItems) {
-        const auto found = std::ranges::find_if(items_, [&](const Item& item) { return is_same_key(item.first, key); });
-        return found == items_.end() ? -1 : found - items_.begin();
+std::size_t Dict::slot_of(const Value& key, std::uint32_t hash, Runtime* runtime) const {
+    std::size_t at = hash & (slots_.size() - 1);
+    for (; slots_[at].place != kFree; at = (at + 1) & (slots_.size() - 1)) {
+        if (runtime != nullptr) runtime->spend(1);
+        if (slots_[at].hash == hash && is_same_key(items_[slots_[at].place].first, key, runtime)) break;
     }
-    const auto [begin, end] = index_.equal_range(hash_of(key));
-    const auto found =
-        std::find_if(begin, end, [&](const auto& entry) { return is_same_key(items_[entry.second].first, key); });
-    return found == end ? -1 : static_cast<std::ptrdiff_t>(found->second);
+    return at;
 }
 
-void Dict::set(Value key, Value value) {
-    depth_ = deeper(depth_, value);
-    if (const std::ptrdiff_t place = place_of(key); place >= 0) {
-        items_[static_cast<std::size_t>(place)].second = std::move(value);
+void Dict::set(Value key, Value value, Runtime* runtime) {
+    const std::uint32_t hash = hash_of(key, runtime);
+    depth_ = std::max(deeper(depth_, value), deeper(depth_, key));
+    if (2 * items_.size() >= slots_.size()) {
+        const std::vector<Slot> old =
+            std::exchange(slots_, std::vector<Slot>(std::max<std::size_t>(2 * slots_.size(), 4)));
+        for (const Slot& slot : old)
+            if (slot.place != kFree) slots_[slot_of(items_[slot.place].first, slot.hash, runtime)] = slot;
+    }
+    Slot& slot = slots_[slot_of(key, hash, runtime)];
+    if (slot.place != kFree) {
+        items_[slot.place].second = std::move(value);
         return;
     }
+    slot = {hash, static_cast<std::uint32_t>(items_.size())};
     items_.emplace_back(std::move(key), std::move(value));
-    if (items_.size() <= kUnindexedItems) return;
-    const std::size_t first_new = index_.empty() ? 0 : items_.size() - 1;
-    for (std::size_t i = first_new; i < items_.size(); ++i)
-        index_.emplace(hash_of(items_[i].first), static_cast<std::uint32_t>(i));
 }
 
-const Value* Dict::find(const Value& key) const {
-    const std::ptrdiff_t place = place_of(key);
-    return place < 0 ? nullptr : &items_[static_cast<std::size_t>(place)].second;
-}
-
-const Value* Dict::find(std::string_view key) const {
-    if (items_.size() > kUnindexedItems) return find(Value(key));
-    for (const auto& [name, value] : items_)
-        if (name.is_text() && name.view() == key) return &value;
-    return nullptr;
+const Value* Dict::find(const Value& key, Runtime* runtime) const {
+    const std::uint32_t hash = hash_of(key, runtime);
+    if (slots_.empty()) return nullptr;
+    const Slot& slot = slots_[slot_of(key, hash, runtime)];
+    return slot.place == kFree ? nullptr : &items_[slot.place].second;
 }
 
 std::string Undefined::message() const {
@@ -135,7 +141,7 @@ std::string Undefined::message() const {
 }
 
 bool is_hashable(const Value& value) {
-    return !value.is_sequence() && !value.is(Kind::Dict);
+    return value.is_sequence() ? value.sequence().is_key : !value.is(Kind::Dict);
 }
 
 bool is_true(const Value& value) {

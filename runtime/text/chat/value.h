@@ -12,7 +12,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -47,6 +46,7 @@ inline constexpr int kMaxValueDepth = 200;
 class Cell {
 public:
     Cell() = default;
+    Cell(Account& account, std::size_t bytes) { charge(account, bytes); }
     Cell(const Cell&) = delete;
     Cell& operator=(const Cell&) = delete;
     virtual ~Cell() {
@@ -72,6 +72,7 @@ struct Box final : Cell {
 
 class Dict;
 class Object;
+class Runtime;
 struct Sequence;
 struct Text;
 struct Undefined;
@@ -96,7 +97,6 @@ public:
     [[nodiscard]] static Value none() { return {Kind::None, nullptr}; }
     /// Text that somebody said: no control token is made of it.
     [[nodiscard]] static Value said(std::string text);
-    [[nodiscard]] static Value long_integer(std::string digits);
     [[nodiscard]] static Value undefined(Undefined why);
     /// These throw TemplateError where the nesting exceeds kMaxValueDepth.
     [[nodiscard]] static Value sequence(Kind kind, std::vector<Value> items);
@@ -161,28 +161,36 @@ struct Sequence {
     int depth = 1;
     std::string shown;       // of a Range: as Python shows it
     std::size_t n_read = 0;  // of a Generator
+    bool is_key = false;     // of a Tuple: whether it can be one
 };
 
-/// Keys are texts, numbers, none and objects: 1, 1.0 and true are one key.
+/// Keys are texts, numbers, none, objects and tuples of them: 1, 1.0 and true are one key, and so are all NaN. What is
+/// looked through for a key is at the expense of `runtime`, where one is given.
 class Dict {
 public:
     using Item = std::pair<Value, Value>;
 
     /// Sets or replaces; the place of a key is where it was first set. Throws TemplateError for what cannot be a key.
-    void set(Value key, Value value);
+    void set(Value key, Value value, Runtime* runtime = nullptr);
     void set(std::string_view key, Value value) { set(Value(key), std::move(value)); }
     /// Null where there is none; throws TemplateError for what cannot be a key.
-    [[nodiscard]] const Value* find(const Value& key) const;
-    [[nodiscard]] const Value* find(std::string_view key) const;
+    [[nodiscard]] const Value* find(const Value& key, Runtime* runtime = nullptr) const;
+    [[nodiscard]] const Value* find(std::string_view key) const { return find(Value(key)); }
     [[nodiscard]] const std::vector<Item>& items() const { return items_; }
     [[nodiscard]] std::size_t size() const { return items_.size(); }
     [[nodiscard]] int depth() const { return depth_; }
 
 private:
-    [[nodiscard]] std::ptrdiff_t place_of(const Value& key) const;
+    static constexpr std::uint32_t kFree = UINT32_MAX;
+    struct Slot {
+        std::uint32_t hash = 0;
+        std::uint32_t place = kFree;  // in items_
+    };
+    /// Where the key is, or the free slot where it belongs.
+    [[nodiscard]] std::size_t slot_of(const Value& key, std::uint32_t hash, Runtime* runtime) const;
 
     std::vector<Item> items_;
-    std::unordered_multimap<std::size_t, std::uint32_t> index_;  // hash -> place; of larger dicts only
+    std::vector<Slot> slots_;  // a hash table, at least half of it free
     int depth_ = 1;
 };
 

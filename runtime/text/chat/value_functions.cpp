@@ -85,36 +85,36 @@ constexpr std::array<Builtin, 5> kFilters = {{
 
 // ---- tests
 
-template <bool (*holds)(const Value&)>
-Value plain(Call& call) {
-    return Value(holds(call.self));
-}
-
 template <Kind... kinds>
 Value is_kind(Call& call) {
     return Value((call.self.is(kinds) || ...));
 }
 
 template <bool wanted>
-bool is_bool(const Value& value) {
-    return value.is(Kind::Bool) && value.truth() == wanted;
-}
-// What has a length and elements.
-bool is_sequence(const Value& value) {
-    return value.is_text() || value.is_indexable() || value.is(Kind::Dict) || value.is_undefined();
+Value is_bool(Call& call) {
+    return Value(call.self.is(Kind::Bool) && call.self.truth() == wanted);
 }
 template <Comparison comparison>
 Value compares(Call& call) {
     return Value(compare(call.runtime, comparison, call.self, call[0]));
 }
 
-constexpr std::array<Builtin, 22> kTests = {{
+// What is left by division: by two, unless a number is given.
+template <int rest>
+Value leaves(Call& call) {
+    const Value by = call.has(0) ? call[0] : Value(2);
+    return Value(equal(call.runtime, arithmetic(call.runtime, Arithmetic::Modulo, call.self, by), Value(rest)));
+}
+
+constexpr std::array<Builtin, 25> kTests = {{
     {"==", compares<Comparison::Equal>, {"_"}, 1},
     {"boolean", is_kind<Kind::Bool>},
     {"defined", [](Call& call) { return Value(!call.self.is_undefined()); }},
+    {"divisibleby", leaves<0>, {"num"}, 1},
     {"eq", compares<Comparison::Equal>, {"_"}, 1},
     {"equalto", compares<Comparison::Equal>, {"_"}, 1},
-    {"false", plain<is_bool<false>>},
+    {"even", leaves<0>},
+    {"false", is_bool<false>},
     {"float", is_kind<Kind::Float>},
     {"ge", compares<Comparison::GreaterOrEqual>, {"_"}, 1},
     {"gt", compares<Comparison::Greater>, {"_"}, 1},
@@ -127,9 +127,10 @@ constexpr std::array<Builtin, 22> kTests = {{
     {"ne", compares<Comparison::NotEqual>, {"_"}, 1},
     {"none", is_kind<Kind::None>},
     {"number", is_kind<Kind::Int, Kind::LongInt, Kind::Float, Kind::Bool>},
-    {"sequence", plain<is_sequence>},
+    {"odd", leaves<1>},
+    {"sequence", is_kind<Kind::Text, Kind::List, Kind::Tuple, Kind::Range, Kind::Dict, Kind::Undefined>},
     {"string", is_kind<Kind::Text>},
-    {"true", plain<is_bool<true>>},
+    {"true", is_bool<true>},
     {"undefined", is_kind<Kind::Undefined>},
 }};
 
@@ -179,15 +180,7 @@ Value strftime_now(Call& call) {
     return call.runtime.text(format_time(call.text(0).bytes(), call.runtime.now()));
 }
 
-Value cannot_serve(Call& call) {
-    fail("the function {}() is not served in chat templates", call.name);
-}
-
-constexpr std::array<Builtin, 8> kFunctions = {{
-    {"cycler", cannot_serve, {}, kAnything},
-    {"dict", cannot_serve, {}, kAnything},
-    {"joiner", cannot_serve, {}, kAnything},
-    {"lipsum", cannot_serve, {}, kAnything},
+constexpr std::array<Builtin, 4> kFunctions = {{
     {"namespace", make_namespace, {}, kAnything},
     {"raise_exception", raise_exception, {"message"}, 1},
     {"range", range, {"_", "_", "_"}, 1},
