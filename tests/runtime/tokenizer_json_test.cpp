@@ -266,7 +266,8 @@ TEST(TokenizerJson, RefusesBrokenFiles) {
     EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = "x"; }), HasSubstr("neither token nor merge"));
     EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back("a q b"); }), HasSubstr("not two tokens"));
     EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back("a q"); }), HasSubstr("'aq', which is no token"));
-    EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back(json::array({"a"})); }), HasSubstr("neither token nor merge"));
+    EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back(json::array({"a"})); }),
+                HasSubstr("neither token nor merge"));
     EXPECT_THAT(changed([](json& f) {
                     f["model"]["merges"].push_back(json::array({"a", "b", "c"}));
                 }),
