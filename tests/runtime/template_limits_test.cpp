@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 
 #include <atomic>
-#include <chrono>
+#include <ctime>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -142,13 +142,13 @@ TEST(TemplateLimits, AHostileTemplateEndsWithinASecondAnd64Mebibytes) {
     std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins again here
     const std::size_t before = process_bytes("VmRSS");
     for (const auto& [source, end] : kHostile) {
-        const auto begin = std::chrono::steady_clock::now();
+        const std::clock_t begin = std::clock();  // time of this process: the machine may have more to do
         const std::string error = rendering_of(source, small_inputs()).error;
         EXPECT_THAT(error, end == kEnds ? testing::Matcher<const std::string&>(testing::IsEmpty()) : HasSubstr(end))
             << source;
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 #if !defined(__SANITIZE_ADDRESS__)
-        EXPECT_LT(took.count(), 1.0) << source;
+        EXPECT_LT(seconds, 1.0) << source;
 #endif
     }
 #if !defined(__SANITIZE_ADDRESS__)
