@@ -57,6 +57,8 @@ void PassStream::drop_program() {
 
 void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
     CHECK(!in_pass_, "a pass within a pass");
+    CHECK(reads.kv->nodes().context_tokens() <= std::ssize(piece_) * kChunkTokens, "a KV of {} tokens, {} chunks",
+          reads.kv->nodes().context_tokens(), piece_.size());
     if (n_made_ > n_begun_ && reads_ != reads) invalidate(compute);
     reads_ = reads;
     ++n_begun_;  // first: the feed may ask for the program behind this one at once

@@ -50,7 +50,7 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
     const RunNeeds needs =
         generation_needs(engine.files->config(), budget, engine.budgeted ? 0 : text_tokens, CheckPasses::No);
     if (engine.budgeted) load_for_bench(result, engine, request, needs, context);
-    target_.emplace(engine, needs);
+    target_.emplace(engine, needs, callbacks);
     for (const auto& column : columns_)
         column->loop = std::make_unique<BenchLoop>(
             engine, *target_, column->drafter,

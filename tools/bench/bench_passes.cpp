@@ -12,6 +12,7 @@
 #include "runtime/pass/forward.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
+#include "tools/cli/console_callbacks.h"
 #include "tools/engine/engine_target.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
@@ -74,7 +75,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& e
     result.token_source = "seeded ids";
     result.depth = request.depth;
 
-    EngineTarget target(engine, needs);
+    EngineTarget target(engine, needs, console_callbacks(context));
     KvCache& cache = target.cache();
     Forward& forward = target.forward();
     const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);

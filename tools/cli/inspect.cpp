@@ -19,6 +19,7 @@
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"
+#include "tools/terminal/labelled_lines.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -106,16 +107,6 @@ std::string count_text(std::int64_t n) {
     return fmt::format("{}", n);
 }
 
-class Lines {
-public:
-    void add(std::string_view label, std::string_view value) { text_ += fmt::format("{:<16} {}\n", label, value); }
-    void raw(std::string_view line) { text_ += fmt::format("{}\n", line); }
-    [[nodiscard]] const std::string& text() const { return text_; }
-
-private:
-    std::string text_;
-};
-
 // Keys that answer questions people have; the others stand under -v.
 bool is_important(std::string_view key) {
     for (const std::string_view important :
@@ -128,7 +119,7 @@ bool is_important(std::string_view key) {
 std::string text_report(const Findings& found, const Console& console) {
     const ModelFiles& files = found.files;
     const ModelConfig& config = files.config();
-    Lines out;
+    LabelledLines out;
     out.add("model", config.name.empty() ? files.paths().front().string() : config.name);
     out.add("format", fmt::format("{}, {}, {}", files.format(), counted(std::ssize(files.paths()), "file"),
                                   size_text(files.total_bytes())));

@@ -48,8 +48,8 @@ RunNeeds chain_needs(std::int64_t pass_tokens) {
 // Feeds a chain of tokens to the model, some at a time, and gets the logits after each.
 class ChainRunner {
 public:
-    ChainRunner(const EngineModel& engine, std::int64_t pass_tokens)
-        : target_(engine, chain_needs(pass_tokens)),
+    ChainRunner(const EngineModel& engine, std::int64_t pass_tokens, const EngineCallbacks& callbacks)
+        : target_(engine, chain_needs(pass_tokens), callbacks),
           cache_(target_.cache()),
           forward_(target_.forward()),
           pass_tokens_(pass_tokens) {}
@@ -118,8 +118,8 @@ struct TextScore {
 };
 
 TextScore score_text(EngineModel& engine, const std::vector<TokenId>& text, std::optional<TokenId> bos,
-                     std::int64_t window_tokens, Console& console) {
-    ChainRunner runner(engine, std::min(kPassTokens, window_tokens));
+                     std::int64_t window_tokens, Console& console, const EngineCallbacks& callbacks) {
+    ChainRunner runner(engine, std::min(kPassTokens, window_tokens), callbacks);
     ProgressBar bar(console, "perplexity");
     TextScore score;
     std::vector<TokenId> window;
@@ -170,7 +170,7 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     context.console.detail(settings.describe("window", fmt::format("{}", window), "built in"));
 
     const auto began = std::chrono::steady_clock::now();
-    const TextScore score = score_text(engine, tokens, bos, window, context.console);
+    const TextScore score = score_text(engine, tokens, bos, window, context.console, console_callbacks(context));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const double mean = score.nats / static_cast<double>(score.tokens);
     TextOutput output(std::nullopt);
@@ -201,7 +201,7 @@ int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
         throw RequestError(fmt::format("--tokens {}: {}, and the context holds {}; shorten them or raise --ctx",
                                        ids_file, counted(n_tokens, "id"), engine.context_tokens));
     load_model(engine, compute, chain_needs(std::min(pass, n_tokens)), console_callbacks(context));
-    ChainRunner runner(engine, std::min(pass, n_tokens));
+    ChainRunner runner(engine, std::min(pass, n_tokens), console_callbacks(context));
     const auto began = std::chrono::steady_clock::now();
     {
         ProgressBar bar(context.console, "logits");

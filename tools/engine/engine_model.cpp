@@ -161,7 +161,6 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
                                  size_text(engine.files->total_bytes()), engine.device->instruction_form(),
                                  size_text(kv_bytes(config, engine.kv_dtype, engine.context_tokens)),
                                  engine.load_seconds));
-    if (engine.arena && !engine.arena->lock_refusal().empty()) callbacks.note(engine.arena->lock_refusal());
     if (engine.ring_bytes() > 0) {
         const ResidencyPlan& plan = engine.plan->residency();
         callbacks.note(fmt::format(

@@ -4,10 +4,12 @@
 
 namespace slipstream::tools {
 
-EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, CheckPasses check)
+EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks,
+                           CheckPasses check)
     : cache_(*engine.device, engine.model->kv_shape(), engine.model->config().n_layers,
              needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
              engine.kv_placement()) {
+    if (engine.arena && !engine.arena->lock_refusal().empty()) callbacks.note(engine.arena->lock_refusal());
     const PassReads reads{engine.model.get(), &cache_};
     if (reads.streams()) pass_ = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes());
     forward_ = std::make_unique<Forward>(*engine.model, needs.forward, pass_.get());

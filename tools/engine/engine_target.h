@@ -14,8 +14,10 @@ namespace slipstream::tools {
 
 class EngineTarget {
 public:
-    /// `engine` is loaded, for these needs where it is budgeted, and outlives this. Throws OutOfBudget.
-    EngineTarget(const EngineModel& engine, const RunNeeds& needs, CheckPasses check = CheckPasses::No);
+    /// `engine` is loaded, for these needs where it is budgeted, and outlives this. Tells where the system did not let
+    /// host memory be locked, now that all is taken. Throws OutOfBudget.
+    EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks,
+                 CheckPasses check = CheckPasses::No);
 
     /// What a loop generates with.
     [[nodiscard]] Target& target() { return *target_; }

@@ -22,10 +22,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
     limits_ = {drafter_->budget(), std::move(end_tokens)};
     const RunNeeds needs = generation_needs(config, limits_.budget, 0, options.check);
     if (engine.budgeted) load_model(engine, options.compute, needs, callbacks);
-    const auto lock_refusal = [&] { return engine.arena ? engine.arena->lock_refusal() : std::string(); };
-    const bool told = !lock_refusal().empty();  // while weights were loaded
-    target_.emplace(engine, needs, options.check);
-    if (!told && !lock_refusal().empty()) callbacks.note(lock_refusal());
+    target_.emplace(engine, needs, callbacks, options.check);
     sampler_.emplace(sampling, config.vocab);
     if (options.check == CheckPasses::Yes) self_check_.emplace(target_->plain());
     make_loop();

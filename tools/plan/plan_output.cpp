@@ -7,6 +7,7 @@
 
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/labelled_lines.h"
 #include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {
@@ -39,16 +40,6 @@ std::string_view board_text(Board board) {
     return "a laptop";
 }
 
-class Lines {
-public:
-    void add(std::string_view label, std::string_view value) { text_ += fmt::format("{:<16} {}\n", label, value); }
-    void raw(std::string_view line) { text_ += fmt::format("{}\n", line); }
-    [[nodiscard]] const std::string& text() const { return text_; }
-
-private:
-    std::string text_;
-};
-
 std::string hardware_text(const Hardware& hardware) {
     std::string text = fmt::format(
         "{}: {}", hardware.name,
@@ -66,7 +57,7 @@ std::string of(std::size_t part, std::size_t whole) {
                      : fmt::format("{} of {}", size_text(part), size_text(whole));
 }
 
-void add_residency(Lines& out, const PlanRequest& request, const PlanReport& report) {
+void add_residency(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
     const ResidencyPlan& plan = report.plan.residency();
     const auto n = static_cast<std::size_t>(request.hardware.n_devices);
     out.add("regime", regime_name(plan.regime));
@@ -85,7 +76,7 @@ void add_residency(Lines& out, const PlanRequest& request, const PlanReport& rep
                         plan.ring_bytes > 0 ? fmt::format(", a ring of {} in it", size_text(plan.ring_bytes)) : ""));
 }
 
-void add_host(Lines& out, const PlanRequest& request, const PlanReport& report) {
+void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
     const Hardware& hardware = request.hardware;
     std::string text = size_text(report.host.total_bytes());
     if (report.host.locked_bytes() > 0) {
@@ -154,7 +145,7 @@ JsonObject residency_json(const ModelPlan& plan) {
 std::string plan_text(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps) {
     const ModelPlan& plan = report.plan;
     const Regime regime = plan.residency().regime;
-    Lines out;
+    LabelledLines out;
     out.add("model", fmt::format("{} in {}, {} of weights", request.model.name, request.model.types,
                                  size_text(plan.weights_bytes())));
     out.add("context", fmt::format("{}{}, {} of {} KV", counted(report.context_tokens, "token"),
