@@ -111,8 +111,13 @@ std::vector<SourceFigures> SourcesDrafter::figures() const {
         figures[i].offered += counts.offered;
         figures[i].accepted += counts.accepted;
         figures[i].seconds += counts.seconds;
+        if (i >= sources_.tables.size()) figures[i].passes = sources_.models[i - sources_.tables.size()]->passes();
     }
     return figures;
+}
+
+void SourcesDrafter::attach_view(const Model& model, KvView& view, PassPlan pass_plan) {
+    if (sources_.view != nullptr) sources_.view->attach(model, view, std::move(pass_plan));
 }
 
 std::vector<PassCurve*> SourcesDrafter::model_pass_curves() {

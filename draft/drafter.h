@@ -20,6 +20,7 @@
 #include "runtime/loop/guesser.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/model.h"
+#include "runtime/view/view_builder.h"
 
 namespace slipstream::draft {
 
@@ -34,6 +35,7 @@ enum class SourceKind : std::uint8_t {
     Corpus,
     Lookahead,
     Model,
+    Retrieval,
 };
 /// As --draft spells it.
 [[nodiscard]] std::string_view source_name(SourceKind kind);
@@ -62,6 +64,7 @@ struct DraftOptions {
     std::optional<std::filesystem::path> frozen_table;  // of Cacheback
     std::optional<std::filesystem::path> corpus;
     std::optional<std::filesystem::path> tables;  // folder in which learnt tables persist; nothing: memory only
+    ViewOptions view;                             // of the target's KV, where `retrieval` is among the sources
     std::size_t window_bytes = 0;                 // that a draft model's KV may take; 0: a window of 240 tokens
     NoiseRanking noise_ranking = NoiseRanking::Aware;
     ChildRule child_rule = ChildRule::Pick;
@@ -97,6 +100,7 @@ struct SourceFigures {
     std::int64_t offered = 0;  // nodes whose parent was accepted; a merged node counts for all its proposers
     std::int64_t accepted = 0;
     double seconds = 0.0;
+    std::optional<std::int64_t> passes = std::nullopt;  // of sources that make passes of their own
 };
 
 class Drafter : public Guesser {
@@ -105,6 +109,10 @@ public:
     [[nodiscard]] virtual PassCurve& pass_curve() = 0;
     /// The same of sources that have passes of their own.
     [[nodiscard]] virtual std::vector<PassCurve*> model_pass_curves() = 0;
+    /// The target is loaded, all of its weights resident: `retrieval`, where it is among the sources, guesses by
+    /// `model` over `view` from now on. `pass_plan`: of a pass behind so many slots. Both outlive the drafter. Throws
+    /// OutOfBudget.
+    virtual void attach_view(const Model& model, KvView& view, PassPlan pass_plan) = 0;
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;

@@ -21,6 +21,7 @@ constexpr std::array kSourceNames = {
     std::pair{SourceKind::Corpus, std::string_view("corpus")},
     std::pair{SourceKind::Lookahead, std::string_view("lookahead")},
     std::pair{SourceKind::Model, std::string_view("model")},
+    std::pair{SourceKind::Retrieval, std::string_view("retrieval")},
 };
 
 constexpr std::array kShapeNames = {

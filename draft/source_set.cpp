@@ -11,6 +11,7 @@
 #include "draft/papers/model_unigram.h"
 #include "draft/papers/prompt_lookup.h"
 #include "draft/rungs/draft_model.h"
+#include "draft/rungs/target_view.h"
 #include "draft/sources/cacheback.h"
 #include "draft/sources/context_source.h"
 #include "draft/sources/corpus.h"
@@ -70,18 +71,13 @@ std::shared_ptr<const ModelNgrams> shared_ngrams(const DraftOptions& options, co
     return ngrams;
 }
 
-std::int64_t model_nodes(const DraftOptions& options, const DraftTarget& target) {
-    return std::min(std::max(kLeastModelNodes, 2 * options.max_budget),
-                    std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / target.vocab));
-}
-
 // As much of the text as options.window_bytes hold: all of it where that fits.
 WindowShape model_window(const DraftOptions& options, const DraftTarget& target) {
     const ModelConfig& config = target.draft_model->config();
     const std::size_t row =
         row_bytes(target.draft_model->kv_shape().dtype, 2 * config.n_layers * config.n_kv_heads * config.head_dim);
     const std::int64_t room = std::min(static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostSlots)),
-                                       target.draft_model->context_tokens() - model_nodes(options, target));
+                                       target.draft_model->context_tokens() - model_nodes(options, target.vocab));
     WindowShape window;
     window.slots = std::max(window.slots, target.text_tokens > 0 ? std::min(room, target.text_tokens) : room);
     window.recent = window.slots / 2 - window.sinks / 2;
@@ -124,6 +120,11 @@ TableSource* SourceSet::find(std::string_view name) const {
     return found == tables.end() ? nullptr : found->get();
 }
 
+std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab) {
+    return std::min(std::max(kLeastModelNodes, 2 * options.max_budget),
+                    std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / vocab));
+}
+
 SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
     SourceSet set;
     // Files that were named are opened before anything is built.
@@ -135,6 +136,8 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
     if (asked_for(options, SourceKind::Bigram) || asked_for(options, SourceKind::Unigram))
         ngrams = shared_ngrams(options, target);
     const double temperature = target.sampling.temperature;
+    const DraftRows rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best;
+    std::unique_ptr<TargetView> view;
     for (const SourceKind kind : options.sources) {
         switch (kind) {
             case SourceKind::Context:
@@ -172,16 +175,24 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
             case SourceKind::Model:
                 if (target.draft_model == nullptr)
                     throw RequestError("the source model needs a draft model; name one by --draft-model PATH");
-                set.models.push_back(std::make_unique<DraftModel>(
-                    *target.draft_model, target.vocab, target.sampling,
-                    DraftModelOptions{
-                        .max_nodes = model_nodes(options, target),
-                        .window = model_window(options, target),
-                        .pass_plan = target.draft_pass_plan,
-                        .rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best}));
+                set.models.push_back(
+                    std::make_unique<DraftModel>(*target.draft_model, target.vocab, target.sampling,
+                                                 DraftModelOptions{.max_nodes = model_nodes(options, target.vocab),
+                                                                   .window = model_window(options, target),
+                                                                   .pass_plan = target.draft_pass_plan,
+
+                                                                   .rows = rows}));
+                break;
+            case SourceKind::Retrieval:
+                view = std::make_unique<TargetView>(
+                    target.vocab, target.sampling,
+                    TargetViewOptions{.max_nodes = model_nodes(options, target.vocab), .rows = rows});
                 break;
         }
     }
+    // Dearer than any draft model.
+    set.view = view.get();
+    if (view) set.models.push_back(std::move(view));
     return set;
 }
 

@@ -6,6 +6,7 @@
 
 #include "draft/drafter.h"
 #include "draft/rungs/model_source.h"
+#include "draft/rungs/target_view.h"
 #include "draft/sources/model_bigram.h"
 #include "draft/sources/table_source.h"
 
@@ -16,12 +17,16 @@ struct SourceSet {
     std::vector<std::unique_ptr<TableSource>> tables;
     std::vector<std::unique_ptr<ModelSource>> models;  // cheap to dear
     ModelBigram* bigrams = nullptr;                    // the one among `tables`; null: not asked for
+    TargetView* view = nullptr;                        // the one among `models`; null: not asked for
 
     [[nodiscard]] std::vector<TableSource*> table_list() const;
     [[nodiscard]] std::vector<ModelSource*> model_list() const;
     /// The table source of that name; null where it was not asked for.
     [[nodiscard]] TableSource* find(std::string_view name) const;
 };
+
+/// Nodes of a tree that models are asked about, node 0 included: more than are kept.
+[[nodiscard]] std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab);
 
 /// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named, and what
 /// target.on_progress throws. Builds the model's own n-grams where they are asked for and not on disk.

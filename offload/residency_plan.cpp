@@ -225,6 +225,7 @@ struct Candidate {
 std::optional<Candidate> best_of(const ResidencyRequest& request, const ResidencyRequest& half,
                                  const StreamingMode& mode) {
     const Needs needs = needs_of(request, mode);
+    if (request.weights_stay && mode.weights_stream) return std::nullopt;
     if (needs.largest_slot_bytes == 0 || needs.base_bytes >= request.budget_bytes) return std::nullopt;
     const std::size_t room = request.budget_bytes - needs.base_bytes;
     if (needs.least_ring_bytes > room) return std::nullopt;
@@ -255,7 +256,9 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
 }
 
 [[noreturn]] void refuse(const ResidencyRequest& request) {
-    const Needs needs = needs_of(request, kStreamingModes.back());
+    StreamingMode last = kStreamingModes.back();
+    if (request.weights_stay) last.weights_stream = false;
+    const Needs needs = needs_of(request, last);
     if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes)
         throw OutOfBudget(fmt::format(
             "a ring of {} is too small: what must be in it at once takes {}; give --ring {} or more, or leave it out",
@@ -288,6 +291,7 @@ std::size_t least_budget_bytes(const ResidencyRequest& request) {
     std::size_t least = sum(request.fixed_bytes, bytes_of(request, std::nullopt));
     for (const StreamingMode& mode : kStreamingModes) {
         const Needs needs = needs_of(request, mode);
+        if (request.weights_stay && mode.weights_stream) continue;
         if (needs.largest_slot_bytes == 0) continue;  // nothing to stream this way
         if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes) continue;
         least = std::min(least, sum(needs.base_bytes, ring_needed(request, needs)));

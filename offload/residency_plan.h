@@ -41,6 +41,7 @@ struct ResidencyRequest {
     double link_bytes_per_second = 0.0;
     double memory_bytes_per_second = 0.0;     // of the host: copies and computing share it; 0: no limit
     double host_bytes_per_copied_byte = 1.0;  // a CPU device's ring lies in host memory, too: read there, written here
+    bool weights_stay = false;                // KV alone may stream
     double fixed_seconds = 0.0;               // of a pass outside the program: sampling, drafting that nothing hides
 };
 

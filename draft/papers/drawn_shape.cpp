@@ -15,6 +15,7 @@ constexpr std::array<std::int64_t, 6> kChildrenAtDepth = {4, 2, 2, 1, 1, 1};
 
 void propose_drawn(TokenTree& tree, const ShapeRequest& request, const DrawnShapeOptions& options, ModelSource& source,
                    DrawnTree& drawn) {
+    if (!source.ready(request.text)) return;
     const bool chain = options.shape == DrawnShape::Chain;
     const std::int64_t depth_limit = std::min(request.max_depth, chain ? options.gamma : std::ssize(kChildrenAtDepth));
     std::int64_t n_expanded = 0;

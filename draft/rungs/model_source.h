@@ -22,6 +22,9 @@ public:
     /// Most nodes of one tree, node 0 included, that can be expanded.
     [[nodiscard]] virtual std::int64_t max_nodes() const = 0;
 
+    /// Whether it can say anything of trees behind `text`; where it cannot, nothing below but observe() is called.
+    [[nodiscard]] virtual bool ready(std::span<const TokenId> /*text*/) const { return true; }
+
     /// The tree of the observation is the pass's own, which may be another than the one that was expanded: which of its
     /// nodes were accepted the text tells.
     virtual void observe(const Observation& observation) = 0;
@@ -40,6 +43,8 @@ public:
 
     /// Predicted seconds of expanding `n_nodes` at once, measured beforehand and learnt from the calls.
     [[nodiscard]] virtual double expand_seconds(std::int64_t n_nodes) const = 0;
+    /// Passes that it made over nodes of trees.
+    [[nodiscard]] virtual std::int64_t passes() const { return 0; }
     /// What its passes take; null where it keeps no such thing.
     [[nodiscard]] virtual PassCurve* pass_curve() { return nullptr; }
 };

@@ -67,6 +67,7 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
 // Asks a model about one batch. False where no batch is worth its time.
 bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
     Model& model = models_[which];
+    if (!model.source->ready(request.text)) return false;
     const double gain = choose_batch(which, request);
     if (batch_.empty()) return false;
     if (request.curve == nullptr) {

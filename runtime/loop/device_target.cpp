@@ -35,6 +35,16 @@ void DeviceTarget::forget() {
     }
 }
 
+void DeviceTarget::commit(std::span<const NodeId> path) {
+    if (view_ != nullptr) view_->commit(forward_->exec(), path);
+    cache_->commit(forward_->exec(), path);
+}
+
+void DeviceTarget::truncate(std::int64_t n_tokens) {
+    cache_->truncate(forward_->exec(), n_tokens);
+    if (view_ != nullptr) view_->truncate(n_tokens);
+}
+
 bool DeviceTarget::takes_prompt(std::int64_t end) const {
     return forward_->runs_by_layer(*cache_, cache_->n_committed(), end, kPromptPieceTokens);
 }
@@ -53,12 +63,17 @@ void DeviceTarget::begin(const TargetPass& pass) {
     const PassWatch unwatched;
     const PassWatch& watch = pass.watch != nullptr ? *pass.watch : unwatched;
     const LogitRequest* needs = pass.needs ? &*pass.needs : nullptr;
+    // A pass without logits is a piece of text that is fed: more is to come before anybody guesses.
+    PassHooks* hooks = nullptr;
+    if (view_ != nullptr && !pass.logit_tokens.empty())
+        hooks = view_->begin_pass(pass.logit_tokens.front(), !pass.prompt.empty());
     if (pass.prompt.empty()) {
-        logits_ = forward_->enqueue(*cache_, pass.tokens, pass.nodes, pass.logit_tokens, needs, watch, pass.phase);
+        logits_ =
+            forward_->enqueue(*cache_, pass.tokens, pass.nodes, pass.logit_tokens, needs, watch, pass.phase, hooks);
     } else {
         CHECK(needs != nullptr && pass.phase == Phase::Decode, "what goes along with a prompt");
         logits_ = forward_->run_by_layer(*cache_, extended_from_, kPromptPieceTokens, pass.prompt, pass.tokens,
-                                         pass.nodes, pass.logit_tokens, *needs, watch);
+                                         pass.nodes, pass.logit_tokens, *needs, watch, hooks);
         if (!logits_.empty()) extended_from_ = -1;
     }
     in_pass_ = true;
@@ -68,6 +83,7 @@ LogitRows DeviceTarget::finish() {
     CHECK(in_pass_, "no pass was begun");
     in_pass_ = false;
     forward_->exec().stream.synchronize();
+    if (view_ != nullptr) view_->end_pass(forward_->exec(), !logits_.empty());
     return logits_;
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
+#include "runtime/view/view_builder.h"
 
 namespace slipstream {
 
@@ -21,15 +22,17 @@ class DeviceTarget final : public Target {
 public:
     /// Both outlive this, and may serve other targets in turn: one over the same cache sees the same nodes.
     DeviceTarget(Forward& forward, KvCache& cache) : forward_(&forward), cache_(&cache) {}
+    /// From now on `builder`, of the same cache, sees each pass and each commit; null: nobody does. It outlives this.
+    void build_view_with(ViewBuilder* builder) { view_ = builder; }
 
     [[nodiscard]] TargetShape shape() const override;
     [[nodiscard]] std::int64_t n_committed() const override { return cache_->n_committed(); }
     [[nodiscard]] std::int64_t n_nodes() const override { return cache_->n_nodes(); }
     [[nodiscard]] std::int64_t position(NodeId node) const override { return cache_->position(node); }
     NodeId add_node(NodeId parent) override { return cache_->add_node(parent); }
-    void commit(std::span<const NodeId> path) override { cache_->commit(forward_->exec(), path); }
+    void commit(std::span<const NodeId> path) override;
     void forget() override;
-    void truncate(std::int64_t n_tokens) override { cache_->truncate(forward_->exec(), n_tokens); }
+    void truncate(std::int64_t n_tokens) override;
     [[nodiscard]] std::int64_t prompt_rows() const override { return cache_->prompt_rows(); }
     void set_prompt_rows(std::int64_t n_tokens) override { cache_->set_prompt_rows(n_tokens); }
 
@@ -50,6 +53,7 @@ public:
 private:
     Forward* forward_;
     KvCache* cache_;
+    ViewBuilder* view_ = nullptr;      // null: there is no view of the cache
     std::int64_t extended_from_ = -1;  // positions before extend(); -1: nothing is announced
     bool in_pass_ = false;
     LogitRows logits_;  // of the pass that was begun

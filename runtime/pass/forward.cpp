@@ -366,7 +366,7 @@ void Forward::fold(AttentionArgs args, std::int64_t layer, const Rows& rows) {
     attention(exec(), args);
     if (rows.hooks == nullptr) return;
     const ChunkRange range{args.first_chunk, std::min(args.end_chunk, ceil_div(rows.n_committed, kChunkTokens))};
-    if (!range.empty()) rows.hooks->on_kv(exec(), layer, {range, args.chunks}, args.q);
+    if (!range.empty()) rows.hooks->on_kv(exec(), layer, {range, args.chunks}, args.q, rows.n_committed);
 }
 
 // Chunks that are resident, those that stream as they come, then the tail and the scratch.

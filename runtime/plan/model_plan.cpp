@@ -74,6 +74,7 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
             .link_bytes_per_second = request_.link_bytes_per_second,
             .memory_bytes_per_second = request_.memory_bytes_per_second / request_.n_devices,
             .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte,
+            .weights_stay = request_.weights_stay,
             .fixed_seconds = request_.fixed_seconds + request_.rates.pass_seconds};
 }
 

@@ -25,6 +25,7 @@ struct ModelPlanRequest {
     std::size_t kv_tail_bytes = 0;    // of it taken as soon as KV streams
     std::size_t streaming_bytes = 0;  // of it taken as soon as anything streams, the ring not counted
     std::size_t ring_bytes = 0;       // 0: planned
+    bool weights_stay = false;        // KV alone may stream
     std::size_t max_item_bytes = 0;   // 0: item_limit() of the budget, less where that is too much for it
 
     PassRates rates;                       // of one device

@@ -144,7 +144,7 @@ public:
         for (const ConstTensorView& part : {k, v})
             rows.insert(rows.end(), float_row(part, 0), float_row(part, 0) + part.rows() * part.cols());
     }
-    void on_kv(ExecRef, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q) override {
+    void on_kv(ExecRef, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q, std::int64_t) override {
         queries.insert(queries.end(), float_row(q, 0), float_row(q, 0) + q.cols());
         chunks.resize(std::max(chunks.size(), static_cast<std::size_t>(layer) + 1));
         auto& found = chunks[static_cast<std::size_t>(layer)];

@@ -47,20 +47,27 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
         budget = std::max(budget, columns_.back()->drafter.budget());
     }
     // Where memory is limited the plan is the one that generating has: for the whole context.
-    const RunNeeds needs =
+    RunNeeds needs =
         generation_needs(engine.files->config(), budget, engine.budgeted ? 0 : text_tokens, CheckPasses::No);
+    for (const auto& column : columns_)  // options of views are one for all columns
+        if (const auto view = column->drafter.view_needs();
+            view && (!needs.view || needs.view->max_nodes < view->max_nodes))
+            needs.view = view;
     if (engine.budgeted) load_for_bench(result, engine, request, needs, context);
     target_.emplace(engine, needs, callbacks);
-    for (const auto& column : columns_)
+    for (const auto& column : columns_) {
+        if (column->drafter.view_needs()) column->drafter.attach_view(engine, *target_->view());
         column->loop = std::make_unique<BenchLoop>(
             engine, *target_, column->drafter,
             BenchLoopOptions{.end_tokens = end_tokens, .sampling = request.sampling, .verify = column->verify});
+    }
 }
 
 std::vector<TokenId> BenchColumns::converse_in(Column& column, std::span<const std::vector<TokenId>> turns,
                                                std::int64_t decode_tokens, BenchSample sample) {
     if (!keeps_tables_) column.drafter.reset();
     column.loop->restart();
+    target_->use_view(column.drafter.view_needs().has_value());
     const std::vector<draft::SourceFigures> before = column.drafter.figures();
     std::vector<TokenId> text;
     for (const std::vector<TokenId>& turn : turns) {

@@ -9,6 +9,8 @@
 
 #include "draft/papers/chain_shape.h"
 #include "draft/rungs/draft_vocabulary.h"
+#include "draft/source_set.h"
+#include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "kernels/device.h"
 #include "kernels/workspace.h"
@@ -35,8 +37,19 @@ constexpr double kModelAcceptance = 0.75;  // of a draft model's guesses, each b
 constexpr double kTableTokens = 1.5;       // a pass, by tables alone
 constexpr std::int64_t kTableNodes = 4;    // that they take for it
 constexpr std::int64_t kLeastBudget = 4;
-constexpr std::size_t kDraftReserve = 8;         // of a draft model's bytes: angles, chunks, what is rounded up
+constexpr std::size_t kDraftReserve = 8;  // of a draft model's bytes: angles, chunks, what is rounded up
+constexpr double kViewAcceptance = 0.9;   // of guesses over a view, each behind an accepted one
+constexpr double kViewGain = 1.05;        // that a view must promise
+constexpr std::int64_t kViewShare = 16;   // of the context that a view keeps
+constexpr std::int64_t kLeastViewTokens = 256;
+constexpr std::int64_t kMostViewTokens = 4096;   // TriForce's
+constexpr std::int64_t kViewSlack = 128;         // rows that are committed while a view is due to be built anew
+constexpr std::int64_t kViewBuiltOnce = 1024;    // that a view takes in which is never built anew
 constexpr std::int64_t kDraftPieceTokens = 128;  // of a text that a draft model is fed (draft/rungs/draft_model.h)
+
+bool has(const DraftOptions& options, SourceKind kind) {
+    return std::ranges::find(options.sources, kind) != options.sources.end();
+}
 
 // A run of the target with different guessers beside it.
 class PlannedRun {
@@ -49,7 +62,8 @@ public:
     enum class Timed : std::uint8_t { No, Yes };
     [[nodiscard]] std::optional<ModelPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
         const ModelConfig& config = target_.files->config();
-        const RunNeeds needs = generation_needs(config, budget, 0, CheckPasses::No);
+        RunNeeds needs = generation_needs(config, budget, 0, CheckPasses::No);
+        if (view_) needs.view = ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, config.vocab)};
         const KvShape kv{config.n_kv_heads, config.head_dim, target_.kv_dtype};
         const std::size_t workspace =
             workspace_bytes(*target_.device, Forward::workspace_shapes(config, kv, needs.forward));
@@ -72,9 +86,24 @@ public:
         }
     }
 
+    /// From now on with a view of the KV, or without.
+    void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
+    /// What a pass takes with all on the device, behind so many slots.
+    [[nodiscard]] double resident_seconds(std::int64_t n_slots) {
+        ModelPlanRequest request{.config = &target_.files->config(),
+                                 .weights = &weights_,
+                                 .kv_dtype = target_.kv_dtype,
+                                 .context_tokens = std::max(n_slots, kChunkTokens),
+                                 .budget_bytes = std::size_t{1} << 56,
+                                 .pass_tokens = 1};
+        set_rates(request, machine_rates(target_, weights_), offload_);
+        return ModelPlan(request).pass(1).seconds;
+    }
+
 private:
     EngineModel& target_;
     const OffloadOptions& offload_;
+    std::optional<ViewOptions> view_;
     ModelWeights weights_;
     std::size_t device_bytes_;
 };
@@ -147,12 +176,48 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
     return false;
 }
 
+// What a view keeps where nobody says: a part of the context.
+ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
+    if (view.budget_tokens == 0)
+        view.budget_tokens =
+            round_up(std::clamp(context_tokens / kViewShare, kLeastViewTokens, kMostViewTokens), kGroupTokens);
+    view.growth_tokens = view.rebuild_tokens > 0 ? view.rebuild_tokens + kViewSlack : kViewBuiltOnce;
+    return view;
+}
+
+// Whether the target over a view of its KV guesses for more than its memory costs.
+bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, const ViewOptions& view,
+               const EngineCallbacks& callbacks) {
+    const std::optional<ModelPlan> without = run.with(budget, draft_bytes, Timed::Yes);
+    if (!without || without->residency().streamed_kv_bytes == 0) return false;
+    run.keep_view(view);
+    const std::optional<ModelPlan> beside = run.with(budget, draft_bytes, Timed::Yes);
+    run.keep_view(std::nullopt);
+    if (!beside) {
+        callbacks.detail("draft: auto leaves retrieval out: the weights do not fit on the device beside a view");
+        return false;
+    }
+    const double a_guess = run.resident_seconds(view.budget_tokens);
+    const double by_view = draft::best_chain(kViewAcceptance, draft::kLongestChain, [&](std::int64_t guesses) {
+                               return beside->pass(guesses + 1).seconds + static_cast<double>(guesses) * a_guess;
+                           }).tokens_per_second;
+    const double by_tables = tokens_per_second_by_tables(*without);
+    callbacks.detail(
+        fmt::format("draft: about {:.2g} tokens/s at full context with a view of {} tokens, {:.2g} without", by_view,
+                    view.budget_tokens, by_tables));
+    return by_view > kViewGain * by_tables;
+}
+
 }  // namespace
 
 DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, const ComputeOptions& options,
                            std::size_t device_bytes, const EngineCallbacks& callbacks) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
+    chosen.options.view = planned_view(chosen.options.view, target.context_tokens);
+    const bool wants_view = has(chosen.options, SourceKind::Retrieval);
+    const bool chooses_view = wants_view && chosen.automatic;
+    if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // until it is known to pay
     // What is drawn decides what comes (E3): nothing that is measured may enter.
     if (chosen.options.child_rule == draft::ChildRule::Draw) return chosen;
     const bool limited = device_bytes != Budget::kUnlimited;
@@ -166,6 +231,7 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
         draft::check_draft_vocabulary(*target.files, *files);
     }
     PlannedRun run(target, options.offload, device_bytes);
+    if (wants_view && !chooses_view) run.keep_view(chosen.options.view);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
     const std::optional<ModelPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
@@ -183,6 +249,14 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
         !draft_model_pays(run, chosen.options.max_budget, *files, chosen.options.window_bytes, target, callbacks)) {
         std::erase(chosen.options.sources, SourceKind::Model);
         files.reset();
+    }
+    if (chooses_view) {
+        const std::size_t kept =
+            files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
+        if (view_pays(run, chosen.options.max_budget, kept, chosen.options.view, callbacks)) {
+            chosen.options.sources.push_back(SourceKind::Retrieval);
+            run.keep_view(chosen.options.view);
+        }
     }
     // A paper's own tree keeps its size.
     const bool merged = !chosen.options.shape || chosen.options.shape == draft::TreeShape::Merged;

@@ -10,6 +10,7 @@
 
 #include "draft/rejection.h"
 #include "draft/rungs/draft_vocabulary.h"
+#include "draft/source_set.h"
 #include "draft/tables/model_ngrams.h"
 #include "draft/tables/table_store.h"
 #include "kernels/base/check.h"
@@ -181,6 +182,21 @@ void EngineDrafter::plan_passes(const EngineModel& target) {
     drafter_->pass_curve().replan(made_for_.pass_plan);
 }
 
+std::optional<ViewNeeds> EngineDrafter::view_needs() const {
+    if (!drafter_ || !has(made_with_, SourceKind::Retrieval)) return std::nullopt;
+    return ViewNeeds{made_with_.view, draft::model_nodes(made_with_, made_for_.vocab)};
+}
+
+void EngineDrafter::attach_view(const EngineModel& target, KvView& view) {
+    draft::PassPlan plan;
+    if (made_with_.adapt_budget)
+        plan = resident_pass_plan(*target.files, target.kv_dtype, WeightRounding::None, target);
+    attach_view_ = [model = target.model.get(), &view, plan](draft::Drafter& drafter) {
+        drafter.attach_view(*model, view, plan);
+    };
+    attach_view_(*drafter_);
+}
+
 std::vector<draft::SourceFigures> EngineDrafter::figures() const {
     return drafter_ ? drafter_->figures() : std::vector<draft::SourceFigures>{};
 }
@@ -199,6 +215,7 @@ void EngineDrafter::resample(const SamplerOptions& sampling) {
     drafter_.reset();  // the new one's memory is the old one's
     try {
         drafter_ = draft::make_drafter(made_with_, made_for_);
+        if (attach_view_) attach_view_(*drafter_);
         drafter_->pass_curve() = curve;
         for (std::size_t i = 0; i < of_models.size(); ++i) *drafter_->model_pass_curves()[i] = of_models[i];
     } catch (const Error& error) {

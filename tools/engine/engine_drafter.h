@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -53,6 +54,10 @@ public:
     [[nodiscard]] const draft::DraftDistributions* distributions() const;
     /// The target is loaded: guesses are weighed by what its passes will take.
     void plan_passes(const EngineModel& target);
+    /// The view of the target's KV that it guesses over; nothing where it does not.
+    [[nodiscard]] std::optional<ViewNeeds> view_needs() const;
+    /// That view is there, and so is the target, whose weights are resident; both outlive this. Throws OutOfBudget.
+    void attach_view(const EngineModel& target, KvView& view);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.
     void reset();
@@ -68,7 +73,8 @@ private:
     NoGuesser nothing_;
     draft::DraftOptions made_with_;
     draft::DraftTarget made_for_;
-    std::unique_ptr<draft::Drafter> drafter_;  // null: plain decoding
+    std::function<void(draft::Drafter&)> attach_view_;  // empty: no view
+    std::unique_ptr<draft::Drafter> drafter_;           // null: plain decoding
 };
 
 /// The walk that --verify asks for. `sampler` outlives it, and so does what `drafter` guesses with.

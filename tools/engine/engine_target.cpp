@@ -14,9 +14,20 @@ EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, con
     if (reads.streams()) pass_ = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes());
     forward_ = std::make_unique<Forward>(*engine.model, needs.forward, pass_.get());
     target_.emplace(*forward_, cache_);
+    if (needs.view) {
+        const ModelConfig& config = engine.model->config();
+        view_.emplace(*engine.device, engine.model->kv_shape(), config.n_layers, needs.view->room());
+        view_builder_.emplace(*engine.device, cache_, *view_, config, needs.view->options);
+    }
     if (check == CheckPasses::No) return;
     plain_forward_ = std::make_unique<Forward>(*engine.model, check_forward_limits(), pass_.get());
     plain_.emplace(*plain_forward_, cache_);
+}
+
+void EngineTarget::use_view(bool use) {
+    if (!view_) return;
+    view_builder_->restart();
+    target_->build_view_with(use ? &*view_builder_ : nullptr);
 }
 
 }  // namespace slipstream::tools

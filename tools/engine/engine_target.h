@@ -8,6 +8,7 @@
 #include "runtime/loop/device_target.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/view/view_builder.h"
 #include "tools/engine/engine_model.h"
 
 namespace slipstream::tools {
@@ -26,6 +27,11 @@ public:
     [[nodiscard]] KvCache& cache() { return cache_; }
     [[nodiscard]] Forward& forward() { return *forward_; }
     [[nodiscard]] const Forward& forward() const { return *forward_; }
+    /// The view of its KV that `needs` asked for; null: none.
+    [[nodiscard]] KvView* view() { return view_ ? &*view_ : nullptr; }
+    /// Whether the view follows the passes: it costs a little, and whoever guesses without it does without. It stands
+    /// for nothing when it begins to.
+    void use_view(bool use);
     /// Null where nothing streams.
     [[nodiscard]] PassStream* pass() { return pass_.get(); }
     [[nodiscard]] const PassStream* pass() const { return pass_.get(); }
@@ -35,6 +41,8 @@ private:
     std::unique_ptr<PassStream> pass_;
     std::unique_ptr<Forward> forward_;
     std::unique_ptr<Forward> plain_forward_;  // null where passes are not checked
+    std::optional<KvView> view_;
+    std::optional<ViewBuilder> view_builder_;
     std::optional<DeviceTarget> target_;
     std::optional<DeviceTarget> plain_;
 };

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "draft/rungs/target_view.h"
 #include "kernels/base/checked_math.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/device_target.h"
@@ -21,6 +22,16 @@ RunNeeds generation_needs(const ModelConfig& config, std::int64_t budget, std::i
     return needs;
 }
 
+namespace {
+
+// The view, its scores, and the passes over it.
+std::size_t view_bytes(const ModelConfig& config, const KvShape& kv, std::int64_t text_tokens, const ViewNeeds& view) {
+    return KvView::device_bytes(kv, config.n_layers, view.room()) + ViewBuilder::device_bytes(config, text_tokens) +
+           draft::TargetView::device_bytes(config, view.max_nodes);
+}
+
+}  // namespace
+
 ModelPlanRequest memory_request(const MemoryRequest& request) {
     const ModelConfig& config = *request.config;
     const RunNeeds& needs = request.needs;
@@ -31,14 +42,16 @@ ModelPlanRequest memory_request(const MemoryRequest& request) {
     const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
     const std::size_t tails =
         KvCache::device_bytes(kv, config.n_layers, request.text_tokens, needs.scratch_nodes, no_chunks) - scratch;
+    const std::size_t view = needs.view ? view_bytes(config, kv, request.text_tokens, *needs.view) : 0;
     return {.config = request.config,
             .weights = request.weights,
             .kv_dtype = request.kv_dtype,
             .context_tokens = request.text_tokens,
-            .fixed_bytes = request.taken_bytes + needs.other_bytes + plain + shared(scratch) +
+            .fixed_bytes = request.taken_bytes + needs.other_bytes + view + plain + shared(scratch) +
                            Model::small_tensor_bytes(*request.weights),
             .kv_tail_bytes = shared(tails),
             .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,
+            .weights_stay = needs.view.has_value(),
             .n_devices = request.n_devices};
 }
 

@@ -20,6 +20,7 @@ void SourceTotals::add(const std::vector<draft::SourceFigures>& before,
         total->offered += figures.offered - start.offered;
         total->accepted += figures.accepted - start.accepted;
         total->seconds += figures.seconds - start.seconds;
+        if (figures.passes) total->passes = total->passes.value_or(0) + *figures.passes - start.passes.value_or(0);
     }
 }
 
@@ -31,6 +32,17 @@ JsonObject SourceTotals::json() const {
         sources.object(total.name, figures);
     }
     return sources;
+}
+
+std::vector<JsonObject> SourceTotals::rungs() const {
+    std::vector<JsonObject> rungs;
+    for (const SourceTotal& total : totals_) {
+        if (!total.passes) continue;
+        JsonObject& rung = rungs.emplace_back();
+        rung.text("name", total.name).integer("passes", *total.passes);
+        rung.integer("offered", total.offered).integer("accepted", total.accepted);
+    }
+    return rungs;
 }
 
 }  // namespace slipstream::tools

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct SourceTotal {
     std::int64_t offered = 0;
     std::int64_t accepted = 0;
     double seconds = 0.0;
+    std::optional<std::int64_t> passes{};  // of a source that makes passes of its own
 
     /// accepted / offered; 0 where nothing was offered.
     [[nodiscard]] double acceptance() const;
@@ -31,6 +33,8 @@ public:
     [[nodiscard]] const std::vector<SourceTotal>& totals() const { return totals_; }
     /// {NAME: {"offered": N, "accepted": N, "seconds": X}}.
     [[nodiscard]] JsonObject json() const;
+    /// [{"name": NAME, "passes": N, "offered": N, "accepted": N}] of those with passes of their own, cheap to dear.
+    [[nodiscard]] std::vector<JsonObject> rungs() const;
 
 private:
     std::vector<SourceTotal> totals_;  // in the drafter's order

@@ -144,7 +144,7 @@ JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult
         json.null("exact");
     }
     json.object("sources", figures.sources.json())
-        .objects("rungs", {})
+        .objects("rungs", figures.sources.rungs())
         .object("streamed", streamed)
         .object("split", split)
         .null("drafting_hidden_fraction")

@@ -20,9 +20,14 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
     draft_model_ = load_draft_model(draft, engine, callbacks);
     drafter_.emplace(draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, callbacks);
     limits_ = {drafter_->budget(), std::move(end_tokens)};
-    const RunNeeds needs = generation_needs(config, limits_.budget, 0, options.check);
+    RunNeeds needs = generation_needs(config, limits_.budget, 0, options.check);
+    needs.view = drafter_->view_needs();
     if (engine.budgeted) load_model(engine, options.compute, needs, callbacks);
     target_.emplace(engine, needs, callbacks, options.check);
+    if (target_->view() != nullptr) {
+        drafter_->attach_view(engine, *target_->view());
+        target_->use_view(true);
+    }
     sampler_.emplace(sampling, config.vocab);
     if (options.check == CheckPasses::Yes) self_check_.emplace(target_->plain());
     make_loop();

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "kernels/base/checked_math.h"
 #include "tools/options/draft_sources.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
@@ -22,6 +23,8 @@ using draft::TreeShape;
 
 constexpr std::int64_t kMaxGamma = 256;
 constexpr std::int64_t kMaxLookupNgram = 16;
+constexpr std::int64_t kLeastView = 32;  // tokens of a view
+constexpr std::int64_t kMostView = std::int64_t{1} << 20;
 
 bool has(const draft::DraftOptions& options, SourceKind kind) {
     return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
@@ -73,6 +76,11 @@ struct BoundOption {
     bool (*acts)(const DraftSettings&);
     std::string_view wanted;
 };
+bool guesses_with_view(const DraftSettings& draft) {
+    return has(draft.options, SourceKind::Retrieval);
+}
+constexpr std::string_view kWithRetrieval = "with 'retrieval' among the sources";
+
 constexpr std::array kBound{
     BoundOption{"draft-model", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Model); },
                 "with 'model' among the sources"},
@@ -84,6 +92,10 @@ constexpr std::array kBound{
                 "with 'cacheback' among the sources"},
     BoundOption{"corpus", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Corpus); },
                 "with 'corpus' among the sources"},
+    BoundOption{"kv-budget", guesses_with_view, kWithRetrieval},
+    BoundOption{"kv-view", guesses_with_view, kWithRetrieval},
+    BoundOption{"view-score", guesses_with_view, kWithRetrieval},
+    BoundOption{"view-rebuild", guesses_with_view, kWithRetrieval},
     BoundOption{"gamma", [](const DraftSettings& draft) { return draft.options.shape == TreeShape::Chain; },
                 "on chains (--tree chain, or a source alone)"},
 };
@@ -124,6 +136,18 @@ std::optional<TreeShape> shape_setting(const Settings& settings) {
     return shape;
 }
 
+ViewOptions view_settings(const Settings& settings) {
+    ViewOptions view;
+    view.budget_tokens = settings.integer("kv-budget", {kLeastView, kMostView}).value_or(0);
+    view.budget_tokens = round_up(view.budget_tokens, kGroupTokens);
+    view.kind = choice<ViewKind>(settings, "kv-view",
+                                 {{"retrieval", ViewKind::Retrieval}, {"window", ViewKind::Window}}, view.kind);
+    view.score = choice<GroupScore>(settings, "view-score", {{"mass", GroupScore::Mass}, {"mean", GroupScore::Mean}},
+                                    view.score);
+    view.rebuild_tokens = settings.integer("view-rebuild", {0, kMostView}).value_or(view.rebuild_tokens);
+    return view;
+}
+
 // What does not depend on the sources.
 DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
     DraftSettings draft;
@@ -142,6 +166,7 @@ DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
     draft.options.noise_ranking = choice<draft::NoiseRanking>(
         settings, "noise-ranking", {{"aware", draft::NoiseRanking::Aware}, {"blind", draft::NoiseRanking::Blind}},
         draft::NoiseRanking::Aware);
+    draft.options.view = view_settings(settings);
     draft.verify = choice<VerifyRule>(
         settings, "verify", {{"exact", VerifyRule::Exact}, {"rejection", VerifyRule::Rejection}}, VerifyRule::Exact);
     return draft;
@@ -151,7 +176,8 @@ DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
 // that its whole distribution counts; children of several sources are point masses.
 void choose_rejection(draft::DraftOptions& options) {
     options.noise_ranking = draft::NoiseRanking::Blind;
-    if (options.sources == std::vector{SourceKind::Model}) options.child_rule = draft::ChildRule::Draw;
+    if (options.sources == std::vector{SourceKind::Model} || options.sources == std::vector{SourceKind::Retrieval})
+        options.child_rule = draft::ChildRule::Draw;
 }
 
 void choose_budget(DraftSettings& draft, const Settings& settings, DraftPlace place) {
@@ -190,7 +216,11 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
                                          "The small model of 'model' [the bundled one for the bundled target]"});
         specs.insert(
             specs.end(),
-            {{"tables", "--tables", "DIR|off", "Where learnt tables persist; off: in memory only [the user's cache]"},
+            {{"kv-budget", "--kv-budget", "N", "Tokens of each layer and head that 'retrieval' keeps [planned]"},
+             {"kv-view", "--kv-view", "KIND", "What it keeps: retrieval, what matters; window, the last [retrieval]"},
+             {"view-score", "--view-score", "HOW", "What matters: by attention mass, or by mean keys [mass]"},
+             {"view-rebuild", "--view-rebuild", "N", "Tokens from building it to building it anew; 0: once [64]"},
+             {"tables", "--tables", "DIR|off", "Where learnt tables persist; off: in memory only [the user's cache]"},
              {"verify", "--verify", "RULE", "exact: plain decoding's text; rejection: its distribution [exact]"},
              {"noise-ranking", "--noise-ranking", "HOW", "aware or blind of the noise of draws, to compare [aware]"}});
     }

@@ -19,11 +19,11 @@ constexpr std::int64_t kRecyclingNodes = 81;  // its static tree (Luo et al. 202
 constexpr std::int64_t kNGrammysNodes = 101;  // k = w = 10 (Stewart et al. 2024) and node 0
 constexpr std::int64_t kCorpusNodes = 65;     // 64 draft tokens (REST) and node 0
 
-constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix, SourceKind::Recycling, SourceKind::Bigram,
-                                SourceKind::Model};
+constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix, SourceKind::Recycling,
+                                SourceKind::Bigram,  SourceKind::Model,  SourceKind::Retrieval};
 
 // Sources that the plan of the program has and this version does not.
-constexpr std::array<std::string_view, 2> kLater{"retrieval", "lowbit"};
+constexpr std::array<std::string_view, 1> kLater{"lowbit"};
 
 std::string known_sources(DraftPlace place) {
     std::vector<std::string_view> names{"none", "auto"};
@@ -73,6 +73,7 @@ bool needs_tokens_only(SourceKind kind) {
         case SourceKind::Unigram:
         case SourceKind::Lookahead:
         case SourceKind::Model:
+        case SourceKind::Retrieval:
             break;
     }
     return false;

@@ -26,14 +26,15 @@ ModelPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::
                   std::optional<std::int64_t> pass_tokens) {
     const Hardware& hardware = request.hardware;
     const PlannedRun run = request.run.value_or(PlannedRun{.budget = nodes, .taken_bytes = hardware.workspace_bytes});
-    ModelPlanRequest asked =
-        memory_request({.config = &request.model.config,
-                        .weights = &request.model.weights,
-                        .kv_dtype = request.kv_dtype,
-                        .text_tokens = context_tokens,
-                        .needs = generation_needs(request.model.config, run.budget, context_tokens, CheckPasses::No),
-                        .taken_bytes = run.taken_bytes,
-                        .n_devices = hardware.n_devices});
+    RunNeeds needs = generation_needs(request.model.config, run.budget, context_tokens, CheckPasses::No);
+    needs.view = run.view;
+    ModelPlanRequest asked = memory_request({.config = &request.model.config,
+                                             .weights = &request.model.weights,
+                                             .kv_dtype = request.kv_dtype,
+                                             .text_tokens = context_tokens,
+                                             .needs = needs,
+                                             .taken_bytes = run.taken_bytes,
+                                             .n_devices = hardware.n_devices});
     asked.budget_bytes = hardware.device_bytes;
     asked.ring_bytes = request.ring_bytes;
     asked.rates = hardware.rates;

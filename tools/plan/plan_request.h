@@ -12,6 +12,7 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 #include "tools/engine/hardware.h"
+#include "tools/engine/memory_plan.h"
 #include "tools/options/command.h"
 #include "tools/plan/hardware_profiles.h"
 #include "tools/plan/model_shapes.h"
@@ -31,6 +32,7 @@ struct PlannedModel {
 struct PlannedRun {
     std::int64_t budget = 1;      // most nodes of a pass
     std::size_t taken_bytes = 0;  // of the device, for whoever guesses and for the workspace of ops
+    std::optional<ViewNeeds> view{};
 };
 
 struct PlanRequest {

@@ -62,7 +62,8 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     reserve_workspace(
         *engine.device,
         Forward::workspace_shapes(config, {config.n_kv_heads, config.head_dim, request.kv_dtype}, needs.forward));
-    request.run = {.budget = drafter.budget(), .taken_bytes = engine.device->budget().used_bytes()};
+    request.run = {
+        .budget = drafter.budget(), .taken_bytes = engine.device->budget().used_bytes(), .view = drafter.view_needs()};
 }
 
 }  // namespace slipstream::tools

@@ -1,10 +1,10 @@
-// What a draft model says behind a node that was expanded: the second part of DraftModel.
+// What a model says behind a node that was expanded: the second part of LogitSource.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 
-#include "draft/rungs/draft_model.h"
+#include "draft/rungs/logit_source.h"
 #include "draft/sources/best_proposals.h"
 #include "kernels/base/check.h"
 
@@ -34,17 +34,17 @@ std::uint16_t certainty_of_gap(float gap) {
 
 }  // namespace
 
-std::uint16_t DraftModel::n_cells() const {
+std::uint16_t LogitSource::n_cells() const {
     return kRankClasses * kCertainties;
 }
 
-std::span<const float> DraftModel::logits(std::int32_t node) const {
-    CHECK(!logits_.empty(), "a draft model that keeps the best of a row alone");
+std::span<const float> LogitSource::logits(std::int32_t node) const {
+    CHECK(!logits_.empty(), "a source that keeps the best of a row alone");
     return {logits_.data() + index_of(node) * n_ids_, static_cast<std::size_t>(n_ids_)};
 }
 
 // The tokens that the penalty sees in front of a node's children; none where there is no penalty.
-std::span<const TokenId> DraftModel::path_of(std::int32_t index) {
+std::span<const TokenId> LogitSource::path_of(std::int32_t index) {
     history_.resize(n_history_);
     if (n_history_ == 0) return {};
     for (std::int32_t at = index; at > 0; at = expanded_[static_cast<std::size_t>(at)].parent)
@@ -53,12 +53,12 @@ std::span<const TokenId> DraftModel::path_of(std::int32_t index) {
     return history_;
 }
 
-std::span<const Candidate> DraftModel::distribution(std::int32_t node) {
+std::span<const Candidate> LogitSource::distribution(std::int32_t node) {
     return sampler_.distribution(logits(node), path_of(index_of(node)));
 }
 
-std::size_t DraftModel::propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
-                                std::span<Proposal> out) {
+std::size_t LogitSource::propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
+                                 std::span<Proposal> out) {
     const std::int32_t index = index_of(node);
     list_.fill(best_of(index), path_of(index));
     const std::span<const Guess> guesses = list_.guesses();

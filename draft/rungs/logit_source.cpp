@@ -1,0 +1,122 @@
+#include "draft/rungs/logit_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "draft/stopwatch.h"
+#include "kernels/base/check.h"
+#include "kernels/sampling.h"
+
+namespace slipstream::draft {
+
+LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sampling, PassPlan pass_plan)
+    : n_ids_(shape.n_ids),
+      max_nodes_(shape.max_nodes),
+      sampler_(sampling, n_ids_),
+      list_(sampling),
+      row_top_(list_.n_listed(), n_ids_),
+      pass_curve_(shape.max_lead + max_nodes_, std::move(pass_plan)) {
+    const auto n_nodes = static_cast<std::size_t>(max_nodes_);
+    const auto n_tokens = static_cast<std::size_t>(shape.max_lead + max_nodes_);
+    const bool whole = shape.rows == DraftRows::Whole;
+    needs_ = {.n_best = whole || list_.n_listed() > kMostTopLogits ? 0 : list_.n_listed(), .n_ids = n_ids_};
+    best_.resize(n_nodes * static_cast<std::size_t>(list_.n_listed()));
+    if (whole) logits_.resize(n_nodes * static_cast<std::size_t>(n_ids_));
+    expanded_.reserve(n_nodes);
+    index_of_.reserve(std::max<std::size_t>(1024, n_nodes));
+    pass_tokens_.reserve(n_tokens);
+    pass_nodes_.reserve(n_tokens);
+    logit_rows_.reserve(n_nodes);
+    history_.reserve(static_cast<std::size_t>(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_));
+}
+
+void LogitSource::forget_tree() {
+    expanded_.clear();
+    index_of_.clear();
+    n_lead_ = 0;
+}
+
+void LogitSource::lead(std::span<const TokenId> tokens) {
+    NodeId above = kCommittedTip;
+    for (const TokenId token : tokens) {
+        append(token, above);
+        above = pass_nodes_.back();
+    }
+    n_lead_ = std::ssize(tokens);
+}
+
+void LogitSource::append(TokenId token, NodeId parent) {
+    pass_tokens_.push_back(known(token));
+    pass_nodes_.push_back(add_node(parent));
+}
+
+void LogitSource::remember_history(std::span<const TokenId> text) {
+    n_history_ = 0;
+    history_.clear();
+    if (sampler_.options().repeat_penalty == 1.0) return;
+    n_history_ = std::min(text.size(), static_cast<std::size_t>(sampler_.options().repeat_window));
+    for (const TokenId token : text.last(n_history_)) history_.push_back(known(token));
+}
+
+void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) {
+    CHECK(!nodes.empty());
+    pass_tokens_.clear();
+    pass_nodes_.clear();
+    if (nodes.front() == 0) {
+        forget_tree();
+        start_tree(text);
+        remember_history(text);
+    }
+    const auto start = Clock::now();
+    const auto first = static_cast<std::int32_t>(expanded_.size());
+    CHECK(first + std::ssize(nodes) <= max_nodes_ && (first > 0 || nodes.front() == 0),
+          "{} nodes behind {}, room for {}", nodes.size(), first, max_nodes_);
+    index_of_.resize(static_cast<std::size_t>(tree.size()), -1);
+    logit_rows_.clear();
+    for (const std::int32_t node : nodes) {
+        CHECK(index_of_[static_cast<std::size_t>(node)] < 0, "node {} is expanded already", node);
+        const TokenId token = known(tree.token(node));
+        std::int32_t above = -1;
+        if (node > 0) {
+            above = index_of(tree.parent(node));
+            append(token, row_of(above));
+        }
+        index_of_[static_cast<std::size_t>(node)] = static_cast<std::int32_t>(expanded_.size());
+        expanded_.push_back({above, token});
+        logit_rows_.push_back(static_cast<std::int32_t>(pass_tokens_.size()) - 1);
+    }
+    keep_rows(run(pass_tokens_, pass_nodes_, logit_rows_, needs_), first);
+    ++n_passes_;
+    pass_curve_.move_to(n_cached());
+    pass_curve_.add(std::ssize(pass_tokens_), seconds_since(start));
+}
+
+// What a pass said of the nodes from the first-th expanded on.
+void LogitSource::keep_rows(const LogitRows& rows, std::int32_t first) {
+    const auto n_ids = static_cast<std::size_t>(n_ids_);
+    for (std::int64_t i = 0; i < rows.rows(); ++i) {
+        const auto at = static_cast<std::size_t>(first + i);
+        const bool heads = rows.on_device() && needs_.n_best > 0;
+        const std::span<const TopToken> top = heads ? row_top_.best(rows, i, list_.n_listed())
+                                                    : row_top_.best(rows.row(i).first(n_ids), list_.n_listed());
+        expanded_[at].n_best = top.size();
+        std::ranges::copy(top, best_of(static_cast<std::int32_t>(at)).begin());
+        if (!logits_.empty())
+            std::ranges::copy(rows.row(i).first(n_ids), logits_.begin() + static_cast<std::ptrdiff_t>(at * n_ids));
+    }
+}
+
+std::span<TopToken> LogitSource::best_of(std::int32_t index) {
+    const auto n = static_cast<std::size_t>(list_.n_listed());
+    const auto at = static_cast<std::size_t>(index);
+    return std::span(best_).subspan(at * n, expanded_[at].n_best);
+}
+
+std::int32_t LogitSource::index_of(std::int32_t node) const {
+    const std::int32_t index =
+        node >= 0 && node < std::ssize(index_of_) ? index_of_[static_cast<std::size_t>(node)] : -1;
+    CHECK(index >= 0, "node {} is not expanded", node);
+    return index;
+}
+
+}  // namespace slipstream::draft

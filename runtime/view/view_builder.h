@@ -1,0 +1,112 @@
+// Fills a view out of a cache while passes over that cache run: nothing is read for it that the pass does not read
+// anyway, and nothing crosses the link twice.
+//
+//   pass k      scores each group of each layer by the query of the tree's root, as the layer's KV passes by
+//   between     the groups are chosen, on the host
+//   pass k+1    they are copied into the view, as they pass by
+//
+// A pass that has a whole layer's KV on the device at once (nothing streams, or a prompt goes layer by layer) chooses
+// and copies there and then. (Choosing by queries of the verification: SpecAttn/Vegas, arXiv 2602.07223; SparseSpec,
+// arXiv 2512.01278. TriForce builds its cache after the prompt from mean keys, which `rebuild_tokens` = 0 and
+// GroupScore::Mean are: arXiv 2404.11912, section 4.1 and its code.)
+//
+// Between two buildings the view grows by the rows that are committed. Which pass builds follows from counts of tokens
+// alone, never from a clock (E3).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/base/indexed.h"
+#include "kernels/kv_view.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/model/model_config.h"
+#include "runtime/pass/pass_hooks.h"
+#include "runtime/view/kv_view.h"
+#include "runtime/view/view_selection.h"
+
+namespace slipstream {
+
+enum class ViewKind : std::uint8_t {
+    Retrieval,  // the first groups, the last, and those with the highest scores
+    Window,     // the first and the last (StreamingLLM, arXiv 2309.17453)
+    Heavy,      // as Retrieval, by the scores of all passes so far (H2O, arXiv 2306.14048)
+};
+
+struct ViewOptions {
+    ViewKind kind = ViewKind::Retrieval;
+    GroupScore score = GroupScore::Mass;
+    std::int64_t budget_tokens = 1024;  // of each layer and kv head when it is built; whole groups
+    std::int64_t sink_tokens = 16;      // of them the first
+    std::int64_t recent_tokens = 64;    // and the last
+    std::int64_t rebuild_tokens = 64;   // that the text grows by from building to building; 0: it is built once
+    std::int64_t growth_tokens = 64;    // room behind the budget for rows that the text gains
+
+    [[nodiscard]] std::int64_t slots() const { return budget_tokens + growth_tokens; }
+};
+
+class ViewBuilder final : public PassHooks {
+public:
+    /// For `view`, of the layers of `cache`, of a model of that `config`; all outlive this. Takes memory for scores of
+    /// the device's budget. Throws OutOfBudget.
+    ViewBuilder(Device& device, KvCache& cache, KvView& view, const ModelConfig& config, const ViewOptions& options);
+    /// What the constructor takes from the device's budget, for texts of up to `context_tokens`.
+    [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t context_tokens);
+
+    [[nodiscard]] KvView& view() { return *view_; }
+    [[nodiscard]] const ViewOptions& options() const { return options_; }
+    /// How often the view was built.
+    [[nodiscard]] std::int64_t n_built() const { return n_built_; }
+
+    /// Another text: the view stands for nothing, and what was scored is forgotten.
+    void restart();
+    /// A pass over the cache begins, whose root is its `root`-th token; `with_prompt`: layer by layer behind a prompt.
+    /// The hooks that it is to run with; null: none.
+    [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool with_prompt);
+    /// It has come to its end, its stream is synchronized; or it was given up.
+    void end_pass(ExecRef exec, bool complete);
+    /// Rows of the cache's scratch are about to be committed.
+    void commit(ExecRef exec, std::span<const NodeId> path);
+    /// The cache was cut.
+    void truncate(std::int64_t n_tokens);
+
+    void on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q,
+               std::int64_t n_committed) override;
+
+private:
+    enum class Work : std::uint8_t { Nothing, Score, Gather, Both };
+
+    [[nodiscard]] bool is_due(std::int64_t n_text) const;
+    [[nodiscard]] bool scores(std::int64_t layer) const {
+        return options_.kind != ViewKind::Window && config_->window(layer) == 0;
+    }
+    [[nodiscard]] GroupBudget budget_of(std::int64_t layer, std::int64_t n_text) const;
+    void score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q);
+    void fetch_scores(ExecRef exec, std::int64_t layer);
+    void choose(std::int64_t layer);
+    void gather(ExecRef exec, std::int64_t layer, const KvPiece& piece);
+    void fill_view(Stream& stream);
+
+    KvCache* cache_;
+    KvView* view_;
+    const ModelConfig* config_;
+    ViewOptions options_;
+    std::int64_t max_groups_;
+    Buffer device_scores_;                       // [n_layers][n_q_heads][max_groups]
+    std::vector<float> scores_;                  // the same in host memory, where the host does not share the device's
+    std::vector<float> pooled_;                  // [n_layers][n_kv_heads][max_groups], Heavy: of all passes so far
+    Indexed<std::int32_t> order_;                // memory of choosing
+    std::vector<std::int32_t> kept_;             // [groups of a view]
+    std::vector<std::vector<GroupMove>> moves_;  // [n_layers], by group that is read
+
+    Work work_ = Work::Nothing;    // of the running pass
+    std::int64_t root_ = 0;        // of its tokens
+    std::int64_t n_pass_ = 0;      // positions that were committed before it
+    std::int64_t n_scored_ = 0;    // positions that were scored last; 0: nothing waits to be gathered
+    std::int64_t n_built_at_ = 0;  // positions when the view was built last
+    std::int64_t n_built_ = 0;
+};
+
+}  // namespace slipstream
