@@ -12,6 +12,8 @@ struct AddArgs;
 struct AttentionArgs;
 struct EmbedArgs;
 struct KvCommitArgs;
+struct KvGatherArgs;
+struct KvScoreArgs;
 struct KvWriteArgs;
 struct LogitArgmaxArgs;
 struct LogitGumbelArgs;
@@ -32,6 +34,8 @@ struct OpTable {
     void (*attention)(ExecRef, const AttentionArgs&);
     void (*embed)(ExecRef, const EmbedArgs&);
     void (*kv_commit)(ExecRef, const KvCommitArgs&);
+    void (*kv_gather)(ExecRef, const KvGatherArgs&);
+    void (*kv_score)(ExecRef, const KvScoreArgs&);
     void (*kv_write)(ExecRef, const KvWriteArgs&);
     void (*logit_argmax)(ExecRef, const LogitArgmaxArgs&);
     void (*logit_gumbel)(ExecRef, const LogitGumbelArgs&);

@@ -7,6 +7,7 @@
 #include "kernels/base/float16.h"
 #include "kernels/cpu/attention_step.h"
 #include "kernels/cpu/target.h"
+#include "kernels/cpu/widen.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -29,18 +30,6 @@ template <DType kType, std::int64_t count>
 }
 
 constexpr int kPair = 2;
-
-template <DType kType>
-[[gnu::always_inline]] SLIPSTREAM_AVX2 inline __m256 load8(const std::byte* base, std::int64_t index) {
-    if constexpr (kType == DType::F32) {
-        return _mm256_loadu_ps(reinterpret_cast<const float*>(base) + index);
-    } else {
-        const __m128i bits =
-            _mm_loadu_si128(reinterpret_cast<const __m128i*>(reinterpret_cast<const std::uint16_t*>(base) + index));
-        if constexpr (kType == DType::F16) return _mm256_cvtph_ps(bits);
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-    }
-}
 
 template <DType kType>
 float load1(const std::byte* base, std::int64_t index) {

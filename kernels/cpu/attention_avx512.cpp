@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/attention_step.h"
 #include "kernels/cpu/target.h"
+#include "kernels/cpu/widen.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -50,19 +51,6 @@ template <Fetch kFetch, DType kType, std::int64_t count>
             _mm_prefetch(next + kElementBytes * index + byte, _MM_HINT_T1);
             _mm_prefetch(now + kElementBytes * index + kStepL1PrefetchBytes + byte, _MM_HINT_T0);
         }
-    }
-}
-
-// Elements [index, index + 16) of `base`, those past the mask as 0.
-template <DType kType>
-[[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 load16(const std::byte* base, std::int64_t index,
-                                                              __mmask16 mask) {
-    if constexpr (kType == DType::F32) {
-        return _mm512_maskz_loadu_ps(mask, reinterpret_cast<const float*>(base) + index);
-    } else {
-        const __m256i bits = _mm256_maskz_loadu_epi16(mask, reinterpret_cast<const std::uint16_t*>(base) + index);
-        if constexpr (kType == DType::F16) return _mm512_cvtph_ps(bits);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
     }
 }
 

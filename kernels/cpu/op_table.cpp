@@ -3,6 +3,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/interleaved.h"
+#include "kernels/cpu/kv_view.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/sampling.h"
 #include "kernels/cpu/workspace.h"
@@ -16,6 +17,8 @@ constexpr OpTable kScalar{
     .attention = attention_scalar,
     .embed = embed,
     .kv_commit = kv_commit,
+    .kv_gather = kv_gather,
+    .kv_score = kv_score_scalar,
     .kv_write = kv_write_scalar,
     .logit_argmax = logit_argmax,
     .logit_gumbel = logit_gumbel,
@@ -38,6 +41,8 @@ constexpr OpTable kAvx2{
     .attention = attention_avx2,
     .embed = embed,
     .kv_commit = kv_commit,
+    .kv_gather = kv_gather,
+    .kv_score = kv_score_avx2,
     .kv_write = kv_write_avx2,
     .logit_argmax = logit_argmax,
     .logit_gumbel = logit_gumbel,
@@ -58,6 +63,8 @@ constexpr OpTable kAvx512{
     .attention = attention_avx512,
     .embed = embed,
     .kv_commit = kv_commit,
+    .kv_gather = kv_gather,
+    .kv_score = kv_score_avx512,
     .kv_write = kv_write_avx2,
     .logit_argmax = logit_argmax,
     .logit_gumbel = logit_gumbel,

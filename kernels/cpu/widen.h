@@ -1,0 +1,42 @@
+// Elements of KV types as vectors of floats; exact.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cpu/target.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace slipstream::cpu {
+
+/// Elements [index, index + 8) of `base`, F32, F16 or BF16.
+template <DType kType>
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline __m256 load8(const std::byte* base, std::int64_t index) {
+    if constexpr (kType == DType::F32) {
+        return _mm256_loadu_ps(reinterpret_cast<const float*>(base) + index);
+    } else {
+        const __m128i bits =
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(reinterpret_cast<const std::uint16_t*>(base) + index));
+        if constexpr (kType == DType::F16) return _mm256_cvtph_ps(bits);
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    }
+}
+
+/// Elements [index, index + 16), those past the mask as 0.
+template <DType kType>
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 load16(const std::byte* base, std::int64_t index,
+                                                              __mmask16 mask) {
+    if constexpr (kType == DType::F32) {
+        return _mm512_maskz_loadu_ps(mask, reinterpret_cast<const float*>(base) + index);
+    } else {
+        const __m256i bits = _mm256_maskz_loadu_epi16(mask, reinterpret_cast<const std::uint16_t*>(base) + index);
+        if constexpr (kType == DType::F16) return _mm512_cvtph_ps(bits);
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    }
+}
+
+}  // namespace slipstream::cpu
+#endif
