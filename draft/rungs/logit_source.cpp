@@ -12,6 +12,7 @@ namespace slipstream::draft {
 LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sampling, PassPlan pass_plan)
     : n_ids_(shape.n_ids),
       max_nodes_(shape.max_nodes),
+      max_rows_(shape.max_rows > 0 ? shape.max_rows : shape.max_nodes),
       sampler_(sampling, n_ids_),
       list_(sampling),
       row_top_(list_.n_listed(), n_ids_),
@@ -67,11 +68,22 @@ void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, s
         start_tree(text);
         remember_history(text);
     }
+    CHECK(std::ssize(expanded_) + std::ssize(nodes) <= max_nodes_ && (!expanded_.empty() || nodes.front() == 0),
+          "{} nodes behind {}, room for {}", nodes.size(), expanded_.size(), max_nodes_);
+    index_of_.resize(static_cast<std::size_t>(tree.size()), -1);
+    while (!nodes.empty()) {
+        const auto n = std::min(nodes.size(), static_cast<std::size_t>(max_rows_));
+        expand_at_once(tree, nodes.first(n));
+        nodes = nodes.subspan(n);
+        pass_tokens_.clear();
+        pass_nodes_.clear();
+    }
+}
+
+// One pass over the rest of the text and these nodes.
+void LogitSource::expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) {
     const auto start = Clock::now();
     const auto first = static_cast<std::int32_t>(expanded_.size());
-    CHECK(first + std::ssize(nodes) <= max_nodes_ && (first > 0 || nodes.front() == 0),
-          "{} nodes behind {}, room for {}", nodes.size(), first, max_nodes_);
-    index_of_.resize(static_cast<std::size_t>(tree.size()), -1);
     logit_rows_.clear();
     for (const std::int32_t node : nodes) {
         CHECK(index_of_[static_cast<std::size_t>(node)] < 0, "node {} is expanded already", node);

@@ -28,6 +28,7 @@ struct LogitSourceShape {
     std::int64_t n_ids = 0;      // ids that are proposed and fed; logits of others are not looked at
     std::int64_t max_nodes = 1;  // of one tree, node 0 included: memory is taken for them
     std::int64_t max_lead = 0;   // tokens of text that go along in front of node 0
+    std::int64_t max_rows = 0;   // of logits of one pass; more nodes take several passes. 0: max_nodes
     DraftRows rows = DraftRows::Best;
 };
 
@@ -94,6 +95,7 @@ protected:
     std::vector<NodeId> pass_nodes_;    // [n_tokens]
 
 private:
+    void expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes);
     [[nodiscard]] std::int32_t index_of(std::int32_t node) const;
     void remember_history(std::span<const TokenId> text);
     [[nodiscard]] std::span<const TokenId> path_of(std::int32_t index);
@@ -102,6 +104,7 @@ private:
 
     std::int64_t n_ids_;
     std::int64_t max_nodes_;
+    std::int64_t max_rows_;
     Sampler sampler_;     // as the target's
     GuessList list_;      // of the node asked for last
     RowTop row_top_;      // of a row

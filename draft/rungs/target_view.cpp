@@ -1,5 +1,6 @@
 #include "draft/rungs/target_view.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -8,14 +9,19 @@ namespace slipstream::draft {
 
 namespace {
 
+// Of one pass: rows of logits over a large vocabulary take more memory than a view does.
+constexpr std::int64_t kMostRows = 16;
+
 ForwardLimits limits_of(std::int64_t max_nodes) {
-    return {.max_tokens = max_nodes, .max_logit_rows = max_nodes};
+    const std::int64_t n = std::min(kMostRows, max_nodes);
+    return {.max_tokens = n, .max_logit_rows = n};
 }
 
 }  // namespace
 
 TargetView::TargetView(std::int64_t vocab, const SamplerOptions& sampling, const TargetViewOptions& options)
-    : LogitSource({.n_ids = vocab, .max_nodes = options.max_nodes, .rows = options.rows}, sampling, {}) {}
+    : LogitSource({.n_ids = vocab, .max_nodes = options.max_nodes, .max_rows = kMostRows, .rows = options.rows},
+                  sampling, {}) {}
 
 void TargetView::attach(const Model& model, KvView& view, PassPlan pass_plan) {
     CHECK(!model.streams_weights() && model.config().vocab == n_ids() && view.nodes().max_nodes() >= max_nodes(),

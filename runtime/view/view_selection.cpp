@@ -11,19 +11,19 @@ namespace slipstream {
 
 void choose_groups(std::span<const float> scores, const GroupBudget& budget, Indexed<std::int32_t>& order,
                    std::span<std::int32_t> out) {
-    CHECK(budget.n_kept >= 0 && budget.n_kept <= budget.n_groups && std::ssize(out) == budget.n_kept &&
-              std::ssize(scores) >= budget.n_groups,
-          "{} of {} groups, {} scores, room for {}", budget.n_kept, budget.n_groups, scores.size(), out.size());
     const std::int64_t n_last = std::min(budget.n_last, budget.n_kept);
     const std::int64_t n_first = std::min(budget.n_first, budget.n_kept - n_last);
     const std::int64_t n_best = budget.n_kept - n_first - n_last;
+    CHECK(budget.n_kept >= 0 && budget.n_kept <= budget.n_groups && std::ssize(out) == budget.n_kept &&
+              (n_best == 0 || std::ssize(scores) >= budget.n_groups - n_last),
+          "{} of {} groups, {} scores, room for {}", budget.n_kept, budget.n_groups, scores.size(), out.size());
     const auto value = [&](std::int32_t group) {
         const float score = scores[static_cast<std::size_t>(group)];
         return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
     };
     order.resize(static_cast<std::size_t>(budget.n_groups - n_first - n_last));
     std::iota(order.begin(), order.end(), static_cast<std::int32_t>(n_first));
-    if (n_best < std::ssize(order))
+    if (n_best > 0 && n_best < std::ssize(order))
         std::nth_element(order.begin(), order.begin() + n_best, order.end(), [&](std::int32_t a, std::int32_t b) {
             return value(a) != value(b) ? value(a) > value(b) : a < b;
         });

@@ -18,7 +18,8 @@ struct GroupBudget {
 };
 
 /// The kept groups into `out` [n_kept], ascending: the first, the last, and of those between the ones with the highest
-/// `scores` [n_groups], ties to the lower group. `order` is memory to work in. A score that is no number counts least.
+/// `scores` [n_groups], which may leave out the last, ties to the lower group. `order` is memory to work in. A score
+/// that is no number counts least.
 void choose_groups(std::span<const float> scores, const GroupBudget& budget, Indexed<std::int32_t>& order,
                    std::span<std::int32_t> out);
 
