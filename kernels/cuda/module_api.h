@@ -17,6 +17,8 @@ struct ArgmaxLaunch;
 struct AttentionLaunch;
 struct GumbelLaunch;
 struct KvCommitLaunch;
+struct KvGatherLaunch;
+struct KvScoreLaunch;
 struct KvWriteLaunch;
 struct LinkPaceLaunch;
 struct LogitSumLaunch;
@@ -33,7 +35,7 @@ struct SwigluLaunch;
 struct TopKLaunch;
 
 /// Raised with every change of this file or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 3;
+inline constexpr std::uint32_t kModuleVersion = 4;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
@@ -135,6 +137,8 @@ struct Module {
     Status (*attention)(Place place, const AttentionLaunch* launch, ErrorText* error);
     Status (*gumbel)(Place place, const GumbelLaunch* launch, ErrorText* error);
     Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
+    Status (*kv_gather)(Place place, const KvGatherLaunch* launch, ErrorText* error);
+    Status (*kv_score)(Place place, const KvScoreLaunch* launch, ErrorText* error);
     Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
     Status (*link_pace)(Place place, const LinkPaceLaunch* launch, ErrorText* error);
     Status (*logit_sum)(Place place, const LogitSumLaunch* launch, ErrorText* error);

@@ -10,6 +10,8 @@ constexpr OpTable kOps{
     .attention = attention,
     .embed = embed,
     .kv_commit = kv_commit,
+    .kv_gather = kv_gather,
+    .kv_score = kv_score,
     .kv_write = kv_write,
     .logit_argmax = logit_argmax,
     .logit_gumbel = logit_gumbel,

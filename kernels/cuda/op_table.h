@@ -16,6 +16,8 @@ void add(ExecRef exec, const AddArgs& args);
 void attention(ExecRef exec, const AttentionArgs& args);
 void embed(ExecRef exec, const EmbedArgs& args);
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
+void kv_gather(ExecRef exec, const KvGatherArgs& args);
+void kv_score(ExecRef exec, const KvScoreArgs& args);
 void kv_write(ExecRef exec, const KvWriteArgs& args);
 void logit_argmax(ExecRef exec, const LogitArgmaxArgs& args);
 void logit_gumbel(ExecRef exec, const LogitGumbelArgs& args);

@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/kv_view_launch.h"
 #include "kernels/cuda/link_pace_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
@@ -27,6 +28,8 @@ constexpr std::uint32_t mixed() {
                                       sizeof(AttentionLaunch),
                                       sizeof(GumbelLaunch),
                                       sizeof(KvCommitLaunch),
+                                      sizeof(KvGatherLaunch),
+                                      sizeof(KvScoreLaunch),
                                       sizeof(KvWriteLaunch),
                                       sizeof(LinkPaceLaunch),
                                       sizeof(LogitSumLaunch),

@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/kv_view_launch.h"
 #include "kernels/cuda/link_pace_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/prompt_launch.h"
@@ -30,6 +31,8 @@ cuda::Module full_table() {
     table.attention = run<AttentionLaunch, launch_attention>;
     table.gumbel = run<GumbelLaunch, launch_gumbel>;
     table.kv_commit = run<KvCommitLaunch, launch_kv_commit>;
+    table.kv_gather = run<KvGatherLaunch, launch_kv_gather>;
+    table.kv_score = run<KvScoreLaunch, launch_kv_score>;
     table.kv_write = run<KvWriteLaunch, launch_kv_write>;
     table.link_pace = run<LinkPaceLaunch, launch_link_pace>;
     table.logit_sum = run<LogitSumLaunch, launch_logit_sum>;

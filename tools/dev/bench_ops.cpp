@@ -61,8 +61,8 @@ void Bench::report(const Case& result) const {
 
 namespace {
 
-constexpr std::string_view kOps[] = {"matmul", "attention", "kv_write", "kv_commit", "rms_norm",
-                                     "add",    "rope",      "swiglu",   "embed"};
+constexpr std::string_view kOps[] = {"matmul",   "attention", "kv_write", "kv_commit", "kv_score",
+                                     "rms_norm", "add",       "rope",     "swiglu",    "embed"};
 
 std::int64_t parse_number(std::string_view text, std::string_view option) {
     const std::string copy(text);
@@ -157,7 +157,9 @@ void time_form(const Options& options, const MachinePeaks& peaks, std::byte* mem
     if (options.wants("matmul"))
         for (int i = 0; i < kDTypeCount; ++i)
             if (!options.type || *options.type == static_cast<DType>(i)) time_matmul(bench, static_cast<DType>(i));
-    if (options.wants("attention") || options.wants("kv_write") || options.wants("kv_commit")) time_attention(bench);
+    if (options.wants("attention") || options.wants("kv_write") || options.wants("kv_commit") ||
+        options.wants("kv_score"))
+        time_attention(bench);
     if (!options.type) time_row_ops(bench);
 }
 

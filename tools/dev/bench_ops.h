@@ -92,7 +92,7 @@ struct Bench {
 [[nodiscard]] Buffer float_rows(const Bench& bench, std::int64_t n, std::int64_t cols);
 
 void time_matmul(const Bench& bench, DType type);
-/// Attention over `depth` committed positions, and the writing and committing of rows.
+/// Attention over `depth` committed positions, the writing and committing of rows, and with one token scores of groups.
 void time_attention(const Bench& bench);
 /// Norm, rotation, gate, sum, embedding.
 void time_row_ops(const Bench& bench);

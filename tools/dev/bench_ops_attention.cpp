@@ -6,6 +6,7 @@
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/kv_view.h"
 #include "tools/dev/bench_ops.h"
 
 namespace slipstream::bench_ops {
@@ -29,7 +30,8 @@ public:
           q_(float_rows(bench, n, kQueryHeads * shape.head_dim)),
           out_(float_rows(bench, n, kQueryHeads * shape.head_dim)),
           rows_(float_rows(bench, n, shape.n_kv_heads * shape.head_dim)),
-          scratch_(float_rows(bench, 2 * n, shape.n_kv_heads * shape.head_dim)) {
+          scratch_(float_rows(bench, 2 * n, shape.n_kv_heads * shape.head_dim)),
+          scores_(float_rows(bench, kQueryHeads, ceil_div(bench.options.depth, kGroupTokens))) {
         const std::size_t layer_bytes = static_cast<std::size_t>(n_chunks_) * shape.chunk_bytes();
         const std::size_t all = kMemoryBytes / layer_bytes;
         if (all == 0)
@@ -65,6 +67,19 @@ public:
                    .path_rows = path_rows_.data(),
                    .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim))});
     }
+    /// All groups for the first token's queries.
+    void score(std::size_t layer) const {
+        kv_score(bench_.exec(),
+                 {.shape = shape_,
+                  .q = matrix_view<const std::byte>(q_.data(), DType::F32, 1, kQueryHeads * shape_.head_dim),
+                  .n_q_heads = kQueryHeads,
+                  .chunks = chunks_.data() + layer * static_cast<std::size_t>(n_chunks_),
+                  .end_chunk = n_chunks_,
+                  .n_committed = bench_.options.depth,
+                  .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+                  .out = reinterpret_cast<float*>(scores_.data()),
+                  .n_groups = ceil_div(bench_.options.depth, kGroupTokens)});
+    }
     void write() {
         const auto rows =
             matrix_view<const std::byte>(rows_.data(), DType::F32, n_, shape_.n_kv_heads * shape_.head_dim);
@@ -95,7 +110,7 @@ private:
     std::int64_t n_;
     std::int64_t n_chunks_;
     std::size_t n_layers_ = 0;
-    Buffer q_, out_, rows_, scratch_;
+    Buffer q_, out_, rows_, scratch_, scores_;
     std::vector<std::byte*> chunks_;  // [n_layers, n_chunks]
     std::vector<std::int32_t> scratch_rows_, positions_, path_begin_, path_rows_;
 };
@@ -138,6 +153,9 @@ void time_attention(const Bench& bench) {
                 const double floats = count * static_cast<double>(kKvHeads * head_dim) * sizeof(float);
                 if (options.wants("kv_write"))
                     report("kv_write", 2 * (floats + count * row_bytes), 0, [&](std::size_t) { layers.write(); });
+                if (options.wants("kv_score") && n == 1)
+                    report("kv_score", depth * row_bytes, 2 * depth * static_cast<double>(kQueryHeads * head_dim),
+                           [&](std::size_t layer) { layers.score(layer); });
                 if (options.wants("kv_commit"))
                     report("kv_commit", 4 * std::min(count, depth) * row_bytes, 0,
                            [&](std::size_t layer) { layers.commit(layer); });

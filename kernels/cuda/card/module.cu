@@ -6,6 +6,7 @@
 #include "kernels/cuda/card/runtime.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
+#include "kernels/cuda/kv_view_launch.h"
 #include "kernels/cuda/link_pace_launch.h"
 #include "kernels/cuda/matmul_launch.h"
 #include "kernels/cuda/module_api.h"
@@ -66,6 +67,8 @@ constexpr Module kModule{
     enqueue<AttentionLaunch, launch_attention>,
     enqueue<GumbelLaunch, launch_gumbel>,
     enqueue<KvCommitLaunch, launch_kv_commit>,
+    enqueue<KvGatherLaunch, launch_kv_gather>,
+    enqueue<KvScoreLaunch, launch_kv_score>,
     enqueue<KvWriteLaunch, launch_kv_write>,
     enqueue<LinkPaceLaunch, launch_link_pace>,
     enqueue<LogitSumLaunch, launch_logit_sum>,

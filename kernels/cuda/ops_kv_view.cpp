@@ -1,0 +1,89 @@
+// The ops of KV views on a CUDA device.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/cuda_op.h"
+#include "kernels/cuda/kv_view_launch.h"
+#include "kernels/cuda/op_table.h"
+#include "kernels/kv_view.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+constexpr std::int64_t kMostChunks = 1 << 12;  // of one launch: their pointers are staged
+constexpr std::int64_t kMostMoves = 1 << 10;   // the same
+constexpr std::int64_t kMostKvHeads = 65535;   // a dimension of the grid
+constexpr std::size_t kAlignBytes = 16;
+
+bool is_aligned(const std::byte* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % kAlignBytes == 0;
+}
+
+// Where the keys of a group lie in a chunk.
+std::size_t group_offset(const KvShape& shape, std::int64_t head, std::int64_t group) {
+    constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;
+    return static_cast<std::size_t>(head) * 2 * shape.part_bytes() +
+           row_bytes(shape.dtype, group % kChunkGroups * kGroupTokens * shape.head_dim);
+}
+
+}  // namespace
+
+void kv_score(ExecRef exec, const KvScoreArgs& args) {
+    CHECK(args.shape.n_kv_heads <= kMostKvHeads, "kv_score of {} kv heads", args.shape.n_kv_heads);
+    for (std::int64_t first = args.first_chunk; first < args.end_chunk; first += kMostChunks) {
+        Op op(exec);
+        const std::int64_t n = std::min(kMostChunks, args.end_chunk - first);
+        const KvScoreLaunch launch{.type = kv_type(args.shape.dtype),
+                                   .mass = args.score == GroupScore::Mass,
+                                   .on_16_bytes = row_bytes(args.shape.dtype, args.shape.head_dim) % kAlignBytes == 0 &&
+                                                  std::all_of(args.chunks + first, args.chunks + first + n, is_aligned),
+                                   .n_q_heads = static_cast<std::int32_t>(args.n_q_heads),
+                                   .n_kv_heads = static_cast<std::int32_t>(args.shape.n_kv_heads),
+                                   .head_dim = static_cast<std::int32_t>(args.shape.head_dim),
+                                   .q = float_row(args.q, 0),
+                                   .chunks = op.stage(args.chunks + first, n),
+                                   .n_chunks = static_cast<std::int32_t>(n),
+                                   .first_chunk = static_cast<std::int32_t>(first),
+                                   .n_committed = args.n_committed,
+                                   .scale = args.scale,
+                                   .out = args.out,
+                                   .n_groups = args.n_groups};
+        op.launch(&Module::kv_score, launch, [&] {
+            return fmt::format("kv_score of {} chunks from {}, {} heads over {} of {} {}", n, first, args.n_q_heads,
+                               args.shape.n_kv_heads, args.shape.head_dim, dtype_name(args.shape.dtype));
+        });
+    }
+}
+
+void kv_gather(ExecRef exec, const KvGatherArgs& args) {
+    constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;
+    std::array<KvGroupMove, kMostMoves> moves;
+    for (std::int64_t first = 0; first < args.n_moves; first += kMostMoves) {
+        Op op(exec);
+        const std::int64_t n = std::min(kMostMoves, args.n_moves - first);
+        for (std::int64_t i = 0; i < n; ++i) {
+            const GroupMove& move = args.moves[first + i];
+            const std::byte* from = args.from[move.from / kChunkGroups];
+            std::byte* to = args.to[move.to / kChunkGroups];
+            CHECK(is_aligned(from) && is_aligned(to), "chunks of groups {} and {} do not lie on {} bytes", move.from,
+                  move.to, kAlignBytes);
+            moves[static_cast<std::size_t>(i)] = {from + group_offset(args.shape, move.head, move.from),
+                                                  to + group_offset(args.shape, move.head, move.to)};
+        }
+        const std::size_t group_bytes = row_bytes(args.shape.dtype, kGroupTokens * args.shape.head_dim);
+        const KvGatherLaunch launch{.n_moves = static_cast<std::int32_t>(n),
+                                    .group_pieces = static_cast<std::int32_t>(group_bytes / kAlignBytes),
+                                    .part_bytes = static_cast<std::int64_t>(args.shape.part_bytes()),
+                                    .moves = op.stage(moves.data(), n)};
+        op.launch(&Module::kv_gather, launch, [&] {
+            return fmt::format("kv_gather of {} groups of {} {}", n, args.shape.head_dim, dtype_name(args.shape.dtype));
+        });
+    }
+}
+
+}  // namespace slipstream::cuda
