@@ -10,7 +10,6 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;
 
 void check_shape(const KvShape& shape) {
     CHECK(shape.n_kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 2 == 0 && !is_quantized(shape.dtype),

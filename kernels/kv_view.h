@@ -11,8 +11,9 @@
 
 namespace slipstream {
 
-/// Slots that are chosen together; a chunk holds 32 such groups.
+/// Slots that are chosen together, and such groups of a chunk.
 inline constexpr std::int64_t kGroupTokens = 8;
+inline constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;
 
 enum class GroupScore : std::uint8_t {
     Mass,  // log of the sum over the group's slots of exp(scale * q . k)

@@ -15,7 +15,6 @@ namespace slipstream::cpu {
 
 namespace {
 
-constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;
 constexpr std::int64_t kMostHeadsPerPiece = 8;
 constexpr std::int64_t kPiecesPerThread = 4;
 constexpr std::int64_t kMovesPerPiece = 16;

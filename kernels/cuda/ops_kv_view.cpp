@@ -26,7 +26,6 @@ bool is_aligned(const std::byte* at) {
 
 // Where the keys of a group lie in a chunk.
 std::size_t group_offset(const KvShape& shape, std::int64_t head, std::int64_t group) {
-    constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;
     return static_cast<std::size_t>(head) * 2 * shape.part_bytes() +
            row_bytes(shape.dtype, group % kChunkGroups * kGroupTokens * shape.head_dim);
 }
@@ -61,7 +60,6 @@ void kv_score(ExecRef exec, const KvScoreArgs& args) {
 }
 
 void kv_gather(ExecRef exec, const KvGatherArgs& args) {
-    constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;
     std::array<KvGroupMove, kMostMoves> moves;
     for (std::int64_t first = 0; first < args.n_moves; first += kMostMoves) {
         Op op(exec);

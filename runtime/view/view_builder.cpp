@@ -164,11 +164,10 @@ void ViewBuilder::choose(std::int64_t layer) {
 
 // The part of the moves that a piece holds.
 void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvPiece& piece) {
-    constexpr std::int64_t kGroupsPerChunk = kChunkTokens / kGroupTokens;
     const auto& moves = moves_[static_cast<std::size_t>(layer)];
     const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
-    const auto first = std::ranges::lower_bound(moves, piece.range.first * kGroupsPerChunk, {}, from);
-    const auto end = std::ranges::lower_bound(moves, piece.range.end * kGroupsPerChunk, {}, from);
+    const auto first = std::ranges::lower_bound(moves, piece.range.first * kChunkGroups, {}, from);
+    const auto end = std::ranges::lower_bound(moves, piece.range.end * kChunkGroups, {}, from);
     kv_gather(exec, {.shape = cache_->shape(),
                      .from = piece.chunks,
                      .to = view_->chunks(layer),

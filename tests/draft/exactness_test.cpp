@@ -46,6 +46,9 @@ constexpr std::size_t kStride = SLIPSTREAM_EXACTNESS_STRIDE;
 constexpr std::size_t kPromptTokens = kStride == 1 ? 96 : 48;  // at most
 constexpr std::int64_t kNewTokens = kStride == 1 ? 32 : 24;
 constexpr std::size_t kPromptsOfAFile = 15;
+// A small part of each text, built anew again and again.
+const ViewOptions kView{
+    .budget_tokens = 24, .sink_tokens = 8, .recent_tokens = 8, .rebuild_tokens = 12, .growth_tokens = 32};
 
 const std::string kDemo = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/";
 const std::string kData = SLIPSTREAM_SOURCE_DIR "/../shared/data/";
@@ -188,6 +191,9 @@ public:
           walk_(sampler_),
           cache_(subject.model->device(), subject.model->kv_shape(), subject.model->config().n_layers, kContext,
                  SelfCheck::scratch_nodes_for(kMaxBudget)),
+          view_(subject.model->device(), subject.model->kv_shape(), subject.model->config().n_layers,
+                {.n_slots = kView.slots(), .max_nodes = 2 * kMaxBudget}),
+          view_builder_(subject.model->device(), cache_, view_, subject.model->config(), kView),
           forward_(*subject.model, forward_limits_for(kMaxBudget)),
           self_check_(*subject.model, cache_) {}
 
@@ -197,6 +203,8 @@ public:
         cache_.truncate(0);
         guesser.observe({.text = {}, .n_new = 0});  // another text comes
         DeviceTarget target(forward_, cache_);
+        view_builder_.restart();
+        target.build_view_with(&view_builder_);
         GenerationLoop loop(target, walk_, guesser, {budget, subject_->tokenizer->end_tokens()});
         if (checked == Checked::Yes) loop.check_with(self_check_);
         loop.begin(prompt);
@@ -213,6 +221,7 @@ public:
         return {loop.text().begin() + n_prompt, loop.text().end()};
     }
 
+    [[nodiscard]] KvView& view() { return view_; }
     std::int64_t n_passes = 0;
 
 private:
@@ -220,6 +229,8 @@ private:
     Sampler sampler_;
     ExactVerifier walk_;
     KvCache cache_;
+    KvView view_;
+    ViewBuilder view_builder_;
     Forward forward_;
     DeviceSelfCheck self_check_;
 };
@@ -261,6 +272,7 @@ TEST_P(Exactness, GuessesNeverChangeTheTokens) {
         target.model = model->model.get();
         target.draft_model = model->draft_model.get();
         const std::unique_ptr<Drafter> drafter = make_drafter(setting.options, target);
+        drafter->attach_view(*model->model, decoder.view(), {});
         for (std::size_t p = s % kStride; p < plain.size(); p += kStride) {
             SCOPED_TRACE(fmt::format("{}, prompt {}", setting.name, p));
             // Tables of earlier texts are as good as none.

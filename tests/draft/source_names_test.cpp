@@ -7,7 +7,7 @@ namespace {
 
 TEST(SourceNames, EverySourceIsFoundByItsName) {
     for (const SourceKind kind : all_sources()) EXPECT_EQ(find_source(source_name(kind)), kind);
-    EXPECT_FALSE(find_source("retrieval"));
+    EXPECT_FALSE(find_source("lowbit"));
     EXPECT_FALSE(find_source(""));
 }
 

@@ -81,13 +81,13 @@ TEST(DraftOptions, NoneAndLists) {
 }
 
 TEST(DraftOptions, LaterSourcesAreRefusedByNameAndNotListed) {
-    for (const char* name : {"retrieval", "lowbit"}) {
+    for (const char* name : {"lowbit"}) {
         const std::string message = refused({{"draft", {name}}});
         EXPECT_THAT(message, AllOf(HasSubstr(name), HasSubstr("this version")));
         EXPECT_EQ(refused({{"draft", {"magic"}}}).find(name), std::string::npos);
     }
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
-        EXPECT_EQ(option.help.find("retrieval"), std::string_view::npos);
+        EXPECT_EQ(option.help.find("lowbit"), std::string_view::npos);
 }
 
 TEST(DraftOptions, ARecordingHasTokensOnly) {
@@ -95,7 +95,7 @@ TEST(DraftOptions, ARecordingHasTokensOnly) {
         EXPECT_TRUE(needs_tokens_only(kind)) << draft::source_name(kind);
     EXPECT_FALSE(one({}, DraftPlace::OnRecording).options.adapt_budget);
     EXPECT_EQ(one({}, DraftPlace::OnRecording).options.max_budget, kRecordedBudget);
-    for (const char* name : {"model", "bigram", "unigram", "recycling", "lookahead"})
+    for (const char* name : {"model", "retrieval", "bigram", "unigram", "recycling", "lookahead"})
         EXPECT_THAT(refused({{"draft", {name}}}, DraftPlace::OnRecording), HasSubstr("tokens only")) << name;
 }
 

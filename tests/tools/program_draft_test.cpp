@@ -218,7 +218,7 @@ TEST_F(DraftProgram, AnInterruptedRunKeepsWhatItLearnt) {
 }
 
 TEST_F(DraftProgram, MistakesAreUsageErrors) {
-    EXPECT_THAT(refused(2, {"--draft", "retrieval"}), AllOf(HasSubstr("retrieval"), HasSubstr("this version")));
+    EXPECT_THAT(refused(2, {"--draft", "lowbit"}), AllOf(HasSubstr("lowbit"), HasSubstr("this version")));
     EXPECT_THAT(refused(2, {"--draft", "magic"}), HasSubstr("no source"));
     EXPECT_THAT(refused(2, {"--draft", "lookup", "--draft-model", "x"}), HasSubstr("--draft-model acts"));
     EXPECT_THAT(refused(2, {"--frozen-table", "x", "--draft", "context"}), HasSubstr("--frozen-table acts"));

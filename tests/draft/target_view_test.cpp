@@ -1,0 +1,176 @@
+// The target over a view of its KV as a source: what it guesses, and that nothing of a view reaches the text.
+#include "draft/rungs/target_view.h"
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "draft/drafter.h"
+#include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/pass/pass_stream.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+
+namespace slipstream::draft {
+namespace {
+
+constexpr std::int64_t kContext = 768;
+constexpr std::int64_t kBudget = 16;
+constexpr std::int64_t kNewTokens = 60;
+
+// The bundled target, a text of a few hundred tokens, and a view of its KV, which may stream.
+struct Teller {
+    explicit Teller(const ViewOptions& options, std::vector<std::int64_t> resident_chunks = {})
+        : files(ModelFiles::open(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target")),
+          model(*files, device, {.context_tokens = kContext}),
+          cache(device, model.kv_shape(), model.config().n_layers, kContext, scratch_nodes_for(kBudget),
+                {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
+          view(device, model.kv_shape(), model.config().n_layers, {.n_slots = options.slots(), .max_nodes = 64}),
+          builder(device, cache, view, model.config(), options) {
+        if (cache.streams())
+            pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
+        forward.emplace(model, forward_limits_for(kBudget), pass.get());
+        target.emplace(*forward, cache);
+        target->build_view_with(&builder);
+        const auto tokenizer = make_tokenizer(files->tokenizer_source());
+        prompt.push_back(tokenizer->bos_id().value());
+        for (int i = 0; i < 5; ++i)
+            for (const char* text : {"Once upon a time there lived a poor miller who had a beautiful daughter. ",
+                                     "The king had a garden, and in it stood a tree that bore golden apples. ",
+                                     "\"Who are you?\" said the wolf, and he sat down by the door to wait. "})
+                for (const TokenId token : tokenizer->encode(text, SpecialTokens::AsText))
+                    if (std::ssize(prompt) < 560) prompt.push_back(token);
+    }
+
+    [[nodiscard]] std::unique_ptr<Drafter> drafter(std::vector<SourceKind> sources, const SamplerOptions& sampling,
+                                                   TreeShape shape = TreeShape::Merged) {
+        DraftOptions options;
+        options.sources = std::move(sources);
+        options.shape = shape;
+        options.max_budget = kBudget;
+        options.adapt_budget = false;
+        options.gamma = 6;
+        DraftTarget for_target;
+        for_target.vocab = model.config().vocab;
+        for_target.sampling = sampling;
+        for_target.files = files.get();
+        auto made = make_drafter(options, for_target);
+        made->attach_view(model, view, {});
+        return made;
+    }
+    std::vector<TokenId> tell(Guesser& guesser, const SamplerOptions& sampling) {
+        target->truncate(0);
+        Sampler sampler(sampling, model.config().vocab);
+        ExactVerifier walk(sampler);
+        GenerationLoop loop(*target, walk, guesser, {kBudget, {}});
+        loop.begin(prompt);
+        n_passes = 0;
+        const std::size_t end = prompt.size() + kNewTokens;
+        while (loop.text().size() < end) {
+            EXPECT_FALSE(loop.step(static_cast<std::int64_t>(end - loop.text().size())).empty());
+            ++n_passes;
+        }
+        return loop.text();
+    }
+
+    std::unique_ptr<ModelFiles> files;
+    PinnedArena arena{{.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable}};
+    CpuDevice device{CpuDeviceOptions{.n_threads = 1}};
+    Model model;
+    KvCache cache;
+    KvView view;
+    ViewBuilder builder;
+    std::unique_ptr<PassStream> pass;
+    std::optional<Forward> forward;
+    std::optional<DeviceTarget> target;
+    std::vector<TokenId> prompt;
+    std::int64_t n_passes = 0;
+};
+
+const ViewOptions kSmall{.budget_tokens = 96, .recent_tokens = 32, .rebuild_tokens = 24, .growth_tokens = 64};
+
+std::vector<std::int64_t> none_resident(const Teller& teller) {
+    return std::vector<std::int64_t>(static_cast<std::size_t>(teller.model.config().n_layers), 0);
+}
+
+TEST(TargetView, OverTheWholeTextEveryGuessIsTheTargetsOwn) {
+    for (const double temperature : {0.0, 0.8}) {
+        const SamplerOptions sampling{.temperature = temperature, .top_k = 0, .seed = 3};
+        Teller teller({.budget_tokens = kContext, .rebuild_tokens = 64, .growth_tokens = 128});
+        NoGuesser nothing;
+        const std::vector<TokenId> plain = teller.tell(nothing, sampling);
+        const auto drafter = teller.drafter({SourceKind::Retrieval}, sampling, TreeShape::Chain);
+        EXPECT_EQ(teller.tell(*drafter, sampling), plain);
+        const SourceFigures figures = drafter->figures().front();
+        EXPECT_GT(figures.offered, 0);
+        EXPECT_EQ(figures.accepted, figures.offered) << temperature;
+        // Seven tokens a pass, but for the first, which finds no view.
+        EXPECT_LE(teller.n_passes, 2 + (kNewTokens + 6) / 7);
+    }
+}
+
+TEST(TargetView, ASmallViewGuessesMostOfATale) {
+    const SamplerOptions sampling{.temperature = 0.0};
+    for (const GroupScore score : {GroupScore::Mass, GroupScore::Mean}) {
+        ViewOptions options = kSmall;
+        options.score = score;
+        Teller teller(options);
+        NoGuesser nothing;
+        const std::vector<TokenId> plain = teller.tell(nothing, sampling);
+        const auto drafter = teller.drafter({SourceKind::Retrieval}, sampling, TreeShape::Chain);
+        EXPECT_EQ(teller.tell(*drafter, sampling), plain);
+        EXPECT_LT(2 * teller.n_passes, kNewTokens) << static_cast<int>(score);
+        EXPECT_GT(teller.builder.n_built(), 1);
+    }
+}
+
+// A guesser behind whose back every byte of the view is spoilt while the target verifies.
+class Poisoned final : public Guesser {
+public:
+    Poisoned(Guesser& guesser, KvView& view) : guesser_(guesser), view_(view) {}
+    [[nodiscard]] LogitRequest logit_request() const override { return guesser_.logit_request(); }
+    void propose(TokenTree& tree, const ProposalLimits& limits) override {
+        guesser_.propose(tree, limits);
+        for (std::int64_t layer = 0; layer < view_.n_layers(); ++layer) {
+            for (std::int64_t chunk = 0; chunk < view_.resident_chunks(layer); ++chunk)
+                std::memset(view_.chunks(layer)[chunk], 0xFF, view_.shape().chunk_bytes());
+            const std::size_t scratch =
+                static_cast<std::size_t>(view_.nodes().max_nodes()) * view_.shape().scratch_row_bytes();
+            std::memset(view_.scratch_k(layer), 0xFF, scratch);
+            std::memset(view_.scratch_v(layer), 0xFF, scratch);
+        }
+    }
+    void observe(const Observation& observation) override { guesser_.observe(observation); }
+
+private:
+    Guesser& guesser_;
+    KvView& view_;
+};
+
+TEST(TargetView, VerificationReadsNothingThatAViewHolds) {
+    for (const double temperature : {0.0, 0.8}) {
+        const SamplerOptions sampling{.temperature = temperature, .top_k = 0, .seed = 5};
+        Teller resident(kSmall);
+        Teller streamed(kSmall, none_resident(resident));
+        NoGuesser nothing;
+        const std::vector<TokenId> plain = resident.tell(nothing, sampling);
+        for (Teller* teller : {&resident, &streamed}) {
+            for (const auto& sources : {std::vector{SourceKind::Retrieval},
+                                        {SourceKind::Context, SourceKind::Suffix, SourceKind::Retrieval}}) {
+                const auto drafter = teller->drafter(sources, sampling);
+                EXPECT_EQ(teller->tell(*drafter, sampling), plain);
+                EXPECT_GT(drafter->figures().back().passes.value(), 10);
+                const auto another = teller->drafter(sources, sampling);
+                Poisoned poisoned(*another, teller->view);
+                EXPECT_EQ(teller->tell(poisoned, sampling), plain);
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace slipstream::draft

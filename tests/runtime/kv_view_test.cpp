@@ -1,0 +1,265 @@
+// Views of a cache: what they keep, how they are filled while passes run, and that a view which keeps all is the cache.
+#include "runtime/view/kv_view.h"
+
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu_device.h"
+#include "runtime/loop/device_target.h"
+#include "runtime/pass/pass_stream.h"
+#include "runtime/view/view_builder.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::int64_t kContext = 2048;
+constexpr std::int64_t kMaxTokens = 64;
+
+std::vector<std::int32_t> chosen(std::vector<float> scores, const GroupBudget& budget) {
+    Indexed<std::int32_t> order;
+    std::vector<std::int32_t> kept(static_cast<std::size_t>(budget.n_kept));
+    choose_groups(scores, budget, order, kept);
+    return kept;
+}
+
+using Groups = std::vector<std::int32_t>;
+
+TEST(ViewSelection, SinksAndTheLastAreKeptAndTheBestOfTheRest) {
+    const std::vector<float> scores{0, 5, 1, 9, 2, 9, 3, 0};
+    EXPECT_EQ(chosen(scores, {.n_groups = 8, .n_kept = 4, .n_first = 1, .n_last = 1}), (Groups{0, 3, 5, 7}));
+    EXPECT_EQ(chosen(scores, {.n_groups = 8, .n_kept = 5, .n_first = 1, .n_last = 2}), (Groups{0, 3, 5, 6, 7}));
+    EXPECT_EQ(chosen(scores, {.n_groups = 8, .n_kept = 8, .n_first = 2, .n_last = 2}),
+              (Groups{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(ViewSelection, TiesGoToTheLowerGroupAndNoNumberCountsLeast) {
+    EXPECT_EQ(chosen({1, 1, 1, 1, 1}, {.n_groups = 5, .n_kept = 2}), (Groups{0, 1}));
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(chosen({nan, 0, nan, 1, -1}, {.n_groups = 5, .n_kept = 3}), (Groups{1, 3, 4}));
+}
+
+TEST(ViewSelection, TheLastComeBeforeTheFirstWhereRoomIsShort) {
+    EXPECT_EQ(chosen({}, {.n_groups = 6, .n_kept = 2, .n_first = 3, .n_last = 9}), (Groups{4, 5}));
+    EXPECT_EQ(chosen({}, {.n_groups = 6, .n_kept = 3, .n_first = 3, .n_last = 2}), (Groups{0, 4, 5}));
+}
+
+TEST(ViewSelection, HeadsArePooledByTheirShares) {
+    // Two heads, three groups a row of four: the second head's logs are higher, its shares are not.
+    const std::vector<float> scores{std::log(1.0F),  std::log(3.0F),  std::log(4.0F),  99.0F,
+                                    std::log(60.0F), std::log(20.0F), std::log(20.0F), 99.0F};
+    std::vector<float> pooled(3, 7.0F);
+    pool_scores(GroupScore::Mass, scores, 2, 4, AddScores::No, pooled);
+    EXPECT_NEAR(pooled[0], 0.125F + 0.6F, 1e-6F);
+    EXPECT_NEAR(pooled[1], 0.375F + 0.2F, 1e-6F);
+    EXPECT_NEAR(pooled[2], 0.5F + 0.2F, 1e-6F);
+    pool_scores(GroupScore::Mass, scores, 2, 4, AddScores::Yes, pooled);
+    EXPECT_NEAR(pooled[0], 2 * 0.725F, 1e-6F);
+    pool_scores(GroupScore::Mean, std::vector<float>{1, 2, 10, 20}, 2, 2, AddScores::No, std::span(pooled).first(2));
+    EXPECT_EQ(pooled[0], 11.0F);
+    EXPECT_EQ(pooled[1], 22.0F);
+}
+
+std::vector<TokenId> random_tokens(std::int64_t n, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<TokenId> tokens(static_cast<std::size_t>(n));
+    for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 97);
+    return tokens;
+}
+
+// A target with a view, and passes that are told apart by what they feed and what they commit of it.
+struct Viewed {
+    Viewed(const ModelFiles& files, const ViewOptions& options, std::vector<std::int64_t> resident_chunks = {})
+        : arena({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}),
+          model(files, device, {.context_tokens = kContext}),
+          cache(device, model.kv_shape(), model.config().n_layers, kContext, kMaxTokens,
+                {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
+          view(device, model.kv_shape(), model.config().n_layers, {.n_slots = options.slots(), .max_nodes = 32}),
+          builder(device, cache, view, model.config(), options) {
+        if (cache.streams())
+            pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{64} << 10);
+        const ForwardLimits limits{.max_tokens = kMaxTokens, .max_logit_rows = kMaxTokens};
+        forward.emplace(model, limits, pass.get());
+        over_view.emplace(model, limits);
+        target.emplace(*forward, cache);
+        target->build_view_with(&builder);
+    }
+
+    // `n` tokens, of which `n_kept` are committed; with logits of the first, unless they are fed without.
+    enum class Wanted : std::uint8_t { Nothing, Logits };
+    void run(std::int64_t n, std::int64_t n_kept, Wanted wanted = Wanted::Logits,
+             const std::atomic<bool>* cancel = nullptr) {
+        const std::vector<TokenId> tokens = random_tokens(n, static_cast<std::uint32_t>(target->n_committed()));
+        std::vector<NodeId> nodes;
+        for (std::int64_t i = 0; i < n; ++i) nodes.push_back(target->add_node(i == 0 ? kCommittedTip : nodes.back()));
+        const std::int32_t root = 0;
+        const PassWatch watch{.cancel = cancel};
+        static_cast<void>(target->run({.tokens = tokens,
+                                       .nodes = nodes,
+                                       .logit_tokens = {&root, wanted == Wanted::Logits ? 1U : 0U},
+                                       .watch = &watch}));
+        if (n_kept == 0) return target->forget();
+        target->commit(std::span(nodes).first(static_cast<std::size_t>(n_kept)));
+    }
+    void feed(std::int64_t n) {
+        for (std::int64_t left = n; left > 0; left -= kMaxTokens) {
+            const std::int64_t piece = std::min(left, kMaxTokens);
+            run(piece, piece, Wanted::Nothing);
+        }
+    }
+    // Passes until the view stands for the text.
+    int run_until_built() {
+        int n = 0;
+        while (view.n_text() != cache.n_committed() && n < 5) run(6, 3), ++n;
+        return n;
+    }
+    // Logits of the same tree over the cache and over the view.
+    [[nodiscard]] bool same_logits() {
+        if (view.n_text() != cache.n_committed()) return false;
+        const std::vector<float> whole =
+            tree_over(*forward, cache, [&](NodeId above) { return cache.add_node(above); });
+        cache.forget();
+        view.forget();
+        const std::vector<float> seen = tree_over(*over_view, view, [&](NodeId above) { return view.add_node(above); });
+        view.forget();
+        return whole.size() == seen.size() && std::memcmp(whole.data(), seen.data(), whole.size() * sizeof(float)) == 0;
+    }
+
+    PinnedArena arena;
+    CpuDevice device{CpuDeviceOptions{.n_threads = 1}};
+    Model model;
+    KvCache cache;
+    KvView view;
+    ViewBuilder builder;
+    std::unique_ptr<PassStream> pass;
+    std::optional<Forward> forward, over_view;
+    std::optional<DeviceTarget> target;
+
+private:
+    template <typename Add>
+    static std::vector<float> tree_over(Forward& forward, PassKv& kv, Add&& add) {
+        std::vector<NodeId> nodes;
+        std::vector<std::int32_t> rows;
+        for (std::int32_t i = 0; i < 20; ++i) {
+            nodes.push_back(
+                add(i == 0 ? kCommittedTip : nodes[static_cast<std::size_t>(i - (i % 3 == 0 ? 1 : i % 3))]));
+            rows.push_back(i);
+        }
+        const ConstTensorView logits = forward.run(kv, random_tokens(20, 5), nodes, rows);
+        return {float_row(logits, 0), float_row(logits, 0) + logits.rows() * logits.cols()};
+    }
+};
+
+const ViewOptions kWhole{.budget_tokens = kContext, .rebuild_tokens = 100, .growth_tokens = 128};
+
+TEST(KvView, AViewOfTheWholeTextGivesTheBitsOfTheCache) {
+    const auto files = make_tiny_model({.n_layers = 3});
+    for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}, {1, 0, 2}, {8, 0, 8}}) {
+        for (const std::int64_t n : {5, 300, 1100}) {
+            Viewed viewed(*files, kWhole, resident);
+            viewed.feed(n);
+            EXPECT_EQ(viewed.view.n_text(), 0) << "a text that is fed builds nothing";
+            const int n_passes = viewed.run_until_built();
+            // What has all of a layer at hand builds in one pass, what streams scores before it copies.
+            EXPECT_EQ(n_passes, resident.empty() ? 1 : 2) << n;
+            EXPECT_TRUE(viewed.same_logits()) << n;
+            for (int i = 0; i < 60; ++i) viewed.run(5, 1 + i % 4);  // it grows, and is built anew meanwhile
+            viewed.run_until_built();
+            EXPECT_GT(viewed.builder.n_built(), 1);
+            EXPECT_TRUE(viewed.same_logits()) << n;
+        }
+    }
+}
+
+// A layer with a window sees its last positions alone, which stand in a view as far from each other as in the text. The
+// view's slots are moved by whole chunks here, so that even the order of sums is the same.
+TEST(KvView, ALayerWithAWindowKeepsItsEnd) {
+    const auto files = make_tiny_model({.n_layers = 1, .window = 300});
+    for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0}}) {
+        Viewed viewed(*files, {.budget_tokens = 512, .rebuild_tokens = 500, .growth_tokens = 500}, resident);
+        viewed.feed(1530 - (resident.empty() ? 0 : 3));
+        viewed.run_until_built();
+        EXPECT_EQ(viewed.view.text_offset(), 1024);
+        EXPECT_TRUE(viewed.same_logits());
+        for (int i = 0; i < 60; ++i) viewed.run(5, 3);
+        EXPECT_EQ(viewed.builder.n_built(), 1);
+        EXPECT_TRUE(viewed.same_logits());
+    }
+}
+
+TEST(KvView, AViewKeepsItsBudgetAndGrowsByWhatIsCommitted) {
+    const auto files = make_tiny_model({});
+    Viewed viewed(*files, {.budget_tokens = 128, .rebuild_tokens = 40, .growth_tokens = 60});
+    viewed.feed(1003);
+    viewed.run(6, 3);
+    EXPECT_EQ(viewed.view.n_text(), 1006);
+    EXPECT_EQ(viewed.view.n_slots(), 128 - (1008 - 1003) + 3);
+    for (int i = 0; i < 12; ++i) viewed.run(6, 3);
+    EXPECT_EQ(viewed.view.n_slots(), 123 + 13 * 3);
+    EXPECT_EQ(viewed.builder.n_built(), 1);
+    for (int i = 0; i < 2; ++i) viewed.run(6, 3);  // 1003 + 40 have come by
+    EXPECT_EQ(viewed.builder.n_built(), 2);
+    EXPECT_EQ(viewed.view.n_text(), viewed.cache.n_committed());
+    EXPECT_LE(viewed.view.n_slots(), 128 + 6);
+}
+
+TEST(KvView, ATextThatIsCutCutsItsViewOrEndsIt) {
+    const auto files = make_tiny_model({});
+    Viewed viewed(*files, {.budget_tokens = 256, .recent_tokens = 64, .rebuild_tokens = 500, .growth_tokens = 500});
+    viewed.feed(800);
+    viewed.run(4, 4);
+    const std::int64_t n_slots = viewed.view.n_slots();
+    viewed.target->truncate(790);
+    EXPECT_EQ(viewed.view.n_text(), 790);
+    EXPECT_EQ(viewed.view.n_slots(), n_slots - 14);
+    viewed.run(4, 2);
+    EXPECT_EQ(viewed.view.n_text(), 792);
+    viewed.target->truncate(500);  // among what was left out
+    EXPECT_EQ(viewed.view.n_text(), 0);
+    viewed.run(4, 2);
+    EXPECT_EQ(viewed.view.n_text(), 502);
+    viewed.target->truncate(0);
+    EXPECT_EQ(viewed.view.n_text(), 0);
+    viewed.feed(100);  // a text shorter than the budget is kept whole
+    EXPECT_EQ(viewed.run_until_built(), 1);
+    EXPECT_EQ(viewed.view.text_offset(), 0);
+    EXPECT_TRUE(viewed.same_logits());
+}
+
+TEST(KvView, AViewThatHasNoRoomLeftStandsForNothingUntilItIsBuiltAnew) {
+    const auto files = make_tiny_model({});
+    for (const std::int64_t rebuild : {1000, 0}) {
+        Viewed viewed(*files, {.budget_tokens = 128, .rebuild_tokens = rebuild, .growth_tokens = 8});
+        viewed.feed(500);
+        viewed.run(4, 4);
+        EXPECT_EQ(viewed.view.n_text(), 504);
+        viewed.run(16, 16);
+        EXPECT_EQ(viewed.view.n_text(), 0);
+        viewed.run(4, 1);
+        EXPECT_EQ(viewed.view.n_text(), rebuild > 0 ? 521 : 0) << "one that is built once stays away";
+    }
+}
+
+TEST(KvView, APassThatIsGivenUpLeavesNoHalfOfAView) {
+    const auto files = make_tiny_model({.n_layers = 3});
+    for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}}) {
+        Viewed viewed(*files, kWhole, resident);
+        viewed.feed(700);
+        const std::atomic<bool> cancel{true};
+        for (int i = 0; i < 3; ++i) {
+            viewed.run(6, 0, Viewed::Wanted::Logits, &cancel);
+            EXPECT_EQ(viewed.view.n_text(), 0);
+            if (!resident.empty() && i == 1) viewed.run(6, 3);  // scored: what is given up next is copying
+        }
+        viewed.run_until_built();
+        EXPECT_TRUE(viewed.same_logits());
+    }
+}
+
+}  // namespace
+}  // namespace slipstream
