@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::int64_t kContext = 2048;
 constexpr std::int64_t kBudget = 32;
+const ViewOptions kView{.budget_tokens = 256, .rebuild_tokens = 64, .growth_tokens = 128};
 
 struct Stretch {
     std::int64_t n_passes = 0;
@@ -32,6 +33,9 @@ public:
     Decoding(const std::vector<SourceKind>& sources, double temperature, bool adapt_budget)
         : sampling_{.temperature = temperature, .top_k = 0, .top_p = 0.95, .seed = 3},
           cache_(device_, model_.kv_shape(), model_.config().n_layers, kContext, scratch_nodes_for(kBudget)),
+          view_(device_, model_.kv_shape(), model_.config().n_layers,
+                {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
+          view_builder_(device_, cache_, view_, model_.config(), kView),
           forward_(model_, forward_limits_for(kBudget)),
           sampler_(sampling_, model_.config().vocab),
           walk_(sampler_) {
@@ -45,6 +49,8 @@ public:
         target.sampling = sampling_;
         target.draft_model = &draft_model_;
         drafter_ = make_drafter(options, target);
+        drafter_->attach_view(model_, view_, {});
+        target_.build_view_with(&view_builder_);
         loop_.emplace(target_, walk_, *drafter_, LoopLimits{.budget = kBudget, .end_tokens = {}});
     }
 
@@ -76,6 +82,8 @@ private:
     Model model_{*files_, device_, {}};
     Model draft_model_{*draft_files_, device_, {}};
     KvCache cache_;
+    KvView view_;
+    ViewBuilder view_builder_;
     Forward forward_;
     DeviceTarget target_{forward_, cache_};
     Sampler sampler_;
@@ -91,6 +99,7 @@ const std::vector<std::vector<SourceKind>> kSets = {{SourceKind::Context},
                                                     {SourceKind::Recycling},
                                                     {SourceKind::Lookahead},
                                                     {SourceKind::Model},
+                                                    {SourceKind::Retrieval},
                                                     {SourceKind::Context, SourceKind::Suffix, SourceKind::Lookup,
                                                      SourceKind::Cacheback, SourceKind::Recycling, SourceKind::Model}};
 

@@ -21,6 +21,8 @@ namespace {
 
 constexpr std::int64_t kContext = 512;
 constexpr std::int64_t kBudget = 40;
+const ViewOptions kView{
+    .budget_tokens = 48, .sink_tokens = 8, .recent_tokens = 16, .rebuild_tokens = 20, .growth_tokens = 64};
 
 using Texts = std::vector<std::vector<TokenId>>;
 
@@ -86,6 +88,9 @@ public:
     Server(const Pair& pair, const SamplerOptions& sampling)
         : cache_(pair.model.device(), pair.model.kv_shape(), pair.model.config().n_layers, kContext,
                  scratch_nodes_for(kBudget)),
+          view_(pair.model.device(), pair.model.kv_shape(), pair.model.config().n_layers,
+                {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
+          view_builder_(pair.model.device(), cache_, view_, pair.model.config(), kView),
           forward_(pair.model, forward_limits_for(kBudget)),
           sampler_(sampling, pair.model.config().vocab),
           walk_(sampler_),
@@ -99,6 +104,7 @@ public:
     /// Each prompt and 50 tokens behind it. Every third pass is given up first; some texts are cut back and go on.
     Texts serve(Guesser& guesser, const Texts& prompts) {
         DeviceTarget target(forward_, cache_);
+        target.build_view_with(&view_builder_);
         GenerationLoop loop(target, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, guesser,
                             {.budget = kBudget, .end_tokens = {}});
         Texts texts;
@@ -115,6 +121,7 @@ public:
         }
         return texts;
     }
+    [[nodiscard]] KvView& view() { return view_; }
     std::int64_t n_passes = 0;
 
 private:
@@ -127,6 +134,8 @@ private:
         }
     }
     KvCache cache_;
+    KvView view_;
+    ViewBuilder view_builder_;
     Forward forward_;
     Sampler sampler_;
     ExactVerifier walk_;
@@ -139,6 +148,7 @@ void expect_plain(const Pair& pair, const DraftOptions& options, const SamplerOp
     const Texts plain = Server(pair, sampling).serve(nothing, pair.prompts);
     const auto drafter = make_drafter(options, pair.target(sampling));
     Server server(pair, sampling);
+    drafter->attach_view(pair.model, server.view(), {});
     for (int round = 0; round < 2; ++round) EXPECT_EQ(server.serve(*drafter, pair.prompts), plain);
     std::int64_t accepted = 0;
     for (const SourceFigures& figures : drafter->figures()) accepted += figures.accepted;
