@@ -16,7 +16,8 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftTarget& t
       sources_(make_sources(options, target)),
       control_(std::max<std::int64_t>(options.max_budget, 1), target.pass_plan),
       builder_(sources_.table_list(), sources_.model_list(), target.vocab),
-      drawn_(target.sampling.seed) {
+      drawn_(target.sampling.seed),
+      drawn_ladder_(target.vocab, target.sampling.seed) {
     if (target.sampling.temperature > 0.0 && options.noise_ranking == NoiseRanking::Aware)
         noise_ = PathNoise(target.sampling.seed);
     growth_ = choose_growth();

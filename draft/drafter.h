@@ -50,7 +50,8 @@ enum class TreeShape : std::uint8_t { Merged, Cacheback, Recycling, NGrammys, Ch
 enum class NoiseRanking : std::uint8_t { Aware, Blind };
 
 /// Whether a draft model's children are picked, best first, or drawn from its distribution as classical speculative
-/// sampling wants them (E3, rejection.h). Drawing is for `model` alone: chains of gamma, and trees of a fixed shape.
+/// sampling wants them (E3, rejection.h). Drawing is for models alone: `model` or `retrieval`, chains of gamma and
+/// trees of a fixed shape; both, chains that one draws and the other checks (papers/drawn_ladder.h).
 enum class ChildRule : std::uint8_t { Pick, Draw };
 
 struct DraftOptions {

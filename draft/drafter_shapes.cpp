@@ -28,7 +28,7 @@ TableSource* SourcesDrafter::shape_of(std::string_view name) const {
 SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     if (options_.sources.empty()) return Growth::Nothing;
     // Every other tree is verified as point masses, without a record of draws.
-    if (options_.child_rule == ChildRule::Draw && lone_model() && options_.shape != TreeShape::Merged)
+    if (options_.child_rule == ChildRule::Draw && (lone_model() || ladder()) && options_.shape != TreeShape::Merged)
         return Growth::Drawn;
     if (!options_.shape) {
         if (sources_.tables.size() != 1 || !sources_.models.empty()) return Growth::Merged;
@@ -117,6 +117,10 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
             grow_chain(tree, request);
             break;
         case Growth::Drawn:
+            if (ladder() && sources_.models[1]->ready(request.text)) {
+                drawn_ladder_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
+                break;
+            }
             propose_drawn(
                 tree, request,
                 {.shape = options_.shape == TreeShape::Chain ? DrawnShape::Chain : DrawnShape::Tree, .gamma = gamma()},

@@ -31,11 +31,7 @@ std::span<const TokenId> DrawnTree::draw_children(TokenTree& tree, std::int32_t 
                                                   DrawRule rule, std::int64_t n) {
     CHECK(node >= 0 && node < tree.size() && n >= 0 && n < kMaxDraws && tree.depth(node) < kMaxDepth,
           "{} draws below node {} of {}", n, node, tree.size());
-    const auto at = static_cast<std::size_t>(node);
-    if (entries_.size() <= at) entries_.resize(at + 1);
-    CHECK(entries_[at].n_draws == 0, "node {} is drawn from twice", node);
-    entries_[at] = {.rule = rule, .q_begin = q_.size(), .n_q = q.size(), .draws_begin = draws_.size()};
-    q_.insert(q_.end(), q.begin(), q.end());
+    Entry& entry = begin_entry(node, q, rule);
     weights_.clear();
     for (const Candidate& candidate : q) weights_.push_back(candidate.probability);
 
@@ -47,8 +43,25 @@ std::span<const TokenId> DrawnTree::draw_children(TokenTree& tree, std::int32_t 
         if (tree.size() < budget_) tree.add(node, q[drawn].id);
         if (rule == DrawRule::WithoutReplacement) weights_[drawn] = 0.0;
     }
-    entries_[at].n_draws = draws_.size() - entries_[at].draws_begin;
-    return std::span(draws_).subspan(entries_[at].draws_begin);
+    entry.n_draws = draws_.size() - entry.draws_begin;
+    return std::span(draws_).subspan(entry.draws_begin);
+}
+
+// Of a node that was not drawn from yet.
+DrawnTree::Entry& DrawnTree::begin_entry(std::int32_t node, std::span<const Candidate> q, DrawRule rule) {
+    const auto at = static_cast<std::size_t>(node);
+    if (entries_.size() <= at) entries_.resize(at + 1);
+    CHECK(entries_[at].n_draws == 0, "node {} is drawn from twice", node);
+    entries_[at] = {.rule = rule, .q_begin = q_.size(), .n_q = q.size(), .draws_begin = draws_.size()};
+    q_.insert(q_.end(), q.begin(), q.end());
+    return entries_[at];
+}
+
+std::int32_t DrawnTree::add_drawn(TokenTree& tree, std::int32_t node, std::span<const Candidate> q, TokenId token) {
+    CHECK(node >= 0 && node < tree.size() && tree.size() < budget_, "below node {} of {}", node, tree.size());
+    begin_entry(node, q, DrawRule::WithoutReplacement).n_draws = 1;
+    draws_.push_back(token);
+    return tree.add(node, token);
 }
 
 // Index of a candidate by the weights that are left; q.size() where there are none.

@@ -30,6 +30,10 @@ public:
     std::span<const TokenId> draw_children(TokenTree& tree, std::int32_t node, std::span<const Candidate> q,
                                            DrawRule rule, std::int64_t n);
 
+    /// A child of `node`, which has none, that somebody drew from `q`, into the record and into `tree`, which has room.
+    /// At most once a node. Returns the child.
+    std::int32_t add_drawn(TokenTree& tree, std::int32_t node, std::span<const Candidate> q, TokenId token);
+
     [[nodiscard]] DrawnChildren drawn(std::int32_t node) const override;
 
 private:
@@ -39,6 +43,7 @@ private:
         std::size_t draws_begin = 0, n_draws = 0;
     };
 
+    Entry& begin_entry(std::int32_t node, std::span<const Candidate> q, DrawRule rule);
     [[nodiscard]] std::size_t draw_one(std::span<const Candidate> q, double uniform) const;
 
     std::uint64_t seed_;

@@ -3,25 +3,29 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
-#include "kernels/base/noise.h"
 
 namespace slipstream::draft {
 
-double rejection_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index) {
-    const PhiloxBlock block =
-        noise_block(seed, static_cast<std::uint64_t>(position), index / 2, NoiseStream::Rejection);
+double noise_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index, NoiseStream stream) {
+    const PhiloxBlock block = noise_block(seed, static_cast<std::uint64_t>(position), index / 2, stream);
     const std::uint64_t high = block.word[2 * (index % 2)];
     const std::uint64_t low = block.word[2 * (index % 2) + 1];
     return static_cast<double>(2 * ((high << 32 | low) >> 12) + 1) * 0x1p-53;
 }
 
-RejectionVerifier::RejectionVerifier(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts)
-    : sampler_(&sampler), drafts_(drafts) {
+double rejection_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index) {
+    return noise_uniform(seed, position, index, NoiseStream::Rejection);
+}
+
+RejectionRule::RejectionRule(std::int64_t vocab) {
     CHECK(vocab > 0, "vocab {}", vocab);
     p_.resize(static_cast<std::size_t>(vocab));
     q_.resize(static_cast<std::size_t>(vocab));
     support_.reserve(static_cast<std::size_t>(vocab));
 }
+
+RejectionVerifier::RejectionVerifier(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts)
+    : sampler_(&sampler), drafts_(drafts), rule_(vocab) {}
 
 void RejectionVerifier::verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits,
                                std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) {
@@ -30,7 +34,10 @@ void RejectionVerifier::verify(const TokenTree& tree, const LogitRows& logits, c
     for (std::int32_t node = 0;;) {
         const std::span<const Candidate> target = sampler_->distribution(logits, node, text);
         const DrawnChildren children = drafts_ == nullptr ? DrawnChildren{} : drafts_->drawn(node);
-        const TokenId token = decide(target, children, std::ssize(text));
+        const TokenId token = rule_.decide(
+            target, children, [seed = sampler_->options().seed, position = std::ssize(text)](std::uint32_t index) {
+                return rejection_uniform(seed, position, index);
+            });
         text.push_back(token);
         if (std::ssize(accepted) == limits.max_new_tokens) return;
         if (std::ranges::find(limits.end_tokens, token) != limits.end_tokens.end()) return;
@@ -41,9 +48,8 @@ void RejectionVerifier::verify(const TokenTree& tree, const LogitRows& logits, c
     }
 }
 
-// The token at `position`: one of the draws, or one of the rest.
-TokenId RejectionVerifier::decide(std::span<const Candidate> target, const DrawnChildren& children,
-                                  std::int64_t position) {
+TokenId RejectionRule::decide(std::span<const Candidate> target, const DrawnChildren& children,
+                              const std::function<double(std::uint32_t)>& uniform) {
     for (const TokenId id : support_) p_[static_cast<std::size_t>(id)] = 0.0;  // of the node before
     support_.clear();
     p_mass_ = 0.0;
@@ -59,7 +65,6 @@ TokenId RejectionVerifier::decide(std::span<const Candidate> target, const Drawn
         q_[static_cast<std::size_t>(candidate.id)] = candidate.probability;
         q_mass += candidate.probability;
     }
-    const std::uint64_t seed = sampler_->options().seed;
     std::uint32_t index = 0;
     TokenId token = -1;
     for (const TokenId draw : children.draws) {
@@ -67,7 +72,7 @@ TokenId RejectionVerifier::decide(std::span<const Candidate> target, const Drawn
               draw);
         double& weight = q_[static_cast<std::size_t>(draw)];
         // The residual of equal distributions is nothing but rounding: then there is nothing to refuse.
-        if (accept(draw, weight / q_mass, rejection_uniform(seed, position, index++)) ||
+        if (accept(draw, weight / q_mass, uniform(index++)) ||
             (!subtract(1.0 / q_mass) && p_[static_cast<std::size_t>(draw)] > 0.0)) {
             token = draw;
             break;
@@ -78,15 +83,15 @@ TokenId RejectionVerifier::decide(std::span<const Candidate> target, const Drawn
         for (const Candidate& candidate : children.q) q_mass += q_[static_cast<std::size_t>(candidate.id)];
     }
     for (const Candidate& candidate : children.q) q_[static_cast<std::size_t>(candidate.id)] = 0.0;
-    return token >= 0 ? token : draw_from_rest(rejection_uniform(seed, position, index));
+    return token >= 0 ? token : draw_from_rest(uniform(index));
 }
 
-bool RejectionVerifier::accept(TokenId token, double q, double uniform) const {
+bool RejectionRule::accept(TokenId token, double q, double uniform) const {
     return uniform * q * p_mass_ < p_[static_cast<std::size_t>(token)];
 }
 
 // p <- max(p - q, 0), to be normalised by its new mass. False, and p as it was, where nothing would be left of it.
-bool RejectionVerifier::subtract(double q_scale) {
+bool RejectionRule::subtract(double q_scale) {
     const auto left = [&](TokenId id) {
         const auto at = static_cast<std::size_t>(id);
         return std::max(p_[at] / p_mass_ - q_[at] * q_scale, 0.0);
@@ -99,7 +104,7 @@ bool RejectionVerifier::subtract(double q_scale) {
     return true;
 }
 
-TokenId RejectionVerifier::draw_from_rest(double uniform) const {
+TokenId RejectionRule::draw_from_rest(double uniform) const {
     double missing = uniform * p_mass_;
     TokenId last = -1;
     for (const TokenId id : support_) {

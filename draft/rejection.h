@@ -15,9 +15,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "kernels/base/noise.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/verify.h"
 
@@ -44,9 +46,33 @@ public:
 };
 
 /// A uniform number in (0, 1) of 52 bits: (2 n + 1) / 2^53, n the upper bits of words 2 (index mod 2) and the next of
-/// block index / 2 at `position` in the stream NoiseStream::Rejection. The walk uses indices below 2^31 at the position
+/// block index / 2 at `position` of a stream of noise.
+[[nodiscard]] double noise_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index, NoiseStream stream);
+/// The same of NoiseStream::Rejection. The walk uses indices below 2^31 at the position
 /// of the token that it decides on; drawing uses those above (drawn_tree.h).
 [[nodiscard]] double rejection_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index);
+
+/// The decision at one node: a token with the target's distribution, out of what was drawn below it.
+class RejectionRule {
+public:
+    /// Token ids in [0, vocab).
+    explicit RejectionRule(std::int64_t vocab);
+    /// One of the draws, or one of the rest. `target`: distinct tokens, probabilities that sum to 1; `uniform(i)`: the
+    /// i-th number in (0, 1) of this decision. Allocates nothing.
+    [[nodiscard]] TokenId decide(std::span<const Candidate> target, const DrawnChildren& children,
+                                 const std::function<double(std::uint32_t)>& uniform);
+
+private:
+    [[nodiscard]] bool accept(TokenId token, double q, double uniform) const;
+    [[nodiscard]] bool subtract(double q_scale);
+    [[nodiscard]] TokenId draw_from_rest(double uniform) const;
+
+    // Of the node at hand. p is p_[id] / p_mass_, q is q_[id] over what is left of its mass.
+    std::vector<double> p_;         // [vocab], 0 outside of support_
+    std::vector<double> q_;         // [vocab], 0 but for the children's q
+    std::vector<TokenId> support_;  // where p was above 0 at first, most likely first
+    double p_mass_ = 1.0;
+};
 
 class RejectionVerifier final : public Verifier {
 public:
@@ -60,19 +86,9 @@ public:
                 std::vector<std::int32_t>& accepted) override;
 
 private:
-    [[nodiscard]] TokenId decide(std::span<const Candidate> target, const DrawnChildren& children,
-                                 std::int64_t position);
-    [[nodiscard]] bool accept(TokenId token, double q, double uniform) const;
-    [[nodiscard]] bool subtract(double q_scale);
-    [[nodiscard]] TokenId draw_from_rest(double uniform) const;
-
     Sampler* sampler_;
     const DraftDistributions* drafts_;
-    // Of the node at hand. p is p_[id] / p_mass_, q is q_[id] over what is left of its mass.
-    std::vector<double> p_;         // [vocab], 0 outside of support_
-    std::vector<double> q_;         // [vocab], 0 but for the children's q
-    std::vector<TokenId> support_;  // where p was above 0 at first, most likely first
-    double p_mass_ = 1.0;
+    RejectionRule rule_;
 };
 
 }  // namespace slipstream::draft

@@ -13,6 +13,7 @@
 #include "draft/control/draft_control.h"
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
+#include "draft/papers/drawn_ladder.h"
 #include "draft/source_set.h"
 #include "draft/sources/table_source.h"
 #include "draft/tables/table_store.h"
@@ -60,6 +61,7 @@ private:
     };
 
     void learn(const Observation& observation);
+    [[nodiscard]] bool ladder() const { return sources_.models.size() == 2 && sources_.tables.empty(); }
     [[nodiscard]] bool lone_model() const { return sources_.models.size() == 1 && sources_.tables.empty(); }
 
     [[nodiscard]] Growth choose_growth();
@@ -81,6 +83,7 @@ private:
     DraftControl control_;
     TreeBuilder builder_;
     DrawnTree drawn_;
+    DrawnLadder drawn_ladder_;
     TableSource* shape_source_ = nullptr;  // of Growth::OwnShape
     Growth growth_ = Growth::Nothing;
     Pass pass_;

@@ -68,7 +68,7 @@ TEST(Options, AnswersNamesWithoutACounterpart) {
 }
 
 TEST(Options, RefusesWhatThisVersionDoesNotHave) {
-    for (const char* option : {"--split", "--kv-budget", "--kv-view"})
+    for (const char* option : {"--split", "--shares"})
         EXPECT_THAT(error_of({"generate", option, "x"}), HasSubstr(option));
     EXPECT_THAT(error_of({"serve"}), HasSubstr("no command 'serve'"));
     EXPECT_THAT(error_of({}), HasSubstr("no command was given"));

@@ -176,7 +176,8 @@ DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
 // that its whole distribution counts; children of several sources are point masses.
 void choose_rejection(draft::DraftOptions& options) {
     options.noise_ranking = draft::NoiseRanking::Blind;
-    if (options.sources == std::vector{SourceKind::Model} || options.sources == std::vector{SourceKind::Retrieval})
+    const auto draws = [](SourceKind kind) { return kind == SourceKind::Model || kind == SourceKind::Retrieval; };
+    if (!options.sources.empty() && std::ranges::all_of(options.sources, draws))
         options.child_rule = draft::ChildRule::Draw;
 }
 

@@ -1,0 +1,81 @@
+#include "draft/papers/drawn_ladder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/base/noise.h"
+
+namespace slipstream::draft {
+
+namespace {
+
+// A stream of its own: numbers shared with the walk, or with what is drawn for it, would bend the distribution.
+constexpr auto kLadderStream = static_cast<NoiseStream>(2);
+
+}  // namespace
+
+double DrawnLadder::uniform() {
+    return noise_uniform(seed_, n_text_, n_uniform_++, kLadderStream);
+}
+
+// `n` tokens behind the tip by the lower model, into ahead_.
+void DrawnLadder::draw_ahead(const ShapeRequest& request, std::int64_t n, ModelSource& lower) {
+    ahead_.clear();
+    std::int32_t node = tip_;
+    for (std::int64_t i = 0; i < n && n_seen_by_lower_ + std::ssize(unseen_by_lower_) <= lower.max_nodes(); ++i) {
+        lower.expand(arena_, request.text, unseen_by_lower_);
+        n_seen_by_lower_ += std::ssize(unseen_by_lower_);
+        const std::span<const Candidate> q = lower.distribution(node);
+        Ahead& drawn = ahead_.emplace_back();
+        drawn.q.assign(q.begin(), q.end());
+        // Without draws a decision is a draw from the whole.
+        node = arena_.add(node, rule_.decide(drawn.q, {}, [this](std::uint32_t) { return uniform(); }));
+        drawn.node = node;
+        unseen_by_lower_.assign(1, node);
+        unseen_by_upper_.push_back(node);
+    }
+}
+
+void DrawnLadder::propose(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, ModelSource& lower,
+                          ModelSource& upper, DrawnTree& drawn) {
+    const std::int64_t length = std::min({gamma, request.budget - 1, request.max_depth});
+    n_text_ = std::ssize(request.text);
+    n_uniform_ = 0;
+    arena_.reset(request.text.back());
+    tip_ = 0;
+    unseen_by_lower_.assign(1, 0);
+    unseen_by_upper_.assign(1, 0);
+    n_seen_by_lower_ = n_seen_by_upper_ = 0;
+    std::int32_t end = 0;  // of the chain in `tree`
+    while (tree.size() <= length) {
+        draw_ahead(request, std::min(kAhead, length + 1 - tree.size()), lower);
+        if (n_seen_by_upper_ + std::ssize(unseen_by_upper_) > upper.max_nodes()) return;
+        upper.expand(arena_, request.text, unseen_by_upper_);
+        n_seen_by_upper_ += std::ssize(unseen_by_upper_);
+        // The walk over what was drawn ahead, and one token of the upper model's own behind it.
+        bool agreed = true;
+        for (std::size_t i = 0; i <= ahead_.size() && agreed && tree.size() <= length; ++i) {
+            const std::span<const Candidate> p = upper.distribution(tip_);
+            p_.assign(p.begin(), p.end());
+            DrawnChildren children;
+            std::array<TokenId, 1> draw{};
+            if (i < ahead_.size()) {
+                draw[0] = arena_.token(ahead_[i].node);
+                children = {.rule = DrawRule::WithoutReplacement, .q = ahead_[i].q, .draws = draw};
+            }
+            const TokenId token = rule_.decide(p_, children, [this](std::uint32_t) { return uniform(); });
+            end = drawn.add_drawn(tree, end, p_, token);
+            agreed = i < ahead_.size() && token == draw[0];
+            if (!agreed && i < ahead_.size()) unseen_by_lower_.clear();  // it was on another way
+            tip_ = agreed ? ahead_[i].node : arena_.add(tip_, token);
+        }
+        if (!agreed) {
+            unseen_by_lower_.push_back(tip_);
+            unseen_by_upper_.assign(1, tip_);
+        } else {
+            return;  // the chain is full
+        }
+    }
+}
+
+}  // namespace slipstream::draft

@@ -1,0 +1,169 @@
+// Chains that two models draw together: that each token has the upper one's distribution, and that the target's
+// distribution survives both checks. The fault of TriForce's released code must be seen.
+#include "draft/papers/drawn_ladder.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/draft/toy_models.h"
+
+namespace slipstream::draft {
+namespace {
+
+// A table of logits as a model that is asked about nodes of a tree.
+class TableModel final : public ModelSource {
+public:
+    TableModel(const std::vector<float>& table, Sampler& sampler, const std::vector<TokenId>& text,
+               std::int64_t max_nodes = 64)
+        : table_(table), sampler_(sampler), text_(text), max_nodes_(max_nodes) {}
+    std::string_view name() const override { return "table"; }
+    std::uint16_t n_cells() const override { return 1; }
+    std::int64_t max_nodes() const override { return max_nodes_; }
+    void observe(const Observation&) override {}
+    void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const std::int32_t> nodes) override {
+        tree_ = &tree;
+        ASSERT_FALSE(nodes.empty());
+        for (const std::int32_t node : nodes) {
+            ASSERT_EQ(std::ranges::count(expanded_, node), 0) << "asked twice";
+            ASSERT_TRUE(expanded_.empty() ? node == 0 : std::ranges::count(expanded_, tree.parent(node)) == 1)
+                << "a node whose parent was not asked about";
+            expanded_.push_back(node);
+        }
+        ASSERT_LE(std::ssize(expanded_), max_nodes_);
+    }
+    std::size_t propose(std::int32_t, std::int64_t, const PathNoise&, std::span<Proposal>) override { return 0; }
+    std::span<const Candidate> distribution(std::int32_t node) override {
+        EXPECT_EQ(std::ranges::count(expanded_, node), 1);
+        path_.assign(text_.begin(), text_.end());
+        path_.resize(text_.size() + static_cast<std::size_t>(tree_->depth(node)));
+        for (std::size_t i = path_.size(); node > 0; node = tree_->parent(node)) path_[--i] = tree_->token(node);
+        return sampler_.distribution(ToyModels::row(table_, path_), path_);
+    }
+    double expand_seconds(std::int64_t) const override { return 0.0; }
+
+private:
+    const std::vector<float>& table_;
+    Sampler& sampler_;
+    const std::vector<TokenId>& text_;
+    std::int64_t max_nodes_;
+    const TokenTree* tree_ = nullptr;
+    std::vector<std::int32_t> expanded_;
+    std::vector<TokenId> path_;
+};
+
+constexpr std::int64_t kTrials = 30000;
+
+// The target's table below, the draft's in the middle, and a third that knows little.
+ToyShape ladder(const ToyModels& low, std::uint64_t* seed) {
+    return [&low, seed](ToyPass& pass) {
+        Sampler sampler = pass.draft_sampler;
+        TableModel lower(low.draft, sampler, pass.text);
+        TableModel upper(pass.models.draft, pass.draft_sampler, pass.text);
+        DrawnLadder(kToyVocab, (*seed)++)
+            .propose(pass.tree, {.text = pass.text, .budget = 64, .max_depth = pass.max_depth}, 3, lower, upper,
+                     pass.drawn);
+    };
+}
+
+TEST(DrawnLadder, TheJointDistributionIsTheTargets) {
+    for (const double penalty : {1.0, 1.4}) {
+        const ToyModels models(21);
+        const ToyModels low(22);
+        const SamplerOptions sampling{
+            .temperature = 0.9, .top_k = 0, .top_p = 0.92, .repeat_penalty = penalty, .seed = 5000};
+        std::uint64_t seed = 77;
+        EXPECT_GT(toy_p_value(models, sampling, ladder(low, &seed), kTrials), 1e-4) << penalty;
+    }
+}
+
+// The chain's first two tokens alone, without a target: the upper model's distribution.
+std::vector<std::int64_t> counts_of_chains(const ToyModels& models, const ToyModels& low, const SamplerOptions& options,
+                                           bool faulty) {
+    std::vector<std::int64_t> counts(kToyVocab * kToyVocab);
+    Sampler lower_sampler(options, kToyVocab);
+    Sampler upper_sampler(options, kToyVocab);
+    const std::vector<TokenId> text{kToyRoot};
+    for (std::int64_t trial = 0; trial < kTrials; ++trial) {
+        TokenTree tree;
+        tree.reset(kToyRoot);
+        DrawnTree drawn(1);
+        drawn.reset(1, 64);
+        TableModel lower(low.draft, lower_sampler, text);
+        TableModel upper(models.draft, upper_sampler, text);
+        DrawnLadder made(kToyVocab, static_cast<std::uint64_t>(trial));
+        made.propose(tree, {.text = text, .budget = 64, .max_depth = 2}, 2, lower, upper, drawn);
+        EXPECT_EQ(tree.size(), 3);
+        TokenId first = tree.token(1);
+        if (faulty) {
+            // As the released code does it: where the lower guess is refused, a fresh draw from p.
+            std::mt19937_64 random(static_cast<std::uint64_t>(trial) + 99);
+            std::uniform_real_distribution<double> uniform;
+            const auto draw = [&](std::span<const Candidate> from) {
+                double missing = uniform(random);
+                for (const Candidate& candidate : from)
+                    if ((missing -= candidate.probability) < 0.0) return candidate.id;
+                return from.back().id;
+            };
+            const auto probability = [](std::span<const Candidate> of, TokenId id) {
+                const auto found = std::ranges::find(of, id, &Candidate::id);
+                return found == of.end() ? 0.0 : static_cast<double>(found->probability);
+            };
+            const std::vector<TokenId> path{kToyRoot};
+            const auto q = lower_sampler.distribution(ToyModels::row(low.draft, path), path);
+            const TokenId guess = draw(q);
+            const double q_guess = probability(q, guess);
+            const auto p = upper_sampler.distribution(ToyModels::row(models.draft, path), path);
+            first = uniform(random) * q_guess < probability(p, guess) ? guess : draw(p);
+            ++counts[static_cast<std::size_t>(first * kToyVocab)];
+            continue;
+        }
+        ++counts[static_cast<std::size_t>(first * kToyVocab + tree.token(2))];
+    }
+    return counts;
+}
+
+TEST(DrawnLadder, EachTokenHasTheUpperModelsDistributionAndAFaultIsSeen) {
+    const ToyModels models(31);
+    const ToyModels low(32);
+    const SamplerOptions options{.temperature = 1.0, .top_k = 0, .top_p = 1.0, .repeat_penalty = 1.0, .seed = 3};
+    std::vector<double> joint(kToyVocab * kToyVocab), single(kToyVocab * kToyVocab);
+    const std::vector<TokenId> root{kToyRoot};
+    const std::vector<double> first = toy_distribution(ToyModels::row(models.draft, root), root, options);
+    for (TokenId a = 0; a < kToyVocab; ++a) {
+        const std::vector<TokenId> path{kToyRoot, a};
+        const std::vector<double> second = toy_distribution(ToyModels::row(models.draft, path), path, options);
+        const auto at = static_cast<std::size_t>(a * kToyVocab);
+        single[at] = first[static_cast<std::size_t>(a)];
+        for (std::size_t b = 0; b < second.size(); ++b) joint[at + b] = first[static_cast<std::size_t>(a)] * second[b];
+    }
+    EXPECT_GT(chi_square_p_value(counts_of_chains(models, low, options, false), joint), 1e-4);
+    EXPECT_LT(chi_square_p_value(counts_of_chains(models, low, options, true), single), 1e-12);
+}
+
+TEST(DrawnLadder, KeepsToItsLimits) {
+    const ToyModels models(41);
+    const SamplerOptions options{.temperature = 1.0, .top_k = 0, .top_p = 1.0, .seed = 3};
+    Sampler lower_sampler(options, kToyVocab);
+    Sampler upper_sampler(options, kToyVocab);
+    const std::vector<TokenId> text{kToyRoot};
+    const struct {
+        std::int64_t gamma, budget, max_depth, expected;
+    } cases[] = {{3, 64, 3, 4}, {1, 64, 3, 2}, {3, 3, 3, 3}, {3, 64, 0, 1}, {3, 1, 3, 1}, {3, 64, 2, 3}};
+    for (const auto& [gamma, budget, max_depth, expected] : cases) {
+        TokenTree tree;
+        tree.reset(kToyRoot);
+        DrawnTree drawn(1);
+        drawn.reset(1, budget);
+        TableModel lower(models.draft, lower_sampler, text);
+        TableModel upper(models.target, upper_sampler, text);
+        DrawnLadder made(kToyVocab, 7);
+        made.propose(tree, {.text = text, .budget = budget, .max_depth = max_depth}, gamma, lower, upper, drawn);
+        EXPECT_EQ(tree.size(), expected);
+        for (std::int32_t node = 0; node + 1 < tree.size(); ++node) EXPECT_EQ(drawn.drawn(node).draws.size(), 1U);
+    }
+}
+
+}  // namespace
+}  // namespace slipstream::draft
