@@ -166,6 +166,7 @@ void SourcesDrafter::count_shape(const Observation& observation) {
     for (SourceFigures& figures : figures_) {
         const bool takes_part =
             figures_.size() == 1 || (growth_ == Growth::OwnShape && figures.name == shape_source_->name()) ||
+            (growth_ == Growth::Drawn && figures.name == figures_.back().name) ||  // whose distribution it has
             (growth_ == Growth::NGrammys && (figures.name == "context" || figures.name == "bigram"));
         if (!takes_part) continue;
         figures.offered += offered;

@@ -266,10 +266,12 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
     const std::size_t least = least_budget_bytes(request);
     throw OutOfBudget(fmt::format(
         "a device budget of {} is too small: {} are taken whatever streams, {} by streaming and {} by its ring; it "
-        "takes {} at least: give --device-memory {} or more, {}or a shorter --ctx, fewer nodes a pass, a smaller model",
+        "takes {} at least{}: give --device-memory {} or more, {}or a shorter --ctx, fewer nodes a pass, a smaller "
+        "model",
         megabytes(request.budget_bytes), megabytes(request.fixed_bytes),
         megabytes(needs.base_bytes - request.fixed_bytes), megabytes(ring_needed(request, needs)), megabytes(least),
-        least, request.ring_bytes > needs.least_ring_bytes ? "a smaller --ring, " : ""));
+        request.weights_stay ? " with all weights on it" : "", least,
+        request.ring_bytes > needs.least_ring_bytes ? "a smaller --ring, " : ""));
 }
 
 void check_request(const ResidencyRequest& request) {
