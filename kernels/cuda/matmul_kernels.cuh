@@ -10,6 +10,9 @@
 // inside a unit, types without a ring, and comparison (MatmulForm::SplitRegisters). matmul_tiles: many tokens. A block
 // has 8 groups, a warp each, and 64 tokens; parts one after another; the block's tokens pass through shared memory in
 // slabs of 64 k, kStages deep.
+//
+// A launch may have several matrices, whose blocks follow one another: a block has rows of one. For up to 8 tokens the
+// last one may be of another type (matmul_mixed.cu).
 #pragma once
 
 #include "gpu.cuh"
@@ -137,16 +140,44 @@ __device__ __forceinline__ void multiply_slab(const typename W::Head (&head)[R],
     }
 }
 
+__host__ __device__ __forceinline__ int64_t groups_of(const MatrixParams& matrix) {
+    return (matrix.m + kGroupRows - 1) / kGroupRows;
+}
+
+/// What a block's rows are of, and the first of its groups there.
+struct BlockRows {
+    MatrixParams matrix;
+    int64_t group;
+};
+__device__ __forceinline__ BlockRows block_rows(const MatmulParams& p, int groups_a_block) {
+    return {p.matrix, static_cast<int64_t>(blockIdx.y) * groups_a_block};
+}
+__device__ __forceinline__ BlockRows block_rows(const JointParams& p, int groups_a_block) {
+    const int block = static_cast<int>(gpu::block_y());
+    int index = 0;
+#pragma unroll
+    for (int i = 0; i < kMostMatrices - 1; ++i) index += block >= p.first_block[i] ? 1 : 0;
+    if (index == 0) return {p.all.matrix, int64_t{block} * groups_a_block};
+    return {p.more[index - 1], int64_t{block - p.first_block[index - 1]} * groups_a_block};
+}
+__device__ __forceinline__ const MatmulParams& common_of(const MatmulParams& p) {
+    return p;
+}
+__device__ __forceinline__ const MatmulParams& common_of(const JointParams& p) {
+    return p.all;
+}
+
 /// What becomes of a reduced sum; `bias` counts where there is one.
-__device__ __forceinline__ void store_sum(const MatmulParams& p, int64_t row, int64_t token, float sum, float bias) {
-    if (row >= p.m || token >= p.n_tokens) return;
+__device__ __forceinline__ void store_sum(const MatmulParams& p, const MatrixParams& matrix, int64_t row, int64_t token,
+                                          float sum, float bias) {
+    if (row >= matrix.m || token >= p.n_tokens) return;
     if (p.factors != nullptr) sum *= p.factors[token];
-    if (p.bias != nullptr) sum += bias;
-    float& to = p.y[token * p.y_stride + row];
+    if (matrix.bias != nullptr) sum += bias;
+    float& to = matrix.y[token * matrix.y_stride + row];
     to = p.store == MatmulStoreForm::Add ? to + sum : sum;
 }
-__device__ __forceinline__ float bias_of(const MatmulParams& p, int64_t row) {
-    return p.bias != nullptr && row < p.m ? p.bias[row] : 0.0F;
+__device__ __forceinline__ float bias_of(const MatrixParams& matrix, int64_t row) {
+    return matrix.bias != nullptr && row < matrix.m ? matrix.bias[row] : 0.0F;
 }
 
 /// Where part `part` of K begins, in units; of part n_parts: the end. 32 bits, since a division of 64 is a hundred
@@ -156,9 +187,9 @@ __device__ __forceinline__ int64_t part_begin(const MatmulParams& p, int part) {
 }
 
 /// Group `index`, or the last one where there is none: what is computed of it is not stored.
-__device__ __forceinline__ const char* group_at(const MatmulParams& p, int64_t index) {
-    const int64_t last = (p.m + kGroupRows - 1) / kGroupRows - 1;
-    return p.weights + (index < last ? index : last) * p.group_bytes;
+__device__ __forceinline__ const char* group_at(const MatmulParams& p, const MatrixParams& matrix, int64_t index) {
+    const int64_t last = groups_of(matrix) - 1;
+    return matrix.weights + (index < last ? index : last) * p.group_bytes;
 }
 
 /// What a warp holds of R groups ahead of its multiplications: slabs of A units, each loaded anew as soon
@@ -328,8 +359,8 @@ struct TokensAhead<W, NT, false> {
 
 /// Parts of K are added in ascending order through shared memory [n_parts][NT][4][32], a group at a time, and stored.
 template <int R, int NT>
-__device__ __forceinline__ void add_parts(const MatmulParams& p, const float (&acc)[R][NT][4], int part, int lane,
-                                          int64_t group, int64_t tile) {
+__device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows& rows, const float (&acc)[R][NT][4],
+                                          int part, int lane, int64_t tile) {
     auto partial = gpu::dynamic_shared<float>(0);
     constexpr int kOutputs = NT * 128;  // of a group
     const int n_threads = static_cast<int>(p.n_parts) * kWarp;
@@ -348,8 +379,8 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const float (&a
             const int at = (column / 8 * 4 + h) * kWarp + row % 8 * 4 + column % 8 / 2;
             float sum = partial[at];
             for (int other = 1; other < p.n_parts; ++other) sum += partial[other * kOutputs + at];
-            const int64_t out = (group + r) * kGroupRows + row;
-            store_sum(p, out, tile * 8 + column, sum, bias_of(p, out));
+            const int64_t out = (rows.group + r) * kGroupRows + row;
+            store_sum(p, rows.matrix, out, tile * 8 + column, sum, bias_of(rows.matrix, out));
         }
     }
 }
@@ -362,19 +393,20 @@ inline constexpr int kSplitBlocks = NT == 1 || W::kRunSteps == 2 ? W::kMinBlocks
 
 // Block: 32 * n_parts threads; grid: n_tiles / NT, ceil(groups / R): blocks of the same rows follow one
 // another; shared: [n_parts][NT][4][32] floats.
-template <class W, int R, int NT>
-__global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmul_split(MatmulParams p) {
+template <class W, int R, int NT, class Params>
+__global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmul_split(Params params) {
+    const MatmulParams& p = common_of(params);
     constexpr int A = NT < 4 ? W::kUnitsAhead : W::kUnitsAheadOfMany;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int part = static_cast<int>(threadIdx.x) / kWarp;
-    const int64_t group = static_cast<int64_t>(blockIdx.y) * R;
+    const BlockRows rows = block_rows(params, R);
     const int64_t tile = static_cast<int64_t>(blockIdx.x) * NT;
     const int64_t begin = part_begin(p, part);
     const int64_t end = part_begin(p, part + 1);
     auto tokens = tokens_in_memory<NT == 1>(p, tile, lane);
     WeightsAhead<W, R, A> weights = {};
 #pragma unroll
-    for (int r = 0; r < R; ++r) weights.groups[r] = group_at(p, group + r);
+    for (int r = 0; r < R; ++r) weights.groups[r] = group_at(p, rows.matrix, rows.group + r);
     weights.k = p.k;
     weights.end = end;
     weights.lane = lane;
@@ -395,23 +427,23 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmu
         }
     }
 
-    add_parts<R, NT>(p, acc, part, lane, group, tile);
+    add_parts<R, NT>(p, block_rows(params, R), acc, part, lane, tile);
 }
 
-/// The same with weights through shared memory. Shared: rings [n_parts], then the same bytes as above.
+/// The same with weights through shared memory, of the block's rows in whichever matrix of `params`; `p` is what the
+/// matrices of this type have in common. Shared: rings [n_parts], then the same bytes as above.
 template <class W, int R, int NT>
-__global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W::kScaled) ? 2 : 1)
-    matmul_ring(MatmulParams p) {
+__device__ __forceinline__ void multiply_by_ring(const MatmulParams& p, const JointParams& params) {
     constexpr int A = WeightsInRing<W, R>::kSlots / W::kSlabs;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int part = static_cast<int>(threadIdx.x) / kWarp;
-    const int64_t group = static_cast<int64_t>(blockIdx.y) * R;
+    const BlockRows rows = block_rows(params, R);
     const int64_t tile = static_cast<int64_t>(blockIdx.x) * NT;
     const int64_t begin = part_begin(p, part);
     const int64_t end = part_begin(p, part + 1);
     WeightsInRing<W, R> weights = {};
 #pragma unroll
-    for (int r = 0; r < R; ++r) weights.groups[r] = group_at(p, group + r);
+    for (int r = 0; r < R; ++r) weights.groups[r] = group_at(p, rows.matrix, rows.group + r);
     weights.k = p.k;
     weights.end = end;
     weights.lane = lane;
@@ -435,7 +467,24 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W:
         }
     }
     gpu::copy_async_wait<0>();
-    add_parts<R, NT>(p, acc, part, lane, group, tile);
+    add_parts<R, NT>(p, block_rows(params, R), acc, part, lane, tile);
+}
+
+template <class W, int R, int NT>
+__global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W::kScaled) ? 2 : 1)
+    matmul_ring(JointParams params) {
+    multiply_by_ring<W, R, NT>(params.all, params);
+}
+
+/// 8 tokens, the last matrix of another type, with units as long.
+template <class W, class WOfLast>
+__global__ void __launch_bounds__(kSplitWarps* kWarp, 2) matmul_ring_mixed(JointParams params) {
+    static_assert(W::kSlabs == WOfLast::kSlabs);
+    if (static_cast<int>(blockIdx.y) < params.first_block[params.n_more - 1])
+        return multiply_by_ring<W, 1, 1>(params.all, params);
+    MatmulParams of_last = params.all;
+    of_last.group_bytes = params.last_group_bytes;
+    multiply_by_ring<WOfLast, 1, 1>(of_last, params);
 }
 
 /// Starts the copies of a slab of the block's tokens; nothing behind the last slab.
@@ -454,17 +503,19 @@ __device__ __forceinline__ void copy_slab(const MatmulParams& p, int64_t slab, i
 
 // Block: 256 threads; grid: n_tiles / 8, ceil(groups / 8); shared: kStages slabs.
 template <class W>
-__global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(MatmulParams p) {
+__global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(JointParams params) {
+    const MatmulParams& p = params.all;
     constexpr int A = W::kUnitsAheadOfMany;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int64_t group = static_cast<int64_t>(blockIdx.y) * kTileWarps + threadIdx.x / kWarp;
+    const BlockRows rows = block_rows(params, kTileWarps);
+    const int64_t group = rows.group + threadIdx.x / kWarp;
     const int64_t tile = static_cast<int64_t>(blockIdx.x) * kTileTokens;
     const int64_t n_slabs = p.n_units * W::kSlabs;
     TokensInShared tokens{tokens_in_memory<false>(p, tile, lane), gpu::dynamic_shared<char>(0), lane};
 
     for (int s = 0; s < kStages - 1; ++s) copy_slab(p, s, n_slabs, tile);
     WeightsAhead<W, 1, A> weights = {};
-    weights.groups[0] = group_at(p, group);
+    weights.groups[0] = group_at(p, rows.matrix, group);
     weights.k = p.k;
     weights.end = p.n_units;
     weights.lane = lane;
@@ -502,67 +553,106 @@ __global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(MatmulParams p
         }
     }
     const int64_t row = group * kGroupRows + lane / 4;
-    const float bias[2] = {bias_of(p, row), bias_of(p, row + 8)};
+    const float bias[2] = {bias_of(rows.matrix, row), bias_of(rows.matrix, row + 8)};
 #pragma unroll
     for (int i = 0; i < kTileTokens * 4; ++i) {
         const int h = i % 4;
-        store_sum(p, row + h / 2 * 8, (tile + i / 4) * 8 + lane % 4 * 2 + h % 2, total[i / 4][h], bias[h / 2]);
+        store_sum(p, rows.matrix, row + h / 2 * 8, (tile + i / 4) * 8 + lane % 4 * 2 + h % 2, total[i / 4][h],
+                  bias[h / 2]);
     }
 }
 
+/// Rows of blocks of `groups_a_block` groups for all matrices; where each begins goes to `p`.
+inline int64_t deal_blocks(JointParams& p, int groups_a_block) {
+    const auto blocks_of = [&](const MatrixParams& matrix) {
+        return (groups_of(matrix) + groups_a_block - 1) / groups_a_block;
+    };
+    int64_t n_blocks = blocks_of(p.all.matrix);
+    for (int i = 0; i < kMostMatrices - 1; ++i) {
+        p.first_block[i] = i < p.n_more ? static_cast<int32_t>(n_blocks) : INT32_MAX;
+        if (i < p.n_more) n_blocks += blocks_of(p.more[i]);
+    }
+    return n_blocks;
+}
+
 template <class W, int R, int NT, bool kRing>
-inline void start_split(const MatmulParams& p, void* stream) {
-    const int64_t n_groups = (p.m + kGroupRows - 1) / kGroupRows;
-    const dim3 grid(static_cast<unsigned>(p.n_tiles / NT), static_cast<unsigned>((n_groups + R - 1) / R));
+inline void start_split(JointParams params, void* stream) {
+    MatmulParams& p = params.all;
+    const auto grid = [&](int64_t n_blocks) {
+        return dim3(static_cast<unsigned>(p.n_tiles / NT), static_cast<unsigned>(n_blocks));
+    };
     const auto n_parts = static_cast<unsigned>(p.n_parts);
     const size_t sum_bytes = size_t{n_parts} * NT * 512;
     if constexpr (kRing) {
         const size_t ring_bytes = size_t{n_parts} * WeightsInRing<W, R>::kBytes;
-        gpu::launch(matmul_ring<W, R, NT>, grid, dim3(n_parts * kWarp), ring_bytes > sum_bytes ? ring_bytes : sum_bytes,
-                    stream, p);
-    } else {
-        gpu::launch(matmul_split<W, R, NT>, grid, dim3(n_parts * kWarp), sum_bytes, stream, p);
+        gpu::launch(matmul_ring<W, R, NT>, grid(deal_blocks(params, R)), dim3(n_parts * kWarp),
+                    ring_bytes > sum_bytes ? ring_bytes : sum_bytes, stream, params);
+    } else if constexpr (W::kPieces == 0 && NT == 1 && R == 1) {
+        gpu::launch(matmul_split<W, R, NT, JointParams>, grid(deal_blocks(params, R)), dim3(n_parts * kWarp), sum_bytes,
+                    stream, params);
+    } else {  // a matrix a launch: for several there is no register to spare
+        for (int i = 0; i <= params.n_more; ++i) {
+            if (i > 0) p.matrix = params.more[i - 1];
+            if (p.matrix.m == 0) continue;
+            gpu::launch(matmul_split<W, R, NT, MatmulParams>, grid((groups_of(p.matrix) + R - 1) / R),
+                        dim3(n_parts * kWarp), sum_bytes, stream, p);
+        }
     }
+}
+
+template <class W, class WOfLast>
+inline void start_mixed(JointParams params, void* stream) {
+    const MatmulParams& p = params.all;
+    constexpr int kMostBytes = WeightsInRing<W, 1>::kBytes > WeightsInRing<WOfLast, 1>::kBytes
+                                   ? WeightsInRing<W, 1>::kBytes
+                                   : WeightsInRing<WOfLast, 1>::kBytes;
+    static_assert(kMostBytes >= 512);  // what parts of K are added in
+    const auto n_parts = static_cast<unsigned>(p.n_parts);
+    const dim3 grid(static_cast<unsigned>(p.n_tiles), static_cast<unsigned>(deal_blocks(params, 1)));
+    gpu::launch(matmul_ring_mixed<W, WOfLast>, grid, dim3(n_parts * kWarp), size_t{n_parts} * kMostBytes, stream,
+                params);
 }
 
 /// Few tokens. Few rows: more blocks of one group each, so that more of the card is busy.
 template <class W, bool kRing>
-inline void start_few(const MatmulParams& p, void* stream) {
-    const int64_t n_groups = (p.m + kGroupRows - 1) / kGroupRows;
-    if (p.n_tiles == 1) {
+inline void start_few(const JointParams& p, void* stream) {
+    if (p.all.n_tiles == 1) {
+        int64_t n_groups = groups_of(p.all.matrix);
+        for (int i = 0; i < p.n_more; ++i) n_groups += groups_of(p.more[i]);
         // Estimated: two groups a block where there are two blocks for each processor all the same.
-        if constexpr (!kRing || W::kRingGroups == 2)
-            if (n_groups >= 2 * static_cast<int64_t>(p.n_multiprocessors))
+        if constexpr (kRing ? W::kRingGroups == 2 : true)
+            if (n_groups >= 2 * static_cast<int64_t>(p.n_multiprocessors) && (W::kPieces > 0 || p.n_more == 0))
                 return start_split<W, 2, 1, kRing>(p, stream);
         return start_split<W, 1, 1, kRing>(p, stream);
     }
-    if (p.n_tiles == 2) return start_split<W, 2, 2, kRing>(p, stream);
+    if (p.all.n_tiles == 2) return start_split<W, 2, 2, kRing>(p, stream);
     // Eight tiles beside scales take more registers than there are; two blocks of four read the weights from L2 once
     // more.
     constexpr int kMost = W::kScaled ? 4 : 8;
     // Units of 256 beside four tiles and a ring spill on sm_120; with one group a block tokens would be read twice as
     // often from L2.
     constexpr bool kRingOfMany = kRing && W::kSlabs < 4;
-    if (p.n_tiles == 4) return start_split<W, 2, 4, kRingOfMany>(p, stream);
+    if (p.all.n_tiles == 4) return start_split<W, 2, 4, kRingOfMany>(p, stream);
     return start_split<W, 2, kMost, kRingOfMany>(p, stream);
 }
 
 /// Any choice here gives the same bits.
 template <class W>
-inline void start_weights(const MatmulParams& p, void* stream) {
-    const int64_t row_blocks = ((p.m + kGroupRows - 1) / kGroupRows + kTileWarps - 1) / kTileWarps;
-    const int64_t token_blocks = (p.n_tiles + kTileTokens - 1) / kTileTokens;
-    const bool whole = p.n_tiles % kTileTokens == 0;
+inline void start_weights(JointParams p, void* stream) {
+    const int64_t n_tiles = p.all.n_tiles;
+    const int64_t row_blocks = deal_blocks(p, kTileWarps);
+    const int64_t token_blocks = (n_tiles + kTileTokens - 1) / kTileTokens;
+    const bool whole = n_tiles % kTileTokens == 0;
     // Estimated: blocks of matmul_tiles on three quarters of the card's processors outweigh fewer reads of tokens.
     const bool many =
-        p.n_tiles > kTileTokens && 4 * row_blocks * token_blocks >= 3 * static_cast<int64_t>(p.n_multiprocessors);
+        n_tiles > kTileTokens && 4 * row_blocks * token_blocks >= 3 * static_cast<int64_t>(p.n_multiprocessors);
     if (whole && (p.form == MatmulForm::Tiles || (p.form == MatmulForm::Chosen && many))) {
         const dim3 grid(static_cast<unsigned>(token_blocks), static_cast<unsigned>(row_blocks));
         gpu::launch(matmul_tiles<W>, grid, dim3(kTileWarps * kWarp), size_t{kStages} * kSlabBytes, stream, p);
         return;
     }
     if constexpr (W::kPieces > 0)  // a ring holds whole units
-        if (p.form != MatmulForm::SplitRegisters && p.k == p.n_units * (W::kSlabs * kSlabSteps * kStepK))
+        if (p.form != MatmulForm::SplitRegisters && p.all.k == p.all.n_units * (W::kSlabs * kSlabSteps * kStepK))
             return start_few<W, true>(p, stream);
     start_few<W, false>(p, stream);
 }

@@ -3,10 +3,10 @@
 
 namespace slipstream::cuda {
 
-void start_matmul_q3_k(const MatmulParams& params, void* stream) {
+void start_matmul_q3_k(const JointParams& params, void* stream) {
     start_weights<ThreeBitWeights>(params, stream);
 }
-void start_matmul_q6_k(const MatmulParams& params, void* stream) {
+void start_matmul_q6_k(const JointParams& params, void* stream) {
     start_weights<SixBitWeights>(params, stream);
 }
 

@@ -3,10 +3,10 @@
 
 namespace slipstream::cuda {
 
-void start_matmul_q4_k(const MatmulParams& params, void* stream) {
+void start_matmul_q4_k(const JointParams& params, void* stream) {
     start_weights<ScaledMinWeights<false>>(params, stream);
 }
-void start_matmul_q5_k(const MatmulParams& params, void* stream) {
+void start_matmul_q5_k(const JointParams& params, void* stream) {
     start_weights<ScaledMinWeights<true>>(params, stream);
 }
 

@@ -3,10 +3,10 @@
 
 namespace slipstream::cuda {
 
-void start_matmul_q5_0(const MatmulParams& params, void* stream) {
+void start_matmul_q5_0(const JointParams& params, void* stream) {
     start_weights<NibbleWeights<16, false, true>>(params, stream);
 }
-void start_matmul_q5_1(const MatmulParams& params, void* stream) {
+void start_matmul_q5_1(const JointParams& params, void* stream) {
     start_weights<NibbleWeights<0, true, true>>(params, stream);
 }
 

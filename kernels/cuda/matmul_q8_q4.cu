@@ -3,13 +3,13 @@
 
 namespace slipstream::cuda {
 
-void start_matmul_q8_0(const MatmulParams& params, void* stream) {
+void start_matmul_q8_0(const JointParams& params, void* stream) {
     start_weights<ByteWeights>(params, stream);
 }
-void start_matmul_q4_0(const MatmulParams& params, void* stream) {
+void start_matmul_q4_0(const JointParams& params, void* stream) {
     start_weights<NibbleWeights<8, false, false>>(params, stream);
 }
-void start_matmul_q4_1(const MatmulParams& params, void* stream) {
+void start_matmul_q4_1(const JointParams& params, void* stream) {
     start_weights<NibbleWeights<0, true, false>>(params, stream);
 }
 

@@ -159,7 +159,7 @@ struct NibbleWeights {
     static constexpr int kMinBlocks = has_high ? 1 : 0;
     static constexpr int kPieces = 1;
     static constexpr int kSlots = 4;
-    static constexpr int kRingGroups = 2;
+    static constexpr int kRingGroups = has_m && has_high ? 1 : 2;
     static constexpr bool kUnitsWhole = false;
     static constexpr int kUnitBytes = 2 * kQuadBytes;
     struct Units {};

@@ -34,6 +34,7 @@ constexpr std::int64_t kMostTokens = 70;
 struct Shape {
     const char* name;
     TinyModelOptions options;
+    bool at_most_ten = true;  // launches of a layer
 };
 
 TinyModelOptions llama(DType type, std::optional<DType> v_type = {}) {
@@ -64,9 +65,9 @@ const std::vector<Shape>& shapes() {
         {"Llama Q4_K, V and down Q6_K", llama(DType::Q4_K, DType::Q6_K)},
         {"Llama Q4_0", llama(DType::Q4_0)},
         {"Llama Q8_0", llama(DType::Q8_0)},
-        {"Llama Q3_K, V and down Q5_K", llama(DType::Q3_K, DType::Q5_K)},
+        {"Llama Q3_K, V and down Q5_K", llama(DType::Q3_K, DType::Q5_K), false},
         {"Llama BF16", llama(DType::BF16)},
-        {"Llama F16", llama(DType::F16)},
+        {"Llama F16", llama(DType::F16), false},
         {"Qwen2 Q4_K", qwen2(DType::Q4_K)},
         {"Qwen2 Q5_1", qwen2(DType::Q5_1)},
         {"Qwen3 Q4_K", qwen3(DType::Q4_K)},
@@ -206,21 +207,24 @@ Launches launches_of(TinyModelOptions options) {
 // Kernels of a token.
 TEST(LayerLaunches, AreThoseOfTheTable) {
     const std::map<std::string, Launches> expected{
-        {"Llama Q4_K", {17, 3, 3}},
-        {"Llama Q4_K, V and down Q6_K", {18, 3, 3}},
-        {"Llama Q4_0", {17, 3, 3}},
-        {"Llama Q8_0", {17, 3, 3}},
-        {"Llama Q3_K, V and down Q5_K", {18, 3, 3}},
-        {"Llama BF16", {17, 3, 3}},
-        {"Llama F16", {21, 4, 3}},
-        {"Qwen2 Q4_K", {17, 3, 3}},
-        {"Qwen2 Q5_1", {17, 3, 3}},
-        {"Qwen3 Q4_K", {19, 3, 3}},
-        {"Qwen3 Q8_0", {19, 3, 3}},
+        {"Llama Q4_K", {10, 2, 1}},
+        {"Llama Q4_K, V and down Q6_K", {10, 2, 1}},
+        {"Llama Q4_0", {10, 2, 1}},
+        {"Llama Q8_0", {10, 2, 1}},
+        {"Llama Q3_K, V and down Q5_K", {11, 2, 1}},
+        {"Llama BF16", {10, 2, 1}},
+        {"Llama F16", {18, 4, 1}},
+        {"Qwen2 Q4_K", {10, 2, 1}},
+        {"Qwen2 Q5_1", {10, 2, 1}},
+        {"Qwen3 Q4_K", {10, 2, 1}},
+        {"Qwen3 Q8_0", {10, 2, 1}},
     };
     for (const Shape& shape : shapes()) {
         const Launches found = launches_of(shape.options);
         const auto known = expected.find(shape.name);
+        if (shape.at_most_ten) {
+            EXPECT_LE(found.layer, 10) << shape.name;
+        }
         EXPECT_TRUE(known != expected.end() && known->second == found)
             << fmt::format("{{\"{}\", {{{}, {}, {}}}}},", shape.name, found.layer, found.pass, found.commit);
     }
