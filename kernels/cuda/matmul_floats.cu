@@ -1,6 +1,6 @@
 // Instances of the matmul kernels: BF16 and F16 weights. K of a model is whole units of 64; what else there is takes
 // one small instance, a tile of tokens at a time.
-#include "kernels/cuda/matmul_kernels.cuh"
+#include "kernels/cuda/matmul_start.cuh"
 
 namespace slipstream::cuda {
 

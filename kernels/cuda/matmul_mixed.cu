@@ -1,5 +1,5 @@
 // Instances of the matmul kernels: the mixtures of models whose V is of six bits where Q and K are of four or five.
-#include "kernels/cuda/matmul_kernels.cuh"
+#include "kernels/cuda/matmul_start.cuh"
 
 namespace slipstream::cuda {
 

@@ -1,5 +1,5 @@
 // Instances of the matmul kernels: Q3_K, Q6_K.
-#include "kernels/cuda/matmul_kernels.cuh"
+#include "kernels/cuda/matmul_start.cuh"
 
 namespace slipstream::cuda {
 

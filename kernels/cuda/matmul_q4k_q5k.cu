@@ -1,5 +1,5 @@
 // Instances of the matmul kernels: Q4_K, Q5_K.
-#include "kernels/cuda/matmul_kernels.cuh"
+#include "kernels/cuda/matmul_start.cuh"
 
 namespace slipstream::cuda {
 

@@ -1,5 +1,5 @@
 // Instances of the matmul kernels: Q5_0, Q5_1.
-#include "kernels/cuda/matmul_kernels.cuh"
+#include "kernels/cuda/matmul_start.cuh"
 
 namespace slipstream::cuda {
 

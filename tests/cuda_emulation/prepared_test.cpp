@@ -109,6 +109,8 @@ TEST(Prepared, NormsLeaveWhatAMatmulReads) {
         for (const std::int64_t d : {32, 96, 1024, 1056, 2304})
             for (const std::int64_t n : kTokens) {
                 if (n > 9 && d > 1056) continue;
+                // Other orders matter where a row is a block's, which has a barrier.
+                if (schedule.order != emulation::Order::Lockstep && (d != 1056 || n > 9)) continue;
                 const DeviceFloats x(card.exec(), n, d, random_floats(n * d, 1), d == 1056 ? 3 : 4);
                 const DeviceFloats weight(card.exec(), 1, d, random_floats(d, 2));
                 const DeviceFloats y(card.exec(), n, d);
