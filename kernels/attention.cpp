@@ -51,6 +51,27 @@ void check_write(const KvWriteArgs& args) {
     for (std::int64_t t = 0; t < n; ++t) CHECK(args.scratch_rows[t] >= 0);
 }
 
+// Whether rows of heads stand one behind another, so that (token, head) can be a row of its own.
+bool heads_are_rows(const TensorView& x) {
+    return x.rows() <= 1 || x.row_stride_bytes == row_bytes(DType::F32, x.cols());
+}
+
+void check_head_norms(const RotateWriteArgs& args) {
+    const auto of_head = [&](const ConstTensorView& weight) {
+        return weight.empty() || (weight.dtype == DType::F32 && weight.cols() == args.shape.head_dim);
+    };
+    CHECK(args.q_norm.empty() == args.k_norm.empty() && of_head(args.q_norm) && of_head(args.k_norm) &&
+              (args.q_norm.empty() || (heads_are_rows(args.q) && heads_are_rows(args.k))),
+          "rotate_write with norms of {} and {} for heads of {}", args.q_norm.cols(), args.k_norm.cols(),
+          args.shape.head_dim);
+}
+
+void norm_heads(ExecRef exec, const TensorView& x, const ConstTensorView& weight, float eps) {
+    const TensorView heads =
+        matrix_view(reinterpret_cast<float*>(x.data), x.rows() * x.cols() / weight.cols(), weight.cols());
+    rms_norm(exec, {.x = heads, .weight = weight, .y = heads, .eps = eps});
+}
+
 }  // namespace
 
 void kv_write(ExecRef exec, const KvWriteArgs& args) {
@@ -68,12 +89,17 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
                             .scratch_v = args.scratch_v,
                             .scratch_rows = args.scratch_rows};
     check_write(write);
+    check_head_norms(args);
     CHECK(args.q.dtype == DType::F32 && args.q.cols() % d == 0 && args.k.rows() == n &&
               args.cos_sin.dtype == DType::F32 && args.cos_sin.cols() % 2 == 0 && args.cos_sin.cols() <= d &&
               args.cos_sin.rows() == n,
           "rotate_write of [{}, {}] and [{}, {}] by [{}, {}]", n, args.q.cols(), args.k.rows(), args.k.cols(),
           args.cos_sin.rows(), args.cos_sin.cols());
     if (const OpTable& ops = exec.device.ops(); ops.rotate_write != nullptr) return ops.rotate_write(exec, args);
+    if (!args.q_norm.empty()) {
+        norm_heads(exec, args.q, args.q_norm, args.eps);
+        norm_heads(exec, args.k, args.k_norm, args.eps);
+    }
     rope(exec, {.x = args.q, .cos_sin = args.cos_sin, .head_dim = d, .layout = args.layout});
     rope(exec, {.x = args.k, .cos_sin = args.cos_sin, .head_dim = d, .layout = args.layout});
     exec.device.ops().kv_write(exec, write);
@@ -85,6 +111,8 @@ void kv_commit(ExecRef exec, const KvCommitArgs& args) {
               (args.n_rows == 0 || (args.scratch_k != nullptr && args.scratch_v != nullptr &&
                                     args.scratch_rows != nullptr && args.chunks != nullptr)),
           "kv_commit of {} rows at {}", args.n_rows, args.first_position);
+    CHECK(args.n_layers >= 0 && (args.n_layers <= 1 || (args.layer_bytes > 0 && args.layer_chunks > 0)),
+          "kv_commit in {} layers", args.n_layers);
     exec.device.ops().kv_commit(exec, args);
 }
 

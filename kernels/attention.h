@@ -48,8 +48,8 @@ struct KvWriteArgs {
 };
 void kv_write(ExecRef exec, const KvWriteArgs& args);
 
-/// rope() of q and of k, then kv_write(), bit for bit; where a device has one kernel for the three, k crosses memory
-/// once and two launches are saved.
+/// rms_norm() of each head of q and of k where there are weights for it, rope() of both, then kv_write(), bit for bit;
+/// where a device has one kernel for all, k crosses memory once and two to four launches are saved.
 struct RotateWriteArgs {
     KvShape shape;
     TensorView q;                                // [n_tokens, n_q_heads * head_dim], F32: turned in place
@@ -60,10 +60,14 @@ struct RotateWriteArgs {
     std::byte* scratch_k = nullptr;              // as in KvWriteArgs
     std::byte* scratch_v = nullptr;              //
     const std::int32_t* scratch_rows = nullptr;  //
+    ConstTensorView q_norm{};  // [head_dim], F32, or empty: rows are (token, head), one behind another
+    ConstTensorView k_norm{};  // likewise; of both or of none
+    float eps = 1e-5F;         // of the norms
 };
 void rotate_write(ExecRef exec, const RotateWriteArgs& args);
 
-/// Copies scratch rows behind the committed ones: row scratch_rows[i] goes to position first_position + i.
+/// Copies scratch rows behind the committed ones, in one layer or in several alike: row scratch_rows[i] goes to
+/// position first_position + i.
 struct KvCommitArgs {
     KvShape shape;
     const std::byte* scratch_k = nullptr;
@@ -71,7 +75,10 @@ struct KvCommitArgs {
     const std::int32_t* scratch_rows = nullptr;  // [n_rows]
     std::int64_t n_rows = 0;
     std::int64_t first_position = 0;
-    std::byte* const* chunks = nullptr;  // this layer's chunks by number, [(first_position + n_rows - 1) / 256 + 1]
+    std::byte* const* chunks = nullptr;  // the layer's chunks by number, [(first_position + n_rows - 1) / 256 + 1]
+    std::int64_t n_layers = 1;
+    std::size_t layer_bytes = 0;    // from a layer's scratch_k, and scratch_v, to those of the next
+    std::int64_t layer_chunks = 0;  // from a layer's entries of `chunks` to those of the next
 };
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 
@@ -110,6 +117,7 @@ struct AttentionArgs {
     // The fold so far, where part is not Whole: attention_state_floats(...) of the device's memory, not to be touched
     // from part to part: o [n_tokens, n_q_heads, head_dim], m [n_tokens, n_q_heads], l [n_tokens, n_q_heads].
     float* state = nullptr;
+    NextWeights next{};  // of `out`
 };
 /// Runs in stream order. Each token must see a position of the parts; a whole call CHECKs that.
 void attention(ExecRef exec, const AttentionArgs& args);

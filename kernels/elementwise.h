@@ -2,6 +2,7 @@
 // depend on its own row alone (E1).
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 
 #include "kernels/base/tensor_view.h"
@@ -9,12 +10,17 @@
 
 namespace slipstream {
 
+/// Types of the weights that an op's output is multiplied by next, bit i for DType(i): a device may lay the output out
+/// for those products on the way. It changes no bit.
+using NextWeights = std::bitset<static_cast<std::size_t>(kDTypeCount)>;
+
 /// y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], a row at a time. In place where y is x.
 struct RmsNormArgs {
     ConstTensorView x;       // [n_rows, d], F32; for qk-norm the rows are (token, head)
     ConstTensorView weight;  // [d], F32
     TensorView y;            // [n_rows, d], F32
     float eps = 1e-5F;
+    NextWeights next{};
 };
 void rms_norm(ExecRef exec, const RmsNormArgs& args);
 
@@ -48,6 +54,7 @@ struct SwigluArgs {
     ConstTensorView gate;  // [n_tokens, d_ff], F32
     ConstTensorView up;    // [n_tokens, d_ff], F32
     TensorView y;          // [n_tokens, d_ff], F32
+    NextWeights next{};
 };
 void swiglu(ExecRef exec, const SwigluArgs& args);
 

@@ -42,9 +42,7 @@ void check_floats(const BasicTensorView<Byte>& view, const char* what) {
           "{} is not aligned to float", what);
 }
 
-}  // namespace
-
-void matmul(ExecRef exec, const MatmulArgs& args) {
+void check_product(const MatmulArgs& args) {
     const std::int64_t m = args.weights.shape[0];
     const std::int64_t k = args.weights.shape[1];
     const std::int64_t n_tokens = args.x.shape[0];
@@ -70,8 +68,26 @@ void matmul(ExecRef exec, const MatmulArgs& args) {
                   piece->first_row % kInterleavedRows == 0 && piece->first_row + m <= piece->matrix_rows,
               "{} tokens from {} of a piece of prompt, {} rows from {} of {}", n_tokens, piece->first_token, m,
               piece->first_row, piece->matrix_rows);
-    if (m == 0 || n_tokens == 0) return;
+}
+
+}  // namespace
+
+void matmul(ExecRef exec, const MatmulArgs& args) {
+    check_product(args);
+    if (args.weights.shape[0] == 0 || args.x.shape[0] == 0) return;
     exec.device.ops().matmul(exec, args);
+}
+
+void matmuls(ExecRef exec, std::span<const MatmulArgs> products) {
+    const OpTable& ops = exec.device.ops();
+    for (const MatmulArgs& args : products) {
+        check_product(args);
+        CHECK(args.x.data == products[0].x.data && args.x.shape == products[0].x.shape &&
+                  args.x.row_stride_bytes == products[0].x.row_stride_bytes,
+              "products of several x");
+        if (ops.matmuls == nullptr && args.weights.shape[0] > 0 && args.x.shape[0] > 0) ops.matmul(exec, args);
+    }
+    if (ops.matmuls != nullptr && !products.empty() && products[0].x.shape[0] > 0) ops.matmuls(exec, products);
 }
 
 }  // namespace slipstream

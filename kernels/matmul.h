@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "kernels/base/tensor_view.h"
 #include "kernels/device.h"
@@ -42,5 +43,9 @@ struct MatmulArgs {
 /// numbers as well: on the row's place in its piece and matrix, never on what else is multiplied. M, K, n_tokens may be
 /// 0. Runs in stream order.
 void matmul(ExecRef exec, const MatmulArgs& args);
+
+/// matmul() of each: all have one x, and no y overlaps another product's operands. A device may compute several at
+/// once.
+void matmuls(ExecRef exec, std::span<const MatmulArgs> products);
 
 }  // namespace slipstream

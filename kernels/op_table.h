@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 namespace slipstream {
 
@@ -42,6 +43,7 @@ struct OpTable {
     void (*logit_sum)(ExecRef, const LogitSumArgs&);
     void (*logit_top_k)(ExecRef, const LogitTopKArgs&);
     void (*matmul)(ExecRef, const MatmulArgs&);
+    void (*matmuls)(ExecRef, std::span<const MatmulArgs>);  // null: one by one
     void (*move_rows)(ExecRef, const MoveRowsArgs&);
     void (*pack_weights)(ExecRef, const PackWeightsArgs&);
     void (*reserve_workspace)(Device&, const WorkspaceShapes&);

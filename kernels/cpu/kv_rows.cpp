@@ -64,12 +64,13 @@ void write_rows(ExecRef exec, const KvWriteArgs& args, RoundToHalf to_half_row) 
 }
 
 template <typename Element>
-void commit_row(const KvCommitArgs& args, std::int64_t index, std::int64_t head) {
+void commit_row(const KvCommitArgs& args, std::int64_t layer, std::int64_t index, std::int64_t head) {
     const KvShape& shape = args.shape;
     const std::int64_t position = args.first_position + index;
     const std::int64_t slot = position % kChunkTokens;
-    std::byte* chunk = args.chunks[position / kChunkTokens];
-    const std::size_t from = static_cast<std::size_t>(args.scratch_rows[index]) * shape.scratch_row_bytes() +
+    std::byte* chunk = args.chunks[layer * args.layer_chunks + position / kChunkTokens];
+    const std::size_t from = static_cast<std::size_t>(layer) * args.layer_bytes +
+                             static_cast<std::size_t>(args.scratch_rows[index]) * shape.scratch_row_bytes() +
                              row_bytes(shape.dtype, head * shape.head_dim);
     put_key_column(reinterpret_cast<Element*>(chunk + k_step_offset(shape, head, slot / kStepTokens)),
                    reinterpret_cast<const Element*>(args.scratch_k + from), shape.head_dim, slot % kStepTokens);
@@ -90,11 +91,12 @@ void kv_write_avx2(ExecRef exec, const KvWriteArgs& args) {
 
 void kv_commit(ExecRef exec, const KvCommitArgs& args) {
     // A piece is one head's rows: heads never share a cache line of a chunk, rows of one head do.
-    pool_of(exec).run(args.shape.n_kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t head = begin; head < end; ++head)
+    const std::int64_t n_heads = args.shape.n_kv_heads;
+    pool_of(exec).run(args.n_layers * n_heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t piece = begin; piece < end; ++piece)
             for (std::int64_t i = 0; i < args.n_rows; ++i)
-                args.shape.dtype == DType::F32 ? commit_row<std::uint32_t>(args, i, head)
-                                               : commit_row<std::uint16_t>(args, i, head);
+                args.shape.dtype == DType::F32 ? commit_row<std::uint32_t>(args, piece / n_heads, i, piece % n_heads)
+                                               : commit_row<std::uint16_t>(args, piece / n_heads, i, piece % n_heads);
     });
 }
 

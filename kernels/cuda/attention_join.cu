@@ -4,6 +4,7 @@
 // A block a query. Maxima do not depend on their order, so the running ones come from a scan over the chunks, and with
 // them all factors at once; what is left one after another is a product and a fused multiply-add a chunk.
 #include "gpu.cuh"
+#include "kernels/cuda/activation_fragments.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_parts.h"
 #include "kernels/cuda/attention_warp.cuh"
@@ -27,6 +28,28 @@ __device__ __forceinline__ float prefix_maximum(float value, gpu::SharedPtr<floa
     gpu::sync_threads();
     for (int i = 0; i < warp; ++i) value = fmaxf(value, totals[i]);
     return value;
+}
+
+// A column a lane, of 32 that are a block of k of the matmul behind: what store_bf16_block() does of four lanes with
+// eight values each, to the bit.
+__device__ __forceinline__ void prepare_columns(const ActivationTarget& to, int64_t block, int64_t token, float value) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const float next = gpu::shfl(value, lane | 1);
+    const uint32_t pair = gpu::pack_bf16(value, next);  // of even lanes
+    if (lane % 2 == 0)
+        reinterpret_cast<uint32_t*>(
+            fragment_at(to.fragments, to.n_tiles, block * 2 + lane / 16, token, lane % 8 / 2))[lane / 8 % 2] = pair;
+    if (to.sums == nullptr) return;
+    float sum = 0.0F;
+    for (int i = 0; i < kLaneValues; i += 2) add_rounded(sum, gpu::shfl(pair, lane_k(lane % 4, i)));
+    store_sum_of_block(to.sums, to.n_tiles, block, token, lane == lane % 4 ? lane : 1, sum);
+}
+__device__ __forceinline__ void prepare_zeros(const ActivationTarget& to, int64_t first_block, int64_t token) {
+    const int n_threads = static_cast<int>(blockDim.x);
+    for (int64_t i = first_block * 8 + threadIdx.x; i < to.n_blocks * 8; i += n_threads) {  // two steps of four lanes
+        gpu::store_8(fragment_at(to.fragments, to.n_tiles, i / 4, token, static_cast<int>(i % 4)), {});
+        if (to.sums != nullptr && i % 8 == 0) to.sums[(i / 8 * to.n_tiles + token / 8) * 8 + token % 8] = 0.0F;
+    }
 }
 
 // grid (n_queries); block: head_dim rounded up to whole warps, at most 256. Shared: keep, take, l and running maximum
@@ -89,8 +112,11 @@ __global__ void __launch_bounds__(256)
             }
             m = maxima[n - 1];
         }
-        if (there && state == nullptr)
-            a.out[query / a.n_q_heads * a.out_stride + query % a.n_q_heads * d + column] = o / l;
+        const int64_t token = query / a.n_q_heads;
+        const int64_t k = query % a.n_q_heads * d + column;
+        if (there && state == nullptr) a.out[token * a.out_stride + k] = o / l;
+        if (state == nullptr && a.prepare.fragments != nullptr && first_column + thread / 32 * 32 < d)
+            prepare_columns(a.prepare, k / 32, token, o / l);
         if (there && state != nullptr) state[query * d + column] = o;
         if (state != nullptr && first_column + n_threads >= d) {
             gpu::sync_threads();  // every thread has read m and l, where the state is the start
@@ -100,6 +126,8 @@ __global__ void __launch_bounds__(256)
             }
         }
     }
+    if (state == nullptr && a.prepare.fragments != nullptr && query % a.n_q_heads == a.n_q_heads - 1)
+        prepare_zeros(a.prepare, int64_t{a.n_q_heads} * d / 32, query / a.n_q_heads);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/activation_target.h"
+
 namespace slipstream::cuda {
 
 enum class KvType : std::int32_t { F32, F16, BF16 };
@@ -100,6 +102,7 @@ struct AttentionLaunch {
     float* wave_m = nullptr;
     float* wave_l = nullptr;
     float* running = nullptr;
+    ActivationTarget prepare{};  // of `out`; Parallel, head_dim a multiple of 32
 
     [[nodiscard]] constexpr std::int64_t n_queries() const { return std::int64_t{n_tokens} * n_q_heads; }
 };

@@ -82,6 +82,9 @@ void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::i
 [[nodiscard]] std::size_t attention_scratch_floats(const AttentionPlan& plan, const AttentionArgs& args);
 void place_scratch(const AttentionPlan& plan, float* floats, AttentionLaunch& launch);
 
+/// Most tokens whose outputs are laid out for the matmul behind.
+inline constexpr std::int64_t kMostPreparedTokens = 64;
+
 /// Bytes of scratch that no call of up to `n_tokens` tokens exceeds.
 [[nodiscard]] std::size_t attention_scratch_bytes(const KvShape& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
                                                   const AttentionCard& card);

@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda_module.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/link_pace.h"
+#include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/memory_regions.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/cuda/staging.h"
@@ -219,10 +220,13 @@ void CudaDevice::reserve_staging(std::size_t op_bytes) {
     staging_->reserve(turn_, op_bytes);
 }
 
-bool CudaDevice::finds_prepared(const cuda::PreparedActivations& wanted) const {
-    return prepared_.x != nullptr && prepared_.x == wanted.x && prepared_.x_stride == wanted.x_stride &&
-           prepared_.k == wanted.k && prepared_.n_tokens == wanted.n_tokens && prepared_.kind == wanted.kind &&
-           prepared_.scratch == wanted.scratch && prepared_.change + 1 == wanted.change;
+const cuda::PreparedActivations* CudaDevice::find_prepared(const cuda::PreparedActivations& wanted) const {
+    const bool found =
+        prepared_.x != nullptr && prepared_.x == wanted.x && prepared_.x_stride == wanted.x_stride &&
+        prepared_.k == wanted.k && prepared_.n_tokens == wanted.n_tokens &&
+        cuda::serves(static_cast<cuda::ScratchKind>(prepared_.kind), static_cast<cuda::ScratchKind>(wanted.kind)) &&
+        prepared_.scratch == wanted.scratch && prepared_.change + 1 == wanted.change;
+    return found ? &prepared_ : nullptr;
 }
 
 void CudaDevice::count_copy(const void* data, std::size_t bytes) {

@@ -139,8 +139,8 @@ public:
     /// What the driver has given for what the budget counts.
     [[nodiscard]] cuda::RegionFigures memory() const;
     [[nodiscard]] cuda::AttentionPlanner& planner() { return *planner_; }
-    /// Whether the op before left exactly these.
-    [[nodiscard]] bool finds_prepared(const cuda::PreparedActivations& wanted) const;
+    /// What the op before left, where these are among it; null: they are not.
+    [[nodiscard]] const cuda::PreparedActivations* find_prepared(const cuda::PreparedActivations& wanted) const;
     void keep_prepared(const cuda::PreparedActivations& prepared) { prepared_ = prepared; }
     /// A copy stream is to write [data, data + bytes) from here on: what was prepared of rows there is forgotten.
     /// Whoever orders its streams by events enqueues such a copy behind the op that read the rows.

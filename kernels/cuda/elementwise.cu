@@ -3,7 +3,11 @@
 // rms_norm: element i of a row belongs to thread i / 4 mod T, T = 32 for rows of at most 1024 elements, else 256. A
 // thread sums the squares of its elements in ascending order by fused multiply-adds, then lanes (xor 16, 8, 4, 2, 1),
 // then warps in ascending order. So the bits depend on the row's own length and values alone.
+//
+// Outputs that matmuls read next are also laid out for them (activation_fragments.cuh): the same products, dealt out to
+// lanes in that order.
 #include "gpu.cuh"
+#include "kernels/cuda/activation_fragments.cuh"
 #include "kernels/cuda/elementwise_launch.h"
 
 namespace slipstream::cuda {
@@ -15,6 +19,9 @@ constexpr int64_t kLongestWarpRow = 1024;
 
 struct alignas(16) Float4 {
     float x[4];
+};
+struct alignas(8) Float2 {
+    float x[2];
 };
 
 // Elements [at, at + 4) of a row of d; `wide` where all four are there and lie on 16 bytes.
@@ -46,8 +53,28 @@ unsigned blocks_of(int64_t n, int64_t each) {
     return static_cast<unsigned>((n + each - 1) / each);
 }
 
+// Two elements of a row from `at` on; of those that are not there zeros. `wide`: both are there, or none.
+__device__ __forceinline__ void load_two(const float* row, int64_t at, int64_t d, bool wide, float& a, float& b) {
+    if (wide) {
+        const Float2 both = at < d ? *reinterpret_cast<const Float2*>(row + at) : Float2{};
+        a = both.x[0];
+        b = both.x[1];
+        return;
+    }
+    a = at < d ? row[at] : 0.0F;
+    b = at + 1 < d ? row[at + 1] : 0.0F;
+}
+__device__ __forceinline__ void store_two(float* row, int64_t at, int64_t d, bool wide, float a, float b) {
+    if (wide) {
+        if (at < d) *reinterpret_cast<Float2*>(row + at) = {a, b};
+        return;
+    }
+    if (at < d) row[at] = a;
+    if (at + 1 < d) row[at + 1] = b;
+}
+
 // block: 256 threads, which are 256 / RowThreads rows.
-template <int RowThreads>
+template <int RowThreads, bool kPrepare>
 __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, const bool wide) {
     constexpr int kRows = kThreads / RowThreads;
     const int thread = static_cast<int>(threadIdx.x % RowThreads);
@@ -77,11 +104,30 @@ __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, con
     }
     if (!there) return;
     const float scale = 1.0F / sqrtf(squares / static_cast<float>(a.d) + a.eps);
-    for (int64_t at = 4 * thread; at < a.d; at += 4 * RowThreads) {
-        Float4 v = load_four(total == nullptr ? x : total, at, a.d, wide);
-        const Float4 weight = load_four(a.weight, at, a.d, wide);
-        for (int e = 0; e < 4; ++e) v.x[e] = v.x[e] * scale * weight.x[e];
-        store_four(a.y + row * a.y_stride, at, a.d, wide, v);
+    if constexpr (kPrepare) {
+        float* y = a.y + row * a.y_stride;
+        for (int64_t i = thread; i < a.prepare.n_blocks * 4; i += RowThreads) {  // whole warps
+            const int quarter = static_cast<int>(i % 4);
+            float v[kLaneValues];
+#pragma unroll
+            for (int j = 0; j < kLaneValues; j += 2) {
+                const int64_t at = i / 4 * 32 + lane_k(quarter, j);
+                float weight[2];
+                load_two(x, at, a.d, wide, v[j], v[j + 1]);
+                load_two(a.weight, at, a.d, wide, weight[0], weight[1]);
+                v[j] = v[j] * scale * weight[0];
+                v[j + 1] = v[j + 1] * scale * weight[1];
+                store_two(y, at, a.d, wide, v[j], v[j + 1]);
+            }
+            store_bf16_block(a.prepare, i / 4, row, quarter, v);
+        }
+    } else {
+        for (int64_t at = 4 * thread; at < a.d; at += 4 * RowThreads) {
+            Float4 v = load_four(total == nullptr ? x : total, at, a.d, wide);
+            const Float4 weight = load_four(a.weight, at, a.d, wide);
+            for (int e = 0; e < 4; ++e) v.x[e] = v.x[e] * scale * weight.x[e];
+            store_four(a.y + row * a.y_stride, at, a.d, wide, v);
+        }
     }
 }
 
@@ -123,6 +169,29 @@ __global__ void __launch_bounds__(kThreads) gate_rows(const SwigluLaunch a, cons
     }
 }
 
+// The same, also laid out for matmuls: a warp has 32 elements of 8 rows. grid (blocks of 32 / 8, tiles of 8 rows).
+__global__ void __launch_bounds__(kThreads) gate_and_prepare(const SwigluLaunch a, const bool wide) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int64_t block = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+    if (block >= a.prepare.n_blocks) return;  // whole warps; no barrier follows
+    const int64_t row = int64_t{blockIdx.y} * 8 + lane / 4;
+    const bool there = row < a.n_rows;
+    float v[kLaneValues] = {};
+    if (there) {
+#pragma unroll
+        for (int j = 0; j < kLaneValues; j += 2) {
+            const int64_t at = block * 32 + lane_k(lane % 4, j);
+            float gate[2];
+            load_two(a.gate + row * a.gate_stride, at, a.d, wide, gate[0], gate[1]);
+            load_two(a.up + row * a.up_stride, at, a.d, wide, v[j], v[j + 1]);
+            v[j] = silu(gate[0]) * v[j];
+            v[j + 1] = silu(gate[1]) * v[j + 1];
+            store_two(a.y + row * a.y_stride, at, a.d, wide, v[j], v[j + 1]);
+        }
+    }
+    store_bf16_block(a.prepare, block, row, lane % 4, v);
+}
+
 // grid (fours of a row, rows)
 __global__ void __launch_bounds__(kThreads) add_rows(const AddLaunch a, const bool wide) {
     const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
@@ -135,18 +204,25 @@ __global__ void __launch_bounds__(kThreads) add_rows(const AddLaunch a, const bo
     }
 }
 
+template <bool kPrepare>
+void start_norm(const RmsNormLaunch& a, bool wide, void* stream) {
+    if (a.d <= kLongestWarpRow) {
+        gpu::launch(norm_rows<32, kPrepare>, dim3(blocks_of(a.n_rows, kThreads / 32)), dim3(kThreads), 0, stream, a,
+                    wide);
+        return;
+    }
+    gpu::launch(norm_rows<kThreads, kPrepare>, dim3(static_cast<unsigned>(a.n_rows)), dim3(kThreads),
+                kThreads / 32 * sizeof(float), stream, a, wide);
+}
+
 }  // namespace
 
 void launch_rms_norm(const RmsNormLaunch& a, void* stream) {
     const bool wide = a.d % 4 == 0 && on_16_bytes(a.x, a.x_stride) && on_16_bytes(a.weight, 0) &&
                       on_16_bytes(a.y, a.y_stride) &&
                       (a.add == nullptr || (on_16_bytes(a.add, a.add_stride) && on_16_bytes(a.sum, a.sum_stride)));
-    if (a.d <= kLongestWarpRow) {
-        gpu::launch(norm_rows<32>, dim3(blocks_of(a.n_rows, kThreads / 32)), dim3(kThreads), 0, stream, a, wide);
-        return;
-    }
-    gpu::launch(norm_rows<kThreads>, dim3(static_cast<unsigned>(a.n_rows)), dim3(kThreads),
-                kThreads / 32 * sizeof(float), stream, a, wide);
+    if (a.prepare.fragments != nullptr) return start_norm<true>(a, wide, stream);
+    start_norm<false>(a, wide, stream);
 }
 
 void launch_rope(const RopeLaunch& a, void* stream) {
@@ -157,6 +233,12 @@ void launch_rope(const RopeLaunch& a, void* stream) {
 void launch_swiglu(const SwigluLaunch& a, void* stream) {
     const bool wide = a.d % 4 == 0 && on_16_bytes(a.gate, a.gate_stride) && on_16_bytes(a.up, a.up_stride) &&
                       on_16_bytes(a.y, a.y_stride);
+    if (a.prepare.fragments != nullptr) {
+        gpu::launch(gate_and_prepare,
+                    dim3(blocks_of(a.prepare.n_blocks, kThreads / 32), static_cast<unsigned>(a.prepare.n_tiles)),
+                    dim3(kThreads), 0, stream, a, wide);
+        return;
+    }
     gpu::launch(gate_rows, dim3(blocks_of(a.d, 4 * kThreads), grid_rows(a.n_rows)), dim3(kThreads), 0, stream, a, wide);
 }
 

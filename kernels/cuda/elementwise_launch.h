@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/activation_target.h"
+
 namespace slipstream::cuda {
 
 /// y = norm(x) * weight, or, where `add` is given, of sum = x + add, which is left in `sum`. In place where y, or sum,
@@ -21,6 +23,7 @@ struct RmsNormLaunch {
     std::int64_t add_stride = 0;
     float* sum = nullptr;  // [n_rows, d]
     std::int64_t sum_stride = 0;
+    ActivationTarget prepare{};  // of y; not together with `add`
 };
 void launch_rms_norm(const RmsNormLaunch& launch, void* stream);
 
@@ -48,6 +51,7 @@ struct SwigluLaunch {
     std::int64_t up_stride = 0;
     float* y = nullptr;  // [n_rows, d]
     std::int64_t y_stride = 0;
+    ActivationTarget prepare{};  // of y
 };
 void launch_swiglu(const SwigluLaunch& launch, void* stream);
 

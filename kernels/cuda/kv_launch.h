@@ -35,6 +35,9 @@ struct RotateWriteLaunch {
     std::int64_t q_stride = 0;
     const float* cos_sin = nullptr;  // [n_tokens, n_rotated]
     std::int64_t cos_sin_stride = 0;
+    const float* q_norm = nullptr;  // [head_dim], of both or of none: heads are normed first, as rms_norm does it
+    const float* k_norm = nullptr;
+    float eps = 1e-5F;
 };
 void launch_rotate_write(const RotateWriteLaunch& launch, void* stream);
 
@@ -47,7 +50,10 @@ struct KvCommitLaunch {
     const std::byte* scratch_v = nullptr;        //
     const std::int32_t* scratch_rows = nullptr;  // [n_rows]: row i goes to position first_position + i
     std::int64_t first_position = 0;
-    std::byte* const* chunks = nullptr;  // pointer of chunk c: chunks[c - first_position / 256]
+    std::byte* const* chunks = nullptr;  // [n_layers, n_chunks]: of chunk c number c - first_position / 256
+    std::int32_t n_chunks = 0;
+    std::int32_t n_layers = 1;
+    std::int64_t layer_bytes = 0;  // of scratch, from layer to layer
 };
 void launch_kv_commit(const KvCommitLaunch& launch, void* stream);
 

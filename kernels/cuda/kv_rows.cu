@@ -97,17 +97,66 @@ __global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteL
     put(to + pair.second, key.second);
 }
 
-// grid (pieces of a row, rows, keys and values)
+// The factor of a head's norm, as norm_rows<32> (elementwise.cu) has it: element i is lane i / 4 mod 32's.
+__device__ __forceinline__ float norm_factor(const float* head, int d, float eps) {
+    float squares = 0.0F;
+    for (int at = 4 * static_cast<int>(threadIdx.x % 32); at < d; at += 128)
+        for (int e = 0; e < 4 && at + e < d; ++e) squares = gpu::fma(head[at + e], head[at + e], squares);
+    for (int mask = 16; mask > 0; mask /= 2) squares = squares + gpu::shfl_xor(squares, mask);
+    return 1.0F / sqrtf(squares / static_cast<float>(d) + eps);
+}
+
+// The same behind a norm of each head: a warp has a head of queries or keys, or as many values. grid (heads / 4,
+// tokens, queries, keys and values).
+template <class Kv>
+__global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateWriteLaunch a) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int head = static_cast<int>(blockIdx.x * (kThreads / 32) + threadIdx.x / 32);
+    const int64_t token = blockIdx.y;
+    const bool queries = blockIdx.z == 0;
+    const int d = a.head_dim;
+    if (head >= (queries ? a.n_q_heads : a.write.row_elements / d)) return;  // whole warps; no barrier follows
+    const int64_t row = int64_t{a.write.scratch_rows[token]} * a.write.row_elements + int64_t{head} * d;
+    if (blockIdx.z == 2) {
+        const float* values = a.write.v + token * a.write.v_stride + int64_t{head} * d;
+        for (int i = lane; i < d; i += 32) put(reinterpret_cast<Kv*>(a.write.scratch_v) + row + i, values[i]);
+        return;
+    }
+    float* in_place = a.q + token * a.q_stride + int64_t{head} * d;  // of queries
+    const float* from = queries ? in_place : a.write.k + token * a.write.k_stride + int64_t{head} * d;
+    const float* weight = queries ? a.q_norm : a.k_norm;
+    const float factor = norm_factor(from, d, a.eps);
+    const auto normed = [&](int i) { return from[i] * factor * weight[i]; };
+    const auto store = [&](int i, float value) {
+        if (queries) {
+            in_place[i] = value;
+        } else {
+            put(reinterpret_cast<Kv*>(a.write.scratch_k) + row + i, value);
+        }
+    };
+    const float* angles = a.cos_sin + token * a.cos_sin_stride;
+    for (int i = lane; i < a.n_rotated / 2; i += 32) {
+        const Pair pair = pair_of(a, i);
+        const Turned to = turned(a, angles, i, normed(pair.first), normed(pair.second));
+        store(pair.first, to.first);
+        store(pair.second, to.second);
+    }
+    for (int i = a.n_rotated + lane; i < d; i += 32) store(i, normed(i));
+}
+
+// grid (pieces of a row, rows, keys and values of each layer)
 __global__ void __launch_bounds__(kThreads) commit_rows(const KvCommitLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     const int row_words = a.n_kv_heads * a.head_words;
     if (at >= row_words) return;
     const int64_t position = a.first_position + blockIdx.y;
     const int64_t chunk = position / kChunkRows - a.first_position / kChunkRows;
-    const int part = static_cast<int>(blockIdx.z);
-    const auto* src = reinterpret_cast<const uint32_t*>(part == 0 ? a.scratch_k : a.scratch_v) +
-                      int64_t{a.scratch_rows[blockIdx.y]} * row_words;
-    auto* dst = reinterpret_cast<uint32_t*>(a.chunks[chunk]) +
+    const int part = static_cast<int>(blockIdx.z % 2);
+    const int64_t layer = blockIdx.z / 2;
+    const auto* src =
+        reinterpret_cast<const uint32_t*>((part == 0 ? a.scratch_k : a.scratch_v) + layer * a.layer_bytes) +
+        int64_t{a.scratch_rows[blockIdx.y]} * row_words;
+    auto* dst = reinterpret_cast<uint32_t*>(a.chunks[layer * a.n_chunks + chunk]) +
                 ((int64_t{at / a.head_words} * 2 + part) * kChunkRows + position % kChunkRows) * a.head_words;
     dst[at % a.head_words] = src[at];
 }
@@ -133,6 +182,13 @@ void start_write(const KvWriteLaunch& a, void* stream) {
 
 template <class Kv>
 void start_rotate_write(const RotateWriteLaunch& a, void* stream) {
+    if (a.q_norm != nullptr) {
+        const int n_kv_heads = a.write.row_elements / a.head_dim;
+        const int most = a.n_q_heads > n_kv_heads ? a.n_q_heads : n_kv_heads;
+        gpu::launch(norm_rotate_write_rows<Kv>, dim3(pieces(most * 32), static_cast<unsigned>(a.write.n_tokens), 3),
+                    dim3(kThreads), 0, stream, a);
+        return;
+    }
     const int n_pairs = a.n_q_heads * (a.n_rotated / 2);
     const int widest = n_pairs > a.write.row_elements ? n_pairs : a.write.row_elements;
     gpu::launch(rotate_write_rows<Kv>, dim3(pieces(widest), static_cast<unsigned>(a.write.n_tokens), 3), dim3(kThreads),
@@ -164,7 +220,9 @@ void launch_kv_write(const KvWriteLaunch& a, void* stream) {
 }
 
 void launch_kv_commit(const KvCommitLaunch& a, void* stream) {
-    gpu::launch(commit_rows, dim3(pieces(a.n_kv_heads * a.head_words), static_cast<unsigned>(a.n_rows), 2),
+    gpu::launch(commit_rows,
+                dim3(pieces(a.n_kv_heads * a.head_words), static_cast<unsigned>(a.n_rows),
+                     2 * static_cast<unsigned>(a.n_layers)),
                 dim3(kThreads), 0, stream, a);
 }
 

@@ -15,12 +15,12 @@ constexpr int kFloatRows = 8;    // warps of a block
 constexpr int kFloatTokens = 8;  // of a block
 
 // An output is 32 chains, k = lane, lane + 32, ...; then lanes are added in pairs at distance 16, 8, 4, 2, 1.
-__global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p) {
+__global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p, MatmulMatrix to) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int64_t row = static_cast<int64_t>(blockIdx.x) * kFloatRows + threadIdx.x / kWarp;
     const int64_t token = static_cast<int64_t>(blockIdx.y) * kFloatTokens;
-    if (row >= p.m) return;  // whole warps; no barrier follows
-    const float* w = static_cast<const float*>(p.weights) + row * p.k;
+    if (row >= to.m) return;  // whole warps; no barrier follows
+    const float* w = static_cast<const float*>(to.weights) + row * p.k;
     const float* x[kFloatTokens];
 #pragma unroll
     for (int t = 0; t < kFloatTokens; ++t) x[t] = p.x + (token + t < p.n_tokens ? token + t : token) * p.x_stride;
@@ -35,53 +35,67 @@ __global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p) 
         for (int distance = 16; distance > 0; distance /= 2) acc[t] += gpu::shfl_xor(acc[t], distance);
         if (lane != t || token + t >= p.n_tokens) continue;
         float sum = acc[t];
-        if (p.bias != nullptr) sum += p.bias[row];
-        float& to = p.y[(token + t) * p.y_stride + row];
-        to = p.store == MatmulStoreForm::Add ? to + sum : sum;
+        if (to.bias != nullptr) sum += to.bias[row];
+        float& out = to.y[(token + t) * to.y_stride + row];
+        out = p.store == MatmulStoreForm::Add ? out + sum : sum;
     }
 }
 
-MatmulParams params_of(const MatmulLaunch& launch, DType type) {
+JointParams params_of(const MatmulLaunch& launch, DType type) {
     const MatmulPlan plan = matmul_plan(type, launch.k);
-    const MatmulScratch scratch = matmul_scratch(type, launch.k, launch.n_tokens);
+    const MatmulScratch scratch = matmul_scratch(matmul_scratch_kind(type), launch.k, launch.n_tokens);
     const auto* base = static_cast<const char*>(launch.scratch);
-    MatmulParams out;
-    out.weights = static_cast<const char*>(launch.weights);
-    out.group_bytes = launch.k / weight_block(type).elements * weight_block(type).bytes * 16;
-    out.m = launch.m;
-    out.k = launch.k;
-    out.n_units = plan.n_units;
-    out.n_parts = plan.n_parts;
-    out.fragments = base;
-    out.sums = base + scratch.sums;
-    if (matmul_scratch_kind(type) == ScratchKind::F16)
-        out.factors = reinterpret_cast<const float*>(base + scratch.factors);
-    out.n_tiles = scratch.n_tiles;
-    out.y = launch.y;
-    out.y_stride = launch.y_stride;
-    out.bias = launch.bias;
-    out.n_tokens = launch.n_tokens;
-    out.store = launch.store;
+    JointParams out;
+    for (int i = 0; i < launch.n_matrices; ++i) {
+        const MatmulMatrix& from = launch.matrices[i];
+        MatrixParams& to = i == 0 ? out.all.matrix : out.more[i - 1];
+        to = {static_cast<const char*>(from.weights), from.m, from.y, from.y_stride, from.bias};
+    }
+    out.n_more = launch.n_matrices - 1;
     out.form = launch.form;
     out.n_multiprocessors = launch.n_multiprocessors;
+    MatmulParams& all = out.all;
+    const auto group_bytes = [&](DType of) {
+        return launch.k / weight_block(of).elements * weight_block(of).bytes * 16;
+    };
+    all.group_bytes = group_bytes(type);
+    if (launch.last_dtype >= 0) out.last_group_bytes = group_bytes(static_cast<DType>(launch.last_dtype));
+    all.k = launch.k;
+    all.n_units = plan.n_units;
+    all.n_parts = plan.n_parts;
+    all.fragments = base;
+    all.sums = base + scratch.sums;
+    if (matmul_scratch_kind(type) == ScratchKind::F16)
+        all.factors = reinterpret_cast<const float*>(base + scratch.factors);
+    all.n_tiles = scratch.n_tiles;
+    all.n_tokens = launch.n_tokens;
+    all.store = launch.store;
     return out;
 }
 
 }  // namespace
 
-void start_matmul_f32(const MatmulLaunch& launch, void* stream) {
-    const dim3 grid(static_cast<unsigned>((launch.m + kFloatRows - 1) / kFloatRows),
+void start_matmul_f32(const MatmulLaunch& launch, const MatmulMatrix& matrix, void* stream) {
+    if (matrix.m == 0) return;
+    const dim3 grid(static_cast<unsigned>((matrix.m + kFloatRows - 1) / kFloatRows),
                     static_cast<unsigned>((launch.n_tokens + kFloatTokens - 1) / kFloatTokens));
-    gpu::launch(matmul_f32, grid, dim3(kFloatRows * kWarp), 0, stream, launch);
+    gpu::launch(matmul_f32, grid, dim3(kFloatRows * kWarp), 0, stream, launch, matrix);
 }
 
 void launch_matmul(const MatmulLaunch& launch, void* stream) {
-    if (launch.m == 0 || launch.n_tokens == 0) return;
+    int64_t m = 0;
+    for (int i = 0; i < launch.n_matrices; ++i) m += launch.matrices[i].m;
+    if (m == 0 || launch.n_tokens == 0) return;
     const auto type = static_cast<DType>(launch.dtype);
     // No k: sums of nothing, by the one kernel that needs no part of K to start.
-    if (type == DType::F32 || launch.k == 0) return start_matmul_f32(launch, stream);
+    if (type == DType::F32 || launch.k == 0) {
+        for (int i = 0; i < launch.n_matrices; ++i) start_matmul_f32(launch, launch.matrices[i], stream);
+        return;
+    }
     if (launch.activations == MatmulActivations::Prepare) start_matmul_activations(launch, stream);
-    const MatmulParams params = params_of(launch, type);
+    const JointParams params = params_of(launch, type);
+    if (launch.last_dtype >= 0)
+        return type == DType::Q4_K ? start_matmul_q4k_q6k(params, stream) : start_matmul_q5k_q6k(params, stream);
     switch (type) {
         case DType::F32:
             return;

@@ -3,7 +3,7 @@
 // host and for launches.
 //
 // Scratch: | activations | sums | factors |, K filled up with zeros to whole units, n_tokens to n_tiles tiles of 8, as
-// many as kernels take at once:
+// many as kernels take at once (what stands in columns of tokens that are not there reaches no output):
 //   activations  [K / 16][n_tiles][32 lanes][2 words]: operand B of each mma, bfloat16 (F16 weights: binary16)
 //   sums         [K / 32][n_tiles * 8] floats: of the rounded activations, for types with offsets
 //   factors      [n_tiles * 8] floats: what undoes the power of two that a token was multiplied by, for F16
@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
+#include "kernels/cuda/activation_target.h"
 
 namespace slipstream::cuda {
 
@@ -97,6 +98,11 @@ struct WeightBlock {
     }
 }
 
+/// Whether one launch may have matrices of `type` and a last one of `last`.
+[[nodiscard]] constexpr bool matmul_mixes(DType type, DType last, std::int64_t n_tokens) {
+    return last == DType::Q6_K && (type == DType::Q4_K || type == DType::Q5_K) && n_tokens <= kTokensPerTile;
+}
+
 struct MatmulPlan {
     std::int64_t n_units = 0;  // of K, the last one possibly short
     std::int64_t n_parts = 0;  // part p is units [p * n_units / n_parts, (p + 1) * n_units / n_parts), never empty
@@ -115,8 +121,7 @@ struct MatmulScratch {
     std::size_t factors = 0;
     std::size_t bytes = 0;
 };
-[[nodiscard]] constexpr MatmulScratch matmul_scratch(DType type, std::int64_t k, std::int64_t n_tokens) {
-    const ScratchKind kind = matmul_scratch_kind(type);
+[[nodiscard]] constexpr MatmulScratch matmul_scratch(ScratchKind kind, std::int64_t k, std::int64_t n_tokens) {
     MatmulScratch out;
     if (kind == ScratchKind::None) return out;
     constexpr std::int64_t kFillTo = 256;  // the longest unit: types of one kind share scratch
@@ -131,7 +136,23 @@ struct MatmulScratch {
 
 /// What MatmulLaunch::scratch must have.
 [[nodiscard]] constexpr std::size_t matmul_scratch_bytes(DType type, std::int64_t k, std::int64_t n_tokens) {
-    return matmul_scratch(type, k, n_tokens).bytes;
+    return matmul_scratch(matmul_scratch_kind(type), k, n_tokens).bytes;
+}
+
+/// Whether activations of one kind are those of the other as well.
+[[nodiscard]] constexpr bool serves(ScratchKind prepared, ScratchKind wanted) {
+    return prepared == wanted || (prepared == ScratchKind::Bf16WithSums && wanted == ScratchKind::Bf16);
+}
+
+/// Where they lie in scratch at `base`. For kinds other than the two of bfloat16: fragments alone.
+[[nodiscard]] inline ActivationTarget activation_target(ScratchKind kind, std::int64_t k, std::int64_t n_tokens,
+                                                        void* base) {
+    const MatmulScratch scratch = matmul_scratch(kind, k, n_tokens);
+    auto* bytes = static_cast<char*>(base);
+    return {.fragments = bytes,
+            .sums = kind == ScratchKind::Bf16WithSums ? reinterpret_cast<float*>(bytes + scratch.sums) : nullptr,
+            .n_tiles = scratch.n_tiles,
+            .n_blocks = scratch.n_steps / 2};
 }
 
 }  // namespace slipstream::cuda

@@ -18,6 +18,7 @@ constexpr OpTable kOps{
     .logit_sum = logit_sum,
     .logit_top_k = logit_top_k,
     .matmul = matmul,
+    .matmuls = matmuls,
     .move_rows = move_rows,
     .pack_weights = pack_weights,
     .reserve_workspace = reserve_workspace,

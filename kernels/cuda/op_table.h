@@ -24,6 +24,7 @@ void logit_gumbel(ExecRef exec, const LogitGumbelArgs& args);
 void logit_sum(ExecRef exec, const LogitSumArgs& args);
 void logit_top_k(ExecRef exec, const LogitTopKArgs& args);
 void matmul(ExecRef exec, const MatmulArgs& args);
+void matmuls(ExecRef exec, std::span<const MatmulArgs> products);
 void move_rows(ExecRef exec, const MoveRowsArgs& args);
 void pack_weights(ExecRef exec, const PackWeightsArgs& args);
 void reserve_workspace(Device& device, const WorkspaceShapes& shapes);

@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_planner.h"
 #include "kernels/cuda/cuda_op.h"
 #include "kernels/cuda/op_table.h"
+#include "kernels/cuda/preparation.h"
 
 namespace slipstream::cuda {
 
@@ -57,13 +58,19 @@ void attention(ExecRef exec, const AttentionArgs& args) {
     } else {
         place_arrays(*op.graph(), args, *captured, launch);
     }
-    if (const std::size_t floats = attention_scratch_floats(plan, args); floats > 0)
-        place_scratch(plan, reinterpret_cast<float*>(op.scratch(floats * sizeof(float))), launch);
+    // Only the join of chunks lays its output out; of many tokens, which fold, that is a small part of the work.
+    const bool prepares = plan.way == AttentionWay::Parallel && launch.out != nullptr &&
+                          launch.n_tokens <= kMostPreparedTokens && launch.head_dim % 32 == 0;
+    Preparation preparation(op, prepares ? args.next : NextWeights{}, args.out,
+                            attention_scratch_floats(plan, args) * sizeof(float));
+    place_scratch(plan, reinterpret_cast<float*>(preparation.more()), launch);
+    launch.prepare = preparation.target();
     op.launch(&Module::attention, launch, [&] {
         return fmt::format("attention of {} tokens, {} heads over {} of {} in {}, {} positions committed",
                            args.q.rows(), args.n_q_heads, args.shape.n_kv_heads, args.shape.head_dim,
                            dtype_name(args.shape.dtype), args.n_committed);
     });
+    preparation.keep();
 }
 
 }  // namespace slipstream::cuda

@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_op.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/op_table.h"
+#include "kernels/cuda/preparation.h"
 #include "kernels/elementwise.h"
 
 namespace slipstream::cuda {
@@ -22,6 +23,7 @@ std::int64_t stride_floats(const View& view) {
 void rms_norm(ExecRef exec, const RmsNormArgs& args) {
     Op op(exec);
     if (args.x.rows() == 0 || args.x.cols() == 0) return;
+    Preparation preparation(op, args.next, args.y);
     const RmsNormLaunch launch{.n_rows = args.x.rows(),
                                .d = args.x.cols(),
                                .x = float_row(args.x, 0),
@@ -29,9 +31,11 @@ void rms_norm(ExecRef exec, const RmsNormArgs& args) {
                                .weight = float_row(args.weight, 0),
                                .y = float_row(args.y, 0),
                                .y_stride = stride_floats(args.y),
-                               .eps = args.eps};
+                               .eps = args.eps,
+                               .prepare = preparation.target()};
     op.launch(&Module::rms_norm, launch,
               [&] { return fmt::format("rms_norm [{}, {}]", args.x.rows(), args.x.cols()); });
+    preparation.keep();
 }
 
 void rope(ExecRef exec, const RopeArgs& args) {
@@ -54,6 +58,7 @@ void rope(ExecRef exec, const RopeArgs& args) {
 void swiglu(ExecRef exec, const SwigluArgs& args) {
     Op op(exec);
     if (args.y.rows() == 0 || args.y.cols() == 0) return;
+    Preparation preparation(op, args.next, args.y);
     const SwigluLaunch launch{.n_rows = args.y.rows(),
                               .d = args.y.cols(),
                               .gate = float_row(args.gate, 0),
@@ -61,8 +66,10 @@ void swiglu(ExecRef exec, const SwigluArgs& args) {
                               .up = float_row(args.up, 0),
                               .up_stride = stride_floats(args.up),
                               .y = float_row(args.y, 0),
-                              .y_stride = stride_floats(args.y)};
+                              .y_stride = stride_floats(args.y),
+                              .prepare = preparation.target()};
     op.launch(&Module::swiglu, launch, [&] { return fmt::format("swiglu [{}, {}]", args.y.rows(), args.y.cols()); });
+    preparation.keep();
 }
 
 void add(ExecRef exec, const AddArgs& args) {

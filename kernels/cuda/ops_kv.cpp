@@ -1,4 +1,6 @@
 // Rows of the KV cache on a CUDA device: into scratch, and behind the committed ones.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -62,7 +64,10 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
             .q = float_row(args.q, first),
             .q_stride = stride_floats(args.q),
             .cos_sin = float_row(args.cos_sin, first),
-            .cos_sin_stride = stride_floats(args.cos_sin)};
+            .cos_sin_stride = stride_floats(args.cos_sin),
+            .q_norm = args.q_norm.empty() ? nullptr : float_row(args.q_norm, 0),
+            .k_norm = args.k_norm.empty() ? nullptr : float_row(args.k_norm, 0),
+            .eps = args.eps};
         op.launch(&Module::rotate_write, launch, [&] {
             return fmt::format("rotate_write of {} rows of {} and {} {}", n, args.q.cols(), args.k.cols(),
                                dtype_name(args.shape.dtype));
@@ -70,26 +75,40 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
     }
 }
 
+// Tables of chunks of several layers go up as one array, as many layers a launch as it has room for.
 void kv_commit(ExecRef exec, const KvCommitArgs& args) {
     Op op(exec);
-    for (std::int64_t first = 0; first < args.n_rows; first += kMostRows) {
-        const std::int64_t n = std::min(kMostRows, args.n_rows - first);
+    constexpr std::int64_t kMostChunks = 512;  // of a launch, all layers'
+    constexpr std::int64_t kRows = std::min(kMostRows, kMostChunks / 2 * kChunkTokens);
+    std::array<std::byte*, kMostChunks> table;
+    for (std::int64_t first = 0; first < args.n_rows; first += kRows) {
+        const std::int64_t n = std::min(kRows, args.n_rows - first);
         const std::int64_t position = args.first_position + first;
         const std::int64_t first_chunk = position / kChunkTokens;
-        const std::int64_t last_chunk = (position + n - 1) / kChunkTokens;
-        const KvCommitLaunch launch{
-            .n_rows = static_cast<std::int32_t>(n),
-            .n_kv_heads = static_cast<std::int32_t>(args.shape.n_kv_heads),
-            .head_words = static_cast<std::int32_t>(row_bytes(args.shape.dtype, args.shape.head_dim) / 4),
-            .scratch_k = args.scratch_k,
-            .scratch_v = args.scratch_v,
-            .scratch_rows = op.stage(args.scratch_rows + first, n),
-            .first_position = position,
-            .chunks = op.stage(args.chunks + first_chunk, last_chunk - first_chunk + 1)};
-        op.launch(&Module::kv_commit, launch, [&] {
-            return fmt::format("kv_commit of {} rows at {}, {} heads of {} {}", n, position, args.shape.n_kv_heads,
-                               args.shape.head_dim, dtype_name(args.shape.dtype));
-        });
+        const std::int64_t n_chunks = (position + n - 1) / kChunkTokens + 1 - first_chunk;
+        const std::int64_t most_layers = kMostChunks / n_chunks;
+        for (std::int64_t layer = 0; layer < args.n_layers; layer += most_layers) {
+            const std::int64_t n_layers = std::min(most_layers, args.n_layers - layer);
+            for (std::int64_t i = 0; i < n_layers; ++i)
+                std::copy_n(args.chunks + (layer + i) * args.layer_chunks + first_chunk, n_chunks,
+                            table.begin() + i * n_chunks);
+            const KvCommitLaunch launch{
+                .n_rows = static_cast<std::int32_t>(n),
+                .n_kv_heads = static_cast<std::int32_t>(args.shape.n_kv_heads),
+                .head_words = static_cast<std::int32_t>(row_bytes(args.shape.dtype, args.shape.head_dim) / 4),
+                .scratch_k = args.scratch_k + static_cast<std::size_t>(layer) * args.layer_bytes,
+                .scratch_v = args.scratch_v + static_cast<std::size_t>(layer) * args.layer_bytes,
+                .scratch_rows = op.stage(args.scratch_rows + first, n),
+                .first_position = position,
+                .chunks = op.stage(table.data(), n_layers * n_chunks),
+                .n_chunks = static_cast<std::int32_t>(n_chunks),
+                .n_layers = static_cast<std::int32_t>(n_layers),
+                .layer_bytes = static_cast<std::int64_t>(args.layer_bytes)};
+            op.launch(&Module::kv_commit, launch, [&] {
+                return fmt::format("kv_commit of {} rows at {} in {} layers, {} heads of {} {}", n, position, n_layers,
+                                   args.shape.n_kv_heads, args.shape.head_dim, dtype_name(args.shape.dtype));
+            });
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 // Matmul on a CUDA device, and the packing that it wants of weights.
 //
-// Activations are rounded and laid out in scratch by each launch. Matrices that meet the same x one after the other (q,
-// k and v; gate and up; parts of one matrix) find them there: nothing but matmuls came between, and none writes its x.
+// Activations are rounded and laid out in scratch, by the op that made them (preparation.h) or by the launch that meets
+// them first. Matrices that meet the same x one after the other find them there: nothing but matmuls came between, and
+// none writes its x.
 #include <algorithm>
 #include <cstdint>
 
@@ -25,44 +26,90 @@ std::int64_t stride_floats(const View& view) {
     return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
 }
 
-}  // namespace
+MatmulMatrix matrix_of(const MatmulArgs& args) {
+    return {.weights = args.weights.data,
+            .m = args.weights.shape[0],
+            .y = float_row(args.y, 0),
+            .y_stride = stride_floats(args.y),
+            .bias = args.bias.empty() ? nullptr : float_row(args.bias, 0)};
+}
 
-void matmul(ExecRef exec, const MatmulArgs& args) {
-    const ConstTensorView& weights = args.weights;
-    const std::int64_t m = weights.shape[0];
-    const std::int64_t k = weights.shape[1];
-    const std::int64_t n_tokens = args.x.shape[0];
-    CHECK(weights.layout == Layout::Fragments16 && n_tokens <= std::int64_t{1} << 30, "matmul by weights of layout {}",
-          static_cast<int>(weights.layout));
-    if (prompt_takes(static_cast<CudaDevice&>(exec.device), args)) return prompt_matmul(exec, args);
+// Products of one x, stored alike, by weights of one type, or of two that one launch mixes.
+void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
     Op op(exec);
-    MatmulLaunch launch{.dtype = static_cast<std::int32_t>(weights.dtype),
+    const MatmulArgs& first = products[0];
+    const DType type = first.weights.dtype;
+    const DType last = products.back().weights.dtype;
+    const std::int64_t k = first.weights.shape[1];
+    const std::int64_t n_tokens = first.x.shape[0];
+    MatmulLaunch launch{.dtype = static_cast<std::int32_t>(type),
+                        .last_dtype = last == type ? -1 : static_cast<std::int32_t>(last),
+                        .n_matrices = static_cast<std::int32_t>(products.size()),
                         .n_tokens = static_cast<std::int32_t>(n_tokens),
-                        .m = m,
                         .k = k,
-                        .weights = weights.data,
-                        .x = float_row(args.x, 0),
-                        .x_stride = stride_floats(args.x),
-                        .y = float_row(args.y, 0),
-                        .y_stride = stride_floats(args.y),
-                        .bias = args.bias.empty() ? nullptr : float_row(args.bias, 0),
-                        .scratch = op.scratch(matmul_scratch_bytes(weights.dtype, k, n_tokens)),
-                        .store = args.store == MatmulStore::Add ? MatmulStoreForm::Add : MatmulStoreForm::Overwrite,
+                        .x = float_row(first.x, 0),
+                        .x_stride = stride_floats(first.x),
+                        .scratch = op.scratch(matmul_scratch_bytes(type, k, n_tokens)),
+                        .store = first.store == MatmulStore::Add ? MatmulStoreForm::Add : MatmulStoreForm::Overwrite,
                         .n_multiprocessors = op.device().properties().n_multiprocessors};
+    std::ranges::transform(products, launch.matrices, matrix_of);
     constexpr std::int64_t kFewTokens = 64;  // more may go by tiles
     if (op.device().weights_by_registers() && n_tokens <= kFewTokens) launch.form = MatmulForm::SplitRegisters;
     PreparedActivations prepared{.x = launch.x,
                                  .x_stride = launch.x_stride,
                                  .k = k,
                                  .n_tokens = n_tokens,
-                                 .kind = static_cast<std::int32_t>(matmul_scratch_kind(weights.dtype)),
+                                 .kind = static_cast<std::int32_t>(matmul_scratch_kind(type)),
                                  .scratch = launch.scratch,
                                  .change = op.device().n_changes()};
-    if (op.device().finds_prepared(prepared)) launch.activations = MatmulActivations::Prepared;
+    if (const PreparedActivations* found = op.device().find_prepared(prepared)) {
+        launch.activations = MatmulActivations::Prepared;
+        prepared.kind = found->kind;
+    }
     op.device().keep_prepared({});  // until the launch has come to its end
-    op.launch(&Module::matmul, launch,
-              [&] { return fmt::format("matmul {} [{}, {}] x {} tokens", dtype_name(weights.dtype), m, k, n_tokens); });
+    op.launch(&Module::matmul, launch, [&] {
+        return fmt::format("matmul {} [{}, {}] x {} tokens, {} matrices", dtype_name(type), first.weights.shape[0], k,
+                           n_tokens, products.size());
+    });
     op.device().keep_prepared(prepared);
+}
+
+// Whether a launch that begins with `first` may have `next` as well, whatever its type.
+bool goes_along(ExecRef exec, const MatmulArgs& first, const MatmulArgs& next) {
+    return next.store == first.store && next.weights.layout == first.weights.layout &&
+           !prompt_takes(static_cast<CudaDevice&>(exec.device), next);
+}
+bool joins(ExecRef exec, const MatmulArgs& first, const MatmulArgs& next) {
+    return next.weights.dtype == first.weights.dtype && goes_along(exec, first, next);
+}
+// As its last one.
+bool mixes(ExecRef exec, const MatmulArgs& first, const MatmulArgs& next) {
+    return matmul_mixes(first.weights.dtype, next.weights.dtype, first.x.shape[0]) &&
+           !static_cast<CudaDevice&>(exec.device).weights_by_registers() && goes_along(exec, first, next);
+}
+
+}  // namespace
+
+void matmul(ExecRef exec, const MatmulArgs& args) {
+    cuda::matmuls(exec, {&args, 1});
+}
+
+void matmuls(ExecRef exec, std::span<const MatmulArgs> products) {
+    for (std::size_t begin = 0, end = 0; begin < products.size(); begin = end) {
+        const MatmulArgs& args = products[begin];
+        CHECK(args.weights.layout == Layout::Fragments16 && args.x.shape[0] <= std::int64_t{1} << 30,
+              "matmul by weights of layout {}", static_cast<int>(args.weights.layout));
+        end = begin + 1;
+        if (prompt_takes(static_cast<CudaDevice&>(exec.device), args)) {
+            prompt_matmul(exec, args);
+            continue;
+        }
+        while (end < products.size() && end - begin < std::size_t{kMostMatrices} && joins(exec, args, products[end]))
+            ++end;
+        if (end < products.size() && end - begin < std::size_t{kMostMatrices} && mixes(exec, args, products[end]))
+            ++end;
+        launch_products(exec, products.subspan(begin, end - begin));
+    }
 }
 
 // Both in host memory; groups are dealt out among the device's host threads.

@@ -132,7 +132,7 @@ void prompt_matmul(ExecRef exec, const MatmulArgs& args) {
                                        .kind = prepared_kind(of.operands, of.piece.first_token),
                                        .scratch = of.base,
                                        .change = op.device().n_changes()};
-    const bool is_prepared = op.device().finds_prepared(prepared);
+    const bool is_prepared = op.device().find_prepared(prepared) != nullptr;
     op.device().keep_prepared({});  // until the launches have come to their end
     if (!is_prepared) round_tokens(op, of);
     for (std::int64_t begin = 0; begin < m;) {

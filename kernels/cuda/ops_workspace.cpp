@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/op_table.h"
+#include "kernels/cuda/preparation.h"
 #include "kernels/cuda/prompt_plan.h"
 #include "kernels/cuda/sampling_plan.h"
 #include "kernels/cuda/staging.h"
@@ -24,7 +25,9 @@ std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shape
     if (device.blas() != nullptr) most = std::max(most, prompt_scratch_bytes(shapes.prompt_rows, shapes.max_cols));
     if (shapes.kv.n_kv_heads > 0)
         most = std::max(most,
-                        attention_scratch_bytes(shapes.kv, shapes.n_q_heads, shapes.n_tokens, device.attention_card()));
+                        attention_scratch_bytes(shapes.kv, shapes.n_q_heads, shapes.n_tokens, device.attention_card()) +
+                            preparation_bytes(shapes.n_q_heads * shapes.kv.head_dim,
+                                              std::min(shapes.n_tokens, kMostPreparedTokens)));
     return most;
 }
 

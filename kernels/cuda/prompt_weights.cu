@@ -3,7 +3,7 @@
 // memory, and writes whole lines.
 #include "gpu.cuh"
 #include "kernels/cuda/matmul_plan.h"
-#include "kernels/cuda/matmul_weights.cuh"
+#include "kernels/cuda/matmul_weights_k.cuh"
 #include "kernels/cuda/prompt_launch.h"
 
 namespace slipstream::cuda {

@@ -46,14 +46,16 @@ void DeviceKv::take_resident(Device& device) {
 }
 
 void DeviceKv::commit(ExecRef exec, std::span<const NodeId> rows, std::int64_t first_slot) const {
-    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
-        kv_commit(exec, {.shape = shape_,
-                         .scratch_k = scratch_k(layer),
-                         .scratch_v = scratch_v(layer),
-                         .scratch_rows = rows.data(),
-                         .n_rows = std::ssize(rows),
-                         .first_position = first_slot,
-                         .chunks = chunks(layer)});
+    kv_commit(exec, {.shape = shape_,
+                     .scratch_k = scratch_k(0),
+                     .scratch_v = scratch_v(0),
+                     .scratch_rows = rows.data(),
+                     .n_rows = std::ssize(rows),
+                     .first_position = first_slot,
+                     .chunks = chunks(0),
+                     .n_layers = n_layers(),
+                     .layer_bytes = static_cast<std::size_t>(scratch_k(1) - scratch_k(0)),
+                     .layer_chunks = n_chunks_});
 }
 
 std::byte* DeviceKv::tail_chunk(std::int64_t layer, std::int64_t chunk) const {

@@ -1,6 +1,7 @@
 #include "runtime/pass/forward.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -265,24 +266,43 @@ void Forward::rope_angles(std::int64_t n) {
                         .cos_sin = activations_.rows(Activation::CosSin, n)});
 }
 
-// y = x W^T for a matrix in parts, wherever they are; `args` says all but the weights. Each part makes columns of y.
-void Forward::multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args) {
-    const TensorView y = args.y;
-    const ConstTensorView bias = args.bias;
-    for (const MatrixPart& part : model_->parts(layer, role)) {
-        const std::int64_t n_rows = part.packed.shape[0];
-        args.weights = part.packed;
-        const bool streams = model_->streams(part.item);
-        if (rows.phase == Phase::Prefill)
-            args.prompt = PromptPiece{.first_token = rows.n_committed % kPromptPieceTokens,
-                                      .first_row = part.first_row,
-                                      .matrix_rows = y.shape[1]};
-        if (streams) args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
-        args.y = columns(y, part.first_row, n_rows);
-        if (!bias.empty()) args.bias = columns(bias, part.first_row, n_rows);
-        matmul(exec(), args);
-        if (streams && part.ends_item) weights_->release_item(part.item, *stream_);
+// y = x W^T for matrices in parts, wherever they are: each part makes columns of a y. Parts go to the device together
+// as far as they are there together: what streams is computed where its item ends, and given back.
+void Forward::multiply(std::int64_t layer, const Rows& rows, const ConstTensorView& x,
+                       std::span<const Product> products, MatmulStore store) {
+    std::array<MatmulArgs, 8> batch;
+    std::size_t n = 0;
+    const auto compute = [&] {
+        matmuls(exec(), std::span(batch).first(n));
+        n = 0;
+    };
+    for (const Product& product : products) {
+        for (const MatrixPart& part : model_->parts(layer, product.role)) {
+            const std::int64_t n_rows = part.packed.shape[0];
+            const bool streams = model_->streams(part.item);
+            MatmulArgs& args = batch[n++];
+            args = {.weights = part.packed, .x = x, .y = columns(product.y, part.first_row, n_rows), .store = store};
+            if (rows.phase == Phase::Prefill)
+                args.prompt = PromptPiece{.first_token = rows.n_committed % kPromptPieceTokens,
+                                          .first_row = part.first_row,
+                                          .matrix_rows = product.y.shape[1]};
+            if (streams) args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
+            if (!product.bias.empty()) args.bias = columns(product.bias, part.first_row, n_rows);
+            const bool ends = streams && part.ends_item;
+            if (ends || n == batch.size()) compute();
+            if (ends) weights_->release_item(part.item, *stream_);
+        }
     }
+    if (n > 0) compute();
+}
+
+// What an op may lay its output out for. Whole pieces of prompt may have kernels that want it in another way.
+NextWeights Forward::next_weights(std::int64_t layer, const Rows& rows, std::initializer_list<MatrixRole> roles) const {
+    NextWeights next;
+    if (rows.phase == Phase::Prefill) return next;
+    for (const MatrixRole role : roles)
+        for (const MatrixPart& part : model_->parts(layer, role)) next.set(static_cast<std::size_t>(part.packed.dtype));
+    return next;
 }
 
 // The one body of a layer: of passes, of their graphs, and of pieces of a prompt.
@@ -297,7 +317,8 @@ void Forward::run_layer(std::int64_t layer, const Rows& rows, LayerPart part) {
 // shares here, before the sum is added; one alone adds inside the product.
 void Forward::add_to_residual(std::int64_t layer, MatrixRole role, const Rows& rows, const ConstTensorView& x,
                               const ConstTensorView& bias) {
-    multiply(layer, role, rows, {.x = x, .y = activations_.hidden(rows.n()), .bias = bias, .store = MatmulStore::Add});
+    const Product product{.role = role, .y = activations_.hidden(rows.n()), .bias = bias};
+    multiply(layer, rows, x, {&product, 1}, MatmulStore::Add);
 }
 
 // Queries, keys and values of a layer, the latter two rounded into scratch.
@@ -310,11 +331,18 @@ void Forward::keys_and_values(std::int64_t layer, const Rows& rows) {
     const TensorView k = activations_.rows(Activation::K, n);
     const TensorView v = activations_.rows(Activation::V, n);
 
-    rms_norm(exec(), {.x = activations_.hidden(n), .weight = weights.attn_norm, .y = normed, .eps = config.rms_eps});
-    multiply(layer, MatrixRole::Q, rows, {.x = normed, .y = q, .bias = weights.q_bias});
-    multiply(layer, MatrixRole::K, rows, {.x = normed, .y = k, .bias = weights.k_bias});
-    multiply(layer, MatrixRole::V, rows, {.x = normed, .y = v, .bias = weights.v_bias});
-    if (!weights.q_norm.empty()) {  // Qwen3: each head by itself, before rope
+    rms_norm(exec(), {.x = activations_.hidden(n),
+                      .weight = weights.attn_norm,
+                      .y = normed,
+                      .eps = config.rms_eps,
+                      .next = next_weights(layer, rows, {MatrixRole::Q, MatrixRole::K, MatrixRole::V})});
+    const Product products[] = {{.role = MatrixRole::Q, .y = q, .bias = weights.q_bias},
+                                {.role = MatrixRole::K, .y = k, .bias = weights.k_bias},
+                                {.role = MatrixRole::V, .y = v, .bias = weights.v_bias}};
+    multiply(layer, rows, normed, products);
+    // Qwen3 norms each head by itself, before rope; on its own where somebody wants to see it.
+    const bool norms_apart = !weights.q_norm.empty() && rows.hooks != nullptr;
+    if (norms_apart) {
         const TensorView q_heads = activations_.heads(Activation::Q, n, config.head_dim);
         const TensorView k_heads = activations_.heads(Activation::K, n, config.head_dim);
         rms_norm(exec(), {.x = q_heads, .weight = weights.q_norm, .y = q_heads, .eps = config.rms_eps});
@@ -329,7 +357,10 @@ void Forward::keys_and_values(std::int64_t layer, const Rows& rows) {
                           .layout = config.rope_layout,
                           .scratch_k = rows.kv->scratch_k(layer),
                           .scratch_v = rows.kv->scratch_v(layer),
-                          .scratch_rows = rows.nodes.data()});
+                          .scratch_rows = rows.nodes.data(),
+                          .q_norm = norms_apart ? ConstTensorView{} : weights.q_norm,
+                          .k_norm = norms_apart ? ConstTensorView{} : weights.k_norm,
+                          .eps = config.rms_eps});
 }
 
 // The half of a layer that reads KV.
@@ -350,6 +381,7 @@ void Forward::attend(std::int64_t layer, const Rows& rows) {
         .path_rows = paths_.rows().data(),
         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
         .window = config.window(layer),
+        .next = next_weights(layer, rows, {MatrixRole::AttnOut}),
     };
     const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
     if (streamed.empty()) {
@@ -396,12 +428,14 @@ void Forward::feed_forward(std::int64_t layer, const Rows& rows) {
     const TensorView normed = activations_.rows(Activation::Normed, rows.n());
     const TensorView gate = activations_.rows(Activation::Gate, rows.n());
     const TensorView up = activations_.rows(Activation::Up, rows.n());
-    rms_norm(
-        exec(),
-        {.x = activations_.hidden(rows.n()), .weight = weights.ffn_norm, .y = normed, .eps = model_->config().rms_eps});
-    multiply(layer, MatrixRole::Gate, rows, {.x = normed, .y = gate});
-    multiply(layer, MatrixRole::Up, rows, {.x = normed, .y = up});
-    swiglu(exec(), {.gate = gate, .up = up, .y = gate});
+    rms_norm(exec(), {.x = activations_.hidden(rows.n()),
+                      .weight = weights.ffn_norm,
+                      .y = normed,
+                      .eps = model_->config().rms_eps,
+                      .next = next_weights(layer, rows, {MatrixRole::Gate, MatrixRole::Up})});
+    const Product products[] = {{.role = MatrixRole::Gate, .y = gate}, {.role = MatrixRole::Up, .y = up}};
+    multiply(layer, rows, normed, products);
+    swiglu(exec(), {.gate = gate, .up = up, .y = gate, .next = next_weights(layer, rows, {MatrixRole::Down})});
     add_to_residual(layer, MatrixRole::Down, rows, gate, {});
 }
 
@@ -423,9 +457,13 @@ void Forward::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t
         stream_->copy(selected.row(begin), hidden.row(token),
                       static_cast<std::size_t>(end - begin) * selected.row_stride_bytes);
     }
-    rms_norm(exec(),
-             {.x = selected, .weight = model_->weights().output_norm, .y = selected, .eps = model_->config().rms_eps});
-    multiply(0, MatrixRole::LmHead, Rows{}, {.x = selected, .y = activations_.rows(Activation::Logits, n_rows)});
+    rms_norm(exec(), {.x = selected,
+                      .weight = model_->weights().output_norm,
+                      .y = selected,
+                      .eps = model_->config().rms_eps,
+                      .next = next_weights(0, Rows{}, {MatrixRole::LmHead})});
+    const Product product{.role = MatrixRole::LmHead, .y = activations_.rows(Activation::Logits, n_rows)};
+    multiply(0, Rows{}, selected, {&product, 1});
 }
 
 // To the host, once the stream has come there: whole rows, or what `needs` says of them.

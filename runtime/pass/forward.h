@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -105,6 +106,12 @@ private:
         PassHooks* hooks = nullptr;
         [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
     };
+    // x times a matrix.
+    struct Product {
+        MatrixRole role = MatrixRole::Q;
+        TensorView y;
+        ConstTensorView bias{};
+    };
     // What is wanted of a layer: all of it, or its rows for the KV alone.
     enum class LayerPart : std::uint8_t { Whole, KvRows };
 
@@ -125,7 +132,10 @@ private:
     void feed_forward(std::int64_t layer, const Rows& rows);
     void add_to_residual(std::int64_t layer, MatrixRole role, const Rows& rows, const ConstTensorView& x,
                          const ConstTensorView& bias);
-    void multiply(std::int64_t layer, MatrixRole role, const Rows& rows, MatmulArgs args);
+    void multiply(std::int64_t layer, const Rows& rows, const ConstTensorView& x, std::span<const Product> products,
+                  MatmulStore store = MatmulStore::Overwrite);
+    [[nodiscard]] NextWeights next_weights(std::int64_t layer, const Rows& rows,
+                                           std::initializer_list<MatrixRole> roles) const;
     void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
     [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitRequest* needs);
 

@@ -15,6 +15,8 @@ constinit thread_local Thread* thread = nullptr;
 
 namespace {
 
+std::atomic<std::int64_t> grids_run = 0;
+
 constexpr std::uint32_t kPoison = 0x7fc0deadU;  // a NaN as a float, and in each half as a half or bfloat16
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxGridYZ = 65535;
@@ -154,8 +156,13 @@ unsigned warp_meet(const char* where, void (*last)(Warp& warp, unsigned turn)) {
     return turn;
 }
 
+std::int64_t n_grids_run() {
+    return grids_run;
+}
+
 void run_grid(dim3 grid_dim, dim3 block_dim, std::size_t shared_bytes, const std::function<void()>& kernel) {
     check_launch(grid_dim, block_dim, shared_bytes);
+    ++grids_run;
     Block b;
     b.n_threads = block_dim.x * block_dim.y * block_dim.z;
     b.threads.resize(b.n_threads);

@@ -105,4 +105,7 @@ unsigned warp_meet(const char* where, void (*last)(Warp& warp, unsigned turn));
 /// Runs `kernel` for every block of the grid, in order.
 void run_grid(dim3 grid_dim, dim3 block_dim, std::size_t shared_bytes, const std::function<void()>& kernel);
 
+/// Kernels that have been run so far: what a card would have launched.
+[[nodiscard]] std::int64_t n_grids_run();
+
 }  // namespace slipstream::emulation

@@ -191,7 +191,8 @@ TEST(CudaDevice, PreparedActivationsOutliveAWaitForWeights) {
     };
     const auto finds = [&] {
         cuda::Op op({device, *compute});
-        return device.finds_prepared({.x = x, .x_stride = 128, .k = 100, .n_tokens = 3, .change = device.n_changes()});
+        return device.find_prepared({.x = x, .x_stride = 128, .k = 100, .n_tokens = 3, .change = device.n_changes()}) !=
+               nullptr;
     };
     prepare();
     EXPECT_TRUE(finds());

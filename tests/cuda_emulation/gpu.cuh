@@ -70,6 +70,9 @@ inline SharedPtr<T> dynamic_shared(size_t byte_offset = 0) {
     return {emulation::block->shared, static_cast<ptrdiff_t>(byte_offset)};
 }
 
+inline unsigned block_y() {
+    return blockIdx.y;
+}
 inline void sync_threads() {
     emulation::block_barrier();
 }

@@ -60,14 +60,14 @@ struct MatmulRun {
         MatmulLaunch launch = options;
         launch.dtype = static_cast<std::int32_t>(type);
         launch.n_tokens = static_cast<std::int32_t>(n_tokens);
-        launch.m = m;
         launch.k = k;
-        launch.weights = packed;
+        launch.matrices[0].weights = packed;
+        launch.matrices[0].m = m;
+        launch.matrices[0].y = reinterpret_cast<float*>(y.view().data);
+        launch.matrices[0].y_stride = static_cast<std::int64_t>(y.view().row_stride_bytes / sizeof(float));
         launch.x = reinterpret_cast<const float*>(x.view().data) +
                    first_token * static_cast<std::int64_t>(x.view().row_stride_bytes / sizeof(float));
         launch.x_stride = static_cast<std::int64_t>(x.view().row_stride_bytes / sizeof(float));
-        launch.y = reinterpret_cast<float*>(y.view().data);
-        launch.y_stride = static_cast<std::int64_t>(y.view().row_stride_bytes / sizeof(float));
         launch.scratch = scratch.data();
         launch_matmul(launch, nullptr);
         scratch.expect_guards_intact();

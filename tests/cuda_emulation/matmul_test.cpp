@@ -234,12 +234,98 @@ TEST(EmulatedMatmul, AddsBiasAndToWhatIsThereAfterTheWholeSum) {
             GuardedMatrix before(n, m, 40);  // columns of a wider matrix
             before.randomise(4);
             GuardedMatrix y = before;
-            run(x, 0, n, y, {.bias = &bias.at(0, 0), .store = MatmulStoreForm::Add, .form = form});
+            run(x, 0, n, y, {.matrices = {{.bias = &bias.at(0, 0)}}, .store = MatmulStoreForm::Add, .form = form});
             for (std::int64_t t = 0; t < n; ++t)
                 for (std::int64_t r = 0; r < m; ++r)
                     ASSERT_EQ(y.at(t, r), before.at(t, r) + (plain.at(t, r) + bias.at(0, r))) << dtype_name(type);
         }
     }
+}
+
+// Matrices of one launch: short ones, one of no rows, one of a group and a part, with and without a bias.
+TEST(EmulatedMatmul, MatricesOfOneLaunchHaveTheBitsOfTheirOwn) {
+    const std::int64_t k = 512;
+    const std::vector<std::int64_t> rows{37, 16, 0, 150, 20};
+    for (const DType type : kAllTypes) {
+        std::vector<GuardedBytes> packed;
+        for (const std::int64_t m : rows) packed.push_back(packed_fragments(random_weights(type, m, k)));
+        GuardedMatrix bias(1, 150);
+        bias.randomise(3);
+        for (const std::int64_t n : {1, 9, 20, 66}) {
+            GuardedMatrix x(n, k);
+            x.randomise(kSeed);
+            GuardedBytes scratch(matmul_scratch_bytes(type, k, n));
+            for (const MatmulForm form : {MatmulForm::Chosen, MatmulForm::Tiles, MatmulForm::SplitRegisters}) {
+                std::vector<GuardedMatrix> y;
+                for (const std::int64_t m : rows) y.emplace_back(n, m, 3);
+                MatmulLaunch launch{.dtype = static_cast<std::int32_t>(type),
+                                    .n_matrices = static_cast<std::int32_t>(rows.size()),
+                                    .n_tokens = static_cast<std::int32_t>(n),
+                                    .k = k,
+                                    .x = &x.at(0, 0),
+                                    .x_stride = k,
+                                    .scratch = scratch.data(),
+                                    .form = form};
+                for (std::size_t i = 0; i < rows.size(); ++i)
+                    launch.matrices[i] = {.weights = packed[i].data(),
+                                          .m = rows[i],
+                                          .y = reinterpret_cast<float*>(y[i].view().data),
+                                          .y_stride = rows[i] + 3,
+                                          .bias = i % 2 == 1 ? &bias.at(0, 0) : nullptr};
+                launch_matmul(launch, nullptr);
+                for (std::size_t i = 0; i < rows.size(); ++i) {
+                    GuardedMatrix expected(n, rows[i]);
+                    MatmulRun{type, rows[i], k, packed[i].data()}(
+                        x, 0, n, expected,
+                        {.matrices = {{.bias = i % 2 == 1 ? &bias.at(0, 0) : nullptr}}, .form = form});
+                    y[i].expect_guards_intact();
+                    for (std::int64_t t = 0; t < n; ++t)
+                        for (std::int64_t row = 0; row < rows[i]; ++row)
+                            ASSERT_EQ(y[i].at(t, row), expected.at(t, row)) << dtype_name(type) << " matrix " << i;
+                }
+            }
+        }
+    }
+}
+
+// The last one of another type, as mixtures have it.
+TEST(EmulatedMatmul, MatricesOfTwoTypesHaveTheBitsOfTheirOwn) {
+    const std::int64_t k = 1280;
+    for (const DType first : {DType::Q4_K, DType::Q5_K})
+        for (const std::int64_t n : {1, 8}) {
+            ASSERT_TRUE(matmul_mixes(first, DType::Q6_K, n));
+            GuardedMatrix x(n, k);
+            x.randomise(kSeed);
+            GuardedBytes scratch(matmul_scratch_bytes(first, k, n));
+            const std::int64_t rows[] = {37, 20, 50};
+            const DType types[] = {first, first, DType::Q6_K};
+            std::vector<GuardedBytes> packed;
+            std::vector<GuardedMatrix> y;
+            MatmulLaunch launch{.dtype = static_cast<std::int32_t>(first),
+                                .last_dtype = static_cast<std::int32_t>(DType::Q6_K),
+                                .n_matrices = 3,
+                                .n_tokens = static_cast<std::int32_t>(n),
+                                .k = k,
+                                .x = &x.at(0, 0),
+                                .x_stride = k,
+                                .scratch = scratch.data()};
+            for (std::size_t i = 0; i < 3; ++i) {
+                packed.push_back(packed_fragments(random_weights(types[i], rows[i], k)));
+                y.emplace_back(n, rows[i]);
+            }
+            for (std::size_t i = 0; i < 3; ++i)
+                launch.matrices[i] = {.weights = packed[i].data(),
+                                      .m = rows[i],
+                                      .y = reinterpret_cast<float*>(y[i].view().data),
+                                      .y_stride = rows[i]};
+            launch_matmul(launch, nullptr);
+            for (std::size_t i = 0; i < 3; ++i) {
+                GuardedMatrix expected(n, rows[i]);
+                MatmulRun{types[i], rows[i], k, packed[i].data()}(x, 0, n, expected);
+                y[i].expect_guards_intact();
+                expect_same_bits(y[i], expected, 0, n, rows[i]);
+            }
+        }
 }
 
 TEST(EmulatedMatmul, PreparedActivationsServeEveryTypeOfTheirKind) {
@@ -261,11 +347,8 @@ TEST(EmulatedMatmul, PreparedActivationsServeEveryTypeOfTheirKind) {
             MatmulRun{type, m, k, packed.data()}(x, 0, n, expected);
             GuardedMatrix y(n, m);
             launch.dtype = static_cast<std::int32_t>(type);
-            launch.m = m;
-            launch.weights = packed.data();
+            launch.matrices[0] = {.weights = packed.data(), .m = m, .y = &y.at(0, 0), .y_stride = m};
             launch.x = prepared ? nullptr : &x.at(0, 0);
-            launch.y = &y.at(0, 0);
-            launch.y_stride = m;
             launch.activations = prepared ? MatmulActivations::Prepared : MatmulActivations::Prepare;
             launch_matmul(launch, nullptr);
             prepared = true;

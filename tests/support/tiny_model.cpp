@@ -7,6 +7,7 @@
 #include <random>
 
 #include "kernels/base/float16.h"
+#include "tests/kernels/matmul_cases.h"
 
 namespace slipstream {
 
@@ -33,19 +34,31 @@ public:
         const std::int64_t d = options.d_model;
         const std::int64_t q = options.n_q_heads * options.head_dim;
         const std::int64_t kv = options.n_kv_heads * options.head_dim;
-        weights_.token_embedding = matrix(options.vocab, d, 1.0F);
-        for (std::int64_t i = 0; i < options.n_layers; ++i)
-            weights_.layers.push_back({.attn_norm = norm(d),
-                                       .q = matrix(q, d),
-                                       .k = matrix(kv, d),
-                                       .v = matrix(kv, d),
-                                       .attn_out = matrix(d, q),
-                                       .ffn_norm = norm(d),
-                                       .gate = matrix(options.d_ff, d),
-                                       .up = matrix(options.d_ff, d),
-                                       .down = matrix(d, options.d_ff)});
+        const DType v_type = options.v_type.value_or(type_);
+        weights_.token_embedding = matrix(options.vocab, d);
+        for (std::int64_t i = 0; i < options.n_layers; ++i) {
+            LayerWeights& layer = weights_.layers.emplace_back();
+            layer.attn_norm = norm(d);
+            layer.q = matrix(q, d);
+            layer.k = matrix(kv, d);
+            layer.v = matrix(kv, d, v_type);
+            layer.attn_out = matrix(d, q);
+            layer.ffn_norm = norm(d);
+            layer.gate = matrix(options.d_ff, d);
+            layer.up = matrix(options.d_ff, d);
+            layer.down = matrix(d, options.d_ff, v_type);
+            if (options.biases) {
+                layer.q_bias = norm(q);
+                layer.k_bias = norm(kv);
+                layer.v_bias = norm(kv);
+            }
+            if (options.head_norms) {
+                layer.q_norm = norm(options.head_dim);
+                layer.k_norm = norm(options.head_dim);
+            }
+        }
         weights_.output_norm = norm(d);
-        weights_.lm_head = matrix(options.vocab, d, 2.0F);
+        weights_.lm_head = matrix(options.vocab, d, type_, 2.0F);
     }
 
     std::string_view format() const override { return "memory"; }
@@ -71,24 +84,45 @@ private:
         return vector_view(static_cast<const std::byte*>(data), DType::F32, d);
     }
 
-    // Normal values of deviation gain / sqrt(cols), stored in the weight type.
-    ConstTensorView matrix(std::int64_t rows, std::int64_t cols, float gain = 1.0F) {
-        std::byte* data = take(row_bytes(type_, rows * cols));
-        std::normal_distribution<float> normal(0.0F, gain / std::sqrt(static_cast<float>(cols)));
-        for (std::int64_t i = 0; i < rows * cols; ++i) {
+    ConstTensorView matrix(std::int64_t rows, std::int64_t cols) { return matrix(rows, cols, type_); }
+    // Values of deviation gain / sqrt(cols), normal but for the smaller types.
+    ConstTensorView matrix(std::int64_t rows, std::int64_t cols, DType type, float gain = 1.0F) {
+        const std::size_t bytes = row_bytes(type, rows * cols);
+        std::byte* data = take(bytes);
+        const float deviation = gain / std::sqrt(static_cast<float>(cols));
+        if (is_quantized(type) && type != DType::Q8_0) {
+            fill_codes(type, {data, bytes}, deviation);
+        } else {
+            fill_normal(type, data, rows * cols, deviation);
+        }
+        return matrix_view(static_cast<const std::byte*>(data), type, rows, cols);
+    }
+
+    // Any codes; one scale for all blocks, which are about as large as they should be.
+    void fill_codes(DType type, std::span<std::byte> bytes, float deviation) {
+        for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
+        const bool of_scales = dtype_info(type).block_elements == 256;  // times 6 or 8 bits
+        const Half scale = to_half(deviation / (of_scales ? 300.0F : 9.0F));
+        for (std::size_t block = 0; block < bytes.size(); block += dtype_info(type).block_bytes)
+            for (const std::size_t field : testing_matmul::half_fields(type))
+                std::memcpy(bytes.data() + block + field, &scale, sizeof(scale));
+    }
+
+    void fill_normal(DType type, std::byte* data, std::int64_t n, float deviation) {
+        std::normal_distribution<float> normal(0.0F, deviation);
+        for (std::int64_t i = 0; i < n; ++i) {
             const float value = normal(random_);
-            if (type_ == DType::F32) reinterpret_cast<float*>(data)[i] = value;
-            if (type_ == DType::F16) reinterpret_cast<Half*>(data)[i] = to_half(value);
-            if (type_ == DType::BF16) reinterpret_cast<BFloat16*>(data)[i] = to_bfloat16(value);
-            if (type_ == DType::Q8_0) {  // one scale for all blocks: 4 deviations in 127 steps
-                const Half scale = to_half(4.0F * gain / std::sqrt(static_cast<float>(cols)) / 127.0F);
+            if (type == DType::F32) reinterpret_cast<float*>(data)[i] = value;
+            if (type == DType::F16) reinterpret_cast<Half*>(data)[i] = to_half(value);
+            if (type == DType::BF16) reinterpret_cast<BFloat16*>(data)[i] = to_bfloat16(value);
+            if (type == DType::Q8_0) {  // one scale for all blocks: 4 deviations in 127 steps
+                const Half scale = to_half(4.0F * deviation / 127.0F);
                 std::byte* block = data + i / 32 * 34;
                 std::memcpy(block, &scale, 2);
                 const float code = std::round(value / to_float(scale));
                 block[2 + i % 32] = static_cast<std::byte>(static_cast<std::int8_t>(std::clamp(code, -127.0F, 127.0F)));
             }
         }
-        return matrix_view(static_cast<const std::byte*>(data), type_, rows, cols);
     }
 
     DType type_;

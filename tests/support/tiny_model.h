@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "runtime/formats/model_files.h"
 
@@ -18,7 +19,10 @@ struct TinyModelOptions {
     std::int64_t vocab = 97;
     std::int64_t context_tokens = 2048;
     std::int64_t window = 0;         // of every layer but the first
-    DType weight_type = DType::F32;  // F32, F16, BF16 or Q8_0 (sizes then multiples of 32)
+    DType weight_type = DType::F32;  // quantised: sizes are multiples of its block
+    std::optional<DType> v_type{};   // of V and down, where another one
+    bool biases = false;             // of q, k and v: Qwen2
+    bool head_norms = false;         // of q and k: Qwen3
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;
 };

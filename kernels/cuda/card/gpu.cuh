@@ -51,6 +51,12 @@ __device__ __forceinline__ SharedPtr<T> dynamic_shared(size_t byte_offset = 0) {
     return {reinterpret_cast<T*>(shared_bytes + byte_offset)};
 }
 
+/// blockIdx.y, read anew: what was worked out from it before need not be kept until then.
+__device__ __forceinline__ unsigned block_y() {
+    unsigned y;
+    asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(y));
+    return y;
+}
 __device__ __forceinline__ void sync_threads() {
     __syncthreads();
 }
