@@ -39,6 +39,11 @@ void HostKv::add_written(std::int64_t n_chunks) {
     add(n_chunks, copy_out_->record(*flushed_));
 }
 
+void HostKv::settle(Stream& compute) {
+    if (flushed_->recorded() > 0) compute.wait(*flushed_, flushed_->recorded());
+    compute.synchronize();
+}
+
 void HostKv::cut(std::int64_t n_chunks) {
     n_chunks_ = std::min(n_chunks_, n_chunks);
 }

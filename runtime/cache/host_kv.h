@@ -57,6 +57,8 @@ public:
     void add(std::int64_t n_chunks, std::uint64_t flush_use);
     /// The same of chunks that were written to chunk() by the host; none were here.
     void add_written(std::int64_t n_chunks);
+    /// Waits until nothing is on its way here any more, and `compute` is done: the host may write chunks.
+    void settle(Stream& compute);
     /// Chunks from this on are here no more.
     void cut(std::int64_t n_chunks);
     /// `compute` waits until the place in the tail that `chunk` will take may be written; a program that counts on what

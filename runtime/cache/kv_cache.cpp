@@ -111,7 +111,11 @@ void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, s
 void KvCache::restore(ExecRef exec, std::int64_t n_tokens,
                       const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
     CHECK(n_committed() == 0 && n_nodes() == 0 && n_tokens <= context_tokens(), "{} positions", n_tokens);
-    if (host_) host_->extents().ask(n_tokens / kChunkTokens);
+    if (host_) {
+        host_->extents().ask(n_tokens / kChunkTokens);
+        host_->invalidate(exec.stream);  // a program made ahead knows nothing of these chunks
+        host_->settle(exec.stream);      // of a text that was here before
+    }
     std::vector<std::byte> staging(shape().chunk_bytes());
     const std::int64_t n_full = n_tokens / kChunkTokens;
     for (std::int64_t chunk = 0; chunk < chunks_of(n_tokens); ++chunk) {
@@ -127,9 +131,7 @@ void KvCache::restore(ExecRef exec, std::int64_t n_tokens,
         }
     }
     nodes_.set_committed(n_tokens);
-    if (!host_) return;
-    host_->invalidate(exec.stream);  // a program made ahead knows nothing of these chunks
-    host_->add_written(n_full);
+    if (host_) host_->add_written(n_full);
 }
 
 // Makes the place of `chunk` in the tail ready to be written in every layer where it streams.

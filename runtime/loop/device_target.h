@@ -27,9 +27,9 @@ public:
     [[nodiscard]] std::int64_t n_nodes() const override { return cache_->n_nodes(); }
     [[nodiscard]] std::int64_t position(NodeId node) const override { return cache_->position(node); }
     NodeId add_node(NodeId parent) override { return cache_->add_node(parent); }
-    void commit(std::span<const NodeId> path) override { cache_->commit(forward_->exec(), path); }
+    void commit(std::span<const NodeId> path) override;
     void forget() override;
-    void truncate(std::int64_t n_tokens) override { cache_->truncate(forward_->exec(), n_tokens); }
+    void truncate(std::int64_t n_tokens) override;
     [[nodiscard]] std::int64_t prompt_rows() const override { return cache_->prompt_rows(); }
     void set_prompt_rows(std::int64_t n_tokens) override { cache_->set_prompt_rows(n_tokens); }
 
@@ -48,6 +48,8 @@ public:
     }
 
 private:
+    void check_between_passes() const;
+
     Forward* forward_;
     KvCache* cache_;
     std::int64_t extended_from_ = -1;  // positions before extend(); -1: nothing is announced

@@ -174,6 +174,30 @@ TEST_F(StreamingCacheTest, WhereTheSystemHasNoMoreACommitSaysSoAndHasDoneNothing
     EXPECT_EQ(cache_.host()->n_chunks(), 17);
 }
 
+// What a text that was cut away still flushes, over a link that takes its time, must not land on what is restored.
+TEST_F(KvCacheTest, RestoringWaitsForTheFlushesOfTheTextBefore) {
+    CpuDevice device({.n_threads = 1, .link_bytes_per_second = 1 << 20});  // a chunk in 16 ms
+    const auto stream = device.make_stream(StreamKind::Compute);
+    const ExecRef at{device, *stream};
+    PinnedArena arena({.limit_bytes = 16U << 20, .page_lock = PageLock::Pageable});
+    KvCache cache(device, kShape, 8, 1024, 256, {.resident_chunks = std::vector<std::int64_t>(8), .arena = &arena});
+    std::vector<NodeId> path;
+    for (int i = 0; i < 256; ++i) path.push_back(cache.add_node(path.empty() ? kCommittedTip : path.back()));
+    for (std::int64_t layer = 0; layer < 8; ++layer)
+        for (std::byte* rows : {cache.scratch_k(layer), cache.scratch_v(layer)})
+            std::fill_n(rows, 256 * kShape.scratch_row_bytes(), std::byte{1});
+    cache.commit(at, path);
+    cache.truncate(at, 0);
+    cache.restore(at, 256, [](std::int64_t, std::int64_t, std::byte* out) {
+        std::fill_n(out, kShape.chunk_bytes(), std::byte{2});
+    });
+    std::vector<std::byte> chunk(kShape.chunk_bytes());
+    for (std::int64_t layer = 0; layer < 8; ++layer) {
+        cache.read_chunk(at, layer, 0, chunk.data());
+        EXPECT_EQ(std::ranges::count(chunk, std::byte{2}), std::ssize(chunk)) << layer;
+    }
+}
+
 TEST_F(KvCacheTest, MisuseIsABug) {
     KvCache cache(device_, kShape, 1, 3, 4);
     const NodeId a = cache.add_node(kCommittedTip);
