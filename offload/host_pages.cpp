@@ -31,7 +31,7 @@ double thread_seconds() {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-void touch(std::byte* data, std::size_t bytes) {
+void touch_piece(std::byte* data, std::size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     if (::madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
 #endif
@@ -81,6 +81,8 @@ std::byte* HostPages::map(std::size_t bytes) {
 }
 
 std::byte* HostPages::reserve(std::size_t bytes, std::size_t alignment) {
+    if (!checked_add(bytes, kPageBytes)) return nullptr;
+    bytes = round_up(bytes, kPageBytes);
     std::byte* data = map_aligned(bytes, alignment, MAP_NORESERVE);
     // Touched by the page, here and there: a huge page would take 2 MiB for each.
     if (data != nullptr) ::madvise(data, bytes, MADV_NOHUGEPAGE);
@@ -96,15 +98,15 @@ void HostPages::drop(std::byte* data, std::size_t bytes) noexcept {
     ::madvise(data, bytes, MADV_DONTNEED);
 }
 
-void HostPages::touch_all(std::byte* data, std::size_t bytes) {
-    if (bytes < kHugeFromBytes) return touch(data, bytes);
+void HostPages::touch(std::byte* data, std::size_t bytes) {
+    if (bytes < kHugeFromBytes) return touch_piece(data, bytes);
     for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
         const std::size_t piece = std::min(kPieceBytes, bytes - at);
         const bool huge = huge_pages_come_quickly_;
         // A mapping is made of small pages unless advised, or of huge ones where the system is set so.
         ::madvise(data + at, piece, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
         const double began = thread_seconds();
-        touch(data + at, piece);
+        touch_piece(data + at, piece);
         if (huge && thread_seconds() - began > kMaxSecondsAByte * static_cast<double>(piece))
             huge_pages_come_quickly_ = false;
     }
@@ -112,11 +114,19 @@ void HostPages::touch_all(std::byte* data, std::size_t bytes) {
 
 PageLock HostPages::prepare(std::byte* data, std::size_t bytes) {
     bytes = round_up(bytes, kPageBytes);
-    touch_all(data, bytes);  // before the lock, which can be refused, and does nothing under a sanitizer
+    touch(data, bytes);  // before the lock, which can be refused, and does nothing under a sanitizer
     if (wanted_ == PageLock::Pageable) return PageLock::Pageable;
     if (::mlock(data, bytes) == 0) return PageLock::Locked;
     remember_refusal(bytes, errno);
     ::munlock(data, bytes);  // it may have locked a part
+    return PageLock::Pageable;
+}
+
+PageLock HostPages::lock_on_touch(std::byte* data, std::size_t bytes) {
+    if (wanted_ == PageLock::Pageable) return PageLock::Pageable;
+    bytes = round_up(bytes, kPageBytes);
+    if (::mlock2(data, bytes, MLOCK_ONFAULT) == 0) return PageLock::Locked;
+    remember_refusal(bytes, errno);
     return PageLock::Pageable;
 }
 

@@ -25,8 +25,8 @@ public:
     /// Pages for `bytes`, which are theirs from now on: unmap() with the same number. nullptr where the system has
     /// none. Nothing is touched yet.
     [[nodiscard]] static std::byte* map(std::size_t bytes);
-    /// Address space of `bytes`, a multiple of `alignment`, that claims no memory before it is touched. nullptr where
-    /// the system has none.
+    /// Address space for `bytes`, aligned to `alignment`, that claims no memory before it is touched. nullptr where the
+    /// system has none.
     [[nodiscard]] static std::byte* reserve(std::size_t bytes, std::size_t alignment);
     static void unmap(std::byte* data, std::size_t bytes) noexcept;
     /// Unlocks pages of a reserved range and gives their memory back; the address space stays.
@@ -35,12 +35,16 @@ public:
     /// Makes the pages of [data, data + bytes) present and locks them, where wanted and allowed; says which. Blocks:
     /// 0.1 to 0.3 s a GiB. `data` is at a page border. Contents stay. Callable from several threads at once.
     PageLock prepare(std::byte* data, std::size_t bytes);
+    /// The same in two steps, for a reserved range whose memory comes in parts: its pages are locked once they are
+    /// touched, where wanted and allowed (the whole range counts against the limit from now on); says which.
+    PageLock lock_on_touch(std::byte* data, std::size_t bytes);
+    /// Makes pages present.
+    void touch(std::byte* data, std::size_t bytes);
 
     /// One line about the first refused lock; empty where none was. The reference stays good.
     [[nodiscard]] const std::string& refusal() const;
 
 private:
-    void touch_all(std::byte* data, std::size_t bytes);
     void remember_refusal(std::size_t bytes, int reason);
 
     PageLock wanted_;

@@ -109,9 +109,9 @@ private:
     std::deque<std::size_t> begins_;  // of slots in use, oldest first
 };
 
-/// How fast one of two goes that share `memory` bytes a second (0: no limit): nobody gets less than half of it who asks
-/// for that much, and what one does not ask for is the other's.
-double pace(double demand, double other, double memory) {
+/// What part of its demand one of two is served that share `memory` bytes a second (0: no limit): nobody gets less than
+/// half of it who asks for that much, and what one does not ask for is the other's.
+double share_of_demand(double demand, double other, double memory) {
     if (demand <= 0.0 || memory <= 0.0) return 1.0;
     return std::min(1.0, std::max(memory - other, memory / 2.0) / demand);
 }
@@ -174,9 +174,9 @@ private:
         const double copy_demand =
             copying_ ? request_.link_bytes_per_second * request_.host_bytes_per_copied_byte : 0.0;
         const double compute_demand = computing_ ? step().host_rate : 0.0;
-        const double link =
-            request_.link_bytes_per_second * pace(copy_demand, compute_demand, request_.memory_bytes_per_second);
-        const double speed = pace(compute_demand, copy_demand, request_.memory_bytes_per_second);
+        const double link = request_.link_bytes_per_second *
+                            share_of_demand(copy_demand, compute_demand, request_.memory_bytes_per_second);
+        const double speed = share_of_demand(compute_demand, copy_demand, request_.memory_bytes_per_second);
         constexpr double kNever = std::numeric_limits<double>::infinity();
         const double to_copy = copying_ ? bytes_left_ / link : kNever;
         const double to_compute = computing_ ? seconds_left_ / speed : kNever;

@@ -1,6 +1,7 @@
 #include "offload/pinned_arena.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -34,6 +35,7 @@ HostBlock::~HostBlock() {
 struct PinnedArena::State {
     explicit State(const PinnedArenaOptions& options)
         : limit_bytes(options.limit_bytes),
+          available_bytes(options.available_bytes ? options.available_bytes : [] { return available_host_bytes(); }),
           registers_with(options.page_lock == PageLock::Locked && options.device != nullptr &&
                                  !options.device->shares_host_memory()
                              ? options.device
@@ -42,6 +44,7 @@ struct PinnedArena::State {
           small(pages) {}
 
     const std::size_t limit_bytes;
+    const std::function<std::size_t()> available_bytes;
     Device* const registers_with;  // null: pages are locked by the system alone
     HostPages pages;
     SmallHeap small;
@@ -49,15 +52,46 @@ struct PinnedArena::State {
     std::size_t used_bytes = 0;
     std::size_t peak_bytes = 0;
     std::size_t locked_bytes = 0;
-    std::size_t credit_bytes = 0;  // may be mapped before the system is asked again how much it has
-    std::string refusal;           // of the first registration that was refused
+    std::size_t credit_bytes = 0;                  // may be mapped before the system is asked again how much it has
+    std::map<std::byte*, std::size_t> registered;  // parts of blocks, and their bytes
+    std::string refusal;                           // of the first registration that was refused
+
+    void take(std::size_t bytes, std::string_view what) {
+        const std::scoped_lock lock(mutex);
+        const std::size_t left = limit_bytes - used_bytes;
+        if (bytes > left)
+            throw OutOfBudget(fmt::format(
+                "host memory: {} needs {} bytes, {} of {} are left; give more by --host-memory, or ask for a "
+                "shorter context or a smaller model",
+                what, bytes, left, limit_bytes));
+        used_bytes += bytes;
+    }
+
+    [[nodiscard]] OutOfBudget has_no_more(std::size_t bytes, std::string_view what) const {
+        return OutOfBudget(
+            fmt::format("host memory: the system has no {} bytes more for {}, beside {} in use here; close other "
+                        "programs, or ask for a shorter context or a smaller model (--host-memory sets the limit)",
+                        bytes, what, used_bytes));
+    }
+
+    // The block that was taken, or the error that there is none.
+    HostBlock hand_out(PinnedArena& arena, const SmallHeap::Block& placed, std::size_t bytes, std::string_view what) {
+        const std::scoped_lock lock(mutex);
+        if (placed.data == nullptr) {
+            used_bytes -= bytes;
+            throw has_no_more(bytes, what);
+        }
+        peak_bytes = std::max(peak_bytes, used_bytes);
+        if (placed.page_lock == PageLock::Locked && registers_with == nullptr) locked_bytes += bytes;
+        return {&arena, placed.data, bytes, placed.page_lock};
+    }
 
     // The system ends processes that touch more than there is, so mappings ask first; not each, since that takes a
     // while.
     bool system_has(std::size_t bytes) {
         const std::scoped_lock lock(mutex);
         if (bytes > credit_bytes) {
-            const std::size_t available = available_host_bytes();
+            const std::size_t available = available_bytes();
             if (bytes > available) return false;
             credit_bytes = bytes + (available - bytes) / 2;
         }
@@ -78,14 +112,30 @@ struct PinnedArena::State {
 
     PageLock register_pages(std::byte* data, std::size_t bytes) {
         const std::string refused = registers_with->register_host(data, round_up(bytes, HostPages::kPageBytes));
-        if (refused.empty()) return PageLock::Locked;
         const std::scoped_lock lock(mutex);
+        if (refused.empty()) {
+            registered[data] = bytes;
+            locked_bytes += bytes;
+            return PageLock::Locked;
+        }
         if (refusal.empty())
             refusal = fmt::format(
                 "host memory is pageable and copies from it are slower: {} did not register {} more bytes beside {} "
                 "({}); lower --host-memory, or free some memory",
                 registers_with->name(), bytes, locked_bytes, refused);
         return PageLock::Pageable;
+    }
+
+    // Whatever of [data, data + bytes) is registered, no more; the bytes of that.
+    void unregister(std::byte* data, std::size_t bytes) {
+        const std::scoped_lock lock(mutex);
+        const auto begin = registered.lower_bound(data);
+        auto end = begin;
+        for (; end != registered.end() && end->first < data + bytes; ++end) {
+            registers_with->unregister_host(end->first);
+            locked_bytes -= end->second;
+        }
+        registered.erase(begin, end);
     }
 };
 
@@ -97,29 +147,32 @@ PinnedArena::~PinnedArena() {
 
 HostBlock PinnedArena::allocate(std::size_t bytes, std::string_view what) {
     if (bytes == 0) return {};
+    state_->take(bytes, what);
+    return state_->hand_out(*this, state_->place(bytes), bytes, what);
+}
+
+HostBlock PinnedArena::reserve(std::size_t bytes, std::string_view what) {
+    constexpr std::size_t kAlign = 2U << 20;  // of a huge page
+    if (bytes == 0) return {};
     State& state = *state_;
-    {
+    state.take(bytes, what);
+    SmallHeap::Block placed;
+    if (bytes <= state.available_bytes()) placed.data = HostPages::reserve(bytes, kAlign);
+    if (placed.data != nullptr && state.registers_with == nullptr)
+        placed.page_lock = state.pages.lock_on_touch(placed.data, bytes);
+    return state.hand_out(*this, placed, bytes, what);
+}
+
+void PinnedArena::bring(const HostBlock& block, std::size_t from, std::size_t bytes, std::string_view what) {
+    CHECK(from % HostPages::kPageBytes == 0 && from <= block.size_bytes() && bytes <= block.size_bytes() - from,
+          "{} bytes from {} of {}", bytes, from, block.size_bytes());
+    State& state = *state_;
+    if (!state.system_has(bytes)) {
         const std::scoped_lock lock(state.mutex);
-        const std::size_t left = state.limit_bytes - state.used_bytes;
-        if (bytes > left)
-            throw OutOfBudget(fmt::format(
-                "host memory: {} needs {} bytes, {} of {} are left; give more by --host-memory, or ask for a "
-                "shorter context or a smaller model",
-                what, bytes, left, state.limit_bytes));
-        state.used_bytes += bytes;
+        throw state.has_no_more(bytes, what);
     }
-    const SmallHeap::Block placed = state.place(bytes);
-    const std::scoped_lock lock(state.mutex);
-    if (placed.data == nullptr) {
-        state.used_bytes -= bytes;
-        throw OutOfBudget(
-            fmt::format("host memory: the system has no {} bytes more for {}, beside {} in use here; close other "
-                        "programs, or ask for a shorter context or a smaller model (--host-memory sets the limit)",
-                        bytes, what, state.used_bytes));
-    }
-    state.peak_bytes = std::max(state.peak_bytes, state.used_bytes);
-    if (placed.page_lock == PageLock::Locked) state.locked_bytes += bytes;
-    return {this, placed.data, bytes, placed.page_lock};
+    state.pages.touch(block.data() + from, round_up(bytes, HostPages::kPageBytes));
+    if (state.registers_with != nullptr) state.register_pages(block.data() + from, bytes);
 }
 
 void PinnedArena::give_back(const HostBlock& block) noexcept {
@@ -127,13 +180,17 @@ void PinnedArena::give_back(const HostBlock& block) noexcept {
     if (state.small.holds(block.data())) {
         state.small.free(block.data());
     } else {
-        if (state.registers_with != nullptr && block.page_lock() == PageLock::Locked)
-            state.registers_with->unregister_host(block.data());
+        if (state.registers_with != nullptr) state.unregister(block.data(), block.size_bytes());
         HostPages::unmap(block.data(), block.size_bytes());
     }
     const std::scoped_lock lock(state.mutex);
     state.used_bytes -= block.size_bytes();
-    if (block.page_lock() == PageLock::Locked) state.locked_bytes -= block.size_bytes();
+    if (block.page_lock() == PageLock::Locked && state.registers_with == nullptr)
+        state.locked_bytes -= block.size_bytes();
+}
+
+bool PinnedArena::registers() const {
+    return state_->registers_with != nullptr;
 }
 
 std::size_t PinnedArena::limit_bytes() const {
@@ -155,7 +212,8 @@ std::size_t PinnedArena::locked_bytes() const {
     return state_->locked_bytes;
 }
 
-const std::string& PinnedArena::lock_refusal() const {
+std::string PinnedArena::lock_refusal() const {
+    const std::scoped_lock lock(state_->mutex);
     return state_->refusal.empty() ? state_->pages.refusal() : state_->refusal;
 }
 

@@ -9,9 +9,13 @@
 //
 // For a device that does not share the host's memory the pages are registered with it, which locks them; each block is
 // then a mapping of its own, since a copy may not reach from one registered range into another.
+//
+// What is needed only as a text grows is reserved: its addresses and its share of the limits are taken at once, so that
+// what does not fit is told at once; the memory comes in parts.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -49,6 +53,7 @@ struct PinnedArenaOptions {
     std::size_t limit_bytes = 0;            // most that all blocks together may take
     PageLock page_lock = PageLock::Locked;  // what is wanted
     Device* device = nullptr;  // that copies to and from the blocks; outlives the arena. Null: a CPU device
+    std::function<std::size_t()> available_bytes = {};  // what the system can still give; empty: it is asked
 };
 
 class PinnedArena {
@@ -68,6 +73,17 @@ public:
     /// system itself has no more. Callable from several threads, which then touch their pages at the same time.
     [[nodiscard]] HostBlock allocate(std::size_t bytes, std::string_view what);
 
+    /// A block of which only addresses are there, and the right to the memory: it counts as used, and against the
+    /// limit of locked pages. Throws as allocate(), also where the system has not that much now.
+    [[nodiscard]] HostBlock reserve(std::size_t bytes, std::string_view what);
+    /// Memory behind `bytes` of a reserved block from `from` on, a multiple of kPageBytes; each byte once. Where they
+    /// are registered no copy may reach from one such part into another. Throws OutOfBudget where the system has no
+    /// more by now. Blocks, 0.1 to 0.3 s a GiB; callable from any thread.
+    void bring(const HostBlock& block, std::size_t from, std::size_t bytes, std::string_view what);
+
+    /// Whether pages are registered with a device.
+    [[nodiscard]] bool registers() const;
+
     /// All counts are of bytes as callers asked for them. Not counted: up to a page for each block of kMapFromBytes or
     /// more, and what mimalloc rounds smaller ones up by (an eighth at most, as a rule) with its own bookkeeping, 64
     /// KiB for each 32 MiB. Small blocks' pages stay with the arena once they were used.
@@ -77,7 +93,7 @@ public:
     /// Of used_bytes(), in locked pages.
     [[nodiscard]] std::size_t locked_bytes() const;
     /// One line where memory that was to be locked is pageable; empty otherwise.
-    [[nodiscard]] const std::string& lock_refusal() const;
+    [[nodiscard]] std::string lock_refusal() const;
 
 private:
     friend class HostBlock;

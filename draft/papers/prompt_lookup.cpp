@@ -52,8 +52,9 @@ std::uint16_t PromptLookup::n_cells() const {
 Cursor PromptLookup::root(std::span<const TokenId> text) {
     text_ = text;
     for (std::size_t n = std::min(max_ngram_, text.size()); n >= 1; --n) {
-        const auto found = std::ranges::search(text, text.last(n));
-        const auto next = static_cast<std::size_t>(found.end() - text.begin());
+        const std::span<const TokenId> suffix = text.last(n);  // which is found, at the end if nowhere else
+        const auto found = std::search(text.begin(), text.end(), suffix.begin(), suffix.end());
+        const auto next = static_cast<std::size_t>(found - text.begin()) + n;
         if (next + n < text.size() && next + kChainTokens <= text.size())
             return pack({static_cast<std::uint32_t>(next), 0, static_cast<std::uint32_t>(n)});
     }

@@ -2,51 +2,23 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "kernels/base/check.h"
-#include "kernels/base/error.h"
 
 namespace slipstream {
 
 HostKv::HostKv(Device& device, PinnedArena& arena, const DeviceKv& store)
     : store_(&store),
+      extents_(arena, store),
       copy_out_(device.make_stream(StreamKind::CopyOut)),
       written_(device.make_event()),
       flushed_(device.make_event()),
-      flush_use_(static_cast<std::size_t>(store.n_chunks()), 0) {
-    take(arena);
-}
+      flush_use_(static_cast<std::size_t>(store.n_chunks()), 0) {}
 
 HostKv::~HostKv() {
     try {
         copy_out_->synchronize();
     } catch (...) {  // a failed flush was, or would have been, told by the pass that reads it
     }
-}
-
-void HostKv::take(PinnedArena& arena) {
-    std::size_t bytes = 0;
-    const auto bytes_of = [this](std::int64_t layer) {
-        return static_cast<std::size_t>(store_->n_chunks() - store_->resident_chunks(layer)) *
-               store_->shape().chunk_bytes();
-    };
-    for (std::int64_t layer = 0; layer < store_->n_layers(); ++layer) bytes += bytes_of(layer);
-    const std::size_t left = arena.limit_bytes() - arena.used_bytes();
-    if (bytes > left)
-        throw OutOfBudget(
-            fmt::format("the KV cache of {} tokens needs {} bytes of host memory, {} are left of {}; ask for a shorter "
-                        "--ctx, a smaller --kv-type, or give more by --host-memory",
-                        store_->n_chunks() * kChunkTokens, bytes, left, arena.limit_bytes()));
-    for (std::int64_t layer = 0; layer < store_->n_layers(); ++layer)
-        memory_.push_back(arena.allocate(bytes_of(layer), "the KV cache"));
-}
-
-std::byte* HostKv::chunk(std::int64_t layer, std::int64_t chunk) const {
-    const std::int64_t place = chunk - store_->resident_chunks(layer);
-    CHECK(place >= 0 && chunk < store_->n_chunks(), "chunk {} of layer {} on the host", chunk, layer);
-    return memory_[static_cast<std::size_t>(layer)].data() +
-           static_cast<std::size_t>(place) * store_->shape().chunk_bytes();
 }
 
 void HostKv::flush_tail(Stream& compute, std::int64_t chunk) {
@@ -65,6 +37,11 @@ void HostKv::add(std::int64_t n_chunks, std::uint64_t flush_use) {
 
 void HostKv::add_written(std::int64_t n_chunks) {
     add(n_chunks, copy_out_->record(*flushed_));
+}
+
+void HostKv::settle(Stream& compute) {
+    if (flushed_->recorded() > 0) compute.wait(*flushed_, flushed_->recorded());
+    compute.synchronize();
 }
 
 void HostKv::cut(std::int64_t n_chunks) {

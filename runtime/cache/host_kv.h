@@ -1,5 +1,5 @@
-// The host's store of a KV cache: page-locked memory for the chunks that stream, and the way there: a chunk that is
-// full is flushed behind the compute stream. All memory is taken at the start, so that generating locks no page.
+// The host's store of a KV cache: page-locked memory for the chunks that stream (HostExtents), and the way there: a
+// chunk that is full is flushed behind the compute stream.
 //
 // Passes read chunks from here (PassStream), by programs that may be made while the pass before runs. What such a
 // program counts on is a snapshot: chunks below the number that snapshot() gave are read from the host, those from it
@@ -10,14 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
-#include <vector>
 
 #include "kernels/base/indexed.h"
 #include "kernels/device.h"
-#include "offload/pinned_arena.h"
 #include "runtime/cache/device_kv.h"
+#include "runtime/cache/host_extents.h"
 
 namespace slipstream {
 
@@ -31,15 +28,16 @@ public:
 
 class HostKv {
 public:
-    /// Takes memory of `arena` for all chunks of `store` that are not resident. Both outlive this. Throws OutOfBudget.
+    /// As HostExtents.
     HostKv(Device& device, PinnedArena& arena, const DeviceKv& store);
     /// Waits for flushes under way.
     ~HostKv();
     HostKv(const HostKv&) = delete;
     HostKv& operator=(const HostKv&) = delete;
 
-    /// A chunk of a layer that is not resident there; those of a layer lie behind one another.
-    [[nodiscard]] std::byte* chunk(std::int64_t layer, std::int64_t chunk) const;
+    /// Where chunks lie.
+    [[nodiscard]] HostExtents& extents() { return extents_; }
+    [[nodiscard]] std::byte* chunk(std::int64_t layer, std::int64_t chunk) { return extents_.chunk(layer, chunk); }
     /// Full chunks that are here, or will be once flushed() has reached flush_use() of the last.
     [[nodiscard]] std::int64_t n_chunks() const { return n_chunks_; }
     [[nodiscard]] const Event& flushed() const { return *flushed_; }
@@ -59,6 +57,8 @@ public:
     void add(std::int64_t n_chunks, std::uint64_t flush_use);
     /// The same of chunks that were written to chunk() by the host; none were here.
     void add_written(std::int64_t n_chunks);
+    /// Waits until nothing is on its way here any more, and `compute` is done: the host may write chunks.
+    void settle(Stream& compute);
     /// Chunks from this on are here no more.
     void cut(std::int64_t n_chunks);
     /// `compute` waits until the place in the tail that `chunk` will take may be written; a program that counts on what
@@ -76,10 +76,8 @@ public:
     }
 
 private:
-    void take(PinnedArena& arena);
-
     const DeviceKv* store_;
-    std::vector<HostBlock> memory_;  // [n_layers]: from the first chunk that is not resident
+    HostExtents extents_;
     std::unique_ptr<Stream> copy_out_;
     std::unique_ptr<Event> written_;  // rows that a flush copies
     std::unique_ptr<Event> flushed_;

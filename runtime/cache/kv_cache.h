@@ -33,8 +33,8 @@ struct KvPlacement {
 
 class KvCache final : public PassKv {
 public:
-    /// Memory for `context_tokens` positions (rounded up to chunks) and `max_nodes` scratch rows of every layer, on the
-    /// device and of what streams on the host, all of it taken here. Throws OutOfBudget.
+    /// Memory for `context_tokens` positions (rounded up to chunks) and `max_nodes` scratch rows of every layer: on the
+    /// device taken here, for what streams reserved on the host, where it follows the text. Throws OutOfBudget.
     KvCache(Device& device, const KvShape& shape, std::int64_t n_layers, std::int64_t context_tokens,
             std::int64_t max_nodes, const KvPlacement& placement = {});
 
@@ -67,10 +67,11 @@ public:
     /// Whether chunks of any layer stream.
     [[nodiscard]] bool streams() const { return host_.has_value(); }
 
-    /// A new scratch row, as KvNodes::add.
-    NodeId add_node(NodeId parent) { return nodes_.add(parent); }
+    /// A new scratch row, as KvNodes::add. Memory of the host for its chunk is asked for.
+    NodeId add_node(NodeId parent);
     /// Moves the rows of `path` (its first node hangs under the committed tip, each next one under the one before)
-    /// behind the committed ones in every layer, in stream order; all other nodes are forgotten.
+    /// behind the committed ones in every layer, in stream order; all other nodes are forgotten. Throws OutOfBudget
+    /// where the system has no memory for a chunk that is full, and has then done nothing.
     void commit(ExecRef exec, std::span<const NodeId> path);
     /// Drops all nodes.
     void forget() { nodes_.forget(); }

@@ -26,7 +26,23 @@ TargetShape DeviceTarget::shape() const {
             .kv = cache_->shape()};
 }
 
+void DeviceTarget::check_between_passes() const {
+    CHECK(!in_pass_ && extended_from_ < 0, "the text changes {}",
+          in_pass_ ? "in a pass" : "before an announced prompt");
+}
+
+void DeviceTarget::commit(std::span<const NodeId> path) {
+    check_between_passes();
+    cache_->commit(forward_->exec(), path);
+}
+
+void DeviceTarget::truncate(std::int64_t n_tokens) {
+    check_between_passes();
+    cache_->truncate(forward_->exec(), n_tokens);
+}
+
 void DeviceTarget::forget() {
+    CHECK(!in_pass_, "nodes are forgotten in a pass");
     const std::int64_t from = std::exchange(extended_from_, -1);
     if (from < 0) {
         cache_->forget();
@@ -50,7 +66,8 @@ bool DeviceTarget::takes_prompt(std::int64_t end) const {
 }
 
 void DeviceTarget::extend(std::int64_t end) {
-    CHECK(extended_from_ < 0, "positions from {} are announced already", extended_from_);
+    check_between_passes();
+    CHECK(takes_prompt(end), "a prompt from {} to {}", cache_->n_committed(), end);
     const std::int64_t from = cache_->n_committed();
     cache_->reserve(end);
     extended_from_ = from;
@@ -74,7 +91,10 @@ void DeviceTarget::begin(const TargetPass& pass) {
         CHECK(needs != nullptr && pass.phase == Phase::Decode, "what goes along with a prompt");
         logits_ = forward_->run_by_layer(*cache_, extended_from_, kPromptPieceTokens, pass.prompt, pass.tokens,
                                          pass.nodes, pass.logit_tokens, *needs, watch, hooks);
-        if (!logits_.empty()) extended_from_ = -1;
+        if (!logits_.empty()) {
+            extended_from_ = -1;
+            cache_->set_prompt_rows(cache_->n_committed());
+        }
     }
     in_pass_ = true;
 }

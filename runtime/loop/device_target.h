@@ -51,6 +51,8 @@ public:
     }
 
 private:
+    void check_between_passes() const;
+
     Forward* forward_;
     KvCache* cache_;
     ViewBuilder* view_ = nullptr;      // null: there is no view of the cache

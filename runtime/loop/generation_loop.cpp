@@ -178,7 +178,6 @@ bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const s
         return false;
     }
     target_->commit(pass_nodes_);
-    target_->set_prompt_rows(border);
     return true;
 }
 
@@ -229,11 +228,7 @@ LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std:
                                   .logit_tokens = logit_tokens_,
                                   .needs = both(verifier_->logit_request(), guesser_->logit_request()),
                                   .watch = &watch});
-    if (logits.empty()) {
-        target_->forget();
-    } else if (border != begin) {
-        target_->set_prompt_rows(border);
-    }
+    if (logits.empty()) target_->forget();
     return logits;
 }
 

@@ -35,11 +35,12 @@ struct TargetPass {
     /// Goes before the others, layer by layer, and is committed on the way: the positions behind those committed, which
     /// were announced by extend(). Empty: none.
     std::span<const TokenId> prompt{};
-    std::span<const TokenId> tokens{};                 // each in [0, vocab)
-    std::span<const NodeId> nodes{};                   // [tokens], parents before children in this or an earlier pass
-    std::span<const std::int32_t> logit_tokens{};      // indices of tokens whose logits are wanted
-    std::optional<LogitRequest> needs = std::nullopt;  // of those logits; nothing: whole rows, at once
-    Phase phase = Phase::Decode;
+    std::span<const TokenId> tokens{};             // each in [0, vocab)
+    std::span<const NodeId> nodes{};               // [tokens], parents before children in this or an earlier pass
+    std::span<const std::int32_t> logit_tokens{};  // indices of tokens whose logits are wanted
+    /// Of those logits; nothing: whole rows, at once. A pass with a prompt says some.
+    std::optional<LogitRequest> needs = std::nullopt;
+    Phase phase = Phase::Decode;  // of tokens; with a prompt this one
     const PassWatch* watch = nullptr;
 };
 
@@ -60,12 +61,13 @@ public:
     /// The rows of `path` (its first node hangs under the committed tip, each next one under the one before) become the
     /// next committed ones; all other nodes are forgotten.
     virtual void commit(std::span<const NodeId> path) = 0;
-    /// Drops all nodes, and positions that extend() announced and no pass has brought.
+    /// Drops all nodes, and positions that extend() announced and no pass has brought. As all that changes the text not
+    /// between begin() and finish().
     virtual void forget() = 0;
     /// Keeps the first `n_tokens` committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;
-    /// Committed positions below were computed as Phase::Prefill, as whoever feeds them has said; fewer where the text
-    /// was cut since.
+    /// Committed positions below were computed as Phase::Prefill: the prompt of the last pass that had one, or as
+    /// whoever feeds nodes has said; fewer where the text was cut since.
     [[nodiscard]] virtual std::int64_t prompt_rows() const = 0;
     virtual void set_prompt_rows(std::int64_t n_tokens) = 0;
 
@@ -73,7 +75,8 @@ public:
 
     /// Whether the positions from n_committed() to `end` may go along with a pass as its prompt.
     [[nodiscard]] virtual bool takes_prompt(std::int64_t end) const = 0;
-    /// Nodes hang at position `end` from now on: the next pass brings the positions before it. Without nodes.
+    /// Nodes hang at position `end` from now on: the next pass brings the positions before it. There are no nodes, and
+    /// takes_prompt(end): CHECKed. What changes the text must wait until that pass has come, or was forgotten.
     virtual void extend(std::int64_t end) = 0;
     /// E1: a token's logits depend on its path alone, bit for bit. One pass at a time; where this throws none is begun.
     virtual void begin(const TargetPass& pass) = 0;

@@ -8,9 +8,10 @@ namespace {
 
 void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_copy, std::vector<ProgramBlock>& blocks,
             std::vector<TransferItem>& copies) {
-    const HostKv& host = *kv.host();
+    HostKv& host = *kv.host();
     while (range.first < range.end) {
-        const std::int64_t end = std::min(range.end, range.first + per_copy);
+        const std::int64_t end =
+            std::min({range.end, range.first + per_copy, host.extents().end_of_extent(layer, range.first)});
         const std::size_t bytes = static_cast<std::size_t>(end - range.first) * kv.shape().chunk_bytes();
         blocks.push_back({.layer = layer, .chunks = {range.first, end}, .bytes = bytes});
         copies.push_back({.source = host.chunk(layer, range.first),
@@ -19,6 +20,12 @@ void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_c
                           .after_use = host.flush_use(end - 1)});
         range.first = end;
     }
+}
+
+// Copies of a layer with that many chunks on the host: none reaches from one extent into another.
+std::int64_t copies_of(std::int64_t n_chunks, std::int64_t per_copy) {
+    return n_chunks / kChunksPerExtent * ceil_div(kChunksPerExtent, per_copy) +
+           ceil_div(n_chunks % kChunksPerExtent, per_copy);
 }
 
 }  // namespace
@@ -37,7 +44,7 @@ ProgramBounds program_bounds(const PassReads& reads, std::size_t ring_bytes) {
     const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
     const std::int64_t n_chunks = ceil_div(reads.kv->nodes().context_tokens(), kChunkTokens);
     for (std::int64_t layer = 0; layer < reads.model->config().n_layers; ++layer)
-        bounds.n_blocks += ceil_div(n_chunks - reads.kv->resident_chunks(layer), per_copy);
+        bounds.n_blocks += copies_of(n_chunks - reads.kv->resident_chunks(layer), per_copy);
     bounds.block_bytes = std::max(bounds.block_bytes, static_cast<std::size_t>(per_copy) * chunk_bytes);
     return bounds;
 }

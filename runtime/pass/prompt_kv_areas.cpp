@@ -43,7 +43,7 @@ void PromptKvAreas::begin_layer(std::int64_t layer) {
 
 // What the cache holds of the layer already: full chunks from the host, the last one from the tail.
 void PromptKvAreas::load() {
-    const HostKv& host = *cache_->host();
+    HostKv& host = *cache_->host();
     const std::size_t chunk_bytes = cache_->shape().chunk_bytes();
     const std::int64_t resident = cache_->resident_chunks(layer_);
     const std::int64_t n_host = range_.first_chunk();

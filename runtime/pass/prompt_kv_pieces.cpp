@@ -81,11 +81,11 @@ void PromptKvPieces::end_piece() {
 }
 
 void PromptKvPieces::copy_ahead() {
-    const HostKv& host = *reads_.kv->host();
+    HostKv& host = *reads_.kv->host();
     const std::size_t chunk_bytes = store_->shape().chunk_bytes();
     const std::int64_t per_copy = chunks_per_copy(ring_->region_bytes(), chunk_bytes);
     while (next_ < n_host_) {
-        const std::int64_t end = std::min(n_host_, next_ + per_copy);
+        const std::int64_t end = std::min({n_host_, next_ + per_copy, host.extents().end_of_extent(layer_, next_)});
         const std::size_t bytes = static_cast<std::size_t>(end - next_) * chunk_bytes;
         if (!ring_->has_room(bytes)) return;
         // Uses grow with the chunks: those that this prompt fills are flushed behind all that were there before.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -464,6 +465,30 @@ TEST(PinnedArena, RegistersItsBlocksWithTheDevice) {
     in->synchronize();
     first = HostBlock();
     EXPECT_EQ(arena.allocate(200, "a block").page_lock(), PageLock::Locked);  // its pages are free again
+}
+
+TEST(PinnedArena, RegistersPartsOfAReservedBlockAsTheyCome) {
+    const Machine machine({.lockable_bytes = 5 * 4096});
+    CudaDevice device(machine.table(), {.memory_bytes = kMiB});
+    PinnedArena arena({.limit_bytes = 16 * kMiB, .device = &device});
+    HostBlock block = arena.reserve(8 * 4096, "KV");
+    EXPECT_EQ(arena.locked_bytes(), 0U);
+    arena.bring(block, 0, 8192, "KV");
+    std::thread([&] { arena.bring(block, 8192, 8192, "KV"); }).join();
+    EXPECT_EQ(arena.locked_bytes(), 16384U);
+    EXPECT_EQ(arena.lock_refusal(), "");
+    const auto in = device.make_stream(StreamKind::CopyIn);
+    const Buffer buffer = device.allocate(16384, MemoryTag::Ring, "a slot");
+    in->copy(buffer.data(), block.data() + 8192, 8192);
+    EXPECT_EQ(machine.n_pageable_copies(), 0);
+    EXPECT_THROW(in->copy(buffer.data(), block.data(), 16384), CudaError);  // from one part into another
+    arena.bring(block, 16384, 16384, "KV");
+    EXPECT_EQ(arena.locked_bytes(), 16384U);
+    EXPECT_THAT(arena.lock_refusal(), HasSubstr("cuda:0 did not register 16384 more bytes beside 16384"));
+    in->synchronize();
+    block = HostBlock();
+    EXPECT_EQ(arena.locked_bytes(), 0U);
+    EXPECT_EQ(arena.allocate(5 * 4096, "a block").page_lock(), PageLock::Locked);  // its pages are free again
 }
 
 TEST(CudaDevice, ErrorsNameTheDeviceAndTheCall) {

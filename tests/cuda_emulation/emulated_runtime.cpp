@@ -83,10 +83,11 @@ Status free_memory(std::int32_t device, void* data, ErrorText* error) {
 Status lock(std::int32_t device, void* data, std::size_t bytes, ErrorText* error) {
     if (machine->ends_capture("page-locking", error)) return Status::Failed;
     if (device < 0 || device >= machine->options.n_cards) return fail(error, Status::Failed, "invalid device ordinal");
+    const std::optional<bool> there = machine->is_locked(data, bytes);
+    const std::scoped_lock guard(machine->locked_mutex);
     machine->locking_card = device;
     if (bytes > machine->options.lockable_bytes - std::min(machine->options.lockable_bytes, machine->locked_bytes))
         return fail(error, Status::OutOfMemory, "out of memory");
-    const std::optional<bool> there = machine->is_locked(data, bytes);
     if (!there || *there) return fail(error, Status::Failed, "part or all of the range is registered already");
     machine->locked[static_cast<std::byte*>(data)] = bytes;
     machine->locked_bytes += bytes;
@@ -95,6 +96,7 @@ Status lock(std::int32_t device, void* data, std::size_t bytes, ErrorText* error
 
 Status unlock(std::int32_t, void* data, ErrorText* error) {
     if (machine->ends_capture("giving up page-locked memory", error)) return Status::Failed;
+    const std::scoped_lock guard(machine->locked_mutex);
     const auto range = machine->locked.find(static_cast<std::byte*>(data));
     if (range == machine->locked.end()) return fail(error, Status::Failed, "the range is not registered");
     machine->locked_bytes -= range->second;

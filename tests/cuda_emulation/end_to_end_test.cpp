@@ -610,6 +610,33 @@ TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
     }
 }
 
+// Host memory of KV is registered extent by extent as the text grows, and no copy reaches from one into another, which
+// a card refuses: also where copies of five chunks do not add up to sixteen.
+TEST(EmulatedModel, CopiesOfKvStayWithinWhatIsRegisteredAtOnce) {
+    const auto files =
+        make_tiny_model({.head_dim = 64, .context_tokens = 20 * kChunkTokens, .weight_type = DType::BF16});
+    const Machine machine({.timing = Timing::Latest});
+    CudaDevice device(machine.table(), {.memory_bytes = std::size_t{256} << 20, .n_threads = 2});
+    PinnedArena arena({.limit_bytes = kArenaBytes, .device = &device});
+    const Model model(*files, device, {.context_tokens = 20 * kChunkTokens});
+    KvCache cache(device, model.kv_shape(), 2, 20 * kChunkTokens, 512, {.resident_chunks = {0, 2}, .arena = &arena});
+    const std::size_t chunk = cache.shape().chunk_bytes();
+    PassStream pass(std::vector{PassReads{&model, &cache}}, arena, 20 * chunk);
+    Forward forward(model, {.max_tokens = 1, .max_logit_rows = 1}, &pass);
+    fill_cache(cache, forward.exec(), 17 * kChunkTokens + 10, 3);
+    EXPECT_EQ(cache.host()->extents().brought_bytes(), (20 + 18) * chunk);
+    EXPECT_EQ(arena.locked_bytes(), arena.used_bytes());
+    for (int i = 0; i < 2; ++i) {
+        const NodeId node = cache.add_node(kCommittedTip);
+        const TokenId token = 5;
+        const std::int32_t row = 0;
+        EXPECT_FALSE(forward.run(cache, std::span(&token, 1), std::span(&node, 1), std::span(&row, 1), {}, {}).empty());
+        cache.commit(forward.exec(), std::span(&node, 1));
+    }
+    EXPECT_EQ(pass.figures().kv_bytes, 2 * (17 + 15) * chunk);
+    EXPECT_EQ(machine.n_pageable_copies(), 0);
+}
+
 // What is planned is what is taken: in steady state nothing is allocated on the card.
 TEST(EmulatedModel, PassesTakeNoMemoryBeyondTheWorkspace) {
     const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});

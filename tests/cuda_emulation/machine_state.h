@@ -11,8 +11,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/base/check.h"
@@ -66,6 +68,8 @@ struct Machine::State {
 
     MachineOptions options;
     std::vector<std::unique_ptr<CardMemory>> cards;
+    const std::thread::id thread = std::this_thread::get_id();  // which alone may capture
+    mutable std::mutex locked_mutex;           // of the next three: host memory is locked by other threads, too
     std::map<std::byte*, std::size_t> locked;  // host ranges
     std::size_t locked_bytes = 0;
     std::int32_t locking_card = -1;
@@ -164,8 +168,9 @@ struct Machine::State {
     }
     bool fails() { return fail_in > 0 && --fail_in == 0; }
 
-    // A call that no capture survives, where one is going on; the machine has one thread as far as captures go.
+    // A call that no capture survives, where this thread has one going on (cudaStreamCaptureModeThreadLocal).
     bool ends_capture(const char* call, cuda::ErrorText* error) {
+        if (std::this_thread::get_id() != thread) return false;
         const auto captures = [](const auto& stream) { return stream->capture != nullptr; };
         const auto found = std::ranges::find_if(streams, captures);
         return found != streams.end() && ends_capture_of(**found, call, error);
@@ -181,6 +186,7 @@ struct Machine::State {
     // Whether the host's bytes are page-locked; false also where none of them is. Nothing where a border is crossed.
     [[nodiscard]] std::optional<bool> is_locked(const void* data, std::size_t bytes) const {
         const auto* begin = static_cast<const std::byte*>(data);
+        const std::scoped_lock lock(locked_mutex);
         for (const auto& [start, size] : locked) {
             const bool first = begin >= start && begin < start + size;
             const bool last = begin + bytes > start && begin + bytes <= start + size;

@@ -114,6 +114,53 @@ TEST(PinnedArena, MemoryIsThereAndLockedWhereAllowedAndGoesBackWithTheBlock) {
     EXPECT_LT(process_bytes("VmLck"), locked_before + kMiB);  // pages of small blocks stay
 }
 
+TEST(PinnedArena, OfAReservedBlockMemoryComesInPartsAndIsLockedAsItComes) {
+    PinnedArena arena({.limit_bytes = 100 * kMiB});
+    const std::size_t locked_before = process_bytes("VmLck");
+    const std::size_t resident_before = process_bytes("VmRSS");
+    const auto resident = [&] { return process_bytes("VmRSS") - std::min(process_bytes("VmRSS"), resident_before); };
+    {
+        const HostBlock block = arena.reserve(90 * kMiB + 5, "KV");
+        EXPECT_EQ(arena.used_bytes(), 90 * kMiB + 5);
+        EXPECT_EQ(arena.locked_bytes(), block.page_lock() == PageLock::Locked ? 90 * kMiB + 5 : 0);
+        EXPECT_EQ(block.page_lock() == PageLock::Pageable, !arena.lock_refusal().empty());
+        EXPECT_LT(resident(), 4 * kMiB);
+        arena.bring(block, 0, 30 * kMiB, "KV");
+        EXPECT_GE(resident(), 29 * kMiB);
+        EXPECT_LT(resident(), 40 * kMiB);
+        arena.bring(block, 60 * kMiB, 30 * kMiB + 5, "KV");
+        EXPECT_GE(resident(), 59 * kMiB);
+        EXPECT_LT(resident(), 70 * kMiB);
+        arena.bring(block, 30 * kMiB, 30 * kMiB, "KV");
+        EXPECT_TRUE(all_present(block));
+        if (block.page_lock() == PageLock::Locked) {
+            EXPECT_GE(process_bytes("VmLck"), locked_before + 90 * kMiB);
+        }
+        EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(arena.reserve(10 * kMiB, "layer 7")); }),
+                    HasSubstr("layer 7 needs 10485760 bytes, 10485755 of"));
+        EXPECT_DEATH(arena.bring(block, 4096, 90 * kMiB, "KV"), "94371840 bytes from 4096 of 94371845");
+    }
+    EXPECT_EQ(arena.used_bytes(), 0U);
+    EXPECT_EQ(arena.locked_bytes(), 0U);
+    EXPECT_EQ(process_bytes("VmLck"), locked_before);
+    EXPECT_LT(resident(), 4 * kMiB);
+}
+
+TEST(PinnedArena, WhatTheSystemHasNotIsToldWhenItIsReservedOrWhenItIsBrought) {
+    std::size_t available = 50 * kMiB;
+    PinnedArena arena(
+        {.limit_bytes = 100 * kMiB, .page_lock = PageLock::Pageable, .available_bytes = [&] { return available; }});
+    EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(arena.reserve(50 * kMiB + 1, "KV")); }),
+                HasSubstr("the system has no 52428801 bytes more for KV, beside 0 in use here"));
+    const HostBlock block = arena.reserve(50 * kMiB, "KV");
+    available = 1 * kMiB;
+    EXPECT_THAT(error_text<OutOfBudget>([&] { arena.bring(block, 0, 2 * kMiB, "KV"); }),
+                HasSubstr("the system has no 2097152 bytes more for KV, beside 52428800 in use here"));
+    EXPECT_EQ(arena.used_bytes(), 50 * kMiB);
+    available = 2 * kMiB;
+    arena.bring(block, 0, 2 * kMiB, "KV");
+}
+
 TEST(PinnedArena, BlocksOfAllSizesStayApartThroughRandomTraces) {
     for (const unsigned seed : {1U, 2U, 3U}) {
         SCOPED_TRACE(seed);
@@ -247,6 +294,9 @@ void limit_locked_memory(rlim_t soft_bytes, rlim_t hard_bytes) {
     std::memset(large.data(), 1, large.size_bytes());
     if (large.page_lock() != PageLock::Pageable || !all_present(large) || !all_present(larger)) std::exit(21);
     if (arena.locked_bytes() != 500000 || arena.used_bytes() != 500000 + 12 * kMiB) std::exit(22);
+    const HostBlock reserved = arena.reserve(2 * kMiB, "told before it comes");
+    if (reserved.page_lock() != PageLock::Pageable || arena.locked_bytes() != 500000) std::exit(24);
+    arena.bring(reserved, 0, kMiB, "it");
     const HostBlock small_again = arena.allocate(300000, "fits once more");
     if (small_again.page_lock() != PageLock::Locked) std::exit(23);
     std::fprintf(stderr, "%s\n", arena.lock_refusal().c_str());

@@ -14,6 +14,7 @@
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
+#include "runtime/pass/pass_stream.h"
 #include "tests/support/fake_target.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
@@ -200,6 +201,74 @@ TEST(FakeTarget, TheSelfCheckSeesATargetWhoseTreesCountWrong) {
         EXPECT_EQ(std::ssize(run.loop.text()), n_text);
         EXPECT_TRUE(run.is_exact(20));
     }
+}
+
+// A prompt is there once its pass was begun, also where that does not end well.
+TEST(FakeTarget, RowsOfAPromptAreKnownAsSuchWhereTheirPassFailsToFinish) {
+    FakeRun run({.has_prompt_kernels = true, .takes_prompts = true});
+    run.target.on_finish = [] { throw std::runtime_error("finish"); };
+    run.loop.begin(prompt_of(1400));
+    EXPECT_THROW(static_cast<void>(run.loop.step(1)), std::runtime_error);
+    EXPECT_EQ(run.target.n_committed(), 1024);
+    EXPECT_EQ(run.target.prompt_rows(), 1024);
+    EXPECT_EQ(GenerationLoop::rows_to_keep(run.target, 1000, 1300), 1000);
+    run.target.on_finish = nullptr;
+    run.generate(3);
+    EXPECT_TRUE(run.is_exact(1400));
+}
+
+// In which order a target may be called, whatever it is: one that takes 512 tokens of prompt along with a pass.
+void check_order_of_calls(Target& target) {
+    const std::vector<TokenId> prompt = prompt_of(512);
+    const TokenId token = 5;
+    const std::int32_t row = 0;
+    EXPECT_DEATH(static_cast<void>(target.finish()), "no pass was begun");
+    EXPECT_DEATH(target.extend(500), "a prompt from 0 to 500");
+    EXPECT_DEATH(target.extend(0), "a prompt from 0 to 0");
+    static_cast<void>(target.add_node(kCommittedTip));
+    EXPECT_DEATH(target.extend(512), "512 positions behind 0");
+    target.forget();
+    target.extend(512);
+    EXPECT_DEATH(target.extend(1024), "the text changes before an announced prompt");
+    EXPECT_DEATH(target.truncate(0), "the text changes before an announced prompt");
+    const NodeId node = target.add_node(kCommittedTip);
+    EXPECT_EQ(target.position(node), 512);
+    EXPECT_DEATH(target.commit({&node, 1}), "the text changes before an announced prompt");
+    TargetPass pass{.tokens = {&token, 1}, .nodes = {&node, 1}, .logit_tokens = {&row, 1}};
+    EXPECT_DEATH(target.begin(pass), "a prompt of 0 tokens, announced from 0");
+    pass.prompt = prompt;
+    EXPECT_DEATH(target.begin(pass), "what goes along with a prompt");
+    pass.needs = LogitRequest{};
+    target.begin(pass);
+    EXPECT_DEATH(target.begin(pass), "a pass is under way");
+    EXPECT_DEATH(target.forget(), "forgotten in a pass");
+    EXPECT_DEATH(target.commit({&node, 1}), "the text changes in a pass");
+    EXPECT_DEATH(target.truncate(0), "the text changes in a pass");
+    EXPECT_EQ(target.finish().rows(), 1);
+    EXPECT_EQ(target.prompt_rows(), 512);
+    target.commit({&node, 1});
+    EXPECT_EQ(target.n_committed(), 513);
+    target.truncate(300);
+    EXPECT_EQ(target.prompt_rows(), 300);
+}
+
+TEST(FakeTarget, MayBeCalledInTheOrderOfTheInterface) {
+    FakeKv kv{.options = {.takes_prompts = true}};
+    FakeTarget target(kv);
+    check_order_of_calls(target);
+}
+
+TEST(DeviceTarget, MayBeCalledInTheOrderOfTheInterface) {
+    const auto files = make_tiny_model({});
+    CpuDevice device({.n_threads = 1});
+    PinnedArena arena({.limit_bytes = 64U << 20, .page_lock = PageLock::Pageable});
+    const Model model(*files, device, {});
+    KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, 512,
+                  {.resident_chunks = {0, 0}, .arena = &arena});
+    PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{1} << 20);
+    Forward forward(model, {.max_tokens = 512, .max_logit_rows = 4}, &pass);
+    DeviceTarget target(forward, cache);
+    check_order_of_calls(target);
 }
 
 TEST(DeviceTarget, PassesAreBegunAndFinishedInTurn) {

@@ -59,8 +59,13 @@ NodeId FakeTarget::add_node(NodeId parent) {
     return static_cast<NodeId>(n_nodes() - 1);
 }
 
+void FakeTarget::check_between_passes() const {
+    CHECK(!in_pass_ && kv_->n_extended < 0, "the text changes {}",
+          in_pass_ ? "in a pass" : "before an announced prompt");
+}
+
 void FakeTarget::commit(std::span<const NodeId> path) {
-    CHECK(!in_pass_ && kv_->n_extended < 0);
+    check_between_passes();
     NodeId above = kCommittedTip;
     for (const NodeId node : path) {
         CHECK(at(node).parent == above && at(node).state != 0, "node {}", node);
@@ -71,14 +76,15 @@ void FakeTarget::commit(std::span<const NodeId> path) {
 }
 
 void FakeTarget::forget() {
-    in_pass_ = false;
+    CHECK(!in_pass_, "nodes are forgotten in a pass");
     kv_->nodes.clear();
     if (kv_->n_extended >= 0) kv_->committed.resize(static_cast<std::size_t>(kv_->n_extended));
     kv_->n_extended = -1;
 }
 
 void FakeTarget::truncate(std::int64_t n_tokens) {
-    CHECK(!in_pass_ && kv_->n_extended < 0 && n_tokens <= n_committed());
+    check_between_passes();
+    CHECK(n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     kv_->nodes.clear();
     kv_->committed.resize(static_cast<std::size_t>(n_tokens));
     kv_->prompt_rows = std::min(kv_->prompt_rows, n_tokens);
@@ -89,7 +95,9 @@ bool FakeTarget::takes_prompt(std::int64_t end) const {
 }
 
 void FakeTarget::extend(std::int64_t end) {
-    CHECK(takes_prompt(end) && n_nodes() == 0 && kv_->n_extended < 0);
+    check_between_passes();
+    CHECK(takes_prompt(end), "a prompt from {} to {}", n_committed(), end);
+    CHECK(n_nodes() == 0, "{} positions behind {}", end, n_committed());
     kv_->n_extended = n_committed();
     kv_->committed.resize(static_cast<std::size_t>(end), 0);
 }
@@ -109,8 +117,11 @@ void FakeTarget::compute_prompt(std::span<const TokenId> prompt) {
 }
 
 void FakeTarget::begin(const TargetPass& pass) {
-    CHECK(!in_pass_ && !pass.tokens.empty() && pass.tokens.size() == pass.nodes.size());
-    CHECK(pass.prompt.empty() == (kv_->n_extended < 0));
+    CHECK(!in_pass_, "a pass is under way");
+    CHECK(!pass.tokens.empty() && pass.tokens.size() == pass.nodes.size());
+    CHECK(pass.prompt.empty() == (kv_->n_extended < 0), "a prompt of {} tokens, announced from {}", pass.prompt.size(),
+          kv_->n_extended);
+    CHECK(pass.prompt.empty() || (pass.needs && pass.phase == Phase::Decode), "what goes along with a prompt");
     if (on_begin) on_begin(pass);
     in_pass_ = true;
     ++n_passes;
@@ -126,6 +137,7 @@ void FakeTarget::begin(const TargetPass& pass) {
         node.state = kv_->next(state_above(pass.nodes[i]), node.position, pass.tokens[i], pass.phase);
     }
     make_logits(pass);
+    if (!pass.prompt.empty()) kv_->prompt_rows = n_committed();
     kv_->n_extended = -1;
 }
 
@@ -140,7 +152,7 @@ void FakeTarget::make_logits(const TargetPass& pass) {
 }
 
 LogitRows FakeTarget::finish() {
-    CHECK(in_pass_);
+    CHECK(in_pass_, "no pass was begun");
     in_pass_ = false;
     if (on_finish) on_finish();
     if (given_up_) return {};

@@ -77,6 +77,7 @@ public:
 
 private:
     [[nodiscard]] const FakeKv::Node& at(NodeId node) const { return kv_->nodes[static_cast<std::size_t>(node)]; }
+    void check_between_passes() const;
     [[nodiscard]] std::uint32_t state_above(NodeId node) const;
     void compute_prompt(std::span<const TokenId> prompt);
     void make_logits(const TargetPass& pass);

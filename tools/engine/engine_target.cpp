@@ -1,15 +1,18 @@
 #include "tools/engine/engine_target.h"
 
+#include <string>
 #include <vector>
 
 namespace slipstream::tools {
 
 EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks,
                            CheckPasses check)
-    : cache_(*engine.device, engine.model->kv_shape(), engine.model->config().n_layers,
+    : engine_(&engine),
+      callbacks_(callbacks),
+      cache_(*engine.device, engine.model->kv_shape(), engine.model->config().n_layers,
              needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
              engine.kv_placement()) {
-    if (engine.arena && !engine.arena->lock_refusal().empty()) callbacks.note(engine.arena->lock_refusal());
+    tell_lock_refusal();
     const PassReads reads{engine.model.get(), &cache_};
     if (reads.streams()) pass_ = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes());
     forward_ = std::make_unique<Forward>(*engine.model, needs.forward, pass_.get());
@@ -28,6 +31,18 @@ void EngineTarget::use_view(bool use) {
     if (!view_) return;
     view_builder_->restart();
     target_->build_view_with(use ? &*view_builder_ : nullptr);
+}
+
+EngineTarget::~EngineTarget() {
+    tell_lock_refusal();
+}
+
+void EngineTarget::tell_lock_refusal() {
+    if (refusal_told_ || !engine_->arena) return;
+    const std::string refusal = engine_->arena->lock_refusal();
+    if (refusal.empty()) return;
+    callbacks_.note(refusal);
+    refusal_told_ = true;
 }
 
 }  // namespace slipstream::tools

@@ -16,9 +16,12 @@ namespace slipstream::tools {
 class EngineTarget {
 public:
     /// `engine` is loaded, for these needs where it is budgeted, and outlives this. Tells where the system did not let
-    /// host memory be locked, now that all is taken. Throws OutOfBudget.
+    /// host memory be locked: now, or in the end where it refused memory that came with the text. Throws OutOfBudget.
     EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks,
                  CheckPasses check = CheckPasses::No);
+    ~EngineTarget();
+    EngineTarget(const EngineTarget&) = delete;
+    EngineTarget& operator=(const EngineTarget&) = delete;
 
     /// What a loop generates with.
     [[nodiscard]] Target& target() { return *target_; }
@@ -37,6 +40,11 @@ public:
     [[nodiscard]] const PassStream* pass() const { return pass_.get(); }
 
 private:
+    void tell_lock_refusal();
+
+    const EngineModel* engine_;
+    EngineCallbacks callbacks_;
+    bool refusal_told_ = false;
     KvCache cache_;
     std::unique_ptr<PassStream> pass_;
     std::unique_ptr<Forward> forward_;

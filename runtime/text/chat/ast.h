@@ -87,7 +87,7 @@ enum class StatementKind : std::uint8_t {
     Set,         // target = expr
     SetBlock,    // target = what body prints, through the filters of expr (may be null)
     If,          // the first of branches whose test holds, or has none
-    For,         // body for target in expr, where test (may be null) holds; otherwise, where there was none
+    For,         // body for target in expr, where test (may be null) holds
     Macro,       // target.name = macro
     Filter,      // what body prints through the filters of expr
     Generation,  // body in a scope of its own
@@ -109,7 +109,7 @@ struct Statement {
     std::string text;
     Target target;
     ExprPtr expr, test;
-    Block body, otherwise;
+    Block body;
     std::vector<Branch> branches;
     std::unique_ptr<MacroBody> macro;
 };

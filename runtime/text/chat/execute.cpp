@@ -225,7 +225,6 @@ Evaluator::Flow Evaluator::loop(const Statement& statement) {
     if (!items.is_indexable() || statement.test) items = runtime_.list(filtered(statement, to_items(runtime_, items)));
     const auto context = runtime_.make<LoopContext>(std::move(items));
     const std::shared_ptr<Scope> around = scope_;
-    bool any_round_ended = false;  // one that `break` or `continue` cut short does not count: so Jinja has it
     std::shared_ptr<Scope> scope;
     for (; context->at < context->items().size(); ++context->at) {
         runtime_.spend(1);
@@ -238,15 +237,13 @@ Evaluator::Flow Evaluator::loop(const Statement& statement) {
         runtime_.line = statement.line;
         assign(statement.target, context->items()[context->at]);
         if (statement.uses_loop) scope->set(runtime_, kLoop, Value(Kind::Object, context));
-        const Flow flow = execute(statement.body);
-        if (flow == Flow::Break) break;
-        any_round_ended = any_round_ended || flow == Flow::Normal;
+        if (execute(statement.body) == Flow::Break) break;
     }
     scope_ = around;
     runtime_.line = statement.line;
     if (scope != nullptr && !scope->is_kept) scope->clear();
     if (context.use_count() > 1) runtime_.keep(context);  // somebody has `loop`, which may come to hold itself
-    return any_round_ended || statement.otherwise.empty() ? Flow::Normal : execute_in_scope(statement.otherwise);
+    return Flow::Normal;
 }
 
 std::vector<Value> Evaluator::filtered(const Statement& loop, std::vector<Value> items) {

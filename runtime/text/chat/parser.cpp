@@ -132,7 +132,11 @@ void for_statement(Parser& parser, Statement& statement) {
     const std::string end = body(parser, statement.body, {"endfor", "else"});
     --parser.loops;
     statement.uses_loop = parser.n_loop_reads() != n_loop_reads;
-    if (end == "else") body(parser, statement.otherwise, {"endfor"});
+    if (end == "else") {
+        body(parser, statement.body, {"endfor"});
+        statement.kind = StatementKind::Unserved;
+        statement.text = "for ... else";
+    }
     parser.forget_since(n_declared);
 }
 

@@ -100,8 +100,9 @@ int Value::depth() const {
 
 std::size_t Dict::slot_of(const Value& key, std::uint32_t hash, Runtime* runtime) const {
     std::size_t at = hash & (slots_.size() - 1);
-    for (; slots_[at].place != kFree; at = (at + 1) & (slots_.size() - 1)) {
+    for (int n = 0; slots_[at].place != kFree; at = (at + 1) & (slots_.size() - 1)) {
         if (runtime != nullptr) runtime->spend(1);
+        if (++n > kMostSteps) fail("keys that were made to collide");
         if (slots_[at].hash == hash && is_same_key(items_[slots_[at].place].first, key, runtime)) break;
     }
     return at;

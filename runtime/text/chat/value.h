@@ -182,6 +182,7 @@ public:
 
 private:
     static constexpr std::uint32_t kFree = UINT32_MAX;
+    static constexpr int kMostSteps = 300;  // from slot to slot; a million keys of no ill will need a tenth
     struct Slot {
         std::uint32_t hash = 0;
         std::uint32_t place = kFree;  // in items_

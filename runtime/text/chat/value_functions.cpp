@@ -94,40 +94,16 @@ template <bool wanted>
 Value is_bool(Call& call) {
     return Value(call.self.is(Kind::Bool) && call.self.truth() == wanted);
 }
-template <Comparison comparison>
-Value compares(Call& call) {
-    return Value(compare(call.runtime, comparison, call.self, call[0]));
-}
 
-// What is left by division: by two, unless a number is given.
-template <int rest>
-Value leaves(Call& call) {
-    const Value by = call.has(0) ? call[0] : Value(2);
-    return Value(equal(call.runtime, arithmetic(call.runtime, Arithmetic::Modulo, call.self, by), Value(rest)));
-}
-
-constexpr std::array<Builtin, 25> kTests = {{
-    {"==", compares<Comparison::Equal>, {"_"}, 1},
+constexpr std::array<Builtin, 12> kTests = {{
     {"boolean", is_kind<Kind::Bool>},
     {"defined", [](Call& call) { return Value(!call.self.is_undefined()); }},
-    {"divisibleby", leaves<0>, {"num"}, 1},
-    {"eq", compares<Comparison::Equal>, {"_"}, 1},
-    {"equalto", compares<Comparison::Equal>, {"_"}, 1},
-    {"even", leaves<0>},
+    {"equalto", [](Call& call) { return Value(equal(call.runtime, call.self, call[0])); }, {"_"}, 1},
     {"false", is_bool<false>},
-    {"float", is_kind<Kind::Float>},
-    {"ge", compares<Comparison::GreaterOrEqual>, {"_"}, 1},
-    {"gt", compares<Comparison::Greater>, {"_"}, 1},
-    {"in", compares<Comparison::In>, {"seq"}, 1},
-    {"integer", is_kind<Kind::Int, Kind::LongInt>},
     {"iterable", [](Call& call) { return Value(call.self.is_iterable()); }},
-    {"le", compares<Comparison::LessOrEqual>, {"_"}, 1},
-    {"lt", compares<Comparison::Less>, {"_"}, 1},
     {"mapping", is_kind<Kind::Dict>},
-    {"ne", compares<Comparison::NotEqual>, {"_"}, 1},
     {"none", is_kind<Kind::None>},
     {"number", is_kind<Kind::Int, Kind::LongInt, Kind::Float, Kind::Bool>},
-    {"odd", leaves<1>},
     {"sequence", is_kind<Kind::Text, Kind::List, Kind::Tuple, Kind::Range, Kind::Dict, Kind::Undefined>},
     {"string", is_kind<Kind::Text>},
     {"true", is_bool<true>},

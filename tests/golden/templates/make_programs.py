@@ -77,8 +77,7 @@ class Generator:
         over = self.pick(["[1, 2]", "b", "range(2)", "[]", "'hé'"]) if target != "x, c" else "[[1, 2], [3, 4]]"
         test = self.pick(["", "", f" if {self.value()}"])
         cut = self.pick(["", "", "{% if loop.first %}{% " + self.pick(["break", "continue"]) + " %}{% endif %}"])
-        rest = self.pick(["", "{% else %}" + inner()])
-        return f"{{% for {target} in {over}{test} %}}" + cut + inner() + rest + "{% endfor %}"
+        return f"{{% for {target} in {over}{test} %}}" + cut + inner() + "{% endfor %}"
 
     def program(self):
         self.macros = []
@@ -103,7 +102,7 @@ def cases(count, seed):
 
 # Of what the seed gives: a name that was handed to the template, read in an inner scope and set outside only later. Jinja
 # calls it undefined there, since it looks for the name when it compiles; here it is what was handed over.
-NOT_AS_HERE = {73, 97, 134, 187, 222}
+NOT_AS_HERE = {14, 144, 155}
 
 
 def main():
