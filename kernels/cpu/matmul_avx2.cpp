@@ -9,7 +9,7 @@
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/matmul_avx2_codes.h"
 #include "kernels/cpu/matmul_interleaved.h"
-#include "kernels/cpu/matmul_one.h"
+#include "kernels/cpu/matmul_few.h"
 #include "kernels/cpu/target.h"
 
 namespace slipstream::cpu {
@@ -202,7 +202,7 @@ constexpr InterleavedForm kManyTokens{
 
 InterleavedForm make_form() {
     InterleavedForm form = kManyTokens;
-    form.multiply_one = multiply_one_avx2();
+    form.multiply_few = multiply_few_avx2();
     return form;
 }
 

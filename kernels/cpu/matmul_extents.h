@@ -38,22 +38,17 @@ inline int tile_tokens_of(const InterleavedForm& form, Operand operand) {
                                        : form.float_tile_tokens;
 }
 
-/// Elements that a kernel for one token goes over at once: a block of the K formats, else so many that lines are whole.
-constexpr std::int64_t one_token_step(DType type) {
+/// Elements that a kernel for few tokens goes over at once: a block of the K formats, else so many that lines are
+/// whole.
+constexpr std::int64_t few_tokens_step(DType type) {
     return type >= DType::Q3_K ? 256 : 64;
 }
 
-/// Whether codes go by as a form has it for one token.
-inline bool goes_as_one_token(const InterleavedForm& form, DType type, std::int64_t n_tokens, std::int64_t k) {
-    return n_tokens == 1 && k >= one_token_step(type) && form.multiply_one[static_cast<std::size_t>(type)] != nullptr;
-}
-
-/// Groups of short rows go alone, so that weights are read in the order of their addresses: several end too soon for
-/// the machine to see that they are streams (numbers: kernels/NOTES.md).
-inline OneToken one_token_of(const InterleavedForm& form, std::int64_t group_bytes) {
-    constexpr std::int64_t kShortGroupBytes = 8 << 10;
-    if (group_bytes > kShortGroupBytes) return form.one_token;
-    return {.groups = 1, .fetch = {.l1 = 4416, .l2 = 8832}};
+/// The kernel for few tokens of a call, or null.
+inline InterleavedForm::CodeFn few_tokens_kernel(const InterleavedForm& form, DType type, std::int64_t n_tokens,
+                                                 std::int64_t k) {
+    if (n_tokens < 1 || n_tokens > kMostFewTokens || k < few_tokens_step(type)) return nullptr;
+    return form.multiply_few[static_cast<std::size_t>(type)][static_cast<std::size_t>(n_tokens - 1)];
 }
 
 inline bool multiplied_where_they_lie(const InterleavedForm& form, DType type, std::int64_t n_tokens) {
@@ -63,7 +58,7 @@ inline bool multiplied_where_they_lie(const InterleavedForm& form, DType type, s
 /// Elements of K that a kernel goes over at once. Of quantised weights one chunk is unpacked at once; where nothing is,
 /// it may be more.
 inline std::int64_t chunk_elements_of(const InterleavedForm& form, DType type, std::int64_t n_tokens, std::int64_t k) {
-    if (goes_as_one_token(form, type, n_tokens, k)) return k / one_token_step(type) * one_token_step(type);
+    if (few_tokens_kernel(form, type, n_tokens, k) != nullptr) return k / few_tokens_step(type) * few_tokens_step(type);
     if (!multiplied_where_they_lie(form, type, n_tokens) || n_tokens > kStreamTokens) return kChunkElements;
     // One tile of 8-bit codes waits for memory, and is better fetched by short chunks.
     const bool short_chunks = type == DType::Q8_0 && n_tokens <= form.packed_one_tile;
@@ -80,11 +75,12 @@ inline bool in_one_stream(const InterleavedForm& form, Operand operand, std::int
     return n_tokens <= streams_of(form, operand).most_tokens_of_one && matrix_bytes > kCachedBytes;
 }
 
-/// Groups that go over K together where there are enough rows, if not one alone.
+/// Groups that go over K together where there are enough rows, if not one alone; codes of few tokens: or more.
 inline std::int64_t most_groups(const InterleavedForm& form, Operand operand, std::int64_t n_tokens) {
     const std::int64_t n_tiles = ceil_div<std::int64_t>(n_tokens, tile_tokens_of(form, operand));
     const auto widest_tile = static_cast<std::size_t>(ceil_div(n_tokens, n_tiles));
-    const std::int64_t of_codes = n_tokens == 1 ? std::max(form.code_groups, form.one_token.groups) : form.code_groups;
+    const int of_codes =
+        n_tokens <= kMostFewTokens ? std::max(form.code_groups, few_tokens_streams(n_tokens)) : form.code_groups;
     const std::int64_t in_registers = operand == Operand::Codes   ? of_codes
                                       : operand == Operand::Pairs ? form.pair_groups[widest_tile - 1]
                                                                   : form.float_groups[widest_tile - 1];

@@ -22,15 +22,24 @@ namespace slipstream::cpu {
 
 namespace {
 
-constexpr std::int64_t kPieceBytes = 64 << 10;     // of weights, taken at once by a thread
-constexpr std::int64_t kPiecesPerThread = 4;       // at least: a late thread delays a quarter of its share
-constexpr std::int64_t kTokensPerLayoutPiece = 8;  // of laying out activations
-constexpr std::int64_t kFetchedTokens = 128;       // whose outputs are fetched: the lines of four groups fill L1
+constexpr std::int64_t kPieceBytes = 64 << 10;           // of weights, taken at once by a thread
+constexpr std::int64_t kStreamedPieceBytes = 512 << 10;  // the same, where few tokens read it as streams
+constexpr std::int64_t kPiecesPerThread = 4;             // at least: a late thread delays a quarter of its share
+constexpr std::int64_t kTokensPerLayoutPiece = 8;        // of laying out activations
+constexpr std::int64_t kFetchedTokens = 128;             // whose outputs are fetched: the lines of four groups fill L1
 
-/// Groups that go over K together, against tiles of tokens whose sums are kept at once.
+/// Groups that go over K together: `first` and others that lie `stride` apart.
+struct Groups {
+    std::int64_t first;
+    std::int64_t count;
+    std::int64_t stride;
+};
+
+/// The same, against tiles of tokens whose sums are kept at once.
 struct Stripe {
-    const std::byte* weights;  // of the first group
-    std::int64_t count;        // of groups
+    const std::byte* weights;   // of the first group
+    std::int64_t count;         // of groups
+    std::int64_t stride_bytes;  // from one to the next
     std::int64_t tile;
     std::int64_t end;
     std::int64_t step_bytes;  // that each step of a tile fetches ahead, where the tile does
@@ -46,7 +55,7 @@ public:
           type_(args.weights.dtype),
           operand_(operand_of(form, type_)),
           where_they_lie_(multiplied_where_they_lie(form, type_, args.x.shape[0])),
-          one_token_(goes_as_one_token(form, type_, args.x.shape[0], args.x.shape[1])),
+          few_(few_tokens_kernel(form, type_, args.x.shape[0], args.x.shape[1])),
           first_keeps_(!where_they_lie_ && form.multiply_keeping[static_cast<std::size_t>(type_)][0] != nullptr),
           chunk_elements_(chunk_elements_of(form, type_, args.x.shape[0], args.x.shape[1])),
           m_(args.weights.shape[0]),
@@ -59,16 +68,17 @@ public:
           group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
           chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, chunk_elements_))),
           token_bytes_(laid_out_bytes_per_token(operand_, k_)),
-          one_stream_(!one_token_ && in_one_stream(form, operand_, n_, n_groups_ * group_bytes_)),
+          one_stream_(few_ == nullptr && in_one_stream(form, operand_, n_, n_groups_ * group_bytes_)),
           fetch_(one_stream_ ? streams_of(form, operand_).one : streams_of(form, operand_).several) {}
 
     void run() {
         const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
-        groups_at_once_ = one_stream_  ? 1
-                          : one_token_ ? std::min<std::int64_t>(one_token_of(form_, group_bytes_).groups, fair)
-                                       : std::min(most_groups(form_, operand_, n_), fair);
+        groups_at_once_ =
+            one_stream_ ? 1
+                        : std::min(few_ != nullptr ? few_tokens_streams(n_) : most_groups(form_, operand_, n_), fair);
         l2_lead_ = std::min(round_up(ceil_div(fetch_.l2, groups_at_once_), chunk_bytes_), group_bytes_);
-        const std::int64_t in_bytes = kPieceBytes / std::max<std::int64_t>(group_bytes_, 1) + 1;
+        const std::int64_t in_bytes =
+            (few_ != nullptr ? kStreamedPieceBytes : kPieceBytes) / std::max<std::int64_t>(group_bytes_, 1) + 1;
         const std::int64_t piece = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
         const ThreadScratch scratch(form_, type_, args_.weights.layout, n_, k_, groups_at_once_);
         rows_offset_ = scratch.rows_offset;
@@ -76,13 +86,13 @@ public:
         device_.reserve_scratch({.thread_bytes = scratch.bytes, .shared_bytes = laid_out_bytes(operand_, n_, k_)});
         lay_out_activations();
         device_.pool().run(n_groups_, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
-            for (std::int64_t group = begin; group < end; group += groups_at_once_)
-                multiply(group, std::min(groups_at_once_, end - group), thread);
+            multiply_piece(begin, end, thread);
         });
     }
 
 private:
     [[nodiscard]] int tile_tokens() const {
+        if (few_ != nullptr) return kMostFewTokens;
         if (!where_they_lie_) return tile_tokens_of(form_, operand_);
         return n_ <= form_.packed_one_tile ? form_.packed_one_tile : form_.packed_tile_tokens;
     }
@@ -131,26 +141,36 @@ private:
 
     /// Lines of outputs, so that no store of a kernel waits behind theirs: they lie a power of two apart, and are
     /// seldom in L1.
-    void fetch_outputs(std::int64_t first, std::int64_t count) const {
+    void fetch_outputs(const Groups& groups) const {
         for (std::int64_t t = 0; t < n_; ++t)
-            for (std::int64_t g = first; g < first + count; ++g)
-                __builtin_prefetch(float_row(args_.y, t) + g * kLanes, 1);
+            for (std::int64_t g = 0; g < groups.count; ++g)
+                __builtin_prefetch(float_row(args_.y, t) + (groups.first + g * groups.stride) * kLanes, 1);
     }
 
-    /// Groups [first, first + count) against all tokens.
-    void multiply(std::int64_t first, std::int64_t count, int thread) {
+    /// Groups [begin, end) against all tokens, a few at once. Where tokens are few these are streams, each of groups
+    /// that lie behind one another: a stream that goes on reads faster than one that begins anew with each group.
+    void multiply_piece(std::int64_t begin, std::int64_t end, int thread) {
+        const std::int64_t count = std::min(groups_at_once_, end - begin);
+        const std::int64_t times = (end - begin) / count;
+        for (std::int64_t i = 0; i < times; ++i)
+            multiply(few_ != nullptr ? Groups{begin + i, count, times} : Groups{begin + i * count, count, 1}, thread);
+        if (begin + times * count < end) multiply({begin + times * count, end - begin - times * count, 1}, thread);
+    }
+
+    void multiply(const Groups& groups, int thread) {
+        const auto [first, count, stride] = groups;
         std::byte* scratch = device_.thread_scratch(thread);
         const std::byte* weights = args_.weights.data + first * group_bytes_;
         if (!packed()) {
             weights = scratch + rows_offset_;
             for (std::int64_t g = 0; g < count; ++g) {
-                const std::int64_t row = (first + g) * kLanes;
+                const std::int64_t row = (first + g * stride) * kLanes;
                 interleave_rows(type_, args_.weights.row(row), args_.weights.row_stride_bytes,
                                 static_cast<int>(std::min<std::int64_t>(kLanes, m_ - row)), k_,
                                 scratch + rows_offset_ + g * group_bytes_);
             }
         }
-        if (!one_stream_ && n_ <= kFetchedTokens) fetch_outputs(first, count);
+        if (!one_stream_ && n_ <= kFetchedTokens) fetch_outputs(groups);
         auto* sums = reinterpret_cast<float*>(scratch + sums_offset_);
         const std::int64_t pass_tiles = kPassTokens / tile_tokens();
         for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
@@ -160,6 +180,7 @@ private:
             const std::int64_t n_fetching = first_keeps_ ? 1 : end - tile;
             const Stripe stripe{.weights = weights,
                                 .count = count,
+                                .stride_bytes = (packed() ? stride : 1) * group_bytes_,
                                 .tile = tile,
                                 .end = end,
                                 .step_bytes = ceil_div(chunk_bytes_, chunk_elements_ / step_elements() * n_fetching)};
@@ -171,7 +192,9 @@ private:
                     chunk_of_floats(stripe, k, at, sums);
                 }
             }
-            finish(first, count, tile_begin(tile), tile_begin(end), sums);
+            const std::int64_t together = stride == 1 ? count : 1;
+            for (std::int64_t g = 0; g < count; g += together)
+                finish(first + g * stride, together, tile_begin(tile), tile_begin(end), sums + g * floats);
         }
     }
 
@@ -197,9 +220,9 @@ private:
         const std::byte* src = stripe.weights + at;
         const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
         const auto type = static_cast<std::size_t>(type_);
-        if (one_token_ && k == 0) return chunk_of_one_token(stripe, n_sub, sums);
+        if (few_ != nullptr && k == 0) return chunk_of_few_tokens(stripe, n_sub, sums);
         for (std::int64_t g = 0; !where_they_lie_ && !first_keeps_ && g < stripe.count; ++g)
-            form_.unpack[type](src + g * group_bytes_, block_bytes, static_cast<int>(n_sub), chunks[g]);
+            form_.unpack[type](src + g * stripe.stride_bytes, block_bytes, static_cast<int>(n_sub), chunks[g]);
         const auto& others = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
         const std::int64_t origin = tile_begin(stripe.tile);
         std::int64_t end = 0;  // of tiles that go to one call: of one width, the one that keeps alone
@@ -212,7 +235,7 @@ private:
                 {.n_tiles = static_cast<int>(end - i),
                  .unpacked = chunks,
                  .packed = src,
-                 .group_bytes = group_bytes_,
+                 .group_bytes = stripe.stride_bytes,
                  .n_groups = static_cast<int>(stripe.count),
                  .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
                  .x_stride = width * token_bytes_,
@@ -224,24 +247,23 @@ private:
         }
     }
 
-    /// Whole rows of a stripe's groups, against the one token there is.
-    void chunk_of_one_token(const Stripe& stripe, std::int64_t n_sub, float* sums) const {
-        const FetchDistance fetch = one_token_of(form_, group_bytes_).fetch;
-        form_.multiply_one[static_cast<std::size_t>(type_)]({.n_tiles = 1,
-                                                             .unpacked = nullptr,
-                                                             .packed = stripe.weights,
-                                                             .group_bytes = group_bytes_,
-                                                             .n_groups = static_cast<int>(stripe.count),
-                                                             .x = x_,
-                                                             .x_stride = 0,
-                                                             .n_sub = static_cast<int>(n_sub),
-                                                             .sums = sums,
-                                                             .sums_stride = kLanes,
-                                                             .from_zero = true,
-                                                             .ahead = {.into_l1 = stripe.weights + fetch.l1,
-                                                                       .into_l2 = stripe.weights + fetch.l2,
-                                                                       .step_bytes = 0,
-                                                                       .by_l2 = true}});
+    /// Whole rows of a stripe's groups, against the one tile there is.
+    void chunk_of_few_tokens(const Stripe& stripe, std::int64_t n_sub, float* sums) const {
+        few_({.n_tiles = 1,
+              .unpacked = nullptr,
+              .packed = stripe.weights,
+              .group_bytes = stripe.stride_bytes,
+              .n_groups = static_cast<int>(stripe.count),
+              .x = x_,
+              .x_stride = 0,
+              .n_sub = static_cast<int>(n_sub),
+              .sums = sums,
+              .sums_stride = n_ * kLanes,
+              .from_zero = true,
+              .ahead = {.into_l1 = stripe.weights + kFewTokensFetch.l1,
+                        .into_l2 = stripe.weights + kFewTokensFetch.l2,
+                        .step_bytes = 0,
+                        .by_l2 = true}});
     }
 
     void chunk_of_floats(const Stripe& stripe, std::int64_t k, std::int64_t at, float* sums) const {
@@ -283,9 +305,9 @@ private:
     const InterleavedForm& form_;
     DType type_;
     Operand operand_;
-    bool where_they_lie_;  // codes, that are not unpacked into memory
-    bool one_token_;       // codes, a whole row a call
-    bool first_keeps_;     // codes, that the first tile unpacks for all
+    bool where_they_lie_;          // codes, that are not unpacked into memory
+    InterleavedForm::CodeFn few_;  // codes, whole rows a call; null: they go by in chunks
+    bool first_keeps_;             // codes, that the first tile unpacks for all
     std::int64_t chunk_elements_;
     std::int64_t m_;
     std::int64_t k_;

@@ -14,6 +14,7 @@
 namespace slipstream::cpu {
 
 inline constexpr int kMaxTileTokens = 16;
+inline constexpr int kMostFewTokens = 8;
 
 /// How far ahead of the kernel weights are fetched, in bytes.
 struct FetchDistance {
@@ -31,12 +32,13 @@ struct Streams {
     FetchDistance several{.l1 = 1 << 10, .l2 = 16 << 10};
 };
 
-/// Codes of one token: groups that go over K together, and how far ahead of each its own weights are fetched. Distances
-/// that are multiples of a large power of two read slower (numbers: kernels/NOTES.md).
-struct OneToken {
-    int groups = 4;  // at most
-    FetchDistance fetch{.l1 = 1760, .l2 = 3520};
-};
+/// Codes of few tokens: how far ahead of each group its own weights are fetched. Distances that are multiples of a
+/// large power of two read slower (numbers: kernels/NOTES.md).
+inline constexpr FetchDistance kFewTokensFetch{.l1 = 1760, .l2 = 3520};
+/// Their groups that go over K together, each a stream of weights: as many as registers hold sums of.
+constexpr int few_tokens_streams(std::int64_t n_tokens) {
+    return n_tokens <= 2 ? 4 : 2;
+}
 
 inline constexpr std::int64_t kPairBytes = 4;  // two activations as bfloat16
 inline constexpr int kFloatTypes = 3;          // F32, F16, BF16: the first of DType
@@ -112,10 +114,9 @@ struct InterleavedForm {
     // The same where codes lie packed; keeps them unpacked for the tiles behind. Empty: codes are unpacked beforehand.
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_keeping{};  // [dtype][T - 1]
 
-    // Codes of a call of one token: whole rows of at most so many groups, but for what is behind the last whole chunk.
-    // Empty: as any tile.
-    std::array<CodeFn, kDTypeCount> multiply_one{};  // [dtype]
-    OneToken one_token{};
+    // Codes of a call of few tokens, one tile: whole rows of up to few_tokens_streams() groups, but for what is behind
+    // the last whole step. Empty: as any tile.
+    std::array<std::array<CodeFn, kMostFewTokens>, kDTypeCount> multiply_few{};  // [dtype][T - 1]
 
     // Codes that are multiplied where they lie, where a call has at most so many tokens.
     int packed_one_tile = 0;                              // up to so many tokens are one tile

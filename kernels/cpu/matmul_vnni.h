@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "kernels/cpu/matmul_interleaved.h"
-#include "kernels/cpu/matmul_one.h"
+#include "kernels/cpu/matmul_few.h"
 #include "kernels/cpu/matmul_vnni_dots.h"
 #include "kernels/cpu/target.h"
 
@@ -221,7 +221,7 @@ InterleavedForm make_form() {
     form.code_tile_tokens = groups == CodeGroups::Two ? kSumsInRegisters : kTileTokens;
     form.packed_one_tile = kTileTokens;
     form.packed_tile_tokens = form.code_tile_tokens;
-    form.multiply_one = multiply_one_vnni();
+    form.multiply_few = multiply_few_vnni();
     form.code_groups = groups_of(groups);
     if (groups == CodeGroups::Two) {
         form.packed_chunk_elements = 4096;

@@ -178,22 +178,23 @@ TEST_P(MatmulInvarianceTest, AMatrixThatComesFromMemoryIsItsParts) {
     }
 }
 
-// One token goes over a few groups of rows together, over what is left of them, and over a K that is no whole number of
-// 256: the bits of two tokens.
-TEST_P(MatmulInvarianceTest, OneTokenHasTheBitsOfTwoWithAnyNumberOfGroups) {
+// Few tokens go over a few groups of rows together, over what is left of them, and over a K that is no whole number of
+// 256: each has the bits that it has among nine.
+TEST_P(MatmulInvarianceTest, FewTokensHaveTheBitsOfMoreWithAnyNumberOfGroups) {
+    constexpr int kMore = 9;
     const std::int64_t block = dtype_info(type()).block_elements;
     for (const std::int64_t least : {std::int64_t{256}, std::int64_t{800}}) {
         const std::int64_t k = (least + block - 1) / block * block;
         for (const std::int64_t rows : {16 * 13, 16 * 14 - 1, 16 * 15, 16 * 16 - 7}) {
             SCOPED_TRACE(fmt::format("[{}, {}]", rows, k));
             const Weights weights = random_weights(type(), rows, k);
-            GuardedMatrix x(2, k);
+            GuardedMatrix x(kMore, k);
             x.randomise(kSeed);
-            GuardedMatrix both(2, rows);
+            GuardedMatrix all(kMore, rows);
             Runner run(form(), 1);
             const ConstTensorView packed = run.pack(weights.view());
-            run({.weights = packed, .x = x.view(), .y = both.view(), .bias = {}});
-            for (const std::int64_t token : {0, 1}) expect_same_bits(run, packed, x, both, token, 1, 0, rows);
+            run({.weights = packed, .x = x.view(), .y = all.view(), .bias = {}});
+            for (int n = 1; n < kMore; ++n) expect_same_bits(run, packed, x, all, kMore - n, n, 0, rows);
         }
     }
 }

@@ -1,6 +1,6 @@
-// Inner kernels of matmul for AVX2 where a call has one token: codes are multiplied as they are unpacked, in registers,
-// and a few groups of rows are as many streams of weights, 32 elements of each in turn. Outputs have the bits of the
-// other kernels (matmul.h).
+// Inner kernels of matmul for AVX2 where a call has few tokens: codes are multiplied as they are unpacked, in
+// registers, and a few groups of rows are as many streams of weights, 32 elements of each in turn. Outputs have the
+// bits of the other kernels (matmul.h).
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/matmul_avx2_codes.h"
 #include "kernels/cpu/matmul_extents.h"
-#include "kernels/cpu/matmul_one.h"
+#include "kernels/cpu/matmul_few.h"
 #include "kernels/cpu/packed_block.h"
 #include "kernels/cpu/target.h"
 
@@ -107,100 +107,134 @@ SLIPSTREAM_INLINE_AVX2 __m256 half_field(const std::byte* block, int field, int 
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 32 * field + 16 * half)));
 }
 
-/// start + codes [first, first + count) of a sub-block times its activations.
-template <DType type>
-SLIPSTREAM_INLINE_AVX2 __m256i half_dots(const std::byte* words, int s, const std::byte* x, int start, int first,
-                                         int count) {
+/// dots[t] = start + codes [first, first + count) of a sub-block times the activations of token t.
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void half_dots(const std::byte* words, int s, const std::byte* x, int start, int first,
+                                      int count, __m256i (&dots)[T]) {
     constexpr int kBits = code_traits(type).code_bits;
     constexpr int kSteps = steps_of_int16(kBits);
     const __m256i low_bits = _mm256_set1_epi8(15);
-    __m256i dots = broadcast_word(x + start);
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + start + 4 * t);
 #pragma GCC unroll 8
     for (int begin = first; begin < first + count; begin += kSteps) {
-        __m256i low = _mm256_setzero_si256();
-        __m256i high = _mm256_setzero_si256();
+        __m256i low[T];
+        __m256i high[T];
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_si256();
         const int end = begin + kSteps < first + count ? begin + kSteps : first + count;
 #pragma GCC unroll 8
         for (int word = begin; word < end; ++word) {
             const __m256i codes = half_codes<type>(words, s, word);
-            const __m256i q = broadcast_word(x + 4 * word);
-            if constexpr (kBits == 8) {
-                low = _mm256_add_epi16(low, _mm256_maddubs_epi16(_mm256_and_si256(codes, low_bits), q));
-                const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(codes, 4), low_bits);
-                high = _mm256_add_epi16(high, _mm256_maddubs_epi16(upper, q));
-            } else {
-                low = _mm256_add_epi16(low, _mm256_maddubs_epi16(codes, q));
+            const __m256i lower = kBits == 8 ? _mm256_and_si256(codes, low_bits) : codes;
+            const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(codes, 4), low_bits);
+#pragma GCC unroll 4
+            for (int t = 0; t < T; ++t) {
+                const __m256i q = broadcast_word(x + 4 * (word * T + t));
+                low[t] = _mm256_add_epi16(low[t], _mm256_maddubs_epi16(lower, q));
+                if constexpr (kBits == 8) high[t] = _mm256_add_epi16(high[t], _mm256_maddubs_epi16(upper, q));
             }
         }
-        dots = _mm256_add_epi32(dots, _mm256_madd_epi16(low, _mm256_set1_epi16(1)));
-        if constexpr (kBits == 8) dots = _mm256_add_epi32(dots, _mm256_madd_epi16(high, _mm256_set1_epi16(16)));
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(low[t], _mm256_set1_epi16(1)));
+            if constexpr (kBits == 8)
+                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(high[t], _mm256_set1_epi16(16)));
+        }
     }
-    return dots;
 }
 
-/// What goes from one sub-block to the next: the sum of the row so far, and that of a K format's block without the
+/// What goes from one sub-block to the next: the sums of the row so far, and those of a K format's block without the
 /// activations' scale.
+template <int T>
 struct alignas(32) StreamSums {
-    float row[16];
-    float block[16];
+    float row[T][16];
+    float block[T][16];
 };
 
+/// What the minimums of a K format's block take off; `x` the activations of its last sub-block.
+template <int T>
+SLIPSTREAM_INLINE_AVX2 void take_minimums(const std::byte* block, const std::byte* words, int half, const std::byte* x,
+                                          __m256 (&sums)[T]) {
+    using At = BlockOffsets<T>;
+    __m256i totals[T];
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) totals[t] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int pair = 0; pair < kSubBlocks / 2; ++pair) {
+        const __m256i two = half_minimums(words, pair);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t)
+            totals[t] = _mm256_add_epi32(
+                totals[t], _mm256_madd_epi16(
+                               two, broadcast_word(x + (2 * pair + 2 - kSubBlocks) * At::kBytes + At::kSum + 4 * t)));
+    }
+    const __m256 minus_dmin = _mm256_xor_ps(half_field(block, 1, half), _mm256_set1_ps(-0.0F));
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(totals[t]), minus_dmin, sums[t]);
+}
+
 /// Sub-block `s` of a step of half a group.
-template <DType type>
+template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int s, const std::byte* x,
-                                          StreamSums& sums) {
+                                          StreamSums<T>& kept) {
+    using At = BlockOffsets<T>;
     constexpr CodeTraits kTraits = code_traits(type);
     constexpr int kRuns = 32 / kTraits.scale_run;
     const std::byte* const block = packed + (has_plain_scales(type) ? s * packed_block(type).bytes : 0);
     const std::byte* const words = block + packed_block(type).words + 32 * half;
     const __m256 d = half_field(block, 0, half);
     constexpr bool kOneScale = kTraits.activation_run != 32;
-    float* const kept = (kOneScale ? sums.block : sums.row) + kHalfRows * half;
-    __m256 sum = kOneScale && s == 0 ? _mm256_setzero_ps() : _mm256_load_ps(kept);
+    const int row = kHalfRows * half;
+    __m256 sums[T];
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t)
+        sums[t] =
+            kOneScale && s == 0 ? _mm256_setzero_ps() : _mm256_load_ps((kOneScale ? kept.block : kept.row)[t] + row);
 #pragma GCC unroll 2
     for (int run = 0; run < kRuns; ++run) {
-        const int start = run == 0 ? AtOne::kStart0 : AtOne::kStart1;
-        const __m256 dots = _mm256_cvtepi32_ps(half_dots<type>(words, s, x, start, 8 / kRuns * run, 8 / kRuns));
-        if constexpr (kOneScale) {
-            sum = _mm256_fmadd_ps(dots, half_scale<type>(words, d, kRuns * s + run), sum);
-        } else {
-            sum = _mm256_fmadd_ps(dots, _mm256_mul_ps(d, broadcast_float(x + AtOne::kD)), sum);
+        __m256i dots[T];
+        half_dots<type, T>(words, s, x, run == 0 ? At::kStart0 : At::kStart1, 8 / kRuns * run, 8 / kRuns, dots);
+        const __m256 scale = kOneScale ? half_scale<type>(words, d, kRuns * s + run) : d;
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const __m256 both = kOneScale ? scale : _mm256_mul_ps(scale, broadcast_float(x + At::kD + 4 * t));
+            sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), both, sums[t]);
         }
     }
-    if constexpr (!kOneScale && kTraits.has_offset)
-        sum = _mm256_fmadd_ps(half_field(block, 1, half), broadcast_float(x + AtOne::kSum), sum);
-    if constexpr (kOneScale && kTraits.has_offset)
-        if (s == kSubBlocks - 1) {
-            __m256i total = _mm256_setzero_si256();
+    if constexpr (!kOneScale && kTraits.has_offset) {
+        const __m256 offset = half_field(block, 1, half);
 #pragma GCC unroll 4
-            for (int pair = 0; pair < kSubBlocks / 2; ++pair)
-                total = _mm256_add_epi32(
-                    total,
-                    _mm256_madd_epi16(half_minimums(words, pair),
-                                      broadcast_word(x + (2 * pair + 2 - kSubBlocks) * AtOne::kBytes + AtOne::kSum)));
-            const __m256 minus_dmin = _mm256_xor_ps(half_field(block, 1, half), _mm256_set1_ps(-0.0F));
-            sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), minus_dmin, sum);
+        for (int t = 0; t < T; ++t) sums[t] = _mm256_fmadd_ps(offset, broadcast_float(x + At::kSum + 4 * t), sums[t]);
+    }
+    const bool block_ends = kOneScale && s == kSubBlocks - 1;
+    if constexpr (kOneScale && kTraits.has_offset)
+        if (block_ends) take_minimums<T>(block, words, half, x, sums);
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) {
+        float* const of_row = kept.row[t] + row;
+        if (block_ends) {
+            _mm256_store_ps(of_row,
+                            _mm256_fmadd_ps(sums[t], broadcast_float(x + At::kD + 4 * t), _mm256_load_ps(of_row)));
+        } else {
+            _mm256_store_ps(kOneScale ? kept.block[t] + row : of_row, sums[t]);
         }
-    if constexpr (kOneScale)
-        if (s == kSubBlocks - 1) {
-            float* const row = sums.row + kHalfRows * half;
-            return _mm256_store_ps(row, _mm256_fmadd_ps(sum, broadcast_float(x + AtOne::kD), _mm256_load_ps(row)));
-        }
-    _mm256_store_ps(kept, sum);
+    }
 }
 
 /// The groups of a tile as so many streams, from their rows' beginning on, a whole number of steps.
-template <DType type>
-SLIPSTREAM_AVX2 void multiply_one(const CodeTile& tile) {
-    constexpr auto kStep = static_cast<int>(one_token_step(type) / 32);  // sub-blocks
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {
+    using At = BlockOffsets<T>;
+    constexpr auto kStep = static_cast<int>(few_tokens_step(type) / 32);  // sub-blocks
     constexpr std::int64_t kBytes = bytes_of_256(type) * kStep / kSubBlocks;
     constexpr std::int64_t kLines = (kBytes + 63) / 64;
-    StreamSums sums[kMostStreams] = {};
+    const std::int64_t l1 = tile.ahead.into_l1 - tile.packed;
+    const std::int64_t l2 = tile.ahead.into_l2 - tile.packed;
+    StreamSums<T> sums[few_tokens_streams(T)] = {};
     const std::byte* x = tile.x;
     std::int64_t at = 0;
-    for (int first = 0; first < tile.n_sub; first += kStep, at += kBytes, x += kStep * AtOne::kBytes) {
-        const std::int64_t l1 = distance_from(tile, at, tile.ahead.into_l1 - tile.packed);
-        const std::int64_t l2 = distance_from(tile, at, tile.ahead.into_l2 - tile.packed);
+    for (int first = 0; first < tile.n_sub; first += kStep, at += kBytes, x += kStep * At::kBytes) {
 #pragma GCC unroll 8
         for (int s = 0; s < kStep; ++s) {
             const std::byte* packed = tile.packed + at;
@@ -212,32 +246,30 @@ SLIPSTREAM_AVX2 void multiply_one(const CodeTile& tile) {
                 }
 #pragma GCC unroll 2
                 for (int half = 0; half < 2; ++half)
-                    add_sub_block<type>(packed, half, s, x + s * AtOne::kBytes, sums[g]);
+                    add_sub_block<type, T>(packed, half, s, x + s * At::kBytes, sums[g]);
             }
         }
     }
     for (int g = 0; g < tile.n_groups; ++g)
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t)
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half)
-            _mm256_storeu_ps(tile.sums + g * tile.sums_stride + kHalfRows * half,
-                             _mm256_load_ps(sums[g].row + kHalfRows * half));
+            for (int half = 0; half < 2; ++half)
+                _mm256_storeu_ps(tile.sums + g * tile.sums_stride + 16 * t + kHalfRows * half,
+                                 _mm256_load_ps(sums[g].row[t] + kHalfRows * half));
 }
+
+struct Kernels {
+    template <DType type, int T>
+    SLIPSTREAM_AVX2 static void multiply(const CodeTile& tile) {
+        multiply_streams<type, T>(tile);
+    }
+};
 
 }  // namespace
 
-const OneTokenKernels& multiply_one_avx2() {
-    static constexpr OneTokenKernels kOfType{{{},
-                                              {},
-                                              {},
-                                              multiply_one<DType::Q8_0>,
-                                              multiply_one<DType::Q4_0>,
-                                              multiply_one<DType::Q4_1>,
-                                              multiply_one<DType::Q5_0>,
-                                              multiply_one<DType::Q5_1>,
-                                              multiply_one<DType::Q3_K>,
-                                              multiply_one<DType::Q4_K>,
-                                              multiply_one<DType::Q5_K>,
-                                              multiply_one<DType::Q6_K>}};
+const FewTokenKernelsOfTypes& multiply_few_avx2() {
+    static constexpr FewTokenKernelsOfTypes kOfType = few_token_kernels<Kernels, 4>();
     return kOfType;
 }
 
