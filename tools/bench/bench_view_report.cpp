@@ -16,6 +16,7 @@ std::vector<std::string> row_of(const ViewFigures& view, std::int64_t depth) {
             fmt::format("{}", view.budget_tokens),
             percent_text(static_cast<double>(view.budget_tokens) / static_cast<double>(depth)),
             view.view == ComparedView::Window ? "-" : fmt::format("{}", view.recent_tokens),
+            view.view == ComparedView::Window ? "-" : fmt::format("{}", view.score_rows),
             fmt::format("{}", view.positions),
             fmt::format("{:.4f}", view.acceptance()),
             fmt::format("{:.4f}", view.standard_error()),
@@ -38,7 +39,7 @@ double ViewFigures::cost() const {
 }
 
 std::string views_table(const std::vector<BenchResult>& results) {
-    std::vector<std::string> headers{"view",      "budget",     "% of depth", "recent",
+    std::vector<std::string> headers{"view",      "budget",     "% of depth", "recent",          "rows",
                                      "positions", "acceptance", "+-",         "of target's time"};
     if (results.front().swept) headers.insert(headers.begin(), results.front().swept->first);
     TextTable table(headers);
@@ -59,6 +60,7 @@ std::vector<JsonObject> views_json(const std::vector<ViewFigures>& views) {
             .text("view", view_name(view.view))
             .integer("budget", view.budget_tokens)
             .integer("recent", view.recent_tokens)
+            .integer("rows", view.score_rows)
             .integer("positions", view.positions)
             .integer("equal", view.equal)
             .real("acceptance", view.acceptance())

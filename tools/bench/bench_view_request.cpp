@@ -52,6 +52,10 @@ bool read_budget(std::string_view text, std::int64_t& tokens) {
     return true;
 }
 
+bool read_rows(std::string_view text, std::int64_t& rows) {
+    return read_number(text, 1, kViewPassTokens, rows);
+}
+
 bool read_recent(std::string_view text, RecentTokens& recent) {
     if (text.ends_with('%')) return read_number(text.substr(0, text.size() - 1), 1, 100, recent.percent);
     return read_number(text, 0, kMostTokens, recent.tokens);
@@ -103,7 +107,7 @@ std::vector<OptionSpec> view_option_specs() {
             {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
             {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [64]"},
             {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
-            {"view-rows", "--view-rows", "N", "Queries of a pass that choose [1]"}};
+            {"view-rows", "--view-rows", "LIST", "Queries of a pass that choose [1]"}};
 }
 
 ViewsRequest views_request(const Settings& settings) {
@@ -123,7 +127,10 @@ ViewsRequest views_request(const Settings& settings) {
             read_recent);
     request.sink_tokens = settings.integer("view-sinks", {0, kMostTokens}).value_or(built_in.sink_tokens);
     request.rebuild_tokens = settings.integer("view-rebuild", {0, kMostTokens}).value_or(built_in.rebuild_tokens);
-    request.score_rows = settings.integer("view-rows", {1, kViewPassTokens}).value_or(built_in.score_rows);
+    request.score_rows = {built_in.score_rows};
+    if (const Setting* rows = settings.find("view-rows"))
+        request.score_rows =
+            read_list<std::int64_t>(*rows, fmt::format("numbers from 1 to {}", kViewPassTokens), read_rows);
     for (const BoundOption& bound : kBound)
         if (const Setting* setting = settings.on_command_line(bound.name);
             setting != nullptr && std::ranges::none_of(request.views, bound.acts))

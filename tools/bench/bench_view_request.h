@@ -39,8 +39,8 @@ struct ViewsRequest {
     std::vector<std::int64_t> budgets;  // tokens, whole groups; empty: shares of the depth
     std::vector<RecentTokens> recents;  // of what scores choose: a view each
     std::int64_t sink_tokens = 0;
-    std::int64_t rebuild_tokens = 0;  // 0: built once
-    std::int64_t score_rows = 1;
+    std::int64_t rebuild_tokens = 0;       // 0: built once
+    std::vector<std::int64_t> score_rows;  // of mass and mean: a view each
 };
 
 /// Tokens of a pass at most: those of a long chain of guesses.

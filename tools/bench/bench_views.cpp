@@ -25,37 +25,40 @@ struct PlannedView {
     ViewOptions options;
 };
 
-PlannedView planned_view(const ViewsRequest& request, ComparedView view, std::int64_t budget, std::int64_t recent,
-                         std::int64_t run_tokens) {
-    PlannedView planned{.figures = {.view = view, .budget_tokens = budget, .recent_tokens = recent},
-                        .options = {.budget_tokens = budget,
-                                    .sink_tokens = request.sink_tokens,
-                                    .recent_tokens = recent,
-                                    .rebuild_tokens = request.rebuild_tokens,
-                                    .growth_tokens = run_tokens}};
-    ViewOptions& options = planned.options;
-    if (view == ComparedView::Window) options.kind = ViewKind::Window;
-    if (view == ComparedView::Heavy) options.kind = ViewKind::Heavy;
-    if (view == ComparedView::Mean) options.score = GroupScore::Mean;
-    if (view == ComparedView::Mass || view == ComparedView::Mean) options.score_rows = request.score_rows;
-    if (view == ComparedView::Oracle) {
-        options.score_rows = kViewPassTokens;
-        options.rebuild_tokens = 1;  // in every pass
-    }
-    if (options.rebuild_tokens > 0) options.growth_tokens = round_up(options.rebuild_tokens, view_pass_tokens(request));
-    return planned;
+bool is_chosen_by_rows(ComparedView view) {
+    return view == ComparedView::Mass || view == ComparedView::Mean;
 }
 
+PlannedView planned_view(const ViewsRequest& request, const ViewFigures& figures, std::int64_t run_tokens) {
+    ViewOptions options{.budget_tokens = figures.budget_tokens,
+                        .sink_tokens = request.sink_tokens,
+                        .recent_tokens = figures.recent_tokens,
+                        .rebuild_tokens = request.rebuild_tokens,
+                        .growth_tokens = run_tokens,
+                        .score_rows = figures.score_rows};
+    if (figures.view == ComparedView::Window) options.kind = ViewKind::Window;
+    if (figures.view == ComparedView::Heavy) options.kind = ViewKind::Heavy;
+    if (figures.view == ComparedView::Mean) options.score = GroupScore::Mean;
+    if (figures.view == ComparedView::Oracle) options.rebuild_tokens = 1;  // in every pass
+    if (options.rebuild_tokens > 0) options.growth_tokens = round_up(options.rebuild_tokens, view_pass_tokens(request));
+    return {.figures = figures, .options = options};
+}
+
+// What acts on a view varies, what does not stands once.
 std::vector<PlannedView> planned_views(const ViewsRequest& request, std::int64_t depth, std::int64_t run_tokens) {
     std::vector<PlannedView> planned;
     for (const ComparedView view : request.views) {
         for (const std::int64_t budget : view_budgets(request, depth)) {
-            if (view == ComparedView::Window) {
-                planned.push_back(planned_view(request, view, budget, 0, run_tokens));
-                continue;
-            }
-            for (const RecentTokens& recent : request.recents)
-                planned.push_back(planned_view(request, view, budget, recent.of(budget), run_tokens));
+            std::vector<RecentTokens> recents{RecentTokens{}};
+            if (view != ComparedView::Window) recents = request.recents;
+            std::vector<std::int64_t> all_rows{view == ComparedView::Oracle ? view_pass_tokens(request) : 1};
+            if (is_chosen_by_rows(view)) all_rows = request.score_rows;
+            for (const RecentTokens& recent : recents)
+                for (const std::int64_t rows : all_rows)
+                    planned.push_back(planned_view(
+                        request,
+                        {.view = view, .budget_tokens = budget, .recent_tokens = recent.of(budget), .score_rows = rows},
+                        run_tokens));
         }
     }
     return planned;
