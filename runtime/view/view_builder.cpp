@@ -64,7 +64,10 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool with_prompt) {
     work_ = Work::Nothing;
     const bool whole = with_prompt || !cache_->streams();
     if (n_scored_ > 0) {
-        for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) choose(layer);
+        for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) {
+            pool(layer, AddScores::No);
+            choose(layer);
+        }
         work_ = Work::Gather;
     } else if (is_due(n_pass_)) {
         if (options_.kind == ViewKind::Window) {
@@ -81,7 +84,7 @@ void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
                         std::int64_t n_committed) {
     if (n_committed != n_pass_) return;  // of a piece of prompt in front of the pass
     if (work_ == Work::Gather) return gather(exec, layer, piece);
-    if (scores(layer)) score(exec, layer, piece, q);
+    if (scores(layer)) score(exec, layer, piece, q, root_);
     // With the layer's last chunk at hand all of it has passed by, and the table names where it lies.
     if (work_ != Work::Both || piece.range.end * kChunkTokens < n_pass_) return;
     if (piece.range.first > 0) {
@@ -90,16 +93,31 @@ void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
     }
     n_scored_ = n_pass_;
     fetch_scores(exec, layer);
+    pool(layer, AddScores::No);
+    score_further(exec, layer, piece, q);
     choose(layer);
     gather(exec, layer, piece);
 }
 
-void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q) {
-    ConstTensorView root = q;
-    root.data = q.row(root_);
-    root.shape[0] = 1;
+// By the queries behind the root's, one after the other in the same memory.
+void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q) {
+    if (!scores(layer)) return;
+    const std::int64_t n_behind = q.rows() - root_;
+    const std::int64_t n = std::min(options_.score_rows, n_behind);
+    for (std::int64_t i = 1; i < n; ++i) {
+        score(exec, layer, piece, q, root_ + i * n_behind / n);
+        fetch_scores(exec, layer);
+        pool(layer, AddScores::Yes);
+    }
+}
+
+void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q,
+                        std::int64_t row) {
+    ConstTensorView query = q;
+    query.data = q.row(row);
+    query.shape[0] = 1;
     kv_score(exec, {.shape = cache_->shape(),
-                    .q = root,
+                    .q = query,
                     .n_q_heads = config_->n_q_heads,
                     .chunks = piece.chunks,
                     .first_chunk = piece.range.first,
@@ -135,26 +153,35 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer, std::int64_t n_text) cons
             .n_last = options_.kind == ViewKind::Window ? n_kept - std::min(n_first, n_kept) : n_last};
 }
 
-// What of a layer is kept: moves_[layer], by the groups that are read.
+// What groups are worth to a kv head, [max_groups].
+std::span<float> ViewBuilder::pooled_of(std::int64_t layer, std::int64_t head) {
+    const std::int64_t first = options_.kind == ViewKind::Heavy ? layer * config_->n_kv_heads : 0;
+    return std::span(pooled_).subspan(static_cast<std::size_t>((first + head) * max_groups_),
+                                      static_cast<std::size_t>(max_groups_));
+}
+
+// Of the scores of a layer that were made last; Heavy adds them to what is there in any case.
+void ViewBuilder::pool(std::int64_t layer, AddScores add) {
+    if (!scores(layer)) return;
+    if (options_.kind == ViewKind::Heavy) add = AddScores::Yes;
+    const std::int64_t group = config_->n_q_heads / config_->n_kv_heads;
+    const float* all = scores_.empty() ? reinterpret_cast<const float*>(device_scores_.data()) : scores_.data();
+    const auto n_scored = static_cast<std::size_t>(groups_of(n_scored_));
+    for (std::int64_t head = 0; head < config_->n_kv_heads; ++head) {
+        const std::int64_t first = (layer * config_->n_q_heads + head * group) * max_groups_;
+        pool_scores(options_.score, {all + first, static_cast<std::size_t>(group * max_groups_)}, group, max_groups_,
+                    add, pooled_of(layer, head).first(n_scored));
+    }
+}
+
+// What of a layer is kept, by what was pooled last: moves_[layer], by the groups that are read.
 void ViewBuilder::choose(std::int64_t layer) {
     const GroupBudget budget = budget_of(layer, n_pass_);
     auto& moves = moves_[static_cast<std::size_t>(layer)];
     moves.clear();
-    const std::int64_t group = config_->n_q_heads / config_->n_kv_heads;
-    const float* all = scores_.empty() ? reinterpret_cast<const float*>(device_scores_.data()) : scores_.data();
-    const auto n_scored = static_cast<std::size_t>(groups_of(n_scored_));
     const std::span<std::int32_t> kept = std::span(kept_).first(static_cast<std::size_t>(budget.n_kept));
     for (std::int64_t head = 0; head < config_->n_kv_heads; ++head) {
-        std::span<float> pooled;
-        if (scores(layer)) {
-            const std::int64_t first_q = (layer * config_->n_q_heads + head * group) * max_groups_;
-            const bool adds_up = options_.kind == ViewKind::Heavy;
-            const std::int64_t at = ((adds_up ? layer * config_->n_kv_heads : 0) + head) * max_groups_;
-            pooled = std::span(pooled_).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(max_groups_));
-            pool_scores(options_.score, {all + first_q, static_cast<std::size_t>(group * max_groups_)}, group,
-                        max_groups_, adds_up ? AddScores::Yes : AddScores::No, pooled.first(n_scored));
-        }
-        choose_groups(pooled, budget, order_, kept);
+        choose_groups(scores(layer) ? pooled_of(layer, head) : std::span<float>(), budget, order_, kept);
         for (std::size_t i = 0; i < kept.size(); ++i)
             moves.push_back(
                 {.head = static_cast<std::int32_t>(head), .from = kept[i], .to = static_cast<std::int32_t>(i)});

@@ -43,6 +43,10 @@ struct ViewOptions {
     std::int64_t recent_tokens = 64;    // and the last
     std::int64_t rebuild_tokens = 64;   // that the text grows by from building to building; 0: it is built once
     std::int64_t growth_tokens = 64;    // room behind the budget for rows that the text gains
+    // Queries of the pass that choose, the root's and others spread evenly behind it; more than one only where a whole
+    // layer is at hand, else the root's alone. As many as the pass has, for that very pass: the oracle of bench
+    // --views.
+    std::int64_t score_rows = 1;
 
     [[nodiscard]] std::int64_t slots() const { return budget_tokens + growth_tokens; }
 };
@@ -83,8 +87,11 @@ private:
         return options_.kind != ViewKind::Window && config_->window(layer) == 0;
     }
     [[nodiscard]] GroupBudget budget_of(std::int64_t layer, std::int64_t n_text) const;
-    void score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q);
+    void score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q, std::int64_t row);
+    void score_further(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q);
     void fetch_scores(ExecRef exec, std::int64_t layer);
+    [[nodiscard]] std::span<float> pooled_of(std::int64_t layer, std::int64_t head);
+    void pool(std::int64_t layer, AddScores add);
     void choose(std::int64_t layer);
     void gather(ExecRef exec, std::int64_t layer, const KvPiece& piece);
     void fill_view(Stream& stream);

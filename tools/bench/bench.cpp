@@ -1,5 +1,6 @@
 // slipstream bench: how fast a model computes here, beside what the machine can read and multiply, measured in the same
-// run. Plain decoding, the prompts of a file, or single passes; --sweep repeats the whole for each value of an option.
+// run. Plain decoding, the prompts of a file, single passes, or views of the KV; --sweep repeats the whole for each
+// value of an option.
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_runs.h"
+#include "tools/bench/bench_view_request.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
@@ -77,18 +79,22 @@ CommandSpec bench_command() {
             "file of prompts, as raw text, to their end tokens. --passes: single passes of so many tokens at one "
             "depth.\n"
             "--draft: the same texts plain and with guesses, in turn; ratios are medians of pairs. Sources: context,\n"
-            "suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model.\n"
+            "suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model, retrieval.\n"
+            "--views: how often the model chooses the same token over a small view of its KV, each position of a text\n"
+            "in turn: mass, mean (what 'retrieval' keeps), window, heavy (most attended so far), oracle (knows the\n"
+            "queries to come; to compare only).\n"
             "Bytes are those of the ideal pass, GB/s what they come to; % of read is beside the measured bandwidth.",
         .example = "slipstream bench --passes 1,2,4,8,16 --depth 1024 --sweep 'threads=1;2'",
         .options = {{"passes", "--passes", "LIST", "Time passes of so many tokens: 1,2,4,8,16,32,64"},
-                    {"depth", "--depth", "N", "Committed positions before a pass, filled with seeded rows [0]"},
+                    {"depth", "--depth", "N",
+                     "Committed positions before a pass, filled with seeded rows [0]; of --views the text's [8192]"},
                     {"prompts", "--prompts", "F", "Prompts, a JSON object a line: prompt, turns or question",
                      OptionRole::InputFile},
                     {"max-prompts", "--max-prompts", "N", "Take the first N of them [all]"},
                     {"prompt", "-p,--prompt", "TEXT", "Text to read, repeated to its length [built in]"},
                     {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill [512, less in a short context]"},
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
-                     "Tokens to decode; most of a turn [128, less in a short context]"},
+                     "Tokens to decode; most of a turn [128, less in a short context]; positions of --views [1024]"},
                     {"repeat", "-r,--repeat", "N", "Runs that are measured, behind one that is not [5; of prompts 1]"},
                     {"sweep", "--sweep", "OPT=A;B", "The whole for each value of an option: 'threads=1;2'"},
                     model_option(),
@@ -100,6 +106,7 @@ CommandSpec bench_command() {
     for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(bench_form(option));
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         command.options.push_back(bench_form(option));
+    for (const OptionSpec& option : view_option_specs()) command.options.push_back(option);
     command.options.push_back({"hot", "--hot", "", "Keep what guessing has learnt from prompt to prompt [forget it]"});
     command.options.push_back({"json", "--json", "", "Print JSON"});
     command.options.push_back(statistics_option());

@@ -17,6 +17,7 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 #include "tools/bench/bench_machine.h"
+#include "tools/bench/bench_view_report.h"
 #include "tools/engine/source_totals.h"
 #include "tools/terminal/json_object.h"
 
@@ -98,7 +99,7 @@ struct PassFigures {
     double predicted_seconds = 0.0;  // by the plan
 };
 
-enum class BenchMode : std::uint8_t { Plain, Prompts, Passes };
+enum class BenchMode : std::uint8_t { Plain, Prompts, Passes, Views };
 [[nodiscard]] std::string_view bench_mode_name(BenchMode mode);
 
 struct BenchResult {
@@ -116,11 +117,13 @@ struct BenchResult {
     std::string token_source;    // "text", or "seeded ids" where no tokenizer serves
     std::int64_t n_prompts = 0;  // Prompts: lines, and texts in them
     std::int64_t n_turns = 0;
-    std::int64_t depth = 0;            // Passes: committed positions
-    std::string sampling;              // Plain and Prompts: "greedy", "temperature 0.8, ..."
+    std::int64_t depth = 0;            // Passes, Views: committed positions
+    std::int64_t pass_tokens = 0;      // Views
+    std::string sampling;              // but for Passes: "greedy", "temperature 0.8, ..."
     std::vector<PhaseFigures> phases;  // Plain and Prompts: of plain decoding
     std::vector<DraftFigures> drafts;  // the same with each --draft, plain decoding first; empty where none was given
     std::vector<PassFigures> passes;   // Passes
+    std::vector<ViewFigures> views;    // Views
 };
 
 }  // namespace slipstream::tools

@@ -26,12 +26,12 @@ namespace {
 
 constexpr std::uint64_t kFillSeed = 1;
 
-void check_pass_room(const BenchRequest& request, std::int64_t largest, std::int64_t context_tokens) {
-    if (request.depth + largest > context_tokens)
+void check_pass_room(std::int64_t depth, std::int64_t largest, std::int64_t context_tokens) {
+    if (depth + largest > context_tokens)
         throw RequestError(
             fmt::format("--depth {} and a pass of {} need a context of {}; it is {}: raise --ctx, or "
                         "lower --depth or --passes",
-                        request.depth, counted(largest, "token"), request.depth + largest, context_tokens));
+                        depth, counted(largest, "token"), depth + largest, context_tokens));
 }
 
 // What a pass brings over the link, and what the link takes for it: at the rate that it was throttled to, else at the
@@ -65,32 +65,33 @@ double timed_pass(Forward& forward, KvCache& cache, std::span<const TokenId> tok
 void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
     const std::int64_t largest = *std::max_element(request.passes.begin(), request.passes.end());
     const ModelConfig& config = engine.files->config();
-    check_pass_room(request, largest, request.compute.context_tokens.value_or(config.context_tokens));
+    const std::int64_t depth = request.depth.value_or(0);
+    check_pass_room(depth, largest, request.compute.context_tokens.value_or(config.context_tokens));
     measure_and_choose(result, engine, request, context);
-    check_pass_room(request, largest, engine.context_tokens);
-    const RunNeeds needs{.text_tokens = request.depth + largest,
+    check_pass_room(depth, largest, engine.context_tokens);
+    const RunNeeds needs{.text_tokens = depth + largest,
                          .forward = {.max_tokens = largest, .max_logit_rows = largest},
                          .scratch_nodes = std::max(largest, kChunkTokens)};
     load_for_bench(result, engine, request, needs, context);
     result.token_source = "seeded ids";
-    result.depth = request.depth;
+    result.depth = depth;
 
     EngineTarget target(engine, needs, console_callbacks(context));
     KvCache& cache = target.cache();
     Forward& forward = target.forward();
     const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
     ProgressBar bar(context.console, "bench");
-    fill_cache(cache, forward.exec(), request.depth, kFillSeed, [&](std::int64_t n) {
+    fill_cache(cache, forward.exec(), depth, kFillSeed, [&](std::int64_t n) {
         throw_if_interrupted();
-        bar.update(static_cast<double>(n), static_cast<double>(request.depth),
-                   fmt::format("cache filled to {} of {}", n, request.depth));
+        bar.update(static_cast<double>(n), static_cast<double>(depth),
+                   fmt::format("cache filled to {} of {}", n, depth));
     });
     const WeightBytes weights = weight_bytes(engine.model->weights());
     for (const std::int64_t n : request.passes)
         result.passes.push_back({.tokens = n,
                                  .seconds = {},
                                  .weight_bytes = weights.all(),
-                                 .kv_bytes = kv_read_bytes(config, cache.shape(), request.depth, n)});
+                                 .kv_bytes = kv_read_bytes(config, cache.shape(), depth, n)});
     const StreamSnapshot before = stream_snapshot(engine, target.pass());
     // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
     // left it, and is not counted. Where passes become graphs, the second of a size captures: that is round 0's as
@@ -111,7 +112,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& e
     for (PassFigures& pass : result.passes) {
         put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes),
                            request.compute.offload.link_bytes_per_second);
-        pass.predicted_seconds = engine.plan->pass(pass.tokens, request.depth).seconds;
+        pass.predicted_seconds = engine.plan->pass(pass.tokens, depth).seconds;
     }
 }
 

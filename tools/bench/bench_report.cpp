@@ -61,6 +61,11 @@ std::string title(const BenchResult& first) {
                                first.repeat == 1 ? "once" : fmt::format("{} times", first.repeat));
         case BenchMode::Passes:
             return fmt::format("passes with logits for every token, median of {}", counted(first.repeat, "round"));
+        case BenchMode::Views:
+            return fmt::format(
+                "views of the KV behind {} of a text, {}: how often each chooses what the target does, "
+                "in passes of {}",
+                counted(first.depth, "token"), first.sampling, first.pass_tokens);
     }
     return "";
 }
@@ -89,6 +94,8 @@ std::vector<std::string> headers(const BenchResult& first) {
                     "tokens/s", "weight MB", "KV MB", "GB/s",     "% of read"};
             if (streams(first)) rest.insert(rest.end(), {"streamed MB", "over link time", "plan ms"});
             break;
+        case BenchMode::Views:
+            break;  // a table of its own
     }
     names.insert(names.end(), rest.begin(), rest.end());
     return names;
@@ -231,6 +238,11 @@ JsonObject run_json(const BenchResult& result) {
     if (result.mode == BenchMode::Passes) {
         for (const PassFigures& pass : result.passes) rows.push_back(pass_json(result, pass));
         json.integer("depth", result.depth).objects("passes", rows);
+    } else if (result.mode == BenchMode::Views) {
+        json.text("sampling", result.sampling)
+            .integer("depth", result.depth)
+            .integer("pass_tokens", result.pass_tokens)
+            .objects("views", views_json(result.views));
     } else {
         for (const PhaseFigures& phase : result.phases) rows.push_back(phase_json(result, phase));
         json.objects("phases", rows);
@@ -247,6 +259,7 @@ std::string bench_table(const std::vector<BenchResult>& results) {
     std::string text = fmt::format("slipstream {} ({}), {}, {} kernels\n", build_version(), build_commit(),
                                    first.machine.name, first.form);
     for (const BenchResult& result : results) text += machine_line(result);
+    if (first.mode == BenchMode::Views) return fmt::format("{}{}\n\n{}", text, title(first), views_table(results));
     TextTable table(headers(first));
     for (const BenchResult& result : results) {
         if (result.mode == BenchMode::Passes) {

@@ -21,29 +21,62 @@ namespace {
 constexpr std::uint64_t kBenchSeed = 1;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
 
-// Options of other modes, which cannot act in this one.
+// Options that act in some modes only.
 struct BoundOption {
     std::string_view name;
-    BenchMode mode;
+    bool (*acts)(BenchMode);
     std::string_view wanted;
 };
-constexpr std::array kBound{BoundOption{"depth", BenchMode::Passes, "with --passes"},
-                            BoundOption{"hot", BenchMode::Prompts, "with --prompts"},
-                            BoundOption{"max-prompts", BenchMode::Prompts, "with --prompts"},
-                            BoundOption{"prompt", BenchMode::Plain, "without --passes and --prompts"},
-                            BoundOption{"prompt-tokens", BenchMode::Plain, "without --passes and --prompts"}};
+bool is_plain(BenchMode mode) {
+    return mode == BenchMode::Plain;
+}
+bool has_prompts(BenchMode mode) {
+    return mode == BenchMode::Prompts;
+}
+bool has_views(BenchMode mode) {
+    return mode == BenchMode::Views;
+}
+bool has_depth(BenchMode mode) {
+    return mode == BenchMode::Passes || mode == BenchMode::Views;
+}
+bool repeats(BenchMode mode) {
+    return mode != BenchMode::Views;
+}
+bool chooses(BenchMode mode) {
+    return mode != BenchMode::Passes;
+}
+bool generates(BenchMode mode) {
+    return mode == BenchMode::Plain || mode == BenchMode::Prompts;
+}
+constexpr std::string_view kGenerates = "without --passes and --views";
+constexpr std::array kBound{BoundOption{"depth", has_depth, "with --passes and --views"},
+                            BoundOption{"hot", has_prompts, "with --prompts"},
+                            BoundOption{"max-prompts", has_prompts, "with --prompts"},
+                            BoundOption{"prompt", is_plain, "without --passes, --prompts and --views"},
+                            BoundOption{"prompt-tokens", is_plain, "without --passes, --prompts and --views"},
+                            BoundOption{"repeat", repeats, "without --views"},
+                            BoundOption{"max-tokens", chooses, "without --passes"},
+                            BoundOption{"temperature", chooses, "without --passes"},
+                            BoundOption{"seed", chooses, "without --passes"}};
 
 void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
-    for (const BoundOption& bound : kBound)
-        if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && bound.mode != mode)
+    std::vector<BoundOption> all(kBound.begin(), kBound.end());
+    for (const OptionSpec& option : view_option_specs()) all.push_back({option.name, has_views, "with --views"});
+    for (const OptionSpec& option : sampling_option_specs())
+        if (option.name != "temperature" && option.name != "seed") all.push_back({option.name, generates, kGenerates});
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
+        if (option.name != "view-rebuild" || mode != BenchMode::Views)
+            all.push_back({option.name, generates, kGenerates});
+    // Views are compared where nothing streams.
+    for (const OptionSpec& option : offload_option_specs()) all.push_back({option.name, repeats, "without --views"});
+    for (const BoundOption& bound : all)
+        if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !bound.acts(mode))
             throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
-    if (mode != BenchMode::Passes) return;
-    std::vector<std::string_view> names{"max-tokens"};
-    for (const OptionSpec& option : sampling_option_specs()) names.push_back(option.name);
-    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) names.push_back(option.name);
-    for (const std::string_view name : names)
-        if (const Setting* setting = settings.on_command_line(name))
-            throw UsageError(fmt::format("{} acts without --passes only; leave it out", setting->where));
+}
+
+// No filters: what views are compared by is the whole distribution's draw.
+SamplerOptions views_sampling(const SamplerOptions& sampling) {
+    return {.temperature = sampling.temperature, .top_k = 0, .top_p = 1.0, .seed = sampling.seed};
 }
 
 // Greedy where no temperature is given, whatever the model's files say: figures are to be compared. The seed is fixed
@@ -68,9 +101,10 @@ std::vector<DraftSettings> bench_drafts(const Settings& settings) {
 }
 
 BenchMode mode_of(const Settings& settings) {
-    constexpr std::array<std::string_view, 2> kModes{"passes", "prompts"};
+    constexpr std::array<std::string_view, 3> kModes{"passes", "prompts", "views"};
     const std::string_view chosen = settings.strongest_of(kModes);
     if (chosen.empty()) return BenchMode::Plain;
+    if (chosen == "views") return BenchMode::Views;
     return chosen == "passes" ? BenchMode::Passes : BenchMode::Prompts;
 }
 
@@ -105,12 +139,17 @@ BenchRequest bench_request(const CommandContext& context) {
     request.compute = compute_options(context.settings);
     request.mode = mode_of(settings);
     refuse_what_cannot_act(settings, request.mode);
-    if (request.mode != BenchMode::Passes) {
-        request.sampling = bench_sampling(settings);
+    if (request.mode != BenchMode::Passes) request.sampling = bench_sampling(settings);
+    if (request.mode == BenchMode::Views) {
+        request.sampling = views_sampling(request.sampling);
+        request.views = views_request(settings);
+    }
+    if (generates(request.mode)) {
         request.drafts = bench_drafts(settings);
         request.keeps_tables = settings.flag("hot");
     }
-    request.repeat = settings.integer("repeat", {1, kMaxCount}).value_or(request.mode == BenchMode::Prompts ? 1 : 5);
+    const bool repeats_much = request.mode == BenchMode::Plain || request.mode == BenchMode::Passes;
+    request.repeat = settings.integer("repeat", {1, kMaxCount}).value_or(repeats_much ? 5 : 1);
     request.max_tokens = settings.integer("max-tokens", {1, kMaxCount});
     request.prompt_tokens = settings.integer("prompt-tokens", {1, kMaxCount});
     request.prompt = settings.text("prompt");
@@ -119,7 +158,7 @@ BenchRequest bench_request(const CommandContext& context) {
                                      settings.find("prompt")->where));
     const std::int64_t max_prompts = settings.integer("max-prompts", {1, std::numeric_limits<std::int64_t>::max()})
                                          .value_or(std::numeric_limits<std::int64_t>::max());
-    request.depth = settings.integer("depth", {0, kMaxCount}).value_or(0);
+    request.depth = settings.integer("depth", {0, kMaxCount});
     if (request.mode == BenchMode::Passes)
         request.passes = parse_passes(*settings.text("passes"), settings.find("passes")->where);
     if (request.mode == BenchMode::Prompts) {

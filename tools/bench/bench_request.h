@@ -9,6 +9,7 @@
 
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_prompts.h"
+#include "tools/bench/bench_view_request.h"
 #include "tools/engine/engine_model.h"
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
@@ -24,16 +25,17 @@ struct BenchRequest {
     ComputeOptions compute;
     BenchMode mode = BenchMode::Plain;
     std::int64_t repeat = 5;
-    std::optional<std::int64_t> max_tokens;       // Plain, Prompts
+    std::optional<std::int64_t> max_tokens;       // but for Passes
     std::optional<std::int64_t> prompt_tokens;    // Plain
     std::optional<std::string> prompt;            // Plain: text that is given
     std::vector<std::int64_t> passes;             // Passes
-    std::int64_t depth = 0;                       // Passes
-    SamplerOptions sampling{.temperature = 0.0};  // Plain, Prompts
+    std::optional<std::int64_t> depth;            // Passes, Views
+    SamplerOptions sampling{.temperature = 0.0};  // but for Passes
     std::vector<DraftSettings> drafts;            // Plain, Prompts: a column each beside plain decoding
     bool keeps_tables = false;                    // Prompts: what was learnt stays from text to text
     std::string prompts_file;                     // Prompts
     std::vector<BenchPrompt> prompts;             // Prompts
+    ViewsRequest views;                           // Views
 };
 
 /// Throws UsageError where an option is malformed or cannot act, IoError and FormatError of the prompts' file.

@@ -59,6 +59,9 @@ BenchResult run_bench(const BenchRequest& request, CommandContext& context) {
         case BenchMode::Passes:
             run_passes(result, request, engine, context);
             break;
+        case BenchMode::Views:
+            run_views(result, request, engine, context);
+            break;
     }
     return result;
 }

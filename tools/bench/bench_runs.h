@@ -32,6 +32,9 @@ void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& 
 /// every token, dropped afterwards.
 void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context);
 
+/// Views of the KV on a text, all fed the same tokens whatever they choose; see bench_views.h.
+void run_views(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context);
+
 /// Opens the request's model and runs its mode.
 [[nodiscard]] BenchResult run_bench(const BenchRequest& request, CommandContext& context);
 

@@ -1,0 +1,141 @@
+#include "tools/bench/bench_view_request.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/base/checked_math.h"
+#include "tools/options/settings.h"
+#include "tools/terminal/usage_error.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 20;
+constexpr std::array<std::int64_t, 3> kBudgetPercents{3, 6, 12};  // of the depth
+
+// The items of a list by commas, each made by `read`, which says whether it could.
+template <typename T>
+std::vector<T> read_list(const Setting& setting, std::string_view expected,
+                         const std::function<bool(std::string_view, T&)>& read) {
+    const std::string_view list = setting.values.back();
+    std::vector<T> items;
+    for (std::size_t begin = 0; begin <= list.size();) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        if (!read(list.substr(begin, end - begin), items.emplace_back()))
+            throw UsageError(
+                fmt::format("{}: {}, separated by commas, expected, found '{}'", setting.where, expected, list));
+        begin = end + 1;
+    }
+    return items;
+}
+
+bool read_number(std::string_view text, std::int64_t lowest, std::int64_t highest, std::int64_t& n) {
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    return error == std::errc() && stop == text.data() + text.size() && n >= lowest && n <= highest;
+}
+
+bool read_view(std::string_view text, ComparedView& view) {
+    const auto* known = std::ranges::find(kComparedViews, text, &std::pair<std::string_view, ComparedView>::first);
+    if (known == kComparedViews.end()) return false;
+    view = known->second;
+    return true;
+}
+
+bool read_budget(std::string_view text, std::int64_t& tokens) {
+    if (!read_number(text, kGroupTokens, kMostTokens, tokens)) return false;
+    tokens = round_up(tokens, kGroupTokens);
+    return true;
+}
+
+bool read_rows(std::string_view text, std::int64_t& rows) {
+    return read_number(text, 1, kViewPassTokens, rows);
+}
+
+bool read_recent(std::string_view text, RecentTokens& recent) {
+    if (text.ends_with('%')) return read_number(text.substr(0, text.size() - 1), 1, 100, recent.percent);
+    return read_number(text, 0, kMostTokens, recent.tokens);
+}
+
+// Options that act on some views only.
+struct BoundOption {
+    std::string_view name;
+    bool (*acts)(ComparedView);
+    std::string_view wanted;
+};
+bool is_rebuilt(ComparedView view) {
+    return view != ComparedView::Oracle;
+}
+constexpr std::array kBound{
+    BoundOption{"view-recent", [](ComparedView view) { return view != ComparedView::Window; },
+                "on mass, mean, heavy and oracle"},
+    BoundOption{"view-rebuild", is_rebuilt, "on mass, mean, window and heavy"},
+    BoundOption{"view-rows", [](ComparedView view) { return view == ComparedView::Mass || view == ComparedView::Mean; },
+                "on mass and mean"}};
+
+}  // namespace
+
+std::string_view view_name(ComparedView view) {
+    return std::ranges::find(kComparedViews, view, &std::pair<std::string_view, ComparedView>::second)->first;
+}
+
+std::int64_t RecentTokens::of(std::int64_t budget_tokens) const {
+    return percent > 0 ? budget_tokens * percent / 100 : tokens;
+}
+
+std::int64_t view_pass_tokens(const ViewsRequest& request) {
+    return request.rebuild_tokens > 0 ? std::min(kViewPassTokens, request.rebuild_tokens) : kViewPassTokens;
+}
+
+std::vector<std::int64_t> view_budgets(const ViewsRequest& request, std::int64_t depth) {
+    if (!request.budgets.empty()) return request.budgets;
+    std::vector<std::int64_t> budgets;
+    for (const std::int64_t percent : kBudgetPercents)
+        budgets.push_back(round_up(std::max<std::int64_t>(depth * percent / 100, 1), kGroupTokens));
+    const auto equal = std::ranges::unique(budgets);
+    budgets.erase(equal.begin(), equal.end());
+    return budgets;
+}
+
+std::vector<OptionSpec> view_option_specs() {
+    return {{"views", "--views", "LIST", "Compare views of the KV on a text: mass, mean, window, heavy, oracle"},
+            {"file", "-f,--file", "F", "The text of --views", OptionRole::InputFile},
+            {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
+            {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [64]"},
+            {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
+            {"view-rows", "--view-rows", "LIST", "Queries of a pass that choose [1]"}};
+}
+
+ViewsRequest views_request(const Settings& settings) {
+    const ViewOptions built_in;
+    ViewsRequest request;
+    request.views = read_list<ComparedView>(*settings.find("views"), "mass, mean, window, heavy or oracle", read_view);
+    const auto file = settings.path("file");
+    if (!file) throw UsageError(fmt::format("{} wants a text, --file F", settings.find("views")->where));
+    request.file = *file;
+    if (const Setting* budgets = settings.find("view-budgets"))
+        request.budgets = read_list<std::int64_t>(
+            *budgets, fmt::format("numbers of tokens from {} to {}", kGroupTokens, kMostTokens), read_budget);
+    request.recents = {{.tokens = built_in.recent_tokens}};
+    if (const Setting* recents = settings.find("view-recent"))
+        request.recents = read_list<RecentTokens>(
+            *recents, fmt::format("numbers of tokens up to {}, or shares of the budget as 50%", kMostTokens),
+            read_recent);
+    request.sink_tokens = settings.integer("view-sinks", {0, kMostTokens}).value_or(built_in.sink_tokens);
+    request.rebuild_tokens = settings.integer("view-rebuild", {0, kMostTokens}).value_or(built_in.rebuild_tokens);
+    request.score_rows = {built_in.score_rows};
+    if (const Setting* rows = settings.find("view-rows"))
+        request.score_rows =
+            read_list<std::int64_t>(*rows, fmt::format("numbers from 1 to {}", kViewPassTokens), read_rows);
+    for (const BoundOption& bound : kBound)
+        if (const Setting* setting = settings.on_command_line(bound.name);
+            setting != nullptr && std::ranges::none_of(request.views, bound.acts))
+            throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
+    return request;
+}
+
+}  // namespace slipstream::tools

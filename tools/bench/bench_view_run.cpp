@@ -1,0 +1,118 @@
+// Views of the KV on a text whose tokens are known: the file is read, the target fed, and all views asked in turn.
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/bench/bench_runs.h"
+#include "tools/bench/bench_tokens.h"
+#include "tools/bench/bench_views.h"
+#include "tools/cli/console_callbacks.h"
+#include "tools/engine/engine_target.h"
+#include "tools/options/command.h"
+#include "tools/terminal/amounts.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/file_output.h"
+#include "tools/terminal/signals.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::int64_t kDefaultDepth = 8192;
+constexpr std::int64_t kDefaultPositions = 1024;
+
+// How a text is used: `depth` tokens are fed, those of one pass build the first views, `positions` are judged.
+struct TextParts {
+    std::int64_t depth = 0;
+    std::int64_t first_pass = 0;
+    std::int64_t positions = 0;
+    [[nodiscard]] std::int64_t run() const { return first_pass + positions; }
+    [[nodiscard]] std::int64_t all() const { return depth + run(); }
+};
+
+TextParts text_parts(const BenchRequest& request, std::int64_t text_tokens, std::int64_t context_tokens) {
+    TextParts parts{.first_pass = view_pass_tokens(request.views),
+                    .positions = request.max_tokens.value_or(kDefaultPositions)};
+    const std::int64_t room = std::min(text_tokens, context_tokens) - parts.run();
+    parts.depth = request.depth.value_or(std::min(kDefaultDepth, room));
+    if (parts.depth < kGroupTokens || parts.depth > room)
+        throw RequestError(fmt::format(
+            "a depth of {}, {} for the first views and {} to compare do not fit into {} of {} and a context of {}; "
+            "give a longer text, raise --ctx, or lower --depth or --max-tokens",
+            std::max(parts.depth, kGroupTokens), parts.first_pass, parts.positions, counted(text_tokens, "token"),
+            request.views.file.string(), context_tokens));
+    return parts;
+}
+
+void feed(Forward& forward, KvCache& cache, std::span<const TokenId> text, ProgressBar& bar) {
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::span<const TokenId> piece =
+            text.subspan(begin, std::min(text.size() - begin, static_cast<std::size_t>(kPrefillPieceTokens)));
+        std::vector<NodeId> nodes;
+        for (std::size_t i = 0; i < piece.size(); ++i)
+            nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
+        static_cast<void>(forward.run(cache, piece, nodes, {}, {.cancel = &cancel_flag()}));
+        throw_if_interrupted();
+        cache.commit(forward.exec(), nodes);
+        begin += piece.size();
+        bar.update(static_cast<double>(begin), static_cast<double>(text.size()),
+                   fmt::format("{} of {} tokens fed", begin, text.size()));
+    }
+}
+
+}  // namespace
+
+void run_views(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
+    const ModelConfig& config = engine.files->config();
+    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(engine.files->tokenizer_source());
+    std::vector<TokenId> tokens = start_tokens(*tokenizer);
+    const std::vector<TokenId> body = text_tokens(*tokenizer, read_bytes(request.views.file), config);
+    tokens.insert(tokens.end(), body.begin(), body.end());
+    static_cast<void>(
+        text_parts(request, std::ssize(tokens), request.compute.context_tokens.value_or(config.context_tokens)));
+    measure_and_choose(result, engine, request, context);
+    const TextParts parts = text_parts(request, std::ssize(tokens), engine.context_tokens);
+    context.console.note(
+        fmt::format("views: {} of {} fed, then {} compared in passes of {}; all weights and KV stay "
+                    "on the device",
+                    counted(parts.depth, "token"), request.views.file.string(), parts.positions, parts.first_pass));
+    const KvShape shape{config.n_kv_heads, config.head_dim, engine.kv_dtype};
+    const RunNeeds needs{.text_tokens = parts.all(),
+                         .forward = {.max_tokens = kPrefillPieceTokens, .max_logit_rows = kViewPassTokens},
+                         .scratch_nodes = kPrefillPieceTokens,
+                         .other_bytes = ViewComparison::device_bytes(config, shape, parts.all(), request.views,
+                                                                     parts.depth, parts.run())};
+    load_for_bench(result, engine, request, needs, context);
+    result.token_source = "text";
+    result.depth = parts.depth;
+    result.pass_tokens = parts.first_pass;
+
+    EngineTarget target(engine, needs, console_callbacks(context));
+    if (target.pass() != nullptr)
+        throw RequestError(
+            "views are compared where nothing streams, and model and KV do not fit on the device; "
+            "lower --depth, --ctx or --view-budgets, or take a smaller model");
+    ViewComparison comparison(*engine.model, target.cache(), target.forward(), request.views, parts.depth, parts.run(),
+                              request.sampling);
+    const std::span<const TokenId> text(tokens);
+    ProgressBar bar(context.console, "bench");
+    feed(target.forward(), target.cache(), text.first(static_cast<std::size_t>(parts.depth)), bar);
+    const auto next = [&](std::int64_t done) {
+        return text.subspan(static_cast<std::size_t>(parts.depth + done),
+                            static_cast<std::size_t>(std::min(parts.first_pass, parts.run() - done)));
+    };
+    comparison.begin(next(0));
+    for (std::int64_t done = parts.first_pass; done < parts.run(); done += parts.first_pass) {
+        comparison.compare(next(done));
+        bar.update(static_cast<double>(done), static_cast<double>(parts.run()),
+                   fmt::format("{} of {} positions compared", done, parts.positions));
+    }
+    result.views = comparison.figures();
+}
+
+}  // namespace slipstream::tools
