@@ -45,16 +45,16 @@ void DeviceKv::take_resident(Device& device) {
     }
 }
 
-void DeviceKv::commit(ExecRef exec, std::span<const NodeId> rows, std::int64_t first_slot) const {
+void DeviceKv::commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId> rows, std::int64_t first_slot) const {
     kv_commit(exec, {.shape = shape_,
-                     .scratch_k = scratch_k(0),
-                     .scratch_v = scratch_v(0),
+                     .scratch_k = from.scratch_k(0),
+                     .scratch_v = from.scratch_v(0),
                      .scratch_rows = rows.data(),
                      .n_rows = std::ssize(rows),
                      .first_position = first_slot,
                      .chunks = chunks(0),
                      .n_layers = n_layers(),
-                     .layer_bytes = static_cast<std::size_t>(scratch_k(1) - scratch_k(0)),
+                     .layer_bytes = static_cast<std::size_t>(from.scratch_k(1) - from.scratch_k(0)),
                      .layer_chunks = n_chunks_});
 }
 

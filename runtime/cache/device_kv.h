@@ -42,8 +42,9 @@ public:
     [[nodiscard]] std::byte* scratch_k(std::int64_t layer) const { return scratch_plane(2 * layer); }
     [[nodiscard]] std::byte* scratch_v(std::int64_t layer) const { return scratch_plane(2 * layer + 1); }
 
-    /// Copies scratch rows to the slots from `first_slot` on in every layer, in stream order; their chunks rest here.
-    void commit(ExecRef exec, std::span<const NodeId> rows, std::int64_t first_slot) const;
+    /// Copies rows of the scratch of `from`, this or another store of the same layers, to the slots from `first_slot`
+    /// on in every layer, in stream order; their chunks rest here.
+    void commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId> rows, std::int64_t first_slot) const;
 
     // Of layers that stream.
 

@@ -67,7 +67,7 @@ void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
         const std::int64_t room = host_ ? (chunk + 1) * kChunkTokens - first : std::ssize(path);
         const std::span<const NodeId> rows = path.first(static_cast<std::size_t>(std::min(room, std::ssize(path))));
         if (host_) open_place(exec.stream, chunk);
-        store_.commit(exec, rows, first);
+        store_.commit(exec, store_, rows, first);
         nodes_.set_committed(first + std::ssize(rows));
         if (host_ && n_committed() % kChunkTokens == 0) host_->flush_tail(exec.stream, chunk);
         path = path.subspan(rows.size());

@@ -44,19 +44,12 @@ void KvView::fill(Stream& writer, std::int64_t n_slots, std::int64_t n_text, std
     static_cast<void>(writer.record(*written_));
 }
 
-void KvView::append(ExecRef exec, const PassKv& cache, std::span<const NodeId> path) {
+void KvView::append(ExecRef exec, const DeviceKv& cache, std::span<const NodeId> path) {
     if (n_text_ == 0 || path.empty()) return;
     nodes_.forget();
     const std::int64_t first = nodes_.n_committed();
     if (first + std::ssize(path) > n_slots_) return invalidate();
-    for (std::int64_t layer = 0; layer < store_.n_layers(); ++layer)
-        kv_commit(exec, {.shape = store_.shape(),
-                         .scratch_k = cache.scratch_k(layer),
-                         .scratch_v = cache.scratch_v(layer),
-                         .scratch_rows = path.data(),
-                         .n_rows = std::ssize(path),
-                         .first_position = first,
-                         .chunks = store_.chunks(layer)});
+    store_.commit(exec, cache, path, first);
     nodes_.set_committed(first + std::ssize(path));
     n_text_ += std::ssize(path);
     static_cast<void>(exec.stream.record(*written_));

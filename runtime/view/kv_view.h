@@ -55,7 +55,7 @@ public:
     void fill(Stream& writer, std::int64_t n_slots, std::int64_t n_text, std::int64_t n_recent);
     /// The text gained rows, which `path` names in the scratch of `cache`; they are copied. Where there is no room for
     /// them the view stands for nothing any more. Drops all nodes.
-    void append(ExecRef exec, const PassKv& cache, std::span<const NodeId> path);
+    void append(ExecRef exec, const DeviceKv& cache, std::span<const NodeId> path);
     /// The text was cut to `n_text` positions: where it ends among the recent ones the view is cut, too, else it stands
     /// for nothing any more.
     void truncate(std::int64_t n_text);

@@ -228,7 +228,7 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
 
 void ViewBuilder::commit(ExecRef exec, std::span<const NodeId> path) {
     if (view_->n_text() != cache_->n_committed()) return view_->invalidate();
-    view_->append(exec, *cache_, path);
+    view_->append(exec, cache_->store(), path);
 }
 
 void ViewBuilder::truncate(std::int64_t n_tokens) {
