@@ -9,6 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/base/size_text.h"
 #include "kernels/device.h"
 #include "offload/host_memory.h"
 #include "offload/small_heap.h"
@@ -102,10 +103,10 @@ HostBlock PinnedArena::allocate(std::size_t bytes, std::string_view what) {
         const std::scoped_lock lock(state.mutex);
         const std::size_t left = state.limit_bytes - state.used_bytes;
         if (bytes > left)
-            throw OutOfBudget(fmt::format(
-                "host memory: {} needs {} bytes, {} of {} are left; give more by --host-memory, or ask for a "
-                "shorter context or a smaller model",
-                what, bytes, left, state.limit_bytes));
+            throw OutOfBudget(
+                fmt::format("host memory: {} needs {}, {} of {} are left; give more by --host-memory, or ask for a "
+                            "shorter --ctx or a smaller model",
+                            what, size_text(bytes), size_text(left), size_text(state.limit_bytes)));
         state.used_bytes += bytes;
     }
     const SmallHeap::Block placed = state.place(bytes);

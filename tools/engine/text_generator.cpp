@@ -15,8 +15,8 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
     // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
     // is planned with.
     if (!engine.budgeted) load_model(engine, options.compute, {}, callbacks);
-    const DraftSettings draft =
-        choose_draft(options.draft, engine, options.compute, engine.device->budget().limit_bytes(), callbacks);
+    const DraftSettings draft = choose_draft(options.draft, engine, options.compute,
+                                             engine.device->budget().limit_bytes(), callbacks, options.check);
     draft_model_ = load_draft_model(draft, engine, callbacks);
     drafter_.emplace(draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, callbacks);
     limits_ = {drafter_->budget(), std::move(end_tokens)};
