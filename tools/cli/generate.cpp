@@ -57,7 +57,8 @@ std::string read_prompt(const Settings& settings) {
     const std::string_view source = settings.strongest_of(kPromptOptions);
     if (source == "prompt") return *settings.text("prompt");
     if (source == "prompt-file") return read_bytes(*settings.path("prompt-file"));
-    if (isatty(STDIN_FILENO) == 1) throw UsageError("no prompt; give --prompt TEXT, --prompt-file F, or text on stdin");
+    if (isatty(STDIN_FILENO) == 1)
+        throw UsageError("no prompt; give a text in quotes, --prompt-file F, or text on stdin");
     return read_bytes({});
 }
 
@@ -250,7 +251,8 @@ CommandSpec generate_command() {
         .name = "generate",
         .summary = "Continue a prompt; the text goes to stdout as it is made",
         .details =
-            "The prompt comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty prompt. It goes "
+            "The prompt is an argument, or comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty "
+            "prompt. It goes "
             "through\n"
             "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
             "Guessing (--draft) makes it faster and never changes the text.\n"
@@ -259,8 +261,8 @@ CommandSpec generate_command() {
             "that\n"
             "one run would have given; stdout gets the text from its beginning. --max-tokens, the limit of the whole\n"
             "text, may be raised then.",
-        .example = "slipstream generate --prompt \"The wolf said\" --max-tokens 60 --seed 7",
-        .options = {{"prompt", "-p,--prompt", "TEXT", "Text to continue"},
+        .example = "slipstream generate \"The wolf said\" --max-tokens 60 --seed 7",
+        .options = {{"prompt", "prompt,-p,--prompt", "PROMPT", "Text to continue; the name may be left out"},
                     {"prompt-file", "-f,--prompt-file,--file", "F", "File with the text to continue ('-': stdin)"},
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
                      "Most tokens to generate; -1: no limit [-1]"},
