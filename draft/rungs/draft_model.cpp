@@ -178,7 +178,7 @@ void DraftModel::start_tree(std::span<const TokenId> text) {
     n_lead_ = std::ssize(pass_nodes_);
     n_history_ = 0;
     history_.clear();
-    if (sampler_.options().repeat_penalty == 1.0) return;
+    if (!sampler_.options().remembers()) return;
     n_history_ = std::min(text.size(), static_cast<std::size_t>(sampler_.options().repeat_window));
     for (const TokenId token : text.last(n_history_)) history_.push_back(known(token));
 }

@@ -112,8 +112,10 @@ int run_chat(CommandContext& context) {
     StatisticsOutput stats(context.settings.text("stats"));
     EngineModel engine = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    const SamplerOptions sampling =
+    SamplerOptions sampling =
         resolve_sampling(request.sampling, engine.files->generation_defaults(), context.settings, console);
+    if (request.sampling.ignore_end)
+        sampling = without_end_tokens(sampling, all_end_tokens(engine.files->generation_defaults(), *tokenizer));
     const ChatForm form(conversation_template(request.chat_template, engine, *tokenizer, callbacks), *tokenizer,
                         &cancel_flag());
     ChatSession session = open_session(request,

@@ -170,9 +170,11 @@ int run_generate(CommandContext& context) {
     if (has_model) console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
     if (resumes) session->check_model(engine, request.generator.compute.device, callbacks);
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    const SamplerOptions sampling =
+    SamplerOptions sampling =
         resumes ? session->sampling()
                 : resolve_sampling(request.sampling, engine.files->generation_defaults(), settings, console);
+    if (!resumes && request.sampling.ignore_end)
+        sampling = without_end_tokens(sampling, all_end_tokens(engine.files->generation_defaults(), *tokenizer));
     std::optional<PromptTemplate> prompt_template;
     if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, callbacks);
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());

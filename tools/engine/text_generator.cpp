@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tools/engine/draft_choice.h"
+#include "tools/options/sampling_options.h"
 
 namespace slipstream::tools {
 
@@ -10,6 +11,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
                              std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks)
     : engine_(&engine), verify_(options.draft.verify) {
     const ModelConfig& config = engine.files->config();
+    check_logit_bias(sampling, config.vocab);
     make_device(engine, options.compute, callbacks);
     if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, engine.context_tokens);
     // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
