@@ -30,6 +30,7 @@
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
@@ -50,16 +51,18 @@ struct Request {
     TemplateSettings chat_template;
     std::optional<std::filesystem::path> output;
     bool echo = false;
+    SpecialTokens special = SpecialTokens::AsText;
 };
 
 std::string read_prompt(const Settings& settings) {
     constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file"};
     const std::string_view source = settings.strongest_of(kPromptOptions);
     if (source == "prompt") return *settings.text("prompt");
-    if (source == "prompt-file") return read_bytes(*settings.path("prompt-file"));
+    const std::size_t most = most_text_bytes(context_setting(settings));
+    if (source == "prompt-file") return read_text(*settings.path("prompt-file"), "--prompt-file", most);
     if (isatty(STDIN_FILENO) == 1)
         throw UsageError("no prompt; give a text in quotes, --prompt-file F, or text on stdin");
-    return read_bytes({});
+    return read_text({}, "the prompt on", most);
 }
 
 Request read_request(CommandContext& context) {
@@ -73,21 +76,24 @@ Request read_request(CommandContext& context) {
     context.console.detail(settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
     if (const auto output = settings.path("output"); output && *output != "-") request.output = *output;
     request.echo = settings.flag("echo");
+    if (settings.flag("special")) request.special = SpecialTokens::Parse;
     request.chat_template = template_settings(settings);
     return request;
 }
 
 // What the model reads: the text as it is, or as the chat template has it.
 EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
-                      const std::optional<std::string>& system, const Tokenizer& tokenizer, const ModelConfig& config) {
+                      const Request& request, const Tokenizer& tokenizer, const ModelConfig& config) {
     EncodedPrompt prompt;
     if (prompt_template) {
+        if (request.special == SpecialTokens::Parse)
+            throw UsageError("--special acts on raw text, and this model has a chat template; give --no-template too");
         std::vector<Message> messages;
-        if (system) messages.push_back({"system", *system});
+        if (request.chat_template.system) messages.push_back({"system", *request.chat_template.system});
         messages.push_back({"user", text});
         prompt = encode_rendered(render_prompt(*prompt_template, messages, &cancel_flag()), tokenizer);
     } else {
-        prompt = encode_raw(text, tokenizer);
+        prompt = encode_raw(text, tokenizer, request.special);
     }
     check_tokens(prompt.tokens, config);
     return prompt;
@@ -179,8 +185,7 @@ int run_generate(CommandContext& context) {
     if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, callbacks);
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
     EncodedPrompt prompt = resumes ? EncodedPrompt{session->begin().prompt, session->begin().text_start}
-                                   : encoded(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
-                                             engine.files->config());
+                                   : encoded(prompt_text, prompt_template, request, *tokenizer, engine.files->config());
     TextOutput output(request.output);
     ReplayedText replayed;
     if (resumes) {
@@ -281,6 +286,7 @@ CommandSpec generate_command() {
     command.options.insert(
         command.options.end(),
         {{"self-check", "--self-check", "", "Compute each pass again without guesses, and compare bit for bit"},
+         {"special", "--special", "", "Take spellings like </s> in a raw prompt for control tokens"},
          {"echo", "--echo", "", "Print the prompt before the text"},
          {"output", "-o,--output", "F", "Write the text to this file ('-': stdout) [stdout]",
           OptionRole::OutputFileOrStdout},
