@@ -43,7 +43,9 @@ ConfigFile read_config_file(const OptionValues& command_line, const EnvironmentR
     if (!name) return {};
     try {
         return {*name, parse_toml(read_text(*name, "--config", kMostSettingBytes), *name)};
-    } catch (const Error& error) {
+    } catch (const IoError& error) {
+        throw UsageError(error.what());
+    } catch (const RequestError& error) {
         throw UsageError(error.what());
     }
 }
