@@ -10,6 +10,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/base/size_text.h"
 #include "kernels/device.h"
 #include "offload/host_memory.h"
 #include "offload/small_heap.h"

@@ -18,6 +18,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/base/size_text.h"
 
 namespace slipstream {
 
@@ -247,10 +248,6 @@ std::optional<Candidate> best_of(const ResidencyRequest& request, const Residenc
     return best;
 }
 
-std::string megabytes(std::size_t bytes) {
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
-
 std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
     return request.ring_bytes > 0 ? request.ring_bytes : needs.least_ring_bytes;
 }
@@ -262,15 +259,15 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
     if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes)
         throw OutOfBudget(fmt::format(
             "a ring of {} is too small: what must be in it at once takes {}; give --ring {} or more, or leave it out",
-            megabytes(request.ring_bytes), megabytes(needs.least_ring_bytes), needs.least_ring_bytes));
+            size_text(request.ring_bytes), size_text(needs.least_ring_bytes),
+            size_option_text(needs.least_ring_bytes)));
     const std::size_t least = least_budget_bytes(request);
     throw OutOfBudget(fmt::format(
-        "a device budget of {} is too small: {} are taken whatever streams, {} by streaming and {} by its ring; it "
-        "takes {} at least{}: give --device-memory {} or more, {}or a shorter --ctx, fewer nodes a pass, a smaller "
-        "model",
-        megabytes(request.budget_bytes), megabytes(request.fixed_bytes),
-        megabytes(needs.base_bytes - request.fixed_bytes), megabytes(ring_needed(request, needs)), megabytes(least),
-        request.weights_stay ? " with all weights on it" : "", least,
+        "a device budget of {} is too small: {} are taken whatever streams, {} by streaming and {} by its ring{}; give "
+        "--device-memory {} or more, {}a shorter --ctx, or a smaller model",
+        size_text(request.budget_bytes), size_text(request.fixed_bytes),
+        size_text(needs.base_bytes - request.fixed_bytes), size_text(ring_needed(request, needs)),
+        request.weights_stay ? ", all weights among them" : "", size_option_text(least),
         request.ring_bytes > needs.least_ring_bytes ? "a smaller --ring, " : ""));
 }
 

@@ -54,7 +54,7 @@ void LogitSource::append(TokenId token, NodeId parent) {
 void LogitSource::remember_history(std::span<const TokenId> text) {
     n_history_ = 0;
     history_.clear();
-    if (sampler_.options().repeat_penalty == 1.0) return;
+    if (!sampler_.options().remembers()) return;
     n_history_ = std::min(text.size(), static_cast<std::size_t>(sampler_.options().repeat_window));
     for (const TokenId token : text.last(n_history_)) history_.push_back(known(token));
 }

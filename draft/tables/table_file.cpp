@@ -32,6 +32,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 
 constexpr std::string_view kMagic = "SLPTABLE";
 constexpr std::uint32_t kVersion = 1;
+constexpr mode_t kOwnerOnly = 0600;  // tables hold pieces of what was said
 
 std::uint64_t checksum(std::string_view name, std::span<const std::byte> payload) {
     return XXH3_64bits_withSeed(payload.data(), payload.size(), XXH3_64bits(name.data(), name.size()));
@@ -50,7 +51,7 @@ public:
         do {
             part_ = target_;
             part_ += fmt::format(".{}-{}.part", ::getpid(), n_tried.fetch_add(1));
-            descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+            descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOwnerOnly);
         } while (descriptor_ < 0 && errno == EEXIST);
         if (descriptor_ < 0) fail();
     }
@@ -106,7 +107,8 @@ fs::path prepared_target(const fs::path& path) {
     if (fs::exists(status) && !fs::is_regular_file(status))
         throw IoError(fmt::format("{}: the table cannot be written: no regular file; name another", path.string()));
     if (target.has_parent_path()) {
-        fs::create_directories(target.parent_path(), error);
+        if (fs::create_directories(target.parent_path(), error) && !error)
+            fs::permissions(target.parent_path(), fs::perms::owner_all, error);
         if (error)
             throw IoError(fmt::format("{}: the folder for tables cannot be made: {}", target.parent_path().string(),
                                       error.message()));

@@ -1,6 +1,7 @@
 #include "runtime/session/session_begin.h"
 
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -108,6 +109,14 @@ public:
         const auto bytes = take(values.size() * sizeof(TokenId));
         if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     }
+    // A count of things that take `n_bytes` each at least.
+    std::size_t count(std::size_t n_bytes) {
+        std::uint64_t n = 0;
+        number(n);
+        if (n > bytes_.size() / n_bytes) fail("a count beyond its end");
+        return static_cast<std::size_t>(n);
+    }
+    [[nodiscard]] bool at_end() const { return bytes_.empty(); }
     void finish() const {
         if (!bytes_.empty()) fail("more than its fields");
     }
@@ -121,13 +130,6 @@ private:
         const auto taken = bytes_.first(n_bytes);
         bytes_ = bytes_.subspan(n_bytes);
         return taken;
-    }
-    // A count of things that take `n_bytes` each at least.
-    std::size_t count(std::size_t n_bytes) {
-        std::uint64_t n = 0;
-        number(n);
-        if (n > bytes_.size() / n_bytes) fail("a count beyond its end");
-        return static_cast<std::size_t>(n);
     }
     std::span<const std::byte> bytes_;
     std::string_view name_;
@@ -154,6 +156,15 @@ std::uint64_t rope_fingerprint(const RopeFrequencies& rope) {
 std::vector<std::byte> encode_session_begin(const SessionBegin& begin) {
     FieldWriter fields;
     for_each_field(fields, begin);
+    if (begin.sampling.adds()) {
+        fields.number(begin.sampling.presence_penalty);
+        fields.number(begin.sampling.frequency_penalty);
+        fields.number(std::uint64_t{begin.sampling.bias.size()});
+        for (const TokenBias& bias : begin.sampling.bias) {
+            fields.number(static_cast<std::int64_t>(bias.id));
+            fields.number(static_cast<double>(bias.bias));
+        }
+    }
     return fields.take();
 }
 
@@ -161,6 +172,21 @@ SessionBegin decode_session_begin(std::span<const std::byte> bytes, std::string_
     FieldReader fields(bytes, name);
     SessionBegin begin;
     for_each_field(fields, begin);
+    // What adds to logits stands behind all, and only where something does: other sessions are as they always were.
+    if (!fields.at_end()) {
+        fields.number(begin.sampling.presence_penalty);
+        fields.number(begin.sampling.frequency_penalty);
+        begin.sampling.bias.resize(fields.count(2 * sizeof(std::uint64_t)));
+        for (TokenBias& bias : begin.sampling.bias) {
+            std::int64_t id = 0;
+            double value = 0.0;
+            fields.number(id);
+            fields.number(value);
+            if (id < 0 || id >= begin.vocab || !(value <= std::numeric_limits<float>::max()))
+                fields.fail("a bias of no token");
+            bias = {static_cast<TokenId>(id), static_cast<float>(value)};
+        }
+    }
     fields.finish();
     if (begin.context_tokens < 1 || begin.context_tokens > kMaxContextTokens || begin.vocab < 1 ||
         begin.vocab > kMaxVocab || begin.n_layers < 1 || begin.n_layers > kMaxLayers || begin.kv_chunk_bytes == 0 ||

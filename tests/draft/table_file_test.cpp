@@ -101,6 +101,14 @@ TEST(TableFile, GivesBackWhatWasWritten) {
     expect_sample(moved);
 }
 
+TEST(TableFile, IsForItsOwnerAlone) {
+    const TempFolder folder;
+    const fs::path path = folder.path() / "tables" / "a.table";
+    write_table_file(path, sample_sections());
+    EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+    EXPECT_EQ(fs::status(path.parent_path()).permissions(), fs::perms::owner_all);
+}
+
 TEST(TableFile, AFileWithoutSectionsIsOne) {
     const TempFolder folder;
     write_table_file(folder.path() / "a.table", {});

@@ -56,7 +56,14 @@ TEST(GenerationLoop, AnyGuesserGivesThePlainOutput) {
     const SamplerOptions settings[] = {
         {.temperature = 0.0},
         {.temperature = 0.8, .seed = 5},
-        {.temperature = 1.2, .top_k = 0, .top_p = 0.9, .repeat_penalty = 1.3, .seed = 6}};
+        {.temperature = 1.2, .top_k = 0, .top_p = 0.9, .repeat_penalty = 1.3, .seed = 6},
+        // What a node's own path holds counts, never the committed text alone (E4).
+        {.temperature = 0.0, .repeat_window = 8, .presence_penalty = 2.0, .frequency_penalty = 1.5},
+        {.temperature = 0.9,
+         .presence_penalty = 0.5,
+         .frequency_penalty = 0.7,
+         .bias = {{5, 3.0F}, {7, -std::numeric_limits<float>::infinity()}},
+         .seed = 8}};
     for (const SamplerOptions& sampling : settings) {
         for (const std::size_t n_prompt : {std::size_t{1}, std::size_t{255}, std::size_t{520}}) {
             NoGuesser none;

@@ -144,9 +144,11 @@ TEST(ModelPlan, WhatAnErrorAsksForIsEnough) {
     const std::string before = "--device-memory ";
     const std::size_t at = error.find(before);
     ASSERT_NE(at, std::string::npos) << error;
-    const std::size_t least = std::stoull(error.substr(at + before.size()));
+    std::size_t unit = 0;
+    const std::size_t least = std::stoull(error.substr(at + before.size()), &unit) << 20;
+    EXPECT_EQ(error[at + before.size() + unit], 'M') << error;
     EXPECT_LE(ModelPlan(shape.request(least)).residency().device_bytes, least);
-    EXPECT_THROW(ModelPlan(shape.request(least - 1)), OutOfBudget);
+    EXPECT_THROW(ModelPlan(shape.request(least - (1 << 20))), OutOfBudget);
 }
 
 // Where KV streams beside weights a prompt still goes layer by layer: its pieces need room of their own.

@@ -53,6 +53,9 @@ SamplerOptions random_options(std::mt19937& random, std::int64_t vocab) {
             .min_p = pick(0.0, 0.0, 0.05, 0.5, 1.0),
             .repeat_penalty = pick(1.0, 1.0, 1.1, 3.0, 0.7),
             .repeat_window = static_cast<std::int64_t>(pick(0, 8, 64)),
+            .presence_penalty = pick(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, -0.5),
+            .frequency_penalty = pick(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.4),
+            .bias = random() % 12 == 0 ? std::vector<TokenBias>{{0, 2.5F}} : std::vector<TokenBias>{},
             .seed = random()};
 }
 

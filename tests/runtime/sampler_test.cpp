@@ -156,6 +156,41 @@ TEST(Sampler, PenalisesEachTokenOnceAndOnlyInTheWindow) {
     EXPECT_EQ(Sampler(o, 4).sample(logits, 0, std::vector<TokenId>{0}), 0);
 }
 
+TEST(Sampler, PresenceCountsOnceAndFrequencyEachTime) {
+    SamplerOptions o = options(0);
+    o.repeat_window = 4;
+    o.presence_penalty = 1.0;
+    const std::vector<float> logits = {4.0F, 3.5F, 2.5F, -1.0F};
+    EXPECT_EQ(Sampler(o, 4).sample(logits, 0, std::vector<TokenId>{0, 0, 0}), 1) << "4 - 1 < 3.5";
+    EXPECT_EQ(Sampler(o, 4).sample(logits, 0, std::vector<TokenId>{1, 0, 1, 1}), 0) << "once each: 3 against 2.5";
+    EXPECT_EQ(Sampler(o, 4).sample(logits, 0, std::vector<TokenId>{0, 3, 3, 3, 3}), 0) << "0 has left the window";
+    o.presence_penalty = 0.0;
+    o.frequency_penalty = 0.5;
+    Sampler frequency(o, 4);
+    EXPECT_EQ(frequency.sample(logits, 0, std::vector<TokenId>{0}), 0) << "a tie of 3.5 goes to the lower id";
+    EXPECT_EQ(frequency.sample(logits, 0, std::vector<TokenId>{0, 0, 1, 1}), 0) << "3 against 2.5";
+    EXPECT_EQ(frequency.sample(logits, 0, std::vector<TokenId>{0, 0, 0, 1}), 1) << "2.5 against 3";
+    EXPECT_EQ(frequency.sample(logits, 0, std::vector<TokenId>{0}), 0) << "no call leaves anything behind";
+    o.frequency_penalty = -0.5;
+    EXPECT_EQ(Sampler(o, 4).sample(logits, 0, std::vector<TokenId>{2, 2, 2, 2}), 2) << "a reward";
+}
+
+TEST(Sampler, ABiasIsAddedAndMayForbid) {
+    SamplerOptions o = options(0);
+    const std::vector<float> logits = {4.0F, 3.5F, 2.5F, -1.0F};
+    o.bias = {{0, -1.0F}, {99, 5.0F}};
+    EXPECT_EQ(Sampler(o, 4).sample(logits, 0, {}), 1) << "ids beyond the vocabulary are passed over";
+    o.bias = {{0, -kInfinity}, {1, -kInfinity}, {2, -kInfinity}};
+    EXPECT_EQ(Sampler(o, 4).sample(logits, 0, {}), 3);
+    o.repeat_penalty = 2.0;
+    o.bias = {{0, -0.5F}};
+    EXPECT_EQ(Sampler(o, 4).sample(logits, 0, std::vector<TokenId>{1}), 0) << "3.5 against 3.5 / 2";
+    EXPECT_EQ(Sampler(o, 4).sample(logits, 0, std::vector<TokenId>{0}), 1) << "4 / 2 - 0.5";
+    o.temperature = 1.0;
+    o.bias = {{0, -kInfinity}};
+    for (const Candidate& candidate : Sampler(o, 4).distribution(logits, {})) EXPECT_NE(candidate.id, 0);
+}
+
 TEST(Sampler, FiltersAsTheBookSays) {
     const std::size_t vocab = 3000;
     const std::vector<TokenId> path = {5, 9, 9, 100, 2999};
@@ -324,6 +359,9 @@ TEST(Sampler, RefusesOptionsOutOfRange) {
     EXPECT_THAT(message([](SamplerOptions& o) { o.min_p = -0.1; }), HasSubstr("min-p"));
     EXPECT_THAT(message([](SamplerOptions& o) { o.repeat_penalty = 0; }), HasSubstr("repeat-penalty"));
     EXPECT_THAT(message([](SamplerOptions& o) { o.repeat_window = -1; }), HasSubstr("repeat-window"));
+    EXPECT_THAT(message([](SamplerOptions& o) { o.presence_penalty = kNan; }), HasSubstr("presence-penalty"));
+    EXPECT_THAT(message([](SamplerOptions& o) { o.frequency_penalty = kInfinity; }), HasSubstr("frequency-penalty"));
+    EXPECT_THAT(message([](SamplerOptions& o) { o.bias = {{1, kInfinity}}; }), HasSubstr("logit-bias"));
     EXPECT_EQ(message([](SamplerOptions&) {}), "accepted");
 }
 

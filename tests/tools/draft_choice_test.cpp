@@ -83,22 +83,61 @@ TEST_F(DraftChoice, ADraftModelThatMakesTheTargetStreamIsLeftOutWhereThatDoesNot
     link_ = 1e6;  // each streamed byte costs a microsecond
     ASSERT_TRUE(has_model(choose(4096 * kMiB)));
     int n_left_out = 0;
+    int n_taken = 0;
     for (std::size_t bytes = 2 * kMiB; bytes < 256 * kMiB; bytes += 4 * kMiB) {
         const DraftSettings chosen = choose(bytes);
         if (has_model(chosen)) continue;
-        EXPECT_EQ(chosen.options.sources.size(), 2U);
         if (said_.find("the draft model stays out") == std::string::npos) {
-            EXPECT_EQ(chosen.options.max_budget, 4) << "the target alone does not fit, as loading will say";
+            EXPECT_TRUE(chosen.options.sources.empty()) << "the target alone does not fit, as loading will say";
             continue;
         }
+        EXPECT_EQ(chosen.options.sources.size(), 2U);
         ++n_left_out;
-        // Asked for by name it is taken.
+        // Asked for by name it is taken where it fits.
         draft_.automatic = false;
-        EXPECT_TRUE(has_model(choose(bytes)));
-        EXPECT_THAT(said_, Not(HasSubstr("stays out")));
+        const bool taken = has_model(choose(bytes));
+        EXPECT_EQ(taken, said_.find("stays out") == std::string::npos) << said_;
+        n_taken += taken ? 1 : 0;
         draft_.automatic = true;
     }
     EXPECT_GT(n_left_out, 0);
+    EXPECT_GT(n_taken, 0);
+}
+
+TEST_F(DraftChoice, WhatDoesNotFitShrinksToNothing) {
+    draft_.options.sources = {SourceKind::Context};
+    draft_.model.reset();
+    bool shrank = false;
+    bool gone = false;
+    for (std::size_t bytes = 64 * kMiB; bytes > 2 * kMiB; bytes -= kMiB / 8) {
+        const DraftSettings chosen = choose(bytes);
+        if (chosen.options.sources.empty()) {
+            EXPECT_EQ(chosen.options.max_budget, 1);
+            gone = true;
+        } else if (chosen.options.max_budget < draft_.options.max_budget) {
+            EXPECT_FALSE(gone) << "less memory never serves more";
+            EXPECT_THAT(said_, HasSubstr("trees of at most"));
+            shrank = true;
+        }
+    }
+    EXPECT_TRUE(shrank && gone);
+}
+
+TEST_F(DraftChoice, ABudgetInSoManyWordsIsRefusedByItsName) {
+    draft_.options.sources = {SourceKind::Context};
+    draft_.model.reset();
+    draft_.options.adapt_budget = false;
+    draft_.options.max_budget = 256;
+    bool refused = false;
+    for (std::size_t bytes = 32 * kMiB; bytes > 2 * kMiB && !refused; bytes -= kMiB / 8) {
+        try {
+            EXPECT_EQ(choose(bytes).options.max_budget, 256);
+        } catch (const OutOfBudget& error) {
+            EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("--budget auto"), HasSubstr("--device-memory")));
+            refused = true;
+        }
+    }
+    EXPECT_TRUE(refused);
 }
 
 TEST_F(DraftChoice, NodesThatRideAlongMakeTreesLarger) {

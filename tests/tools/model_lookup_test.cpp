@@ -125,6 +125,18 @@ TEST_F(ModelLookup, SaysWhatWasSearchedAndHowToGetIt) {
     EXPECT_THAT(refusal("tiny:Q4"), HasSubstr("no model of that name"));
 }
 
+TEST_F(ModelLookup, OurOwnFolderIsSearchedAndABeginningWillDo) {
+    folder_.write(".cache/slipstream/models/smol-135m-instruct.gguf", "1");
+    EXPECT_EQ(resolve("smol-135m-instruct"), ".cache/slipstream/models/smol-135m-instruct.gguf");
+    EXPECT_EQ(resolve("Smol"), ".cache/slipstream/models/smol-135m-instruct.gguf");
+    EXPECT_THAT(refusal("smo"), HasSubstr("no model of that name"));
+    folder_.write(".cache/slipstream/models/smol-360m.gguf", "1");
+    EXPECT_THAT(refusal("smol"), AllOf(HasSubstr("smol-135m-instruct, smol-360m"), HasSubstr("one whole")));
+    // The same folder by both ways is one.
+    variables_["SLIPSTREAM_MODELS"] = (folder_.path() / ".cache/slipstream/models").string();
+    EXPECT_EQ(resolve("smol-360m"), ".cache/slipstream/models/smol-360m.gguf");
+}
+
 TEST_F(ModelLookup, SeveralFilesNeedAChoice) {
     EXPECT_THAT(refusal("acme/Rocket-GGUF"), AllOf(HasSubstr("rocket-Q4_K_M, rocket-Q8_0"), HasSubstr(":QUANT")));
 }

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +16,16 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+// The real one needs a line editor.
+CommandSpec chat_stand_in() {
+    CommandSpec chat = generate_command();
+    chat.name = "chat";
+    return chat;
+}
+
 ParsedCommandLine parse(const std::vector<std::string>& arguments) {
-    static const std::vector<CommandSpec> kCommands{generate_command(), inspect_command(), version_command()};
+    static const std::vector<CommandSpec> kCommands{generate_command(), chat_stand_in(), inspect_command(),
+                                                    version_command()};
     return parse_command_line(kCommands, arguments);
 }
 
@@ -71,8 +80,7 @@ TEST(Options, RefusesWhatThisVersionDoesNotHave) {
     for (const char* option : {"--split", "--shares"})
         EXPECT_THAT(error_of({"generate", option, "x"}), HasSubstr(option));
     EXPECT_THAT(error_of({"serve"}), HasSubstr("no command 'serve'"));
-    EXPECT_THAT(error_of({}), HasSubstr("no command was given"));
-    EXPECT_THAT(error_of({"generate", "stray"}), HasSubstr("'stray' is not expected"));
+    EXPECT_THAT(error_of({"generate", "Once", "stray"}), HasSubstr("'stray' is not expected"));
     EXPECT_THAT(error_of({"generate", "--prompt"}), HasSubstr("--prompt"));
 }
 
@@ -81,6 +89,42 @@ TEST(Options, TakesAModelByPlaceOrByName) {
     EXPECT_THAT(parse({"inspect", "-m", "file", "--json"}).values.at("model"), ElementsAre("file"));
     EXPECT_THAT(parse({"inspect", "--", "-odd"}).values.at("model"), ElementsAre("-odd"));
     EXPECT_THAT(parse({"inspect"}).values, IsEmpty());
+}
+
+TEST(Options, AWordOfOneDashIsNeverReadAsLetters) {
+    for (const char* option : {"-xyz", "-hf2", "-qv", "-st1", "-nope", "-cnvx", "-mfile", "-p20x"})
+        EXPECT_EQ(error_of({"generate", option, "x"}), fmt::format("unknown option {}", option));
+    EXPECT_THAT(parse({"generate", "-n20", "-c4096", "-s=7"}).values.at("max-tokens"), ElementsAre("20"));
+    EXPECT_THAT(error_of({"generate", "--promt", "x"}), HasSubstr("unknown option --promt; --prompt is one"));
+    EXPECT_THAT(error_of({"generate", "--echo=yes"}), HasSubstr("--echo takes no value"));
+    EXPECT_THAT(error_of({"generat"}), HasSubstr("did you mean 'generate'"));
+}
+
+TEST(Options, WhatLlamaCppNamesAndIsThereIsServed) {
+    EXPECT_THAT(parse({"generate", "-hf", "org/name:Q4_0"}).values.at("model"), ElementsAre("org/name:Q4_0"));
+    EXPECT_EQ(parse({"generate", "-no-cnv"}).values.count("no-template"), 1U);
+    EXPECT_EQ(parse({"generate", "-cnv", "-n", "5"}).command->name, "chat");
+    EXPECT_EQ(parse({"chat", "-cnv"}).command->name, "chat");
+    EXPECT_EQ(parse({"generate", "--prompt", "-cnv"}).command->name, "generate") << "a value is left alone";
+    for (const char* option : {"-st", "-sm", "-ot", "-ctv", "-b", "-ub", "--jinja"})
+        EXPECT_THAT(error_of({"generate", option, "x"}), testing::AllOf(HasSubstr(option), HasSubstr("leave it out")));
+}
+
+TEST(Options, APromptMayBeTheArgument) {
+    EXPECT_THAT(parse({"generate", "Once upon", "-n", "5"}).values.at("prompt"), ElementsAre("Once upon"));
+    EXPECT_THAT(parse({"generate", "-n", "5", "--", "-5 degrees"}).values.at("prompt"), ElementsAre("-5 degrees"));
+}
+
+TEST(Options, WithoutACommandThereIsAList) {
+    const std::string list = parse({}).text;
+    EXPECT_THAT(list, HasSubstr("  inspect "));
+    for (const std::vector<std::string>& asked : std::vector<std::vector<std::string>>{{"help"}, {"--help"}, {"-h"}})
+        EXPECT_EQ(parse(asked).text, list);
+    EXPECT_EQ(parse({"help", "generate"}).text, parse({"generate", "-h"}).text);
+    EXPECT_EQ(parse({"help", "generate", "--all"}).text, parse({"generate", "--help-all"}).text);
+    EXPECT_THAT(error_of({"help", "nothing"}), HasSubstr("no command 'nothing'"));
+    EXPECT_THAT(error_of({"help", "chat", "generate"}), HasSubstr("one command"));
+    EXPECT_EQ(parse({"generate", "--prompt", "--help"}).text, "") << "a value is left alone";
 }
 
 TEST(Options, HelpShowsAnExample) {

@@ -101,6 +101,21 @@ TEST_F(DraftProgram, TheTextIsThatOfPlainDecoding) {
     }
 }
 
+// Samplers that remember, and those that forbid: what guesses look at is each node's own path.
+TEST_F(DraftProgram, SamplersWithMemoryDrawAlikeWhateverGuesses) {
+    for (const Arguments& sampling :
+         {Arguments{"--temperature", "0", "--presence-penalty", "1.5"},
+          Arguments{"--seed", "5", "--frequency-penalty", "0.8", "--repeat-last-n", "-1", "--top-k", "-1"},
+          Arguments{"--seed", "5", "--logit-bias", "13=-inf,300+2", "--repeat-penalty", "1.2", "--repeat-last-n", "8"},
+          Arguments{"--seed", "5", "--ignore-eos"}}) {
+        const std::string plain = text(joined(sampling, {"--draft", "none"}));
+        ASSERT_FALSE(plain.empty());
+        for (const Arguments& more : {Arguments{}, Arguments{"--draft", "context,recycling,model", "--budget", "33"}})
+            EXPECT_EQ(text(joined(sampling, more)), plain)
+                << fmt::format("{} {}", fmt::join(sampling, " "), fmt::join(more, " "));
+    }
+}
+
 TEST_F(DraftProgram, FiguresHangTogether) {
     const json run = stats({"--temperature", "0", "--draft", "context,suffix,model", "--budget", "16"});
     EXPECT_EQ(run["generated_tokens"], 48);

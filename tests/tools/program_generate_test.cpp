@@ -63,6 +63,16 @@ TEST(Generate, AContinuationKeepsItsLeadingSpace) {
     EXPECT_THAT(text_of({"--prompt", "", "--max-tokens", "4", "--temperature", "0"}), testing::Not(StartsWith(" ")));
 }
 
+TEST(Generate, SpellingsOfControlTokensStandForThemWhereAsked) {
+    const auto n_tokens = [](std::vector<std::string> arguments) {
+        arguments.insert(arguments.end(), {"-n", "1", "-o", "/dev/null", "--stats", "-"});
+        const auto stats = nlohmann::json::parse(run_program(arguments).out, nullptr, false);
+        return stats.is_object() ? stats["prompt_tokens"].get<int>() : -1;
+    };
+    EXPECT_EQ(n_tokens({"generate", "</s></s>", "--special"}), 3) << "BOS and two";
+    EXPECT_GT(n_tokens({"generate", "</s></s>"}), 4) << "text";
+}
+
 TEST(Generate, EchoPutsThePromptInFront) {
     const std::vector<std::string> options{"--prompt", "[The wolf] said", "--max-tokens", "8", "--temperature", "0"};
     std::vector<std::string> echoed = options;

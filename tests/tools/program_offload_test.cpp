@@ -44,6 +44,34 @@ TEST(Offload, WhatGuessesFitsBesideTheModelAtEveryBudget) {
     }
 }
 
+TEST(Offload, SourcesThatWereNamedShrinkAsWell) {
+    std::string plain;
+    static_cast<void>(stats_of({"--draft", "none", "--max-tokens", "12"}, plain));
+    for (const int mib : {15, 18, 20, 23}) {
+        for (const char* more : {"--draft=model", "--draft=model,context"}) {
+            std::string text;
+            static_cast<void>(stats_of({"--max-tokens", "12", "--tables", "off", "--ctx", "8192", more,
+                                        "--device-memory", fmt::format("{}M", mib)},
+                                       text));
+            EXPECT_EQ(text, plain) << mib << more;
+        }
+    }
+    // What computes each pass again counts too.
+    std::string checked;
+    static_cast<void>(stats_of(
+        {"--max-tokens", "12", "--tables", "off", "--ctx", "8192", "--self-check", "--device-memory", "24M"}, checked));
+    EXPECT_EQ(checked, plain);
+}
+
+TEST(Offload, ARealModelStreamsWithoutAnotherOption) {
+    const std::string file = cached_model("smollm2-135m-instruct.gguf");
+    if (file.empty()) GTEST_SKIP() << "not there: SmolLM2 (tools/get_model smollm2)";
+    const ProgramResult result = run_program({"generate", "-m", file, "--prompt", "Hello", "-n", "4", "--tables", "off",
+                                              "--device-memory", "60M", "--no-config"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("in each pass"));
+}
+
 TEST(Offload, TheTextIsTheSameWhateverStreams) {
     std::string plain;
     const nlohmann::json all = stats_of({"--draft", "none"}, plain);
@@ -95,7 +123,7 @@ TEST(Offload, WhatCannotBeDoneIsSaidInOneLine) {
         EXPECT_EQ(result.out, "");
         EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     };
-    refused({"--device-memory", "2M"}, 1, "at least");
+    refused({"--device-memory", "2M"}, 1, "--device-memory 15M or more");
     refused({"--device-memory", "20M", "--ring", "4k"}, 1, "ring");
     refused({"--device-memory", "20M", "--host-memory", "1M"}, 1, "--host-memory");
     refused({"--device-memory", "lots"}, 2, "a size such as");

@@ -138,6 +138,16 @@ TEST_F(SessionProgram, MoreTokensMayBeAskedFor) {
     expect_refused({"--max-tokens", "49"}, "holds 50 generated tokens already");
 }
 
+TEST_F(SessionProgram, SamplersThatAddToLogitsAreKept) {
+    const Arguments begun{"generate",           "--prompt", "The wolf said", "--seed",          "4",
+                          "--presence-penalty", "1",        "--logit-bias",  "300=1.5,13=-inf", "--ignore-eos"};
+    ASSERT_EQ(run_program(begun + Arguments{"-n", "20", "--session", file("s")}).code, 0);
+    expect_refused({"--presence-penalty", "0.5"}, "was begun with 1");
+    expect_refused({"--logit-bias", "300=2"}, "300=1.5,13=-inf");
+    EXPECT_EQ(go_on({"-n", "40", "--ignore-eos", "--logit-bias", "300=1.5,13=-inf"}).out,
+              run_program(begun + Arguments{"-n", "40"}).out);
+}
+
 TEST_F(SessionProgram, OutputIsCutToTheText) {
     const Arguments command{"generate", "--prompt", "The wolf said", "--seed", "4", "--max-tokens", "30", "--echo"};
     const std::string expected = run_program(command).out;

@@ -35,6 +35,20 @@ protected:
     TemporaryFolder folder_;
 };
 
+TEST_F(ProgramSettings, ATypoInTheFileDoesNotHideTheVersion) {
+    folder_.write("config/slipstream/config.toml", "thraeds = 4\n");
+    ProgramRun version;
+    version.arguments = {"version"};
+    version.environment["XDG_CONFIG_HOME"] = (folder_.path() / "config").string();
+    const ProgramResult result = run_program(version);
+    EXPECT_EQ(result.code, 0);
+    EXPECT_THAT(result.out, testing::StartsWith("slipstream "));
+    EXPECT_THAT(result.err, HasSubstr("config.toml:1: thraeds"));
+    EXPECT_EQ(run({}).code, 2) << "what takes settings from it is stopped";
+    version.arguments = {"version", "--config", (folder_.path() / "config/slipstream/config.toml").string()};
+    EXPECT_EQ(run_program(version).code, 2) << "a file that was named";
+}
+
 TEST_F(ProgramSettings, EachLevelGoesBeforeTheNext) {
     EXPECT_THAT(run({}).err, HasSubstr("temperature = 0.8 (built in)"));
     folder_.write("model/generation_config.json", R"({"temperature": 0.5, "top_k": 7, "eos_token_id": 2})");

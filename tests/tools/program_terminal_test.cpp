@@ -40,6 +40,24 @@ TEST(Terminal, GetsAFinalNewlineAndColours) {
     EXPECT_THAT(plain, HasSubstr("\r\nslipstream: 2 prompt tokens"));
 }
 
+TEST(Terminal, NoTextMovesTheCursor) {
+    const std::vector<std::string> arguments{"generate", "--prompt", "a\x1b[2J\x07 \xff\n\tb", "--echo", "-n",
+                                             "1",        "-q"};
+    EXPECT_THAT(on_terminal(arguments, {}), testing::StartsWith("a\\x1B[2J\\x07 \\xFF\r\n\tb"));
+    EXPECT_THAT(run_program(arguments).out, testing::StartsWith("a\x1b[2J\x07 \xff\n\tb")) << "a pipe gets the bytes";
+}
+
+TEST(Terminal, MessagesBeginALineWhereTheyShareAPipeWithTheText) {
+    ProgramRun run;
+    run.arguments = {"generate", "Once", "-n", "5", "--seed", "3"};
+    run.shell = "exec 2>&1; \"$0\" \"$@\"";
+    EXPECT_THAT(run_program(run).out, HasSubstr("\nslipstream: 2 prompt tokens"));
+    run.arguments.emplace_back("-q");
+    const std::string text = run_program(run).out;
+    EXPECT_EQ(text, run_program(run.arguments).out);
+    EXPECT_THAT(text, Not(EndsWith("\n")));
+}
+
 TEST(Terminal, KeepsNothingOfTheLiveRate) {
     // A prompt of two pieces, echoed, so that there is a bar to get in its way; and text that takes long enough for the
     // rate to be told.

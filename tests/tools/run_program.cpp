@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -192,6 +193,15 @@ std::string source_path(const std::string& name) {
 
 std::string data_path(const std::string& name) {
     return std::string(SLIPSTREAM_SOURCE_DIR "/../shared/data/") + name;
+}
+
+std::string cached_model(const std::string& name) {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    if (cache == nullptr && home == nullptr) return "";
+    const auto folder = cache != nullptr ? std::filesystem::path(cache) : std::filesystem::path(home) / ".cache";
+    const auto path = folder / "slipstream/models" / name;
+    return std::filesystem::exists(path) ? path.string() : "";
 }
 
 std::string file_text(const std::string& path) {

@@ -64,6 +64,8 @@ private:
 [[nodiscard]] std::string source_path(const std::string& name);
 /// The path of a file of the data folder beside the checkout, which need not be there.
 [[nodiscard]] std::string data_path(const std::string& name);
+/// The path of a model in the user's cache (tools/get_model), or "" where it is not there.
+[[nodiscard]] std::string cached_model(const std::string& name);
 [[nodiscard]] std::string file_text(const std::string& path);
 
 }  // namespace slipstream::tools

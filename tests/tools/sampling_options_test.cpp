@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {
@@ -40,6 +41,24 @@ TEST(SamplingOptions, OptionsGoBeforeTheModelBeforeTheBuiltIn) {
     model.top_k = 7;
     EXPECT_EQ(resolved(model).top_k, 7);
     EXPECT_EQ(resolved(model, {{"top-k", {"3"}}}).top_k, 3);
+}
+
+TEST(SamplingOptions, PenaltiesBiasesAndWhatMinusOneMeans) {
+    const SamplerOptions options = resolved({}, {{"presence-penalty", {"0.5"}},
+                                                 {"frequency-penalty", {"-0.25"}},
+                                                 {"repeat-last-n", {"-1"}},
+                                                 {"top-k", {"-1"}},
+                                                 {"seed", {"-1"}},
+                                                 {"logit-bias", {"7=1.5,8-inf", "9+2"}}});
+    EXPECT_EQ(options.presence_penalty, 0.5);
+    EXPECT_EQ(options.frequency_penalty, -0.25);
+    EXPECT_EQ(options.repeat_window, std::numeric_limits<std::int64_t>::max());
+    EXPECT_EQ(options.top_k, 0);
+    EXPECT_EQ(logit_bias_text(options.bias), "7=1.5,8=-inf,9=2");
+    EXPECT_EQ(parse_logit_bias(logit_bias_text(options.bias), "x"), options.bias);
+    for (const char* wrong : {"", "7", "=1", "7=", "7=x", "7=inf", "7=2000", "-7=1", "7=nan", "7=1,", "7==1", "71.5x"})
+        EXPECT_THROW(static_cast<void>(parse_logit_bias(wrong, "--logit-bias")), UsageError) << wrong;
+    EXPECT_THROW(check_logit_bias({.bias = {{100, 1.0F}}}, 100), RequestError);
 }
 
 TEST(SamplingOptions, AModelsTopKOfMinusOneIsOff) {

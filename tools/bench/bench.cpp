@@ -103,7 +103,8 @@ CommandSpec bench_command() {
         .run = run_bench_command};
     for (const OptionSpec& option : device_options()) command.options.push_back(option);
     for (const OptionSpec& option : offload_option_specs()) command.options.push_back(option);
-    for (const OptionSpec& option : sampling_option_specs()) command.options.push_back(bench_form(option));
+    for (const OptionSpec& option : sampling_option_specs())
+        if (option.name != "ignore-eos") command.options.push_back(bench_form(option));
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         command.options.push_back(bench_form(option));
     for (const OptionSpec& option : view_option_specs()) command.options.push_back(option);

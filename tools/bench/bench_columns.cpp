@@ -87,14 +87,13 @@ std::vector<TokenId> BenchColumns::converse_in(Column& column, std::span<const s
 
 void BenchColumns::converse(std::span<const std::vector<TokenId>> turns, std::int64_t decode_tokens,
                             BenchSample sample) {
-    std::vector<TokenId> plain;
     for (const auto& column : columns_) {
         std::vector<TokenId> text = converse_in(*column, turns, decode_tokens, sample);
         if (column == columns_.front()) {
-            plain = std::move(text);
+            plain_text_ = std::move(text);
         } else if (sample == BenchSample::Measured) {
             ++column->figures.texts;
-            column->figures.texts_equal += text == plain ? 1 : 0;
+            column->figures.texts_equal += text == plain_text_ ? 1 : 0;
         }
     }
 }

@@ -33,6 +33,9 @@ public:
     /// 1 + `decode_tokens` generated behind them. Throws Interrupted after a signal.
     void converse(std::span<const std::vector<TokenId>> turns, std::int64_t decode_tokens, BenchSample sample);
 
+    /// The last text of plain decoding, prompt and all.
+    [[nodiscard]] const std::vector<TokenId>& plain_text() const { return plain_text_; }
+
     /// Phases of plain decoding and the columns of the drafts.
     void put_figures(BenchResult& result) const;
 
@@ -50,6 +53,7 @@ private:
                                      std::int64_t decode_tokens, BenchSample sample);
 
     bool keeps_tables_;
+    std::vector<TokenId> plain_text_;
     std::optional<EngineDraftModel> draft_model_;
     std::vector<std::unique_ptr<Column>> columns_;  // plain first
     std::optional<EngineTarget> target_;            // all columns use it, in turn

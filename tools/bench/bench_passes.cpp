@@ -69,7 +69,8 @@ void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& e
     check_pass_room(depth, largest, request.compute.context_tokens.value_or(config.context_tokens));
     measure_and_choose(result, engine, request, context);
     check_pass_room(depth, largest, engine.context_tokens);
-    const RunNeeds needs{.text_tokens = depth + largest,
+    // Where memory is limited the plan is the one that generating has: for the whole context.
+    const RunNeeds needs{.text_tokens = engine.budgeted ? 0 : depth + largest,
                          .forward = {.max_tokens = largest, .max_logit_rows = largest},
                          .scratch_nodes = std::max(largest, kChunkTokens)};
     load_for_bench(result, engine, request, needs, context);

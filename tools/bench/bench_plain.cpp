@@ -1,8 +1,11 @@
 // Decoding behind one prompt, again and again.
 #include <algorithm>
 #include <memory>
+#include <set>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,12 +21,30 @@ namespace slipstream::tools {
 
 namespace {
 
-// Repeated until it has as many tokens as are wanted.
+// Repeated until it has as many tokens as are wanted. Longer than the built-in prefill, so that nothing in it stands
+// twice and the model does not go on in a circle.
 constexpr std::string_view kBuiltInText =
     "In a village at the edge of the forest there lived a miller who had three sons and one mill. When he felt that "
     "his end was near he called them to him and said that each should go out into the world for a year and bring back "
     "what he had learnt; whoever had learnt the most should have the mill. The eldest took the road to the city, the "
-    "second went down to the sea, and the youngest, who could not decide, walked straight into the trees. ";
+    "second went down to the sea, and the youngest, who could not decide, walked straight into the trees.\n"
+    "The city was larger than the eldest had thought, and nobody there was waiting for him. He slept under a bridge "
+    "for a week, carried sacks for a grain merchant, and noticed that the merchant's scales were wrong by a handful in "
+    "every bushel, always in the same direction. He said nothing, but he learnt to read, so that he could follow what "
+    "was written in the books at night. By spring he knew how a price is made, why it rises after rain, and what a "
+    "promise is worth when it has been sold twice.\n"
+    "At the coast the second son was taken on by a captain with one eye and no patience. He was sick for nine days, "
+    "then he was hungry, and then he was useful. He learnt eleven knots, the names of forty stars, and how to sleep "
+    "standing. Off an island without a harbour they lost the mainmast in a storm; what saved them was a cook who had "
+    "once been a carpenter. From him he learnt that a thing which is broken still shows how it was made.\n"
+    "And the youngest? For two days he met only birds. On the third he came upon an old woman who was trying to move "
+    "a stone the size of a cow out of a spring. He asked why she did not dig around it instead. She laughed, gave him "
+    "the spade, and sat down. While he dug she told him which mushrooms quarrel with which, how a fox counts, where "
+    "the wind goes in winter, and that water is never in a hurry and always arrives. In the evening the stone rolled "
+    "aside by itself, and under it lay a small wheel of iron with seventeen teeth.\n"
+    "A year is soon over. They came home on the same morning, one with a ledger, one with a scar, one with a wheel in "
+    "his pocket. Their father listened to each of them until the candle had burned down. Then he asked a single "
+    "question, the same for all three: what would you do if the river ran dry tomorrow? ";
 
 // The model's tokenizer; none where there is none, or none that can be used.
 std::unique_ptr<Tokenizer> find_tokenizer(const ModelFiles& files, Console& console) {
@@ -66,6 +87,22 @@ std::vector<TokenId> plain_prompt(const BenchRequest& request, const Tokenizer* 
     return tokens;
 }
 
+// Whether most of what stands behind the first `n_prompt` tokens is eight tokens that stood there before.
+bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt) {
+    constexpr std::size_t kPiece = 8;
+    const auto said = text.subspan(std::min(text.size(), static_cast<std::size_t>(n_prompt)));
+    if (said.size() < 4 * kPiece) return false;
+    std::set<std::vector<TokenId>> seen;
+    std::size_t n_again = 0;
+    const std::size_t n_pieces = said.size() - kPiece + 1;
+    for (std::size_t i = 0; i < n_pieces; ++i)
+        if (!seen.emplace(said.begin() + static_cast<std::ptrdiff_t>(i),
+                          said.begin() + static_cast<std::ptrdiff_t>(i + kPiece))
+                 .second)
+            ++n_again;
+    return 2 * n_again > n_pieces;
+}
+
 }  // namespace
 
 void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
@@ -89,6 +126,10 @@ void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& en
         bar.update(static_cast<double>(i + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} runs", i + 1, request.repeat + 1));
     }
+    if (repeats_itself(columns.plain_text(), lengths.prompt + 1))
+        context.console.note(
+            "the text that was decoded goes in a circle, which makes guessing look better than it is; give another "
+            "--prompt, --prompts F, or a --temperature");
     columns.put_figures(result);
 }
 

@@ -89,7 +89,10 @@ SamplerOptions bench_sampling(const Settings& settings) {
             .top_p = chosen.top_p.value_or(built_in.top_p),
             .min_p = chosen.min_p.value_or(built_in.min_p),
             .repeat_penalty = chosen.repeat_penalty.value_or(built_in.repeat_penalty),
-            .repeat_window = built_in.repeat_window,
+            .repeat_window = chosen.repeat_window.value_or(built_in.repeat_window),
+            .presence_penalty = chosen.presence_penalty.value_or(built_in.presence_penalty),
+            .frequency_penalty = chosen.frequency_penalty.value_or(built_in.frequency_penalty),
+            .bias = chosen.bias.value_or(built_in.bias),
             .seed = chosen.seed.value_or(kBenchSeed)};
 }
 

@@ -7,6 +7,7 @@
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -14,8 +15,11 @@ namespace slipstream::tools {
 namespace {
 
 std::string describe_sampling(const SamplerOptions& sampling) {
-    const std::string penalty =
+    std::string penalty =
         sampling.repeat_penalty != 1.0 ? fmt::format(", repeat penalty {}", sampling.repeat_penalty) : "";
+    if (sampling.presence_penalty != 0.0) penalty += fmt::format(", presence penalty {}", sampling.presence_penalty);
+    if (sampling.frequency_penalty != 0.0) penalty += fmt::format(", frequency penalty {}", sampling.frequency_penalty);
+    if (!sampling.bias.empty()) penalty += fmt::format(", {} biased", counted(std::ssize(sampling.bias), "token"));
     if (sampling.temperature == 0.0) return fmt::format("greedy{}", penalty);
     return fmt::format("temperature {}, top-k {}, top-p {}, min-p {}{}, seed {}", sampling.temperature, sampling.top_k,
                        sampling.top_p, sampling.min_p, penalty, sampling.seed);

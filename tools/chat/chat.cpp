@@ -22,6 +22,8 @@
 #include "tools/engine/chat_form.h"
 #include "tools/engine/statistics.h"
 #include "tools/engine/template_choice.h"
+#include "tools/machine/host.h"
+#include "tools/machine/model_lookup.h"
 #include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
@@ -30,6 +32,7 @@
 #include "tools/options/text_options.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/shown_text.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/usage_error.h"
 
@@ -97,12 +100,39 @@ std::unique_ptr<ChatInput> make_input(InputMode mode, CommandContext& context) {
     return std::make_unique<PipedInput>();
 }
 
-void greet(const ChatForm& form, InputMode mode, Console& console) {
+// "smollm2-135m-instruct" of .../smollm2-135m-instruct.gguf; the bundled model's folder says little.
+std::string model_title(const std::filesystem::path& path) {
+    std::error_code error;
+    if (std::filesystem::equivalent(path, bundled_model(program_folder()), error)) return "the bundled teller of tales";
+    const std::filesystem::path whole = std::filesystem::absolute(path, error).lexically_normal();
+    const std::filesystem::path name = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+    return name.extension() == ".gguf" ? name.stem().string() : name.string();
+}
+
+// What stood last in a chat that goes on, as it was shown then.
+void show_last_exchange(const ChatSession& session, Console& console) {
+    if (session.messages.size() < 2) return;
+    ShownText shown;
+    shown.wrap_at(console.columns());
+    std::string text = shown.take(fmt::format("> {}\n{}", session.messages[session.messages.size() - 2].content,
+                                              session.messages.back().content));
+    text += shown.rest();
+    console.note("the last exchange was:");
+    console.draw(console.dim(text) + (text.ends_with('\n') ? "" : "\n"));
+}
+
+void greet(const EngineModel& engine, const ChatForm& form, const ChatSession& session, InputMode mode,
+           Console& console) {
+    if (mode == InputMode::Interactive)
+        console.note(fmt::format("{}, {}, a context of {}", model_title(engine.path),
+                                 size_text(engine.files->total_bytes()), counted(engine.context_tokens, "token")));
     if (form.is_one_text())
         console.note(
             "a tale told in turns: write a line, the model goes on with it to the paragraph's end; an empty line "
             "says go on");
-    if (mode == InputMode::Interactive) console.note("/help lists the commands; Ctrl-D leaves");
+    if (mode != InputMode::Interactive) return;
+    if (!console.quiet()) show_last_exchange(session, console);
+    console.note("/help lists the commands; Ctrl-D leaves");
 }
 
 int run_chat(CommandContext& context) {
@@ -112,8 +142,10 @@ int run_chat(CommandContext& context) {
     StatisticsOutput stats(context.settings.text("stats"));
     EngineModel engine = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    const SamplerOptions sampling =
+    SamplerOptions sampling =
         resolve_sampling(request.sampling, engine.files->generation_defaults(), context.settings, console);
+    if (request.sampling.ignore_end)
+        sampling = without_end_tokens(sampling, all_end_tokens(engine.files->generation_defaults(), *tokenizer));
     const ChatForm form(conversation_template(request.chat_template, engine, *tokenizer, callbacks), *tokenizer,
                         &cancel_flag());
     ChatSession session = open_session(request,
@@ -126,7 +158,7 @@ int run_chat(CommandContext& context) {
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
     const auto input = make_input(mode, context);
-    greet(form, mode, console);
+    greet(engine, form, session, mode, console);
     ChatLoop loop(generator, form, console, mode, std::move(session), request.session);
     const int code = loop.run(*input);
     RunFigures figures{.seed = loop.session().settings.sampling.seed};

@@ -13,10 +13,7 @@ namespace slipstream::tools {
 namespace {
 
 bool draws_alike(const SamplerOptions& a, const SamplerOptions& b) {
-    const auto all = [](const SamplerOptions& s) {
-        return std::tie(s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.repeat_window, s.seed);
-    };
-    return all(a) == all(b);
+    return a == b;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/terminal/amounts.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
 #include "tools/terminal/usage_error.h"
@@ -115,7 +116,7 @@ ChatLoop::Next ChatLoop::obey(const ChatCommandLine& line) {
             break;
         case ChatCommand::Read:
             if (line.argument.empty()) throw RequestError("/read takes the name of a file");
-            send(read_bytes(line.argument));
+            send(read_text(line.argument, "/read", most_text_bytes(generator_.context_tokens())));
             break;
         case ChatCommand::Clear:
             session_.messages.clear();
@@ -154,6 +155,7 @@ ChatAnswer ChatLoop::ask() {
     if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
     const TextGenerationOptions& given = session_.settings.text;
     const TextGenerationOptions options = form_.with_stops(given);
+    output_.wrap_words(mode_ == InputMode::Interactive ? console_.columns() : 0);
     TextStream stream(output_, console_);
     const TextGenerationCallbacks callbacks{
         .on_prefill = [&](std::int64_t done, std::int64_t total) { stream.on_prefill(done, total); },

@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "runtime/text/json_fields.h"
 #include "tools/chat/chat_settings.h"
+#include "tools/options/sampling_options.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"
 #include "tools/terminal/usage_error.h"
@@ -60,8 +61,9 @@ void read_setting(const std::string& key, const json& value, const std::string& 
                 settings.text.stops.push_back(stop.get<std::string>());
             }
         } else {
-            if (!value.is_number()) fail(name, fmt::format("\"{}\" is no number", key));
-            change_setting(settings, key, value.dump(), where);
+            const bool is_text = key == "logit-bias" && value.is_string();
+            if (!value.is_number() && !is_text) fail(name, fmt::format("\"{}\" is no number", key));
+            change_setting(settings, key, is_text ? value.get<std::string>() : value.dump(), where);
         }
     } catch (const UsageError& error) {
         throw FormatError(error.what());
@@ -78,6 +80,10 @@ std::string to_json_text(const ChatSession& session) {
         .real("top-p", sampling.top_p)
         .real("min-p", sampling.min_p)
         .real("repeat-penalty", sampling.repeat_penalty)
+        .integer("repeat-last-n", sampling.repeat_window)
+        .real("presence-penalty", sampling.presence_penalty)
+        .real("frequency-penalty", sampling.frequency_penalty)
+        .text("logit-bias", logit_bias_text(sampling.bias))
         .unsigned_integer("seed", sampling.seed)
         .integer("max-tokens", session.settings.text.max_tokens)
         .texts("stop", session.settings.text.stops);

@@ -19,8 +19,18 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kNames{"temperature",    "top-k", "top-p",      "min-p",
-                                                 "repeat-penalty", "seed",  "max-tokens", "stop"};
+constexpr std::array<std::string_view, 12> kNames{"temperature",
+                                                  "top-k",
+                                                  "top-p",
+                                                  "min-p",
+                                                  "repeat-penalty",
+                                                  "repeat-last-n",
+                                                  "presence-penalty",
+                                                  "frequency-penalty",
+                                                  "logit-bias",
+                                                  "seed",
+                                                  "max-tokens",
+                                                  "stop"};
 
 // Options as a command would have them, so that values are read by its rules.
 const CommandSpec& command_of_settings() {
@@ -81,6 +91,10 @@ void change_setting(ChatSettings& settings, std::string_view name, const std::st
     sampling.top_p = read.top_p.value_or(sampling.top_p);
     sampling.min_p = read.min_p.value_or(sampling.min_p);
     sampling.repeat_penalty = read.repeat_penalty.value_or(sampling.repeat_penalty);
+    sampling.repeat_window = read.repeat_window.value_or(sampling.repeat_window);
+    sampling.presence_penalty = read.presence_penalty.value_or(sampling.presence_penalty);
+    sampling.frequency_penalty = read.frequency_penalty.value_or(sampling.frequency_penalty);
+    sampling.bias = read.bias.value_or(sampling.bias);
     sampling.seed = read.seed.value_or(sampling.seed);
     settings.text.max_tokens =
         given.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(settings.text.max_tokens);
@@ -93,6 +107,10 @@ std::string describe_setting(const ChatSettings& settings, std::string_view name
     if (name == "top-p") return fmt::format("top-p {}", sampling.top_p);
     if (name == "min-p") return fmt::format("min-p {}", sampling.min_p);
     if (name == "repeat-penalty") return fmt::format("repeat-penalty {}", sampling.repeat_penalty);
+    if (name == "repeat-last-n") return fmt::format("repeat-last-n {}", sampling.repeat_window);
+    if (name == "presence-penalty") return fmt::format("presence-penalty {}", sampling.presence_penalty);
+    if (name == "frequency-penalty") return fmt::format("frequency-penalty {}", sampling.frequency_penalty);
+    if (name == "logit-bias") return fmt::format("logit-bias {}", logit_bias_text(sampling.bias));
     if (name == "seed") return fmt::format("seed {}", sampling.seed);
     if (name == "max-tokens") return fmt::format("max-tokens {}", settings.text.max_tokens);
     std::vector<std::string> stops;

@@ -30,6 +30,7 @@
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
@@ -50,15 +51,18 @@ struct Request {
     TemplateSettings chat_template;
     std::optional<std::filesystem::path> output;
     bool echo = false;
+    SpecialTokens special = SpecialTokens::AsText;
 };
 
 std::string read_prompt(const Settings& settings) {
     constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file"};
     const std::string_view source = settings.strongest_of(kPromptOptions);
     if (source == "prompt") return *settings.text("prompt");
-    if (source == "prompt-file") return read_bytes(*settings.path("prompt-file"));
-    if (isatty(STDIN_FILENO) == 1) throw UsageError("no prompt; give --prompt TEXT, --prompt-file F, or text on stdin");
-    return read_bytes({});
+    const std::size_t most = most_text_bytes(context_setting(settings));
+    if (source == "prompt-file") return read_text(*settings.path("prompt-file"), "--prompt-file", most);
+    if (isatty(STDIN_FILENO) == 1)
+        throw UsageError("no prompt; give a text in quotes, --prompt-file F, or text on stdin");
+    return read_text({}, "the prompt on", most);
 }
 
 Request read_request(CommandContext& context) {
@@ -72,21 +76,24 @@ Request read_request(CommandContext& context) {
     context.console.detail(settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
     if (const auto output = settings.path("output"); output && *output != "-") request.output = *output;
     request.echo = settings.flag("echo");
+    if (settings.flag("special")) request.special = SpecialTokens::Parse;
     request.chat_template = template_settings(settings);
     return request;
 }
 
 // What the model reads: the text as it is, or as the chat template has it.
 EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
-                      const std::optional<std::string>& system, const Tokenizer& tokenizer, const ModelConfig& config) {
+                      const Request& request, const Tokenizer& tokenizer, const ModelConfig& config) {
     EncodedPrompt prompt;
     if (prompt_template) {
+        if (request.special == SpecialTokens::Parse)
+            throw UsageError("--special acts on raw text, and this model has a chat template; give --no-template too");
         std::vector<Message> messages;
-        if (system) messages.push_back({"system", *system});
+        if (request.chat_template.system) messages.push_back({"system", *request.chat_template.system});
         messages.push_back({"user", text});
         prompt = encode_rendered(render_prompt(*prompt_template, messages, &cancel_flag()), tokenizer);
     } else {
-        prompt = encode_raw(text, tokenizer);
+        prompt = encode_raw(text, tokenizer, request.special);
     }
     check_tokens(prompt.tokens, config);
     return prompt;
@@ -169,15 +176,16 @@ int run_generate(CommandContext& context) {
     if (has_model) console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
     if (resumes) session->check_model(engine, request.generator.compute.device, callbacks);
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    const SamplerOptions sampling =
+    SamplerOptions sampling =
         resumes ? session->sampling()
                 : resolve_sampling(request.sampling, engine.files->generation_defaults(), settings, console);
+    if (!resumes && request.sampling.ignore_end)
+        sampling = without_end_tokens(sampling, all_end_tokens(engine.files->generation_defaults(), *tokenizer));
     std::optional<PromptTemplate> prompt_template;
     if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, callbacks);
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
     EncodedPrompt prompt = resumes ? EncodedPrompt{session->begin().prompt, session->begin().text_start}
-                                   : encoded(prompt_text, prompt_template, request.chat_template.system, *tokenizer,
-                                             engine.files->config());
+                                   : encoded(prompt_text, prompt_template, request, *tokenizer, engine.files->config());
     TextOutput output(request.output);
     ReplayedText replayed;
     if (resumes) {
@@ -250,7 +258,8 @@ CommandSpec generate_command() {
         .name = "generate",
         .summary = "Continue a prompt; the text goes to stdout as it is made",
         .details =
-            "The prompt comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty prompt. It goes "
+            "The prompt is an argument, or comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty "
+            "prompt. It goes "
             "through\n"
             "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
             "Guessing (--draft) makes it faster and never changes the text.\n"
@@ -259,8 +268,8 @@ CommandSpec generate_command() {
             "that\n"
             "one run would have given; stdout gets the text from its beginning. --max-tokens, the limit of the whole\n"
             "text, may be raised then.",
-        .example = "slipstream generate --prompt \"The wolf said\" --max-tokens 60 --seed 7",
-        .options = {{"prompt", "-p,--prompt", "TEXT", "Text to continue"},
+        .example = "slipstream generate \"The wolf said\" --max-tokens 60 --seed 7",
+        .options = {{"prompt", "prompt,-p,--prompt", "PROMPT", "Text to continue; the name may be left out"},
                     {"prompt-file", "-f,--prompt-file,--file", "F", "File with the text to continue ('-': stdin)"},
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
                      "Most tokens to generate; -1: no limit [-1]"},
@@ -277,6 +286,7 @@ CommandSpec generate_command() {
     command.options.insert(
         command.options.end(),
         {{"self-check", "--self-check", "", "Compute each pass again without guesses, and compare bit for bit"},
+         {"special", "--special", "", "Take spellings like </s> in a raw prompt for control tokens"},
          {"echo", "--echo", "", "Print the prompt before the text"},
          {"output", "-o,--output", "F", "Write the text to this file ('-': stdout) [stdout]",
           OptionRole::OutputFileOrStdout},

@@ -43,10 +43,26 @@ Verbosity verbosity(const Settings& settings) {
 
 int run_command(const std::vector<CommandSpec>& commands, const ParsedCommandLine& parsed,
                 const EnvironmentReader& environment, std::optional<Console>& console) {
-    const ConfigFile config = read_config_file(parsed.values, environment);
-    Settings settings(*parsed.command, commands, parsed.values, environment, config.entries, config.name);
+    ConfigFile config;
+    std::string mistake;
+    const auto layered = [&] {
+        return Settings(*parsed.command, commands, parsed.values, environment, config.entries, config.name);
+    };
+    std::optional<Settings> resolved;
+    try {
+        config = read_config_file(parsed.values, environment);
+        resolved.emplace(layered());
+    } catch (const UsageError& error) {
+        // What takes nothing from the file works without it, so that one can look what is wrong.
+        if (parsed.command->name != "version" || parsed.values.contains("config")) throw;
+        mistake = error.what();
+        config = {};
+        resolved.emplace(layered());
+    }
+    Settings& settings = *resolved;
     check_output_files(settings);
     console.emplace(verbosity(settings), color_use(environment), settings.path("log-file"));
+    if (!mistake.empty()) console->note(mistake);
     if (!config.name.empty()) console->detail(fmt::format("configuration: {}", config.name));
     CommandContext context{settings, *console};
     return parsed.command->run(context);

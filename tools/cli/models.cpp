@@ -63,8 +63,9 @@ CommandSpec models_command() {
     return {.name = "models",
             .summary = "List the models found on this machine",
             .details =
-                "Places: the folders in SLIPSTREAM_MODELS (separated by colons), the Hugging Face cache, llama.cpp's\n"
-                "cache, Ollama's store. Each name may be given to -m.",
+                "Places: the folders in SLIPSTREAM_MODELS (separated by colons), slipstream/models in your cache (what "
+                "tools/get_model brings), the Hugging Face cache, llama.cpp's cache, Ollama's store. Each name may be "
+                "given to -m, or its beginning up to a dash.",
             .example = "slipstream models",
             .options = {{"json", "--json", "", "Print JSON"}},
             .run = run_models};

@@ -44,6 +44,11 @@ SamplingSettings demanded_sampling(const Settings& settings) {
             .top_p = demanded(settings, "top-p", chosen.top_p),
             .min_p = demanded(settings, "min-p", chosen.min_p),
             .repeat_penalty = demanded(settings, "repeat-penalty", chosen.repeat_penalty),
+            .repeat_window = demanded(settings, "repeat-last-n", chosen.repeat_window),
+            .presence_penalty = demanded(settings, "presence-penalty", chosen.presence_penalty),
+            .frequency_penalty = demanded(settings, "frequency-penalty", chosen.frequency_penalty),
+            .bias = demanded(settings, "logit-bias", chosen.bias),
+            .ignore_end = settings.on_command_line("ignore-eos") != nullptr && chosen.ignore_end,
             .seed = demanded(settings, "seed", chosen.seed)};
 }
 

@@ -33,14 +33,15 @@ constexpr std::size_t kLogitShare = 16;
 constexpr std::size_t kWindowShare = 16;
 constexpr std::size_t kHostWindowShare = 8;  // of the host's free memory, where a device has no limit
 // What is assumed before anything is known (measured with Qwen2.5-Coder 1.5B and its 0.5B: draft/NOTES.md).
-constexpr double kModelAcceptance = 0.75;  // of a draft model's guesses, each behind an accepted one
-constexpr double kTableTokens = 1.5;       // a pass, by tables alone
-constexpr std::int64_t kTableNodes = 4;    // that they take for it
-constexpr std::int64_t kLeastBudget = 4;
-constexpr std::size_t kDraftReserve = 8;  // of a draft model's bytes: angles, chunks, what is rounded up
-constexpr double kViewAcceptance = 0.9;   // of guesses over a view, each behind an accepted one
-constexpr double kViewGain = 1.05;        // that a view must promise
-constexpr std::int64_t kViewShare = 16;   // of the context that a view keeps
+constexpr double kModelAcceptance = 0.75;      // of a draft model's guesses, each behind an accepted one
+constexpr double kTableTokens = 1.5;           // a pass, by tables alone
+constexpr std::int64_t kTableNodes = 4;        // that they take for it
+constexpr std::int64_t kLeastBudget = 2;       // node 0 and a guess
+constexpr std::size_t kDraftReserve = 8;       // of a draft model's bytes: angles, chunks, what is rounded up
+constexpr std::int64_t kLeastDraftNodes = 64;  // of a tree that a draft model has room for (draft/source_set.cpp)
+constexpr double kViewAcceptance = 0.9;        // of guesses over a view, each behind an accepted one
+constexpr double kViewGain = 1.05;             // that a view must promise
+constexpr std::int64_t kViewShare = 16;        // of the context that a view keeps
 constexpr std::int64_t kLeastViewTokens = 256;
 constexpr std::int64_t kMostViewTokens = 4096;   // TriForce's
 constexpr std::int64_t kViewSlack = 128;         // rows that are committed while a view is due to be built anew
@@ -54,15 +55,19 @@ bool has(const DraftOptions& options, SourceKind kind) {
 // A run of the target with different guessers beside it.
 class PlannedRun {
 public:
-    PlannedRun(EngineModel& target, const OffloadOptions& offload, std::size_t device_bytes)
-        : target_(target), offload_(offload), weights_(target.files->weights()), device_bytes_(device_bytes) {}
+    PlannedRun(EngineModel& target, const OffloadOptions& offload, std::size_t device_bytes, CheckPasses check)
+        : target_(target),
+          offload_(offload),
+          weights_(target.files->weights()),
+          device_bytes_(device_bytes),
+          check_(check) {}
 
     /// With trees of `budget` nodes, and `draft_bytes` of the device for a draft model; what passes take only where
     /// `timed`. Nothing where it does not fit.
     enum class Timed : std::uint8_t { No, Yes };
     [[nodiscard]] std::optional<ModelPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
         const ModelConfig& config = target_.files->config();
-        RunNeeds needs = generation_needs(config, budget, 0, CheckPasses::No);
+        RunNeeds needs = generation_needs(config, budget, 0, check_);
         if (view_) needs.view = ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, config.vocab)};
         const KvShape kv{config.n_kv_heads, config.head_dim, target_.kv_dtype};
         const std::size_t workspace =
@@ -106,6 +111,7 @@ private:
     std::optional<ViewOptions> view_;
     ModelWeights weights_;
     std::size_t device_bytes_;
+    CheckPasses check_;
 };
 
 using Timed = PlannedRun::Timed;
@@ -116,7 +122,8 @@ std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::si
     for (const WeightItem& item : cut_weight_items(files.weights(), WeightRounding::Q8_0, std::size_t{1} << 40))
         bytes += item.bytes;
     const ModelConfig& config = files.config();
-    const ForwardLimits passes{.max_tokens = kDraftPieceTokens + 2 * budget, .max_logit_rows = 2 * budget};
+    const std::int64_t nodes = std::max(kLeastDraftNodes, 2 * budget);
+    const ForwardLimits passes{.max_tokens = kDraftPieceTokens + nodes, .max_logit_rows = nodes};
     bytes += Model::small_tensor_bytes(files.weights());
     // Rows that are not committed, in the cache.
     const std::int64_t rows = 2 * config.n_layers * config.n_kv_heads * config.head_dim * passes.max_tokens;
@@ -208,10 +215,61 @@ bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, co
     return by_view > kViewGain * by_tables;
 }
 
+// Trees, and then sources, shrink until the device holds them beside the target: what `auto` says of the budget. Where
+// the target alone does not fit nothing is said: loading tells what is missing. `draft_model` is one that was asked for
+// by name, or null: whether `auto` takes one is weighed later.
+void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* draft_model,
+                     const EngineCallbacks& callbacks) {
+    const std::int64_t wanted = options.max_budget;
+    // The largest of the halves of what is wanted that fits; 0: none does.
+    const auto largest = [&](const ModelFiles* files) -> std::int64_t {
+        for (std::int64_t budget = wanted; budget >= kLeastBudget; budget /= 2) {
+            const std::size_t beside = files != nullptr ? draft_bytes_of(*files, budget, options.window_bytes) : 0;
+            if (run.with(budget, beside, Timed::No)) return budget;
+        }
+        return 0;
+    };
+    std::int64_t fits = largest(draft_model);
+    if (fits == 0 && has(options, SourceKind::Retrieval)) {
+        run.keep_view(std::nullopt);
+        fits = largest(draft_model);
+        if (fits > 0)
+            callbacks.note("retrieval stays out: all weights and a view of the KV do not fit on the device at once");
+        std::erase(options.sources, SourceKind::Retrieval);
+    }
+    if (fits == 0 && draft_model != nullptr) {
+        fits = largest(nullptr);
+        if (fits > 0)
+            callbacks.note(fmt::format("the draft model stays out: its {} do not fit beside the target",
+                                       size_text(draft_bytes_of(*draft_model, kLeastBudget, options.window_bytes))));
+        std::erase(options.sources, SourceKind::Model);
+    }
+    if (fits > 0 && !options.sources.empty()) {
+        options.max_budget = fits;
+        if (fits < wanted)
+            callbacks.note(
+                fmt::format("guessing: trees of at most {} nodes, for more do not fit beside the model", fits));
+        return;
+    }
+    options.sources.clear();
+    options.max_budget = 1;
+    if (run.with(1, 0, Timed::No)) callbacks.note("nothing guesses, for no tree fits beside the model");
+}
+
+// A budget that was asked for in so many words is not made smaller; what is too much then has a name.
+void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t draft_bytes, std::size_t device_bytes) {
+    if (run.with(options.max_budget, draft_bytes, Timed::No) || !run.with(1, 0, Timed::No)) return;
+    throw OutOfBudget(
+        fmt::format("trees of {} nodes{} do not fit beside the model into {} of the device; give --budget auto or a "
+                    "smaller one, {}or a larger --device-memory",
+                    options.max_budget, draft_bytes > 0 ? " and the draft model" : "", size_text(device_bytes),
+                    draft_bytes > 0 ? "--draft without 'model', " : ""));
+}
+
 }  // namespace
 
 DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, const ComputeOptions& options,
-                           std::size_t device_bytes, const EngineCallbacks& callbacks) {
+                           std::size_t device_bytes, const EngineCallbacks& callbacks, CheckPasses check) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
     chosen.options.view = planned_view(chosen.options.view, target.context_tokens);
@@ -230,20 +288,18 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
         files = ModelFiles::open(path);
         draft::check_draft_vocabulary(*target.files, *files);
     }
-    PlannedRun run(target, options.offload, device_bytes);
+    PlannedRun run(target, options.offload, device_bytes, check);
     if (wants_view && !chooses_view) run.keep_view(chosen.options.view);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
     const std::optional<ModelPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
     if (plan && plan->residency().ring_bytes == 0) return chosen;  // all of it fits
     if (chosen.options.adapt_budget) {
-        const std::int64_t wanted = chosen.options.max_budget;
-        const std::size_t kept = chosen.automatic ? 0 : draft_bytes;  // of a draft model that was asked for by name
-        while (chosen.options.max_budget > kLeastBudget && !run.with(chosen.options.max_budget, kept, Timed::No))
-            chosen.options.max_budget /= 2;
-        if (chosen.options.max_budget < wanted)
-            callbacks.note(fmt::format("guessing: trees of at most {} nodes, for more do not fit beside the model",
-                                       chosen.options.max_budget));
+        fit_into_memory(chosen.options, run, chosen.automatic ? nullptr : files.get(), callbacks);
+        if (chosen.options.sources.empty()) return chosen;
+        if (std::ranges::find(chosen.options.sources, SourceKind::Model) == chosen.options.sources.end()) files.reset();
+    } else {
+        refuse_budget(chosen.options, run, chosen.automatic ? 0 : draft_bytes, device_bytes);
     }
     if (files && chosen.automatic &&
         !draft_model_pays(run, chosen.options.max_budget, *files, chosen.options.window_bytes, target, callbacks)) {

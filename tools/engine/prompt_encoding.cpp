@@ -26,8 +26,8 @@ EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokeniz
     return {tokenizer.encode_prompt(prompt.text, prompt.literal_at), start_behind(prompt.text)};
 }
 
-EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer) {
-    return {tokenizer.encode_prompt(text, SpecialTokens::AsText), start_behind(text)};
+EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer, SpecialTokens special) {
+    return {tokenizer.encode_prompt(text, special), start_behind(text)};
 }
 
 }  // namespace slipstream::tools

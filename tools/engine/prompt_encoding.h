@@ -24,7 +24,9 @@ struct EncodedPrompt {
                                        const std::atomic<bool>* cancel);
 /// A conversation that a template rendered.
 [[nodiscard]] EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer);
-/// A text as it stands; empty is the beginning of a text and nothing else.
-[[nodiscard]] EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer);
+/// A text as it stands; empty is the beginning of a text and nothing else. `special`: whether spellings of control
+/// tokens in it stand for them, which only who wrote the whole text may ask for.
+[[nodiscard]] EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer,
+                                       SpecialTokens special = SpecialTokens::AsText);
 
 }  // namespace slipstream::tools

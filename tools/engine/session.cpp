@@ -101,7 +101,18 @@ SamplerOptions TextSession::sampling() const {
     agree("top-p", demanded.top_p, held.top_p);
     agree("min-p", demanded.min_p, held.min_p);
     agree("repeat-penalty", demanded.repeat_penalty, held.repeat_penalty);
+    agree("repeat-last-n", demanded.repeat_window, held.repeat_window);
+    agree("presence-penalty", demanded.presence_penalty, held.presence_penalty);
+    agree("frequency-penalty", demanded.frequency_penalty, held.frequency_penalty);
     agree("seed", demanded.seed, held.seed);
+    // What --ignore-eos adds stands behind the rest.
+    const SamplerOptions without = without_end_tokens({}, begin().end_tokens);
+    const bool ignores_end = !without.bias.empty() && held.bias.size() >= without.bias.size() &&
+                             std::equal(without.bias.rbegin(), without.bias.rend(), held.bias.rbegin());
+    std::vector<TokenBias> own = held.bias;
+    if (ignores_end) own.resize(own.size() - without.bias.size());
+    if (demanded.bias) agree("logit-bias", std::optional(logit_bias_text(*demanded.bias)), logit_bias_text(own));
+    if (demanded.ignore_end) agree("ignore-eos", std::optional(true), ignores_end);
     return held;
 }
 

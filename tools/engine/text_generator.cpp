@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tools/engine/draft_choice.h"
+#include "tools/options/sampling_options.h"
 
 namespace slipstream::tools {
 
@@ -10,13 +11,14 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
                              std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks)
     : engine_(&engine), verify_(options.draft.verify) {
     const ModelConfig& config = engine.files->config();
+    check_logit_bias(sampling, config.vocab);
     make_device(engine, options.compute, callbacks);
     if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, engine.context_tokens);
     // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
     // is planned with.
     if (!engine.budgeted) load_model(engine, options.compute, {}, callbacks);
-    const DraftSettings draft =
-        choose_draft(options.draft, engine, options.compute, engine.device->budget().limit_bytes(), callbacks);
+    const DraftSettings draft = choose_draft(options.draft, engine, options.compute,
+                                             engine.device->budget().limit_bytes(), callbacks, options.check);
     draft_model_ = load_draft_model(draft, engine, callbacks);
     drafter_.emplace(draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, callbacks);
     limits_ = {drafter_->budget(), std::move(end_tokens)};

@@ -1,6 +1,7 @@
 #include "tools/machine/host.h"
 
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -146,7 +147,12 @@ std::size_t peak_resident_bytes() {
 
 std::filesystem::path program_folder() {
     std::error_code error;
-    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+    std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (error) {  // a root without /proc: what the program was started as
+        const auto* const started = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+        if (started == nullptr) return {};
+        program = std::filesystem::canonical(started, error);
+    }
     return error ? std::filesystem::path() : program.parent_path();
 }
 

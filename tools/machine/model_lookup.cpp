@@ -38,6 +38,12 @@ bool answers_to(const FoundModel& model, const std::string& name) {
     return own.starts_with(flat + "_") || own.ends_with("_" + flat);
 }
 
+// Whether a name that nothing answers to is the beginning of this one's: "smollm2" of "smollm2-135m-instruct".
+bool begins_with(const FoundModel& model, const std::string& name) {
+    const std::string own = lowered(model.name);
+    return last_component(own).starts_with(name + "-") || own.starts_with(name + "-");
+}
+
 bool has_variant(const FoundModel& model, const std::string& variant) {
     const std::string own = lowered(model.variant);
     if (model.store == StoreKind::Ollama) return own == (variant.empty() ? "latest" : variant);
@@ -105,11 +111,14 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
     const std::string variant = colon == std::string_view::npos ? "" : lowered(model.substr(colon + 1));
     const ModelStores stores = find_stores();
     std::vector<const FoundModel*> matches;
-    for (const FoundModel& found : stores.models) {
-        if (!answers_to(found, name) || !has_variant(found, variant)) continue;
-        // The first place that knows the name decides.
-        if (!matches.empty() && matches.front()->store != found.store) break;
-        matches.push_back(&found);
+    for (const auto& answers : {answers_to, begins_with}) {
+        for (const FoundModel& found : stores.models) {
+            if (!answers(found, name) || !has_variant(found, variant)) continue;
+            // The first place that knows the name decides.
+            if (!matches.empty() && matches.front()->store != found.store) break;
+            matches.push_back(&found);
+        }
+        if (!matches.empty()) break;
     }
     if (matches.empty()) refuse_unknown(model, stores, option);
     // A name given whole goes before one that only ends like it.
@@ -118,6 +127,12 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
         std::erase_if(matches, [&](const FoundModel* found) { return !whole(found); });
     if (matches.size() == 1) return matches.front()->path;
     std::string choices;
+    if (!answers_to(*matches.front(), name)) {
+        for (const FoundModel* found : matches)
+            choices += fmt::format("{}{}", choices.empty() ? "" : ", ", found->name);
+        throw RequestError(
+            fmt::format("{} {}: {} models answer to it: {}; name one whole", option, model, matches.size(), choices));
+    }
     for (const FoundModel* found : matches)
         choices += fmt::format("{}{}", choices.empty() ? "" : ", ",
                                found->variant.empty() ? fmt::format("{} (safetensors)", found->name) : found->variant);

@@ -12,8 +12,9 @@ namespace slipstream::tools {
 
 /// `model` as given. A path that exists is taken (of a directory without config.json, its one GGUF file); whatever
 /// looks like a path and does not exist is an IoError. A name, "org/name[:QUANT]" or "name[:QUANT]", is looked up in
-/// the stores, which are only searched then, letter case aside; QUANT must occur in the file's name. RequestError where
-/// nothing or several files match: it says what was searched, and how to get the model. `option` is what messages name.
+/// the stores, which are only searched then, letter case aside, and by its beginning up to a dash where nothing has it
+/// whole; QUANT must occur in the file's name. RequestError where nothing or several files match: it says what was
+/// searched, and how to get the model. `option` is what messages name.
 [[nodiscard]] std::filesystem::path resolve_model(std::string_view model,
                                                   const std::function<ModelStores()>& find_stores,
                                                   std::string_view option = "-m");

@@ -172,6 +172,12 @@ fs::path cache_folder(const EnvironmentReader& environment) {
     return cache ? fs::path(*cache) : below_home(environment, ".cache");
 }
 
+// Where tools/get_model puts what it brings.
+fs::path own_folder(const EnvironmentReader& environment) {
+    const fs::path cache = cache_folder(environment);
+    return cache.empty() ? cache : cache / "slipstream" / "models";
+}
+
 fs::path hugging_face_cache(const EnvironmentReader& environment) {
     if (const auto hub = environment("HF_HUB_CACHE")) return *hub;
     if (const auto home = environment("HF_HOME")) return fs::path(*home) / "hub";
@@ -250,6 +256,14 @@ ModelStores find_models(const EnvironmentReader& environment, const fs::path& bu
         found.places.push_back({what, path});
         add(path, found.models);
     };
+    search("Slipstream's own folder", own_folder(environment),
+           [](const fs::path& folder, std::vector<FoundModel>& models) {
+               std::vector<FoundModel> own;
+               add_folder(folder, folder, kFolderDepth, own);
+               for (FoundModel& model : own)  // the folder may be one of SLIPSTREAM_MODELS as well
+                   if (std::ranges::find(models, model.path, &FoundModel::path) == models.end())
+                       models.push_back(std::move(model));
+           });
     search("the Hugging Face cache", hugging_face_cache(environment), add_hugging_face);
     search("llama.cpp's cache", llama_cpp_cache(environment), add_llama_cpp);
     search("Ollama's store", ollama_store(environment), add_ollama);

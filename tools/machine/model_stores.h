@@ -35,9 +35,10 @@ struct ModelStores {
     std::vector<SearchedPlace> places;
 };
 
-/// Looks through SLIPSTREAM_MODELS (folders, separated by colons), the Hugging Face hub's cache (HF_HUB_CACHE,
-/// HF_HOME), llama.cpp's cache (LLAMA_CACHE), and Ollama's store (OLLAMA_MODELS), with the tools' own defaults below
-/// HOME and XDG_CACHE_HOME. `bundled` is the demo model's directory, empty where it is not there.
+/// Looks through SLIPSTREAM_MODELS (folders, separated by colons), slipstream/models in the user's cache, the Hugging
+/// Face hub's cache (HF_HUB_CACHE, HF_HOME), llama.cpp's cache (LLAMA_CACHE), and Ollama's store (OLLAMA_MODELS), with
+/// the tools' own defaults below HOME and XDG_CACHE_HOME. `bundled` is the demo model's directory, empty where it is
+/// not there.
 [[nodiscard]] ModelStores find_models(const EnvironmentReader& environment, const std::filesystem::path& bundled);
 
 /// "NAME-00001-of-00003.gguf" -> its other parts' names too; any other name alone.

@@ -9,7 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/file_output.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -42,9 +42,11 @@ ConfigFile read_config_file(const OptionValues& command_line, const EnvironmentR
     const auto name = chosen == "config" ? settings.path("config") : users_file(environment);
     if (!name) return {};
     try {
-        return {*name, parse_toml(read_bytes(*name), *name)};
+        return {*name, parse_toml(read_text(*name, "--config", kMostSettingBytes), *name)};
     } catch (const IoError& error) {
-        throw UsageError(fmt::format("--config {}", error.what()));
+        throw UsageError(error.what());
+    } catch (const RequestError& error) {
+        throw UsageError(error.what());
     }
 }
 

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "tools/options/build_version.h"
+#include "tools/options/closest_name.h"
+#include "tools/options/help_files.h"
+#include "tools/options/help_text.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -18,30 +21,58 @@ namespace {
 struct Renamed {
     std::string_view theirs, ours;
 };
-// llama.cpp's names of one dash and several letters, which the argument library would take for several options.
-constexpr std::array kRenamed{Renamed{"-dev", "--devices"}, Renamed{"-ctk", "--kv-type"},
-                              Renamed{"-md", "--draft-model"}, Renamed{"-sys", "--system"}};
+// llama.cpp's names of one dash and several letters, and what else it calls otherwise.
+constexpr std::array kRenamed{Renamed{"-dev", "--devices"},
+                              Renamed{"-ctk", "--kv-type"},
+                              Renamed{"--cache-type-k", "--kv-type"},
+                              Renamed{"-md", "--draft-model"},
+                              Renamed{"-sys", "--system"},
+                              Renamed{"-hf", "--model"},
+                              Renamed{"-hfr", "--model"},
+                              Renamed{"--hf-repo", "--model"},
+                              Renamed{"-no-cnv", "--no-template"},
+                              Renamed{"--no-conversation", "--no-template"}};
+// A conversation is a command here.
+constexpr std::array<std::string_view, 2> kConversation{"-cnv", "--conversation"};
 
 struct Answered {
     std::string_view theirs, answer;
 };
+constexpr std::string_view kPlacement = "what lies on a device follows from --device-memory; leave it out";
+constexpr std::string_view kSeveralCards =
+    "several cards share a model by --devices and --split, which come later; leave it out";
+constexpr std::string_view kAttention = "there is one attention here and it needs no switch; leave it out";
+constexpr std::string_view kPasses = "passes are as large as pays (--budget bounds them); leave it out";
+constexpr std::string_view kFiles = "weights are read into memory of their own; leave it out";
 constexpr std::array kAnswered{
-    Answered{"-ngl",
-             "what lies on a card follows from --device-memory, which comes with the CUDA backend; leave it out"},
-    Answered{"--n-gpu-layers",
-             "what lies on a card follows from --device-memory, which comes with the CUDA backend; leave it out"},
-    Answered{"-ts", "several cards share a model by --devices and --split, which come later; leave it out"},
-    Answered{"--tensor-split", "several cards share a model by --devices and --split, which come later; leave it out"},
-    Answered{"-fa", "there is one attention here and it needs no switch; leave it out"},
-    Answered{"--flash-attn", "there is one attention here and it needs no switch; leave it out"},
+    Answered{"-ngl", kPlacement},
+    Answered{"--n-gpu-layers", kPlacement},
+    Answered{"-ot", kPlacement},
+    Answered{"--override-tensor", kPlacement},
+    Answered{"-cmoe", kPlacement},
+    Answered{"-ts", kSeveralCards},
+    Answered{"--tensor-split", kSeveralCards},
+    Answered{"-sm", kSeveralCards},
+    Answered{"--split-mode", kSeveralCards},
+    Answered{"-fa", kAttention},
+    Answered{"--flash-attn", kAttention},
+    Answered{"-ctv", "K and V of the cache are of one type here, --kv-type; leave it out"},
+    Answered{"--cache-type-v", "K and V of the cache are of one type here, --kv-type; leave it out"},
+    Answered{"-st", "'generate' answers once and ends, 'chat' goes on; leave it out"},
+    Answered{"--single-turn", "'generate' answers once and ends, 'chat' goes on; leave it out"},
+    Answered{"-b", kPasses},
+    Answered{"-ub", kPasses},
+    Answered{"--batch-size", kPasses},
+    Answered{"--ubatch-size", kPasses},
+    Answered{"--mlock", kFiles},
+    Answered{"--no-mmap", kFiles},
+    Answered{"--jinja", "chat templates are always run as they are written; leave it out"},
 };
 
 // The option of `command` that is spelt `flag`, or null.
 const OptionSpec* find_option(const CommandSpec& command, std::string_view flag) {
     const auto spelt = [flag](const OptionSpec& option) {
-        for (const std::string& name : CLI::detail::split(std::string(option.flags), ','))
-            if (name == flag) return true;
-        return false;
+        return std::ranges::any_of(spellings_of(option), [&](const std::string& name) { return name == flag; });
     };
     const auto own = std::find_if(command.options.begin(), command.options.end(), spelt);
     if (own != command.options.end()) return &*own;
@@ -50,7 +81,35 @@ const OptionSpec* find_option(const CommandSpec& command, std::string_view flag)
     return shared == common.end() ? nullptr : &*shared;
 }
 
-// What the library would misread: foreign names, and "--name=" with an empty value. Values are left alone.
+// The option's own name of one dash and a letter that `argument` begins with, with a number behind it ("-n20"); else 0.
+std::size_t attached_number(const CommandSpec& command, const std::string& argument) {
+    constexpr std::size_t kShort = 2;
+    if (argument.size() <= kShort || argument[1] == '-') return 0;
+    const OptionSpec* option = find_option(command, argument.substr(0, kShort));
+    const bool number = argument.find_first_not_of("0123456789", kShort) == std::string::npos;
+    return option != nullptr && !option->value.empty() && number ? kShort : 0;
+}
+
+[[noreturn]] void refuse_unknown(const CommandSpec& command, std::string_view argument) {
+    std::vector<std::string> known;
+    for (const OptionSpec& option : command.options)
+        for (std::string& name : spellings_of(option)) known.push_back(std::move(name));
+    for (const OptionSpec& option : common_options())
+        for (std::string& name : spellings_of(option)) known.push_back(std::move(name));
+    std::erase_if(known, [](const std::string& name) { return !name.starts_with("--"); });
+    const std::vector<std::string_view> names(known.begin(), known.end());
+    const std::string_view meant = argument.starts_with("--") ? closest_name(argument, names) : std::string_view();
+    throw UsageError(meant.empty() ? fmt::format("unknown option {}", argument)
+                                   : fmt::format("unknown option {}; {} is one", argument, meant));
+}
+
+struct HelpAsked {
+    HelpDepth depth;
+};
+struct ConversationAsked {};
+
+// What the library would misread: foreign names, "--name=" with an empty value, "-xyz" as letters. Values are left
+// alone. Throws HelpAsked, ConversationAsked, UsageError.
 std::vector<std::string> rewritten(const CommandSpec& command, std::span<const std::string> arguments) {
     std::vector<std::string> result;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -59,22 +118,44 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
             result.insert(result.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
             break;
         }
-        for (const Renamed& entry : kRenamed)
-            if (argument == entry.theirs) argument = entry.ours;
-        for (const Answered& entry : kAnswered)
-            if (argument == entry.theirs) throw UsageError(fmt::format("{}: {}", entry.theirs, entry.answer));
-        const std::size_t equals = argument.find('=');
-        if (argument.starts_with("--") && equals != std::string::npos) {
-            const OptionSpec* option = find_option(command, argument.substr(0, equals));
-            if (option != nullptr && !option->value.empty()) {
-                result.push_back(argument.substr(0, equals));
-                result.push_back(argument.substr(equals + 1));
-                continue;
-            }
+        if (argument == "-h" || argument == "--help") throw HelpAsked{HelpDepth::Common};
+        if (argument == "--help-all") throw HelpAsked{HelpDepth::All};
+        std::string value;
+        bool has_value = false;
+        if (const std::size_t equals = argument.find('='); argument.starts_with("-") && equals != std::string::npos) {
+            value = argument.substr(equals + 1);
+            argument.resize(equals);
+            has_value = true;
+        } else if (const std::size_t name = attached_number(command, argument); name > 0) {
+            value = argument.substr(name);
+            argument.resize(name);
+            has_value = true;
+        }
+        if (std::ranges::find(kConversation, argument) != kConversation.end()) {
+            if (command.name == "chat") continue;
+            if (command.name == "generate") throw ConversationAsked{};
         }
         const OptionSpec* option = find_option(command, argument);
+        for (const Renamed& entry : kRenamed)
+            if (option == nullptr && argument == entry.theirs) {
+                argument = entry.ours;
+                option = find_option(command, argument);
+            }
+        for (const Answered& entry : kAnswered)
+            if (option == nullptr && argument == entry.theirs)
+                throw UsageError(fmt::format("{}: {}", entry.theirs, entry.answer));
+        const bool is_option = argument.size() > 1 && argument.starts_with("-");
+        if (is_option && option == nullptr) refuse_unknown(command, argument);
+        if (!is_option) option = nullptr;  // a positional's name is no spelling
+        if (option != nullptr && option->value.empty() && has_value)
+            throw UsageError(fmt::format("{} takes no value, found '{}'", argument, value));
         result.push_back(std::move(argument));
-        if (option != nullptr && !option->value.empty() && i + 1 < arguments.size()) result.push_back(arguments[++i]);
+        if (option == nullptr || option->value.empty()) continue;
+        if (has_value) {
+            result.push_back(std::move(value));
+        } else if (i + 1 < arguments.size()) {
+            result.push_back(arguments[++i]);
+        }
     }
     return result;
 }
@@ -106,59 +187,89 @@ std::string message_of_extras(const std::vector<std::string>& extras) {
                        extras.empty() ? "" : extras.front());
 }
 
-}  // namespace
+const CommandSpec& find_command(std::span<const CommandSpec> commands, std::string_view name) {
+    const auto found = std::ranges::find(commands, name, &CommandSpec::name);
+    if (found != commands.end()) return *found;
+    std::vector<std::string_view> names;
+    for (const CommandSpec& command : commands) names.push_back(command.name);
+    const std::string_view meant = closest_name(name, names);
+    throw UsageError(fmt::format("there is no command '{}'{}", name,
+                                 meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)));
+}
 
-ParsedCommandLine parse_command_line(std::span<const CommandSpec> commands, std::span<const std::string> arguments) {
-    CLI::App app("Slipstream runs language models larger than the graphics card, with exact output.", "slipstream");
-    app.get_formatter()->column_width(34);
-    app.set_help_flag("-h,--help", "Show this help and leave");
-    app.set_version_flag("--version", fmt::format("slipstream {}", build_version()), "Show the version and leave");
-    app.require_subcommand(1);
-    app.footer("'slipstream COMMAND --help' shows a command's options and an example.");
-
-    std::deque<std::pair<const OptionSpec*, CLI::Option*>> declared;  // of the command in question
-    std::vector<CLI::App*> apps;
-    const std::string_view asked = arguments.empty() ? std::string_view() : std::string_view(arguments.front());
-    const CommandSpec* command = nullptr;
-    for (const CommandSpec& spec : commands) {
-        CLI::App* sub = app.add_subcommand(std::string(spec.name), std::string(spec.summary));
-        if (spec.name != asked) continue;
-        command = &spec;
-        sub->footer(fmt::format("{}{}Example:\n  {}", spec.details, spec.details.empty() ? "" : "\n\n", spec.example));
-        for (const OptionSpec& option : spec.options) declared.emplace_back(&option, declare(*sub, option));
-        for (const OptionSpec& option : common_options()) declared.emplace_back(&option, declare(*sub, option));
-    }
-
-    if (command == nullptr && !asked.empty() && !asked.starts_with("-"))
-        throw UsageError(fmt::format("there is no command '{}'", asked));
-    ParsedCommandLine parsed;
-    std::vector<std::string> rest(arguments.begin(), arguments.end());
-    if (command != nullptr) {
-        rest = rewritten(*command, arguments.subspan(1));
-        rest.insert(rest.begin(), std::string(command->name));
-    }
-    std::reverse(rest.begin(), rest.end());  // the library takes them from the back
+OptionValues parsed_values(const CommandSpec& command, std::vector<std::string> arguments) {
+    CLI::App app;
+    app.set_help_flag();
+    std::deque<std::pair<const OptionSpec*, CLI::Option*>> declared;
+    for (const OptionSpec& option : command.options) declared.emplace_back(&option, declare(app, option));
+    for (const OptionSpec& option : common_options()) declared.emplace_back(&option, declare(app, option));
     try {
-        app.parse(rest);
-    } catch (const CLI::CallForHelp&) {
-        parsed.text =
-            command == nullptr ? app.help() : app.get_subcommand(std::string(command->name))->help("slipstream");
-        return parsed;
-    } catch (const CLI::CallForVersion& version) {
-        parsed.text = std::string(version.what()) + "\n";
-        return parsed;
-    } catch (const CLI::RequiredError&) {
-        throw UsageError(arguments.empty() ? "no command was given" : fmt::format("unknown option {}", asked));
+        std::ranges::reverse(arguments);  // the library takes them from the back
+        app.parse(arguments);
     } catch (const CLI::ExtrasError&) {
         throw UsageError(message_of_extras(app.remaining(true)));
     } catch (const CLI::ParseError& error) {
         throw UsageError(message_of(error));
     }
-    parsed.command = command;
-    for (const auto& [spec, option] : declared) {
-        if (option->count() == 0) continue;
-        parsed.values.emplace(spec->name, option->results());
+    OptionValues values;
+    for (const auto& [spec, option] : declared)
+        if (option->count() > 0) values.emplace(spec->name, option->results());
+    return values;
+}
+
+// `help`, `help COMMAND`, and what an installation asks for.
+std::string help_answer(std::span<const CommandSpec> commands, std::span<const std::string> asked) {
+    if (asked.empty()) return program_help(commands);
+    if (asked.front() == "--man" && asked.size() == 1) return manual_page(commands);
+    if (asked.front() == "--completion" && asked.size() == 2) return completion_script(asked[1], commands);
+    const CommandSpec* command = nullptr;
+    HelpDepth depth = HelpDepth::Common;
+    for (const std::string& argument : asked) {
+        if (argument == "--help-all" || argument == "--all") {
+            depth = HelpDepth::All;
+        } else if (command != nullptr || argument.starts_with("-")) {
+            throw UsageError(fmt::format("help: one command expected, found '{}'", argument));
+        } else {
+            command = &find_command(commands, argument);
+        }
     }
+    return command == nullptr ? program_help(commands) : command_help(*command, depth);
+}
+
+}  // namespace
+
+ParsedCommandLine parse_command_line(std::span<const CommandSpec> commands, std::span<const std::string> arguments) {
+    ParsedCommandLine parsed;
+    if (arguments.empty() || arguments.front() == "-h" || arguments.front().starts_with("--help")) {
+        parsed.text = program_help(commands);
+        return parsed;
+    }
+    if (arguments.front() == "--version") {
+        parsed.text = fmt::format("slipstream {}\n", build_version());
+        return parsed;
+    }
+    if (arguments.front() == "help") {
+        parsed.text = help_answer(commands, arguments.subspan(1));
+        return parsed;
+    }
+    if (arguments.front().starts_with("-"))
+        throw UsageError(fmt::format("unknown option {}; a command comes first", arguments.front()));
+    const CommandSpec* command = &find_command(commands, arguments.front());
+    const std::span<const std::string> given = arguments.subspan(1);
+    std::vector<std::string> rest;
+    try {
+        try {
+            rest = rewritten(*command, given);
+        } catch (const ConversationAsked&) {
+            command = &find_command(commands, "chat");
+            rest = rewritten(*command, given);
+        }
+    } catch (const HelpAsked& asked) {
+        parsed.text = command_help(*command, asked.depth);
+        return parsed;
+    }
+    parsed.command = command;
+    parsed.values = parsed_values(*command, std::move(rest));
     return parsed;
 }
 

@@ -10,7 +10,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/file_output.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -22,7 +22,8 @@ void read_named(const std::string& name, TemplateSettings& chosen) {
     chosen.choice = TemplateChoice::Named;
     chosen.name = name;
     std::error_code ignored;
-    if (std::filesystem::exists(name, ignored)) chosen.file = ChatTemplate::parse(read_bytes(name), name);
+    if (std::filesystem::exists(name, ignored))
+        chosen.file = ChatTemplate::parse(read_text(name, "--template", kMostSettingBytes), name);
 }
 
 // What transformers calls these variables is not for arguments to say.

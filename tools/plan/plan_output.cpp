@@ -161,7 +161,9 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
         out.add(fmt::format("pass of {}", plan.pass_tokens()), pass_text(report.expected, regime));
     out.raw("");
     out.raw(rates_text(report.rates));
-    if (!helps.empty()) out.raw("What would help most:");
+    if (!helps.empty())
+        out.raw(fmt::format("What would help most (times as fast: the mean of passes of 1 and of {}):",
+                            report.plan.pass_tokens()));
     for (const Improvement& entry : helps)
         out.raw(fmt::format("  {:.2f}x  {}: {} for a pass of 1, {} of {}", entry.gain, entry.what,
                             seconds_text(entry.one_seconds), seconds_text(entry.expected_seconds), plan.pass_tokens()));

@@ -42,6 +42,13 @@ bool is_same_terminal(int one, int other) {
            first.st_rdev == second.st_rdev;
 }
 
+bool is_same_file(int one, int other) {
+    struct stat first {};
+    struct stat second {};
+    return fstat(one, &first) == 0 && fstat(other, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino && !S_ISCHR(first.st_mode);
+}
+
 }  // namespace
 
 Console::Console(Verbosity verbosity, ColorUse colors, const std::optional<std::filesystem::path>& log_file)
@@ -49,6 +56,7 @@ Console::Console(Verbosity verbosity, ColorUse colors, const std::optional<std::
       stderr_is_terminal_(isatty(STDERR_FILENO) == 1),
       stdout_is_terminal_(isatty(STDOUT_FILENO) == 1),
       shares_terminal_(is_same_terminal(STDOUT_FILENO, STDERR_FILENO)),
+      shares_output_(shares_terminal_ || is_same_file(STDOUT_FILENO, STDERR_FILENO)),
       colored_(stderr_is_terminal_ && colors == ColorUse::Allowed) {
     if (!log_file) return;
     FileHandle file = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kFileMode);

@@ -38,8 +38,11 @@ public:
     [[nodiscard]] bool stdout_is_terminal() const { return stdout_is_terminal_; }
     /// Whether stdout and stderr are one terminal.
     [[nodiscard]] bool shares_terminal() const { return shares_terminal_; }
+    /// Whether they are one terminal, one pipe or one file.
+    [[nodiscard]] bool shares_output() const { return shares_output_; }
     /// A terminal to draw on, and no -q.
     [[nodiscard]] bool shows_progress() const { return stderr_is_terminal_ && verbosity_ != Verbosity::Quiet; }
+    [[nodiscard]] bool quiet() const { return verbosity_ == Verbosity::Quiet; }
     [[nodiscard]] bool verbose() const { return verbosity_ == Verbosity::Verbose; }
     /// Columns of the terminal; 80 where it does not say.
     [[nodiscard]] int columns() const;
@@ -55,6 +58,7 @@ private:
     bool stderr_is_terminal_;
     bool stdout_is_terminal_;
     bool shares_terminal_;
+    bool shares_output_;
     bool colored_;
     std::FILE* log_file_ = nullptr;
 };

@@ -65,9 +65,17 @@ void open_standard_descriptors() {
 }
 
 TextOutput::TextOutput(const std::optional<std::filesystem::path>& file) : name_(file ? file->string() : "stdout") {
+    on_terminal_ = !file && isatty(STDOUT_FILENO) == 1;
     if (!file) return;
     file_ = open_file(*file, O_WRONLY | O_CREAT, kFileMode);
     if (file_.get() < 0) throw IoError(fmt::format("--output {}: cannot be opened: {}", name_, std::strerror(errno)));
+}
+
+TextOutput::~TextOutput() {
+    try {
+        write_rest();
+    } catch (const IoError&) {  // nobody is left to be told
+    }
 }
 
 void TextOutput::begin() {
@@ -101,7 +109,21 @@ std::string_view TextOutput::resume(std::string_view text) {
     return text.substr(n_kept);
 }
 
-void TextOutput::write(std::string_view text) {
+std::string_view TextOutput::write(std::string_view text) {
+    if (!on_terminal_) {
+        hand_over(text);
+        return text;
+    }
+    last_shown_ = shown_.take(text);
+    hand_over(last_shown_);
+    return last_shown_;
+}
+
+void TextOutput::write_rest() {
+    if (on_terminal_) hand_over(shown_.rest());
+}
+
+void TextOutput::hand_over(std::string_view text) {
     if (text.empty() || closed_) return;
     const int error = write_all(is_stdout() ? STDOUT_FILENO : file_.get(), text.data(), text.size(), bytes_);
     if (error == EPIPE) {

@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include "tools/terminal/shown_text.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -44,20 +45,29 @@ private:
 /// main.
 void open_standard_descriptors();
 
-/// Where generated text goes: stdout, or the file of --output. Each write is handed to the system at once, so what was
-/// written stays, whatever comes after.
+/// Where text goes: stdout, or the file of --output. Each write is handed to the system at once, so what was written
+/// stays, whatever comes after. On a terminal control characters are shown escaped (shown_text.h).
 class TextOutput {
 public:
     /// Opens `file`, or stands for stdout. What the file holds is kept until begin(). Throws IoError.
     explicit TextOutput(const std::optional<std::filesystem::path>& file);
+
+    ~TextOutput();
+    TextOutput(const TextOutput&) = delete;
+    TextOutput& operator=(const TextOutput&) = delete;
 
     /// Empties the file.
     void begin();
     /// The file holds `text` and goes on behind it: what it has of it already stays, and what else it holds goes.
     /// Returns what is missing, for write(): all of it on stdout and where there is no regular file. Throws IoError.
     [[nodiscard]] std::string_view resume(std::string_view text);
-    /// Throws IoError ("No space left on device"). A closed pipe is no error: closed() is true from then on.
-    void write(std::string_view text);
+    /// Throws IoError ("No space left on device"). A closed pipe is no error: closed() is true from then on. Returns
+    /// what was written: on a terminal something else than `text`, and less where its end waits.
+    std::string_view write(std::string_view text);
+    /// The text has ended, or pauses: what waits is written.
+    void write_rest();
+    /// Words are wrapped where this is a terminal.
+    void wrap_words(int columns) { shown_.wrap_at(columns); }
     [[nodiscard]] bool closed() const { return closed_; }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     [[nodiscard]] bool is_stdout() const { return file_.get() < 0; }
@@ -65,8 +75,13 @@ public:
     [[nodiscard]] char last_byte() const { return last_byte_; }
 
 private:
+    void hand_over(std::string_view bytes);
+
     std::string name_;
     FileHandle file_;  // none: stdout
+    bool on_terminal_ = false;
+    ShownText shown_;         // on a terminal
+    std::string last_shown_;  // by write()
     bool closed_ = false;
     std::uint64_t bytes_ = 0;
     char last_byte_ = '\n';

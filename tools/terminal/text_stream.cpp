@@ -12,15 +12,14 @@ TextStream::TextStream(TextOutput& output, Console& console)
     : output_(output),
       console_(console),
       on_terminal_(output.is_stdout() && console.stdout_is_terminal()),
-      beside_text_(output.is_stdout() && console.shares_terminal()),
-      rate_(console, beside_text_ ? RatePlace::BesideText : RatePlace::OwnLine),
+      beside_text_(output.is_stdout() && console.shares_output()),
+      rate_(console, output.is_stdout() && console.shares_terminal() ? RatePlace::BesideText : RatePlace::OwnLine),
       prefill_(console, "reading the prompt") {}
 
 void TextStream::write(std::string_view text) {
     prefill_.clear();
     rate_.before_text();
-    output_.write(text);
-    rate_.after_text(text);
+    rate_.after_text(output_.write(text));
     if (output_.closed()) cancel_flag().store(true);
     tell_note();
 }
@@ -31,7 +30,7 @@ void TextStream::note(std::string message) {
 }
 
 void TextStream::tell_note() {
-    if (note_.empty() || (beside_text_ && output_.last_byte() != '\n')) return;
+    if (note_.empty() || (beside_text_ && !finished_ && output_.last_byte() != '\n')) return;
     prefill_.clear();
     rate_.clear();
     console_.note(std::exchange(note_, {}));
@@ -50,8 +49,20 @@ void TextStream::on_tokens(std::int64_t n) {
 void TextStream::finish() {
     prefill_.clear();
     rate_.clear();
-    if (on_terminal_ && output_.last_byte() != '\n') output_.write("\n");
+    output_.write_rest();
+    finished_ = true;
+    if (output_.last_byte() != '\n') {
+        if (on_terminal_) {
+            output_.write("\n");
+        } else if (beside_text_ && !console_.quiet()) {
+            console_.draw("\n");
+        }
+    }
     tell_note();
+}
+
+TextStream::~TextStream() {
+    if (!finished_ && beside_text_ && output_.last_byte() != '\n') console_.draw("\n");
 }
 
 }  // namespace slipstream::tools

@@ -15,6 +15,9 @@ class TextStream {
 public:
     /// Both outlive this.
     TextStream(TextOutput& output, Console& console);
+    ~TextStream();  // what comes next, where something went wrong, begins on a line of its own
+    TextStream(const TextStream&) = delete;
+    TextStream& operator=(const TextStream&) = delete;
 
     /// Throws IoError. A closed pipe sets the cancel flag.
     void write(std::string_view text);
@@ -25,7 +28,8 @@ public:
     void note(std::string message);
     /// So many tokens are there.
     void on_tokens(std::int64_t n);
-    /// The text is complete: nothing of bar and rate is left, and a terminal gets its final newline.
+    /// The text is complete: nothing of bar and rate is left, and a terminal gets its final newline. Where messages and
+    /// text share a pipe or a file the messages begin with one.
     void finish();
 
 private:
@@ -35,7 +39,8 @@ private:
     Console& console_;
     std::string note_;  // that waits for the end of a line
     bool on_terminal_;
-    bool beside_text_;
+    bool beside_text_;  // messages go where the text goes: to a terminal, a pipe, a file
+    bool finished_ = false;
     LiveRate rate_;
     ProgressBar prefill_;
 };

@@ -37,6 +37,13 @@ SamplerOptions checked(const SamplerOptions& options) {
             options.repeat_penalty, "a positive number (1 = off)");
     require(options.repeat_window >= 0, "repeat-window", static_cast<double>(options.repeat_window),
             "0 or a positive count");
+    require(std::isfinite(options.presence_penalty), "presence-penalty", options.presence_penalty,
+            "a number (0 = off)");
+    require(std::isfinite(options.frequency_penalty), "frequency-penalty", options.frequency_penalty,
+            "a number (0 = off)");
+    for (const TokenBias& bias : options.bias)
+        require(bias.bias < std::numeric_limits<float>::infinity(), "logit-bias", static_cast<double>(bias.bias),
+                "a number or -inf");
     return options;
 }
 
@@ -49,7 +56,11 @@ std::int64_t checked_vocab(std::int64_t vocab) {
 
 Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
     : options_(checked(options)), vocab_(checked_vocab(vocab)), blocks_(static_cast<std::size_t>(vocab)) {
-    if (options.repeat_penalty != 1.0) penalised_.resize(static_cast<std::size_t>(vocab));
+    if (options.remembers() || options.adds()) penalised_.resize(static_cast<std::size_t>(vocab));
+    if (options.remembers()) n_times_.resize(static_cast<std::size_t>(vocab));
+    if (!options.bias.empty()) bias_.resize(static_cast<std::size_t>(vocab));
+    for (const TokenBias& bias : options.bias)
+        if (bias.id >= 0 && bias.id < vocab) bias_[bias.id] = bias.bias;
     candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
                                                    : static_cast<std::size_t>(kMostTopLogits));  // of a row
 }
@@ -57,16 +68,33 @@ Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
 void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> path) {
     CHECK(std::ssize(logits) == vocab_, "{} logits for a vocabulary of {}", logits.size(), vocab_);
     logits_ = logits;
-    if (options_.repeat_penalty == 1.0) return;
+    if (!options_.remembers() && !options_.adds()) return;
     std::ranges::copy(logits, penalised_.begin());
     logits_ = penalised_;
+    for (const TokenBias& bias : options_.bias)
+        if (bias.id >= 0 && bias.id < vocab_)
+            penalised_[bias.id] = changed(bias.id, logits[static_cast<std::size_t>(bias.id)], 0);
+    const std::span<const TokenId> tokens = penalised_tokens(path);
+    for (const TokenId id : tokens) ++n_times_[id];
     // From the logit as it came, so that a token that repeats is penalised once.
-    for (const TokenId id : penalised_tokens(path)) penalised_[id] = penalised(logits[static_cast<std::size_t>(id)]);
+    for (const TokenId id : tokens) {
+        if (n_times_[id] == 0) continue;
+        penalised_[id] = changed(id, logits[static_cast<std::size_t>(id)], n_times_[id]);
+        n_times_[id] = 0;
+    }
 }
 
-/// The tokens of a path that the penalty remembers; none without one.
+/// A logit with all that is done to it for a token that stands in the window so many times.
+float Sampler::changed(TokenId id, float logit, std::int64_t n_times) const {
+    double result = n_times > 0 ? penalised(logit) : logit;
+    if (n_times > 0) result -= options_.presence_penalty + options_.frequency_penalty * static_cast<double>(n_times);
+    if (!options_.bias.empty()) result += static_cast<double>(bias_[id]);
+    return static_cast<float>(result);
+}
+
+/// The tokens of a path that penalties remember; none without one.
 std::span<const TokenId> Sampler::penalised_tokens(std::span<const TokenId> path) const {
-    if (options_.repeat_penalty == 1.0) return {};
+    if (!options_.remembers()) return {};
     const auto tokens = path.last(std::min(path.size(), static_cast<std::size_t>(options_.repeat_window)));
     for (const TokenId id : tokens)
         CHECK(id >= 0 && id < vocab_, "token {} on a path over a vocabulary of {}", id, vocab_);

@@ -8,6 +8,8 @@
 // the same holds where every remembered token is among them, for those beyond are as they came; else the row is
 // fetched. Top logits that are complete have no beyond.
 //
+// What adds to logits (presence and frequency penalties, biases) may raise any token: rows are fetched then.
+//
 //   temperature 0   the first sure one.
 //   top-k           where k are sure they are what the filter leaves; where fewer are, and for top-k off, what follows
 //                   may still end before they do.
@@ -50,6 +52,7 @@ bool holds(std::span<const TokenId> ids, TokenId id) {
 
 LogitRequest Sampler::distribution_request() const {
     LogitRequest needs;
+    if (options_.adds()) return needs;
     const bool all = options_.top_k == 0 || options_.top_k >= vocab_;
     if (options_.temperature == 0.0) {
         needs.n_best = options_.repeat_penalty == 1.0 ? 1 : kMostTopLogits;
@@ -65,6 +68,7 @@ LogitRequest Sampler::distribution_request() const {
 
 LogitRequest Sampler::sample_request() const {
     LogitRequest needs = distribution_request();
+    if (options_.adds()) return needs;
     const bool all = options_.top_k == 0 || options_.top_k >= vocab_;
     if (options_.temperature == 0.0 || !all || options_.top_p < 1.0 || options_.min_p > 0.0) return needs;
     needs.draw_temperature = options_.temperature;
@@ -98,7 +102,7 @@ std::optional<TokenId> Sampler::drawn(const TopLogits& top, std::int64_t positio
                                       std::span<const TokenId> path) const {
     const bool filters =
         (options_.top_k > 0 && options_.top_k < vocab_) || options_.top_p < 1.0 || options_.min_p > 0.0;
-    if (filters || options_.temperature == 0.0 || top.draw_temperature != options_.temperature ||
+    if (filters || options_.adds() || options_.temperature == 0.0 || top.draw_temperature != options_.temperature ||
         top.seed != options_.seed || top.position != position)
         return std::nullopt;
     if (top.drawn < 0) throw_no_numbers();
@@ -112,7 +116,7 @@ std::optional<TokenId> Sampler::drawn(const TopLogits& top, std::int64_t positio
 
 /// As filter(), or with the one token of temperature 0; false where they do not decide.
 bool Sampler::filter_top(const TopLogits& top, std::span<const TokenId> path) {
-    if (top.ids.empty() && !top.complete) return false;
+    if (options_.adds() || (top.ids.empty() && !top.complete)) return false;
     if (!keep_top(top, path)) return false;
     if (options_.temperature == 0.0) return true;
     const std::int64_t n_wanted = options_.top_k == 0 ? vocab_ : std::min(options_.top_k, vocab_);

@@ -1,0 +1,45 @@
+# `cmake --install`: the program, the CUDA module where one was built, the bundled pair, the manual page and completions
+# of shells (made by the program itself, so that they fit it). `cpack` in the build folder makes a .deb for the system
+# that it runs on (dpkg-dev finds out what the package depends on).
+include(GNUInstallDirs)
+# Only what is installed need be built.
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY TRUE)
+
+install(TARGETS slipstream RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# The program looks for both relative to itself.
+if(TARGET slipstream_cuda)
+  install(TARGETS slipstream_cuda LIBRARY DESTINATION lib/slipstream OPTIONAL)
+endif()
+install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/demo_model/target ${CMAKE_CURRENT_SOURCE_DIR}/demo_model/draft
+  DESTINATION share/slipstream/demo_model)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# get_model stands alone.
+install(PROGRAMS ${CMAKE_CURRENT_SOURCE_DIR}/get_model DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME slipstream-get-model)
+
+set(help_files ${CMAKE_CURRENT_BINARY_DIR}/help_files)
+install(CODE "
+  file(MAKE_DIRECTORY ${help_files})
+  function(from_program file)
+    execute_process(COMMAND $<TARGET_FILE:slipstream> help \${ARGN} OUTPUT_FILE ${help_files}/\${file}
+      COMMAND_ERROR_IS_FATAL ANY)
+  endfunction()
+  from_program(slipstream.1 --man)
+  from_program(slipstream --completion bash)
+  from_program(_slipstream --completion zsh)
+  from_program(slipstream.fish --completion fish)
+")
+install(FILES ${help_files}/slipstream.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${help_files}/slipstream DESTINATION share/bash-completion/completions)
+install(FILES ${help_files}/_slipstream DESTINATION share/zsh/vendor-completions)
+install(FILES ${help_files}/slipstream.fish DESTINATION share/fish/vendor_completions.d)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_CONTACT "The Slipstream authors <slipstream@localhost>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES TRUE)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SECTION misc)
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3-pip")
+include(CPack)

@@ -1,0 +1,231 @@
+#include "tools/options/help_text.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::size_t kColumns = 80;
+constexpr std::size_t kHelpColumn = 26;  // where the words behind an option begin
+
+enum class Reader : std::uint8_t { Anyone, Researcher };
+
+struct Subject {
+    std::string_view option;
+    std::string_view title;
+    Reader reader = Reader::Anyone;
+};
+
+constexpr std::string_view kOwn = "Options";
+constexpr std::string_view kText = "Text";
+constexpr std::string_view kModel = "Model and device";
+constexpr std::string_view kMemory = "Memory";
+constexpr std::string_view kSampling = "Sampling";
+constexpr std::string_view kGuessing = "Guessing";
+constexpr std::string_view kResults = "Sessions and results";
+constexpr std::string_view kMessages = "Messages and settings";
+constexpr std::array kTitles{kOwn, kText, kModel, kMemory, kSampling, kGuessing, kResults, kMessages};
+
+// Options that are not here are the command's own.
+constexpr std::array kSubjects{
+    Subject{"prompt", kText},
+    Subject{"prompt-file", kText},
+    Subject{"max-tokens", kText},
+    Subject{"stop", kText},
+    Subject{"system", kText},
+    Subject{"no-template", kText},
+    Subject{"template", kText},
+    Subject{"template-arg", kText},
+    Subject{"special", kText},
+    Subject{"echo", kText},
+    Subject{"model", kModel},
+    Subject{"ctx", kModel},
+    Subject{"kv-type", kModel},
+    Subject{"devices", kModel},
+    Subject{"threads", kModel},
+    Subject{"device-memory", kMemory},
+    Subject{"host-memory", kMemory},
+    Subject{"link-gib-s", kMemory, Reader::Researcher},
+    Subject{"ring", kMemory, Reader::Researcher},
+    Subject{"expect-tokens", kMemory, Reader::Researcher},
+    Subject{"temperature", kSampling},
+    Subject{"top-k", kSampling},
+    Subject{"top-p", kSampling},
+    Subject{"min-p", kSampling},
+    Subject{"repeat-penalty", kSampling},
+    Subject{"repeat-last-n", kSampling},
+    Subject{"presence-penalty", kSampling},
+    Subject{"frequency-penalty", kSampling},
+    Subject{"logit-bias", kSampling},
+    Subject{"ignore-eos", kSampling},
+    Subject{"seed", kSampling},
+    Subject{"draft", kGuessing},
+    Subject{"draft-model", kGuessing},
+    Subject{"budget", kGuessing},
+    Subject{"tables", kGuessing},
+    Subject{"kv-budget", kGuessing, Reader::Researcher},
+    Subject{"kv-view", kGuessing, Reader::Researcher},
+    Subject{"view-score", kGuessing, Reader::Researcher},
+    Subject{"tree", kGuessing, Reader::Researcher},
+    Subject{"gamma", kGuessing, Reader::Researcher},
+    Subject{"lookup-ngram", kGuessing, Reader::Researcher},
+    Subject{"cacheback", kGuessing, Reader::Researcher},
+    Subject{"frozen-table", kGuessing, Reader::Researcher},
+    Subject{"corpus", kGuessing, Reader::Researcher},
+    Subject{"verify", kGuessing, Reader::Researcher},
+    Subject{"noise-ranking", kGuessing, Reader::Researcher},
+    Subject{"self-check", kGuessing, Reader::Researcher},
+    Subject{"session", kResults},
+    Subject{"session-limit", kResults},
+    Subject{"output", kResults},
+    Subject{"token-ids", kResults, Reader::Researcher},
+    Subject{"stats", kResults},
+    Subject{"json", kResults},
+};
+
+Subject subject_of(const OptionSpec& option) {
+    const auto* const found =
+        std::ranges::find_if(kSubjects, [&](const Subject& subject) { return subject.option == option.name; });
+    return found == kSubjects.end() ? Subject{option.name, kOwn} : *found;
+}
+
+bool is_positional(std::string_view spelling) {
+    return !spelling.starts_with("-");
+}
+
+// "-n, --max-tokens N": the first short and the first long spelling, or all of them.
+std::string shown_flags(const OptionSpec& option, HelpDepth depth) {
+    std::string flags;
+    bool has_short = false;
+    bool has_long = false;
+    for (const std::string& spelling : spellings_of(option)) {
+        if (is_positional(spelling)) continue;
+        bool& has = spelling.starts_with("--") ? has_long : has_short;
+        if (has && depth == HelpDepth::Common) continue;
+        has = true;
+        flags += fmt::format("{}{}", flags.empty() ? "" : ", ", spelling);
+    }
+    if (flags.empty()) return std::string(option.value);
+    if (!has_short) flags = fmt::format("    {}", flags);
+    return option.value.empty() ? flags : fmt::format("{} {}", flags, option.value);
+}
+
+std::string option_lines(const std::string& flags, std::string_view help) {
+    std::string line = fmt::format("  {}", flags);
+    if (line.size() + 2 > kHelpColumn) {
+        line.append(1, '\n').append(kHelpColumn, ' ');
+    } else {
+        line.resize(kHelpColumn, ' ');
+    }
+    return line + wrapped(help, kColumns - kHelpColumn, kHelpColumn) + "\n";
+}
+
+// "slipstream tables ACTION [FILE...] [OPTION]..."
+std::string usage_of(const CommandSpec& command) {
+    std::string usage = fmt::format("slipstream {}", command.name);
+    for (const OptionSpec& option : command.options)
+        for (const std::string& spelling : spellings_of(option))
+            if (is_positional(spelling)) usage += fmt::format(" [{}]", option.value);
+    return usage + " [OPTION]...";
+}
+
+}  // namespace
+
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
+    std::string result;
+    std::size_t width = 0;
+    std::size_t at = 0;
+    while (at < text.size()) {
+        if (text[at] == '\n' && at + 1 < text.size() && text[at + 1] == '\n') {
+            result.append("\n\n").append(indent, ' ');
+            width = 0;
+            at += 2;
+            continue;
+        }
+        if (text[at] == ' ' || text[at] == '\n') {
+            ++at;
+            continue;
+        }
+        const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
+        const std::string_view word = text.substr(at, end - at);
+        const auto letters = static_cast<std::size_t>(
+            std::ranges::count_if(word, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+        if (width > 0 && width + 1 + letters > columns) {
+            result.append(1, '\n').append(indent, ' ');
+            width = 0;
+        }
+        if (width > 0) {
+            result += ' ';
+            ++width;
+        }
+        result += word;
+        width += letters;
+        at = end;
+    }
+    return result;
+}
+
+std::vector<std::string> spellings_of(const OptionSpec& option) {
+    std::vector<std::string> spellings;
+    for (std::size_t begin = 0; begin <= option.flags.size();) {
+        const std::size_t end = std::min(option.flags.find(',', begin), option.flags.size());
+        spellings.emplace_back(option.flags.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return spellings;
+}
+
+std::vector<OptionGroup> grouped_options(const CommandSpec& command, HelpDepth depth) {
+    std::vector<OptionGroup> groups;
+    const auto add = [&](std::string_view title, const OptionSpec& option) {
+        auto group = std::ranges::find(groups, title, &OptionGroup::title);
+        if (group == groups.end()) group = groups.insert(groups.end(), OptionGroup{title, {}});
+        group->options.push_back(&option);
+    };
+    for (const std::string_view title : kTitles)
+        for (const OptionSpec& option : command.options)
+            if (const Subject subject = subject_of(option);
+                subject.title == title && (depth == HelpDepth::All || subject.reader == Reader::Anyone))
+                add(title, option);
+    for (const OptionSpec& option : common_options()) add(kMessages, option);
+    return groups;
+}
+
+std::string program_help(std::span<const CommandSpec> commands) {
+    std::string text = wrapped(
+        "Slipstream runs language models larger than the graphics card, and gives exactly the text that the model "
+        "itself would give.",
+        kColumns);
+    text += "\n\nUsage: slipstream COMMAND [OPTION]...\n\nCommands\n";
+    constexpr std::size_t kNameColumns = 12;
+    for (const CommandSpec& command : commands)
+        text += fmt::format("  {:<{}}{}\n", command.name, kNameColumns,
+                            wrapped(command.summary, kColumns - kNameColumns - 2, kNameColumns + 2));
+    text += fmt::format("  {:<{}}{}\n", "help", kNameColumns, "This list, or all about one command: help COMMAND");
+    text +=
+        "\nFirst steps\n"
+        "  slipstream generate \"Once upon a time\"     the bundled model tells a tale\n"
+        "  slipstream models                          what else is on this machine\n"
+        "  slipstream chat -m NAME                    talk with one of them\n";
+    return text;
+}
+
+std::string command_help(const CommandSpec& command, HelpDepth depth) {
+    std::string text = wrapped(command.summary, kColumns) + "\n\nUsage: " + usage_of(command) + "\n";
+    for (const OptionGroup& group : grouped_options(command, depth)) {
+        text += fmt::format("\n{}\n", group.title);
+        for (const OptionSpec* option : group.options) text += option_lines(shown_flags(*option, depth), option->help);
+        if (group.title == kMessages) {
+            text += option_lines("-h, --help", "This help; 'slipstream help COMMAND' is the same");
+            text += option_lines("    --help-all", "With options for research, and every spelling");
+        }
+    }
+    if (!command.details.empty()) text += fmt::format("\n{}\n", wrapped(command.details, kColumns));
+    return text + fmt::format("\nExample:\n  {}\n", command.example);
+}
+
+}  // namespace slipstream::tools
