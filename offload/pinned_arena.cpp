@@ -61,18 +61,18 @@ struct PinnedArena::State {
         const std::scoped_lock lock(mutex);
         const std::size_t left = limit_bytes - used_bytes;
         if (bytes > left)
-            throw OutOfBudget(fmt::format(
-                "host memory: {} needs {} bytes, {} of {} are left; give more by --host-memory, or ask for a "
-                "shorter context or a smaller model",
-                what, bytes, left, limit_bytes));
+            throw OutOfBudget(
+                fmt::format("host memory: {} needs {}, {} of {} are left; give more by --host-memory, or ask for a "
+                            "shorter --ctx or a smaller model",
+                            what, size_text(bytes), size_text(left), size_text(limit_bytes)));
         used_bytes += bytes;
     }
 
     [[nodiscard]] OutOfBudget has_no_more(std::size_t bytes, std::string_view what) const {
         return OutOfBudget(
-            fmt::format("host memory: the system has no {} bytes more for {}, beside {} in use here; close other "
-                        "programs, or ask for a shorter context or a smaller model (--host-memory sets the limit)",
-                        bytes, what, used_bytes));
+            fmt::format("host memory: the system has no {} more for {}, beside {} in use here; close other programs, "
+                        "or ask for a shorter --ctx or a smaller model (--host-memory sets the limit)",
+                        size_text(bytes), what, size_text(used_bytes)));
     }
 
     // The block that was taken, or the error that there is none.
