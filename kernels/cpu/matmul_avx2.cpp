@@ -8,8 +8,8 @@
 
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/matmul_avx2_codes.h"
-#include "kernels/cpu/matmul_interleaved.h"
 #include "kernels/cpu/matmul_few.h"
+#include "kernels/cpu/matmul_interleaved.h"
 #include "kernels/cpu/target.h"
 
 namespace slipstream::cpu {

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cpu/matmul_interleaved.h"
 #include "kernels/cpu/matmul_few.h"
+#include "kernels/cpu/matmul_interleaved.h"
 #include "kernels/cpu/matmul_vnni_dots.h"
 #include "kernels/cpu/target.h"
 
