@@ -33,12 +33,14 @@ void DeviceTarget::check_between_passes() const {
 
 void DeviceTarget::commit(std::span<const NodeId> path) {
     check_between_passes();
+    if (view_ != nullptr) view_->commit(forward_->exec(), path);
     cache_->commit(forward_->exec(), path);
 }
 
 void DeviceTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
     cache_->truncate(forward_->exec(), n_tokens);
+    if (view_ != nullptr) view_->truncate(n_tokens);
 }
 
 void DeviceTarget::forget() {
@@ -49,16 +51,6 @@ void DeviceTarget::forget() {
     } else {
         cache_->rollback(from);
     }
-}
-
-void DeviceTarget::commit(std::span<const NodeId> path) {
-    if (view_ != nullptr) view_->commit(forward_->exec(), path);
-    cache_->commit(forward_->exec(), path);
-}
-
-void DeviceTarget::truncate(std::int64_t n_tokens) {
-    cache_->truncate(forward_->exec(), n_tokens);
-    if (view_ != nullptr) view_->truncate(n_tokens);
 }
 
 bool DeviceTarget::takes_prompt(std::int64_t end) const {

@@ -122,6 +122,7 @@ std::unique_ptr<draft::TableSource> make_bench_source(std::string_view name, con
         case SourceKind::Corpus:
         case SourceKind::Lookahead:
         case SourceKind::Model:
+        case SourceKind::Retrieval:
             break;
     }
     throw RequestError(
