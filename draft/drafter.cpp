@@ -56,7 +56,8 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
         const ShapeRequest request{
             .text = limits.text, .budget = budget, .max_depth = limits.max_depth, .noise = &noise_};
         grow(tree, request);
-        if (pass_.growth != Growth::Merged && figures_.size() == 1) figures_.front().seconds += seconds_since(began);
+        if (pass_.growth != Growth::Merged && (figures_.size() == 1 || pass_.growth == Growth::Drawn))
+            figures_[pass_.drawn_by].seconds += seconds_since(began);
         use_leftover(tree, request);
     }
     pass_.draft_seconds = seconds_since(began);

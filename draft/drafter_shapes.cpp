@@ -118,7 +118,11 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
             break;
         case Growth::Drawn:
             if (ladder() && sources_.models[1]->ready(request.text)) {
-                drawn_ladder_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
+                const DrawnLadder::Counts below =
+                    drawn_ladder_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
+                figures_[0].offered += below.offered;
+                figures_[0].accepted += below.accepted;
+                pass_.drawn_by = 1;
                 break;
             }
             propose_drawn(
@@ -166,7 +170,7 @@ void SourcesDrafter::count_shape(const Observation& observation) {
     for (SourceFigures& figures : figures_) {
         const bool takes_part =
             figures_.size() == 1 || (growth_ == Growth::OwnShape && figures.name == shape_source_->name()) ||
-            (growth_ == Growth::Drawn && figures.name == figures_.back().name) ||  // whose distribution it has
+            (growth_ == Growth::Drawn && &figures == &figures_[pass_.drawn_by]) ||
             (growth_ == Growth::NGrammys && (figures.name == "context" || figures.name == "bigram"));
         if (!takes_part) continue;
         figures.offered += offered;

@@ -180,7 +180,6 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
                                                  DraftModelOptions{.max_nodes = model_nodes(options, target.vocab),
                                                                    .window = model_window(options, target),
                                                                    .pass_plan = target.draft_pass_plan,
-
                                                                    .rows = rows}));
                 break;
             case SourceKind::Retrieval:

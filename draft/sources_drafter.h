@@ -50,7 +50,8 @@ private:
     struct Pass {
         Growth growth = Growth::Nothing;
         bool guessed = false;
-        double expected = 0.0;  // tokens; 0: nobody knows
+        std::size_t drawn_by = 0;  // Growth::Drawn: the model whose distribution the guesses have
+        double expected = 0.0;     // tokens; 0: nobody knows
         double draft_seconds = 0.0;
     };
     // Chains that a source alone, or several together, grow.

@@ -36,8 +36,9 @@ void DrawnLadder::draw_ahead(const ShapeRequest& request, std::int64_t n, ModelS
     }
 }
 
-void DrawnLadder::propose(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, ModelSource& lower,
-                          ModelSource& upper, DrawnTree& drawn) {
+DrawnLadder::Counts DrawnLadder::propose(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma,
+                                         ModelSource& lower, ModelSource& upper, DrawnTree& drawn) {
+    Counts counts;
     const std::int64_t length = std::min({gamma, request.budget - 1, request.max_depth});
     n_text_ = std::ssize(request.text);
     n_uniform_ = 0;
@@ -49,7 +50,7 @@ void DrawnLadder::propose(TokenTree& tree, const ShapeRequest& request, std::int
     std::int32_t end = 0;  // of the chain in `tree`
     while (tree.size() <= length) {
         draw_ahead(request, std::min(kAhead, length + 1 - tree.size()), lower);
-        if (n_seen_by_upper_ + std::ssize(unseen_by_upper_) > upper.max_nodes()) return;
+        if (n_seen_by_upper_ + std::ssize(unseen_by_upper_) > upper.max_nodes()) return counts;
         upper.expand(arena_, request.text, unseen_by_upper_);
         n_seen_by_upper_ += std::ssize(unseen_by_upper_);
         // The walk over what was drawn ahead, and one token of the upper model's own behind it.
@@ -66,6 +67,8 @@ void DrawnLadder::propose(TokenTree& tree, const ShapeRequest& request, std::int
             const TokenId token = rule_.decide(p_, children, [this](std::uint32_t) { return uniform(); });
             end = drawn.add_drawn(tree, end, p_, token);
             agreed = i < ahead_.size() && token == draw[0];
+            if (i < ahead_.size()) ++counts.offered;
+            if (agreed) ++counts.accepted;
             if (!agreed && i < ahead_.size()) unseen_by_lower_.clear();  // it was on another way
             tip_ = agreed ? ahead_[i].node : arena_.add(tip_, token);
         }
@@ -73,9 +76,10 @@ void DrawnLadder::propose(TokenTree& tree, const ShapeRequest& request, std::int
             unseen_by_lower_.push_back(tip_);
             unseen_by_upper_.assign(1, tip_);
         } else {
-            return;  // the chain is full
+            return counts;  // the chain is full
         }
     }
+    return counts;
 }
 
 }  // namespace slipstream::draft

@@ -23,10 +23,16 @@ public:
     /// Token ids in [0, vocab); `seed` is the target's.
     DrawnLadder(std::int64_t vocab, std::uint64_t seed) : rule_(vocab), seed_(seed) {}
 
+    /// Guesses of the lower model that the upper one saw, and took.
+    struct Counts {
+        std::int64_t offered = 0;
+        std::int64_t accepted = 0;
+    };
+
     /// Grows a chain of at most `gamma` guesses under node 0 of `tree` (node 0 only), inside the request's limits, and
     /// records what it was drawn from in `drawn` (reset for this tree). Both models are ready.
-    void propose(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, ModelSource& lower,
-                 ModelSource& upper, DrawnTree& drawn);
+    Counts propose(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, ModelSource& lower,
+                   ModelSource& upper, DrawnTree& drawn);
 
 private:
     struct Ahead {  // what the lower model drew

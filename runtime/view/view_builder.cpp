@@ -51,18 +51,19 @@ void ViewBuilder::restart() {
 
 bool ViewBuilder::is_due(std::int64_t n_text) const {
     if (n_text == 0) return false;
-    if (view_->n_text() == 0) return n_built_at_ == 0 || options_.rebuild_tokens > 0;
+    if (view_->n_text() == 0) return true;
     return options_.rebuild_tokens > 0 && n_text - n_built_at_ >= options_.rebuild_tokens;
 }
 
 PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool with_prompt) {
+    if (work_ != Work::Nothing) n_scored_ = 0;  // the pass before threw
     n_pass_ = cache_->n_committed();
     root_ = root;
     // Where the text went on without the view, or was cut under it, it stands for another one.
     if (view_->n_text() != 0 && view_->n_text() != n_pass_) view_->invalidate();
     if (n_scored_ > n_pass_) n_scored_ = 0;
     work_ = Work::Nothing;
-    const bool whole = with_prompt || !cache_->streams();
+    const bool whole = !options_.in_steps && (with_prompt || !cache_->streams());
     if (n_scored_ > 0) {
         for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) {
             pool(layer, AddScores::No);

@@ -41,8 +41,11 @@ struct ViewOptions {
     std::int64_t budget_tokens = 1024;  // of each layer and kv head when it is built; whole groups
     std::int64_t sink_tokens = 16;      // of them the first
     std::int64_t recent_tokens = 64;    // and the last
-    std::int64_t rebuild_tokens = 64;   // that the text grows by from building to building; 0: it is built once
-    std::int64_t growth_tokens = 64;    // room behind the budget for rows that the text gains
+    std::int64_t rebuild_tokens =
+        64;                 // that the text grows by from building to building; 0: it is built when it is full
+    bool in_steps = false;  // scored in one pass and copied in the next wherever KV lies: which pass finds
+                            // a view then hangs on no placement (E3)
+    std::int64_t growth_tokens = 64;  // room behind the budget for rows that the text gains
     // Queries of the pass that choose, the root's and others spread evenly behind it; more than one only where a whole
     // layer is at hand, else the root's alone. As many as the pass has, for that very pass: the oracle of bench
     // --views.
@@ -94,7 +97,6 @@ private:
     void pool(std::int64_t layer, AddScores add);
     void choose(std::int64_t layer);
     void gather(ExecRef exec, std::int64_t layer, const KvPiece& piece);
-    void fill_view(Stream& stream);
 
     KvCache* cache_;
     KvView* view_;

@@ -67,8 +67,8 @@ TEST(PinnedArena, HonoursItsLimitToTheByteAndCounts) {
         EXPECT_EQ(arena.used_bytes(), 2 * kMiB + 999);
         EXPECT_EQ(
             error_text<OutOfBudget>([&] { static_cast<void>(arena.allocate(kMiB - 998, "layer 7")); }),
-            "host memory: layer 7 needs 1047578 bytes, 1047577 of 3145728 are left; give more by --host-memory, or "
-            "ask for a shorter context or a smaller model");
+            "host memory: layer 7 needs 1.0 MiB, 1.0 MiB of 3.0 MiB are left; give more by --host-memory, or ask for a "
+            "shorter --ctx or a smaller model");
         const HostBlock rest = arena.allocate(kMiB - 999, "layer 7");
         EXPECT_EQ(arena.used_bytes(), arena.limit_bytes());
         EXPECT_THROW(static_cast<void>(arena.allocate(1, "one more")), OutOfBudget);
@@ -137,7 +137,7 @@ TEST(PinnedArena, OfAReservedBlockMemoryComesInPartsAndIsLockedAsItComes) {
             EXPECT_GE(process_bytes("VmLck"), locked_before + 90 * kMiB);
         }
         EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(arena.reserve(10 * kMiB, "layer 7")); }),
-                    HasSubstr("layer 7 needs 10485760 bytes, 10485755 of"));
+                    HasSubstr("layer 7 needs 10.0 MiB, 10.0 MiB of"));
         EXPECT_DEATH(arena.bring(block, 4096, 90 * kMiB, "KV"), "94371840 bytes from 4096 of 94371845");
     }
     EXPECT_EQ(arena.used_bytes(), 0U);
@@ -151,11 +151,11 @@ TEST(PinnedArena, WhatTheSystemHasNotIsToldWhenItIsReservedOrWhenItIsBrought) {
     PinnedArena arena(
         {.limit_bytes = 100 * kMiB, .page_lock = PageLock::Pageable, .available_bytes = [&] { return available; }});
     EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(arena.reserve(50 * kMiB + 1, "KV")); }),
-                HasSubstr("the system has no 52428801 bytes more for KV, beside 0 in use here"));
+                HasSubstr("the system has no 50.0 MiB more for KV, beside 0 bytes in use here"));
     const HostBlock block = arena.reserve(50 * kMiB, "KV");
     available = 1 * kMiB;
     EXPECT_THAT(error_text<OutOfBudget>([&] { arena.bring(block, 0, 2 * kMiB, "KV"); }),
-                HasSubstr("the system has no 2097152 bytes more for KV, beside 52428800 in use here"));
+                HasSubstr("the system has no 2.0 MiB more for KV, beside 50.0 MiB in use here"));
     EXPECT_EQ(arena.used_bytes(), 50 * kMiB);
     available = 2 * kMiB;
     arena.bring(block, 0, 2 * kMiB, "KV");
@@ -355,7 +355,7 @@ TEST(PinnedArenaDeathTest, LittleAddressSpaceIsAnErrorNotACrash) {
         }
         std::exit(2);
     };
-    EXPECT_EXIT(starve(), testing::ExitedWithCode(3), "the system has no 104857600 bytes more for packs");
+    EXPECT_EXIT(starve(), testing::ExitedWithCode(3), "the system has no 100 MiB more for packs");
 }
 
 TEST(PinnedArenaDeathTest, BlocksMustNotOutliveIt) {

@@ -48,8 +48,12 @@ public:
             // As the screen has it: no spaces at the ends of lines.
             std::string shown = std::regex_replace(answers_[i], std::regex(" +\n"), "\n");
             shown.erase(shown.find_last_not_of(' ') + 1);
-            if (const std::size_t at = text.find("\n" + shown + "\n"); at != std::string::npos)
-                text.replace(at + 1, shown.size(), fmt::format("{{answer {}}}", i + 1));
+            // Words go to the next line where a line is full: a newline stands for a space then.
+            const std::string framed = "\n" + shown + "\n";
+            const auto at = std::ranges::search(text, framed, [](char on_screen, char told) {
+                return on_screen == told || (on_screen == '\n' && told == ' ');
+            });
+            if (!at.empty()) text.replace(at.begin() + 1, at.end() - 1, fmt::format("{{answer {}}}", i + 1));
         }
         replace_all(text, session().string(), "{session}");
         text = std::regex_replace(text, std::regex("[0-9.]+ tokens/s"), "# tokens/s");

@@ -89,6 +89,10 @@ TEST_F(DraftProgram, TheTextIsThatOfPlainDecoding) {
                                           {"--tree", "recycling"},
                                           {"--tree", "ngrammys", "--budget", "40"},
                                           {"--tree", "chain", "--gamma", "5"},
+                                          {"--draft", "retrieval", "--kv-budget", "32", "--budget", "20"},
+                                          {"--draft", "retrieval", "--kv-view", "window", "--view-rebuild", "0"},
+                                          {"--draft", "context,model,retrieval", "--kv-budget", "40", "--view-score",
+                                           "mean", "--view-rebuild", "8", "--device-memory", "40M", "--self-check"},
                                           {"--noise-ranking", "blind"}};
     for (const Arguments& sampling :
          {Arguments{"--temperature", "0"}, Arguments{"--seed", "5"},

@@ -159,6 +159,12 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
     return budget;
 }
 
+// Of a draft model that takes so many bytes; the machine is measured.
+double seconds_a_guess(const EngineModel& target, std::size_t draft_bytes) {
+    return static_cast<double>(draft_bytes) *
+           target.rates->rates.weights[static_cast<std::size_t>(DType::Q8_0)].seconds(1.0);
+}
+
 bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& files, std::size_t window_bytes,
                       const EngineModel& target, const EngineCallbacks& callbacks) {
     const std::size_t bytes = draft_bytes_of(files, budget, window_bytes);
@@ -170,8 +176,7 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
         return false;
     }
     const double by_tables = tokens_per_second_by_tables(*without);
-    const ByteCost& cost = target.rates->rates.weights[static_cast<std::size_t>(DType::Q8_0)];
-    const double a_guess = static_cast<double>(bytes) * cost.seconds(1.0);
+    const double a_guess = seconds_a_guess(target, bytes);
     const double by_model = tokens_per_second_by_model(*beside, a_guess);
     callbacks.detail(
         fmt::format("draft: about {:.2g} tokens/s with the draft model, {:.2g} without", by_model, by_tables));
@@ -188,15 +193,19 @@ ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
     if (view.budget_tokens == 0)
         view.budget_tokens =
             round_up(std::clamp(context_tokens / kViewShare, kLeastViewTokens, kMostViewTokens), kGroupTokens);
+    view.budget_tokens = std::min(view.budget_tokens, round_up(context_tokens, kGroupTokens));
     view.growth_tokens = view.rebuild_tokens > 0 ? view.rebuild_tokens + kViewSlack : kViewBuiltOnce;
     return view;
 }
 
 // Whether the target over a view of its KV guesses for more than its memory costs.
-bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, const ViewOptions& view,
-               const EngineCallbacks& callbacks) {
+bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, double seconds_a_draft_guess,
+               const ViewOptions& view, const EngineCallbacks& callbacks) {
     const std::optional<ModelPlan> without = run.with(budget, draft_bytes, Timed::Yes);
-    if (!without || without->residency().streamed_kv_bytes == 0) return false;
+    if (!without || without->residency().streamed_kv_bytes == 0) {
+        callbacks.detail("draft: auto leaves retrieval out: no KV streams");
+        return false;
+    }
     run.keep_view(view);
     const std::optional<ModelPlan> beside = run.with(budget, draft_bytes, Timed::Yes);
     run.keep_view(std::nullopt);
@@ -208,11 +217,15 @@ bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, co
     const double by_view = draft::best_chain(kViewAcceptance, draft::kLongestChain, [&](std::int64_t guesses) {
                                return beside->pass(guesses + 1).seconds + static_cast<double>(guesses) * a_guess;
                            }).tokens_per_second;
-    const double by_tables = tokens_per_second_by_tables(*without);
+    double by_others = tokens_per_second_by_tables(*without);
+    if (seconds_a_draft_guess > 0.0)
+        by_others = std::max(by_others, tokens_per_second_by_model(*without, seconds_a_draft_guess));
+    const bool pays = by_view > kViewGain * by_others;
     callbacks.detail(
-        fmt::format("draft: about {:.2g} tokens/s at full context with a view of {} tokens, {:.2g} without", by_view,
-                    view.budget_tokens, by_tables));
-    return by_view > kViewGain * by_tables;
+        fmt::format("draft: auto {} retrieval: about {:.2g} tokens/s at full context with a view of {} "
+                    "tokens, {:.2g} without",
+                    pays ? "takes" : "leaves out", by_view, view.budget_tokens, by_others));
+    return pays;
 }
 
 // Trees, and then sources, shrink until the device holds them beside the target: what `auto` says of the budget. Where
@@ -253,17 +266,24 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
     }
     options.sources.clear();
     options.max_budget = 1;
-    if (run.with(1, 0, Timed::No)) callbacks.note("nothing guesses, for no tree fits beside the model");
+    if (fits == 0 && run.with(1, 0, Timed::No)) callbacks.note("nothing guesses, for no tree fits beside the model");
 }
 
 // A budget that was asked for in so many words is not made smaller; what is too much then has a name.
 void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t draft_bytes, std::size_t device_bytes) {
-    if (run.with(options.max_budget, draft_bytes, Timed::No) || !run.with(1, 0, Timed::No)) return;
-    throw OutOfBudget(
-        fmt::format("trees of {} nodes{} do not fit beside the model into {} of the device; give --budget auto or a "
-                    "smaller one, {}or a larger --device-memory",
-                    options.max_budget, draft_bytes > 0 ? " and the draft model" : "", size_text(device_bytes),
-                    draft_bytes > 0 ? "--draft without 'model', " : ""));
+    if (run.with(options.max_budget, draft_bytes, Timed::No)) return;
+    const bool with_view = has(options, SourceKind::Retrieval);
+    run.keep_view(std::nullopt);
+    const bool fits_alone = run.with(1, 0, Timed::No).has_value();
+    if (with_view) run.keep_view(options.view);
+    if (!fits_alone) return;
+    throw OutOfBudget(fmt::format(
+        "trees of {} nodes{}{} do not fit beside the model into {} of the device; give --budget auto or a smaller one, "
+        "{}{}or a larger --device-memory",
+        options.max_budget, draft_bytes > 0 ? " and the draft model" : "",
+        with_view ? " and a view of the KV with all weights" : "", size_text(device_bytes),
+        draft_bytes > 0 ? "--draft without 'model', " : "",
+        with_view ? "a smaller --kv-budget, --draft without 'retrieval', " : ""));
 }
 
 }  // namespace
@@ -281,7 +301,10 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     const bool limited = device_bytes != Budget::kUnlimited;
     chosen.options.window_bytes =
         limited ? device_bytes / kWindowShare : host_memory().available_bytes / kHostWindowShare;
-    if (!limited) return chosen;
+    if (!limited) {
+        if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");
+        return chosen;
+    }
     const std::filesystem::path path = draft_model_path(chosen, target);
     std::unique_ptr<ModelFiles> files;
     if (!path.empty()) {
@@ -293,7 +316,10 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
     const std::optional<ModelPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
-    if (plan && plan->residency().ring_bytes == 0) return chosen;  // all of it fits
+    if (plan && plan->residency().ring_bytes == 0) {  // all of it fits
+        if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");
+        return chosen;
+    }
     if (chosen.options.adapt_budget) {
         fit_into_memory(chosen.options, run, chosen.automatic ? nullptr : files.get(), callbacks);
         if (chosen.options.sources.empty()) return chosen;
@@ -309,7 +335,8 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (chooses_view) {
         const std::size_t kept =
             files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
-        if (view_pays(run, chosen.options.max_budget, kept, chosen.options.view, callbacks)) {
+        const double a_guess = files ? seconds_a_guess(target, kept) : 0.0;
+        if (view_pays(run, chosen.options.max_budget, kept, a_guess, chosen.options.view, callbacks)) {
             chosen.options.sources.push_back(SourceKind::Retrieval);
             run.keep_view(chosen.options.view);
         }

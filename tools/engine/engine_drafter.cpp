@@ -184,7 +184,9 @@ void EngineDrafter::plan_passes(const EngineModel& target) {
 
 std::optional<ViewNeeds> EngineDrafter::view_needs() const {
     if (!drafter_ || !has(made_with_, SourceKind::Retrieval)) return std::nullopt;
-    return ViewNeeds{made_with_.view, draft::model_nodes(made_with_, made_for_.vocab)};
+    ViewNeeds needs{made_with_.view, draft::model_nodes(made_with_, made_for_.vocab)};
+    needs.options.in_steps = made_with_.child_rule == draft::ChildRule::Draw;
+    return needs;
 }
 
 void EngineDrafter::attach_view(const EngineModel& target, KvView& view) {
@@ -219,6 +221,7 @@ void EngineDrafter::resample(const SamplerOptions& sampling) {
         drafter_->pass_curve() = curve;
         for (std::size_t i = 0; i < of_models.size(); ++i) *drafter_->model_pass_curves()[i] = of_models[i];
     } catch (const Error& error) {
+        drafter_.reset();
         callbacks_.note(fmt::format("guessing ends here: {}", error.what()));
     }
 }

@@ -172,13 +172,15 @@ DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
     return draft;
 }
 
-// Classical sampling draws without the noise that guesses could be ranked by. A draft model alone is drawn from, so
-// that its whole distribution counts; children of several sources are point masses.
+// Classical sampling draws without the noise that guesses could be ranked by. Models alone are drawn from, so that
+// their whole distributions count, two of them in chains that one draws and the other checks; children of several
+// sources are point masses.
 void choose_rejection(draft::DraftOptions& options) {
     options.noise_ranking = draft::NoiseRanking::Blind;
     const auto draws = [](SourceKind kind) { return kind == SourceKind::Model || kind == SourceKind::Retrieval; };
-    if (!options.sources.empty() && std::ranges::all_of(options.sources, draws))
-        options.child_rule = draft::ChildRule::Draw;
+    if (options.sources.empty() || !std::ranges::all_of(options.sources, draws)) return;
+    options.child_rule = draft::ChildRule::Draw;
+    if (options.sources.size() > 1 && !options.shape) options.shape = TreeShape::Chain;
 }
 
 void choose_budget(DraftSettings& draft, const Settings& settings, DraftPlace place) {
@@ -220,7 +222,7 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
             {{"kv-budget", "--kv-budget", "N", "Tokens of each layer and head that 'retrieval' keeps [planned]"},
              {"kv-view", "--kv-view", "KIND", "What it keeps: retrieval, what matters; window, the last [retrieval]"},
              {"view-score", "--view-score", "HOW", "What matters: by attention mass, or by mean keys [mass]"},
-             {"view-rebuild", "--view-rebuild", "N", "Tokens from building it to building it anew; 0: once [64]"},
+             {"view-rebuild", "--view-rebuild", "N", "Tokens until it is built anew; 0: when it is full [64]"},
              {"tables", "--tables", "DIR|off", "Where learnt tables persist; off: in memory only [the user's cache]"},
              {"verify", "--verify", "RULE", "exact: plain decoding's text; rejection: its distribution [exact]"},
              {"noise-ranking", "--noise-ranking", "HOW", "aware or blind of the noise of draws, to compare [aware]"}});
