@@ -1,5 +1,6 @@
 // What README and --help show is what a reader types first: every command of theirs runs as it stands.
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -21,6 +22,7 @@ protected:
     Examples() {
         for (const char* name : {"README.md", "tools"}) fs::create_symlink(source_path(name), folder_.path() / name);
         fs::create_directories(folder_.path() / "models");
+        std::ofstream(folder_.path() / "input.txt") << "Once upon a time\n";
         fs::create_directory_symlink(source_path("tools/demo_model/target"),
                                      folder_.path() / "models/smollm2-135m-instruct");
     }
@@ -28,9 +30,9 @@ protected:
     /// `line` of a shell, in that folder, with the built program as `slipstream`.
     [[nodiscard]] ProgramResult run(const std::string& line) const {
         ProgramRun run;
-        run.shell = "program=$0; slipstream() { \"$program\" \"$@\"; }; cd " + folder_.path().string() + "; " + line +
-                    "; exit $?";
-        run.input = "Once upon a time\n";
+        // From a file: most commands end without reading their input.
+        run.shell = "program=$0; slipstream() { \"$program\" \"$@\"; }; cd " + folder_.path().string() + "; { " + line +
+                    "; } <input.txt; exit $?";
         run.environment = {{"SLIPSTREAM_MODELS", (folder_.path() / "models").string()}};
         return run_program(run);
     }
