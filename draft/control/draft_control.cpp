@@ -16,7 +16,7 @@ constexpr std::int64_t kLaterTrial = 6;
 constexpr std::int64_t kLongestRest = 512;
 constexpr double kClearGain = 1.05;
 constexpr double kLittleGain = 1.3;  // over plain decoding
-constexpr double kTrusted = 8.0;     // guessed tokens that expectations are believed for
+constexpr double kTrusted = 2.0;     // guessed tokens that expectations are believed for
 
 }  // namespace
 
