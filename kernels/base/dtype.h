@@ -8,7 +8,8 @@
 
 namespace slipstream {
 
-/// Block layouts are those of ggml (ggml/src/ggml-common.h); decoding of each stands in kernels/cpu/dequantize.cpp.
+/// Block layouts are those of ggml (ggml/src/ggml-common.h); decoding of each stands in
+/// kernels/cpu/matmul/dequantize.cpp.
 enum class DType : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q3_K, Q4_K, Q5_K, Q6_K };
 
 inline constexpr int kDTypeCount = 12;

@@ -18,8 +18,10 @@ inline constexpr int kMaxRank = 4;
 /// How the rows of a matrix lie in memory.
 enum class Layout : std::uint8_t {
     RowMajor,
-    Interleaved16,  // packs of a CPU device: groups of 16 rows, one 32-bit lane a row (kernels/cpu/interleaved.h)
-    Fragments16,    // packs of a CUDA device: the same groups, in the order of mma fragments (kernels/cuda/fragments.h)
+    Interleaved16,  // packs of a CPU device: groups of 16 rows, one 32-bit lane a row
+                    // (kernels/cpu/matmul/interleaved.h)
+    Fragments16,    // packs of a CUDA device: the same groups, in the order of mma fragments
+                    // (kernels/cuda/matmul/fragments.h)
 };
 inline constexpr std::int64_t kInterleavedRows = 16;  // rows of a group in every packed layout
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/dequantize.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/matmul/dequantize.h"
 #include "kernels/cpu/target.h"
 #include "kernels/cpu_device.h"
 

@@ -1,10 +1,10 @@
 #include "kernels/cpu/op_table.h"
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/kv_view.h"
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/interleaved.h"
-#include "kernels/cpu/kv_view.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul/interleaved.h"
+#include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/sampling.h"
 #include "kernels/cpu/workspace.h"
 

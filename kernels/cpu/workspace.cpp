@@ -1,7 +1,7 @@
 #include "kernels/cpu/workspace.h"
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu_device.h"
 
 namespace slipstream::cpu {

@@ -7,8 +7,8 @@
 // Outputs that matmuls read next are also laid out for them (activation_fragments.cuh): the same products, dealt out to
 // lanes in that order.
 #include "gpu.cuh"
-#include "kernels/cuda/activation_fragments.cuh"
 #include "kernels/cuda/elementwise_launch.h"
+#include "kernels/cuda/matmul/activation_fragments.cuh"
 
 namespace slipstream::cuda {
 

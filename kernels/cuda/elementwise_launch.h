@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/activation_target.h"
+#include "kernels/cuda/matmul/activation_target.h"
 
 namespace slipstream::cuda {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 
 namespace slipstream::cuda {

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/cuda_op.h"
 #include "kernels/cuda/elementwise_launch.h"
+#include "kernels/cuda/host/cuda_op.h"
+#include "kernels/cuda/host/preparation.h"
 #include "kernels/cuda/op_table.h"
-#include "kernels/cuda/preparation.h"
 #include "kernels/elementwise.h"
 
 namespace slipstream::cuda {

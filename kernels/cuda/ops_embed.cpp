@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/cpu/dequantize.h"
-#include "kernels/cuda/cuda_op.h"
+#include "kernels/cpu/matmul/dequantize.h"
+#include "kernels/cuda/host/cuda_op.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/elementwise.h"
 

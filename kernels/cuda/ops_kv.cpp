@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "kernels/attention.h"
-#include "kernels/cuda/attention_plan.h"
-#include "kernels/cuda/cuda_op.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/host/cuda_op.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/move_rows.h"

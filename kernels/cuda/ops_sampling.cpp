@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/cuda_op.h"
+#include "kernels/cuda/host/cuda_op.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/cuda/sampling_launch.h"
 #include "kernels/cuda/sampling_plan.h"

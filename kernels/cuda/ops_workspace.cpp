@@ -1,14 +1,14 @@
 // Workspace of a CUDA device's ops: the scratch of the greediest, and room for the arrays that ops are given.
 #include <algorithm>
 
-#include "kernels/cuda/attention_plan.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/matmul_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/host/cuda_device.h"
+#include "kernels/cuda/host/preparation.h"
+#include "kernels/cuda/host/staging.h"
+#include "kernels/cuda/matmul/matmul_plan.h"
+#include "kernels/cuda/matmul/prompt_plan.h"
 #include "kernels/cuda/op_table.h"
-#include "kernels/cuda/preparation.h"
-#include "kernels/cuda/prompt_plan.h"
 #include "kernels/cuda/sampling_plan.h"
-#include "kernels/cuda/staging.h"
 #include "kernels/workspace.h"
 
 namespace slipstream::cuda {

@@ -9,7 +9,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
-#include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/matmul/dequantize.h"
 #include "kernels/pack_weights.h"
 #include "runtime/model/weight_loader.h"
 

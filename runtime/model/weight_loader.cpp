@@ -21,8 +21,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/dequantize.h"
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/matmul/dequantize.h"
+#include "kernels/cpu/matmul/quantize.h"
 #include "kernels/pack_weights.h"
 
 namespace slipstream {

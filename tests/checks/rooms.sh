@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Rooms that a reader finds their way in. In draft, runtime (but for runtime/text), offload and tools no folder holds more
-# than 40 files, and no file but data more than 500 lines. A folder's README.md has at most 700 words, the top one 1,200.
+# Rooms that a reader finds their way in. In kernels, draft, runtime (but for runtime/text), offload and tools no folder
+# holds more than 40 files, and no file but data more than 500 lines. A folder's README.md has at most 700 words, the top
+# one 1,200.
 # No line of 200 characters or more stands twice on the pages, and links to files lead somewhere.
 # usage: rooms.sh ROOT         one line per offence, exit code 1 if there is any
 #        rooms.sh --self-test  builds small wrong trees and demands that each offence is seen
@@ -29,7 +30,7 @@ check() {
         echo "$root: no files here; name the project's root"
         return 1
     fi
-    grep -E '^(draft|runtime|offload|tools)/' "$list" | grep -v '^runtime/text/' >"$list.rooms" || true
+    grep -E '^(kernels|draft|runtime|offload|tools)/' "$list" | grep -v '^runtime/text/' >"$list.rooms" || true
     found=$(awk -v max=$max_files '
         { folder = $0; sub(/\/[^\/]*$/, "", folder); ++n[folder] }
         END { for (f in n) if (n[f] > max) print f ": " n[f] " files, at most " max "; give some of them a room of their own" }

@@ -1,7 +1,7 @@
 #include <array>
 #include <filesystem>
 
-#include "kernels/cuda/cuda_module.h"
+#include "kernels/cuda/host/cuda_module.h"
 #include "tests/cuda/under_test.h"
 
 namespace slipstream::testing_cuda {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cuda/prompt_plan.h"
+#include "kernels/cuda/matmul/prompt_plan.h"
 #include "kernels/workspace.h"
 #include "tests/cuda/matmul_on_device.h"
 

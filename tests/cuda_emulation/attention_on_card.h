@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/kv_layout.h"
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cpu/attention/kv_layout.h"
+#include "kernels/cuda/attention/attention_plan.h"
 #include "tests/kernels/attention_cases.h"
 
 namespace slipstream::testing_attention {

@@ -1,12 +1,12 @@
 // How calls of attention are cut: chains share their gathered steps, siblings do not, scratch stays within its bound.
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
 
 #include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/attention_planner.h"
+#include "kernels/cuda/attention/attention_planner.h"
 
 namespace slipstream {
 namespace {

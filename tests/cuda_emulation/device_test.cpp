@@ -1,6 +1,6 @@
 // CudaDevice on the emulated machine: budget, memory that the host may not touch, streams and events under every
 // timing, staging, link figures, errors.
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/host/cuda_device.h"
 
 #include <algorithm>
 #include <chrono>
@@ -15,9 +15,9 @@
 
 #include "emulated_machine.h"
 #include "kernels/base/error.h"
-#include "kernels/cuda/cuda_module.h"
-#include "kernels/cuda/cuda_op.h"
-#include "kernels/cuda/memory_regions.h"
+#include "kernels/cuda/host/cuda_module.h"
+#include "kernels/cuda/host/cuda_op.h"
+#include "kernels/cuda/host/memory_regions.h"
 #include "kernels/elementwise.h"
 #include "offload/pinned_arena.h"
 #include "tests/support/error_text.h"

@@ -9,8 +9,8 @@
 #include "emulated_machine.h"
 #include "kernels/base/check.h"
 #include "kernels/base/float16.h"
-#include "kernels/cuda/prompt_launch.h"
-#include "kernels/cuda/prompt_plan.h"
+#include "kernels/cuda/matmul/prompt_launch.h"
+#include "kernels/cuda/matmul/prompt_plan.h"
 
 namespace slipstream::emulation {
 

@@ -1,13 +1,13 @@
 // The kernels of the emulated machine's table: the very launch functions of kernels/cuda, compiled for the host.
 #include "emulated_blas.h"
 #include "emulated_machine.h"
-#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/kv_view_launch.h"
 #include "kernels/cuda/link_pace_launch.h"
-#include "kernels/cuda/matmul_launch.h"
-#include "kernels/cuda/prompt_launch.h"
+#include "kernels/cuda/matmul/matmul_launch.h"
+#include "kernels/cuda/matmul/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
 #include "tests/cuda_emulation/machine_state.h"
 

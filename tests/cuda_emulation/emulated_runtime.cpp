@@ -6,7 +6,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
-#include "kernels/cuda/table_bytes.h"
+#include "kernels/cuda/host/table_bytes.h"
 #include "tests/cuda_emulation/machine_state.h"
 
 namespace slipstream::emulation {

@@ -14,7 +14,7 @@
 #include "draft/tables/model_ngrams.h"
 #include "emulated_machine.h"
 #include "kernels/cpu_device.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"
 #include "runtime/cache/cache_fill.h"
 #include "runtime/loop/device_target.h"

@@ -1,7 +1,7 @@
 // Packing into fragments: every row of every type comes back by the layout's own formula, missing rows are zeros, and
 // nothing is written outside the groups asked for.
 
-#include "kernels/cuda/fragments.h"
+#include "kernels/cuda/matmul/fragments.h"
 
 #include <gtest/gtest.h>
 

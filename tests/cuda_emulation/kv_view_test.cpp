@@ -8,7 +8,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/float16.h"
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/kv_view_launch.h"
 #include "tests/cuda_emulation/schedule.h"
 

@@ -12,7 +12,7 @@
 #include "draft/rejection.h"
 #include "draft/tree/soft_target.h"
 #include "emulated_machine.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/host/cuda_device.h"
 #include "kernels/sampling.h"
 #include "kernels/workspace.h"
 #include "runtime/loop/device_target.h"

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "kernels/base/float16.h"
-#include "kernels/cuda/fragments.h"
-#include "kernels/cuda/matmul_launch.h"
-#include "kernels/cuda/matmul_plan.h"
+#include "kernels/cuda/matmul/fragments.h"
+#include "kernels/cuda/matmul/matmul_launch.h"
+#include "kernels/cuda/matmul/matmul_plan.h"
 #include "tests/cuda_emulation/schedule.h"
 #include "tests/kernels/matmul_cases.h"
 

@@ -12,7 +12,7 @@
 
 #include "draft/rungs/draft_model.h"
 #include "emulated_machine.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"
 #include "runtime/cache/cache_fill.h"
 #include "runtime/loop/device_target.h"

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/cuda/prompt_launch.h"
-#include "kernels/cuda/prompt_plan.h"
+#include "kernels/cuda/matmul/prompt_launch.h"
+#include "kernels/cuda/matmul/prompt_plan.h"
 #include "tests/cuda_emulation/matmul_cases.h"
 
 namespace slipstream::cuda {

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "kernels/cuda/attention_planner.h"
-#include "kernels/cuda/graph_arrays.h"
+#include "kernels/cuda/attention/attention_planner.h"
+#include "kernels/cuda/host/graph_arrays.h"
 #include "kernels/workspace.h"
 #include "tests/kernels/attention_cases.h"
 

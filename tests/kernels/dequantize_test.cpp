@@ -1,7 +1,7 @@
 // Decoding of every weight format against the gguf Python package, bit for bit (golden data and its generator:
 // tests/golden/dequantize), at several alignments, and its preconditions.
 
-#include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/matmul/dequantize.h"
 
 #include <bit>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/block_fields.h"
+#include "kernels/cpu/matmul/block_fields.h"
 
 namespace slipstream {
 namespace {

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/float16.h"
-#include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/matmul/dequantize.h"
 #include "kernels/cpu_device.h"
 #include "kernels/matmul.h"
 #include "kernels/pack_weights.h"

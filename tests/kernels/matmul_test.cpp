@@ -6,9 +6,9 @@
 #include <array>
 #include <bit>
 
-#include "kernels/cpu/activations.h"
-#include "kernels/cpu/interleaved.h"
-#include "kernels/cpu/unpack_codes.h"
+#include "kernels/cpu/matmul/activations.h"
+#include "kernels/cpu/matmul/interleaved.h"
+#include "kernels/cpu/matmul/unpack_codes.h"
 #include "tests/kernels/matmul_cases.h"
 #include "tests/kernels/unpack_one.h"
 
@@ -23,7 +23,7 @@ protected:
     DType type() const { return std::get<1>(GetParam()); }
 };
 
-/// The forms whose bits are defined in kernels/cpu/matmul.h.
+/// The forms whose bits are defined in kernels/cpu/matmul/matmul.h.
 class MatmulVectorTest : public MatmulTest {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MatmulVectorTest);  // a machine without any
 
@@ -122,7 +122,7 @@ TEST_P(MatmulTest, EqualsDoubleLoopsWithinTheRoundingBound) {
     RecordProperty("worst_share_of_bound", std::to_string(worst));
 }
 
-/// kernels/cpu/matmul.h's definition, literally, for one output.
+/// kernels/cpu/matmul/matmul.h's definition, literally, for one output.
 float defined_floats(const std::vector<float>& w, const float* x) {
     float sum = 0;
     for (std::size_t i = 0; i < w.size(); ++i) sum = std::fma(w[i], x[i], sum);

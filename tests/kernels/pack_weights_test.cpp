@@ -5,9 +5,9 @@
 
 #include <bit>
 
-#include "kernels/cpu/activations.h"
-#include "kernels/cpu/interleaved.h"
-#include "kernels/cpu/matmul_interleaved.h"
+#include "kernels/cpu/matmul/activations.h"
+#include "kernels/cpu/matmul/interleaved.h"
+#include "kernels/cpu/matmul/matmul_interleaved.h"
 #include "tests/kernels/matmul_cases.h"
 #include "tests/kernels/unpack_one.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/matmul/quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/matmul/dequantize.h"
 
 namespace slipstream::cpu {
 namespace {

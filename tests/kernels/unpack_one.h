@@ -1,7 +1,7 @@
 // The unpacking of packed weights as this compiler makes it without any form's attributes, by a type known at run time.
 #pragma once
 
-#include "kernels/cpu/unpack_codes.h"
+#include "kernels/cpu/matmul/unpack_codes.h"
 
 namespace slipstream::testing_matmul {
 

@@ -16,8 +16,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/dequantize.h"
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/matmul/dequantize.h"
+#include "kernels/cpu/matmul/quantize.h"
 #include "kernels/cpu_device.h"
 #include "kernels/pack_weights.h"
 #include "offload/mapped_file.h"

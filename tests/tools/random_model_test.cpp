@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/matmul/dequantize.h"
 #include "runtime/formats/model_files.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "kernels/cpu_device.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/host/cuda_device.h"
 #include "tools/machine/host.h"
 
 namespace slipstream::tools {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/host/cuda_device.h"
+#include "kernels/cuda/host/cuda_stream.h"
 
 namespace slipstream::tools {
 

@@ -14,9 +14,9 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/cuda_op.h"
-#include "kernels/cuda/prompt_launch.h"
-#include "kernels/cuda/prompt_plan.h"
+#include "kernels/cuda/host/cuda_op.h"
+#include "kernels/cuda/matmul/prompt_launch.h"
+#include "kernels/cuda/matmul/prompt_plan.h"
 #include "kernels/graph.h"
 #include "kernels/matmul.h"
 #include "kernels/pack_weights.h"

@@ -1,6 +1,6 @@
-// Blocks as kernels/cpu/dequantize.cpp decodes them. Means are kept at zero, since a mean that all weights share would
-// drive every hidden state into one direction: formats with minimums get the one that centres the codes, signed scales
-// get random signs.
+// Blocks as kernels/cpu/matmul/dequantize.cpp decodes them. Means are kept at zero, since a mean that all weights share
+// would drive every hidden state into one direction: formats with minimums get the one that centres the codes, signed
+// scales get random signs.
 #include "tools/dev/random_model_blocks.h"
 
 #include <array>

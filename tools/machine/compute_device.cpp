@@ -8,7 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/host/cuda_device.h"
 #include "tools/machine/host.h"
 #include "tools/terminal/usage_error.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/cuda/cuda_module.h"
+#include "kernels/cuda/host/cuda_module.h"
 #include "kernels/device.h"
 
 namespace slipstream::tools {

@@ -16,8 +16,8 @@
 #include <string>
 
 #include "kernels/cuda/card/runtime.h"
-#include "kernels/cuda/prompt_launch.h"
-#include "kernels/cuda/prompt_plan.h"
+#include "kernels/cuda/matmul/prompt_launch.h"
+#include "kernels/cuda/matmul/prompt_plan.h"
 
 namespace slipstream::cuda::card {
 

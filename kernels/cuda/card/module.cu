@@ -1,18 +1,18 @@
 // The module's one entry and its table. A launch function enqueues and reports nothing; what the runtime remembers of
 // it becomes the status, so no launch goes unchecked. Errors of the kernels themselves show in a later call of their
 // device, as everywhere in CUDA: compute-sanitizer names the kernel.
-#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/card/blas.h"
 #include "kernels/cuda/card/runtime.h"
 #include "kernels/cuda/elementwise_launch.h"
+#include "kernels/cuda/host/table_bytes.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/kv_view_launch.h"
 #include "kernels/cuda/link_pace_launch.h"
-#include "kernels/cuda/matmul_launch.h"
+#include "kernels/cuda/matmul/matmul_launch.h"
+#include "kernels/cuda/matmul/prompt_launch.h"
 #include "kernels/cuda/module_api.h"
-#include "kernels/cuda/prompt_launch.h"
 #include "kernels/cuda/sampling_launch.h"
-#include "kernels/cuda/table_bytes.h"
 
 // What the kernels are compiled for; whoever compiles this says so.
 #ifndef SLIPSTREAM_CUDA_ARCHITECTURES

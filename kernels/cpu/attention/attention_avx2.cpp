@@ -1,0 +1,153 @@
+// An attention step in AVX2. Scores: 32 slots in four registers a query, twice; dimensions in ascending order. Values:
+// blocks of 32 dimensions in four registers a query, slots in ascending order. Up to two queries share each load and
+// widening.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/base/float16.h"
+#include "kernels/cpu/attention/attention_step.h"
+#include "kernels/cpu/attention/widen.h"
+#include "kernels/cpu/target.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace slipstream::cpu {
+
+namespace {
+
+// Lines of what follows into L2, and of what is read a little later into L1: of `count` elements from `index` on.
+// Floats are rows that were widened, in L1.
+template <DType kType, std::int64_t count>
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline void fetch_ahead(const std::byte* now, const std::byte* next,
+                                                               std::int64_t index) {
+    if constexpr (kType == DType::F32) return;
+#pragma GCC unroll 4
+    for (std::int64_t byte = 0; byte < 2 * count; byte += 64) {
+        _mm_prefetch(next + 2 * index + byte, _MM_HINT_T1);
+        _mm_prefetch(now + 2 * index + kStepL1PrefetchBytes + byte, _MM_HINT_T0);
+    }
+}
+
+constexpr int kPair = 2;
+
+template <DType kType>
+float load1(const std::byte* base, std::int64_t index) {
+    if constexpr (kType == DType::F32) return reinterpret_cast<const float*>(base)[index];
+    if constexpr (kType == DType::F16) return to_float(reinterpret_cast<const Half*>(base)[index]);
+    return to_float(reinterpret_cast<const BFloat16*>(base)[index]);
+}
+
+template <DType kType, int kBatch, int kVectors>
+SLIPSTREAM_AVX2 void add_values(const AttentionStep& step, QueryState* const* batch,
+                                const float (&weights)[kPair][kStepTokens], const float (&keep)[kPair],
+                                std::int64_t d) {
+    __m256 sum[kBatch][kVectors];
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i)
+            sum[r][i] = _mm256_mul_ps(_mm256_loadu_ps(batch[r]->o + d + 8 * i), _mm256_set1_ps(keep[r]));
+    for (int j = step.first_slot; j < step.end_slot; ++j) {
+        fetch_ahead<kType, 8 * kVectors>(step.v, step.next_v, j * step.head_dim + d);
+        __m256 value[kVectors];
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) value[i] = load8<kType>(step.v, j * step.head_dim + d + 8 * i);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r) {
+            const __m256 weight = _mm256_set1_ps(weights[r][j]);
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm256_fmadd_ps(weight, value[i], sum[r][i]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) _mm256_storeu_ps(batch[r]->o + d + 8 * i, sum[r][i]);
+}
+
+// The last head_dim mod 8 dimensions, one by one, in the same order and with the same fused operation.
+template <DType kType, int kBatch>
+SLIPSTREAM_AVX2 void add_value_tail(const AttentionStep& step, QueryState* const* batch,
+                                    const float (&weights)[kPair][kStepTokens], const float (&keep)[kPair],
+                                    std::int64_t d) {
+    for (; d < step.head_dim; ++d) {
+        for (int r = 0; r < kBatch; ++r) {
+            float sum = batch[r]->o[d] * keep[r];
+            for (int j = step.first_slot; j < step.end_slot; ++j)
+                sum = std::fma(weights[r][j], load1<kType>(step.v, j * step.head_dim + d), sum);
+            batch[r]->o[d] = sum;
+        }
+    }
+}
+
+template <DType kType, int kBatch>
+SLIPSTREAM_AVX2 void reduce(const AttentionStep& step, QueryState* const* batch) {
+    constexpr int kVectors = 4;
+    alignas(32) float weights[kPair][kStepTokens];
+    for (int half = 0; half < kStepTokens; half += 8 * kVectors) {
+        __m256 score[kBatch][kVectors];
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) score[r][i] = _mm256_setzero_ps();
+        for (std::int64_t d = 0; d < step.head_dim; ++d) {
+            fetch_ahead<kType, 8 * kVectors>(step.k, step.next_k, d * kStepTokens + half);
+            __m256 key[kVectors];
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) key[i] = load8<kType>(step.k, d * kStepTokens + half + 8 * i);
+#pragma GCC unroll 4
+            for (int r = 0; r < kBatch; ++r) {
+                const __m256 q = _mm256_set1_ps(batch[r]->q[d]);
+#pragma GCC unroll 4
+                for (int i = 0; i < kVectors; ++i) score[r][i] = _mm256_fmadd_ps(q, key[i], score[r][i]);
+            }
+        }
+        for (int r = 0; r < kBatch; ++r)
+            for (int i = 0; i < kVectors; ++i) _mm256_store_ps(weights[r] + half + 8 * i, score[r][i]);
+    }
+    float keep[kPair];
+    for (int r = 0; r < kBatch; ++r) keep[r] = softmax_step(weights[r], step, *batch[r]);
+    std::int64_t d = 0;
+    for (; d + 32 <= step.head_dim; d += 32) add_values<kType, kBatch, 4>(step, batch, weights, keep, d);
+    for (; d + 8 <= step.head_dim; d += 8) add_values<kType, kBatch, 1>(step, batch, weights, keep, d);
+    add_value_tail<kType, kBatch>(step, batch, weights, keep, d);
+}
+
+template <DType kType>
+SLIPSTREAM_AVX2 void reduce_any(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    int i = 0;
+    for (; i + kPair <= n_batch; i += kPair) reduce<kType, kPair>(step, batch + i);
+    if (i < n_batch) reduce<kType, 1>(step, batch + i);
+}
+
+template <DType kType>
+SLIPSTREAM_AVX2 void widen(const std::byte* src, const std::byte* next, float* dst, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += 8) {
+        fetch_ahead<kType, 8>(src, next, i);
+        _mm256_storeu_ps(dst + i, load8<kType>(src, i));
+    }
+}
+
+}  // namespace
+
+void widen_step_avx2(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n) {
+    type == DType::F16 ? widen<DType::F16>(src, next, dst, n) : widen<DType::BF16>(src, next, dst, n);
+}
+
+void reduce_step_avx2(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    switch (step.dtype) {
+        case DType::F32:
+            reduce_any<DType::F32>(step, batch, n_batch);
+            break;
+        case DType::F16:
+            reduce_any<DType::F16>(step, batch, n_batch);
+            break;
+        default:
+            reduce_any<DType::BF16>(step, batch, n_batch);
+            break;
+    }
+}
+
+}  // namespace slipstream::cpu
+#endif

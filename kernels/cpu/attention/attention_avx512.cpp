@@ -1,0 +1,220 @@
+// An attention step in AVX-512. Scores: 64 slots in four registers a query, dimensions in ascending order. Values:
+// blocks of 64 dimensions in four registers a query, slots in ascending order. Up to four queries share each load and
+// widening.
+#include <limits>
+
+#include "kernels/cpu/attention/attention_step.h"
+#include "kernels/cpu/attention/exp_avx512.h"
+#include "kernels/cpu/attention/widen.h"
+#include "kernels/cpu/target.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace slipstream::cpu {
+
+namespace {
+
+// How rows are fetched, which changes no bit: a step ahead into L2 and from there into L1, 16-bit rows that several
+// batches read being widened first; or some way ahead straight into L1 (numbers: kernels/NOTES.md).
+enum class Fetch : std::uint8_t { ByL2, IntoL1 };
+
+/// Behind how many bytes of keys or values what follows is not theirs but the next step's: L1 holds that twice.
+constexpr std::int64_t kNearBytes = 16 << 10;
+
+constexpr int kSoftmaxLines = 16;
+
+// What to fetch while keys, the softmax, or values are computed.
+struct Ahead {
+    const std::byte* with_keys;
+    const std::byte* with_values;
+};
+template <Fetch kFetch, DType kType>
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline Ahead ahead_of(const AttentionStep& step) {
+    constexpr std::int64_t kElementBytes = kType == DType::F32 ? 4 : 2;
+    if (kFetch == Fetch::IntoL1 && kStepTokens * step.head_dim * kElementBytes >= kNearBytes)
+        return {step.v, step.next_k};
+    return {step.next_k, step.next_v};
+}
+
+// Lines of what follows, and into L1 of what is read a little later: of `count` elements from `index` on. On the way
+// by L2 floats are rows that were widened, in L1.
+template <Fetch kFetch, DType kType, std::int64_t count>
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void fetch_ahead(const std::byte* now, const std::byte* next,
+                                                                 std::int64_t index) {
+    if constexpr (kFetch == Fetch::ByL2 && kType == DType::F32) return;
+    constexpr std::int64_t kElementBytes = kType == DType::F32 ? 4 : 2;
+#pragma GCC unroll 4
+    for (std::int64_t byte = 0; byte < kElementBytes * count; byte += 64) {
+        if constexpr (kFetch == Fetch::IntoL1) {
+            _mm_prefetch(next + kElementBytes * index + byte, _MM_HINT_T0);
+        } else {
+            _mm_prefetch(next + kElementBytes * index + byte, _MM_HINT_T1);
+            _mm_prefetch(now + kElementBytes * index + kStepL1PrefetchBytes + byte, _MM_HINT_T0);
+        }
+    }
+}
+
+constexpr __mmask16 kAll = 0xffff;
+
+// softmax_step (attention_step.h) with the scores in registers: the same bits.
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline float softmax(const __m512 (&raw)[kStepTokens / 16],
+                                                              const AttentionStep& step, QueryState& state,
+                                                              float* weights) {
+    constexpr int kVectors = kStepTokens / 16;
+    const std::uint64_t visible = (~std::uint64_t{0} << step.first_slot) & (~std::uint64_t{0} >> (64 - step.end_slot));
+    const __m512 minus_infinity = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+    const __m512 scale = _mm512_set1_ps(step.scale);
+    __m512 score[kVectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i)
+        score[i] = _mm512_mask_mul_ps(minus_infinity, static_cast<__mmask16>(visible >> (16 * i)), raw[i], scale);
+    const __m512 best = _mm512_max_ps(_mm512_max_ps(score[3], score[2]), _mm512_max_ps(score[1], score[0]));
+    const float highest = _mm512_reduce_max_ps(best);
+    const float m = highest > state.m ? highest : state.m;
+    const __m512 shift = _mm512_set1_ps(m);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) {
+        score[i] = exp16(_mm512_sub_ps(score[i], shift));
+        _mm512_store_ps(weights + 16 * i, score[i]);
+    }
+    const __m512 sum16 = _mm512_add_ps(_mm512_add_ps(score[0], score[1]), _mm512_add_ps(score[2], score[3]));
+    const __m256 sum8 = _mm256_add_ps(_mm512_castps512_ps256(sum16), _mm512_extractf32x8_ps(sum16, 1));
+    const __m128 sum4 = _mm_add_ps(_mm256_castps256_ps128(sum8), _mm256_extractf128_ps(sum8, 1));
+    const __m128 sum2 = _mm_add_ps(sum4, _mm_movehl_ps(sum4, sum4));
+    const float sum = _mm_cvtss_f32(_mm_add_ss(sum2, _mm_movehdup_ps(sum2)));
+    const float keep = exp_float(state.m - m);
+    state.m = m;
+    state.l = state.l * keep + sum;
+    return keep;
+}
+
+// o[d .. d + 16 * kVectors) of each query: scaled by keep, then one slot after the other added.
+template <Fetch kFetch, DType kType, int kBatch, int kVectors>
+SLIPSTREAM_AVX512 void add_values(const AttentionStep& step, QueryState* const* batch,
+                                  const float (&weights)[kMaxBatch][kStepTokens], const float (&keep)[kMaxBatch],
+                                  std::int64_t d, __mmask16 mask) {
+    const Ahead ahead = ahead_of<kFetch, kType>(step);
+    __m512 sum[kBatch][kVectors];
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i)
+            sum[r][i] = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, batch[r]->o + d + 16 * i), _mm512_set1_ps(keep[r]));
+    for (int j = step.first_slot; j < step.end_slot; ++j) {
+        fetch_ahead<kFetch, kType, 16 * kVectors>(step.v, ahead.with_values, j * step.head_dim + d);
+        __m512 value[kVectors];
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) value[i] = load16<kType>(step.v, j * step.head_dim + d + 16 * i, mask);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r) {
+            const __m512 weight = _mm512_set1_ps(weights[r][j]);
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm512_fmadd_ps(weight, value[i], sum[r][i]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) _mm512_mask_storeu_ps(batch[r]->o + d + 16 * i, mask, sum[r][i]);
+}
+
+template <Fetch kFetch, DType kType, int kBatch>
+SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batch) {
+    constexpr int kVectors = kStepTokens / 16;
+    __m512 score[kBatch][kVectors];
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_setzero_ps();
+    const float* q[kBatch];
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r) q[r] = batch[r]->q;
+    const Ahead ahead = ahead_of<kFetch, kType>(step);
+    for (std::int64_t d = 0; d < step.head_dim; ++d) {
+        fetch_ahead<kFetch, kType, kStepTokens>(step.k, ahead.with_keys, d * kStepTokens);
+        __m512 key[kVectors];
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) key[i] = load16<kType>(step.k, d * kStepTokens + 16 * i, kAll);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r) {
+            const __m512 query = _mm512_set1_ps(q[r][d]);
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_fmadd_ps(query, key[i], score[r][i]);
+        }
+    }
+    alignas(64) float weights[kMaxBatch][kStepTokens];
+    float keep[kMaxBatch];
+#pragma GCC unroll 4
+    for (int r = 0; r < kBatch; ++r) {
+        // So that memory does not idle meanwhile: the first lines that the values will ask for again.
+        if constexpr (kFetch == Fetch::IntoL1)
+            for (int line = 0; line < kSoftmaxLines; ++line)
+                _mm_prefetch(ahead.with_values + 64 * (kSoftmaxLines * r + line), _MM_HINT_T0);
+        keep[r] = softmax(score[r], step, *batch[r], weights[r]);
+    }
+    std::int64_t d = 0;
+    for (; d + 64 <= step.head_dim; d += 64) add_values<kFetch, kType, kBatch, 4>(step, batch, weights, keep, d, kAll);
+    for (; d + 16 <= step.head_dim; d += 16) add_values<kFetch, kType, kBatch, 1>(step, batch, weights, keep, d, kAll);
+    if (d < step.head_dim)
+        add_values<kFetch, kType, kBatch, 1>(step, batch, weights, keep, d,
+                                             static_cast<__mmask16>((1U << (step.head_dim - d)) - 1U));
+}
+
+template <Fetch kFetch, DType kType>
+SLIPSTREAM_AVX512 void reduce_any(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    switch (n_batch) {
+        case 1:
+            reduce<kFetch, kType, 1>(step, batch);
+            break;
+        case 2:
+            reduce<kFetch, kType, 2>(step, batch);
+            break;
+        case 3:
+            reduce<kFetch, kType, 3>(step, batch);
+            break;
+        default:
+            reduce<kFetch, kType, 4>(step, batch);
+            break;
+    }
+}
+
+template <DType kType>
+SLIPSTREAM_AVX512 void widen(const std::byte* src, const std::byte* next, float* dst, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += 16) {
+        fetch_ahead<Fetch::ByL2, kType, 16>(src, next, i);
+        _mm512_storeu_ps(dst + i, load16<kType>(src, i, kAll));
+    }
+}
+
+template <Fetch kFetch>
+void reduce_step(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    switch (step.dtype) {
+        case DType::F32:
+            reduce_any<kFetch, DType::F32>(step, batch, n_batch);
+            break;
+        case DType::F16:
+            reduce_any<kFetch, DType::F16>(step, batch, n_batch);
+            break;
+        default:
+            reduce_any<kFetch, DType::BF16>(step, batch, n_batch);
+            break;
+    }
+}
+
+}  // namespace
+
+void widen_step_avx512(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n) {
+    type == DType::F16 ? widen<DType::F16>(src, next, dst, n) : widen<DType::BF16>(src, next, dst, n);
+}
+
+void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    reduce_step<Fetch::ByL2>(step, batch, n_batch);
+}
+
+void reduce_step_avx512_near(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    reduce_step<Fetch::IntoL1>(step, batch, n_batch);
+}
+
+}  // namespace slipstream::cpu
+#endif

@@ -1,0 +1,63 @@
+// The plain form of an attention step: what the others are compared with.
+#include "kernels/base/float16.h"
+#include "kernels/cpu/attention/attention_step.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+float widen(float value) {
+    return value;
+}
+float widen(Half value) {
+    return to_float(value);
+}
+float widen(BFloat16 value) {
+    return to_float(value);
+}
+
+template <typename Element>
+void reduce(const AttentionStep& step, QueryState& state) {
+    const auto* k = reinterpret_cast<const Element*>(step.k);
+    const auto* v = reinterpret_cast<const Element*>(step.v);
+    float weights[kStepTokens] = {};
+    for (int j = step.first_slot; j < step.end_slot; ++j) {
+        double score = 0.0;
+        for (std::int64_t d = 0; d < step.head_dim; ++d)
+            score += static_cast<double>(state.q[d]) * static_cast<double>(widen(k[d * kStepTokens + j]));
+        weights[j] = static_cast<float>(score);
+    }
+    const float keep = softmax_step(weights, step, state);
+    for (std::int64_t d = 0; d < step.head_dim; ++d) {
+        double sum = static_cast<double>(state.o[d]) * static_cast<double>(keep);
+        for (int j = step.first_slot; j < step.end_slot; ++j)
+            sum += static_cast<double>(weights[j]) * static_cast<double>(widen(v[j * step.head_dim + d]));
+        state.o[d] = static_cast<float>(sum);
+    }
+}
+
+}  // namespace
+
+void widen_step_scalar(DType type, const std::byte* src, const std::byte*, float* dst, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i)
+        dst[i] = type == DType::F16 ? to_float(reinterpret_cast<const Half*>(src)[i])
+                                    : to_float(reinterpret_cast<const BFloat16*>(src)[i]);
+}
+
+void reduce_step_scalar(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    for (int i = 0; i < n_batch; ++i) {
+        switch (step.dtype) {
+            case DType::F32:
+                reduce<float>(step, *batch[i]);
+                break;
+            case DType::F16:
+                reduce<Half>(step, *batch[i]);
+                break;
+            default:
+                reduce<BFloat16>(step, *batch[i]);
+                break;
+        }
+    }
+}
+
+}  // namespace slipstream::cpu

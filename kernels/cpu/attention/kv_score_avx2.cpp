@@ -1,0 +1,69 @@
+// A scored step in AVX2: 32 slots in four registers a query, twice; dimensions in ascending order. Up to two queries
+// share each load and widening.
+#include "kernels/cpu/attention/kv_score_step.h"
+#include "kernels/cpu/attention/widen.h"
+#include "kernels/cpu/target.h"
+
+#if defined(__x86_64__)
+
+namespace slipstream::cpu {
+
+namespace {
+
+constexpr int kVectors = 4;
+constexpr std::int64_t kHalf = 8 * kVectors;
+
+template <DType kType, int kBatch>
+SLIPSTREAM_AVX2 void score(const ScoreStep& step, std::int64_t first, const std::byte* next) {
+    constexpr std::int64_t kElementBytes = kType == DType::F32 ? 4 : 2;
+    const float* q = step.q + first * step.head_dim;
+    alignas(32) float products[kBatch][kStepTokens];
+    for (std::int64_t half = 0; half < kStepTokens; half += kHalf) {
+        __m256 sum[kBatch][kVectors];
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm256_setzero_ps();
+        for (std::int64_t d = 0; d < step.head_dim; ++d) {
+            const std::int64_t at = d * kStepTokens + half;
+#pragma GCC unroll 4
+            for (std::int64_t byte = 0; byte < kHalf * kElementBytes; byte += 64)
+                _mm_prefetch(next + at * kElementBytes + byte, _MM_HINT_T1);
+            __m256 key[kVectors];
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) key[i] = load8<kType>(step.k, at + 8 * i);
+#pragma GCC unroll 4
+            for (int r = 0; r < kBatch; ++r) {
+                const __m256 query = _mm256_set1_ps(q[r * step.head_dim + d]);
+#pragma GCC unroll 4
+                for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm256_fmadd_ps(query, key[i], sum[r][i]);
+            }
+        }
+        for (int r = 0; r < kBatch; ++r)
+            for (int i = 0; i < kVectors; ++i) _mm256_store_ps(products[r] + half + 8 * i, sum[r][i]);
+    }
+    for (int r = 0; r < kBatch; ++r) reduce_groups(products[r], step, step.out + (first + r) * step.out_stride);
+}
+
+template <DType kType>
+SLIPSTREAM_AVX2 void score_all(const ScoreStep& step) {
+    std::int64_t i = 0;
+    for (; i + 2 <= step.n_queries; i += 2) score<kType, 2>(step, i, i == 0 ? step.next_k : step.k);
+    if (i < step.n_queries) score<kType, 1>(step, i, i == 0 ? step.next_k : step.k);
+}
+
+}  // namespace
+
+void score_groups_avx2(const ScoreStep& step) {
+    switch (step.dtype) {
+        case DType::F32:
+            return score_all<DType::F32>(step);
+        case DType::F16:
+            return score_all<DType::F16>(step);
+        default:
+            return score_all<DType::BF16>(step);
+    }
+}
+
+}  // namespace slipstream::cpu
+#endif

@@ -1,0 +1,94 @@
+// Activations as the kernels over packed weights read them: tiles of T tokens side by side, so that a kernel's
+// broadcasts walk forward through memory. Plain loops, compiled by each form for itself.
+//
+// For float weights: x[k][T] floats. For quantised weights, each run of 32 (K formats: 256) is rounded to 8 bits, and
+// each block of 32 takes 48 * T bytes:
+//     | q[8][T][4] | start[2][T] | d[T] | sum[T] |      x[32 b + 4 g + j] ~ d * q[g][t][j]
+//   d      float: largest magnitude of the run / 127; 0 where that is below 2^-126
+//   q      int8: x / d to the nearest, ties to even, from -127 to 127
+//   start  int32: -code_offset * (sum of the q of each half), both halves in start[0] where scales span 32 weights:
+//          what the integer accumulators start from, since weights are multiplied as unsigned codes
+//   sum    for types with an offset. Runs of 32: float, d * (sum of q). Of 256: a pair of int16 in every second block,
+//          the sums of q of the block before it and of its own; 0 in the others
+// A run with an infinity or NaN gets such a d, and so do the token's outputs; no other token sees it.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/matmul/unpack_codes.h"
+
+namespace slipstream::cpu {
+
+inline constexpr std::int64_t kBlockBytesPerToken = 48;
+
+/// Offsets in a block of T tokens, in bytes.
+template <int T>
+struct BlockOffsets {
+    static constexpr int kStart0 = 32 * T;
+    static constexpr int kStart1 = 36 * T;
+    static constexpr int kD = 40 * T;
+    static constexpr int kSum = 44 * T;
+    static constexpr int kBytes = 48 * T;
+};
+
+/// d of a run whose largest magnitude has these bits.
+SLIPSTREAM_PORTABLE_INLINE float activation_step(std::uint32_t largest) {
+    const float d = std::bit_cast<float>(largest) / 127.0F;
+    return d < 0x1p-126F ? 0.0F : d;  // its inverse would overflow
+}
+
+/// What a block of 32 says beside its q.
+SLIPSTREAM_PORTABLE_INLINE void put_block_sums(const CodeTraits& traits, const std::int32_t (&halves)[2],
+                                               std::int32_t sum_before, bool second, float d, int n_tile,
+                                               std::uint32_t* words) {
+    const int minus_offset = -traits.code_offset;
+    const std::int32_t sum = halves[0] + halves[1];
+    const bool apart = traits.scale_run == 16;
+    words[8 * n_tile] = static_cast<std::uint32_t>(minus_offset * (apart ? halves[0] : sum));
+    words[9 * n_tile] = static_cast<std::uint32_t>(apart ? minus_offset * halves[1] : 0);
+    words[10 * n_tile] = std::bit_cast<std::uint32_t>(d);
+    if (traits.activation_run == 32) {
+        words[11 * n_tile] = std::bit_cast<std::uint32_t>(d * static_cast<float>(sum));
+    } else {
+        const std::uint32_t pair = (static_cast<std::uint32_t>(sum_before) & 0xffffU) | static_cast<std::uint32_t>(sum)
+                                                                                            << 16;
+        words[11 * n_tile] = second ? pair : 0U;
+    }
+}
+
+/// One token of a tile of `n_tile` tokens: x[k] to its lane `t` of `tile`; k a multiple of the type's run.
+SLIPSTREAM_PORTABLE_INLINE void quantize_token(const float* x, std::int64_t k, int t, int n_tile,
+                                               const CodeTraits& traits, std::byte* tile) {
+    for (const float* const end = x + k; x < end;) {
+        std::uint32_t largest = 0;  // magnitudes compare as integers, NaN above all
+        for (int i = 0; i < traits.activation_run; ++i) {
+            const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffU;
+            largest = magnitude > largest ? magnitude : largest;
+        }
+        const float d = activation_step(largest);
+        const float inverse = d == 0.0F ? 0.0F : 1.0F / d;
+        std::int32_t sum_before = 0;
+        for (int block = 0; block < traits.activation_run / 32;
+             ++block, x += 32, tile += kBlockBytesPerToken * n_tile) {
+            std::int32_t q[32];
+            std::int8_t bytes[32];
+            std::int32_t halves[2] = {0, 0};
+            for (int i = 0; i < 32; ++i) {  // adding 1.5 * 2^23 rounds to an integer in the low bits
+                const std::uint32_t bits = std::bit_cast<std::uint32_t>(x[i] * inverse + 0x1.8p23F);
+                q[i] = static_cast<std::int8_t>(bits);
+                bytes[i] = static_cast<std::int8_t>(bits);
+            }
+            for (int i = 0; i < 16; ++i) halves[0] += q[i];
+            for (int i = 16; i < 32; ++i) halves[1] += q[i];
+            auto* words = reinterpret_cast<std::uint32_t*>(tile) + t;
+            for (int g = 0; g < 8; ++g) std::memcpy(words + g * n_tile, bytes + 4 * g, 4);
+            put_block_sums(traits, halves, sum_before, block % 2 != 0, d, n_tile, words);
+            sum_before = halves[0] + halves[1];
+        }
+    }
+}
+
+}  // namespace slipstream::cpu

@@ -1,0 +1,199 @@
+// The block formats of ggml (ggml/src/ggml-common.h), decoded one block at a time with plain loops. `d` and `m` are
+// binary16; fields lie behind one another without padding, little-endian. Float operations stand in the order of the
+// gguf Python package (gguf/quants.py), so that every bit matches; golden data in tests/golden/dequantize.
+
+#include "kernels/cpu/matmul/dequantize.h"
+
+#include "kernels/base/check.h"
+#include "kernels/cpu/matmul/block_fields.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+using std::byte;
+using std::int64_t;
+
+int u8(byte value) {
+    return std::to_integer<int>(value);
+}
+int s8(byte value) {
+    return static_cast<std::int8_t>(value);
+}
+int low_nibble(byte value) {
+    return u8(value) & 15;
+}
+int high_nibble(byte value) {
+    return u8(value) >> 4;
+}
+
+// Q8_0   | d:2 | q:32 |                      w[i] = q[i] * d,  q signed
+void decode_q8_0(const byte* block, float* out) {
+    const float d = load_half(block);
+    for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(s8(block[2 + i])) * d;
+}
+
+// Q4_0   | d:2 | q:16 |                      byte i: low nibble weight i, high nibble weight i + 16
+//                                            w = d * (q - 8)
+void decode_q4_0(const byte* block, float* out) {
+    const float d = load_half(block);
+    for (int i = 0; i < 16; ++i) {
+        out[i] = d * static_cast<float>(low_nibble(block[2 + i]) - 8);
+        out[i + 16] = d * static_cast<float>(high_nibble(block[2 + i]) - 8);
+    }
+}
+
+// Q4_1   | d:2 | m:2 | q:16 |                nibbles as in Q4_0;  w = d * q + m
+void decode_q4_1(const byte* block, float* out) {
+    const float d = load_half(block);
+    const float m = load_half(block + 2);
+    for (int i = 0; i < 16; ++i) {
+        out[i] = d * static_cast<float>(low_nibble(block[4 + i])) + m;
+        out[i + 16] = d * static_cast<float>(high_nibble(block[4 + i])) + m;
+    }
+}
+
+// Q5_0   | d:2 | h:4 | q:16 |                nibbles as in Q4_0; bit i of h is bit 4 of weight i
+//                                            w = d * ((q | h << 4) - 16)
+void decode_q5_0(const byte* block, float* out) {
+    const float d = load_half(block);
+    const auto h = load_unaligned<std::uint32_t>(block + 2);
+    for (int i = 0; i < 32; ++i) {
+        const int low = i < 16 ? low_nibble(block[6 + i]) : high_nibble(block[6 + i - 16]);
+        const int q = low | static_cast<int>((h >> i) & 1U) << 4;
+        out[i] = d * static_cast<float>(q - 16);
+    }
+}
+
+// Q5_1   | d:2 | m:2 | h:4 | q:16 |          bits as in Q5_0;  w = d * (q | h << 4) + m
+void decode_q5_1(const byte* block, float* out) {
+    const float d = load_half(block);
+    const float m = load_half(block + 2);
+    const auto h = load_unaligned<std::uint32_t>(block + 4);
+    for (int i = 0; i < 32; ++i) {
+        const int low = i < 16 ? low_nibble(block[8 + i]) : high_nibble(block[8 + i - 16]);
+        const int q = low | static_cast<int>((h >> i) & 1U) << 4;
+        out[i] = d * static_cast<float>(q) + m;
+    }
+}
+
+// Q3_K   | h:32 | q:64 | scales:12 | d:2 |   256 weights in 8 groups g of 32, a scale to each 16 weights
+//   group g: q bytes 32 (g / 4) + i, bits 2 (g % 4) and the next; bit g of h[i] set means no offset
+//   w = d * (scale - 32) * (q2 - (h bit ? 0 : 4)),  scales as unpack_q3_scales tells
+void decode_q3_k(const byte* block, float* out) {
+    const byte* h = block;
+    const byte* q = block + 32;
+    std::uint8_t scales[16];
+    unpack_q3_scales(block + 96, scales);
+    const float d = load_half(block + 108);
+    for (int g = 0; g < 8; ++g) {
+        for (int i = 0; i < 32; ++i) {
+            const float scale = d * static_cast<float>(scales[2 * g + i / 16] - 32);
+            const int low = (u8(q[32 * (g / 4) + i]) >> (2 * (g % 4))) & 3;
+            const int offset = ((u8(h[i]) >> g) & 1) != 0 ? 0 : 4;
+            out[32 * g + i] = scale * static_cast<float>(low - offset);
+        }
+    }
+}
+
+// Q4_K   | d:2 | dmin:2 | scales:12 | q:128 |   256 weights in 8 groups g of 32, a scale and a minimum to each
+//   group g: q bytes 32 (g / 2) + i, low nibble for even g, high nibble for odd g
+//   w = (d * scale) * q - (dmin * min),  6-bit scales and minimums as unpack_scales_and_mins tells
+// Q5_K   | d:2 | dmin:2 | scales:12 | h:32 | q:128 |   as Q4_K, and bit g of h[i] is bit 4 of weight i of group g
+void decode_q45_k(const byte* block, const byte* h, const byte* q, float* out) {
+    const float d = load_half(block);
+    const float dmin = load_half(block + 2);
+    const ScalesAndMins packed = unpack_scales_and_mins(block + 4);
+    for (int g = 0; g < 8; ++g) {
+        const float scale = d * static_cast<float>((packed.scales >> (8 * g)) & 0xffU);
+        const float minimum = dmin * static_cast<float>((packed.mins >> (8 * g)) & 0xffU);
+        for (int i = 0; i < 32; ++i) {
+            const byte pair = q[32 * (g / 2) + i];
+            int code = g % 2 == 0 ? low_nibble(pair) : high_nibble(pair);
+            if (h != nullptr) code |= ((u8(h[i]) >> g) & 1) << 4;
+            out[32 * g + i] = scale * static_cast<float>(code) - minimum;
+        }
+    }
+}
+void decode_q4_k(const byte* block, float* out) {
+    decode_q45_k(block, nullptr, block + 16, out);
+}
+void decode_q5_k(const byte* block, float* out) {
+    decode_q45_k(block, block + 16, block + 48, out);
+}
+
+// Q6_K   | ql:128 | qh:64 | scales:16 | d:2 |   256 weights in 8 groups g of 32, a signed scale to each 16 weights
+//   half = g / 4, part = g % 4:  ql bytes 64 half + 32 (part % 2) + i, low nibble for part < 2, else high nibble
+//                                qh bytes 32 half + i, bits 2 part and the next: bits 4 and 5 of the weight
+//   w = d * scale * (q - 32)
+void decode_q6_k(const byte* block, float* out) {
+    const byte* ql = block;
+    const byte* qh = block + 128;
+    const byte* scales = block + 192;
+    const float d = load_half(block + 208);
+    for (int g = 0; g < 8; ++g) {
+        const int half = g / 4;
+        const int part = g % 4;
+        for (int i = 0; i < 32; ++i) {
+            const float scale = d * static_cast<float>(s8(scales[2 * g + i / 16]));
+            const byte pair = ql[64 * half + 32 * (part % 2) + i];
+            const int low = part < 2 ? low_nibble(pair) : high_nibble(pair);
+            const int high = (u8(qh[32 * half + i]) >> (2 * part)) & 3;
+            out[32 * g + i] = scale * static_cast<float>((low | high << 4) - 32);
+        }
+    }
+}
+
+void decode_blocks(DType type, const byte* src, float* dst, int64_t n_elements, void (*decode)(const byte*, float*)) {
+    const DTypeInfo& info = dtype_info(type);
+    for (int64_t i = 0; i < n_elements; i += info.block_elements, src += info.block_bytes) decode(src, dst + i);
+}
+
+}  // namespace
+
+void dequantize_row(DType type, const byte* src, float* dst, int64_t n_elements) {
+    if (n_elements == 0) return;
+    CHECK(n_elements > 0 && n_elements % dtype_info(type).block_elements == 0, "{} elements of {}", n_elements,
+          dtype_name(type));
+    switch (type) {
+        case DType::F32:
+            std::memcpy(dst, src, static_cast<std::size_t>(n_elements) * sizeof(float));
+            return;
+        case DType::F16:
+            for (int64_t i = 0; i < n_elements; ++i) dst[i] = load_half(src + 2 * i);
+            return;
+        case DType::BF16:
+            for (int64_t i = 0; i < n_elements; ++i) dst[i] = to_float(load_unaligned<BFloat16>(src + 2 * i));
+            return;
+        case DType::Q8_0:
+            decode_blocks(type, src, dst, n_elements, decode_q8_0);
+            return;
+        case DType::Q4_0:
+            decode_blocks(type, src, dst, n_elements, decode_q4_0);
+            return;
+        case DType::Q4_1:
+            decode_blocks(type, src, dst, n_elements, decode_q4_1);
+            return;
+        case DType::Q5_0:
+            decode_blocks(type, src, dst, n_elements, decode_q5_0);
+            return;
+        case DType::Q5_1:
+            decode_blocks(type, src, dst, n_elements, decode_q5_1);
+            return;
+        case DType::Q3_K:
+            decode_blocks(type, src, dst, n_elements, decode_q3_k);
+            return;
+        case DType::Q4_K:
+            decode_blocks(type, src, dst, n_elements, decode_q4_k);
+            return;
+        case DType::Q5_K:
+            decode_blocks(type, src, dst, n_elements, decode_q5_k);
+            return;
+        case DType::Q6_K:
+            decode_blocks(type, src, dst, n_elements, decode_q6_k);
+            return;
+    }
+    CHECK(false, "dtype {}", static_cast<int>(type));
+}
+
+}  // namespace slipstream::cpu

@@ -1,0 +1,193 @@
+// Inner kernels of matmul for AVX2, those for codes: by vpmaddubsw, whose 16-bit sums of two products saturate. It adds
+// up as many steps as the codes' bits leave room for (activations are -128 to 127), and codes of 8 bits are multiplied
+// as two nibbles. A register is 8 of a group's 16 rows.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "kernels/cpu/matmul/activations.h"
+#include "kernels/cpu/matmul/matmul_interleaved.h"
+#include "kernels/cpu/target.h"
+
+namespace slipstream::cpu::avx2 {
+
+#define SLIPSTREAM_INLINE_AVX2 SLIPSTREAM_AVX2 __attribute__((always_inline)) static inline
+
+inline constexpr int kHalfRows = 8;
+
+SLIPSTREAM_INLINE_AVX2 __m256i load_32(const void* src) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
+}
+
+SLIPSTREAM_INLINE_AVX2 __m256i broadcast_word(const std::byte* src) {
+    return _mm256_set1_epi32(*reinterpret_cast<const int*>(src));
+}
+SLIPSTREAM_INLINE_AVX2 __m256 broadcast_float(const std::byte* src) {
+    return _mm256_castsi256_ps(broadcast_word(src));
+}
+
+/// Steps of 2 products, of at most (2^bits - 1) * 128 each, that an int16 holds; codes of 8 bits go as two nibbles.
+constexpr int steps_of_int16(int code_bits) {
+    return code_bits <= 4 || code_bits == 8 ? 8 : code_bits == 5 ? 4 : 2;
+}
+
+/// dots[t] += codes [first, first + count) of a sub-block times the activations of token t, for half a group. `codes`
+/// points at the half's first row.
+template <int kCodeBits, int T>
+SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int half, const std::byte* x, int first,
+                                         int count, __m256i (&dots)[T]) {
+    constexpr int kSteps = steps_of_int16(kCodeBits);
+    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i low_bits = _mm256_set1_epi8(15);
+    for (int begin = first; begin < first + count; begin += kSteps) {
+        __m256i low[T];
+        __m256i high[T];
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_si256();
+        const int end = begin + kSteps < first + count ? begin + kSteps : first + count;
+#pragma GCC unroll 8
+        for (int g = begin; g < end; ++g) {
+            const __m256i w = load_32(codes[g] + kHalfRows * half);
+            const __m256i w_low = kCodeBits == 8 ? _mm256_and_si256(w, low_bits) : w;
+            const __m256i w_high = _mm256_and_si256(_mm256_srli_epi16(w, 4), low_bits);
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t) {
+                const __m256i q = broadcast_word(x + 4 * (g * T + t));
+                low[t] = _mm256_add_epi16(low[t], _mm256_maddubs_epi16(w_low, q));
+                if constexpr (kCodeBits == 8) high[t] = _mm256_add_epi16(high[t], _mm256_maddubs_epi16(w_high, q));
+            }
+        }
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) {
+            dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(low[t], ones));
+            if constexpr (kCodeBits == 8)
+                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(high[t], _mm256_set1_epi16(16)));
+        }
+    }
+}
+
+/// dots[t] = start + codes [first, first + count) of sub-block `s` times the activations of token t.
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void dot_products(const UnpackedChunk& weights, int s, int half, const std::byte* x, int start,
+                                         int first, int count, __m256i (&dots)[T]) {
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + start + 4 * t);
+    add_products<code_traits(type).code_bits, T>(weights.codes[s], half, x, first, count, dots);
+}
+
+/// A block of 32 whose activations have a scale of their own.
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void add_block(const UnpackedChunk& weights, int s, int half, const std::byte* x,
+                                      __m256 (&sums)[T]) {
+    using At = BlockOffsets<T>;
+    const int row = kHalfRows * half;
+    __m256i dots[T];
+    dot_products<type, T>(weights, s, half, x, At::kStart0, 0, 8, dots);
+    const __m256 scale = _mm256_loadu_ps(weights.scale[s] + row);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+        const __m256 both = _mm256_mul_ps(scale, broadcast_float(x + At::kD + 4 * t));
+        sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), both, sums[t]);
+    }
+    if constexpr (code_traits(type).has_offset) {
+        const __m256 offset = _mm256_loadu_ps(weights.offset[s] + row);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) sums[t] = _mm256_fmadd_ps(offset, broadcast_float(x + At::kSum + 4 * t), sums[t]);
+    }
+}
+
+/// A block of 32 of a K format, whose activations share a scale with seven others: adds to sums without it.
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void add_unscaled(const UnpackedChunk& weights, int s, int half, const std::byte* x,
+                                         __m256 (&sums)[T]) {
+    using At = BlockOffsets<T>;
+    constexpr int kRuns = 32 / code_traits(type).scale_run;
+#pragma GCC unroll 2
+    for (int run = 0; run < kRuns; ++run) {
+        __m256i dots[T];
+        dot_products<type, T>(weights, s, half, x, run == 0 ? At::kStart0 : At::kStart1, 8 / kRuns * run, 8 / kRuns,
+                              dots);
+        const __m256 scale = _mm256_loadu_ps(weights.scale[kRuns * s + run] + kHalfRows * half);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), scale, sums[t]);
+    }
+}
+
+/// What the minimums of a K format take off: of all sub-blocks, `x` the first one's activations.
+template <int T>
+SLIPSTREAM_INLINE_AVX2 void add_minimums(const UnpackedChunk& weights, int half, const std::byte* x,
+                                         __m256 (&sums)[T]) {
+    using At = BlockOffsets<T>;
+    const int row = kHalfRows * half;
+    const __m256 minus_dmin = _mm256_loadu_ps(weights.minus_dmin + row);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+        __m256i total = _mm256_setzero_si256();
+#pragma GCC unroll 4
+        for (int pair = 0; pair < kSubBlocks / 2; ++pair)
+            total = _mm256_add_epi32(
+                total, _mm256_madd_epi16(load_32(weights.mins[pair] + row),
+                                         broadcast_word(x + (2 * pair + 1) * At::kBytes + At::kSum + 4 * t)));
+        sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), minus_dmin, sums[t]);
+    }
+}
+
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int group, int half) {
+    using At = BlockOffsets<T>;
+    constexpr CodeTraits kTraits = code_traits(type);
+    constexpr bool kOneScale = kTraits.activation_run != 32;  // of activations, to the whole chunk
+    const UnpackedChunk& weights = tile.unpacked[group];
+    const int row = kHalfRows * half;
+    float* const sums_of_group = tile.sums + group * tile.sums_stride;
+    __m256 sums[T];
+    __m256 before[T];
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+        before[t] = tile.from_zero ? _mm256_setzero_ps() : _mm256_loadu_ps(sums_of_group + 16 * t + row);
+        sums[t] = kOneScale ? _mm256_setzero_ps() : before[t];
+    }
+    const std::byte* x = tile.x;
+    const std::byte* into_l1 = tile.ahead.into_l1 + group * tile.group_bytes;
+    const std::byte* into_l2 = tile.ahead.into_l2 + group * tile.group_bytes;
+    for (int s = 0; s < tile.n_sub; ++s, x += At::kBytes) {
+        if (half == 0)
+            for (std::int64_t line = 0; line < tile.ahead.step_bytes; line += 64) {
+                _mm_prefetch(into_l2 + line, _MM_HINT_T1);
+                _mm_prefetch(into_l1 + line, _MM_HINT_T0);
+            }
+        into_l1 += tile.ahead.step_bytes;
+        into_l2 += tile.ahead.step_bytes;
+        if constexpr (kOneScale) {
+            add_unscaled<type, T>(weights, s, half, x, sums);
+        } else {
+            add_block<type, T>(weights, s, half, x, sums);
+        }
+    }
+    if constexpr (kOneScale && kTraits.has_offset) add_minimums<T>(weights, half, tile.x, sums);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+        if constexpr (kOneScale)
+            sums[t] = _mm256_fmadd_ps(sums[t], broadcast_float(tile.x + At::kD + 4 * t), before[t]);
+        _mm256_storeu_ps(sums_of_group + 16 * t + row, sums[t]);
+    }
+}
+
+template <DType type, int T>
+SLIPSTREAM_AVX2 void multiply_codes(const CodeTile& whole) {
+    CodeTile tile = whole;
+    for (int i = 0; i < whole.n_tiles; ++i) {
+        for (int g = 0; g < tile.n_groups; ++g) {
+            multiply_half<type, T>(tile, g, 0);
+            multiply_half<type, T>(tile, g, 1);
+        }
+        tile.x += tile.x_stride;
+        tile.sums += 16 * T;
+        tile.ahead.into_l1 += tile.n_sub * tile.ahead.step_bytes;
+        tile.ahead.into_l2 += tile.n_sub * tile.ahead.step_bytes;
+    }
+}
+
+}  // namespace slipstream::cpu::avx2
+#endif

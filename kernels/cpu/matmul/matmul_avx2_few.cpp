@@ -1,0 +1,277 @@
+// Inner kernels of matmul for AVX2 where a call has few tokens: codes are multiplied as they are unpacked, in
+// registers, and a few groups of rows are as many streams of weights, 32 elements of each in turn. Outputs have the
+// bits of the other kernels (matmul.h).
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cpu/matmul/matmul_avx2_codes.h"
+#include "kernels/cpu/matmul/matmul_extents.h"
+#include "kernels/cpu/matmul/matmul_few.h"
+#include "kernels/cpu/matmul/packed_block.h"
+#include "kernels/cpu/target.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+using namespace avx2;
+
+SLIPSTREAM_INLINE_AVX2 __m256i in_each_byte(__m256i word, int mask) {
+    return _mm256_and_si256(word, _mm256_set1_epi32(mask * 0x01010101));
+}
+/// Negative: left. Bits that come from the byte beside are masked away.
+SLIPSTREAM_INLINE_AVX2 __m256i shifted_right(__m256i word, int by) {
+    return by > 0 ? _mm256_srli_epi32(word, by) : by < 0 ? _mm256_slli_epi32(word, -by) : word;
+}
+/// In each byte the bits of `low` in `mask`, and those of `high`.
+SLIPSTREAM_INLINE_AVX2 __m256i joined(__m256i low, int mask, __m256i high) {
+    return _mm256_or_si256(in_each_byte(low, mask), high);
+}
+
+/// Word `i` of half a group's rows, `words` at the half's first row.
+SLIPSTREAM_INLINE_AVX2 __m256i word_at(const std::byte* words, int i) {
+    return load_32(words + 64 * i);
+}
+
+/// packed_codes() (packed_codes.h) of half a group, for a sub-block and word known to the compiler. `words` of the
+/// block.
+template <DType type>
+SLIPSTREAM_INLINE_AVX2 __m256i half_codes(const std::byte* words, int s, int word) {
+    constexpr PackedBlock kAt = packed_block(type);
+    const std::byte* low = words + 64 * kAt.low;
+    const std::byte* high = words + 64 * kAt.high;
+    if constexpr (type == DType::Q8_0) {
+        return word_at(words, word);
+    } else if constexpr (type == DType::Q4_0 || type == DType::Q4_1) {
+        return in_each_byte(shifted_right(word_at(low, word % 4), word / 4 * 4), 0x0f);
+    } else if constexpr (type == DType::Q5_0 || type == DType::Q5_1) {
+        const __m256i fifth = in_each_byte(shifted_right(word_at(high, 0), word - 4), 0x10);
+        return joined(shifted_right(word_at(low, word % 4), word / 4 * 4), 0x0f, fifth);
+    } else if constexpr (type == DType::Q4_K) {
+        return in_each_byte(shifted_right(word_at(low, 8 * (s / 2) + word), s % 2 * 4), 0x0f);
+    } else if constexpr (type == DType::Q5_K) {
+        const __m256i fifth = in_each_byte(shifted_right(word_at(high, word), s - 4), 0x10);
+        return joined(shifted_right(word_at(low, 8 * (s / 2) + word), s % 2 * 4), 0x0f, fifth);
+    } else if constexpr (type == DType::Q6_K) {
+        const int part = s % 4;
+        const int at = 24 * (s / 4) + 3 * word;
+        const __m256i upper = in_each_byte(shifted_right(word_at(high, at + 2), 2 * part - 4), 0x30);
+        return joined(shifted_right(word_at(low, at + part % 2), part / 2 * 4), 0x0f, upper);
+    } else {
+        static_assert(type == DType::Q3_K);
+        const __m256i third = in_each_byte(shifted_right(word_at(high, word), s - 2), 0x04);
+        return joined(shifted_right(word_at(low, 8 * (s / 4) + word), s % 4 * 2), 0x03, third);
+    }
+}
+
+/// Scale `run` of a K format's block, d * an integer: exact, as scale_bytes() has it (unpack_codes.h).
+template <DType type>
+SLIPSTREAM_INLINE_AVX2 __m256 half_scale(const std::byte* words, __m256 d, int run) {
+    const int four = run / 4;
+    const int place = run % 4 * 8;
+    __m256i number;
+    if constexpr (type == DType::Q6_K) {
+        number = _mm256_srai_epi32(_mm256_slli_epi32(word_at(words, four), 24 - place), 24);
+    } else if constexpr (type == DType::Q3_K) {
+        const __m256i high = in_each_byte(shifted_right(word_at(words, 2), 2 * four - 4), 0x30);
+        const __m256i all = joined(shifted_right(word_at(words, four % 2), four / 2 * 4), 0x0f, high);
+        const __m256i byte = _mm256_and_si256(_mm256_srli_epi32(all, place), _mm256_set1_epi32(0xff));
+        number = _mm256_sub_epi32(byte, _mm256_set1_epi32(32));
+    } else {
+        const __m256i a = word_at(words, 0);
+        const __m256i all = four == 0 ? in_each_byte(a, 0x3f)
+                                      : joined(word_at(words, 2), 0x0f, in_each_byte(_mm256_srli_epi32(a, 2), 0x30));
+        number = _mm256_and_si256(_mm256_srli_epi32(all, place), _mm256_set1_epi32(0xff));
+    }
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(number), d);
+}
+
+/// The minimums of two sub-blocks of a K format, a pair of int16.
+SLIPSTREAM_INLINE_AVX2 __m256i half_minimums(const std::byte* words, int pair) {
+    const __m256i b = word_at(words, 1);
+    const __m256i four =
+        pair < 2 ? in_each_byte(b, 0x3f)
+                 : joined(_mm256_srli_epi32(word_at(words, 2), 4), 0x0f, in_each_byte(_mm256_srli_epi32(b, 2), 0x30));
+    constexpr char kNone = -128;
+    const __m128i low = _mm_setr_epi8(0, kNone, 1, kNone, 4, kNone, 5, kNone, 8, kNone, 9, kNone, 12, kNone, 13, kNone);
+    const __m128i bytes = pair % 2 == 0 ? low : _mm_add_epi8(low, _mm_set1_epi16(2));
+    return _mm256_shuffle_epi8(four, _mm256_broadcastsi128_si256(bytes));
+}
+
+SLIPSTREAM_INLINE_AVX2 __m256 half_field(const std::byte* block, int field, int half) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 32 * field + 16 * half)));
+}
+
+/// dots[t] = start + codes [first, first + count) of a sub-block times the activations of token t.
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void half_dots(const std::byte* words, int s, const std::byte* x, int start, int first,
+                                      int count, __m256i (&dots)[T]) {
+    constexpr int kBits = code_traits(type).code_bits;
+    constexpr int kSteps = steps_of_int16(kBits);
+    const __m256i low_bits = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) dots[t] = broadcast_word(x + start + 4 * t);
+#pragma GCC unroll 8
+    for (int begin = first; begin < first + count; begin += kSteps) {
+        __m256i low[T];
+        __m256i high[T];
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_si256();
+        const int end = begin + kSteps < first + count ? begin + kSteps : first + count;
+#pragma GCC unroll 8
+        for (int word = begin; word < end; ++word) {
+            const __m256i codes = half_codes<type>(words, s, word);
+            const __m256i lower = kBits == 8 ? _mm256_and_si256(codes, low_bits) : codes;
+            const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(codes, 4), low_bits);
+#pragma GCC unroll 4
+            for (int t = 0; t < T; ++t) {
+                const __m256i q = broadcast_word(x + 4 * (word * T + t));
+                low[t] = _mm256_add_epi16(low[t], _mm256_maddubs_epi16(lower, q));
+                if constexpr (kBits == 8) high[t] = _mm256_add_epi16(high[t], _mm256_maddubs_epi16(upper, q));
+            }
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(low[t], _mm256_set1_epi16(1)));
+            if constexpr (kBits == 8)
+                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(high[t], _mm256_set1_epi16(16)));
+        }
+    }
+}
+
+/// What goes from one sub-block to the next: the sums of the row so far, and those of a K format's block without the
+/// activations' scale.
+template <int T>
+struct alignas(32) StreamSums {
+    float row[T][16];
+    float block[T][16];
+};
+
+/// What the minimums of a K format's block take off; `x` the activations of its last sub-block.
+template <int T>
+SLIPSTREAM_INLINE_AVX2 void take_minimums(const std::byte* block, const std::byte* words, int half, const std::byte* x,
+                                          __m256 (&sums)[T]) {
+    using At = BlockOffsets<T>;
+    __m256i totals[T];
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) totals[t] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int pair = 0; pair < kSubBlocks / 2; ++pair) {
+        const __m256i two = half_minimums(words, pair);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t)
+            totals[t] = _mm256_add_epi32(
+                totals[t], _mm256_madd_epi16(
+                               two, broadcast_word(x + (2 * pair + 2 - kSubBlocks) * At::kBytes + At::kSum + 4 * t)));
+    }
+    const __m256 minus_dmin = _mm256_xor_ps(half_field(block, 1, half), _mm256_set1_ps(-0.0F));
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(totals[t]), minus_dmin, sums[t]);
+}
+
+/// Sub-block `s` of a step of half a group.
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int s, const std::byte* x,
+                                          StreamSums<T>& kept) {
+    using At = BlockOffsets<T>;
+    constexpr CodeTraits kTraits = code_traits(type);
+    constexpr int kRuns = 32 / kTraits.scale_run;
+    const std::byte* const block = packed + (has_plain_scales(type) ? s * packed_block(type).bytes : 0);
+    const std::byte* const words = block + packed_block(type).words + 32 * half;
+    const __m256 d = half_field(block, 0, half);
+    constexpr bool kOneScale = kTraits.activation_run != 32;
+    const int row = kHalfRows * half;
+    __m256 sums[T];
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t)
+        sums[t] =
+            kOneScale && s == 0 ? _mm256_setzero_ps() : _mm256_load_ps((kOneScale ? kept.block : kept.row)[t] + row);
+#pragma GCC unroll 2
+    for (int run = 0; run < kRuns; ++run) {
+        __m256i dots[T];
+        half_dots<type, T>(words, s, x, run == 0 ? At::kStart0 : At::kStart1, 8 / kRuns * run, 8 / kRuns, dots);
+        const __m256 scale = kOneScale ? half_scale<type>(words, d, kRuns * s + run) : d;
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const __m256 both = kOneScale ? scale : _mm256_mul_ps(scale, broadcast_float(x + At::kD + 4 * t));
+            sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), both, sums[t]);
+        }
+    }
+    if constexpr (!kOneScale && kTraits.has_offset) {
+        const __m256 offset = half_field(block, 1, half);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) sums[t] = _mm256_fmadd_ps(offset, broadcast_float(x + At::kSum + 4 * t), sums[t]);
+    }
+    const bool block_ends = kOneScale && s == kSubBlocks - 1;
+    if constexpr (kOneScale && kTraits.has_offset)
+        if (block_ends) take_minimums<T>(block, words, half, x, sums);
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) {
+        float* const of_row = kept.row[t] + row;
+        if (block_ends) {
+            _mm256_store_ps(of_row,
+                            _mm256_fmadd_ps(sums[t], broadcast_float(x + At::kD + 4 * t), _mm256_load_ps(of_row)));
+        } else {
+            _mm256_store_ps(kOneScale ? kept.block[t] + row : of_row, sums[t]);
+        }
+    }
+}
+
+/// The groups of a tile as so many streams, from their rows' beginning on, a whole number of steps.
+template <DType type, int T>
+SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {
+    using At = BlockOffsets<T>;
+    constexpr auto kStep = static_cast<int>(few_tokens_step(type) / 32);  // sub-blocks
+    constexpr std::int64_t kBytes = bytes_of_256(type) * kStep / kSubBlocks;
+    constexpr std::int64_t kLines = (kBytes + 63) / 64;
+    const std::int64_t l1 = tile.ahead.into_l1 - tile.packed;
+    const std::int64_t l2 = tile.ahead.into_l2 - tile.packed;
+    StreamSums<T> sums[few_tokens_streams(T)] = {};
+    const std::byte* x = tile.x;
+    std::int64_t at = 0;
+    for (int first = 0; first < tile.n_sub; first += kStep, at += kBytes, x += kStep * At::kBytes) {
+#pragma GCC unroll 8
+        for (int s = 0; s < kStep; ++s) {
+            const std::byte* packed = tile.packed + at;
+            for (int g = 0; g < tile.n_groups; ++g, packed += tile.group_bytes) {
+#pragma GCC unroll 16
+                for (std::int64_t line = s * kLines / kStep; line < (s + 1) * kLines / kStep; ++line) {
+                    _mm_prefetch(packed + l2 + 64 * line, _MM_HINT_T1);
+                    _mm_prefetch(packed + l1 + 64 * line, _MM_HINT_T0);
+                }
+#pragma GCC unroll 2
+                for (int half = 0; half < 2; ++half)
+                    add_sub_block<type, T>(packed, half, s, x + s * At::kBytes, sums[g]);
+            }
+        }
+    }
+    for (int g = 0; g < tile.n_groups; ++g)
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; ++half)
+                _mm256_storeu_ps(tile.sums + g * tile.sums_stride + 16 * t + kHalfRows * half,
+                                 _mm256_load_ps(sums[g].row[t] + kHalfRows * half));
+}
+
+struct Kernels {
+    template <DType type, int T>
+    SLIPSTREAM_AVX2 static void multiply(const CodeTile& tile) {
+        multiply_streams<type, T>(tile);
+    }
+};
+
+}  // namespace
+
+const FewTokenKernelsOfTypes& multiply_few_avx2() {
+    static constexpr FewTokenKernelsOfTypes kOfType = few_token_kernels<Kernels, 4>();
+    return kOfType;
+}
+
+}  // namespace slipstream::cpu
+#endif

@@ -1,0 +1,37 @@
+// What the inner kernels for few tokens share (matmul_vnni_few.cpp, matmul_avx2_few.cpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cpu/matmul/activations.h"
+#include "kernels/cpu/matmul/matmul_interleaved.h"
+
+namespace slipstream::cpu {
+
+/// Kernels of one type by tokens, and of all types; empty where a form has none.
+using FewTokenKernels = std::array<InterleavedForm::CodeFn, kMostFewTokens>;  // [T - 1]
+using FewTokenKernelsOfTypes = std::array<FewTokenKernels, kDTypeCount>;      // [dtype][T - 1]
+
+/// The table of `Kernels::multiply<type, T>` for all types of codes, up to `kTokens` tokens.
+template <class Kernels, int kTokens>
+constexpr FewTokenKernelsOfTypes few_token_kernels() {
+    FewTokenKernelsOfTypes all{};
+    [&]<std::size_t... types>(std::index_sequence<types...>) {
+        const auto fill = [&]<std::size_t type, std::size_t... t>(std::index_sequence<t...>) {
+            ((all[type][t] = Kernels::template multiply<static_cast<DType>(type), static_cast<int>(t) + 1>), ...);
+        };
+        (fill.template operator()<types + kFloatTypes>(std::make_index_sequence<kTokens>()), ...);
+    }
+    (std::make_index_sequence<kDTypeCount - kFloatTypes>());
+    return all;
+}
+
+/// For the forms avx2 and avx512, and for those with VNNI.
+[[nodiscard]] const FewTokenKernelsOfTypes& multiply_few_avx2();
+[[nodiscard]] const FewTokenKernelsOfTypes& multiply_few_vnni();
+
+}  // namespace slipstream::cpu

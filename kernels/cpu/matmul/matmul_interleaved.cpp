@@ -1,0 +1,337 @@
+// The walk. Activations are laid out in tiles of tokens first, quantised where the weights are. Then pieces of row
+// groups go to the threads. As many groups as a kernel's registers hold go over K together, so that each activation
+// that is loaded serves all of them; with many tokens, when activations come from L2 or L3, at least kGroupsAtOnce;
+// with few, in forms that read faster so, one alone. K goes by in chunks: a chunk of quantised weights is unpacked once
+// into L1, beforehand or by the first tile of tokens, and multiplied with every tile, so that unpacking costs little
+// from a few tokens on; or longer ones are multiplied where they lie, by few tokens or where that costs next to
+// nothing, whole rows where there is one token. Meanwhile the weights behind are fetched: a share with each tile, or
+// all by the tile that unpacks.
+
+#include "kernels/cpu/matmul/matmul_interleaved.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/base/checked_math.h"
+#include "kernels/cpu/matmul/activations.h"
+#include "kernels/cpu/matmul/interleaved.h"
+#include "kernels/cpu/matmul/matmul_extents.h"
+#include "kernels/cpu_device.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+constexpr std::int64_t kPieceBytes = 64 << 10;           // of weights, taken at once by a thread
+constexpr std::int64_t kStreamedPieceBytes = 512 << 10;  // the same, where few tokens read it as streams
+constexpr std::int64_t kPiecesPerThread = 4;             // at least: a late thread delays a quarter of its share
+constexpr std::int64_t kTokensPerLayoutPiece = 8;        // of laying out activations
+constexpr std::int64_t kFetchedTokens = 128;             // whose outputs are fetched: the lines of four groups fill L1
+
+/// Groups that go over K together: `first` and others that lie `stride` apart.
+struct Groups {
+    std::int64_t first;
+    std::int64_t count;
+    std::int64_t stride;
+};
+
+/// The same, against tiles of tokens whose sums are kept at once.
+struct Stripe {
+    const std::byte* weights;   // of the first group
+    std::int64_t count;         // of groups
+    std::int64_t stride_bytes;  // from one to the next
+    std::int64_t tile;
+    std::int64_t end;
+    std::int64_t step_bytes;  // that each step of a tile fetches ahead, where the tile does
+};
+
+/// What every thread needs to know of one call.
+class Call {
+public:
+    Call(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form)
+        : device_(static_cast<CpuDevice&>(exec.device)),
+          args_(args),
+          form_(form),
+          type_(args.weights.dtype),
+          operand_(operand_of(form, type_)),
+          where_they_lie_(multiplied_where_they_lie(form, type_, args.x.shape[0])),
+          few_(few_tokens_kernel(form, type_, args.x.shape[0], args.x.shape[1])),
+          first_keeps_(!where_they_lie_ && form.multiply_keeping[static_cast<std::size_t>(type_)][0] != nullptr),
+          chunk_elements_(chunk_elements_of(form, type_, args.x.shape[0], args.x.shape[1])),
+          m_(args.weights.shape[0]),
+          k_(args.weights.shape[1]),
+          n_(args.x.shape[0]),
+          n_tiles_(ceil_div<std::int64_t>(n_, tile_tokens())),
+          tile_width_(n_ / n_tiles_),
+          n_wider_tiles_(n_ % n_tiles_),
+          n_groups_(ceil_div(m_, kInterleavedRows)),
+          group_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, k_))),
+          chunk_bytes_(static_cast<std::int64_t>(kLanes * row_bytes(type_, chunk_elements_))),
+          token_bytes_(laid_out_bytes_per_token(operand_, k_)),
+          one_stream_(few_ == nullptr && in_one_stream(form, operand_, n_, n_groups_ * group_bytes_)),
+          fetch_(one_stream_ ? streams_of(form, operand_).one : streams_of(form, operand_).several) {}
+
+    void run() {
+        const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
+        groups_at_once_ =
+            one_stream_ ? 1
+                        : std::min(few_ != nullptr ? few_tokens_streams(n_) : most_groups(form_, operand_, n_), fair);
+        l2_lead_ = std::min(round_up(ceil_div(fetch_.l2, groups_at_once_), chunk_bytes_), group_bytes_);
+        const std::int64_t in_bytes =
+            (few_ != nullptr ? kStreamedPieceBytes : kPieceBytes) / std::max<std::int64_t>(group_bytes_, 1) + 1;
+        const std::int64_t piece = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
+        const ThreadScratch scratch(form_, type_, args_.weights.layout, n_, k_, groups_at_once_);
+        rows_offset_ = scratch.rows_offset;
+        sums_offset_ = scratch.sums_offset;
+        device_.reserve_scratch({.thread_bytes = scratch.bytes, .shared_bytes = laid_out_bytes(operand_, n_, k_)});
+        lay_out_activations();
+        device_.pool().run(n_groups_, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
+            multiply_piece(begin, end, thread);
+        });
+    }
+
+private:
+    [[nodiscard]] int tile_tokens() const {
+        if (few_ != nullptr) return kMostFewTokens;
+        if (!where_they_lie_) return tile_tokens_of(form_, operand_);
+        return n_ <= form_.packed_one_tile ? form_.packed_one_tile : form_.packed_tile_tokens;
+    }
+    // Tiles are of nearly equal width: the first ones may be one token wider.
+    [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const {
+        return tile * tile_width_ + std::min(tile, n_wider_tiles_);
+    }
+    [[nodiscard]] bool packed() const { return args_.weights.layout == Layout::Interleaved16; }
+
+    void lay_out_activations() {
+        if (laid_out_bytes(operand_, n_, k_) == 0) {
+            x_ = args_.x.data;
+            return;
+        }
+        std::byte* tiles = device_.shared_scratch();
+        x_ = tiles;
+        const std::int64_t tiles_a_piece = ceil_div<std::int64_t>(kTokensPerLayoutPiece, tile_tokens());
+        device_.pool().run(n_tiles_, tiles_a_piece, [&](std::int64_t begin, std::int64_t end, int) {
+            for (std::int64_t tile = begin; tile < end; ++tile) lay_out(tile, tiles + tile_begin(tile) * token_bytes_);
+        });
+    }
+
+    void lay_out(std::int64_t tile, std::byte* dst) const {
+        const std::int64_t first = tile_begin(tile);
+        const auto width = static_cast<int>(tile_begin(tile + 1) - first);
+        if (operand_ == Operand::Codes) {
+            for (int t = 0; t < width; ++t)
+                form_.quantize(float_row(args_.x, first + t), k_, t, width, code_traits(type_), dst);
+            return;
+        }
+        if (operand_ == Operand::Pairs) {
+            form_.round_pairs(float_row(args_.x, first), args_.x.row_stride_bytes, k_, width, dst);
+            return;
+        }
+        // By whole cache lines of each row: rows lie a power of two apart, and would evict each other line by line.
+        auto* out = reinterpret_cast<float*>(dst);
+        for (std::int64_t i = 0; i < k_; i += kLanes) {
+            float lines[kMaxTileTokens][kLanes];
+            const std::int64_t n = std::min<std::int64_t>(kLanes, k_ - i);
+            for (int t = 0; t < width; ++t)
+                std::memcpy(lines[t], float_row(args_.x, first + t) + i, static_cast<std::size_t>(n) * sizeof(float));
+            for (std::int64_t j = 0; j < n; ++j)
+                for (int t = 0; t < width; ++t) *out++ = lines[t][j];
+        }
+    }
+
+    /// Lines of outputs, so that no store of a kernel waits behind theirs: they lie a power of two apart, and are
+    /// seldom in L1.
+    void fetch_outputs(const Groups& groups) const {
+        for (std::int64_t t = 0; t < n_; ++t)
+            for (std::int64_t g = 0; g < groups.count; ++g)
+                __builtin_prefetch(float_row(args_.y, t) + (groups.first + g * groups.stride) * kLanes, 1);
+    }
+
+    /// Groups [begin, end) against all tokens, a few at once. Where tokens are few these are streams, each of groups
+    /// that lie behind one another: a stream that goes on reads faster than one that begins anew with each group.
+    void multiply_piece(std::int64_t begin, std::int64_t end, int thread) {
+        const std::int64_t count = std::min(groups_at_once_, end - begin);
+        const std::int64_t times = (end - begin) / count;
+        for (std::int64_t i = 0; i < times; ++i)
+            multiply(few_ != nullptr ? Groups{begin + i, count, times} : Groups{begin + i * count, count, 1}, thread);
+        if (begin + times * count < end) multiply({begin + times * count, end - begin - times * count, 1}, thread);
+    }
+
+    void multiply(const Groups& groups, int thread) {
+        const auto [first, count, stride] = groups;
+        std::byte* scratch = device_.thread_scratch(thread);
+        const std::byte* weights = args_.weights.data + first * group_bytes_;
+        if (!packed()) {
+            weights = scratch + rows_offset_;
+            for (std::int64_t g = 0; g < count; ++g) {
+                const std::int64_t row = (first + g * stride) * kLanes;
+                interleave_rows(type_, args_.weights.row(row), args_.weights.row_stride_bytes,
+                                static_cast<int>(std::min<std::int64_t>(kLanes, m_ - row)), k_,
+                                scratch + rows_offset_ + g * group_bytes_);
+            }
+        }
+        if (!one_stream_ && n_ <= kFetchedTokens) fetch_outputs(groups);
+        auto* sums = reinterpret_cast<float*>(scratch + sums_offset_);
+        const std::int64_t pass_tiles = kPassTokens / tile_tokens();
+        for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
+            const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
+            const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * kLanes;  // of a group
+            if (k_ == 0) std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
+            const std::int64_t n_fetching = first_keeps_ ? 1 : end - tile;
+            const Stripe stripe{.weights = weights,
+                                .count = count,
+                                .stride_bytes = (packed() ? stride : 1) * group_bytes_,
+                                .tile = tile,
+                                .end = end,
+                                .step_bytes = ceil_div(chunk_bytes_, chunk_elements_ / step_elements() * n_fetching)};
+            std::int64_t at = 0;  // of a group's bytes
+            for (std::int64_t k = 0; k < k_; k += chunk_elements_, at += chunk_bytes_) {
+                if (operand_ == Operand::Codes) {
+                    chunk_of_codes(stripe, k, at, reinterpret_cast<UnpackedChunk*>(scratch), sums);
+                } else {
+                    chunk_of_floats(stripe, k, at, sums);
+                }
+            }
+            const std::int64_t together = stride == 1 ? count : 1;
+            for (std::int64_t g = 0; g < count; g += together)
+                finish(first + g * stride, together, tile_begin(tile), tile_begin(end), sums + g * floats);
+        }
+    }
+
+    [[nodiscard]] std::int64_t step_elements() const { return operand_ == Operand::Codes ? 32 : 2; }
+
+    /// Tile `index` of a stripe fetches its share of what follows the chunk `at` bytes into a group, in `n_steps`: the
+    /// next one of the same groups, or the first one of the groups behind them. Where the first tile keeps, it alone
+    /// waits for weights, and fetches all.
+    [[nodiscard]] WeightsAhead ahead(const Stripe& stripe, std::int64_t at, std::int64_t index,
+                                     std::int64_t n_steps) const {
+        const std::int64_t share = index * n_steps * stripe.step_bytes;
+        std::int64_t next = at + l2_lead_;
+        if (next >= group_bytes_) next += (stripe.count - 1) * group_bytes_;
+        return {.into_l1 = stripe.weights + at + share + fetch_.l1,
+                .into_l2 = stripe.weights + next + share,
+                .step_bytes = first_keeps_ && index > 0 ? 0 : stripe.step_bytes,
+                .by_l2 = fetch_.l2 != 0};
+    }
+
+    void chunk_of_codes(const Stripe& stripe, std::int64_t k, std::int64_t at, UnpackedChunk* chunks,
+                        float* sums) const {
+        const std::int64_t n_sub = std::min<std::int64_t>(chunk_elements_, k_ - k) / step_elements();
+        const std::byte* src = stripe.weights + at;
+        const std::size_t block_bytes = kLanes * dtype_info(type_).block_bytes;
+        const auto type = static_cast<std::size_t>(type_);
+        if (few_ != nullptr && k == 0) return chunk_of_few_tokens(stripe, n_sub, sums);
+        for (std::int64_t g = 0; !where_they_lie_ && !first_keeps_ && g < stripe.count; ++g)
+            form_.unpack[type](src + g * stripe.stride_bytes, block_bytes, static_cast<int>(n_sub), chunks[g]);
+        const auto& others = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
+        const std::int64_t origin = tile_begin(stripe.tile);
+        std::int64_t end = 0;  // of tiles that go to one call: of one width, the one that keeps alone
+        for (std::int64_t i = stripe.tile; i < stripe.end; i = end) {
+            const bool keeps = first_keeps_ && i == stripe.tile;
+            end = keeps ? i + 1 : i < n_wider_tiles_ ? std::min(n_wider_tiles_, stripe.end) : stripe.end;
+            const std::int64_t begin = tile_begin(i);
+            const std::int64_t width = tile_begin(i + 1) - begin;
+            (keeps ? form_.multiply_keeping[type] : others)[static_cast<std::size_t>(width - 1)](
+                {.n_tiles = static_cast<int>(end - i),
+                 .unpacked = chunks,
+                 .packed = src,
+                 .group_bytes = stripe.stride_bytes,
+                 .n_groups = static_cast<int>(stripe.count),
+                 .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
+                 .x_stride = width * token_bytes_,
+                 .n_sub = static_cast<int>(n_sub),
+                 .sums = sums + (begin - origin) * kLanes,
+                 .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
+                 .from_zero = k == 0,
+                 .ahead = ahead(stripe, at, i - stripe.tile, n_sub)});
+        }
+    }
+
+    /// Whole rows of a stripe's groups, against the one tile there is.
+    void chunk_of_few_tokens(const Stripe& stripe, std::int64_t n_sub, float* sums) const {
+        few_({.n_tiles = 1,
+              .unpacked = nullptr,
+              .packed = stripe.weights,
+              .group_bytes = stripe.stride_bytes,
+              .n_groups = static_cast<int>(stripe.count),
+              .x = x_,
+              .x_stride = 0,
+              .n_sub = static_cast<int>(n_sub),
+              .sums = sums,
+              .sums_stride = n_ * kLanes,
+              .from_zero = true,
+              .ahead = {.into_l1 = stripe.weights + kFewTokensFetch.l1,
+                        .into_l2 = stripe.weights + kFewTokensFetch.l2,
+                        .step_bytes = 0,
+                        .by_l2 = true}});
+    }
+
+    void chunk_of_floats(const Stripe& stripe, std::int64_t k, std::int64_t at, float* sums) const {
+        const auto& kernels =
+            operand_ == Operand::Pairs ? form_.multiply_pairs : form_.multiply_floats[static_cast<std::size_t>(type_)];
+        const std::int64_t elements = std::min<std::int64_t>(chunk_elements_, k_ - k);
+        const std::int64_t origin = tile_begin(stripe.tile);
+        for (std::int64_t i = stripe.tile; i < stripe.end; ++i) {
+            const std::int64_t begin = tile_begin(i);
+            const std::int64_t width = tile_begin(i + 1) - begin;
+            kernels[static_cast<std::size_t>(width - 1)](
+                {.weights = stripe.weights + at,
+                 .group_bytes = group_bytes_,
+                 .n_groups = static_cast<int>(stripe.count),
+                 .x = x_ + begin * token_bytes_ + k / 2 * width * (operand_ == Operand::Pairs ? kPairBytes : 8),
+                 .k = elements,
+                 .sums = sums + (begin - origin) * kLanes,
+                 .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
+                 .from_zero = k == 0,
+                 .ahead = ahead(stripe, at, i - stripe.tile, elements / step_elements())});
+        }
+    }
+
+    /// Groups [first, first + count), tokens [begin, end).
+    void finish(std::int64_t first, std::int64_t count, std::int64_t begin, std::int64_t end, const float* sums) const {
+        const std::int64_t row = first * kLanes;
+        form_.finish({.sums = sums,
+                      .sums_stride = (end - begin) * kLanes,
+                      .bias = args_.bias.empty() ? nullptr : float_row(args_.bias, 0) + row,
+                      .y = reinterpret_cast<std::byte*>(float_row(args_.y, begin) + row),
+                      .y_stride_bytes = args_.y.row_stride_bytes,
+                      .n_tokens = end - begin,
+                      .n_rows = std::min(count * kLanes, m_ - row),
+                      .store = args_.store});
+    }
+
+    CpuDevice& device_;
+    const MatmulArgs& args_;
+    const InterleavedForm& form_;
+    DType type_;
+    Operand operand_;
+    bool where_they_lie_;          // codes, that are not unpacked into memory
+    InterleavedForm::CodeFn few_;  // codes, whole rows a call; null: they go by in chunks
+    bool first_keeps_;             // codes, that the first tile unpacks for all
+    std::int64_t chunk_elements_;
+    std::int64_t m_;
+    std::int64_t k_;
+    std::int64_t n_;
+    std::int64_t n_tiles_;
+    std::int64_t tile_width_;  // of all but the first n_wider_tiles_
+    std::int64_t n_wider_tiles_;
+    std::int64_t n_groups_;
+    std::int64_t group_bytes_;
+    std::int64_t chunk_bytes_;  // of a group, but for its last chunk
+    std::int64_t token_bytes_;  // of a token's activations, laid out
+    bool one_stream_;
+    FetchDistance fetch_;
+    std::int64_t groups_at_once_ = 1;
+    std::int64_t l2_lead_ = 0;     // of each group; 0: none
+    std::size_t rows_offset_ = 0;  // in a thread's scratch
+    std::size_t sums_offset_ = 0;
+    const std::byte* x_ = nullptr;  // tiles behind one another: that of token t begins at t * token_bytes_
+};
+
+}  // namespace
+
+void matmul_interleaved(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form) {
+    Call(exec, args, form).run();
+}
+
+}  // namespace slipstream::cpu

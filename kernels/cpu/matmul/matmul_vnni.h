@@ -1,0 +1,258 @@
+// Inner kernels of matmul for AVX-512 with VNNI: codes by vpdpbusd, unsigned weights times signed activations, four k
+// of a row a lane, activations broadcast from memory. Made once for Intel's cores (matmul_avx512_vnni.cpp) and once for
+// AMD's (matmul_avx512_bf16.cpp). The float kernels are those of AVX-512.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/matmul/matmul_few.h"
+#include "kernels/cpu/matmul/matmul_interleaved.h"
+#include "kernels/cpu/matmul/matmul_vnni_dots.h"
+#include "kernels/cpu/target.h"
+
+namespace slipstream::cpu::vnni {
+
+/// Groups of codes that go over K together (numbers: kernels/NOTES.md).
+enum class CodeGroups : std::uint8_t {
+    Three,  // Intel's cores: fewest loads of activations
+    Two,    // AMD's: their sums stay in registers
+};
+
+inline constexpr int kTileTokens = 8;
+/// Most tokens whose sums of two groups stay in registers, beside their dot products.
+inline constexpr int kSumsInRegisters = 6;
+// Tokens of a call whose codes are unpacked anew with each tile, in registers: one tile, of the K formats with most
+// operations a word a little less; with three groups two tiles of 4 bits, with two any number of the plainest ones.
+// Beyond, once into memory.
+inline constexpr int kPackedTokensOf4Bits = 16;
+inline constexpr int kPackedTokens = 8;
+inline constexpr int kPackedTokensOfK = 7;
+inline constexpr int kAnyTokens = std::numeric_limits<int>::max();
+constexpr int groups_of(CodeGroups groups) {
+    return groups == CodeGroups::Three ? 3 : 2;
+}
+
+/// Tile `index` of groups from `group` on. A copy that no store can reach stays in registers.
+template <int T>
+SLIPSTREAM_INLINE_VNNI CodeTile part_of(const CodeTile& whole, int index, int group) {
+    CodeTile part = whole;
+    const std::int64_t fetched = index * whole.n_sub * whole.ahead.step_bytes + group * whole.group_bytes;
+    part.packed += group * whole.group_bytes;
+    part.unpacked += group;
+    part.x += index * whole.x_stride;
+    part.sums += index * 16 * T + group * whole.sums_stride;
+    part.ahead.into_l1 += fetched;
+    part.ahead.into_l2 += fetched;
+    return part;
+}
+
+template <int T, int kN>
+SLIPSTREAM_INLINE_VNNI __m512 sum_before(const CodeTile& tile, int g, int t) {
+    return tile.from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(tile.sums + g * tile.sums_stride + 16 * t);
+}
+
+/// Types with an activation scale to each 32. Sums are kept over the chunk, of two groups and six tokens in registers
+/// (of more the compiler keeps some in memory): stored and loaded with each sub-block, every one would wait for the
+/// store before it.
+template <DType type, From from, int T, int kN>
+SLIPSTREAM_INLINE_VNNI void multiply_blocks(CodeTile tile) {
+    using At = BlockOffsets<T>;
+    __m512 sums[kN][T];
+#pragma GCC unroll 4
+    for (int g = 0; g < kN; ++g)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) sums[g][t] = sum_before<T, kN>(tile, g, t);
+    Fetch fetch{tile.ahead.into_l1, tile.ahead.into_l2};
+    const std::byte* x = tile.x;
+    for (int first = 0; first < tile.n_sub; first += kSubBlocks, tile.packed += kSubBlocks * packed_block(type).bytes) {
+        const int n_sub = std::min(kSubBlocks, tile.n_sub - first);
+        for (int s = 0; s < n_sub; ++s, x += At::kBytes) {
+            fetch_step<kN>(tile, fetch);
+            __m512i dots[kN][T];
+            dot_products<type, from, T, kN>(tile, s, x, At::kStart0, 0, 8, dots);
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g) {
+                const __m512 scale = load_scale<type, from>(tile, g, s);
+#pragma GCC unroll 8
+                for (int t = 0; t < T; ++t) {
+                    const __m512 both = _mm512_mul_ps(scale, broadcast_float(x + At::kD + 4 * t));
+                    sums[g][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[g][t]), both, sums[g][t]);
+                }
+                if constexpr (code_traits(type).has_offset) {
+                    const __m512 offset = load_offset<type, from>(tile, g, s);
+#pragma GCC unroll 8
+                    for (int t = 0; t < T; ++t)
+                        sums[g][t] = _mm512_fmadd_ps(offset, broadcast_float(x + At::kSum + 4 * t), sums[g][t]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < kN; ++g)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) _mm512_storeu_ps(tile.sums + g * tile.sums_stride + 16 * t, sums[g][t]);
+}
+
+/// What the minimums of a block of a K format take off; `x` the activations of its last sub-block.
+template <int T, int kN>
+SLIPSTREAM_INLINE_VNNI void add_minimums(const CodeTile& tile, const std::byte* x, __m512 (&sums)[kN][T]) {
+    using At = BlockOffsets<T>;
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+        __m512i totals[kN];
+#pragma GCC unroll 4
+        for (int g = 0; g < kN; ++g) totals[g] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+        for (int pair = 0; pair < kSubBlocks / 2; ++pair) {
+            const __m512i of_two = broadcast_word(x - (kSubBlocks - 2 - 2 * pair) * At::kBytes + At::kSum + 4 * t);
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g)
+                totals[g] = _mm512_dpwssd_epi32(totals[g], _mm512_load_si512(tile.unpacked[g].mins[pair]), of_two);
+        }
+#pragma GCC unroll 4
+        for (int g = 0; g < kN; ++g)
+            sums[g][t] =
+                _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[g]), _mm512_load_ps(tile.unpacked[g].minus_dmin), sums[g][t]);
+    }
+}
+
+/// K formats, with an activation scale to each block of 256: sums of a block without it are kept in registers, as
+/// above, those of the chunk in memory, where they are looked at once a block.
+template <DType type, From from, int T, int kN>
+SLIPSTREAM_INLINE_VNNI void multiply_k_blocks(CodeTile tile) {
+    using At = BlockOffsets<T>;
+    constexpr int kRuns = 32 / code_traits(type).scale_run;
+    Fetch fetch{tile.ahead.into_l1, tile.ahead.into_l2};
+    const std::byte* x = tile.x;
+    for (int first = 0; first < tile.n_sub; first += kSubBlocks, tile.packed += packed_block(type).bytes) {
+        if constexpr (from != From::Unpacked)
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g) packed_scales<type>(tile.packed + g * tile.group_bytes, tile.unpacked[g]);
+        __m512 sums[kN][T];
+#pragma GCC unroll 4
+        for (int g = 0; g < kN; ++g)
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t) sums[g][t] = _mm512_setzero_ps();
+        for (int s = 0; s < kSubBlocks; ++s, x += At::kBytes) {
+            fetch_step<kN>(tile, fetch);
+#pragma GCC unroll 2
+            for (int run = 0; run < kRuns; ++run) {
+                __m512i dots[kN][T];
+                dot_products<type, from, T, kN>(tile, s, x, run == 0 ? At::kStart0 : At::kStart1, 8 / kRuns * run,
+                                                8 / kRuns, dots);
+#pragma GCC unroll 4
+                for (int g = 0; g < kN; ++g) {
+                    const __m512 scale = load_scale<type, from>(tile, g, kRuns * s + run);
+#pragma GCC unroll 8
+                    for (int t = 0; t < T; ++t)
+                        sums[g][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[g][t]), scale, sums[g][t]);
+                }
+            }
+        }
+        if constexpr (code_traits(type).has_offset) add_minimums<T, kN>(tile, x - At::kBytes, sums);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) {
+            const __m512 d = broadcast_float(x - At::kBytes + At::kD + 4 * t);
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g)
+                _mm512_storeu_ps(tile.sums + g * tile.sums_stride + 16 * t,
+                                 _mm512_fmadd_ps(sums[g][t], d, sum_before<T, kN>(tile, g, t)));
+        }
+        tile.from_zero = false;
+    }
+}
+
+template <DType type, From from, int T, int kN>
+SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& tile) {
+    if constexpr (code_traits(type).activation_run == 32) {
+        multiply_blocks<type, from, T, kN>(tile);
+    } else {
+        multiply_k_blocks<type, from, T, kN>(tile);
+    }
+}
+
+template <DType type, From from, CodeGroups groups, int T>
+SLIPSTREAM_AVX512_VNNI void multiply_codes(const CodeTile& tile) {
+    constexpr int kGroups = groups_of(groups);
+    for (int i = 0; i < tile.n_tiles; ++i) {
+        int g = 0;
+        for (; g + kGroups <= tile.n_groups; g += kGroups)
+            multiply_groups<type, from, T, kGroups>(part_of<T>(tile, i, g));
+        for (; g < tile.n_groups; ++g) multiply_groups<type, from, T, 1>(part_of<T>(tile, i, g));
+    }
+}
+
+template <DType type, From from, CodeGroups groups>
+inline constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
+    multiply_codes<type, from, groups, 1>, multiply_codes<type, from, groups, 2>, multiply_codes<type, from, groups, 3>,
+    multiply_codes<type, from, groups, 4>, multiply_codes<type, from, groups, 5>, multiply_codes<type, from, groups, 6>,
+    multiply_codes<type, from, groups, 7>, multiply_codes<type, from, groups, 8>};
+
+/// Codes of calls of up to so many tokens are multiplied where they lie.
+template <DType type, CodeGroups groups>
+void multiply_packed(InterleavedForm& form, int most_tokens) {
+    const auto i = static_cast<std::size_t>(type);
+    form.most_packed_tokens[i] = most_tokens;
+    form.multiply_packed[i] = kMultiplyCodes<type, From::Packed, groups>;
+}
+
+/// Types whose unpacking is more than an operation or two a word. Where there are more tokens and two groups, the first
+/// tile keeps; with three all is unpacked beforehand.
+template <DType type, CodeGroups groups>
+void multiply_packed_or_kept(InterleavedForm& form, int most_packed) {
+    multiply_packed<type, groups>(form, most_packed);
+    if constexpr (groups == CodeGroups::Two)
+        form.multiply_keeping[static_cast<std::size_t>(type)] = kMultiplyCodes<type, From::Kept, groups>;
+}
+
+/// The form of AVX-512 with these kernels for codes.
+template <CodeGroups groups>
+InterleavedForm make_form() {
+    // One type stands for those whose scales and offsets lie alike, once they are unpacked.
+    constexpr auto& kPlain = kMultiplyCodes<DType::Q4_0, From::Unpacked, groups>;
+    constexpr auto& kWithOffset = kMultiplyCodes<DType::Q4_1, From::Unpacked, groups>;
+    constexpr auto& kWithMinimums = kMultiplyCodes<DType::Q4_K, From::Unpacked, groups>;
+    constexpr auto& kScalesTo16 = kMultiplyCodes<DType::Q6_K, From::Unpacked, groups>;
+    InterleavedForm form = interleaved_form_avx512();
+    form.code_tile_tokens = groups == CodeGroups::Two ? kSumsInRegisters : kTileTokens;
+    form.packed_one_tile = kTileTokens;
+    form.packed_tile_tokens = form.code_tile_tokens;
+    form.multiply_few = multiply_few_vnni();
+    form.code_groups = groups_of(groups);
+    if (groups == CodeGroups::Two) {
+        form.packed_chunk_elements = 4096;
+        form.code_streams.most_tokens_of_one = 3;
+        form.code_streams.several = {.l1 = 2 << 10, .l2 = 8 << 10};
+    }
+    form.multiply_codes = {{{},
+                            {},
+                            {},
+                            {},             // Q8_0: always packed
+                            kPlain,         // Q4_0
+                            kWithOffset,    // Q4_1
+                            kPlain,         // Q5_0
+                            kWithOffset,    // Q5_1
+                            kScalesTo16,    // Q3_K
+                            kWithMinimums,  // Q4_K
+                            kWithMinimums,  // Q5_K
+                            kScalesTo16}};  // Q6_K
+    constexpr int kMostOf4Bits = groups == CodeGroups::Two ? kAnyTokens : kPackedTokensOf4Bits;
+    multiply_packed<DType::Q8_0, groups>(form, kAnyTokens);
+    multiply_packed<DType::Q4_0, groups>(form, kMostOf4Bits);
+    multiply_packed<DType::Q4_1, groups>(form, kMostOf4Bits);
+    multiply_packed_or_kept<DType::Q4_K, groups>(form,
+                                                 groups == CodeGroups::Two ? kPackedTokens : kPackedTokensOf4Bits);
+    multiply_packed_or_kept<DType::Q5_0, groups>(form, kPackedTokens);
+    multiply_packed_or_kept<DType::Q5_1, groups>(form, kPackedTokens);
+    multiply_packed_or_kept<DType::Q3_K, groups>(form, kPackedTokensOfK);
+    multiply_packed_or_kept<DType::Q5_K, groups>(form, kPackedTokensOfK);
+    multiply_packed_or_kept<DType::Q6_K, groups>(form, kPackedTokensOfK);
+    return form;
+}
+
+}  // namespace slipstream::cpu::vnni
+#endif

@@ -1,0 +1,257 @@
+// Inner kernels of matmul for AVX-512 with VNNI where a call has few tokens. Memory is what such a call waits for, so
+// they do little beside reading: a step of 64 or 256 elements is unrolled, so that shifts and addresses are constants,
+// each word of codes is loaded once for the sub-blocks that have bits in it, scales stay in registers, and a few groups
+// of rows are as many streams of weights, of which each line is fetched once into L2 and once into L1. Outputs have the
+// bits of the other kernels (matmul.h).
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cpu/matmul/matmul_extents.h"
+#include "kernels/cpu/matmul/matmul_few.h"
+#include "kernels/cpu/matmul/matmul_vnni_dots.h"
+#include "kernels/cpu/matmul/packed_codes.h"
+#include "kernels/cpu/target.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+using namespace vnni;
+
+/// Scale `run` of a K format's block, d * an integer: exact, as scaled_bytes() has it (packed_codes.h). A dot product
+/// with 1 in one byte and 0 in the others takes a byte out of each lane, and its bias off.
+template <DType type>
+SLIPSTREAM_INLINE_VNNI __m512 scale_of_run(const std::byte* block, __m512 d, int run) {
+    const std::byte* words = block + packed_block(type).words;
+    const int four = run / 4;
+    const __m512i this_byte = _mm512_set1_epi32(1 << run % 4 * 8);
+    __m512i number;
+    if constexpr (type == DType::Q6_K) {
+        number = _mm512_dpbusd_epi32(_mm512_setzero_si512(), this_byte, word_at(words, four));
+    } else if constexpr (type == DType::Q3_K) {
+        const __m512i high = in_each_byte(rotated_left<SubBlock::Unrolled>(word_at(words, 2), 4 - 2 * four), 0x30);
+        const __m512i low = shifted_right<SubBlock::Unrolled>(word_at(words, four % 2), four / 2 * 4);
+        number = _mm512_dpbusd_epi32(_mm512_set1_epi32(-32), joined(low, 0x0f, high), this_byte);
+    } else {
+        const __m512i a = word_at(words, 0);
+        const __m512i scales = four == 0 ? in_each_byte(a, 0x3f)
+                                         : joined(word_at(words, 2), 0x0f, in_each_byte(_mm512_srli_epi32(a, 2), 0x30));
+        number = _mm512_dpbusd_epi32(_mm512_setzero_si512(), scales, this_byte);
+    }
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(number), d);
+}
+
+/// The minimums of two sub-blocks of a K format, a pair of int16.
+SLIPSTREAM_INLINE_VNNI __m512i two_minimums(const std::byte* block, int pair) {
+    const std::byte* words = block + packed_block(DType::Q4_K).words;
+    const __m512i b = word_at(words, 1);
+    const __m512i four =
+        pair < 2 ? in_each_byte(b, 0x3f)
+                 : joined(_mm512_srli_epi32(word_at(words, 2), 4), 0x0f, in_each_byte(_mm512_srli_epi32(b, 2), 0x30));
+    return pair_of_bytes(four, pair % 2);
+}
+
+/// What a kernel goes over at once.
+template <DType type>
+constexpr int kStepSubBlocks = static_cast<int>(few_tokens_step(type) / 32);
+template <DType type>
+constexpr std::int64_t kStepBytes = bytes_of_256(type) * kStepSubBlocks<type> / kSubBlocks;
+
+/// Sub-blocks that share words of codes: these are loaded once for all of them, or for as many as registers hold.
+constexpr int sub_blocks_together(DType type, int n_dots) {
+    constexpr int kMostDots = 16;
+    const int sharing = type == DType::Q4_K || type == DType::Q5_K   ? 2
+                        : type == DType::Q6_K || type == DType::Q3_K ? 4
+                                                                     : 1;
+    return std::min(static_cast<int>(std::bit_floor(static_cast<unsigned>(kMostDots / n_dots))), sharing);
+}
+
+/// Fetches part `part` of `n_parts` of the lines of a step: each line once, at both distances.
+template <std::int64_t kBytes, int n_parts>
+SLIPSTREAM_INLINE_VNNI void fetch_lines(const std::byte* packed, const FetchDistance& ahead, int part) {
+    constexpr std::int64_t kLines = (kBytes + 63) / 64;
+#pragma GCC unroll 16
+    for (std::int64_t line = part * kLines / n_parts; line < (part + 1) * kLines / n_parts; ++line) {
+        _mm_prefetch(packed + ahead.l2 + 64 * line, _MM_HINT_T1);
+        _mm_prefetch(packed + ahead.l1 + 64 * line, _MM_HINT_T0);
+    }
+}
+
+/// Sums of a step's sub-blocks [first, first + kTogether): dots[run][g][i][t].
+template <DType type, int kN, int T, int kTogether>
+SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const std::byte* x,
+                                    const FetchDistance& ahead, int first,
+                                    __m512i (&dots)[32 / code_traits(type).scale_run][kN][kTogether][T]) {
+    using At = BlockOffsets<T>;
+    constexpr int kRuns = 32 / code_traits(type).scale_run;
+#pragma GCC unroll 2
+    for (int run = 0; run < kRuns; ++run) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kTogether; ++i)
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+                for (int g = 0; g < kN; ++g)
+                    dots[run][g][i][t] =
+                        broadcast_word(x + i * At::kBytes + (run == 0 ? At::kStart0 : At::kStart1) + 4 * t);
+#pragma GCC unroll 8
+        for (int word = 8 / kRuns * run; word < 8 / kRuns * (run + 1); ++word) {
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g)
+                fetch_lines<kStepBytes<type>, kStepSubBlocks<type> / kTogether * 8>(packed[g], ahead,
+                                                                                    first / kTogether * 8 + word);
+            // Keeps the compiler's scheduler from moving what one word loads and fetches into a heap with all
+            // others: streams that take turns read up to a seventh faster.
+            asm volatile("");
+            __m512i q[kTogether][T];
+#pragma GCC unroll 4
+            for (int i = 0; i < kTogether; ++i)
+#pragma GCC unroll 8
+                for (int t = 0; t < T; ++t) q[i][t] = broadcast_word(x + i * At::kBytes + 4 * (word * T + t));
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g)
+#pragma GCC unroll 4
+                for (int i = 0; i < kTogether; ++i) {
+                    const __m512i codes =
+                        packed_codes<type, SubBlock::Unrolled>(block_of<type>(packed[g], first), first + i, word);
+#pragma GCC unroll 8
+                    for (int t = 0; t < T; ++t)
+                        dots[run][g][i][t] = _mm512_dpbusd_epi32(dots[run][g][i][t], codes, q[i][t]);
+                }
+        }
+    }
+}
+
+/// What the minimums of a block of a K format take off; `x` the activations of its first sub-block.
+template <int kN, int T>
+SLIPSTREAM_INLINE_VNNI void take_minimums(const std::byte* const (&packed)[kN], const std::byte* x,
+                                          __m512 (&unscaled)[kN][T]) {
+    using At = BlockOffsets<T>;
+#pragma GCC unroll 4
+    for (int g = 0; g < kN; ++g) {
+        __m512i totals[T];
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) totals[t] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+        for (int pair = 0; pair < kSubBlocks / 2; ++pair) {
+            const __m512i two = two_minimums(packed[g], pair);
+#pragma GCC unroll 8
+            for (int t = 0; t < T; ++t)
+                totals[t] = _mm512_dpwssd_epi32(totals[t], two,
+                                                broadcast_word(x + (2 * pair + 1) * At::kBytes + At::kSum + 4 * t));
+        }
+        const __m512 minus_dmin = _mm512_xor_ps(packed_half(packed[g], 1), _mm512_set1_ps(-0.0F));
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+            unscaled[g][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[t]), minus_dmin, unscaled[g][t]);
+    }
+}
+
+/// A step of kN groups: adds to `sums`.
+template <DType type, int kN, int T>
+SLIPSTREAM_INLINE_VNNI void add_step(const std::byte* const (&packed)[kN], const std::byte* const x,
+                                     const FetchDistance& ahead, __m512 (&sums)[kN][T]) {
+    using At = BlockOffsets<T>;
+    constexpr CodeTraits kTraits = code_traits(type);
+    constexpr bool kOneScale = kTraits.activation_run != 32;
+    constexpr int kRuns = 32 / kTraits.scale_run;
+    constexpr int kTogether = sub_blocks_together(type, kN * T);
+    __m512 unscaled[kN][T];
+#pragma GCC unroll 4
+    for (int g = 0; g < kN; ++g)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) unscaled[g][t] = _mm512_setzero_ps();
+#pragma GCC unroll 8
+    for (int first = 0; first < kStepSubBlocks<type>; first += kTogether) {
+        __m512i dots[kRuns][kN][kTogether][T];
+        dots_of<type, kN, T, kTogether>(packed, x + first * At::kBytes, ahead, first, dots);
+#pragma GCC unroll 4
+        for (int s = first; s < first + kTogether; ++s)
+#pragma GCC unroll 2
+            for (int run = 0; run < kRuns; ++run)
+#pragma GCC unroll 4
+                for (int g = 0; g < kN; ++g) {
+                    const std::byte* const block = block_of<type>(packed[g], s);
+                    const __m512 d = packed_half(block, 0);
+                    const __m512 scale = kOneScale ? scale_of_run<type>(block, d, kRuns * s + run) : d;
+#pragma GCC unroll 8
+                    for (int t = 0; t < T; ++t) {
+                        const std::byte* const of_token = x + s * At::kBytes + 4 * t;
+                        const __m512 dot = _mm512_cvtepi32_ps(dots[run][g][s - first][t]);
+                        if constexpr (kOneScale) {
+                            unscaled[g][t] = _mm512_fmadd_ps(dot, scale, unscaled[g][t]);
+                        } else {
+                            const __m512 both = _mm512_mul_ps(scale, broadcast_float(of_token + At::kD));
+                            sums[g][t] = _mm512_fmadd_ps(dot, both, sums[g][t]);
+                            if constexpr (kTraits.has_offset)
+                                sums[g][t] = _mm512_fmadd_ps(packed_half(block, 1),
+                                                             broadcast_float(of_token + At::kSum), sums[g][t]);
+                        }
+                    }
+                }
+    }
+    if constexpr (kOneScale) {
+        if constexpr (kTraits.has_offset) take_minimums(packed, x, unscaled);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g)
+                sums[g][t] = _mm512_fmadd_ps(unscaled[g][t], broadcast_float(x + At::kD + 4 * t), sums[g][t]);
+    }
+}
+
+/// Groups [group, group + kN) of a tile as so many streams, from their rows' beginning on, a whole number of steps.
+template <DType type, int kN, int T>
+SLIPSTREAM_INLINE_VNNI void multiply_streams(const CodeTile& tile, int group) {
+    const std::byte* packed[kN];
+    __m512 sums[kN][T];
+#pragma GCC unroll 4
+    for (int g = 0; g < kN; ++g) {
+        packed[g] = tile.packed + (group + g) * tile.group_bytes;
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) sums[g][t] = _mm512_setzero_ps();
+    }
+    const FetchDistance ahead{.l1 = tile.ahead.into_l1 - tile.packed, .l2 = tile.ahead.into_l2 - tile.packed};
+    const std::byte* x = tile.x;
+    for (int s = 0; s < tile.n_sub; s += kStepSubBlocks<type>) {
+        add_step<type, kN, T>(packed, x, ahead, sums);
+        x += kStepSubBlocks<type> * BlockOffsets<T>::kBytes;
+#pragma GCC unroll 4
+        for (int g = 0; g < kN; ++g) packed[g] += kStepBytes<type>;
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < kN; ++g)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) _mm512_storeu_ps(tile.sums + (group + g) * tile.sums_stride + 16 * t, sums[g][t]);
+}
+
+/// The groups of a tile from `group` on, kN at once as long as there are so many.
+template <DType type, int kN, int T>
+SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& tile, int group) {
+    for (; group + kN <= tile.n_groups; group += kN) multiply_streams<type, kN, T>(tile, group);
+    if constexpr (kN > 1) multiply_groups<type, kN / 2, T>(tile, group);
+}
+
+struct Kernels {
+    template <DType type, int T>
+    SLIPSTREAM_AVX512_VNNI static void multiply(const CodeTile& tile) {
+        multiply_groups<type, few_tokens_streams(T), T>(tile, 0);
+    }
+};
+
+}  // namespace
+
+const FewTokenKernelsOfTypes& multiply_few_vnni() {
+    static constexpr FewTokenKernelsOfTypes kOfType = few_token_kernels<Kernels, kMostFewTokens>();
+    return kOfType;
+}
+
+}  // namespace slipstream::cpu
+#endif

@@ -1,0 +1,173 @@
+// Codes and scales of packed weights (interleaved.h) in registers, AVX-512: what the kernels of avx512_vnni multiply
+// where unpacking into memory first would cost more, and how that is done in all forms of AVX-512. The same bits as
+// unpack_codes.h.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cpu/matmul/packed_block.h"
+#include "kernels/cpu/matmul/unpack_codes.h"
+#include "kernels/cpu/target.h"
+
+namespace slipstream::cpu {
+
+#define SLIPSTREAM_INLINE_PACKED SLIPSTREAM_AVX512 __attribute__((always_inline)) static inline
+
+/// The block of sub-block `s` of a chunk at `packed`: its own, or the one that holds all eight.
+template <DType type>
+SLIPSTREAM_INLINE_PACKED const std::byte* block_of(const std::byte* packed, int s) {
+    return has_plain_scales(type) ? packed + s * packed_block(type).bytes : packed;
+}
+
+SLIPSTREAM_INLINE_PACKED __m512i word_at(const std::byte* words, int i) {
+    return _mm512_loadu_si512(words + 64 * i);
+}
+SLIPSTREAM_INLINE_PACKED __m512i in_each_byte(__m512i word, int mask) {
+    return _mm512_and_si512(word, _mm512_set1_epi32(mask * 0x01010101));
+}
+/// What a loop over sub-blocks lets the compiler know of one.
+enum class SubBlock : std::uint8_t {
+    Varies,
+    Unrolled,  // a constant: shifts by it are immediate, or none
+};
+/// Each lane shifted or rotated by a number that changes from sub-block to sub-block.
+template <SubBlock sub_block = SubBlock::Varies>
+SLIPSTREAM_INLINE_PACKED __m512i shifted_right(__m512i word, int by) {
+    if constexpr (sub_block == SubBlock::Varies) return _mm512_srlv_epi32(word, _mm512_set1_epi32(by));
+    return by == 0 ? word : _mm512_srli_epi32(word, static_cast<unsigned>(by));
+}
+/// Unrolled: without the bits that go round, which are masked away.
+template <SubBlock sub_block = SubBlock::Varies>
+SLIPSTREAM_INLINE_PACKED __m512i rotated_left(__m512i word, int by) {
+    if constexpr (sub_block == SubBlock::Varies) return _mm512_rolv_epi32(word, _mm512_set1_epi32(by));
+    return by > 0   ? _mm512_slli_epi32(word, static_cast<unsigned>(by))
+           : by < 0 ? _mm512_srli_epi32(word, static_cast<unsigned>(-by))
+                    : word;
+}
+/// Low nibbles, or high ones, above them what is not masked away yet.
+SLIPSTREAM_INLINE_PACKED __m512i nibbles_unmasked(__m512i word, bool high) {
+    return high ? _mm512_srli_epi32(word, 4) : word;
+}
+/// In each byte the bits of `low` in `mask`, and those of `high`.
+SLIPSTREAM_INLINE_PACKED __m512i joined(__m512i low, int mask, __m512i high) {
+    constexpr int kLowAndMaskOrHigh = 0xea;
+    return _mm512_ternarylogic_epi32(low, _mm512_set1_epi32(mask * 0x01010101), high, kLowAndMaskOrHigh);
+}
+
+/// Word `word` of sub-block `s`: four k of 16 rows, unsigned codes. `block` as of block_of().
+template <DType type, SubBlock sub_block = SubBlock::Varies>
+SLIPSTREAM_INLINE_PACKED __m512i packed_codes(const std::byte* block, int s, int word) {
+    constexpr PackedBlock kAt = packed_block(type);
+    const std::byte* words = block + kAt.words;
+    const std::byte* low = words + 64 * kAt.low;
+    const std::byte* high = words + 64 * kAt.high;
+    if constexpr (type == DType::Q8_0) {
+        return word_at(words, word);
+    } else if constexpr (type == DType::Q4_0 || type == DType::Q4_1) {
+        return in_each_byte(nibbles_unmasked(word_at(low, word % 4), word >= 4), 0x0f);
+    } else if constexpr (type == DType::Q5_0 || type == DType::Q5_1) {
+        const __m512i bits = word_at(high, 0);
+        const __m512i fifth = word < 4 ? _mm512_slli_epi32(bits, 4 - word) : _mm512_srli_epi32(bits, word - 4);
+        return joined(nibbles_unmasked(word_at(low, word % 4), word >= 4), 0x0f, in_each_byte(fifth, 0x10));
+    } else if constexpr (type == DType::Q4_K) {
+        return in_each_byte(shifted_right<sub_block>(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f);
+    } else if constexpr (type == DType::Q5_K) {
+        const __m512i fifth = in_each_byte(rotated_left<sub_block>(word_at(high, word), 4 - s), 0x10);
+        return joined(shifted_right<sub_block>(word_at(low, 8 * (s / 2) + word), 4 * (s % 2)), 0x0f, fifth);
+    } else if constexpr (type == DType::Q6_K) {
+        const int part = s % 4;
+        const int at = 24 * (s / 4) + 3 * word;
+        const __m512i upper = in_each_byte(rotated_left<sub_block>(word_at(high, at + 2), 4 - 2 * part), 0x30);
+        return joined(shifted_right<sub_block>(word_at(low, at + part % 2), 4 * (part / 2)), 0x0f, upper);
+    } else {
+        static_assert(type == DType::Q3_K);
+        const __m512i third = in_each_byte(rotated_left<sub_block>(word_at(high, word), 2 - s), 0x04);
+        return joined(shifted_right<sub_block>(word_at(low, 8 * (s / 4) + word), 2 * (s % 4)), 0x03, third);
+    }
+}
+
+/// Binary16 field `i` of a block, as floats.
+SLIPSTREAM_INLINE_PACKED __m512 packed_half(const std::byte* block, int i) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32 * i)));
+}
+
+/// out[i] = factor * (byte `i` of each lane of `words` - bias), for i < 4; bytes below 128 where there is no bias.
+/// Bytes become floats where they lie, too large by a power of two, which the factor takes back exactly.
+template <int bias>
+SLIPSTREAM_INLINE_PACKED void scaled_bytes(__m512 factor, __m512i words, float (*out)[16]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+        const int place = i < 3 ? 8 * i : 0;
+        const auto size = static_cast<float>(1 << place);
+        const __m512i byte =
+            i < 3 ? _mm512_and_si512(words, _mm512_set1_epi32(0xff << place)) : _mm512_srli_epi32(words, 24);
+        __m512 number = _mm512_cvtepi32_ps(byte);
+        if constexpr (bias != 0) number = _mm512_sub_ps(number, _mm512_set1_ps(bias * size));
+        _mm512_store_ps(out[i], _mm512_mul_ps(number, _mm512_mul_ps(factor, _mm512_set1_ps(1.0F / size))));
+    }
+}
+
+/// Bytes 2 i and 2 i + 1 of each lane of `words` as a pair of 16 bits.
+SLIPSTREAM_INLINE_PACKED __m512i pair_of_bytes(__m512i words, int i) {
+    constexpr char kNone = -128;
+    const __m128i low = _mm_setr_epi8(0, kNone, 1, kNone, 4, kNone, 5, kNone, 8, kNone, 9, kNone, 12, kNone, 13, kNone);
+    const __m128i bytes = i == 0 ? low : _mm_add_epi8(low, _mm_set1_epi16(2));
+    return _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(bytes));
+}
+SLIPSTREAM_INLINE_PACKED void paired_bytes(__m512i words, std::uint32_t (*out)[16]) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) _mm512_store_si512(out[i], pair_of_bytes(words, i));
+}
+
+/// Scales and minimums of a block of a K format, with the bits of unpack_block() (unpack_codes.h).
+template <DType type>
+SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChunk& out) {
+    const __m512 d = packed_half(block, 0);
+    const std::byte* words = block + packed_block(type).words;
+    if constexpr (type == DType::Q4_K || type == DType::Q5_K) {
+        _mm512_store_ps(out.minus_dmin, _mm512_xor_ps(packed_half(block, 1), _mm512_set1_ps(-0.0F)));
+        const __m512i a = word_at(words, 0);
+        const __m512i b = word_at(words, 1);
+        const __m512i c = word_at(words, 2);
+        const __m512i high_a = in_each_byte(_mm512_srli_epi32(a, 2), 0x30);
+        const __m512i high_b = in_each_byte(_mm512_srli_epi32(b, 2), 0x30);
+        scaled_bytes<0>(d, in_each_byte(a, 0x3f), out.scale);
+        scaled_bytes<0>(d, joined(c, 0x0f, high_a), out.scale + 4);
+        paired_bytes(in_each_byte(b, 0x3f), out.mins);
+        paired_bytes(joined(_mm512_srli_epi32(c, 4), 0x0f, high_b), out.mins + 2);
+    } else if constexpr (type == DType::Q6_K) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i)  // signed bytes
+            scaled_bytes<128>(d, _mm512_xor_si512(word_at(words, i), _mm512_set1_epi8(-128)), out.scale + 4 * i);
+    } else {
+        static_assert(type == DType::Q3_K);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            const __m512i low = _mm512_srli_epi32(word_at(words, i % 2), 4 * (static_cast<unsigned>(i) / 2));
+            const __m512i high = rotated_left(word_at(words, 2), 4 - 2 * i);
+            scaled_bytes<32>(d, joined(low, 0x0f, in_each_byte(high, 0x30)), out.scale + 4 * i);
+        }
+    }
+}
+
+/// unpack_chunk<type> (unpack_codes.h).
+template <DType type>
+SLIPSTREAM_INLINE_PACKED void unpack_packed(const std::byte* src, int n_sub, UnpackedChunk& out) {
+    for (int s = 0; s < n_sub; ++s) {
+        const std::byte* block = block_of<type>(src, s);
+#pragma GCC unroll 8
+        for (int word = 0; word < 8; ++word) _mm512_store_si512(out.codes[s][word], packed_codes<type>(block, s, word));
+        if constexpr (has_plain_scales(type)) _mm512_store_ps(out.scale[s], packed_half(block, 0));
+        if constexpr (has_plain_scales(type) && code_traits(type).has_offset)
+            _mm512_store_ps(out.offset[s], packed_half(block, 1));
+    }
+    if constexpr (!has_plain_scales(type)) packed_scales<type>(src, out);
+}
+
+}  // namespace slipstream::cpu
+#endif

@@ -1,0 +1,30 @@
+// A call of attention: the whole fold in one kernel, or waves of chunks, each joined to what the waves before have
+// left.
+#include "gpu.cuh"
+#include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/attention/attention_parts.h"
+
+namespace slipstream::cuda {
+
+void launch_attention(const AttentionLaunch& a, void* stream) {
+    const bool tiles = attention_on_tensor_cores(a.type, a.head_dim);
+    const auto folded = !tiles ? folded_plain : a.type == KvType::F16 ? folded_f16 : folded_bf16;
+    const auto parallel = !tiles ? parallel_plain : a.type == KvType::F16 ? parallel_f16 : parallel_bf16;
+    if (a.way == AttentionWay::Folded) {
+        folded(a, stream);
+        return;
+    }
+    const float* start = a.start;
+    const int end = a.end_chunk - a.first_chunk;
+    int chunk = 0;
+    do {  // a part without chunks still starts or ends the fold
+        const int n = end - chunk < a.wave_chunks ? end - chunk : a.wave_chunks;
+        const bool last = chunk + n == end;
+        if (n > 0) parallel(a, chunk, n, stream);
+        join_chunks(a, n, start, last ? (a.out != nullptr ? nullptr : a.state) : a.running, stream);
+        start = a.running;
+        chunk += n;
+    } while (chunk < end);
+}
+
+}  // namespace slipstream::cuda

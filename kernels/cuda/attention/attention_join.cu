@@ -1,0 +1,142 @@
+// Joins the states of chunks that blocks have reduced side by side: the same fold as attention_warp.cuh has in
+// registers, in the same order.
+//
+// A block a query. Maxima do not depend on their order, so the running ones come from a scan over the chunks, and with
+// them all factors at once; what is left one after another is a product and a fused multiply-add a chunk.
+#include "gpu.cuh"
+#include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/attention/attention_parts.h"
+#include "kernels/cuda/attention/attention_warp.cuh"
+#include "kernels/cuda/matmul/activation_fragments.cuh"
+
+namespace slipstream::cuda {
+
+namespace {
+
+constexpr float kSkipped = -1.0F;  // factor of a chunk of which the query saw nothing
+constexpr int kBatch = 16;         // chunks whose sums are read at once; divides a warp
+
+// Maximum over this thread's value and those of the threads before it. `totals`: [n_warps].
+__device__ __forceinline__ float prefix_maximum(float value, gpu::SharedPtr<float> totals) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    for (int step = 1; step < 32; step *= 2) {
+        const float before = gpu::shfl(value, lane >= step ? lane - step : lane);
+        value = fmaxf(value, before);
+    }
+    if (lane == 31) totals[warp] = value;
+    gpu::sync_threads();
+    for (int i = 0; i < warp; ++i) value = fmaxf(value, totals[i]);
+    return value;
+}
+
+// A column a lane, of 32 that are a block of k of the matmul behind: what store_bf16_block() does of four lanes with
+// eight values each, to the bit.
+__device__ __forceinline__ void prepare_columns(const ActivationTarget& to, int64_t block, int64_t token, float value) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const float next = gpu::shfl(value, lane | 1);
+    const uint32_t pair = gpu::pack_bf16(value, next);  // of even lanes
+    if (lane % 2 == 0)
+        reinterpret_cast<uint32_t*>(
+            fragment_at(to.fragments, to.n_tiles, block * 2 + lane / 16, token, lane % 8 / 2))[lane / 8 % 2] = pair;
+    if (to.sums == nullptr) return;
+    float sum = 0.0F;
+    for (int i = 0; i < kLaneValues; i += 2) add_rounded(sum, gpu::shfl(pair, lane_k(lane % 4, i)));
+    store_sum_of_block(to.sums, to.n_tiles, block, token, lane == lane % 4 ? lane : 1, sum);
+}
+__device__ __forceinline__ void prepare_zeros(const ActivationTarget& to, int64_t first_block, int64_t token) {
+    const int n_threads = static_cast<int>(blockDim.x);
+    for (int64_t i = first_block * 8 + threadIdx.x; i < to.n_blocks * 8; i += n_threads) {  // two steps of four lanes
+        gpu::store_8(fragment_at(to.fragments, to.n_tiles, i / 4, token, static_cast<int>(i % 4)), {});
+        if (to.sums != nullptr && i % 8 == 0) to.sums[(i / 8 * to.n_tiles + token / 8) * 8 + token % 8] = 0.0F;
+    }
+}
+
+// grid (n_queries); block: head_dim rounded up to whole warps, at most 256. Shared: keep, take, l and running maximum
+// [threads] each, and 8 totals of warps.
+__global__ void __launch_bounds__(256)
+    join_states(const AttentionLaunch a, const int n_chunks, const float* start, float* state) {
+    const int n_threads = static_cast<int>(blockDim.x);
+    const int thread = static_cast<int>(threadIdx.x);
+    const auto keeps = gpu::dynamic_shared<float>(0);
+    const auto takes = keeps + n_threads;
+    const auto sums = takes + n_threads;
+    const auto maxima = sums + n_threads;
+    const auto totals = maxima + n_threads;
+    const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
+    const int64_t query = blockIdx.x;
+    const int d = a.head_dim;
+    const float* chunk_m = a.wave_m + query * a.wave_chunks;
+    const float* chunk_l = a.wave_l + query * a.wave_chunks;
+
+    for (int first_column = 0; first_column < d; first_column += n_threads) {
+        const int column = first_column + thread;
+        const bool there = column < d;
+        float m = start != nullptr ? start[n_queries * d + query] : kNothingSeen;
+        float l = start != nullptr ? start[n_queries * (d + 1) + query] : 0.0F;
+        float o = start != nullptr && there ? start[query * d + column] : 0.0F;
+        for (int first = 0; first < n_chunks; first += n_threads) {
+            gpu::sync_threads();  // the segment before has been read
+            const int n = gpu::min(n_threads, n_chunks - first);
+            const float own = thread < n ? chunk_m[first + thread] : kNothingSeen;
+            maxima[thread] = fmaxf(m, prefix_maximum(own, totals));
+            gpu::sync_threads();
+            const float before = thread == 0 ? m : maxima[thread - 1];
+            keeps[thread] = 1.0F;
+            takes[thread] = kSkipped;
+            if (own != kNothingSeen) {
+                const FoldFactors f = fold_factors(before, own);
+                keeps[thread] = f.keep;
+                takes[thread] = f.take;
+            }
+            sums[thread] = thread < n ? chunk_l[first + thread] : 0.0F;
+            gpu::sync_threads();
+            const float* part = a.wave_o + (first * n_queries + query) * d + (there ? column : 0);
+            const int64_t step = n_queries * d;
+            for (int i = 0; i < n; i += kBatch) {
+                float values[kBatch];  // on their way together
+#pragma unroll
+                for (int j = 0; j < kBatch; ++j) {
+                    values[j] = i + j < n ? *part : 0.0F;
+                    part += step;
+                }
+#pragma unroll
+                for (int j = 0; j < kBatch; ++j) {  // entries behind n are skipped ones
+                    const float take = takes[i + j];
+                    const float keep = keeps[i + j];
+                    const float new_o = fold_sum(o, values[j], keep, take);
+                    const float new_l = fold_sum(l, sums[i + j], keep, take);
+                    o = take == kSkipped ? o : new_o;
+                    l = take == kSkipped ? l : new_l;
+                }
+            }
+            m = maxima[n - 1];
+        }
+        const int64_t token = query / a.n_q_heads;
+        const int64_t k = query % a.n_q_heads * d + column;
+        if (there && state == nullptr) a.out[token * a.out_stride + k] = o / l;
+        if (state == nullptr && a.prepare.fragments != nullptr && first_column + thread / 32 * 32 < d)
+            prepare_columns(a.prepare, k / 32, token, o / l);
+        if (there && state != nullptr) state[query * d + column] = o;
+        if (state != nullptr && first_column + n_threads >= d) {
+            gpu::sync_threads();  // every thread has read m and l, where the state is the start
+            if (thread == 0) {
+                state[n_queries * d + query] = m;
+                state[n_queries * (d + 1) + query] = l;
+            }
+        }
+    }
+    if (state == nullptr && a.prepare.fragments != nullptr && query % a.n_q_heads == a.n_q_heads - 1)
+        prepare_zeros(a.prepare, int64_t{a.n_q_heads} * d / 32, query / a.n_q_heads);
+}
+
+}  // namespace
+
+void join_chunks(const AttentionLaunch& a, int n_chunks, const float* start, float* out, void* stream) {
+    const int rounded = (a.head_dim + 31) / 32 * 32;
+    const int threads = rounded < 256 ? rounded : 256;
+    gpu::launch(join_states, dim3(static_cast<unsigned>(a.n_queries())), dim3(static_cast<unsigned>(threads)),
+                (4 * static_cast<size_t>(threads) + 8) * sizeof(float), stream, a, n_chunks, start, out);
+}
+
+}  // namespace slipstream::cuda

@@ -1,0 +1,223 @@
+// Attention in plain float arithmetic: F32 caches, and heads of sizes that the tensor kernels have no form for. A warp
+// a query; nothing is shared between the query heads of a group. Not made for speed.
+//
+// Order, per step of 64 slots: lane i scores slots i and i + 32, q . k by fused multiply-adds, ascending; then
+// maximum, weights and factors as in attention_warp.cuh; a lane adds its two weights to its part of l, in slot order;
+// o of each element takes the visible slots by fused multiply-adds, ascending. At a chunk's end l is summed over the
+// lanes (xor 16, 8, 4, 2, 1). Masked slots are not read.
+#include "gpu.cuh"
+#include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/attention/attention_parts.h"
+#include "kernels/cuda/attention/attention_steps.cuh"
+#include "kernels/cuda/attention/attention_warp.cuh"
+
+namespace slipstream::cuda {
+
+namespace {
+
+__device__ __forceinline__ float widen(float value) {
+    return value;
+}
+__device__ __forceinline__ float widen(gpu::Half value) {
+    return gpu::half_to_float(value);
+}
+__device__ __forceinline__ float widen(gpu::Bf16 value) {
+    return gpu::bf16_to_float(value);
+}
+
+// One query's view of the cache.
+template <class Kv>
+struct Rows {
+    const AttentionLaunch& a;
+    int token;
+    int kv_head;
+    AttentionPlace place;
+
+    // Row of a position in the keys, or in the values (part 0, 1).
+    __device__ __forceinline__ const Kv* at(int position, int part) const {
+        const int d = a.head_dim;
+        if (position < place.n_committed) {
+            const auto* chunk = reinterpret_cast<const Kv*>(a.chunks[position / kChunkSlots - place.table_first]);
+            return chunk + ((int64_t{kv_head} * 2 + part) * kChunkSlots + position % kChunkSlots) * d;
+        }
+        const int row = a.path_rows[a.path_begin[token] + position - place.n_committed];
+        const auto* scratch = reinterpret_cast<const Kv*>(part == 0 ? a.scratch_k : a.scratch_v);
+        return scratch + (int64_t{row} * a.n_kv_heads + kv_head) * d;
+    }
+};
+
+// A warp's shared memory: the query, the sums of a chunk and of all chunks [head_dim] each, weights of a step.
+struct PlainPlaces {
+    gpu::SharedPtr<float> q;
+    gpu::SharedPtr<float> chunk_o;
+    gpu::SharedPtr<float> o;
+    gpu::SharedPtr<float> weights;
+
+    __device__ explicit PlainPlaces(int d)
+        : q(gpu::dynamic_shared<float>(0)), chunk_o(q + d), o(chunk_o + d), weights(o + d) {}
+};
+size_t plain_shared_bytes(int d) {
+    return (3 * static_cast<size_t>(d) + kStepSlots) * sizeof(float);
+}
+
+struct PlainState {
+    float m = kNothingSeen;
+    float l = 0.0F;
+};
+
+// Takes a step of slots [low, end) from `base` on into the chunk's state, l a lane's part.
+template <class Kv>
+__device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const PlainPlaces& places, int base, int low,
+                                                int end, PlainState& state) {
+    const int lane = static_cast<int>(threadIdx.x);
+    const int d = rows.a.head_dim;
+    float scores[2];
+    for (int h = 0; h < 2; ++h) {
+        const int slot = lane + 32 * h;
+        scores[h] = kNothingSeen;
+        if (slot < low || slot >= end) continue;
+        const Kv* k = rows.at(base + slot, 0);
+        float sum = 0.0F;
+        for (int i = 0; i < d; ++i) sum = gpu::fma(places.q[i], widen(k[i]), sum);
+        scores[h] = sum * rows.a.scale_log2;
+    }
+    float best = fmaxf(scores[0], scores[1]);
+    for (int mask = 16; mask > 0; mask /= 2) best = fmaxf(best, gpu::shfl_xor(best, mask));
+    best = fmaxf(best, state.m);
+    const float from = best == kNothingSeen ? 0.0F : best;
+    const float keep = gpu::exp2_approx(state.m - from);
+    state.m = best;
+    state.l = state.l * keep;
+    for (int h = 0; h < 2; ++h) {
+        const float weight = gpu::exp2_approx(scores[h] - from);
+        places.weights[lane + 32 * h] = weight;
+        state.l = state.l + weight;
+    }
+    gpu::sync_warp();
+    for (int i = lane; i < d; i += 32) {
+        float sum = places.chunk_o[i] * keep;
+        for (int slot = low; slot < end; ++slot)
+            sum = gpu::fma(places.weights[slot], widen(rows.at(base + slot, 1)[i]), sum);
+        places.chunk_o[i] = sum;
+    }
+    gpu::sync_warp();  // the weights have been read
+}
+
+// Reduces a chunk from a fresh state into chunk_o and the state returned.
+template <class Kv>
+__device__ __forceinline__ PlainState reduce_plain_chunk(const Rows<Kv>& rows, const PlainPlaces& places, int chunk) {
+    const int lane = static_cast<int>(threadIdx.x);
+    const int position = rows.a.positions[rows.token];
+    const int lowest = rows.a.window == 0 ? 0 : gpu::max(0, position - rows.a.window + 1);
+    for (int i = lane; i < rows.a.head_dim; i += 32) places.chunk_o[i] = 0.0F;
+    PlainState state;
+    for (int step = 0; step < kChunkSteps; ++step) {
+        const int base = chunk * kChunkSlots + step * kStepSlots;
+        const int low = gpu::max(0, lowest - base);
+        const int end = gpu::min(kStepSlots, position + 1 - base);
+        if (low < end) take_plain_step(rows, places, base, low, end, state);
+    }
+    for (int mask = 16; mask > 0; mask /= 2) state.l = state.l + gpu::shfl_xor(state.l, mask);
+    return state;
+}
+
+template <class Kv>
+__device__ __forceinline__ Rows<Kv> begin_query(const AttentionLaunch& a, const PlainPlaces& places) {
+    const int token = static_cast<int>(blockIdx.x) / a.n_q_heads;
+    const int head = static_cast<int>(blockIdx.x) % a.n_q_heads;
+    for (int i = static_cast<int>(threadIdx.x); i < a.head_dim; i += 32)
+        places.q[i] = a.q[token * a.q_stride + int64_t{head} * a.head_dim + i];
+    gpu::sync_warp();
+    return {a, token, head / (a.n_q_heads / a.n_kv_heads), place_of(a)};
+}
+
+// grid (n_queries, chunks of a wave), one warp.
+template <class Kv>
+__global__ void __launch_bounds__(32, 16) plain_parallel(const AttentionLaunch a, const int first_chunk) {
+    const PlainPlaces places(a.head_dim);
+    const Rows<Kv> rows = begin_query<Kv>(a, places);
+    const int slice = static_cast<int>(blockIdx.y);
+    const int64_t query = blockIdx.x;
+    const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
+    const PlainState state = reduce_plain_chunk(rows, places, rows.place.first_chunk + first_chunk + slice);
+    for (int i = static_cast<int>(threadIdx.x); i < a.head_dim; i += 32)
+        a.wave_o[(slice * n_queries + query) * a.head_dim + i] = places.chunk_o[i];
+    if (threadIdx.x == 0) {
+        a.wave_m[query * a.wave_chunks + slice] = state.m;
+        a.wave_l[query * a.wave_chunks + slice] = state.l;
+    }
+}
+
+// grid (n_queries), one warp.
+template <class Kv>
+__global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) {
+    const PlainPlaces places(a.head_dim);
+    const Rows<Kv> rows = begin_query<Kv>(a, places);
+    const int lane = static_cast<int>(threadIdx.x);
+    const int d = a.head_dim;
+    const int64_t query = blockIdx.x;
+    const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
+    PlainState total;
+    if (a.start != nullptr) {
+        total.m = a.start[n_queries * d + query];
+        total.l = a.start[n_queries * (d + 1) + query];
+    }
+    for (int i = lane; i < d; i += 32) places.o[i] = a.start != nullptr ? a.start[query * d + i] : 0.0F;
+    const int first_chunk = rows.place.first_chunk;
+    for (int chunk = first_chunk; chunk < first_chunk + a.end_chunk - a.first_chunk; ++chunk) {
+        const PlainState state = reduce_plain_chunk(rows, places, chunk);
+        if (state.m == kNothingSeen) continue;
+        const FoldFactors f = fold_factors(total.m, state.m);
+        total.m = f.m;
+        total.l = fold_sum(total.l, state.l, f.keep, f.take);
+        for (int i = lane; i < d; i += 32) places.o[i] = fold_sum(places.o[i], places.chunk_o[i], f.keep, f.take);
+    }
+    if (a.out != nullptr) {
+        float* out = a.out + query / a.n_q_heads * a.out_stride + query % a.n_q_heads * d;
+        for (int i = lane; i < d; i += 32) out[i] = places.o[i] / total.l;
+        return;
+    }
+    for (int i = lane; i < d; i += 32) a.state[query * d + i] = places.o[i];
+    gpu::sync_warp();  // every lane has read m and l, where the state is the start
+    if (lane == 0) {
+        a.state[n_queries * d + query] = total.m;
+        a.state[n_queries * (d + 1) + query] = total.l;
+    }
+}
+
+template <class Kv>
+void start_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
+    gpu::launch(plain_parallel<Kv>, dim3(static_cast<unsigned>(a.n_queries()), static_cast<unsigned>(n_chunks)),
+                dim3(32), plain_shared_bytes(a.head_dim), stream, a, first_chunk);
+}
+template <class Kv>
+void start_plain(const AttentionLaunch& a, void* stream) {
+    gpu::launch(plain_folded<Kv>, dim3(static_cast<unsigned>(a.n_queries())), dim3(32), plain_shared_bytes(a.head_dim),
+                stream, a);
+}
+
+}  // namespace
+
+void parallel_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
+    switch (a.type) {
+        case KvType::F32:
+            return start_plain<float>(a, first_chunk, n_chunks, stream);
+        case KvType::F16:
+            return start_plain<gpu::Half>(a, first_chunk, n_chunks, stream);
+        case KvType::BF16:
+            return start_plain<gpu::Bf16>(a, first_chunk, n_chunks, stream);
+    }
+}
+
+void folded_plain(const AttentionLaunch& a, void* stream) {
+    switch (a.type) {
+        case KvType::F32:
+            return start_plain<float>(a, stream);
+        case KvType::F16:
+            return start_plain<gpu::Half>(a, stream);
+        case KvType::BF16:
+            return start_plain<gpu::Bf16>(a, stream);
+    }
+}
+
+}  // namespace slipstream::cuda

@@ -1,0 +1,160 @@
+// The steps of 64 slots that a block takes, one after another, through a ring in shared memory.
+//
+// A step is read as sub-tiles of `Slots` rows, keys first, then values; `Stages` of them are in flight or in use. All
+// threads of the block copy, 16 bytes each, wait for the oldest sub-tile, meet at one barrier, and refill the slot that
+// the sub-tile before was read from: so one barrier a sub-tile is enough. Rows are padded by 16 bytes, which spreads
+// the eight rows of an ldmatrix over all banks.
+#pragma once
+
+#include "gpu.cuh"
+#include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/attention/attention_warp.cuh"
+
+namespace slipstream::cuda {
+
+inline constexpr int kChunkSlots = kStepSlots * kChunkSteps;
+
+/// Of the fields, or of what stands for them.
+__device__ __forceinline__ AttentionPlace place_of(const AttentionLaunch& a) {
+    if (a.place == nullptr) return {a.n_committed, a.first_chunk, a.table_first};
+    return *a.place;
+}
+
+/// A step, and which rows of the tile take it.
+struct StepRows {
+    int step;
+    int first_row;
+    int end_row;
+};
+
+/// Steps of a tile inside chunks [first_chunk, end_chunk), by number: shared ones first, then gathers.
+struct StepList {
+    int first_shared;  // step
+    int n_shared;
+    int first_gather;  // of AttentionLaunch::gathers
+    int n;             // of both
+
+    __device__ __forceinline__ StepRows at(const AttentionLaunch& a, const AttentionTile& tile, int i) const {
+        if (i < n_shared) return {first_shared + i, 0, tile.n_rows};
+        const AttentionGather& gather = a.gathers[first_gather + i - n_shared];
+        return {gather.step, gather.first_row, gather.end_row};
+    }
+};
+
+__device__ __forceinline__ StepList steps_within(const AttentionLaunch& a, const AttentionTile& tile, int first_chunk,
+                                                 int end_chunk) {
+    const int first = gpu::max(tile.first_step, first_chunk * kChunkSteps);
+    const int end = gpu::min(tile.end_step, end_chunk * kChunkSteps);
+    int gather = tile.first_gather;
+    while (gather < tile.end_gather && a.gathers[gather].step < first_chunk * kChunkSteps) ++gather;
+    int end_gather = gather;
+    while (end_gather < tile.end_gather && a.gathers[end_gather].step < end_chunk * kChunkSteps) ++end_gather;
+    const int n_shared = gpu::max(0, end - first);
+    return {first, n_shared, gather, n_shared + end_gather - gather};
+}
+
+template <class Kv, int D, int Slots, int Stages>
+class StepRing {
+public:
+    static constexpr int kPitch = D + 8;               // elements between rows
+    static constexpr int kParts = kStepSlots / Slots;  // sub-tiles of keys, and of values, a step
+    static constexpr int kPieces = D / 8;              // of 16 bytes, a row
+    static constexpr int kElements = Slots * kPitch;   // of a sub-tile
+    static constexpr size_t kBytes = size_t{Stages} * kElements * sizeof(Kv);
+
+    /// `ring`: kBytes of shared memory. `head`: of the cache. Starts to copy.
+    __device__ __forceinline__ StepRing(const AttentionLaunch& a, const StepList& steps, int head,
+                                        gpu::SharedPtr<Kv> ring)
+        : a_(a), steps_(steps), head_(head), ring_(ring) {
+        for (int i = 0; i < Stages - 1; ++i) issue();
+    }
+
+    /// The next sub-tile, until the next call. All threads of the block come here.
+    __device__ __forceinline__ gpu::SharedPtr<Kv> next() {
+        gpu::copy_async_wait<Stages - 2>();
+        gpu::sync_threads();
+        issue();
+        const auto tile = ring_ + read_ * kElements;
+        read_ = read_ + 1 == Stages ? 0 : read_ + 1;
+        return tile;
+    }
+
+    /// After the last sub-tile.
+    __device__ __forceinline__ void end() { gpu::copy_async_wait<0>(); }
+
+private:
+    // Where the step at issued_ lies: rows of the chunk, or of both chunk and scratch.
+    __device__ __forceinline__ void enter_step() {
+        const bool shared = issued_ < steps_.n_shared;
+        int step = steps_.first_shared + issued_;
+        const AttentionPlace place = place_of(a_);
+        chunk_slots_ = kStepSlots;
+        end_slot_ = kStepSlots;
+        if (!shared) {
+            const AttentionGather& gather = a_.gathers[steps_.first_gather + issued_ - steps_.n_shared];
+            step = gather.step;
+            chunk_slots_ = place.n_committed - step * kStepSlots;
+            end_slot_ = gather.end_slot;
+            rows_at_ = gather.rows_at;
+        }
+        const auto* chunk = chunk_slots_ > 0 ? a_.chunks[step / kChunkSteps - place.table_first] : a_.scratch_k;
+        chunk_k_ = reinterpret_cast<const Kv*>(chunk);
+        if (chunk_slots_ > 0) chunk_k_ += (int64_t{head_} * 2 * kChunkSlots + step % kChunkSteps * kStepSlots) * D;
+    }
+
+    __device__ __forceinline__ void issue() {
+        if (issued_ < steps_.n) {
+            if (part_ == 0) enter_step();
+            const bool values = part_ >= kParts;
+            const int first_slot = part_ % kParts * Slots;
+            const auto dst = ring_ + write_ * kElements;
+            const Kv* rows = chunk_k_ + (values ? int64_t{kChunkSlots} * D : 0);
+            if (first_slot + Slots <= chunk_slots_) {
+                copy_rows(dst, rows + first_slot * D);
+            } else {
+                gather_rows(dst, rows, reinterpret_cast<const Kv*>(values ? a_.scratch_v : a_.scratch_k), first_slot);
+            }
+            if (++part_ == 2 * kParts) {
+                part_ = 0;
+                ++issued_;
+            }
+        }
+        gpu::copy_async_commit();
+        write_ = write_ + 1 == Stages ? 0 : write_ + 1;
+    }
+
+    // Rows of a chunk lie behind one another.
+    __device__ __forceinline__ void copy_rows(gpu::SharedPtr<Kv> dst, const Kv* src) {
+        for (int i = static_cast<int>(threadIdx.x); i < Slots * kPieces; i += static_cast<int>(blockDim.x))
+            gpu::copy_async_16(dst + i / kPieces * kPitch + i % kPieces * 8, src + i * 8);
+    }
+
+    __device__ __forceinline__ void gather_rows(gpu::SharedPtr<Kv> dst, const Kv* chunk_rows, const Kv* scratch,
+                                                int first_slot) {
+        for (int i = static_cast<int>(threadIdx.x); i < Slots * kPieces; i += static_cast<int>(blockDim.x)) {
+            const int slot = first_slot + i / kPieces;
+            const int at = i % kPieces * 8;
+            const Kv* row = chunk_rows + slot * D;
+            if (slot >= chunk_slots_) {
+                const int number = slot < end_slot_ ? a_.rows[rows_at_ + slot] : 0;
+                row = scratch + (int64_t{number} * a_.n_kv_heads + head_) * D;
+            }
+            gpu::copy_async_16_or_zero(dst + i / kPieces * kPitch + at, row + at, slot < end_slot_ ? 16 : 0);
+        }
+    }
+
+    const AttentionLaunch& a_;
+    StepList steps_;
+    int head_;
+    gpu::SharedPtr<Kv> ring_;
+    int issued_ = 0;  // steps whose copies have begun
+    int part_ = 0;    // sub-tile of the step at issued_
+    int write_ = 0;   // slots of the ring
+    int read_ = 0;
+    int chunk_slots_ = 0;  // slots of that step that lie in its chunk
+    int end_slot_ = 0;     // and those that have a row
+    int rows_at_ = 0;
+    const Kv* chunk_k_ = nullptr;  // slot 0 of its keys
+};
+
+}  // namespace slipstream::cuda

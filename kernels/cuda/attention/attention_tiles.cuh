@@ -1,0 +1,255 @@
+// The two kernels of attention on tensor cores. Both take a tile of queries of one kv head through steps (the ring of
+// attention_steps.cuh) with the arithmetic of attention_warp.cuh, so they give the same bits.
+//
+//   attention_parallel: grid (tiles, kv heads, chunks of a wave), up to four warps of 16 queries. Leaves the chunk's
+//       state of each query in memory. Few queries, long texts: a block of one warp has 30 KB of shared memory (heads
+//       of 128) with 17 KB on their way, so three such blocks a multiprocessor are more than latency times bandwidth;
+//       all query heads of a group share what is read.
+//   attention_folded: grid (tiles, kv heads), four warps; folds chunk after chunk in registers. Many queries. A head of
+//       256 has two warps for each 16 queries, which take half the columns of the values and score alike.
+#pragma once
+
+#include "gpu.cuh"
+#include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/attention/attention_queries.cuh"
+#include "kernels/cuda/attention/attention_steps.cuh"
+#include "kernels/cuda/attention/attention_warp.cuh"
+
+namespace slipstream::cuda {
+
+/// Shapes that follow from the head. 32 slots a sub-tile are four independent chains of mma; the stages fit two blocks
+/// of the folding kernel into the 100 KB of sm_86, 89 and 120 up to a head of 128. Estimated, not tuned on a card.
+template <class Kv, int D>
+struct ParallelShape {
+    using Element = Kv;
+    static constexpr int kHeadDim = D;
+    static constexpr int kColumns = D;  // of values, a warp
+    static constexpr int kSlots = D > 128 ? 16 : 32;
+    static constexpr int kStages = D == 64 ? 4 : 3;
+    using Ring = StepRing<Kv, D, kSlots, kStages>;
+};
+template <class Kv, int D>
+struct FoldedShape {
+    using Element = Kv;
+    static constexpr int kHeadDim = D;
+    static constexpr int kColumns = D > 128 ? D / 2 : D;
+    static constexpr int kSlots = 32;
+    static constexpr int kStages = 3;
+    using Ring = StepRing<Kv, D, kSlots, kStages>;
+};
+
+/// Shared memory: the ring, the tile's queries, a factor for each.
+template <class Shape>
+constexpr size_t tile_shared_bytes(int n_rows) {
+    return Shape::Ring::kBytes + static_cast<size_t>(n_rows) * (Shape::Ring::kPitch * 2 + 4);
+}
+
+/// Takes the ring's next step into `chunk`. Every warp reads along; one that the step does not concern computes
+/// nothing.
+template <class Shape>
+__device__ __forceinline__ void take_step(typename Shape::Ring& ring, const StepRows& step, int first_row,
+                                          int first_column, gpu::SharedPtr<typename Shape::Element> queries,
+                                          const RowPairPlace& place, RowPair<Shape::kColumns>& chunk) {
+    using Kv = typename Shape::Element;
+    constexpr int kParts = Shape::Ring::kParts;
+    constexpr int kTiles = Shape::kSlots / 8;
+    const bool concerned = step.first_row < first_row + kWarpRows && step.end_row > first_row;
+    float s[kSlotTiles][4];
+#pragma unroll
+    for (int j = 0; j < kSlotTiles; ++j)
+        for (int e = 0; e < 4; ++e) s[j][e] = 0.0F;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        const auto keys = ring.next();
+        if (concerned)
+            add_scores<Kv, Shape::kHeadDim, Shape::kSlots, Shape::Ring::kPitch>(s, part * kTiles, queries, keys);
+    }
+    if (concerned) {
+        RowPairPlace within = place;
+        for (int r = 0; r < 2; ++r) {
+            const int row = first_row + static_cast<int>(threadIdx.x % 32 / 4) + 8 * r;
+            if (row < step.first_row || row >= step.end_row) within.position[r] = -1;
+        }
+        weigh(s, step.step * kStepSlots, within, chunk);
+    }
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        const auto values = ring.next();
+        if (concerned)
+            add_values<Kv, Shape::kColumns, Shape::kSlots, Shape::Ring::kPitch>(s, part * kTiles, values + first_column,
+                                                                                chunk);
+    }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(32 * kMaxParallelWarps)
+    attention_parallel(const AttentionLaunch a, const int first_chunk) {
+    using Kv = typename Shape::Element;
+    constexpr int D = Shape::kHeadDim;
+    const AttentionTile tile = a.tiles[blockIdx.x];
+    const int kv_head = static_cast<int>(blockIdx.y);
+    const int slice = static_cast<int>(blockIdx.z);
+    const int first_row = static_cast<int>(threadIdx.x / 32) * kWarpRows;
+    const int n_block_rows = static_cast<int>(blockDim.x / 32) * kWarpRows;
+    const auto queries = gpu::dynamic_shared<Kv>(Shape::Ring::kBytes) + first_row * Shape::Ring::kPitch;
+    const auto undo =
+        gpu::dynamic_shared<float>(Shape::Ring::kBytes + static_cast<size_t>(n_block_rows) * Shape::Ring::kPitch * 2) +
+        first_row;
+
+    const int chunk_number = place_of(a).first_chunk + first_chunk + slice;
+    const StepList steps = steps_within(a, tile, chunk_number, chunk_number + 1);
+    RowPair<D> chunk;
+    chunk.clear();
+    if (steps.n > 0) {
+        typename Shape::Ring ring(a, steps, kv_head, gpu::dynamic_shared<Kv>(0));
+        load_queries<Kv, D, Shape::Ring::kPitch>(a, tile, kv_head, first_row, queries, undo);
+        gpu::sync_warp();
+        const RowPairPlace place = row_pair_place(a, tile, kv_head, first_row, undo);
+        for (int i = 0; i < steps.n; ++i)
+            take_step<Shape>(ring, steps.at(a, tile, i), first_row, 0, queries, place, chunk);
+        ring.end();
+        end_chunk(chunk);
+    }
+
+    const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + static_cast<int>(threadIdx.x % 32 / 4) + 8 * r;
+        if (row >= tile.n_rows) continue;
+        const QueryPlace place = query_place(a, tile, kv_head, row);
+        const int64_t query = int64_t{place.token} * a.n_q_heads + place.head;
+        float* o = a.wave_o + (slice * n_queries + query) * D + column;
+#pragma unroll
+        for (int d = 0; d < D / 8; ++d) {
+            o[d * 8] = chunk.o[d][2 * r];
+            o[d * 8 + 1] = chunk.o[d][2 * r + 1];
+        }
+        if (column == 0) {
+            a.wave_m[query * a.wave_chunks + slice] = chunk.m[r];
+            a.wave_l[query * a.wave_chunks + slice] = chunk.l[r];
+        }
+    }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(32 * kFoldWarps, 2) attention_folded(const AttentionLaunch a) {
+    using Kv = typename Shape::Element;
+    constexpr int D = Shape::kHeadDim;
+    constexpr int kColumns = Shape::kColumns;
+    constexpr int kHalves = D / kColumns;  // warps that share their queries
+    constexpr int kRows = kWarpRows * kFoldWarps / kHalves;
+    const AttentionTile tile = a.tiles[blockIdx.x];
+    const int kv_head = static_cast<int>(blockIdx.y);
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    const int first_row = warp / kHalves * kWarpRows;
+    const int first_column = warp % kHalves * kColumns;
+    const auto queries = gpu::dynamic_shared<Kv>(Shape::Ring::kBytes) + first_row * Shape::Ring::kPitch;
+    const auto undo =
+        gpu::dynamic_shared<float>(Shape::Ring::kBytes + size_t{kRows} * Shape::Ring::kPitch * 2) + first_row;
+
+    const int first_chunk = place_of(a).first_chunk;
+    const StepList steps = steps_within(a, tile, first_chunk, first_chunk + a.end_chunk - a.first_chunk);
+    typename Shape::Ring ring(a, steps, kv_head, gpu::dynamic_shared<Kv>(0));
+    if (warp % kHalves == 0) load_queries<Kv, D, Shape::Ring::kPitch>(a, tile, kv_head, first_row, queries, undo);
+    gpu::sync_threads();
+    const RowPairPlace place = row_pair_place(a, tile, kv_head, first_row, undo);
+
+    const int column = first_column + static_cast<int>(threadIdx.x % 4) * 2;
+    int64_t query[2];
+    float* out[2];
+    bool there[2];
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + static_cast<int>(threadIdx.x % 32 / 4) + 8 * r;
+        const QueryPlace at = query_place(a, tile, kv_head, row);
+        there[r] = row < tile.n_rows;
+        query[r] = int64_t{at.token} * a.n_q_heads + at.head;
+        out[r] = a.out != nullptr ? a.out + at.token * a.out_stride + int64_t{at.head} * D + column
+                                  : a.state + query[r] * D + column;
+    }
+    const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
+    RowPair<kColumns> total;
+    total.clear();
+    if (a.start != nullptr) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            if (!there[r]) continue;
+#pragma unroll
+            for (int d = 0; d < kColumns / 8; ++d)
+                for (int e = 0; e < 2; ++e) total.o[d][2 * r + e] = a.start[query[r] * D + column + d * 8 + e];
+            total.m[r] = a.start[n_queries * D + query[r]];
+            total.l[r] = a.start[n_queries * (D + 1) + query[r]];
+        }
+    }
+
+    RowPair<kColumns> chunk;
+    chunk.clear();
+    for (int i = 0; i < steps.n; ++i) {
+        const StepRows step = steps.at(a, tile, i);
+        take_step<Shape>(ring, step, first_row, first_column, queries, place, chunk);
+        if (i + 1 < steps.n && steps.at(a, tile, i + 1).step / kChunkSteps == step.step / kChunkSteps) continue;
+        end_chunk(chunk);
+        fold_chunk(total, chunk);
+        chunk.clear();
+    }
+    ring.end();
+
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (!there[r]) continue;
+#pragma unroll
+        for (int d = 0; d < kColumns / 8; ++d)
+            for (int e = 0; e < 2; ++e)
+                out[r][d * 8 + e] = a.out != nullptr ? total.o[d][2 * r + e] / total.l[r] : total.o[d][2 * r + e];
+        if (a.out == nullptr && column == 0) {
+            a.state[n_queries * D + query[r]] = total.m[r];
+            a.state[n_queries * (D + 1) + query[r]] = total.l[r];
+        }
+    }
+}
+
+/// One wave of `n_chunks` chunks, `first_chunk` behind the first of the call.
+template <class Shape>
+void start_parallel(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
+    const int rows = a.warps_per_tile * kWarpRows;
+    gpu::launch(
+        attention_parallel<Shape>,
+        dim3(static_cast<unsigned>(a.n_tiles), static_cast<unsigned>(a.n_kv_heads), static_cast<unsigned>(n_chunks)),
+        dim3(static_cast<unsigned>(32 * a.warps_per_tile)), tile_shared_bytes<Shape>(rows), stream, a, first_chunk);
+}
+template <class Shape>
+void start_folded(const AttentionLaunch& a, void* stream) {
+    gpu::launch(attention_folded<Shape>, dim3(static_cast<unsigned>(a.n_tiles), static_cast<unsigned>(a.n_kv_heads)),
+                dim3(32 * kFoldWarps), tile_shared_bytes<Shape>(fold_rows(Shape::kHeadDim)), stream, a);
+}
+
+/// A wave of the parallel way, or, with no chunks named, the whole fold.
+template <class Kv>
+struct AttentionOn {
+    static void parallel(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
+        switch (a.head_dim) {
+            case 64:
+                return start_parallel<ParallelShape<Kv, 64>>(a, first_chunk, n_chunks, stream);
+            case 96:
+                return start_parallel<ParallelShape<Kv, 96>>(a, first_chunk, n_chunks, stream);
+            case 128:
+                return start_parallel<ParallelShape<Kv, 128>>(a, first_chunk, n_chunks, stream);
+            default:
+                return start_parallel<ParallelShape<Kv, 256>>(a, first_chunk, n_chunks, stream);
+        }
+    }
+    static void folded(const AttentionLaunch& a, void* stream) {
+        switch (a.head_dim) {
+            case 64:
+                return start_folded<FoldedShape<Kv, 64>>(a, stream);
+            case 96:
+                return start_folded<FoldedShape<Kv, 96>>(a, stream);
+            case 128:
+                return start_folded<FoldedShape<Kv, 128>>(a, stream);
+            default:
+                return start_folded<FoldedShape<Kv, 256>>(a, stream);
+        }
+    }
+};
+
+}  // namespace slipstream::cuda

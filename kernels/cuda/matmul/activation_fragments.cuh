@@ -1,0 +1,54 @@
+// Activations into the scratch of a matmul (matmul_plan.h): rounded, in the order in which lanes hold them as operand B
+// of mma.m16n8k16. Four lanes have 32 k of a token between them: lane t of them, with t = 2 i, the values at
+// k = t, t + 1, t + 8, t + 9 of each step of 16. Whole warps come here together.
+#pragma once
+
+#include "gpu.cuh"
+#include "kernels/cuda/matmul/activation_target.h"
+
+namespace slipstream::cuda {
+
+inline constexpr int kLaneValues = 8;  // of a lane, of 32 k
+
+/// Where in its block of 32 k a lane's value number i stands; `quarter`: 0 to 3, which of the four it is.
+__device__ __forceinline__ int lane_k(int quarter, int i) {
+    return i / 4 * 16 + i / 2 % 2 * 8 + quarter * 2 + i % 2;
+}
+
+/// The place of a lane's two words of step `step` (of 16 k).
+__device__ __forceinline__ char* fragment_at(char* fragments, int64_t n_tiles, int64_t step, int64_t token,
+                                             int quarter) {
+    return fragments + (step * n_tiles + token / 8) * 256 + (token % 8 * 4 + quarter) * 8;
+}
+
+__device__ __forceinline__ void add_rounded(float& sum, uint32_t pair) {
+    sum += gpu::bf16_to_float(gpu::Bf16{static_cast<uint16_t>(pair)});
+    sum += gpu::bf16_to_float(gpu::Bf16{static_cast<uint16_t>(pair >> 16)});
+}
+
+/// A sum over the four lanes of a block, the first of which stores it.
+__device__ __forceinline__ void store_sum_of_block(float* sums, int64_t n_tiles, int64_t block, int64_t token,
+                                                   int quarter, float sum) {
+    sum += gpu::shfl_xor(sum, 1);
+    sum += gpu::shfl_xor(sum, 2);
+    if (quarter == 0) sums[(block * n_tiles + token / 8) * 8 + token % 8] = sum;
+}
+
+/// The eight values of a lane, as bfloat16. What a sum is made of does not depend on whether it is wanted.
+__device__ __forceinline__ void store_bf16_block(const ActivationTarget& to, int64_t block, int64_t token, int quarter,
+                                                 const float (&v)[kLaneValues]) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+        gpu::U32x2 words;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            words.x[h] = gpu::pack_bf16(v[s * 4 + h * 2], v[s * 4 + h * 2 + 1]);
+            add_rounded(sum, words.x[h]);
+        }
+        gpu::store_8(fragment_at(to.fragments, to.n_tiles, block * 2 + s, token, quarter), words);
+    }
+    if (to.sums != nullptr) store_sum_of_block(to.sums, to.n_tiles, block, token, quarter, sum);
+}
+
+}  // namespace slipstream::cuda

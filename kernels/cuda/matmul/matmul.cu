@@ -1,0 +1,127 @@
+// Matmul: from launch parameters to the type's kernels; activations into scratch before them. F32 weights, which models
+// have few of, are multiplied plainly: a warp has a row, lanes take every 32nd k, 8 tokens at a time.
+#include "kernels/cuda/matmul/matmul_launch.h"
+
+#include "gpu.cuh"
+#include "kernels/cuda/matmul/matmul_params.h"
+#include "kernels/cuda/matmul/matmul_plan.h"
+
+namespace slipstream::cuda {
+
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kFloatRows = 8;    // warps of a block
+constexpr int kFloatTokens = 8;  // of a block
+
+// An output is 32 chains, k = lane, lane + 32, ...; then lanes are added in pairs at distance 16, 8, 4, 2, 1.
+__global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p, MatmulMatrix to) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int64_t row = static_cast<int64_t>(blockIdx.x) * kFloatRows + threadIdx.x / kWarp;
+    const int64_t token = static_cast<int64_t>(blockIdx.y) * kFloatTokens;
+    if (row >= to.m) return;  // whole warps; no barrier follows
+    const float* w = static_cast<const float*>(to.weights) + row * p.k;
+    const float* x[kFloatTokens];
+#pragma unroll
+    for (int t = 0; t < kFloatTokens; ++t) x[t] = p.x + (token + t < p.n_tokens ? token + t : token) * p.x_stride;
+    float acc[kFloatTokens] = {};
+    for (int64_t k = lane; k < p.k; k += kWarp) {
+        const float weight = w[k];
+#pragma unroll
+        for (int t = 0; t < kFloatTokens; ++t) acc[t] = gpu::fma(weight, x[t][k], acc[t]);
+    }
+#pragma unroll
+    for (int t = 0; t < kFloatTokens; ++t) {
+        for (int distance = 16; distance > 0; distance /= 2) acc[t] += gpu::shfl_xor(acc[t], distance);
+        if (lane != t || token + t >= p.n_tokens) continue;
+        float sum = acc[t];
+        if (to.bias != nullptr) sum += to.bias[row];
+        float& out = to.y[(token + t) * to.y_stride + row];
+        out = p.store == MatmulStoreForm::Add ? out + sum : sum;
+    }
+}
+
+JointParams params_of(const MatmulLaunch& launch, DType type) {
+    const MatmulPlan plan = matmul_plan(type, launch.k);
+    const MatmulScratch scratch = matmul_scratch(matmul_scratch_kind(type), launch.k, launch.n_tokens);
+    const auto* base = static_cast<const char*>(launch.scratch);
+    JointParams out;
+    for (int i = 0; i < launch.n_matrices; ++i) {
+        const MatmulMatrix& from = launch.matrices[i];
+        MatrixParams& to = i == 0 ? out.all.matrix : out.more[i - 1];
+        to = {static_cast<const char*>(from.weights), from.m, from.y, from.y_stride, from.bias};
+    }
+    out.n_more = launch.n_matrices - 1;
+    out.form = launch.form;
+    out.n_multiprocessors = launch.n_multiprocessors;
+    MatmulParams& all = out.all;
+    const auto group_bytes = [&](DType of) {
+        return launch.k / weight_block(of).elements * weight_block(of).bytes * 16;
+    };
+    all.group_bytes = group_bytes(type);
+    if (launch.last_dtype >= 0) out.last_group_bytes = group_bytes(static_cast<DType>(launch.last_dtype));
+    all.k = launch.k;
+    all.n_units = plan.n_units;
+    all.n_parts = plan.n_parts;
+    all.fragments = base;
+    all.sums = base + scratch.sums;
+    if (matmul_scratch_kind(type) == ScratchKind::F16)
+        all.factors = reinterpret_cast<const float*>(base + scratch.factors);
+    all.n_tiles = scratch.n_tiles;
+    all.n_tokens = launch.n_tokens;
+    all.store = launch.store;
+    return out;
+}
+
+}  // namespace
+
+void start_matmul_f32(const MatmulLaunch& launch, const MatmulMatrix& matrix, void* stream) {
+    if (matrix.m == 0) return;
+    const dim3 grid(static_cast<unsigned>((matrix.m + kFloatRows - 1) / kFloatRows),
+                    static_cast<unsigned>((launch.n_tokens + kFloatTokens - 1) / kFloatTokens));
+    gpu::launch(matmul_f32, grid, dim3(kFloatRows * kWarp), 0, stream, launch, matrix);
+}
+
+void launch_matmul(const MatmulLaunch& launch, void* stream) {
+    int64_t m = 0;
+    for (int i = 0; i < launch.n_matrices; ++i) m += launch.matrices[i].m;
+    if (m == 0 || launch.n_tokens == 0) return;
+    const auto type = static_cast<DType>(launch.dtype);
+    // No k: sums of nothing, by the one kernel that needs no part of K to start.
+    if (type == DType::F32 || launch.k == 0) {
+        for (int i = 0; i < launch.n_matrices; ++i) start_matmul_f32(launch, launch.matrices[i], stream);
+        return;
+    }
+    if (launch.activations == MatmulActivations::Prepare) start_matmul_activations(launch, stream);
+    const JointParams params = params_of(launch, type);
+    if (launch.last_dtype >= 0)
+        return type == DType::Q4_K ? start_matmul_q4k_q6k(params, stream) : start_matmul_q5k_q6k(params, stream);
+    switch (type) {
+        case DType::F32:
+            return;
+        case DType::F16:
+            return start_matmul_f16(params, stream);
+        case DType::BF16:
+            return start_matmul_bf16(params, stream);
+        case DType::Q8_0:
+            return start_matmul_q8_0(params, stream);
+        case DType::Q4_0:
+            return start_matmul_q4_0(params, stream);
+        case DType::Q4_1:
+            return start_matmul_q4_1(params, stream);
+        case DType::Q5_0:
+            return start_matmul_q5_0(params, stream);
+        case DType::Q5_1:
+            return start_matmul_q5_1(params, stream);
+        case DType::Q3_K:
+            return start_matmul_q3_k(params, stream);
+        case DType::Q4_K:
+            return start_matmul_q4_k(params, stream);
+        case DType::Q5_K:
+            return start_matmul_q5_k(params, stream);
+        case DType::Q6_K:
+            return start_matmul_q6_k(params, stream);
+    }
+}
+
+}  // namespace slipstream::cuda

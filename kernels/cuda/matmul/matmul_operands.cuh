@@ -1,0 +1,182 @@
+// What a slab of 64 k of a matmul is made of: operands B from memory or shared memory, its products by tensor cores,
+// and what a block's rows are of, where its sums go.
+#pragma once
+
+#include "gpu.cuh"
+#include "kernels/cuda/matmul/matmul_params.h"
+#include "kernels/cuda/matmul/matmul_weights_k.cuh"
+
+namespace slipstream::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr int kSplitWarps = 8;  // kMaxParts
+inline constexpr int kTileWarps = 8;
+inline constexpr int kTileTokens = 8;  // tiles of 8 tokens a block
+inline constexpr int kStages = 4;
+inline constexpr int kSlabSteps = 4;
+inline constexpr int kFragmentBytes = 256;  // of a step, 8 tokens
+inline constexpr int kSumBytes = 32;        // of a block of 32 k, 8 tokens
+inline constexpr int kSlabBytes = kSlabSteps * kTileTokens * kFragmentBytes;
+
+/// Operands B of a lane, from global memory. kFew: of one tile with few tokens, those that are not there are not read.
+/// kTiles: of the whole call, where that is known to the compiler; else 0.
+template <bool kFew, int kTiles = 0>
+struct TokensInMemory {
+    const char* fragments;  // of the block's first tile, the lane's
+    const char* sums;       // likewise: tokens 2 (lane % 4) and the next
+    int n_tiles;            // of the whole call
+    bool there;             // the lane's column of the first tile is a token
+    const char* slab;       // where fragments and sums of the slab begin
+    const char* slab_sums;
+
+    __device__ __forceinline__ int tiles() const { return kTiles > 0 ? kTiles : n_tiles; }
+    __device__ __forceinline__ void turn_to(int64_t number) {
+        slab = fragments + number * (kSlabSteps * kFragmentBytes) * tiles();
+        slab_sums = sums + number * (kSlabSteps / 2 * kSumBytes) * tiles();
+    }
+    /// From the slab that was turned to on to the next.
+    __device__ __forceinline__ void step_on() {
+        slab += kSlabSteps * kFragmentBytes * tiles();
+        slab_sums += kSlabSteps / 2 * kSumBytes * tiles();
+    }
+    __device__ __forceinline__ gpu::U32x2 fragment(int s, int j) const {
+        if constexpr (kFew)
+            if (!there) return gpu::U32x2{};
+        return gpu::load_8(slab + s * tiles() * kFragmentBytes + j * kFragmentBytes);
+    }
+    /// Of the slab's block of 32 number i.
+    __device__ __forceinline__ gpu::U32x2 sum(int i, int j) const {
+        return gpu::load_8(slab_sums + i * tiles() * kSumBytes + j * kSumBytes);
+    }
+};
+
+template <bool kFew, int kTiles = 0>
+__device__ __forceinline__ TokensInMemory<kFew, kTiles> tokens_in_memory(const MatmulParams& p, int64_t tile,
+                                                                         int lane) {
+    TokensInMemory<kFew, kTiles> out;
+    out.fragments = out.slab = p.fragments + tile * kFragmentBytes + lane * 8;
+    out.sums = out.slab_sums = p.sums + tile * kSumBytes + lane % 4 * 8;
+    out.n_tiles = static_cast<int>(p.n_tiles);
+    out.there = tile * 8 + lane / 4 < p.n_tokens;
+    return out;
+}
+
+/// The same where fragments lie in shared memory.
+struct TokensInShared {
+    TokensInMemory<false> memory;  // for the sums
+    gpu::SharedPtr<char> slab;
+    int lane;
+
+    __device__ __forceinline__ gpu::U32x2 fragment(int s, int j) const {
+        return gpu::load_shared_8(slab + ((s * kTileTokens + j) * kFragmentBytes + lane * 8));
+    }
+    __device__ __forceinline__ gpu::U32x2 sum(int i, int j) const { return memory.sum(i, j); }
+};
+
+template <class W>
+__device__ __forceinline__ void multiply_step(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    if constexpr (W::kHalf) {
+        gpu::mma_f16_16816(acc, a, b);
+    } else {
+        gpu::mma_bf16_16816(acc, a, b);
+    }
+}
+
+/// Slab `number` of a unit, of R groups, times NT tiles of tokens.
+template <class W, int R, int NT, class Tokens>
+__device__ __forceinline__ void multiply_slab(const typename W::Head (&head)[R], const typename W::Units (&units)[R],
+                                              const typename W::Slab (&slab)[R], int number, int lane,
+                                              const Tokens& tokens, float (&acc)[R][NT][4]) {
+    SlabScales scales[R];
+#pragma unroll
+    for (int r = 0; r < R; ++r) W::slab_scales(head[r], units[r], number, lane, NT >= 4, scales[r]);
+#pragma unroll
+    for (int run = 0; run < kSlabSteps / W::kRunSteps; ++run) {
+        uint32_t a[R][W::kRunSteps][4];
+#pragma unroll
+        for (int r = 0; r < R; ++r)
+#pragma unroll
+            for (int s = 0; s < W::kRunSteps; ++s)
+                W::operand(head[r], slab[r], number, run * W::kRunSteps + s, a[r][s]);
+#pragma unroll
+        for (int j = 0; j < NT; ++j) {
+            gpu::U32x2 b[W::kRunSteps];
+#pragma unroll
+            for (int s = 0; s < W::kRunSteps; ++s) b[s] = tokens.fragment(run * W::kRunSteps + s, j);
+            gpu::U32x2 sum{};
+            if constexpr (W::kOffsets) sum = tokens.sum(run, j);
+#pragma unroll
+            for (int r = 0; r < R; ++r) {
+                if constexpr (!W::kScaled) {
+#pragma unroll
+                    for (int s = 0; s < W::kRunSteps; ++s) multiply_step<W>(acc[r][j], a[r][s], b[s].x);
+                } else {
+                    float part[4] = {};
+#pragma unroll
+                    for (int s = 0; s < W::kRunSteps; ++s) multiply_step<W>(part, a[r][s], b[s].x);
+#pragma unroll
+                    for (int h = 0; h < 4; ++h) {
+                        float& to = acc[r][j][h];
+                        to = gpu::fma(part[h], scales[r].scale[run][h / 2], to);
+                        if constexpr (W::kOffsets)
+                            to = gpu::fma(__builtin_bit_cast(float, sum.x[h % 2]), scales[r].offset[run][h / 2], to);
+                    }
+                }
+            }
+        }
+    }
+}
+
+__host__ __device__ __forceinline__ int64_t groups_of(const MatrixParams& matrix) {
+    return (matrix.m + kGroupRows - 1) / kGroupRows;
+}
+
+/// What a block's rows are of, and the first of its groups there.
+struct BlockRows {
+    MatrixParams matrix;
+    int64_t group;
+};
+__device__ __forceinline__ BlockRows block_rows(const MatmulParams& p, int groups_a_block) {
+    return {p.matrix, static_cast<int64_t>(blockIdx.y) * groups_a_block};
+}
+__device__ __forceinline__ BlockRows block_rows(const JointParams& p, int groups_a_block) {
+    const int block = static_cast<int>(gpu::block_y());
+    int index = 0;
+#pragma unroll
+    for (int i = 0; i < kMostMatrices - 1; ++i) index += block >= p.first_block[i] ? 1 : 0;
+    if (index == 0) return {p.all.matrix, int64_t{block} * groups_a_block};
+    return {p.more[index - 1], int64_t{block - p.first_block[index - 1]} * groups_a_block};
+}
+__device__ __forceinline__ const MatmulParams& common_of(const MatmulParams& p) {
+    return p;
+}
+__device__ __forceinline__ const MatmulParams& common_of(const JointParams& p) {
+    return p.all;
+}
+
+/// What becomes of a reduced sum; `bias` counts where there is one.
+__device__ __forceinline__ void store_sum(const MatmulParams& p, const MatrixParams& matrix, int64_t row, int64_t token,
+                                          float sum, float bias) {
+    if (row >= matrix.m || token >= p.n_tokens) return;
+    if (p.factors != nullptr) sum *= p.factors[token];
+    if (matrix.bias != nullptr) sum += bias;
+    float& to = matrix.y[token * matrix.y_stride + row];
+    to = p.store == MatmulStoreForm::Add ? to + sum : sum;
+}
+__device__ __forceinline__ float bias_of(const MatrixParams& matrix, int64_t row) {
+    return matrix.bias != nullptr && row < matrix.m ? matrix.bias[row] : 0.0F;
+}
+
+/// Where part `part` of K begins, in units; of part n_parts: the end. 32 bits, since a division of 64 is a hundred
+/// instructions; K has fewer than 2^28 units.
+__device__ __forceinline__ int64_t part_begin(const MatmulParams& p, int part) {
+    return static_cast<uint32_t>(part) * static_cast<uint32_t>(p.n_units) / static_cast<uint32_t>(p.n_parts);
+}
+
+/// Group `index`, or the last one where there is none: what is computed of it is not stored.
+__device__ __forceinline__ const char* group_at(const MatmulParams& p, const MatrixParams& matrix, int64_t index) {
+    const int64_t last = groups_of(matrix) - 1;
+    return matrix.weights + (index < last ? index : last) * p.group_bytes;
+}
+
+}  // namespace slipstream::cuda

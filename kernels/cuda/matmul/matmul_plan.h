@@ -1,0 +1,158 @@
+// The plan of a matmul, from the weights' type and K alone: how many k are taken together, how K is cut into parts (E1:
+// by nothing else, or bits would depend on how rows are cut into items), and what scratch holds. Plain numbers, for the
+// host and for launches.
+//
+// Scratch: | activations | sums | factors |, K filled up with zeros to whole units, n_tokens to n_tiles tiles of 8, as
+// many as kernels take at once (what stands in columns of tokens that are not there reaches no output):
+//   activations  [K / 16][n_tiles][32 lanes][2 words]: operand B of each mma, bfloat16 (F16 weights: binary16)
+//   sums         [K / 32][n_tiles * 8] floats: of the rounded activations, for types with offsets
+//   factors      [n_tiles * 8] floats: what undoes the power of two that a token was multiplied by, for F16
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cuda/matmul/activation_target.h"
+
+namespace slipstream::cuda {
+
+inline constexpr std::int64_t kTokensPerTile = 8;  // columns of an mma
+inline constexpr std::int64_t kMaxParts = 8;       // of K: warps of a block
+
+/// 1, 2, 4, or a multiple of 8.
+[[nodiscard]] constexpr std::int64_t matmul_tiles_of(std::int64_t n_tokens) {
+    const std::int64_t n_tiles = (n_tokens + kTokensPerTile - 1) / kTokensPerTile;
+    if (n_tiles <= 2) return n_tiles;
+    return n_tiles <= 4 ? 4 : (n_tiles + 7) / 8 * 8;
+}
+
+/// What is computed from x before the kernels proper.
+enum class ScratchKind : std::int32_t { None, Bf16, Bf16WithSums, F16 };
+
+[[nodiscard]] constexpr ScratchKind matmul_scratch_kind(DType type) {
+    switch (type) {
+        case DType::F32:
+            return ScratchKind::None;
+        case DType::F16:
+            return ScratchKind::F16;
+        case DType::Q4_1:
+        case DType::Q5_1:
+        case DType::Q4_K:
+        case DType::Q5_K:
+            return ScratchKind::Bf16WithSums;
+        default:
+            return ScratchKind::Bf16;
+    }
+}
+
+/// A type's block as in dtype_info(), for code that is compiled for a card: elements, bytes.
+struct WeightBlock {
+    std::int64_t elements;
+    std::int64_t bytes;
+};
+[[nodiscard]] constexpr WeightBlock weight_block(DType type) {
+    switch (type) {
+        case DType::F32:
+            return {1, 4};
+        case DType::F16:
+        case DType::BF16:
+            return {1, 2};
+        case DType::Q8_0:
+            return {32, 34};
+        case DType::Q4_0:
+            return {32, 18};
+        case DType::Q4_1:
+            return {32, 20};
+        case DType::Q5_0:
+            return {32, 22};
+        case DType::Q5_1:
+            return {32, 24};
+        case DType::Q3_K:
+            return {256, 110};
+        case DType::Q4_K:
+            return {256, 144};
+        case DType::Q5_K:
+            return {256, 176};
+        case DType::Q6_K:
+            return {256, 210};
+    }
+    return {1, 0};
+}
+
+/// k that a warp loads together: what parts of K are made of.
+[[nodiscard]] constexpr std::int64_t matmul_unit_k(DType type) {
+    switch (type) {
+        case DType::F32:
+        case DType::F16:
+        case DType::BF16:
+            return 64;
+        case DType::Q3_K:
+        case DType::Q4_K:
+        case DType::Q5_K:
+        case DType::Q6_K:
+            return 256;
+        default:
+            return 128;
+    }
+}
+
+/// Whether one launch may have matrices of `type` and a last one of `last`.
+[[nodiscard]] constexpr bool matmul_mixes(DType type, DType last, std::int64_t n_tokens) {
+    return last == DType::Q6_K && (type == DType::Q4_K || type == DType::Q5_K) && n_tokens <= kTokensPerTile;
+}
+
+struct MatmulPlan {
+    std::int64_t n_units = 0;  // of K, the last one possibly short
+    std::int64_t n_parts = 0;  // part p is units [p * n_units / n_parts, (p + 1) * n_units / n_parts), never empty
+};
+[[nodiscard]] constexpr MatmulPlan matmul_plan(DType type, std::int64_t k) {
+    const std::int64_t unit = matmul_unit_k(type);
+    const std::int64_t n_units = (k + unit - 1) / unit;
+    return {n_units, std::min(n_units, kMaxParts)};
+}
+
+/// Offsets in bytes, all multiples of 16.
+struct MatmulScratch {
+    std::int64_t n_tiles = 0;
+    std::int64_t n_steps = 0;  // of 16 k
+    std::size_t sums = 0;
+    std::size_t factors = 0;
+    std::size_t bytes = 0;
+};
+[[nodiscard]] constexpr MatmulScratch matmul_scratch(ScratchKind kind, std::int64_t k, std::int64_t n_tokens) {
+    MatmulScratch out;
+    if (kind == ScratchKind::None) return out;
+    constexpr std::int64_t kFillTo = 256;  // the longest unit: types of one kind share scratch
+    out.n_tiles = matmul_tiles_of(n_tokens);
+    out.n_steps = (k + kFillTo - 1) / kFillTo * (kFillTo / 16);
+    const auto row = static_cast<std::size_t>(out.n_tiles * kTokensPerTile) * sizeof(float);
+    out.sums = static_cast<std::size_t>(out.n_steps * out.n_tiles) * 256;
+    out.factors = out.sums + (kind == ScratchKind::Bf16WithSums ? static_cast<std::size_t>(out.n_steps / 2) * row : 0);
+    out.bytes = out.factors + (kind == ScratchKind::F16 ? row : 0);
+    return out;
+}
+
+/// What MatmulLaunch::scratch must have.
+[[nodiscard]] constexpr std::size_t matmul_scratch_bytes(DType type, std::int64_t k, std::int64_t n_tokens) {
+    return matmul_scratch(matmul_scratch_kind(type), k, n_tokens).bytes;
+}
+
+/// Whether activations of one kind are those of the other as well.
+[[nodiscard]] constexpr bool serves(ScratchKind prepared, ScratchKind wanted) {
+    return prepared == wanted || (prepared == ScratchKind::Bf16WithSums && wanted == ScratchKind::Bf16);
+}
+
+/// Where they lie in scratch at `base`. For kinds other than the two of bfloat16: fragments alone.
+[[nodiscard]] inline ActivationTarget activation_target(ScratchKind kind, std::int64_t k, std::int64_t n_tokens,
+                                                        void* base) {
+    const MatmulScratch scratch = matmul_scratch(kind, k, n_tokens);
+    auto* bytes = static_cast<char*>(base);
+    return {.fragments = bytes,
+            .sums = kind == ScratchKind::Bf16WithSums ? reinterpret_cast<float*>(bytes + scratch.sums) : nullptr,
+            .n_tiles = scratch.n_tiles,
+            .n_blocks = scratch.n_steps / 2};
+}
+
+}  // namespace slipstream::cuda

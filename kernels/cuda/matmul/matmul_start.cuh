@@ -1,0 +1,103 @@
+// Which of the matmul kernels takes a launch, and its grid. No choice here changes a bit.
+#pragma once
+
+#include "kernels/cuda/matmul/matmul_kernels.cuh"
+
+namespace slipstream::cuda {
+
+/// Rows of blocks of `groups_a_block` groups for all matrices; where each begins goes to `p`.
+inline int64_t deal_blocks(JointParams& p, int groups_a_block) {
+    const auto blocks_of = [&](const MatrixParams& matrix) {
+        return (groups_of(matrix) + groups_a_block - 1) / groups_a_block;
+    };
+    int64_t n_blocks = blocks_of(p.all.matrix);
+    for (int i = 0; i < kMostMatrices - 1; ++i) {
+        p.first_block[i] = i < p.n_more ? static_cast<int32_t>(n_blocks) : INT32_MAX;
+        if (i < p.n_more) n_blocks += blocks_of(p.more[i]);
+    }
+    return n_blocks;
+}
+
+template <class W, int R, int NT, bool kRing>
+inline void start_split(JointParams params, void* stream) {
+    MatmulParams& p = params.all;
+    const auto grid = [&](int64_t n_blocks) {
+        return dim3(static_cast<unsigned>(p.n_tiles / NT), static_cast<unsigned>(n_blocks));
+    };
+    const auto n_parts = static_cast<unsigned>(p.n_parts);
+    const size_t sum_bytes = size_t{n_parts} * NT * 512;
+    if constexpr (kRing) {
+        const size_t ring_bytes = size_t{n_parts} * WeightsInRing<W, R>::kBytes;
+        gpu::launch(matmul_ring<W, R, NT>, grid(deal_blocks(params, R)), dim3(n_parts * kWarp),
+                    ring_bytes > sum_bytes ? ring_bytes : sum_bytes, stream, params);
+    } else if constexpr (W::kPieces == 0 && NT == 1 && R == 1) {
+        gpu::launch(matmul_split<W, R, NT, JointParams>, grid(deal_blocks(params, R)), dim3(n_parts * kWarp), sum_bytes,
+                    stream, params);
+    } else {  // a matrix a launch: for several there is no register to spare
+        for (int i = 0; i <= params.n_more; ++i) {
+            if (i > 0) p.matrix = params.more[i - 1];
+            if (p.matrix.m == 0) continue;
+            gpu::launch(matmul_split<W, R, NT, MatmulParams>, grid((groups_of(p.matrix) + R - 1) / R),
+                        dim3(n_parts * kWarp), sum_bytes, stream, p);
+        }
+    }
+}
+
+template <class W, class WOfLast>
+inline void start_mixed(JointParams params, void* stream) {
+    const MatmulParams& p = params.all;
+    constexpr int kMostBytes = WeightsInRing<W, 1>::kBytes > WeightsInRing<WOfLast, 1>::kBytes
+                                   ? WeightsInRing<W, 1>::kBytes
+                                   : WeightsInRing<WOfLast, 1>::kBytes;
+    static_assert(kMostBytes >= 512);  // what parts of K are added in
+    const auto n_parts = static_cast<unsigned>(p.n_parts);
+    const dim3 grid(static_cast<unsigned>(p.n_tiles), static_cast<unsigned>(deal_blocks(params, 1)));
+    gpu::launch(matmul_ring_mixed<W, WOfLast>, grid, dim3(n_parts * kWarp), size_t{n_parts} * kMostBytes, stream,
+                params);
+}
+
+/// Few tokens. Few rows: more blocks of one group each, so that more of the card is busy.
+template <class W, bool kRing>
+inline void start_few(const JointParams& p, void* stream) {
+    if (p.all.n_tiles == 1) {
+        int64_t n_groups = groups_of(p.all.matrix);
+        for (int i = 0; i < p.n_more; ++i) n_groups += groups_of(p.more[i]);
+        // Estimated: two groups a block where there are two blocks for each processor all the same.
+        if constexpr (kRing ? W::kRingGroups == 2 : true)
+            if (n_groups >= 2 * static_cast<int64_t>(p.n_multiprocessors) && (W::kPieces > 0 || p.n_more == 0))
+                return start_split<W, 2, 1, kRing>(p, stream);
+        return start_split<W, 1, 1, kRing>(p, stream);
+    }
+    if (p.all.n_tiles == 2) return start_split<W, 2, 2, kRing>(p, stream);
+    // Eight tiles beside scales take more registers than there are; two blocks of four read the weights from L2 once
+    // more.
+    constexpr int kMost = W::kScaled ? 4 : 8;
+    // Units of 256 beside four tiles and a ring spill on sm_120; with one group a block tokens would be read twice as
+    // often from L2.
+    constexpr bool kRingOfMany = kRing && W::kSlabs < 4;
+    if (p.all.n_tiles == 4) return start_split<W, 2, 4, kRingOfMany>(p, stream);
+    return start_split<W, 2, kMost, kRingOfMany>(p, stream);
+}
+
+/// Any choice here gives the same bits.
+template <class W>
+inline void start_weights(JointParams p, void* stream) {
+    const int64_t n_tiles = p.all.n_tiles;
+    const int64_t row_blocks = deal_blocks(p, kTileWarps);
+    const int64_t token_blocks = (n_tiles + kTileTokens - 1) / kTileTokens;
+    const bool whole = n_tiles % kTileTokens == 0;
+    // Estimated: blocks of matmul_tiles on three quarters of the card's processors outweigh fewer reads of tokens.
+    const bool many =
+        n_tiles > kTileTokens && 4 * row_blocks * token_blocks >= 3 * static_cast<int64_t>(p.n_multiprocessors);
+    if (whole && (p.form == MatmulForm::Tiles || (p.form == MatmulForm::Chosen && many))) {
+        const dim3 grid(static_cast<unsigned>(token_blocks), static_cast<unsigned>(row_blocks));
+        gpu::launch(matmul_tiles<W>, grid, dim3(kTileWarps * kWarp), size_t{kStages} * kSlabBytes, stream, p);
+        return;
+    }
+    if constexpr (W::kPieces > 0)  // a ring holds whole units
+        if (p.form != MatmulForm::SplitRegisters && p.all.k == p.all.n_units * (W::kSlabs * kSlabSteps * kStepK))
+            return start_few<W, true>(p, stream);
+    start_few<W, false>(p, stream);
+}
+
+}  // namespace slipstream::cuda

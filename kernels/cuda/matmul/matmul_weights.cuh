@@ -1,0 +1,318 @@
+// Weights of every type as a warp reads them: a unit of a group (16 rows x 64, 128 or 256 k) by wide loads straight
+// into registers, in fragment order (fragments.h); then, a slab of 64 k at a time, operands A of mma and the scales of
+// the lane's two rows. Codes are exact in bfloat16: with c < 128, the bits 0x4300 | c are 128 + c, and one fma takes
+// 128 and the code's offset away.
+//
+// A reader W has: kSlabs of a unit; kRunSteps of 16 k that share a scale (4 where there is none); kScaled, kOffsets
+// (w = scale * code + offset), kHalf (binary16 operands); kUnitsAhead, the units whose slabs are under way together
+// (OfMany: where sums of 32 tokens and more take the registers); kMinBlocks, of matmul_split on a processor (0: as the
+// compiler sees fit; 1 where it would spill to fit two); Head and Slab, what is loaded of a unit and of each of its
+// slabs:
+//     load_head(head, group, k, unit, lane)          where K ends inside the unit, zeros stand behind it
+//     load_slab(slab, group, k, unit, number, lane)  likewise
+//     units_of(head, lane)                           what scales of the unit are made of; whole warp
+//     slab_scales(head, units, number, lane, many, scales)  whole warp; `many`, a constant: tokens take the registers
+//     operand(head, slab, number, step, a)           step of the slab; both numbers constants after unrolling
+// and, where weights can come through a ring in shared memory (kPieces > 0), kPieces of 16 bytes a lane in a slot,
+// which holds a slab; kSlots; kRingGroups, groups a block for 8 tokens; kUnitBytes between units; Kept, what a slab
+// leaves for the next:
+//     copy_slab(to, unit, number)                    starts copies of the lane's bytes of a slab; whole units only
+//     read_slab(slab, from, number, kept)            what the lane copied
+#pragma once
+
+#include "gpu.cuh"
+#include "kernels/cuda/matmul/fragment_layout.h"
+
+namespace slipstream::cuda {
+
+/// What a lane copies at once into shared memory, of a warp; its own 16 bytes lie at 16 * lane.
+inline constexpr int kPieceBytes = 512;
+
+/// Scales and offsets of rows g, g + 8 for the runs of a slab.
+struct SlabScales {
+    float scale[4][2];
+    float offset[2][2];
+};
+
+/// Bits 0x4b000000 | v are 2^23 + v.
+inline constexpr float kTwo23 = 8388608.0F;
+__device__ __forceinline__ float small_to_float(uint32_t v) {
+    return __builtin_bit_cast(float, v | 0x4b000000U) - kTwo23;
+}
+
+/// v * unit, rounded once, of a v below 2^23 for which it is finite: the same bits, but for the sign of a zero, as
+/// unit * small_to_float(v). `lifted` is -2^23 * unit.
+__device__ __forceinline__ float small_times(uint32_t v, float unit, float lifted) {
+    return gpu::fma(__builtin_bit_cast(float, v | 0x4b000000U), unit, lifted);
+}
+
+/// Two codes plus 128, below 256, in bits 0-6 and 16-22 with 0x4300 set, minus 128 + `offset`, as bfloat16.
+template <int offset>
+__device__ __forceinline__ uint32_t lifted_to_bf16(uint32_t lifted) {
+    constexpr uint32_t kMinus = 0xc300U | offset;  // -(128 + offset)
+    return gpu::fma_bf16x2(lifted, 0x3f803f80U, kMinus << 16 | kMinus);
+}
+/// Two codes, below 128, in bits 0-6 and 16-22, minus `offset`, as bfloat16.
+template <int offset>
+__device__ __forceinline__ uint32_t codes_to_bf16(uint32_t codes) {
+    return lifted_to_bf16<offset>(codes | 0x43004300U);
+}
+
+__device__ __forceinline__ float half_low(uint32_t pair) {
+    return gpu::half_to_float(gpu::Half{static_cast<uint16_t>(pair)});
+}
+__device__ __forceinline__ float half_high(uint32_t pair) {
+    return gpu::half_to_float(gpu::Half{static_cast<uint16_t>(pair >> 16)});
+}
+
+/// The lane of the same rows (g) that is number j of four.
+__device__ __forceinline__ int lane_of_quad(int lane, int j) {
+    return (lane & ~3) | j;
+}
+
+// BF16, F16: words are operands. `tail`: K may end inside a unit, which no model's does.
+template <bool half, bool tail>
+struct FloatWeights {
+    static constexpr bool kTail = tail;
+    static constexpr int kSlabs = 1;
+    static constexpr int kRunSteps = 4;
+    static constexpr bool kScaled = false;
+    static constexpr bool kOffsets = false;
+    static constexpr bool kHalf = half;
+    static constexpr int kUnitsAhead = tail ? 1 : 3;
+    static constexpr int kUnitsAheadOfMany = tail ? 1 : 2;
+    static constexpr int kMinBlocks = tail ? 0 : 1;
+    static constexpr int kPieces = 4;
+    static constexpr int kSlots = 3;
+    static constexpr int kRingGroups = 1;
+    static constexpr bool kUnitsWhole = true;
+    static constexpr int kUnitBytes = 4 * kFloatStepBytes;
+    struct Head {};
+    struct Units {};
+    struct Kept {};
+    struct Slab {
+        gpu::U32x4 steps[4];
+    };
+
+    static __device__ __forceinline__ void load_head(Head&, const char*, int64_t, int64_t, int) {}
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int,
+                                                     int lane) {
+        const char* at = group + unit * (4 * kFloatStepBytes);
+        if constexpr (tail) {
+            if (k - unit * (4 * kStepK) < 4 * kStepK) return load_last_slab(slab, at, k - unit * (4 * kStepK), lane);
+        }
+#pragma unroll
+        for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
+    }
+    /// Of a unit of which `left` k are there.
+    static __device__ __forceinline__ void load_last_slab(Slab& slab, const char* at, int64_t left, int lane) {
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+            const int n = static_cast<int>(left) - s * kStepK;  // k of this step
+            slab.steps[s] = gpu::U32x4{};
+            if (n >= kStepK) {
+                slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
+            } else if (n > 0) {
+                load_short_step(slab.steps[s], at + s * kFloatStepBytes, n, lane);
+            }
+        }
+    }
+    /// The last n < 16 k, which lie row by row.
+    static __device__ __forceinline__ void load_short_step(gpu::U32x4& step, const char* rows, int n, int lane) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const int row = lane / 4 + i / 2 % 2 * 8;
+            const int at = lane % 4 * 2 + i % 2 + i / 4 * 8;
+            const uint32_t bits = at < n ? gpu::load_2(rows + (row * n + at) * 2) : 0U;
+            step.x[i / 2] |= bits << (i % 2 * 16);
+        }
+    }
+    static __device__ __forceinline__ void copy_slab(gpu::SharedPtr<char> to, const char* unit, int) {
+#pragma unroll
+        for (int s = 0; s < 4; ++s) gpu::copy_async_16(to + s * kPieceBytes, unit + s * kFloatStepBytes);
+    }
+    static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
+#pragma unroll
+        for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_shared_16(from + s * kPieceBytes);
+    }
+    static __device__ __forceinline__ Units units_of(const Head&, int) {
+        return {};
+    }
+    static __device__ __forceinline__ void slab_scales(const Head&, const Units&, int, int, bool, SlabScales&) {}
+    static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
+#pragma unroll
+        for (int h = 0; h < 4; ++h) a[h] = slab.steps[step].x[h];
+    }
+};
+
+// Blocks of 32 with codes of 4 bits, and a fifth one: Q4_0, Q4_1, Q5_0, Q5_1. `code_offset` is 0 where there is an m.
+template <int code_offset, bool has_m, bool has_high>
+struct NibbleWeights {
+    static constexpr bool kTail = true;
+    static constexpr int kSlabs = 2;
+    static constexpr int kRunSteps = 2;
+    static constexpr bool kScaled = true;
+    static constexpr bool kOffsets = has_m;
+    static constexpr bool kHalf = false;
+    static constexpr int kUnitsAhead = has_high ? 1 : 2;
+    static constexpr int kUnitsAheadOfMany = has_high ? 1 : 2;
+    static constexpr int kMinBlocks = has_high ? 1 : 0;
+    static constexpr int kPieces = 1;
+    static constexpr int kSlots = 4;
+    static constexpr int kRingGroups = has_m && has_high ? 1 : 2;
+    static constexpr bool kUnitsWhole = false;
+    static constexpr int kUnitBytes = 2 * kQuadBytes;
+    struct Units {};
+    struct Kept {};
+    struct Head {
+        uint32_t d;        // of block lane % 4
+        uint32_t m;        // likewise
+        uint32_t high[2];  // halves: two blocks each
+    };
+    struct Slab {
+        gpu::U32x4 codes;
+    };
+
+    static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t k, int64_t unit, int lane) {
+        const int64_t n = k / 32;
+        const int64_t b = unit * 4;
+        const char* d = group + n * kBlock32NibbleBytes;
+        const int64_t own = b + lane % 4;
+        const int64_t at = own * kPairedScaleBytes + lane / 4 * 4;
+        head.d = own < n ? gpu::load_4(d + at) : 0U;
+        if constexpr (has_m) head.m = own < n ? gpu::load_4(d + n * kPairedScaleBytes + at) : 0U;
+        if constexpr (has_high) {
+            const char* high = d + n * kPairedScaleBytes * (has_m ? 2 : 1) + lane * 2;
+            head.high[0] = head.high[1] = 0;
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (b + i < n)
+                    head.high[i / 2] |= uint32_t{gpu::load_2(high + (b + i) * kBlock32HighBytes)} << (i % 2 * 16);
+        }
+    }
+    /// An odd last block has its words by itself.
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int number,
+                                                     int lane) {
+        const int64_t pair = unit * 2 + number;
+        const int64_t blocks = k / 32 - pair * 2;  // from here to the end
+        const char* codes = group + pair * kQuadBytes;
+        if (blocks >= 2) {
+            slab.codes = gpu::load_16(codes + lane * 16);
+            return;
+        }
+        slab.codes = gpu::U32x4{};
+        if (blocks < 1) return;
+        const gpu::U32x2 last = gpu::load_8(codes + lane * 8);
+        slab.codes.x[0] = last.x[0];
+        slab.codes.x[1] = last.x[1];
+    }
+    static __device__ __forceinline__ void copy_slab(gpu::SharedPtr<char> to, const char* unit, int number) {
+        gpu::copy_async_16(to, unit + number * kQuadBytes);
+    }
+    static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
+        slab.codes = gpu::load_shared_16(from);
+    }
+    static __device__ __forceinline__ Units units_of(const Head&, int) {
+        return {};
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
+                                                       SlabScales& out) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32_t d = gpu::shfl(head.d, lane_of_quad(lane, 2 * number + i));
+            out.scale[i][0] = half_low(d);
+            out.scale[i][1] = half_high(d);
+            if constexpr (has_m) {
+                const uint32_t m = gpu::shfl(head.m, lane_of_quad(lane, 2 * number + i));
+                out.offset[i][0] = half_low(m);
+                out.offset[i][1] = half_high(m);
+            }
+        }
+    }
+    static __device__ __forceinline__ void operand(const Head& head, const Slab& slab, int number, int step,
+                                                   uint32_t (&a)[4]) {
+        uint32_t high = 0;
+        if constexpr (has_high) {
+            const uint32_t half = head.high[number] >> (step / 2 * 16);
+            high = (half & 0xffU) | (half & 0xff00U) << 8;
+        }
+#pragma unroll
+        for (int h = 0; h < 4; ++h) {
+            uint32_t v = gpu::and_or(slab.codes.x[step] >> (4 * h), 0x000f000fU, 0x43004300U);
+            if constexpr (has_high) v |= (high >> (4 * (step % 2) + h) & 0x00010001U) << 4;
+            a[h] = lifted_to_bf16<code_offset>(v);
+        }
+    }
+};
+
+// Q8_0: codes of 8 bits, two's complement.
+struct ByteWeights {
+    static constexpr bool kTail = true;
+    static constexpr int kSlabs = 2;
+    static constexpr int kRunSteps = 2;
+    static constexpr bool kScaled = true;
+    static constexpr bool kOffsets = false;
+    static constexpr bool kHalf = false;
+    static constexpr int kUnitsAhead = 2;
+    static constexpr int kUnitsAheadOfMany = 1;
+    static constexpr int kMinBlocks = 0;
+    static constexpr int kPieces = 2;
+    static constexpr int kSlots = 4;
+    static constexpr int kRingGroups = 1;
+    static constexpr bool kUnitsWhole = false;
+    static constexpr int kUnitBytes = 4 * kBlock32ByteBytes;
+    struct Units {};
+    struct Kept {};
+    struct Head {
+        uint32_t d;
+    };
+    struct Slab {
+        gpu::U32x4 codes[2];  // of a block each
+    };
+
+    static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t k, int64_t unit, int lane) {
+        const int64_t n = k / 32;
+        const int64_t own = unit * 4 + lane % 4;
+        head.d = own < n ? gpu::load_4(group + n * kBlock32ByteBytes + own * kPairedScaleBytes + lane / 4 * 4) : 0U;
+    }
+    static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int number,
+                                                     int lane) {
+        const int64_t n = k / 32;
+        const int64_t b = unit * 4 + number * 2;
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            slab.codes[i] = b + i < n ? gpu::load_16(group + (b + i) * kBlock32ByteBytes + lane * 16) : gpu::U32x4{};
+    }
+    static __device__ __forceinline__ void copy_slab(gpu::SharedPtr<char> to, const char* unit, int number) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            gpu::copy_async_16(to + i * kPieceBytes, unit + (number * 2 + i) * kBlock32ByteBytes);
+    }
+    static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) slab.codes[i] = gpu::load_shared_16(from + i * kPieceBytes);
+    }
+    static __device__ __forceinline__ Units units_of(const Head&, int) {
+        return {};
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units&, int number, int lane, bool,
+                                                       SlabScales& out) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32_t d = gpu::shfl(head.d, lane_of_quad(lane, 2 * number + i));
+            out.scale[i][0] = half_low(d);
+            out.scale[i][1] = half_high(d);
+        }
+    }
+    /// The low seven bits as above; the sign bit, weight -128, makes what is taken away -256 instead of -128.
+    static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
+#pragma unroll
+        for (int h = 0; h < 4; ++h) {
+            const uint32_t v = slab.codes[step / 2].x[step % 2 * 2 + h / 2] >> (h % 2 * 8);
+            a[h] = gpu::fma_bf16x2(gpu::and_or(v, 0x007f007fU, 0x43004300U), 0x3f803f80U,
+                                   gpu::and_or(v, 0x00800080U, 0xc300c300U));
+        }
+    }
+};
+
+}  // namespace slipstream::cuda
