@@ -5,6 +5,7 @@
 // lanes (xor 4, 8, 16). So the bits of a score depend on its group and its query alone.
 #include "gpu.cuh"
 #include "kernels/cuda/kv_view_launch.h"
+#include "kernels/cuda/widen.cuh"
 
 namespace slipstream::cuda {
 
@@ -16,16 +17,6 @@ constexpr int kGroupSlots = 8;
 constexpr int kChunkGroups = kChunkSlots / kGroupSlots;
 constexpr int kBlockGroups = 16;
 constexpr int kSlotLanes = 32 / kGroupSlots;
-
-__device__ __forceinline__ float widen(float value) {
-    return value;
-}
-__device__ __forceinline__ float widen(gpu::Half value) {
-    return gpu::half_to_float(value);
-}
-__device__ __forceinline__ float widen(gpu::Bf16 value) {
-    return gpu::bf16_to_float(value);
-}
 
 // 16 bytes of a row, those behind its end 0.
 template <class Kv>

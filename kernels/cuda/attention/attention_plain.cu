@@ -10,20 +10,11 @@
 #include "kernels/cuda/attention/attention_parts.h"
 #include "kernels/cuda/attention/attention_steps.cuh"
 #include "kernels/cuda/attention/attention_warp.cuh"
+#include "kernels/cuda/widen.cuh"
 
 namespace slipstream::cuda {
 
 namespace {
-
-__device__ __forceinline__ float widen(float value) {
-    return value;
-}
-__device__ __forceinline__ float widen(gpu::Half value) {
-    return gpu::half_to_float(value);
-}
-__device__ __forceinline__ float widen(gpu::Bf16 value) {
-    return gpu::bf16_to_float(value);
-}
 
 // One query's view of the cache.
 template <class Kv>
