@@ -7,15 +7,10 @@
 
 namespace slipstream::draft {
 
-namespace {
-
-// A stream of its own: numbers shared with the walk, or with what is drawn for it, would bend the distribution.
-constexpr auto kLadderStream = static_cast<NoiseStream>(2);
-
-}  // namespace
-
+// A stream of noise of its own: numbers shared with the walk, or with what is drawn for it, would bend the
+// distribution.
 double DrawnLadder::uniform() {
-    return noise_uniform(seed_, n_text_, n_uniform_++, kLadderStream);
+    return noise_uniform(seed_, n_text_, n_uniform_++, NoiseStream::Ladder);
 }
 
 // `n` tokens behind the tip by the lower model, into ahead_.

@@ -8,7 +8,6 @@
 //
 // A text longer than the window is not fed whole: the sinks and the last recent tokens enter, as if the text between
 // had never been; and so it goes on when the window is full (window_kv.h).
-//
 #pragma once
 
 #include <cstdint>

@@ -31,6 +31,15 @@ LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sa
     history_.reserve(static_cast<std::size_t>(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_));
 }
 
+// As many passes as expand() makes.
+double LogitSource::expand_seconds(std::int64_t n_nodes) const {
+    const std::int64_t n_full = n_nodes / max_rows_;
+    const std::int64_t rest = n_nodes % max_rows_;
+    double seconds = rest > 0 ? pass_curve_.at(rest) : 0.0;
+    if (n_full > 0) seconds += static_cast<double>(n_full) * pass_curve_.at(max_rows_);
+    return seconds;
+}
+
 void LogitSource::forget_tree() {
     expanded_.clear();
     index_of_.clear();

@@ -45,7 +45,7 @@ public:
                                       std::span<Proposal> out) override;
     /// Whole rows are at hand (CHECKed; DraftRows).
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
-    [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override { return pass_curve_.at(n_nodes); }
+    [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override;
     [[nodiscard]] std::int64_t passes() const override { return n_passes_; }
     /// What passes take, those of the text that catch up included.
     [[nodiscard]] PassCurve* pass_curve() override { return &pass_curve_; }
@@ -81,10 +81,9 @@ protected:
 
     [[nodiscard]] std::int64_t n_ids() const { return n_ids_; }
     [[nodiscard]] TokenId known(TokenId token) const { return token < n_ids_ ? token : 0; }
-    /// Tokens of the text go in front of the guesses, each below the one before; node 0 is the last.
+    /// Tokens of the text go in front of the guesses, each below the one before; node 0 is the last. Also for a pass
+    /// without a tree, whose tokens and rows the caller clears.
     void lead(std::span<const TokenId> tokens);
-    /// The same without a tree: tokens and rows of a pass of its own. Cleared by whoever runs it.
-    void append(TokenId token, NodeId parent);
     void forget_tree();
     /// Of the tree since its first expand(), in order of expansion.
     [[nodiscard]] std::span<const Expanded> expanded() const { return expanded_; }
@@ -95,6 +94,7 @@ protected:
     std::vector<NodeId> pass_nodes_;    // [n_tokens]
 
 private:
+    void append(TokenId token, NodeId parent);
     void expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes);
     [[nodiscard]] std::int32_t index_of(std::int32_t node) const;
     void remember_history(std::span<const TokenId> text);

@@ -22,7 +22,8 @@ public:
     /// Most nodes of one tree, node 0 included, that can be expanded.
     [[nodiscard]] virtual std::int64_t max_nodes() const = 0;
 
-    /// Whether it can say anything of trees behind `text`; where it cannot, nothing below but observe() is called.
+    /// Whether it can say anything of trees behind `text`; where it cannot, nobody calls expand(), propose() or
+    /// distribution().
     [[nodiscard]] virtual bool ready(std::span<const TokenId> /*text*/) const { return true; }
 
     /// The tree of the observation is the pass's own, which may be another than the one that was expanded: which of its

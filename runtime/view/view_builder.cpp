@@ -45,7 +45,6 @@ std::size_t ViewBuilder::device_bytes(const ModelConfig& config, std::int64_t co
 void ViewBuilder::restart() {
     view_->invalidate();
     n_scored_ = 0;
-    n_built_at_ = 0;
     if (options_.kind == ViewKind::Heavy) std::ranges::fill(pooled_, 0.0F);
 }
 
@@ -235,8 +234,6 @@ void ViewBuilder::commit(ExecRef exec, std::span<const NodeId> path) {
 void ViewBuilder::truncate(std::int64_t n_tokens) {
     view_->truncate(n_tokens);
     if (n_scored_ > n_tokens) n_scored_ = 0;
-    // A text that is cut below where it was built begins anew.
-    if (n_built_at_ > n_tokens && view_->n_text() == 0) n_built_at_ = 0;
 }
 
 }  // namespace slipstream
