@@ -11,6 +11,12 @@ namespace slipstream {
 
 namespace {
 
+// Committed tokens from scoring to scoring: a query reads all keys.
+constexpr std::int64_t kScoreTokens = 8;
+// Queries of a prompt that score, so many tokens apart.
+constexpr std::int64_t kPromptRows = 8;
+constexpr double kShortestHalfLife = 1e-3;  // tokens: 0 without a division by it
+
 std::int64_t groups_of(std::int64_t n_tokens) {
     return ceil_div(n_tokens, kGroupTokens);
 }
@@ -30,8 +36,7 @@ ViewBuilder::ViewBuilder(Device& device, KvCache& cache, KvView& view, const Mod
                                      "scores for a view of the KV cache");
     if (!device.shares_host_memory()) scores_.resize(device_scores_.size_bytes() / sizeof(float));
     const std::int64_t n_kept = std::min(max_groups_, groups_of(options.budget_tokens));
-    const auto n_pooled = static_cast<std::size_t>(config.n_kv_heads * max_groups_);
-    pooled_.resize(options.kind == ViewKind::Heavy ? n_pooled * static_cast<std::size_t>(config.n_layers) : n_pooled);
+    pooled_.resize(static_cast<std::size_t>(config.n_layers * config.n_kv_heads * max_groups_));
     order_.reserve(static_cast<std::size_t>(max_groups_));
     kept_.resize(static_cast<std::size_t>(n_kept));
     moves_.resize(static_cast<std::size_t>(config.n_layers));
@@ -44,8 +49,12 @@ std::size_t ViewBuilder::device_bytes(const ModelConfig& config, std::int64_t co
 
 void ViewBuilder::restart() {
     view_->invalidate();
+    forget_scores();
+}
+
+void ViewBuilder::forget_scores() {
     n_scored_ = 0;
-    if (options_.kind == ViewKind::Heavy) std::ranges::fill(pooled_, 0.0F);
+    std::ranges::fill(pooled_, 0.0F);
 }
 
 bool ViewBuilder::is_due(std::int64_t n_text) const {
@@ -54,60 +63,69 @@ bool ViewBuilder::is_due(std::int64_t n_text) const {
     return options_.rebuild_tokens > 0 && n_text - n_built_at_ >= options_.rebuild_tokens;
 }
 
+ViewBuilder::Work ViewBuilder::work_of_pass(bool with_prompt) const {
+    const bool due = is_due(n_pass_);
+    if (options_.kind == ViewKind::Window) return {.gather = due};
+    const bool at_once = due && !options_.in_steps && (with_prompt || !cache_->streams());
+    // A view that is built once is chosen once.
+    const bool again = options_.rebuild_tokens > 0 && n_pass_ - n_scored_ >= kScoreTokens;
+    return {.score = at_once || (due && n_scored_ == 0) || (n_scored_ > 0 && again),
+            .gather = at_once || (due && n_scored_ > 0),
+            .at_once = at_once};
+}
+
 PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool with_prompt) {
-    if (work_ != Work::Nothing) n_scored_ = 0;  // the pass before threw
+    if (work_.any()) forget_scores();  // the pass before threw
     n_pass_ = cache_->n_committed();
     root_ = root;
     // Where the text went on without the view, or was cut under it, it stands for another one.
     if (view_->n_text() != 0 && view_->n_text() != n_pass_) view_->invalidate();
-    if (n_scored_ > n_pass_) n_scored_ = 0;
-    work_ = Work::Nothing;
-    const bool whole = !options_.in_steps && (with_prompt || !cache_->streams());
-    if (n_scored_ > 0) {
-        for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) {
-            pool(layer, AddScores::No);
-            choose(layer);
-        }
-        work_ = Work::Gather;
-    } else if (is_due(n_pass_)) {
-        if (options_.kind == ViewKind::Window) {
-            n_scored_ = n_pass_;
-            return begin_pass(root, with_prompt);
-        }
-        work_ = whole ? Work::Both : Work::Score;
-    }
-    if (work_ == Work::Gather || work_ == Work::Both) view_->invalidate();  // it is written over
-    return work_ == Work::Nothing ? nullptr : this;
+    if (n_scored_ > n_pass_) forget_scores();
+    work_ = work_of_pass(with_prompt);
+    n_pooled_ = 0;
+    keep_ = n_scored_ == 0 ? 0.0F
+                           : static_cast<float>(std::exp2(-static_cast<double>(n_pass_ - n_scored_) /
+                                                          std::max(options_.half_life_tokens, kShortestHalfLife)));
+    if (work_.at_once) n_scored_ = n_pass_;
+    if (work_.gather) view_->invalidate();  // it is written over
+    if (work_.gather && !work_.at_once)
+        for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) choose(layer);
+    return work_.any() ? this : nullptr;
 }
 
 void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q,
                         std::int64_t n_committed) {
     if (n_committed != n_pass_) return;  // of a piece of prompt in front of the pass
-    if (work_ == Work::Gather) return gather(exec, layer, piece);
-    if (scores(layer)) score(exec, layer, piece, q, root_);
-    // With the layer's last chunk at hand all of it has passed by, and the table names where it lies.
-    if (work_ != Work::Both || piece.range.end * kChunkTokens < n_pass_) return;
-    if (piece.range.first > 0) {
-        work_ = Work::Score;  // it came in parts after all
+    if (work_.score && scores(layer)) score(exec, layer, piece, q, root_);
+    if (!work_.at_once) {
+        if (work_.gather) gather(exec, layer, piece);
         return;
     }
-    n_scored_ = n_pass_;
-    fetch_scores(exec, layer);
-    pool(layer, AddScores::No);
+    // With the layer's last chunk at hand all of it has passed by, and the table names where it lies.
+    if (piece.range.end * kChunkTokens < n_pass_) return;
+    if (piece.range.first > 0) {
+        work_.at_once = work_.gather = false;  // it came in parts after all
+        return;
+    }
+    fetch_scores(exec, layer, layer + 1);
+    pool(layer, keep_);
     score_further(exec, layer, piece, q);
+    n_pooled_ = layer + 1;
     choose(layer);
     gather(exec, layer, piece);
 }
 
-// By the queries behind the root's, one after the other in the same memory.
+// By more queries of the pass, one after the other in the same memory: of a prompt those in front of the root's, which
+// are text as well, of a chain those behind it.
 void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q) {
     if (!scores(layer)) return;
     const std::int64_t n_behind = q.rows() - root_;
-    const std::int64_t n = std::min(options_.score_rows, n_behind);
+    const std::int64_t n =
+        root_ > 0 ? std::min(kPromptRows, root_ / kScoreTokens + 1) : std::min(options_.score_rows, n_behind);
     for (std::int64_t i = 1; i < n; ++i) {
-        score(exec, layer, piece, q, root_ + i * n_behind / n);
-        fetch_scores(exec, layer);
-        pool(layer, AddScores::Yes);
+        score(exec, layer, piece, q, root_ > 0 ? root_ - i * kScoreTokens : i * n_behind / n);
+        fetch_scores(exec, layer, layer + 1);
+        pool(layer, 1.0F);
     }
 }
 
@@ -129,17 +147,17 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
                     .n_groups = max_groups_});
 }
 
-// Scores of a layer, where the host can read them.
-void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t layer) {
-    if (scores_.empty() || !scores(layer)) return;
+// Scores of layers, where the host can read them.
+void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t begin, std::int64_t end) {
+    if (scores_.empty() || begin == end || options_.kind == ViewKind::Window) return;
     const std::int64_t n = config_->n_q_heads * max_groups_;
-    exec.stream.copy(scores_.data() + layer * n, device_scores_.data() + row_bytes(DType::F32, layer * n),
-                     row_bytes(DType::F32, n));
+    exec.stream.copy(scores_.data() + begin * n, device_scores_.data() + row_bytes(DType::F32, begin * n),
+                     row_bytes(DType::F32, (end - begin) * n));
     exec.stream.synchronize();
 }
 
-GroupBudget ViewBuilder::budget_of(std::int64_t layer, std::int64_t n_text) const {
-    const std::int64_t n_groups = groups_of(n_text);
+GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
+    const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));
     // A layer with a window sees the last positions alone; slots that follow one another keep their distances.
     if (!scores(layer) && config_->window(layer) > 0)
@@ -155,28 +173,26 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer, std::int64_t n_text) cons
 
 // What groups are worth to a kv head, [max_groups].
 std::span<float> ViewBuilder::pooled_of(std::int64_t layer, std::int64_t head) {
-    const std::int64_t first = options_.kind == ViewKind::Heavy ? layer * config_->n_kv_heads : 0;
-    return std::span(pooled_).subspan(static_cast<std::size_t>((first + head) * max_groups_),
+    return std::span(pooled_).subspan(static_cast<std::size_t>((layer * config_->n_kv_heads + head) * max_groups_),
                                       static_cast<std::size_t>(max_groups_));
 }
 
-// Of the scores of a layer that were made last; Heavy adds them to what is there in any case.
-void ViewBuilder::pool(std::int64_t layer, AddScores add) {
+// The scores of a layer that were made last, beside what is kept of those before.
+void ViewBuilder::pool(std::int64_t layer, float keep) {
     if (!scores(layer)) return;
-    if (options_.kind == ViewKind::Heavy) add = AddScores::Yes;
     const std::int64_t group = config_->n_q_heads / config_->n_kv_heads;
     const float* all = scores_.empty() ? reinterpret_cast<const float*>(device_scores_.data()) : scores_.data();
-    const auto n_scored = static_cast<std::size_t>(groups_of(n_scored_));
+    const auto n_groups = static_cast<std::size_t>(groups_of(n_pass_));
     for (std::int64_t head = 0; head < config_->n_kv_heads; ++head) {
         const std::int64_t first = (layer * config_->n_q_heads + head * group) * max_groups_;
         pool_scores(options_.score, {all + first, static_cast<std::size_t>(group * max_groups_)}, group, max_groups_,
-                    add, pooled_of(layer, head).first(n_scored));
+                    keep, pooled_of(layer, head).first(n_groups));
     }
 }
 
 // What of a layer is kept, by what was pooled last: moves_[layer], by the groups that are read.
 void ViewBuilder::choose(std::int64_t layer) {
-    const GroupBudget budget = budget_of(layer, n_pass_);
+    const GroupBudget budget = budget_of(layer);
     auto& moves = moves_[static_cast<std::size_t>(layer)];
     moves.clear();
     const std::span<std::int32_t> kept = std::span(kept_).first(static_cast<std::size_t>(budget.n_kept));
@@ -203,18 +219,19 @@ void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvPiece& piece)
 }
 
 void ViewBuilder::end_pass(ExecRef exec, bool complete) {
-    const Work work = std::exchange(work_, Work::Nothing);
-    if (work == Work::Nothing) return;
-    if (!complete) {
-        n_scored_ = 0;
-        return;
-    }
-    if (work == Work::Score) {
-        for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) fetch_scores(exec, layer);
+    const Work work = std::exchange(work_, Work{});
+    if (!work.any()) return;
+    if (!complete) return forget_scores();
+    if (work.score) {
+        fetch_scores(exec, n_pooled_, config_->n_layers);
+        for (std::int64_t layer = n_pooled_; layer < config_->n_layers; ++layer) pool(layer, keep_);
         n_scored_ = n_pass_;
-        return;
     }
-    n_scored_ = 0;
+    if (work.gather) fill(exec);
+}
+
+// The view stands for the text from now on.
+void ViewBuilder::fill(ExecRef exec) {
     const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));
     const std::int64_t left_out = (n_groups - n_kept) * kGroupTokens;
@@ -233,7 +250,7 @@ void ViewBuilder::commit(ExecRef exec, std::span<const NodeId> path) {
 
 void ViewBuilder::truncate(std::int64_t n_tokens) {
     view_->truncate(n_tokens);
-    if (n_scored_ > n_tokens) n_scored_ = 0;
+    if (n_scored_ > n_tokens) forget_scores();
 }
 
 }  // namespace slipstream

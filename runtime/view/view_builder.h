@@ -2,13 +2,14 @@
 // anyway, and nothing crosses the link twice.
 //
 //   pass k      scores each group of each layer by the query of the tree's root, as the layer's KV passes by
-//   between     the groups are chosen, on the host
-//   pass k+1    they are copied into the view, as they pass by
+//   between     scores are added to those of earlier passes, which fade; groups are chosen, on the host
+//   pass k+1    they are copied into the view, as they pass by, and score again
 //
 // A pass that has a whole layer's KV on the device at once (nothing streams, or a prompt goes layer by layer) chooses
 // and copies there and then. (Choosing by queries of the verification: SpecAttn/Vegas, arXiv 2602.07223; SparseSpec,
-// arXiv 2512.01278. TriForce builds its cache after the prompt from mean keys, which `rebuild_tokens` = 0 and
-// GroupScore::Mean are: arXiv 2404.11912, section 4.1 and its code.)
+// arXiv 2512.01278; by those at a prompt's end: SnapKV, arXiv 2404.14469; by all so far: H2O, arXiv 2306.14048.
+// TriForce builds its cache after the prompt from mean keys, which `rebuild_tokens` = 0 and GroupScore::Mean are: arXiv
+// 2404.11912, section 4.1 and its code.)
 //
 // Between two buildings the view grows by the rows that are committed. Which pass builds follows from counts of tokens
 // alone, never from a clock (E3).
@@ -32,7 +33,6 @@ namespace slipstream {
 enum class ViewKind : std::uint8_t {
     Retrieval,  // the first groups, the last, and those with the highest scores
     Window,     // the first and the last (StreamingLLM, arXiv 2309.17453)
-    Heavy,      // as Retrieval, by the scores of all passes so far (H2O, arXiv 2306.14048)
 };
 
 struct ViewOptions {
@@ -42,13 +42,16 @@ struct ViewOptions {
     std::int64_t sink_tokens = 16;      // of them the first
     std::int64_t recent_tokens = 64;    // and the last
     std::int64_t rebuild_tokens =
-        64;                 // that the text grows by from building to building; 0: it is built when it is full
-    bool in_steps = false;  // scored in one pass and copied in the next wherever KV lies: which pass finds
-                            // a view then hangs on no placement (E3)
+        64;  // that the text grows by from building to building; 0: it is built when it is full
+    // Tokens of text behind which a query's scores count half, beside those of later ones; 0: the last pass's alone
+    // count. Infinite: all count alike (bench --views heavy).
+    double half_life_tokens = 256;
+    bool in_steps = false;            // scored in one pass and copied in the next wherever KV lies: which pass finds
+                                      // a view then hangs on no placement (E3)
     std::int64_t growth_tokens = 64;  // room behind the budget for rows that the text gains
-    // Queries of the pass that choose, the root's and others spread evenly behind it; more than one only where a whole
-    // layer is at hand, else the root's alone. As many as the pass has, for that very pass: the oracle of bench
-    // --views.
+    // Queries of a chain that score, the root's and others spread evenly behind it; more than one only where a whole
+    // layer is at hand, else the root's alone. For bench --views, whose chains are the text itself: as many as a
+    // generation that commits fewer tokens a pass would have, or all, for that very pass (oracle).
     std::int64_t score_rows = 1;
 
     [[nodiscard]] std::int64_t slots() const { return budget_tokens + growth_tokens; }
@@ -83,20 +86,29 @@ public:
                std::int64_t n_committed) override;
 
 private:
-    enum class Work : std::uint8_t { Nothing, Score, Gather, Both };
+    // Of a pass. At once: each layer is scored, chosen and copied as soon as all of it is at hand.
+    struct Work {
+        bool score = false;
+        bool gather = false;
+        bool at_once = false;
+        [[nodiscard]] bool any() const { return score || gather; }
+    };
 
     [[nodiscard]] bool is_due(std::int64_t n_text) const;
+    [[nodiscard]] Work work_of_pass(bool with_prompt) const;
     [[nodiscard]] bool scores(std::int64_t layer) const {
         return options_.kind != ViewKind::Window && config_->window(layer) == 0;
     }
-    [[nodiscard]] GroupBudget budget_of(std::int64_t layer, std::int64_t n_text) const;
+    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
     void score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q, std::int64_t row);
     void score_further(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q);
-    void fetch_scores(ExecRef exec, std::int64_t layer);
+    void fetch_scores(ExecRef exec, std::int64_t begin, std::int64_t end);
     [[nodiscard]] std::span<float> pooled_of(std::int64_t layer, std::int64_t head);
-    void pool(std::int64_t layer, AddScores add);
+    void pool(std::int64_t layer, float keep);
+    void forget_scores();
     void choose(std::int64_t layer);
     void gather(ExecRef exec, std::int64_t layer, const KvPiece& piece);
+    void fill(ExecRef exec);
 
     KvCache* cache_;
     KvView* view_;
@@ -105,15 +117,17 @@ private:
     std::int64_t max_groups_;
     Buffer device_scores_;                       // [n_layers][n_q_heads][max_groups]
     std::vector<float> scores_;                  // the same in host memory, where the host does not share the device's
-    std::vector<float> pooled_;                  // [n_layers][n_kv_heads][max_groups], Heavy: of all passes so far
+    std::vector<float> pooled_;                  // [n_layers][n_kv_heads][max_groups], of all passes so far, fading
     Indexed<std::int32_t> order_;                // memory of choosing
     std::vector<std::int32_t> kept_;             // [groups of a view]
     std::vector<std::vector<GroupMove>> moves_;  // [n_layers], by group that is read
 
-    Work work_ = Work::Nothing;    // of the running pass
+    Work work_;                    // of the running pass
     std::int64_t root_ = 0;        // of its tokens
     std::int64_t n_pass_ = 0;      // positions that were committed before it
-    std::int64_t n_scored_ = 0;    // positions that were scored last; 0: nothing waits to be gathered
+    float keep_ = 0.0F;            // what is left of earlier scores behind it
+    std::int64_t n_pooled_ = 0;    // layers that it has pooled already
+    std::int64_t n_scored_ = 0;    // positions when it was scored last; 0: there are no scores
     std::int64_t n_built_at_ = 0;  // positions when the view was built last
     std::int64_t n_built_ = 0;
 };

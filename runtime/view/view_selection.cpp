@@ -33,9 +33,9 @@ void choose_groups(std::span<const float> scores, const GroupBudget& budget, Ind
     std::iota(out.end() - n_last, out.end(), static_cast<std::int32_t>(budget.n_groups - n_last));
 }
 
-void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n_heads, std::int64_t stride,
-                 AddScores add, std::span<float> out) {
-    if (add == AddScores::No) std::ranges::fill(out, 0.0F);
+void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n_heads, std::int64_t stride, float keep,
+                 std::span<float> out) {
+    for (float& value : out) value = keep == 0.0F ? 0.0F : keep * value;
     for (std::int64_t head = 0; head < n_heads; ++head) {
         const std::span<const float> row = scores.subspan(static_cast<std::size_t>(head * stride), out.size());
         if (score == GroupScore::Mean) {

@@ -23,13 +23,11 @@ struct GroupBudget {
 void choose_groups(std::span<const float> scores, const GroupBudget& budget, Indexed<std::int32_t>& order,
                    std::span<std::int32_t> out);
 
-/// Whether scores are added to what is there, or put in its place.
-enum class AddScores : std::uint8_t { No, Yes };
-
 /// What groups are worth to a kv head: `out` [n_groups] from the scores of the query heads that share it, `scores`
 /// [n_heads, stride]. Mass: each head's shares of attention, summed over heads. Mean: the sum. (Queries of a group
-/// pooled: the heads read the same keys, so one choice serves them all.)
-void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n_heads, std::int64_t stride,
-                 AddScores add, std::span<float> out);
+/// pooled: the heads read the same keys, so one choice serves them all.) Of what is in `out` `keep` times stays: 0
+/// overwrites it.
+void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n_heads, std::int64_t stride, float keep,
+                 std::span<float> out);
 
 }  // namespace slipstream

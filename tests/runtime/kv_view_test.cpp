@@ -54,13 +54,13 @@ TEST(ViewSelection, HeadsArePooledByTheirShares) {
     const std::vector<float> scores{std::log(1.0F),  std::log(3.0F),  std::log(4.0F),  99.0F,
                                     std::log(60.0F), std::log(20.0F), std::log(20.0F), 99.0F};
     std::vector<float> pooled(3, 7.0F);
-    pool_scores(GroupScore::Mass, scores, 2, 4, AddScores::No, pooled);
+    pool_scores(GroupScore::Mass, scores, 2, 4, 0.0F, pooled);
     EXPECT_NEAR(pooled[0], 0.125F + 0.6F, 1e-6F);
     EXPECT_NEAR(pooled[1], 0.375F + 0.2F, 1e-6F);
     EXPECT_NEAR(pooled[2], 0.5F + 0.2F, 1e-6F);
-    pool_scores(GroupScore::Mass, scores, 2, 4, AddScores::Yes, pooled);
-    EXPECT_NEAR(pooled[0], 2 * 0.725F, 1e-6F);
-    pool_scores(GroupScore::Mean, std::vector<float>{1, 2, 10, 20}, 2, 2, AddScores::No, std::span(pooled).first(2));
+    pool_scores(GroupScore::Mass, scores, 2, 4, 0.5F, pooled);
+    EXPECT_NEAR(pooled[0], 1.5F * 0.725F, 1e-6F);
+    pool_scores(GroupScore::Mean, std::vector<float>{1, 2, 10, 20}, 2, 2, 0.0F, std::span(pooled).first(2));
     EXPECT_EQ(pooled[0], 11.0F);
     EXPECT_EQ(pooled[1], 22.0F);
 }
@@ -124,10 +124,15 @@ struct Viewed {
         const std::vector<float> whole =
             tree_over(*forward, cache, [&](NodeId above) { return cache.add_node(above); });
         cache.forget();
-        view.forget();
-        const std::vector<float> seen = tree_over(*over_view, view, [&](NodeId above) { return view.add_node(above); });
-        view.forget();
+        const std::vector<float> seen = logits_over_view();
         return whole.size() == seen.size() && std::memcmp(whole.data(), seen.data(), whole.size() * sizeof(float)) == 0;
+    }
+
+    [[nodiscard]] std::vector<float> logits_over_view() {
+        view.forget();
+        std::vector<float> seen = tree_over(*over_view, view, [&](NodeId above) { return view.add_node(above); });
+        view.forget();
+        return seen;
     }
 
     PinnedArena arena;
@@ -206,6 +211,51 @@ TEST(KvView, AViewKeepsItsBudgetAndGrowsByWhatIsCommitted) {
     EXPECT_EQ(viewed.builder.n_built(), 2);
     EXPECT_EQ(viewed.view.n_text(), viewed.cache.n_committed());
     EXPECT_LE(viewed.view.n_slots(), 128 + 6);
+}
+
+// What earlier passes asked for counts as the half-life says: where it is 0, a builder that begins anew before the last
+// pass chooses the same.
+TEST(KvView, WhatEarlierPassesAskedForFades) {
+    const auto files = make_tiny_model({.n_layers = 3});
+    for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}}) {
+        for (const double half_life : {0.0, 100.0, std::numeric_limits<double>::infinity()}) {
+            const auto last_view = [&](bool forgets) {
+                Viewed viewed(*files,
+                              {.budget_tokens = 96,
+                               .recent_tokens = 8,
+                               .rebuild_tokens = 8,
+                               .half_life_tokens = half_life,
+                               .growth_tokens = 40},
+                              resident);
+                viewed.feed(1000);
+                for (int i = 0; i < 6; ++i) viewed.run(8, 8);
+                if (forgets) viewed.builder.restart();
+                // Where KV streams one pass scores, and the next copies.
+                for (int i = 0; i < (resident.empty() ? 1 : 2); ++i) viewed.run(8, 8);
+                return viewed.logits_over_view();
+            };
+            EXPECT_EQ(last_view(true) == last_view(false), half_life == 0.0) << half_life;
+        }
+    }
+}
+
+TEST(KvView, AQueryScoresEveryEightTokens) {
+    const auto files = make_tiny_model({});
+    Viewed viewed(*files, {.budget_tokens = 128, .rebuild_tokens = 40, .growth_tokens = 60});
+    viewed.feed(1000);
+    viewed.run(6, 3);
+    EXPECT_EQ(viewed.builder.n_built(), 1);
+    viewed.run(6, 4);
+    EXPECT_EQ(viewed.builder.begin_pass(0, false), nullptr) << "7 tokens since";
+    viewed.run(6, 1);
+    EXPECT_EQ(viewed.builder.begin_pass(0, false), &viewed.builder);
+    viewed.builder.end_pass(viewed.forward->exec(), false);
+    // One that is built once is scored once.
+    Viewed once(*files, {.budget_tokens = 128, .rebuild_tokens = 0, .growth_tokens = 600});
+    once.feed(1000);
+    for (int i = 0; i < 20; ++i) once.run(6, 3);
+    EXPECT_EQ(once.builder.n_built(), 1);
+    EXPECT_EQ(once.builder.begin_pass(0, false), nullptr);
 }
 
 TEST(KvView, ATextThatIsCutCutsItsViewOrEndsIt) {

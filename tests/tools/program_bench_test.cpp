@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include <fmt/format.h>
@@ -289,6 +291,42 @@ TEST(Bench, ViewsWantATextThatIsLongEnough) {
     EXPECT_THAT(refused_views({"--max-tokens", "8", "--ctx", "64"}), HasSubstr("a context of 64"));
     const json run = views_of(file, {"--views", "window", "--max-tokens", "8", "--ctx", "256"});
     EXPECT_EQ(run["depth"], 256 - 64 - 8) << "as much as there is room for";
+}
+
+// A prompt that a session holds is not read again, and the session stays as it was.
+TEST(Bench, GoesOnFromASessionsPrompt) {
+    const TemporaryFolder folder;
+    const std::string session = (folder.path() / "s.session").string();
+    std::string prompt;
+    for (int i = 0; i < 40; ++i) prompt += fmt::format("There were {} wolves in the forest of the king. ", i);
+    ASSERT_EQ(run_program({"generate", "--no-config", "--tables", "off", "--threads", "1", "--no-template", "--ctx",
+                           "1024", "--temperature", "0", "-n", "30", "--session", session, "-p", prompt})
+                  .code,
+              0);
+    const auto bytes = [&] {
+        std::ifstream file(session, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    const std::string held = bytes();
+    ASSERT_FALSE(held.empty());
+    const json plain =
+        runs_of({"--session", session, "-n", "12", "--draft", "context,suffix", "--draft", "retrieval"})[0];
+    EXPECT_EQ(bytes(), held);
+    EXPECT_EQ(plain["ctx"], 1024);
+    // The last token of the prompt is fed, and what stands behind the last whole chunk is there after the first run.
+    EXPECT_EQ(plain["phases"][0]["tokens"], 1);
+    EXPECT_EQ(plain["phases"][1]["tokens"], 12);
+    ASSERT_EQ(plain["drafts"].size(), 3U);
+    for (std::size_t i = 1; i < 3; ++i) EXPECT_EQ(plain["drafts"][i]["texts_equal"], 2) << plain["drafts"][i];
+    const ProgramResult views = run_program(
+        {"bench", "--threads", "1", "--json", "--views", "mass", "--session", session, "--depth", "300", "-n", "64"});
+    EXPECT_EQ(views.code, 0) << views.err;
+    EXPECT_THAT(views.out, HasSubstr("\"depth\": 300"));
+    EXPECT_THAT(refused(1, {"--session", (folder.path() / "none").string()}), HasSubstr("there is no session"));
+    EXPECT_THAT(refused(1, {"--session", session, "--ctx", "512"}), HasSubstr("was begun with 1024"));
+    EXPECT_THAT(refused(1, {"--session", session, "-n", "900"}), HasSubstr("lower --max-tokens"));
+    EXPECT_THAT(refused(2, {"--session", session, "-p", "Hi"}), HasSubstr("whose text is there"));
+    EXPECT_THAT(refused(2, {"--session", session, "--passes", "1"}), HasSubstr("without --passes and --prompts"));
 }
 
 TEST(Bench, MistakesOfUsage) {

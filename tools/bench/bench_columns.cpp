@@ -71,10 +71,15 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
     }
 }
 
+void BenchColumns::restore(TextSession& session, const EngineCallbacks& callbacks) {
+    static_cast<void>(session.restore(target_->target(), callbacks));
+    n_kept_ = std::ssize(session.begin().prompt);
+}
+
 std::vector<TokenId> BenchColumns::converse_in(Column& column, std::span<const std::vector<TokenId>> turns,
                                                std::int64_t decode_tokens, BenchSample sample) {
     if (!keeps_tables_) column.drafter.reset();
-    column.loop->restart();
+    column.loop->restart(n_kept_);
     target_->use_view(column.drafter.view_needs().has_value());
     const std::vector<draft::SourceFigures> before = column.drafter.figures();
     std::vector<TokenId> text;

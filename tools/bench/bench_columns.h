@@ -16,6 +16,7 @@
 #include "tools/bench/bench_loop.h"
 #include "tools/bench/bench_request.h"
 #include "tools/engine/engine_drafter.h"
+#include "tools/engine/session.h"
 #include "tools/options/command.h"
 
 namespace slipstream::tools {
@@ -29,8 +30,11 @@ public:
     BenchColumns(BenchResult& result, const BenchRequest& request, EngineModel& engine, std::int64_t text_tokens,
                  const std::vector<TokenId>& end_tokens, CommandContext& context);
 
-    /// One conversation in each column, from an empty cache: the tokens of each turn are added to the text, and
-    /// 1 + `decode_tokens` generated behind them. Throws Interrupted after a signal.
+    /// From now on conversations begin with the session's prompt, whose KV is read here and kept.
+    void restore(TextSession& session, const EngineCallbacks& callbacks);
+
+    /// One conversation in each column, from an empty cache or behind a session's prompt: the tokens of each turn are
+    /// added to the text, and 1 + `decode_tokens` generated behind them. Throws Interrupted after a signal.
     void converse(std::span<const std::vector<TokenId>> turns, std::int64_t decode_tokens, BenchSample sample);
 
     /// The last text of plain decoding, prompt and all.
@@ -53,6 +57,7 @@ private:
                                      std::int64_t decode_tokens, BenchSample sample);
 
     bool keeps_tables_;
+    std::int64_t n_kept_ = 0;  // tokens that all conversations begin with
     std::vector<TokenId> plain_text_;
     std::optional<EngineDraftModel> draft_model_;
     std::vector<std::unique_ptr<Column>> columns_;  // plain first

@@ -30,8 +30,8 @@ BenchLoop::BenchLoop(const EngineModel& engine, EngineTarget& target, EngineDraf
     drafter.plan_passes(engine);
 }
 
-void BenchLoop::restart() {
-    target_->truncate(0);
+void BenchLoop::restart(std::int64_t n_kept) {
+    target_->truncate(std::min(n_kept, target_->n_committed()));
     text_.clear();
 }
 
@@ -59,7 +59,8 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
 
 BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
     const auto n_prompt = static_cast<std::int64_t>(prompt.size());
-    const std::int64_t n_cached = GenerationLoop::rows_to_keep(*target_, target_->n_committed(), n_prompt);
+    const std::int64_t n_cached =
+        GenerationLoop::rows_to_keep(*target_, std::min(target_->n_committed(), n_prompt - 1), n_prompt);
     if (n_cached < target_->n_committed()) target_->truncate(n_cached);
     // The prompt comes to the guesser as a whole, and may begin with a text that it knows.
     guesser_->observe({.text = text_, .n_new = 0});

@@ -34,9 +34,10 @@ public:
         double draft_seconds = 0.0;  // of decode, spent on guessing
     };
     /// Generates 1 + `decode_tokens` tokens, fewer at an end token. `prompt` begins with
-    /// the text so far, whose KV is kept; restart() empties that. Throws Interrupted after a signal.
+    /// the text so far, whose KV is kept; restart() cuts that. Throws Interrupted after a signal.
     [[nodiscard]] Run run(std::vector<TokenId> prompt, std::int64_t decode_tokens);
-    void restart();
+    /// Of a text that is kept the first `n_kept` tokens stay.
+    void restart(std::int64_t n_kept = 0);
     /// Prompt and what was generated.
     [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
 

@@ -13,6 +13,7 @@
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
+#include "tools/cli/console_callbacks.h"
 #include "tools/options/command.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
@@ -62,16 +63,19 @@ struct PlainLengths {
 };
 
 // What was asked for; the built-in lengths give way to a short context.
-PlainLengths plain_lengths(const BenchRequest& request, std::int64_t context_tokens) {
+PlainLengths plain_lengths(const BenchRequest& request, const TextSession* session, std::int64_t context_tokens) {
     const std::int64_t room = context_tokens - 1;  // the token that ends prefill
-    const std::int64_t decode = request.max_tokens.value_or(
-        std::min(kDefaultDecodeTokens, request.prompt_tokens ? room - *request.prompt_tokens : room / 2));
-    const std::int64_t prompt = request.prompt_tokens.value_or(std::min(kDefaultPromptTokens, room - decode));
+    std::optional<std::int64_t> given = request.prompt_tokens;
+    if (session != nullptr) given = std::ssize(session->begin().prompt);
+    const std::int64_t decode =
+        request.max_tokens.value_or(std::min(kDefaultDecodeTokens, given ? room - *given : room / 2));
+    const std::int64_t prompt = given.value_or(std::min(kDefaultPromptTokens, room - decode));
     if (prompt < 1 || decode < 1 || prompt + decode > room)
         throw RequestError(fmt::format(
-            "{} of prompt, one more and {} to decode do not fit into a context of {}; raise "
-            "--ctx, or lower --prompt-tokens or --max-tokens",
-            counted(std::max<std::int64_t>(prompt, 1), "token"), std::max<std::int64_t>(decode, 1), context_tokens));
+            "{} of prompt, one more and {} to decode do not fit into a context of {}; {}",
+            counted(std::max<std::int64_t>(prompt, 1), "token"), std::max<std::int64_t>(decode, 1), context_tokens,
+            session != nullptr ? "lower --max-tokens, or begin the session with a larger --ctx"
+                               : "raise --ctx, or lower --prompt-tokens or --max-tokens"));
     return {prompt, decode};
 }
 
@@ -105,21 +109,26 @@ bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt) {
 
 }  // namespace
 
-void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
+void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, TextSession* session,
+               CommandContext& context) {
     std::unique_ptr<Tokenizer> tokenizer;
     if (request.prompt) {
         tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    } else {
+    } else if (session == nullptr) {
         tokenizer = find_tokenizer(*engine.files, context.console);
     }
-    result.token_source = tokenizer ? "text" : "seeded ids";
+    result.token_source = tokenizer || session != nullptr ? "text" : "seeded ids";
     const ModelConfig& config = engine.files->config();
-    static_cast<void>(plain_lengths(request, request.compute.context_tokens.value_or(config.context_tokens)));
+    static_cast<void>(plain_lengths(request, session, request.compute.context_tokens.value_or(config.context_tokens)));
     measure_and_choose(result, engine, request, context);
-    const PlainLengths lengths = plain_lengths(request, engine.context_tokens);
-    const std::vector<TokenId> prompt = plain_prompt(request, tokenizer.get(), config, lengths.prompt);
+    const PlainLengths lengths = plain_lengths(request, session, engine.context_tokens);
+    const std::vector<TokenId> prompt =
+        session != nullptr ? session->begin().prompt : plain_prompt(request, tokenizer.get(), config, lengths.prompt);
+    std::int64_t longest = lengths.prompt + 1 + lengths.decode;
+    if (session != nullptr) longest = std::max(longest, std::ssize(session_text(*session)));
 
-    BenchColumns columns(result, request, engine, lengths.prompt + 1 + lengths.decode, {}, context);
+    BenchColumns columns(result, request, engine, longest, {}, context);
+    if (session != nullptr) columns.restore(*session, console_callbacks(context));
     ProgressBar bar(context.console, "bench");
     for (std::int64_t i = 0; i <= request.repeat; ++i) {
         columns.converse({&prompt, 1}, lengths.decode, i == 0 ? BenchSample::WarmUp : BenchSample::Measured);

@@ -45,6 +45,9 @@ bool repeats(BenchMode mode) {
 bool chooses(BenchMode mode) {
     return mode != BenchMode::Passes;
 }
+bool has_session(BenchMode mode) {
+    return mode == BenchMode::Plain || mode == BenchMode::Views;
+}
 bool generates(BenchMode mode) {
     return mode == BenchMode::Plain || mode == BenchMode::Prompts;
 }
@@ -55,6 +58,7 @@ constexpr std::array kBound{BoundOption{"depth", has_depth, "with --passes and -
                             BoundOption{"prompt", is_plain, "without --passes, --prompts and --views"},
                             BoundOption{"prompt-tokens", is_plain, "without --passes, --prompts and --views"},
                             BoundOption{"repeat", repeats, "without --views"},
+                            BoundOption{"session", has_session, "without --passes and --prompts"},
                             BoundOption{"max-tokens", chooses, "without --passes"},
                             BoundOption{"temperature", chooses, "without --passes"},
                             BoundOption{"seed", chooses, "without --passes"}};
@@ -72,6 +76,14 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
     for (const BoundOption& bound : all)
         if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !bound.acts(mode))
             throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
+}
+
+// A session is the text, and has its KV; another beside it is none.
+void refuse_another_text(const Settings& settings) {
+    for (const std::string_view option : {"prompt", "prompt-tokens", "file"})
+        if (const Setting* setting = settings.on_command_line(option))
+            throw UsageError(
+                fmt::format("{} does not go with --session, whose text is there; give one of them", setting->where));
 }
 
 // No filters: what views are compared by is the whole distribution's draw.
@@ -146,6 +158,10 @@ BenchRequest bench_request(const CommandContext& context) {
     if (request.mode == BenchMode::Views) {
         request.sampling = views_sampling(request.sampling);
         request.views = views_request(settings);
+    }
+    if (const auto session = settings.path("session")) {
+        refuse_another_text(settings);
+        request.session = *session;
     }
     if (generates(request.mode)) {
         request.drafts = bench_drafts(settings);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,17 +26,18 @@ struct BenchRequest {
     ComputeOptions compute;
     BenchMode mode = BenchMode::Plain;
     std::int64_t repeat = 5;
-    std::optional<std::int64_t> max_tokens;       // but for Passes
-    std::optional<std::int64_t> prompt_tokens;    // Plain
-    std::optional<std::string> prompt;            // Plain: text that is given
-    std::vector<std::int64_t> passes;             // Passes
-    std::optional<std::int64_t> depth;            // Passes, Views
-    SamplerOptions sampling{.temperature = 0.0};  // but for Passes
-    std::vector<DraftSettings> drafts;            // Plain, Prompts: a column each beside plain decoding
-    bool keeps_tables = false;                    // Prompts: what was learnt stays from text to text
-    std::string prompts_file;                     // Prompts
-    std::vector<BenchPrompt> prompts;             // Prompts
-    ViewsRequest views;                           // Views
+    std::optional<std::int64_t> max_tokens;        // but for Passes
+    std::optional<std::int64_t> prompt_tokens;     // Plain
+    std::optional<std::string> prompt;             // Plain: text that is given
+    std::vector<std::int64_t> passes;              // Passes
+    std::optional<std::int64_t> depth;             // Passes, Views
+    SamplerOptions sampling{.temperature = 0.0};   // but for Passes
+    std::vector<DraftSettings> drafts;             // Plain, Prompts: a column each beside plain decoding
+    bool keeps_tables = false;                     // Prompts: what was learnt stays from text to text
+    std::string prompts_file;                      // Prompts
+    std::vector<BenchPrompt> prompts;              // Prompts
+    ViewsRequest views;                            // Views
+    std::optional<std::filesystem::path> session;  // Plain, Views: a text that is there with its KV
 };
 
 /// Throws UsageError where an option is malformed or cannot act, IoError and FormatError of the prompts' file.

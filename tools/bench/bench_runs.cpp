@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "tools/cli/console_callbacks.h"
@@ -47,15 +49,19 @@ void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest
     result.weights = weight_bytes(engine.model->weights());
 }
 
-BenchResult run_bench(const BenchRequest& request, CommandContext& context) {
-    EngineModel engine = open_model(choose_model(context));
+BenchResult run_bench(const BenchRequest& asked, CommandContext& context) {
+    BenchRequest request = asked;
+    std::optional<TextSession> session;
+    if (request.session) session.emplace(open_bench_session(*request.session, context.settings, request.compute));
+    EngineModel engine =
+        session ? open_session_model(*session, request.compute, context) : open_model(choose_model(context));
     BenchResult result;
     result.mode = request.mode;
     result.repeat = request.repeat;
     result.sampling = describe_sampling(request.sampling);
     switch (request.mode) {
         case BenchMode::Plain:
-            run_plain(result, request, engine, context);
+            run_plain(result, request, engine, session ? &*session : nullptr, context);
             break;
         case BenchMode::Prompts:
             run_prompts(result, request, engine, context);
@@ -64,7 +70,7 @@ BenchResult run_bench(const BenchRequest& request, CommandContext& context) {
             run_passes(result, request, engine, context);
             break;
         case BenchMode::Views:
-            run_views(result, request, engine, context);
+            run_views(result, request, engine, session ? &*session : nullptr, context);
             break;
     }
     return result;

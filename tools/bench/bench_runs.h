@@ -4,6 +4,7 @@
 
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_request.h"
+#include "tools/bench/bench_session.h"
 #include "tools/engine/engine_model.h"
 #include "tools/options/command.h"
 
@@ -20,8 +21,9 @@ void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest
 // and what loading throws.
 
 /// The loop without guesses, greedy, end tokens ignored: one run of prefill and decode to warm up, then `repeat` of
-/// them, each from an empty cache.
-void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context);
+/// them, each from an empty cache, or behind the prompt of `session` (null: none), whose KV is kept.
+void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, TextSession* session,
+               CommandContext& context);
 
 /// Each line's turns in one text, raw, `repeat` times over all of them, the first line once before to warm up. End
 /// tokens end a turn.
@@ -32,8 +34,10 @@ void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& 
 /// every token, dropped afterwards.
 void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context);
 
-/// Views of the KV on a text, all fed the same tokens whatever they choose; see bench_views.h.
-void run_views(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context);
+/// Views of the KV on the text of a file or of `session`, all fed the same tokens whatever they choose; see
+/// bench_views.h.
+void run_views(BenchResult& result, const BenchRequest& request, EngineModel& engine, TextSession* session,
+               CommandContext& context);
 
 /// Opens the request's model and runs its mode.
 [[nodiscard]] BenchResult run_bench(const BenchRequest& request, CommandContext& context);

@@ -74,13 +74,19 @@ constexpr std::array kBound{
     BoundOption{"view-recent", [](ComparedView view) { return view != ComparedView::Window; },
                 "on mass, mean, heavy and oracle"},
     BoundOption{"view-rebuild", is_rebuilt, "on mass, mean, window and heavy"},
-    BoundOption{"view-rows", [](ComparedView view) { return view == ComparedView::Mass || view == ComparedView::Mean; },
-                "on mass and mean"}};
+    BoundOption{"view-half-life",
+                [](ComparedView view) { return view == ComparedView::Mass || view == ComparedView::Mean; },
+                "on mass and mean"},
+    BoundOption{"view-rows", is_chosen_by_rows, "on mass, mean and heavy"}};
 
 }  // namespace
 
 std::string_view view_name(ComparedView view) {
     return std::ranges::find(kComparedViews, view, &std::pair<std::string_view, ComparedView>::second)->first;
+}
+
+bool is_chosen_by_rows(ComparedView view) {
+    return view == ComparedView::Mass || view == ComparedView::Mean || view == ComparedView::Heavy;
 }
 
 std::int64_t RecentTokens::of(std::int64_t budget_tokens) const {
@@ -107,6 +113,8 @@ std::vector<OptionSpec> view_option_specs() {
             {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
             {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [64]"},
             {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
+            {"view-half-life", "--view-half-life", "N",
+             "Tokens behind which a query's word on what to keep counts half; 0: only the last pass's counts [256]"},
             {"view-rows", "--view-rows", "LIST", "Queries of a pass that choose [1]"}};
 }
 
@@ -115,8 +123,9 @@ ViewsRequest views_request(const Settings& settings) {
     ViewsRequest request;
     request.views = read_list<ComparedView>(*settings.find("views"), "mass, mean, window, heavy or oracle", read_view);
     const auto file = settings.path("file");
-    if (!file) throw UsageError(fmt::format("{} wants a text, --file F", settings.find("views")->where));
-    request.file = *file;
+    if (!file && !settings.path("session"))
+        throw UsageError(fmt::format("{} wants a text, --file F or --session F", settings.find("views")->where));
+    request.file = file.value_or("");
     if (const Setting* budgets = settings.find("view-budgets"))
         request.budgets = read_list<std::int64_t>(
             *budgets, fmt::format("numbers of tokens from {} to {}", kGroupTokens, kMostTokens), read_budget);
@@ -127,6 +136,8 @@ ViewsRequest views_request(const Settings& settings) {
             read_recent);
     request.sink_tokens = settings.integer("view-sinks", {0, kMostTokens}).value_or(built_in.sink_tokens);
     request.rebuild_tokens = settings.integer("view-rebuild", {0, kMostTokens}).value_or(built_in.rebuild_tokens);
+    request.half_life_tokens = static_cast<double>(settings.integer("view-half-life", {0, kMostTokens})
+                                                       .value_or(static_cast<std::int64_t>(built_in.half_life_tokens)));
     request.score_rows = {built_in.score_rows};
     if (const Setting* rows = settings.find("view-rows"))
         request.score_rows =

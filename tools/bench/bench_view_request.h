@@ -25,6 +25,8 @@ inline constexpr std::array<std::pair<std::string_view, ComparedView>, 5> kCompa
      {"heavy", ComparedView::Heavy},
      {"oracle", ComparedView::Oracle}}};
 [[nodiscard]] std::string_view view_name(ComparedView view);
+/// Whether some queries of a pass choose.
+[[nodiscard]] bool is_chosen_by_rows(ComparedView view);
 
 /// Tokens, or a share of a view's budget.
 struct RecentTokens {
@@ -35,12 +37,13 @@ struct RecentTokens {
 
 struct ViewsRequest {
     std::vector<ComparedView> views;
-    std::filesystem::path file;
+    std::filesystem::path file;         // empty: a session is the text
     std::vector<std::int64_t> budgets;  // tokens, whole groups; empty: shares of the depth
     std::vector<RecentTokens> recents;  // of what scores choose: a view each
     std::int64_t sink_tokens = 0;
     std::int64_t rebuild_tokens = 0;       // 0: built once
-    std::vector<std::int64_t> score_rows;  // of mass and mean: a view each
+    double half_life_tokens = 0.0;         // of mass and mean
+    std::vector<std::int64_t> score_rows;  // of mass, mean and heavy: a view each
 };
 
 /// Tokens of a pass at most: those of a long chain of guesses.

@@ -35,6 +35,10 @@ struct TextParts {
     [[nodiscard]] std::int64_t all() const { return depth + run(); }
 };
 
+std::string text_name(const BenchRequest& request) {
+    return (request.session ? *request.session : request.views.file).string();
+}
+
 TextParts text_parts(const BenchRequest& request, std::int64_t text_tokens, std::int64_t context_tokens) {
     TextParts parts{.first_pass = view_pass_tokens(request.views),
                     .positions = request.max_tokens.value_or(kDefaultPositions)};
@@ -45,12 +49,21 @@ TextParts text_parts(const BenchRequest& request, std::int64_t text_tokens, std:
             "a depth of {}, {} for the first views and {} to compare do not fit into {} of {} and a context of {}; "
             "give a longer text, raise --ctx, or lower --depth or --max-tokens",
             std::max(parts.depth, kGroupTokens), parts.first_pass, parts.positions, counted(text_tokens, "token"),
-            request.views.file.string(), context_tokens));
+            text_name(request), context_tokens));
     return parts;
 }
 
+std::vector<TokenId> file_tokens(const std::filesystem::path& file, const ModelFiles& model) {
+    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(model.tokenizer_source());
+    std::vector<TokenId> tokens = start_tokens(*tokenizer);
+    const std::vector<TokenId> body = text_tokens(*tokenizer, read_bytes(file), model.config());
+    tokens.insert(tokens.end(), body.begin(), body.end());
+    return tokens;
+}
+
+// What of the text the cache does not hold yet.
 void feed(Forward& forward, KvCache& cache, std::span<const TokenId> text, ProgressBar& bar) {
-    for (std::size_t begin = 0; begin < text.size();) {
+    for (auto begin = static_cast<std::size_t>(cache.n_committed()); begin < text.size();) {
         const std::span<const TokenId> piece =
             text.subspan(begin, std::min(text.size() - begin, static_cast<std::size_t>(kPrefillPieceTokens)));
         std::vector<NodeId> nodes;
@@ -67,12 +80,11 @@ void feed(Forward& forward, KvCache& cache, std::span<const TokenId> text, Progr
 
 }  // namespace
 
-void run_views(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
+void run_views(BenchResult& result, const BenchRequest& request, EngineModel& engine, TextSession* session,
+               CommandContext& context) {
     const ModelConfig& config = engine.files->config();
-    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    std::vector<TokenId> tokens = start_tokens(*tokenizer);
-    const std::vector<TokenId> body = text_tokens(*tokenizer, read_bytes(request.views.file), config);
-    tokens.insert(tokens.end(), body.begin(), body.end());
+    const std::vector<TokenId> tokens =
+        session != nullptr ? session_text(*session) : file_tokens(request.views.file, *engine.files);
     static_cast<void>(
         text_parts(request, std::ssize(tokens), request.compute.context_tokens.value_or(config.context_tokens)));
     measure_and_choose(result, engine, request, context);
@@ -80,13 +92,15 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
     context.console.note(
         fmt::format("views: {} of {} fed, then {} compared in passes of {}; all weights and KV stay "
                     "on the device",
-                    counted(parts.depth, "token"), request.views.file.string(), parts.positions, parts.first_pass));
+                    counted(parts.depth, "token"), text_name(request), parts.positions, parts.first_pass));
     const KvShape shape{config.n_kv_heads, config.head_dim, engine.kv_dtype};
-    const RunNeeds needs{.text_tokens = parts.all(),
-                         .forward = {.max_tokens = kPrefillPieceTokens, .max_logit_rows = kViewPassTokens},
-                         .scratch_nodes = kPrefillPieceTokens,
-                         .other_bytes = ViewComparison::device_bytes(config, shape, parts.all(), request.views,
-                                                                     parts.depth, parts.run())};
+    // A session may hold more than is compared here.
+    const std::int64_t longest = session != nullptr ? std::max(parts.all(), std::ssize(tokens)) : parts.all();
+    const RunNeeds needs{
+        .text_tokens = longest,
+        .forward = {.max_tokens = kPrefillPieceTokens, .max_logit_rows = kViewPassTokens},
+        .scratch_nodes = kPrefillPieceTokens,
+        .other_bytes = ViewComparison::device_bytes(config, shape, longest, request.views, parts.depth, parts.run())};
     load_for_bench(result, engine, request, needs, context);
     result.token_source = "text";
     result.depth = parts.depth;
@@ -100,6 +114,10 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
     ViewComparison comparison(*engine.model, target.cache(), target.forward(), request.views, parts.depth, parts.run(),
                               request.sampling);
     const std::span<const TokenId> text(tokens);
+    if (session != nullptr) {
+        static_cast<void>(session->restore(target.target(), console_callbacks(context)));
+        target.target().truncate(std::min(parts.depth, target.target().n_committed()));
+    }
     ProgressBar bar(context.console, "bench");
     feed(target.forward(), target.cache(), text.first(static_cast<std::size_t>(parts.depth)), bar);
     const auto next = [&](std::int64_t done) {

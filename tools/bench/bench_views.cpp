@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,21 +26,21 @@ struct PlannedView {
     ViewOptions options;
 };
 
-bool is_chosen_by_rows(ComparedView view) {
-    return view == ComparedView::Mass || view == ComparedView::Mean;
-}
-
 PlannedView planned_view(const ViewsRequest& request, const ViewFigures& figures, std::int64_t run_tokens) {
     ViewOptions options{.budget_tokens = figures.budget_tokens,
                         .sink_tokens = request.sink_tokens,
                         .recent_tokens = figures.recent_tokens,
                         .rebuild_tokens = request.rebuild_tokens,
+                        .half_life_tokens = request.half_life_tokens,
                         .growth_tokens = run_tokens,
                         .score_rows = figures.score_rows};
     if (figures.view == ComparedView::Window) options.kind = ViewKind::Window;
-    if (figures.view == ComparedView::Heavy) options.kind = ViewKind::Heavy;
+    if (figures.view == ComparedView::Heavy) options.half_life_tokens = std::numeric_limits<double>::infinity();
     if (figures.view == ComparedView::Mean) options.score = GroupScore::Mean;
-    if (figures.view == ComparedView::Oracle) options.rebuild_tokens = 1;  // in every pass
+    if (figures.view == ComparedView::Oracle) {  // in every pass, by its own queries
+        options.rebuild_tokens = 1;
+        options.half_life_tokens = 0;
+    }
     if (options.rebuild_tokens > 0) options.growth_tokens = round_up(options.rebuild_tokens, view_pass_tokens(request));
     return {.figures = figures, .options = options};
 }

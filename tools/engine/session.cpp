@@ -214,6 +214,19 @@ void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCall
         kv_->max_tokens(), size_text(request_.limit_bytes)));
 }
 
+std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callbacks) const {
+    WorkProgress progress = callbacks.work("reading the session");
+    return kv.restore([&](std::int64_t done, std::int64_t total) {
+        progress(static_cast<double>(done), static_cast<double>(total),
+                 size_text(static_cast<std::size_t>(done) * begin().kv_chunk_bytes));
+    });
+}
+
+std::int64_t TextSession::restore(Target& target, const EngineCallbacks& callbacks) {
+    SessionKv kv(*file_, target, 0);
+    return restore(kv, callbacks);
+}
+
 void TextSession::attach(const SessionStart& start, TextGenerator& generator, const EngineModel& engine,
                          const EngineCallbacks& callbacks) {
     const bool is_old = resumes();
@@ -225,12 +238,7 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
     if (!is_old) return;
     if (asked != file_->max_tokens()) file_->append_max_tokens(asked);
-    WorkProgress progress = callbacks.work("reading the session");
-    const std::int64_t n_restored = kv_->restore([&](std::int64_t done, std::int64_t total) {
-        progress(static_cast<double>(done), static_cast<double>(total),
-                 size_text(static_cast<std::size_t>(done) * begin().kv_chunk_bytes));
-    });
-    progress = {};
+    const std::int64_t n_restored = restore(*kv_, callbacks);
     callbacks.note(fmt::format("going on with {}: {} and {} generated; KV of {} is read, of {} computed again",
                                request_.path.string(), counted(n_prompt, "prompt token"), std::ssize(tokens()),
                                counted(n_restored, "token"), n_prompt + std::ssize(tokens()) - n_restored));

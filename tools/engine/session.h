@@ -86,6 +86,9 @@ public:
     /// one saved. Says what of KV will be kept.
     void attach(const SessionStart& start, TextGenerator& generator, const EngineModel& engine,
                 const EngineCallbacks& callbacks);
+    /// Fills an empty target of the session's model and context with the KV that was saved, and leaves the file as it
+    /// is; returns the positions. For who only reads: a benchmark.
+    std::int64_t restore(Target& target, const EngineCallbacks& callbacks);
     /// Tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }
     /// Between passes: saves KV that has filled; every five minutes what was learnt about guessing.
@@ -98,6 +101,7 @@ private:
     void agree(std::string_view option, const std::optional<T>& demanded, const T& held) const;
     [[noreturn]] void contradict(std::string_view option, std::string_view demanded, std::string_view held) const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const EngineModel& engine) const;
+    std::int64_t restore(SessionKv& kv, const EngineCallbacks& callbacks) const;
     void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;
 
     SessionRequest request_;

@@ -1,0 +1,39 @@
+#include "tools/bench/bench_session.h"
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "tools/cli/console_callbacks.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/settings.h"
+
+namespace slipstream::tools {
+
+TextSession open_bench_session(const std::filesystem::path& path, const Settings& settings, ComputeOptions& compute) {
+    SessionRequest asked{.path = path};
+    if (settings.on_command_line("ctx") != nullptr) asked.context_tokens = compute.context_tokens;
+    if (settings.on_command_line("kv-type") != nullptr) asked.kv_dtype = compute.kv_dtype;
+    TextSession session(std::move(asked));
+    if (!session.resumes())
+        throw RequestError(fmt::format(
+            "there is no session {}; begin one by 'slipstream generate --session F -n 1 --prompt-file TEXT'",
+            path.string()));
+    TextGenerationOptions unused;
+    session.decide(compute, unused);
+    return session;
+}
+
+EngineModel open_session_model(const TextSession& session, const ComputeOptions& compute, CommandContext& context) {
+    const bool is_named = context.settings.find("model") != nullptr;
+    EngineModel engine = open_model(is_named ? choose_model(context) : session.model_path());
+    session.check_model(engine, compute.device, console_callbacks(context));
+    return engine;
+}
+
+std::vector<TokenId> session_text(const TextSession& session) {
+    std::vector<TokenId> text = session.begin().prompt;
+    text.insert(text.end(), session.tokens().begin(), session.tokens().end());
+    return text;
+}
+
+}  // namespace slipstream::tools

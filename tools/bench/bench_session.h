@@ -1,0 +1,25 @@
+// A session as the text of a bench: a long prompt is read once, by the run that began the session, and never again. The
+// file stays as it is.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "tools/engine/session.h"
+#include "tools/options/command.h"
+
+namespace slipstream::tools {
+
+/// Opens the session and puts its context and KV type into `compute`. Throws RequestError where there is none, or where
+/// options demand another context or KV type, and what opening a session throws.
+[[nodiscard]] TextSession open_bench_session(const std::filesystem::path& path, const Settings& settings,
+                                             ComputeOptions& compute);
+/// The session's model, unless -m names where it is. Throws RequestError where it is another one, or would be computed
+/// otherwise here.
+[[nodiscard]] EngineModel open_session_model(const TextSession& session, const ComputeOptions& compute,
+                                             CommandContext& context);
+/// Prompt and what was generated.
+[[nodiscard]] std::vector<TokenId> session_text(const TextSession& session);
+
+}  // namespace slipstream::tools
