@@ -69,6 +69,8 @@ struct DraftOptions {
     std::size_t window_bytes = 0;                 // that a draft model's KV may take; 0: a window of 240 tokens
     NoiseRanking noise_ranking = NoiseRanking::Aware;
     ChildRule child_rule = ChildRule::Pick;
+
+    [[nodiscard]] bool has(SourceKind kind) const;
 };
 
 struct ModelNgrams;

@@ -1,4 +1,4 @@
-// The names of sources and shapes, as the command line spells them.
+// Sources and shapes by name, as the command line spells them, and what was asked for.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -61,6 +61,10 @@ std::span<const SourceKind> all_sources() {
         return out;
     }();
     return kinds;
+}
+
+bool DraftOptions::has(SourceKind kind) const {
+    return std::ranges::find(sources, kind) != sources.end();
 }
 
 }  // namespace slipstream::draft

@@ -32,10 +32,6 @@ constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;  // of a draft model
 constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // of a draft model's window
 constexpr std::int64_t kLeastModelNodes = 64;  // of a tree, that the draft model may be asked about: more than are kept
 
-bool asked_for(const DraftOptions& options, SourceKind kind) {
-    return std::ranges::find(options.sources, kind) != options.sources.end();
-}
-
 ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target) {
     if (target.files == nullptr)
         throw RequestError("the sources bigram and unigram are made out of the target, and there is no model here");
@@ -130,11 +126,10 @@ SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
     // Files that were named are opened before anything is built.
     std::unique_ptr<TableSource> cacheback;
     std::unique_ptr<TableSource> corpus;
-    if (asked_for(options, SourceKind::Cacheback)) cacheback = make_cacheback(options, target);
-    if (asked_for(options, SourceKind::Corpus)) corpus = make_corpus(options, target);
+    if (options.has(SourceKind::Cacheback)) cacheback = make_cacheback(options, target);
+    if (options.has(SourceKind::Corpus)) corpus = make_corpus(options, target);
     std::shared_ptr<const ModelNgrams> ngrams;
-    if (asked_for(options, SourceKind::Bigram) || asked_for(options, SourceKind::Unigram))
-        ngrams = shared_ngrams(options, target);
+    if (options.has(SourceKind::Bigram) || options.has(SourceKind::Unigram)) ngrams = shared_ngrams(options, target);
     const double temperature = target.sampling.temperature;
     const DraftRows rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best;
     std::unique_ptr<TargetView> view;

@@ -85,12 +85,12 @@ std::unique_ptr<Pair> bundled_pair() {
 // Texts one after another, as a program serves them.
 class Server {
 public:
-    Server(const Pair& pair, const SamplerOptions& sampling)
+    Server(const Pair& pair, const SamplerOptions& sampling, const ViewOptions& view = kView)
         : cache_(pair.model.device(), pair.model.kv_shape(), pair.model.config().n_layers, kContext,
                  scratch_nodes_for(kBudget)),
           view_(pair.model.device(), pair.model.kv_shape(), pair.model.config().n_layers,
-                {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
-          view_builder_(pair.model.device(), cache_, view_, pair.model.config(), kView),
+                {.n_slots = view.slots(), .max_nodes = 2 * kBudget}),
+          view_builder_(pair.model.device(), cache_, view_, pair.model.config(), view),
           forward_(pair.model, forward_limits_for(kBudget)),
           sampler_(sampling, pair.model.config().vocab),
           walk_(sampler_),
@@ -224,9 +224,18 @@ TEST(DrafterLoop, DrawnTreesKeepToTheBudgetAndGiveWholeTexts) {
 TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
     const auto pair = tiny_pair();
     const SamplerOptions sampling{.temperature = 0.9, .seed = 11};
-    for (const std::optional<TreeShape> shape : {std::optional<TreeShape>{}, std::optional(TreeShape::Chain)}) {
+    const struct {
+        std::vector<SourceKind> sources;
+        std::optional<TreeShape> shape;
+    } cases[] = {{{SourceKind::Model}, std::nullopt},
+                 {{SourceKind::Model}, TreeShape::Chain},
+                 {{SourceKind::Retrieval}, TreeShape::Chain},
+                 {{SourceKind::Model, SourceKind::Retrieval}, TreeShape::Chain}};
+    ViewOptions view = kView;
+    view.in_steps = true;
+    for (const auto& [sources, shape] : cases) {
         DraftOptions options;
-        options.sources = {SourceKind::Model};
+        options.sources = sources;
         options.shape = shape;
         options.max_budget = kBudget;
         options.child_rule = ChildRule::Draw;
@@ -238,11 +247,13 @@ TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
                 return 1e-3 + seconds_a_node * static_cast<double>(n);
             };
             const auto drafter = make_drafter(options, target);
-            Server server(*pair, sampling);
+            Server server(*pair, sampling, view);
+            drafter->attach_view(pair->model, server.view(), target.pass_plan);
             server.walk_by(drafter->distributions(), pair->model.config().vocab);
             const Texts texts = server.serve(*drafter, pair->prompts);
             if (first.empty()) first = texts;
             EXPECT_EQ(texts, first);
+            for (const SourceFigures& figures : drafter->figures()) EXPECT_GT(figures.accepted, 0) << figures.name;
         }
     }
 }

@@ -3,6 +3,7 @@
 #include "draft/papers/drawn_ladder.h"
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -79,8 +80,8 @@ TEST(DrawnLadder, TheJointDistributionIsTheTargets) {
 }
 
 // The chain's first two tokens alone, without a target: the upper model's distribution.
-std::vector<std::int64_t> counts_of_chains(const ToyModels& models, const ToyModels& low, const SamplerOptions& options,
-                                           bool faulty) {
+std::vector<std::int64_t> counts_of_chains(const ToyModels& models, const ToyModels& low,
+                                           const SamplerOptions& options) {
     std::vector<std::int64_t> counts(kToyVocab * kToyVocab);
     Sampler lower_sampler(options, kToyVocab);
     Sampler upper_sampler(options, kToyVocab);
@@ -95,51 +96,49 @@ std::vector<std::int64_t> counts_of_chains(const ToyModels& models, const ToyMod
         DrawnLadder made(kToyVocab, static_cast<std::uint64_t>(trial));
         made.propose(tree, {.text = text, .budget = 64, .max_depth = 2}, 2, lower, upper, drawn);
         EXPECT_EQ(tree.size(), 3);
-        TokenId first = tree.token(1);
-        if (faulty) {
-            // As the released code does it: where the lower guess is refused, a fresh draw from p.
-            std::mt19937_64 random(static_cast<std::uint64_t>(trial) + 99);
-            std::uniform_real_distribution<double> uniform;
-            const auto draw = [&](std::span<const Candidate> from) {
-                double missing = uniform(random);
-                for (const Candidate& candidate : from)
-                    if ((missing -= candidate.probability) < 0.0) return candidate.id;
-                return from.back().id;
-            };
-            const auto probability = [](std::span<const Candidate> of, TokenId id) {
-                const auto found = std::ranges::find(of, id, &Candidate::id);
-                return found == of.end() ? 0.0 : static_cast<double>(found->probability);
-            };
-            const std::vector<TokenId> path{kToyRoot};
-            const auto q = lower_sampler.distribution(ToyModels::row(low.draft, path), path);
-            const TokenId guess = draw(q);
-            const double q_guess = probability(q, guess);
-            const auto p = upper_sampler.distribution(ToyModels::row(models.draft, path), path);
-            first = uniform(random) * q_guess < probability(p, guess) ? guess : draw(p);
-            ++counts[static_cast<std::size_t>(first * kToyVocab)];
-            continue;
-        }
-        ++counts[static_cast<std::size_t>(first * kToyVocab + tree.token(2))];
+        ++counts[static_cast<std::size_t>(tree.token(1) * kToyVocab + tree.token(2))];
     }
     return counts;
 }
 
-TEST(DrawnLadder, EachTokenHasTheUpperModelsDistributionAndAFaultIsSeen) {
+std::vector<std::int64_t> first_of(const std::vector<std::int64_t>& pairs) {
+    std::vector<std::int64_t> counts(kToyVocab);
+    for (std::size_t i = 0; i < pairs.size(); ++i) counts[i / kToyVocab] += pairs[i];
+    return counts;
+}
+
+// A first token as TriForce's released code draws it: where the lower guess is refused, a fresh draw from p.
+std::vector<std::int64_t> counts_with_the_fault(const std::vector<double>& q, const std::vector<double>& p) {
+    std::vector<std::int64_t> counts(kToyVocab);
+    std::mt19937_64 random(99);
+    std::uniform_real_distribution<double> uniform;
+    std::discrete_distribution<std::size_t> from_q(q.begin(), q.end()), from_p(p.begin(), p.end());
+    for (std::int64_t trial = 0; trial < kTrials; ++trial) {
+        const std::size_t guess = from_q(random);
+        ++counts[uniform(random) * q[guess] < p[guess] ? guess : from_p(random)];
+    }
+    return counts;
+}
+
+TEST(DrawnLadder, EachTokenHasTheUpperModelsDistributionAndAFaultWouldBeSeen) {
     const ToyModels models(31);
     const ToyModels low(32);
     const SamplerOptions options{.temperature = 1.0, .top_k = 0, .top_p = 1.0, .repeat_penalty = 1.0, .seed = 3};
-    std::vector<double> joint(kToyVocab * kToyVocab), single(kToyVocab * kToyVocab);
     const std::vector<TokenId> root{kToyRoot};
     const std::vector<double> first = toy_distribution(ToyModels::row(models.draft, root), root, options);
+    std::vector<double> joint(kToyVocab * kToyVocab);
     for (TokenId a = 0; a < kToyVocab; ++a) {
         const std::vector<TokenId> path{kToyRoot, a};
         const std::vector<double> second = toy_distribution(ToyModels::row(models.draft, path), path, options);
-        const auto at = static_cast<std::size_t>(a * kToyVocab);
-        single[at] = first[static_cast<std::size_t>(a)];
-        for (std::size_t b = 0; b < second.size(); ++b) joint[at + b] = first[static_cast<std::size_t>(a)] * second[b];
+        for (std::size_t b = 0; b < second.size(); ++b)
+            joint[static_cast<std::size_t>(a * kToyVocab) + b] = first[static_cast<std::size_t>(a)] * second[b];
     }
-    EXPECT_GT(chi_square_p_value(counts_of_chains(models, low, options, false), joint), 1e-4);
-    EXPECT_LT(chi_square_p_value(counts_of_chains(models, low, options, true), single), 1e-12);
+    const std::vector<std::int64_t> counts = counts_of_chains(models, low, options);
+    EXPECT_GT(chi_square_p_value(counts, joint), 1e-4);
+    EXPECT_GT(chi_square_p_value(first_of(counts), first), 1e-4);
+    // As many trials tell the fault from the truth.
+    const std::vector<double> q = toy_distribution(ToyModels::row(low.draft, root), root, options);
+    EXPECT_LT(chi_square_p_value(counts_with_the_fault(q, first), first), 1e-12);
 }
 
 TEST(DrawnLadder, KeepsToItsLimits) {

@@ -172,5 +172,14 @@ TEST(TargetView, VerificationReadsNothingThatAViewHolds) {
     }
 }
 
+TEST(TargetView, MoreNodesThanAPassTakesCostSeveralPasses) {
+    Teller teller(kSmall);
+    TargetView source(teller.model.config().vocab, {.temperature = 0.0}, {});
+    source.attach(teller.model, teller.view, [](std::int64_t n, std::int64_t) { return 1.0 + static_cast<double>(n); });
+    EXPECT_DOUBLE_EQ(source.expand_seconds(16), 17.0);
+    EXPECT_DOUBLE_EQ(source.expand_seconds(32), 34.0);
+    EXPECT_DOUBLE_EQ(source.expand_seconds(37), 34.0 + 6.0);
+}
+
 }  // namespace
 }  // namespace slipstream::draft

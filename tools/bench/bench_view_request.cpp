@@ -111,7 +111,7 @@ std::vector<OptionSpec> view_option_specs() {
     return {{"views", "--views", "LIST", "Compare views of the KV on a text: mass, mean, window, heavy, oracle"},
             {"file", "-f,--file", "F", "The text of --views", OptionRole::InputFile},
             {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
-            {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [64]"},
+            {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [75%]"},
             {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
             {"view-half-life", "--view-half-life", "N",
              "Tokens behind which a query's word on what to keep counts half; 0: only the last pass's counts [256]"},
@@ -129,7 +129,7 @@ ViewsRequest views_request(const Settings& settings) {
     if (const Setting* budgets = settings.find("view-budgets"))
         request.budgets = read_list<std::int64_t>(
             *budgets, fmt::format("numbers of tokens from {} to {}", kGroupTokens, kMostTokens), read_budget);
-    request.recents = {{.tokens = built_in.recent_tokens}};
+    request.recents = {{.percent = kRecentPercent}};
     if (const Setting* recents = settings.find("view-recent"))
         request.recents = read_list<RecentTokens>(
             *recents, fmt::format("numbers of tokens up to {}, or shares of the budget as 50%", kMostTokens),

@@ -48,10 +48,6 @@ constexpr std::int64_t kViewSlack = 128;         // rows that are committed whil
 constexpr std::int64_t kViewBuiltOnce = 1024;    // that a view takes in which is never built anew
 constexpr std::int64_t kDraftPieceTokens = 128;  // of a text that a draft model is fed (draft/rungs/draft_model.h)
 
-bool has(const DraftOptions& options, SourceKind kind) {
-    return std::ranges::find(options.sources, kind) != options.sources.end();
-}
-
 // A run of the target with different guessers beside it.
 class PlannedRun {
 public:
@@ -194,6 +190,7 @@ ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
         view.budget_tokens =
             round_up(std::clamp(context_tokens / kViewShare, kLeastViewTokens, kMostViewTokens), kGroupTokens);
     view.budget_tokens = std::min(view.budget_tokens, round_up(context_tokens, kGroupTokens));
+    view.recent_tokens = view.budget_tokens * kRecentPercent / 100;
     view.growth_tokens = view.rebuild_tokens > 0 ? view.rebuild_tokens + kViewSlack : kViewBuiltOnce;
     return view;
 }
@@ -243,7 +240,7 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
         return 0;
     };
     std::int64_t fits = largest(draft_model);
-    if (fits == 0 && has(options, SourceKind::Retrieval)) {
+    if (fits == 0 && options.has(SourceKind::Retrieval)) {
         run.keep_view(std::nullopt);
         fits = largest(draft_model);
         if (fits > 0)
@@ -272,7 +269,7 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
 // A budget that was asked for in so many words is not made smaller; what is too much then has a name.
 void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t draft_bytes, std::size_t device_bytes) {
     if (run.with(options.max_budget, draft_bytes, Timed::No)) return;
-    const bool with_view = has(options, SourceKind::Retrieval);
+    const bool with_view = options.has(SourceKind::Retrieval);
     run.keep_view(std::nullopt);
     const bool fits_alone = run.with(1, 0, Timed::No).has_value();
     if (with_view) run.keep_view(options.view);
@@ -293,7 +290,7 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
     chosen.options.view = planned_view(chosen.options.view, target.context_tokens);
-    const bool wants_view = has(chosen.options, SourceKind::Retrieval);
+    const bool wants_view = chosen.options.has(SourceKind::Retrieval);
     const bool chooses_view = wants_view && chosen.automatic;
     if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // until it is known to pay
     // What is drawn decides what comes (E3): nothing that is measured may enter.
@@ -323,7 +320,7 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (chosen.options.adapt_budget) {
         fit_into_memory(chosen.options, run, chosen.automatic ? nullptr : files.get(), callbacks);
         if (chosen.options.sources.empty()) return chosen;
-        if (std::ranges::find(chosen.options.sources, SourceKind::Model) == chosen.options.sources.end()) files.reset();
+        if (!chosen.options.has(SourceKind::Model)) files.reset();
     } else {
         refuse_budget(chosen.options, run, chosen.automatic ? 0 : draft_bytes, device_bytes);
     }

@@ -31,10 +31,6 @@ using draft::SourceKind;
 // Most operations that `auto` spends on tables out of the model: about ten seconds of one core.
 constexpr double kMaxTableOperations = 1e12;
 
-bool has(const draft::DraftOptions& options, SourceKind kind) {
-    return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
-}
-
 // Parameters of the weights that a pass multiplies by.
 double parameters_of(const ModelWeights& weights) {
     double n = 0.0;
@@ -70,7 +66,7 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& tar
             callbacks.detail(fmt::format("draft: auto leaves {} out: {}", draft::source_name(kind), why));
     };
     if (draft_model == nullptr) drop(SourceKind::Model, "there is no draft model for this target (--draft-model)");
-    if ((has(options, SourceKind::Bigram) || has(options, SourceKind::Unigram)) &&
+    if ((options.has(SourceKind::Bigram) || options.has(SourceKind::Unigram)) &&
         !model_tables_pay(options, target, callbacks))
         for (const SourceKind kind : {SourceKind::Bigram, SourceKind::Unigram})
             drop(kind,
@@ -81,7 +77,7 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& tar
 }  // namespace
 
 fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target) {
-    if (!has(draft.options, SourceKind::Model)) return {};
+    if (!draft.options.has(SourceKind::Model)) return {};
     const fs::path bundled = bundled_model(program_folder());
     if (draft.model)
         return resolve_model(
@@ -93,7 +89,7 @@ fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target)
 
 std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
                                                  const EngineCallbacks& callbacks) {
-    if (!has(draft.options, SourceKind::Model)) return std::nullopt;
+    if (!draft.options.has(SourceKind::Model)) return std::nullopt;
     EngineDraftModel engine;
     engine.path = draft_model_path(draft, target);
     if (engine.path.empty()) {
@@ -183,7 +179,7 @@ void EngineDrafter::plan_passes(const EngineModel& target) {
 }
 
 std::optional<ViewNeeds> EngineDrafter::view_needs() const {
-    if (!drafter_ || !has(made_with_, SourceKind::Retrieval)) return std::nullopt;
+    if (!drafter_ || !made_with_.has(SourceKind::Retrieval)) return std::nullopt;
     ViewNeeds needs{made_with_.view, draft::model_nodes(made_with_, made_for_.vocab)};
     needs.options.in_steps = made_with_.child_rule == draft::ChildRule::Draw;
     return needs;

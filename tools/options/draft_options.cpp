@@ -26,10 +26,6 @@ constexpr std::int64_t kMaxLookupNgram = 16;
 constexpr std::int64_t kLeastView = 32;  // tokens of a view
 constexpr std::int64_t kMostView = std::int64_t{1} << 20;
 
-bool has(const draft::DraftOptions& options, SourceKind kind) {
-    return std::find(options.sources.begin(), options.sources.end(), kind) != options.sources.end();
-}
-
 std::vector<SourceKind> choose_automatic(const Settings& settings, DraftPlace place, std::optional<TreeShape> shape) {
     std::vector<SourceKind> sources;
     const auto add = [&](SourceKind kind) {
@@ -63,7 +59,7 @@ void check_shape(const draft::DraftOptions& options, const Setting& tree) {
                             tree.where, tree.values.back(), fmt::join(names, ", "), draft::source_name(kind),
                             fmt::join(names, ",")));
     // The first of a shape's own makes it; others may join.
-    if (!options.sources.empty() && !has(options, own.front()))
+    if (!options.sources.empty() && !options.has(own.front()))
         throw UsageError(
             fmt::format("{} {}: that tree grows from '{}', which is not among the sources; take "
                         "--draft {}, or another tree",
@@ -77,20 +73,20 @@ struct BoundOption {
     std::string_view wanted;
 };
 bool guesses_with_view(const DraftSettings& draft) {
-    return has(draft.options, SourceKind::Retrieval);
+    return draft.options.has(SourceKind::Retrieval);
 }
 constexpr std::string_view kWithRetrieval = "with 'retrieval' among the sources";
 
 constexpr std::array kBound{
-    BoundOption{"draft-model", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Model); },
+    BoundOption{"draft-model", [](const DraftSettings& draft) { return draft.options.has(SourceKind::Model); },
                 "with 'model' among the sources"},
-    BoundOption{"lookup-ngram", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Lookup); },
+    BoundOption{"lookup-ngram", [](const DraftSettings& draft) { return draft.options.has(SourceKind::Lookup); },
                 "with 'lookup' among the sources"},
-    BoundOption{"cacheback", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Cacheback); },
+    BoundOption{"cacheback", [](const DraftSettings& draft) { return draft.options.has(SourceKind::Cacheback); },
                 "with 'cacheback' among the sources"},
-    BoundOption{"frozen-table", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Cacheback); },
+    BoundOption{"frozen-table", [](const DraftSettings& draft) { return draft.options.has(SourceKind::Cacheback); },
                 "with 'cacheback' among the sources"},
-    BoundOption{"corpus", [](const DraftSettings& draft) { return has(draft.options, SourceKind::Corpus); },
+    BoundOption{"corpus", [](const DraftSettings& draft) { return draft.options.has(SourceKind::Corpus); },
                 "with 'corpus' among the sources"},
     BoundOption{"kv-budget", guesses_with_view, kWithRetrieval},
     BoundOption{"kv-view", guesses_with_view, kWithRetrieval},
@@ -263,7 +259,7 @@ std::vector<DraftSettings> draft_settings(const Settings& settings, DraftPlace p
         if (draft.options.gamma && !draft.options.shape && draft.options.sources.size() == 1)
             draft.options.shape = TreeShape::Chain;
         if (settings.find("tree") != nullptr) check_shape(draft.options, *settings.find("tree"));
-        if (has(draft.options, SourceKind::Corpus) && !draft.options.corpus)
+        if (draft.options.has(SourceKind::Corpus) && !draft.options.corpus)
             throw UsageError(fmt::format("{}: 'corpus' wants a store, --corpus F ('tables build' makes one)", where));
         if (draft.verify == VerifyRule::Rejection) choose_rejection(draft.options);
         choose_budget(draft, settings, place);
