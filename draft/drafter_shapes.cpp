@@ -122,6 +122,9 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                     drawn_ladder_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
                 figures_[0].offered += below.offered;
                 figures_[0].accepted += below.accepted;
+                // All of the guessing is booked to the upper one (drafter.cpp).
+                figures_[0].seconds += below.seconds;
+                figures_[1].seconds -= below.seconds;
                 pass_.drawn_by = 1;
                 break;
             }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "draft/stopwatch.h"
 #include "kernels/base/noise.h"
 
 namespace slipstream::draft {
@@ -44,7 +45,10 @@ DrawnLadder::Counts DrawnLadder::propose(TokenTree& tree, const ShapeRequest& re
     n_seen_by_lower_ = n_seen_by_upper_ = 0;
     std::int32_t end = 0;  // of the chain in `tree`
     while (tree.size() <= length) {
-        draw_ahead(request, std::min(kAhead, length + 1 - tree.size()), lower);
+        {
+            const Stopwatch watch(counts.seconds);
+            draw_ahead(request, std::min(kAhead, length + 1 - tree.size()), lower);
+        }
         if (n_seen_by_upper_ + std::ssize(unseen_by_upper_) > upper.max_nodes()) return counts;
         upper.expand(arena_, request.text, unseen_by_upper_);
         n_seen_by_upper_ += std::ssize(unseen_by_upper_);

@@ -23,10 +23,11 @@ public:
     /// Token ids in [0, vocab); `seed` is the target's.
     DrawnLadder(std::int64_t vocab, std::uint64_t seed) : rule_(vocab), seed_(seed) {}
 
-    /// Guesses of the lower model that the upper one saw, and took.
+    /// Guesses of the lower model that the upper one saw, and took, and how long the lower one drew.
     struct Counts {
         std::int64_t offered = 0;
         std::int64_t accepted = 0;
+        double seconds = 0.0;
     };
 
     /// Grows a chain of at most `gamma` guesses under node 0 of `tree` (node 0 only), inside the request's limits, and

@@ -73,6 +73,7 @@ TEST(Bench, PlainDecodingWithFiguresThatHangTogether) {
     EXPECT_EQ(run["threads"], 1);
     EXPECT_EQ(run["repeat"], 2);
     EXPECT_EQ(run["tokens_from"], "text");
+    EXPECT_EQ(run["prompt_tokens"], 600);
     EXPECT_EQ(run["kv_type"], "BF16");
     EXPECT_EQ(run["ctx"], 8192);
     EXPECT_EQ(run["draft"], "none");

@@ -114,8 +114,9 @@ struct BenchResult {
     std::shared_ptr<const JsonObject> plan;  // how it was placed, as statistics have it; null before it is loaded
     WeightBytes weights;
     std::int64_t repeat = 1;
-    std::string token_source;    // "text", or "seeded ids" where no tokenizer serves
-    std::int64_t n_prompts = 0;  // Prompts: lines, and texts in them
+    std::string token_source;        // "text", or "seeded ids" where no tokenizer serves
+    std::int64_t prompt_tokens = 0;  // Plain: in front of what is generated
+    std::int64_t n_prompts = 0;      // Prompts: lines, and texts in them
     std::int64_t n_turns = 0;
     std::int64_t depth = 0;            // Passes, Views: committed positions
     std::int64_t pass_tokens = 0;      // Views

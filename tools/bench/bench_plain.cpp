@@ -124,6 +124,7 @@ void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& en
     const PlainLengths lengths = plain_lengths(request, session, engine.context_tokens);
     const std::vector<TokenId> prompt =
         session != nullptr ? session->begin().prompt : plain_prompt(request, tokenizer.get(), config, lengths.prompt);
+    result.prompt_tokens = lengths.prompt;
     std::int64_t longest = lengths.prompt + 1 + lengths.decode;
     if (session != nullptr) longest = std::max(longest, std::ssize(session_text(*session)));
 

@@ -233,6 +233,7 @@ JsonObject run_json(const BenchResult& result) {
     } else {
         json.null("swept");
     }
+    if (result.mode == BenchMode::Plain) json.integer("prompt_tokens", result.prompt_tokens);
     if (result.mode == BenchMode::Prompts) json.integer("prompts", result.n_prompts).integer("turns", result.n_turns);
     std::vector<JsonObject> rows;
     if (result.mode == BenchMode::Passes) {
