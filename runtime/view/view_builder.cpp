@@ -15,6 +15,9 @@ namespace {
 constexpr std::int64_t kScoreTokens = 8;
 // Queries of a prompt that score, so many tokens apart.
 constexpr std::int64_t kPromptRows = 8;
+// Of a group's mass that the next group counts: what is copied goes on, and a name that a group's border cuts is wanted
+// whole (SnapKV pools over neighbours, section 4.2).
+constexpr float kOfNext = 0.5F;
 constexpr double kShortestHalfLife = 1e-3;  // tokens: 0 without a division by it
 
 std::int64_t groups_of(std::int64_t n_tokens) {
@@ -168,7 +171,8 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
     return {.n_groups = n_groups,
             .n_kept = n_kept,
             .n_first = n_first,
-            .n_last = options_.kind == ViewKind::Window ? n_kept - std::min(n_first, n_kept) : n_last};
+            .n_last = options_.kind == ViewKind::Window ? n_kept - std::min(n_first, n_kept) : n_last,
+            .of_next = options_.score == GroupScore::Mass ? kOfNext : 0.0F};
 }
 
 // What groups are worth to a kv head, [max_groups].

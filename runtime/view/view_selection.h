@@ -15,6 +15,7 @@ struct GroupBudget {
     std::int64_t n_kept = 0;    // in all, at most n_groups
     std::int64_t n_first = 0;   // sinks: always kept, where the last leave room for them
     std::int64_t n_last = 0;    // always kept
+    float of_next = 0.0F;       // of a group's score that the next one counts, if its own is lower
 };
 
 /// The kept groups into `out` [n_kept], ascending: the first, the last, and of those between the ones with the highest

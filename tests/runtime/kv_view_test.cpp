@@ -44,6 +44,13 @@ TEST(ViewSelection, TiesGoToTheLowerGroupAndNoNumberCountsLeast) {
     EXPECT_EQ(chosen({nan, 0, nan, 1, -1}, {.n_groups = 5, .n_kept = 3}), (Groups{1, 3, 4}));
 }
 
+TEST(ViewSelection, WhatFollowsAWantedGroupIsWantedByHalf) {
+    const std::vector<float> scores{0, 8, 1, 3, 9, 0};
+    EXPECT_EQ(chosen(scores, {.n_groups = 6, .n_kept = 3}), (Groups{1, 3, 4}));
+    EXPECT_EQ(chosen(scores, {.n_groups = 6, .n_kept = 3, .of_next = 0.5F}), (Groups{1, 4, 5}));
+    EXPECT_EQ(chosen(scores, {.n_groups = 6, .n_kept = 4, .of_next = 0.5F}), (Groups{1, 2, 4, 5}));
+}
+
 TEST(ViewSelection, TheLastComeBeforeTheFirstWhereRoomIsShort) {
     EXPECT_EQ(chosen({}, {.n_groups = 6, .n_kept = 2, .n_first = 3, .n_last = 9}), (Groups{4, 5}));
     EXPECT_EQ(chosen({}, {.n_groups = 6, .n_kept = 3, .n_first = 3, .n_last = 2}), (Groups{0, 4, 5}));

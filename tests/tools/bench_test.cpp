@@ -218,7 +218,7 @@ TEST_F(BenchRequests, WhatCannotActOnViewsIsRefused) {
     for (const char* list : {"", "-1", "%", "0%", "101%", "1%,x"})
         EXPECT_THAT(with_views("mass", "view-recent", list), HasSubstr("--view-recent: numbers of tokens"));
     EXPECT_THAT(with_views("mass", "view-rows", "65"), HasSubstr("--view-rows: numbers from 1 to 64"));
-    EXPECT_THAT(with_views("window", "view-recent", "64"), HasSubstr("acts on mass, mean, heavy and oracle only"));
+    EXPECT_THAT(with_views("window", "view-recent", "64"), HasSubstr("acts on mass, mean and heavy only"));
     EXPECT_THAT(with_views("oracle", "view-rebuild", "64"), HasSubstr("acts on mass, mean, window and heavy only"));
     EXPECT_THAT(with_views("window,oracle", "view-rows", "2"), HasSubstr("acts on mass, mean and heavy only"));
     for (const char* option : {"device-memory", "repeat"})

@@ -71,8 +71,7 @@ bool is_rebuilt(ComparedView view) {
     return view != ComparedView::Oracle;
 }
 constexpr std::array kBound{
-    BoundOption{"view-recent", [](ComparedView view) { return view != ComparedView::Window; },
-                "on mass, mean, heavy and oracle"},
+    BoundOption{"view-recent", is_chosen_by_rows, "on mass, mean and heavy"},
     BoundOption{"view-rebuild", is_rebuilt, "on mass, mean, window and heavy"},
     BoundOption{"view-half-life",
                 [](ComparedView view) { return view == ComparedView::Mass || view == ComparedView::Mean; },

@@ -18,6 +18,8 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
+constexpr std::int64_t kOracleRecent = 64;  // it knows what is asked: the last are as good as any
+
 constexpr ForwardLimits kViewLimits{.max_tokens = kViewPassTokens, .max_logit_rows = kViewPassTokens};
 
 // One view of a request: what its row says, and how it is built.
@@ -51,7 +53,8 @@ std::vector<PlannedView> planned_views(const ViewsRequest& request, std::int64_t
     for (const ComparedView view : request.views) {
         for (const std::int64_t budget : view_budgets(request, depth)) {
             std::vector<RecentTokens> recents{RecentTokens{}};
-            if (view != ComparedView::Window) recents = request.recents;
+            if (view == ComparedView::Oracle) recents = {{.tokens = kOracleRecent}};
+            if (is_chosen_by_rows(view)) recents = request.recents;
             std::vector<std::int64_t> all_rows{view == ComparedView::Oracle ? view_pass_tokens(request) : 1};
             if (is_chosen_by_rows(view)) all_rows = request.score_rows;
             for (const RecentTokens& recent : recents)
