@@ -133,6 +133,7 @@ class Comparison:
     def __init__(self, arguments, folder):
         self.programs = {"old": arguments.old, "new": arguments.new}
         self.may_differ = arguments.may_differ
+        self.limit = arguments.limit
         self.folder = folder
         self.asked = {}
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("SLIPSTREAM_")}
@@ -142,8 +143,11 @@ class Comparison:
         self.prompts = {}
 
     def run(self, which, arguments):
-        done = subprocess.run([self.programs[which], *arguments], env=self.environment, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=600, check=False)
+        try:
+            done = subprocess.run([self.programs[which], *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=self.limit, check=False)
+        except subprocess.TimeoutExpired:
+            raise Misrun(f"{which} took more than {self.limit} s (--limit)") from None
         return done.returncode, done.stdout, done.stderr.decode(errors="replace").strip()
 
     def ids(self, model, text):
@@ -383,17 +387,25 @@ def parse_arguments():
     parser.add_argument("--singles", default=",".join(SINGLES), help="the sources that the full matrix has alone")
     parser.add_argument("--without", default="", help="sources that pairwise cases leave out: `bigram` is built for "
                         "minutes out of a model of a GB")
-    parser.add_argument("--may-differ", default="", metavar="[DRAFT:]FIELD,...",
+    parser.add_argument("--may-differ", default="", metavar="[DRAFT:]FIELD;...",
                         help="what a change means to alter, of one value of `draft` or of all")
     parser.add_argument("--no-logits", action="store_true")
     parser.add_argument("--handover", action="store_true", help="sessions and tables of OLD under NEW, too")
     parser.add_argument("--only", default="", metavar="FACTOR=VALUE;...", help="leave out cases with other values")
+    parser.add_argument("--limit", default=3600, type=int, metavar="SECONDS", help="of one run of a program; longer "
+                        "ones are told as not run (default 3600: a model of a GB on a busy machine)")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="only the Kth, K + Nth, ... case: a long comparison "
+                        "in pieces")
     parser.add_argument("--seed", default=1, type=int, help="of pairwise cases")
     arguments = parser.parse_args()
-    arguments.may_differ = set(filter(None, arguments.may_differ.split(",")))
+    arguments.may_differ = set(filter(None, arguments.may_differ.split(";")))
     unknown = [name for name in arguments.may_differ if name.split(":")[-1] not in (*WHOLE, *FIELDS)]
     if unknown:
         parser.error(f"--may-differ: {', '.join(unknown)}: fields are {', '.join((*WHOLE, *FIELDS))}")
+    part, _, parts = arguments.part.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        parser.error(f"--part: {arguments.part} is not K/N with K in 1 ... N")
+    arguments.part = (int(part), int(parts))
     arguments.only = dict(part.split("=") for part in filter(None, arguments.only.split(";")))
     return arguments
 
@@ -415,10 +427,11 @@ def main():
                 work += [(comparison.handover_case, base | {"draft": draft, "temperature": "0.8"})
                          for draft in ("none", "recycling")]
                 work += [(comparison.tables_case, base | {"draft": draft}) for draft in ("cacheback", "recycling")]
-            for compare, case in work:
-                if any(case.get(name) != value for name, value in arguments.only.items()):
-                    continue
+            chosen = [(compare, case) for compare, case in work
+                      if all(case.get(name) == value for name, value in arguments.only.items())]
+            for compare, case in chosen[arguments.part[0] - 1 :: arguments.part[1]]:
                 n += 1
+                print(f"{time.monotonic() - began:.0f} s: case {n}", file=sys.stderr)
                 told = f"{model.name} {compare.__name__}: " + " ".join(f"{k}={v}" for k, v in case.items())
                 try:
                     found = compare(model, case)
