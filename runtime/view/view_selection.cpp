@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/base/check.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream {
 
@@ -18,7 +19,7 @@ void choose_groups(std::span<const float> scores, const GroupBudget& budget, Ind
               (n_best == 0 || std::ssize(scores) >= budget.n_groups - n_last),
           "{} of {} groups, {} scores, room for {}", budget.n_kept, budget.n_groups, scores.size(), out.size());
     const auto value = [&](std::int32_t group) {
-        const float score = scores[static_cast<std::size_t>(group)];
+        const float score = nth(scores, group);
         return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
     };
     order.resize(static_cast<std::size_t>(budget.n_groups - n_first - n_last));
