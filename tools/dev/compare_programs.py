@@ -179,9 +179,9 @@ class Comparison:
         if case["placement"] == "resident":
             return options
         everything, kv_bytes = self.everything(arguments, options)
-        ring = self.named(arguments, [*options, "--ring", "1K"], "ring", everything)
+        ring = self.least_ring(arguments, options, everything)
         options += ["--ring", str(ring + ring // 2), "--expect-tokens", "16"]
-        least = self.named(arguments, options, "device-memory", everything)
+        least = self.least_memory(arguments, options, everything)
         room = everything - least
         tries = {"weights": [least + room * part // 100 for part in (40, 60, 75, 85, 95, 105)],
                  "kv": [everything - kv_bytes * part // 100 + int(options[3]) for part in (50, 30, 70, 85)],
@@ -213,23 +213,42 @@ class Comparison:
             self.asked[key] = (plan["device_bytes"], plan["kv_bytes"])
         return self.asked[key]
 
-    def named(self, arguments, options, name, everything):
-        """The least value of --name that OLD itself names in refusing ever less memory. (Far too little fails before
-        anything is planned, with another message.)"""
-        key = (name, *arguments, *options)
+    def least_ring(self, arguments, options, everything):
+        """The least value of --ring that OLD itself names in refusing less memory for plain decoding: with guesses it
+        may refuse for their sake first. (Far too little fails before anything is planned, with another message.)"""
+        plain = without_guesses(arguments)
+        key = ("ring", *plain, *options)
         low, high = 0, everything
         while key not in self.asked:
             middle = (low + high) // 2
-            code, _, error = self.run("old", [*arguments, *options, "--device-memory", str(middle)])
-            found = re.search(rf"give --{name} (\d+) or more", error)
+            code, _, error = self.run("old", [*plain, *options, "--ring", "1K", "--device-memory", str(middle)])
+            found = re.search(r"give --ring ([0-9.]+[KMG]?) or more", error)
             if found:
-                self.asked[key] = int(found.group(1))
+                self.asked[key] = size_of(found.group(1))
             elif high - low < 1024:
-                raise Misrun(f"no least --{name} in: {error}")
+                raise Misrun(f"no least --ring in: {error}")
             elif code == 0:
                 high = middle
             else:
                 low = middle
+        return self.asked[key]
+
+    def least_memory(self, arguments, options, everything):
+        """The least --device-memory, within 16 KiB or as OLD names it, with which OLD runs."""
+        key = ("device-memory", *arguments, *options)
+        low, high = 0, everything
+        while key not in self.asked:
+            middle = (low + high) // 2
+            code, _, error = self.run("old", [*arguments, *options, "--device-memory", str(middle)])
+            found = re.search(r"give --device-memory ([0-9.]+[KMG]?) or more", error)
+            if found:
+                self.asked[key] = size_of(found.group(1))
+            elif code == 0:
+                high = middle
+            else:
+                low = middle
+            if high - low < 1 << 14:
+                self.asked.setdefault(key, high)
         return self.asked[key]
 
     def text_arguments(self, model, case):
@@ -366,6 +385,20 @@ class Comparison:
     allowed = {}
 
 
+def without_guesses(arguments):
+    """The arguments of text_case() for plain decoding."""
+    if "--draft" not in arguments:
+        return arguments
+    rest = [option for option in ("-n", "1") if "-n" in arguments]
+    return [*arguments[: arguments.index("--draft")], "--draft", "none", *rest]
+
+
+def size_of(text):
+    """Bytes of a size as the program names it: 294912, 288K, 1.5G."""
+    units = {"K": 10, "M": 20, "G": 30}
+    return int(text) if text.isdigit() else int(float(text[:-1]) * (1 << units[text[-1]]))
+
+
 def short(value):
     if isinstance(value, (bytes, str)) and len(value) > 90:
         return f"{value[:90]!r}... ({len(value)} long)"
@@ -394,8 +427,8 @@ def parse_arguments():
     parser.add_argument("--only", default="", metavar="FACTOR=VALUE;...", help="leave out cases with other values")
     parser.add_argument("--limit", default=3600, type=int, metavar="SECONDS", help="of one run of a program; longer "
                         "ones are told as not run (default 3600: a model of a GB on a busy machine)")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="only the Kth, K + Nth, ... case: a long comparison "
-                        "in pieces")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="only the Kth, K + Nth, ... case: a long "
+                        "comparison in pieces")
     parser.add_argument("--seed", default=1, type=int, help="of pairwise cases")
     arguments = parser.parse_args()
     arguments.may_differ = set(filter(None, arguments.may_differ.split(";")))
