@@ -50,11 +50,11 @@ void RejectionVerifier::verify(const TokenTree& tree, const LogitRows& logits, c
 
 TokenId RejectionRule::decide(std::span<const Candidate> target, const DrawnChildren& children,
                               const std::function<double(std::uint32_t)>& uniform) {
-    for (const TokenId id : support_) p_[static_cast<std::size_t>(id)] = 0.0;  // of the node before
+    for (const TokenId id : support_) p_[id] = 0.0;  // of the node before
     support_.clear();
     p_mass_ = 0.0;
     for (const Candidate& candidate : target) {
-        p_[static_cast<std::size_t>(candidate.id)] = candidate.probability;
+        p_[candidate.id] = candidate.probability;
         support_.push_back(candidate.id);
         p_mass_ += candidate.probability;
     }
@@ -62,32 +62,30 @@ TokenId RejectionRule::decide(std::span<const Candidate> target, const DrawnChil
     for (const Candidate& candidate : children.q) {
         CHECK(candidate.id >= 0 && candidate.id < std::ssize(p_), "token {} in q, vocabulary {}", candidate.id,
               p_.size());
-        q_[static_cast<std::size_t>(candidate.id)] = candidate.probability;
+        q_[candidate.id] = candidate.probability;
         q_mass += candidate.probability;
     }
     std::uint32_t index = 0;
     TokenId token = -1;
     for (const TokenId draw : children.draws) {
-        CHECK(draw >= 0 && draw < std::ssize(q_) && q_[static_cast<std::size_t>(draw)] > 0.0, "{} cannot be drawn",
-              draw);
-        double& weight = q_[static_cast<std::size_t>(draw)];
+        CHECK(draw >= 0 && draw < std::ssize(q_) && q_[draw] > 0.0, "{} cannot be drawn", draw);
+        double& weight = q_[draw];
         // The residual of equal distributions is nothing but rounding: then there is nothing to refuse.
-        if (accept(draw, weight / q_mass, uniform(index++)) ||
-            (!subtract(1.0 / q_mass) && p_[static_cast<std::size_t>(draw)] > 0.0)) {
+        if (accept(draw, weight / q_mass, uniform(index++)) || (!subtract(1.0 / q_mass) && p_[draw] > 0.0)) {
             token = draw;
             break;
         }
         if (children.rule == DrawRule::WithReplacement) continue;
         weight = 0.0;
         q_mass = 0.0;
-        for (const Candidate& candidate : children.q) q_mass += q_[static_cast<std::size_t>(candidate.id)];
+        for (const Candidate& candidate : children.q) q_mass += q_[candidate.id];
     }
-    for (const Candidate& candidate : children.q) q_[static_cast<std::size_t>(candidate.id)] = 0.0;
+    for (const Candidate& candidate : children.q) q_[candidate.id] = 0.0;
     return token >= 0 ? token : draw_from_rest(uniform(index));
 }
 
 bool RejectionRule::accept(TokenId token, double q, double uniform) const {
-    return uniform * q * p_mass_ < p_[static_cast<std::size_t>(token)];
+    return uniform * q * p_mass_ < p_[token];
 }
 
 // p <- max(p - q, 0), to be normalised by its new mass. False, and p as it was, where nothing would be left of it.
@@ -99,7 +97,7 @@ bool RejectionRule::subtract(double q_scale) {
     double mass = 0.0;
     for (const TokenId id : support_) mass += left(id);
     if (!(mass > 0.0)) return false;
-    for (const TokenId id : support_) p_[static_cast<std::size_t>(id)] = left(id);
+    for (const TokenId id : support_) p_[id] = left(id);
     p_mass_ = mass;
     return true;
 }
@@ -108,7 +106,7 @@ TokenId RejectionRule::draw_from_rest(double uniform) const {
     double missing = uniform * p_mass_;
     TokenId last = -1;
     for (const TokenId id : support_) {
-        const double weight = p_[static_cast<std::size_t>(id)];
+        const double weight = p_[id];
         if (!(weight > 0.0)) continue;
         last = id;
         if (missing < weight) return id;

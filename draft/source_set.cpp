@@ -121,67 +121,81 @@ std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab) {
                     std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / vocab));
 }
 
-SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
-    SourceSet set;
-    // Files that were named are opened before anything is built.
+namespace {
+
+// What tables are made of that several share, or that is opened before anything is built.
+struct TableParts {
     std::unique_ptr<TableSource> cacheback;
     std::unique_ptr<TableSource> corpus;
-    if (options.has(SourceKind::Cacheback)) cacheback = make_cacheback(options, target);
-    if (options.has(SourceKind::Corpus)) corpus = make_corpus(options, target);
     std::shared_ptr<const ModelNgrams> ngrams;
-    if (options.has(SourceKind::Bigram) || options.has(SourceKind::Unigram)) ngrams = shared_ngrams(options, target);
+};
+
+TableParts table_parts(const DraftOptions& options, const DraftTarget& target) {
+    TableParts parts;
+    if (options.has(SourceKind::Cacheback)) parts.cacheback = make_cacheback(options, target);
+    if (options.has(SourceKind::Corpus)) parts.corpus = make_corpus(options, target);
+    if (options.has(SourceKind::Bigram) || options.has(SourceKind::Unigram))
+        parts.ngrams = shared_ngrams(options, target);
+    return parts;
+}
+
+// Null: the source is a model.
+std::unique_ptr<TableSource> make_table(SourceKind kind, TableParts& parts, const DraftOptions& options,
+                                        const DraftTarget& target) {
     const double temperature = target.sampling.temperature;
+    switch (kind) {
+        case SourceKind::Context:
+            return std::make_unique<ContextSource>(target.vocab, ContextSource::Options{});
+        case SourceKind::Suffix:
+            return std::make_unique<SuffixSource>();
+        case SourceKind::Lookup:
+            return std::make_unique<PromptLookup>(PromptLookupOptions{.max_ngram = options.lookup_ngram});
+        case SourceKind::Cacheback:
+            return std::move(parts.cacheback);
+        case SourceKind::Recycling:
+            return std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature});
+        case SourceKind::Bigram:
+            return std::make_unique<ModelBigram>(parts.ngrams->bigrams, temperature, ModelNgramsOptions{}.k);
+        case SourceKind::Unigram:
+            return std::make_unique<ModelUnigram>(parts.ngrams->common, target.vocab, temperature);
+        case SourceKind::Corpus:
+            return std::move(parts.corpus);
+        case SourceKind::Lookahead:
+            return std::make_unique<Lookahead>(LookaheadOptions{.vocab = target.vocab});
+        case SourceKind::Model:
+        case SourceKind::Retrieval:
+            break;
+    }
+    return nullptr;
+}
+
+std::unique_ptr<ModelSource> make_draft_model(DraftRows rows, const DraftOptions& options, const DraftTarget& target) {
+    if (target.draft_model == nullptr)
+        throw RequestError("the source model needs a draft model; name one by --draft-model PATH");
+    return std::make_unique<DraftModel>(*target.draft_model, target.vocab, target.sampling,
+                                        DraftModelOptions{.max_nodes = model_nodes(options, target.vocab),
+                                                          .window = model_window(options, target),
+                                                          .pass_plan = target.draft_pass_plan,
+                                                          .rows = rows});
+}
+
+}  // namespace
+
+SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
+    SourceSet set;
+    TableParts parts = table_parts(options, target);
     const DraftRows rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best;
     std::unique_ptr<TargetView> view;
     for (const SourceKind kind : options.sources) {
-        switch (kind) {
-            case SourceKind::Context:
-                set.tables.push_back(std::make_unique<ContextSource>(target.vocab, ContextSource::Options{}));
-                break;
-            case SourceKind::Suffix:
-                set.tables.push_back(std::make_unique<SuffixSource>());
-                break;
-            case SourceKind::Lookup:
-                set.tables.push_back(
-                    std::make_unique<PromptLookup>(PromptLookupOptions{.max_ngram = options.lookup_ngram}));
-                break;
-            case SourceKind::Cacheback:
-                set.tables.push_back(std::move(cacheback));
-                break;
-            case SourceKind::Recycling:
-                set.tables.push_back(
-                    std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature}));
-                break;
-            case SourceKind::Bigram: {
-                auto bigrams = std::make_unique<ModelBigram>(ngrams->bigrams, temperature, ModelNgramsOptions{}.k);
-                set.bigrams = bigrams.get();
-                set.tables.push_back(std::move(bigrams));
-                break;
-            }
-            case SourceKind::Unigram:
-                set.tables.push_back(std::make_unique<ModelUnigram>(ngrams->common, target.vocab, temperature));
-                break;
-            case SourceKind::Corpus:
-                set.tables.push_back(std::move(corpus));
-                break;
-            case SourceKind::Lookahead:
-                set.tables.push_back(std::make_unique<Lookahead>(LookaheadOptions{.vocab = target.vocab}));
-                break;
-            case SourceKind::Model:
-                if (target.draft_model == nullptr)
-                    throw RequestError("the source model needs a draft model; name one by --draft-model PATH");
-                set.models.push_back(
-                    std::make_unique<DraftModel>(*target.draft_model, target.vocab, target.sampling,
-                                                 DraftModelOptions{.max_nodes = model_nodes(options, target.vocab),
-                                                                   .window = model_window(options, target),
-                                                                   .pass_plan = target.draft_pass_plan,
-                                                                   .rows = rows}));
-                break;
-            case SourceKind::Retrieval:
-                view = std::make_unique<TargetView>(
-                    target.vocab, target.sampling,
-                    TargetViewOptions{.max_nodes = model_nodes(options, target.vocab), .rows = rows});
-                break;
+        if (kind == SourceKind::Model) {
+            set.models.push_back(make_draft_model(rows, options, target));
+        } else if (kind == SourceKind::Retrieval) {
+            view = std::make_unique<TargetView>(
+                target.vocab, target.sampling,
+                TargetViewOptions{.max_nodes = model_nodes(options, target.vocab), .rows = rows});
+        } else {
+            set.tables.push_back(make_table(kind, parts, options, target));
+            if (kind == SourceKind::Bigram) set.bigrams = static_cast<ModelBigram*>(set.tables.back().get());
         }
     }
     // Dearer than any draft model.

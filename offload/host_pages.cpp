@@ -127,6 +127,7 @@ PageLock HostPages::lock_on_touch(std::byte* data, std::size_t bytes) {
     bytes = round_up(bytes, kPageBytes);
     if (::mlock2(data, bytes, MLOCK_ONFAULT) == 0) return PageLock::Locked;
     remember_refusal(bytes, errno);
+    ::munlock(data, bytes);  // it may have locked a part
     return PageLock::Pageable;
 }
 

@@ -18,6 +18,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "kernels/base/size_text.h"
 
 namespace slipstream {
@@ -282,7 +283,7 @@ void check_request(const ResidencyRequest& request) {
 std::string_view regime_name(Regime regime) {
     static constexpr std::array<std::string_view, 4> kNames{"all fits", "KV streams", "weights stream",
                                                             "weights and KV stream"};
-    return kNames[static_cast<std::size_t>(regime)];
+    return nth(kNames, regime);
 }
 
 std::size_t least_budget_bytes(const ResidencyRequest& request) {

@@ -115,10 +115,10 @@ bool CachebackTree::find_context(std::int32_t node, std::size_t n_tokens) {
 void CachebackTree::list_leaves() {
     is_inner_.assign(static_cast<std::size_t>(tree_->size()), 0);
     for (const std::int32_t parent : tree_->parents())
-        if (parent >= 0) is_inner_[static_cast<std::size_t>(parent)] = 1;
+        if (parent >= 0) is_inner_[parent] = 1;
     ends_.clear();
     for (std::int32_t node = 1; node < tree_->size(); ++node)
-        if (is_inner_[static_cast<std::size_t>(node)] == 0) ends_.push_back(node);
+        if (is_inner_[node] == 0) ends_.push_back(node);
 }
 
 }  // namespace slipstream::draft

@@ -4,6 +4,8 @@
 #include <array>
 #include <vector>
 
+#include "kernels/base/indexed.h"
+
 namespace slipstream::draft {
 
 namespace {
@@ -30,7 +32,7 @@ void propose_drawn(TokenTree& tree, const ShapeRequest& request, const DrawnShap
         source.expand(tree, request.text, level);
         for (const std::int32_t node : level)
             drawn.draw_children(tree, node, source.distribution(node), DrawRule::WithoutReplacement,
-                                chain ? 1 : kChildrenAtDepth[static_cast<std::size_t>(depth)]);
+                                chain ? 1 : nth(kChildrenAtDepth, depth));
         level_begin = level_end;
     }
 }

@@ -7,6 +7,7 @@
 
 #include "draft/sources/best_proposals.h"
 #include "kernels/base/check.h"
+#include "kernels/base/indexed.h"
 #include "kernels/base/philox.h"
 
 namespace slipstream::draft {
@@ -209,7 +210,7 @@ void Lookahead::use_leftover(TokenTree& tree, const ShapeRequest& request) {
         if (tree.depth(trunk) + std::ssize(column) > request.max_depth) return;
         std::int64_t n_new = std::ssize(column);
         for (std::optional<std::int32_t> node = trunk; n_new > 0; --n_new) {
-            node = tree.child(*node, column[column.size() - static_cast<std::size_t>(n_new)]);
+            node = tree.child(*node, nth(column, std::ssize(column) - n_new));
             if (!node) break;
         }
         if (tree.size() + n_new > request.budget) return;

@@ -5,6 +5,7 @@
 
 #include "draft/papers/context_ngram.h"
 #include "draft/sources/best_proposals.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -75,8 +76,8 @@ void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows con
             if (!present && tree.size() >= request.budget) return;
             node = present ? *present : tree.add(node, token);
             if (depth == w) break;
-            token = row.tokens.empty() ? bigrams->best(token, root_position + depth + 1, noise)
-                                       : row.tokens[static_cast<std::size_t>(depth)];
+            token =
+                row.tokens.empty() ? bigrams->best(token, root_position + depth + 1, noise) : nth(row.tokens, depth);
         }
         if (tree.size() > size_before) ++n_rows;
     }

@@ -6,6 +6,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -71,13 +72,13 @@ LogitRows DraftModel::run(std::span<const TokenId> tokens, std::span<const NodeI
 // though it may stand on a node (a text that ends in the middle of a path): its logits are the next tree's.
 void DraftModel::commit_accepted(std::span<const TokenId> text) {
     const std::int64_t root = window_.n_tokens() + n_lead() - 1;
-    CHECK(root + 1 < std::ssize(text) && known(text[static_cast<std::size_t>(root)]) == expanded().front().token,
+    CHECK(root + 1 < std::ssize(text) && known(nth(text, root)) == expanded().front().token,
           "a tree at position {} of a text of {}", root, text.size());
     path_.clear();
     for (NodeId row = 0; row < n_lead(); ++row) path_.push_back(row);
     std::int32_t above = 0;
     for (std::int64_t at = root + 1; at + 1 < std::ssize(text); ++at) {
-        const TokenId token = text[static_cast<std::size_t>(at)];
+        const TokenId token = nth(text, at);
         const auto next = std::ranges::find_if(
             expanded(), [&](const Expanded& node) { return node.parent == above && node.token == token; });
         if (next == expanded().end()) break;

@@ -95,14 +95,14 @@ void LogitSource::expand_at_once(const TokenTree& tree, std::span<const std::int
     const auto first = static_cast<std::int32_t>(expanded_.size());
     logit_rows_.clear();
     for (const std::int32_t node : nodes) {
-        CHECK(index_of_[static_cast<std::size_t>(node)] < 0, "node {} is expanded already", node);
+        CHECK(index_of_[node] < 0, "node {} is expanded already", node);
         const TokenId token = known(tree.token(node));
         std::int32_t above = -1;
         if (node > 0) {
             above = index_of(tree.parent(node));
             append(token, row_of(above));
         }
-        index_of_[static_cast<std::size_t>(node)] = static_cast<std::int32_t>(expanded_.size());
+        index_of_[node] = static_cast<std::int32_t>(expanded_.size());
         expanded_.push_back({above, token});
         logit_rows_.push_back(static_cast<std::int32_t>(pass_tokens_.size()) - 1);
     }
@@ -134,8 +134,7 @@ std::span<TopToken> LogitSource::best_of(std::int32_t index) {
 }
 
 std::int32_t LogitSource::index_of(std::int32_t node) const {
-    const std::int32_t index =
-        node >= 0 && node < std::ssize(index_of_) ? index_of_[static_cast<std::size_t>(node)] : -1;
+    const std::int32_t index = node >= 0 && node < std::ssize(index_of_) ? index_of_[node] : -1;
     CHECK(index >= 0, "node {} is not expanded", node);
     return index;
 }

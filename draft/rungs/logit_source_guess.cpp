@@ -47,8 +47,7 @@ std::span<const float> LogitSource::logits(std::int32_t node) const {
 std::span<const TokenId> LogitSource::path_of(std::int32_t index) {
     history_.resize(n_history_);
     if (n_history_ == 0) return {};
-    for (std::int32_t at = index; at > 0; at = expanded_[static_cast<std::size_t>(at)].parent)
-        history_.push_back(expanded_[static_cast<std::size_t>(at)].token);
+    for (std::int32_t at = index; at > 0; at = expanded_[at].parent) history_.push_back(expanded_[at].token);
     std::reverse(history_.begin() + static_cast<std::ptrdiff_t>(n_history_), history_.end());
     return history_;
 }

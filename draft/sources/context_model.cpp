@@ -73,11 +73,11 @@ void ContextModel::count_unigram(TokenId token) {
     } else {
         rank = kMaxFrequent - 1;
         if (seen(frequent_[rank]).count >= n) return;
-        frequent_rank_[static_cast<std::size_t>(frequent_[rank])] = 0;
+        frequent_rank_[frequent_[rank]] = 0;
     }
     for (; rank > 0 && seen(frequent_[rank - 1]).count < n; --rank) {
         frequent_[rank] = frequent_[rank - 1];
-        frequent_rank_[static_cast<std::size_t>(frequent_[rank])] = static_cast<std::uint8_t>(rank + 1);
+        frequent_rank_[frequent_[rank]] = static_cast<std::uint8_t>(rank + 1);
     }
     frequent_[rank] = token;
     frequent_rank_[id] = static_cast<std::uint8_t>(rank + 1);

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
@@ -71,7 +72,7 @@ public:
         std::uint32_t count = 0;
         std::uint32_t last = 0;  // n_tokens() when it was added last
     };
-    [[nodiscard]] const Seen& seen(TokenId token) const { return seen_[static_cast<std::size_t>(token)]; }
+    [[nodiscard]] const Seen& seen(TokenId token) const { return seen_[token]; }
     [[nodiscard]] std::uint32_t n_tokens() const { return n_tokens_; }
     /// The tokens with the highest counts, at most kMaxFrequent, falling.
     [[nodiscard]] std::span<const TokenId> frequent() const { return {frequent_.data(), n_frequent_}; }
@@ -98,8 +99,8 @@ private:
     std::vector<Context> table_;  // [a power of two]
     std::vector<Follower> pool_;  // of all contexts, linked
     std::uint32_t n_tokens_ = 0;
-    std::vector<Seen> seen_;                   // [vocab]
-    std::vector<std::uint8_t> frequent_rank_;  // [vocab]: 1 + place in frequent_; 0: not there
+    Indexed<Seen> seen_;                   // [vocab]
+    Indexed<std::uint8_t> frequent_rank_;  // [vocab]: 1 + place in frequent_; 0: not there
     std::array<TokenId, kMaxFrequent> frequent_{};
     std::size_t n_frequent_ = 0;
 };

@@ -5,6 +5,7 @@
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/rank_cells.h"
 #include "draft/tree/log_odds.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -49,7 +50,7 @@ ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) 
 // From the longest down: what was proposed behind a path was mostly seen behind all of it.
 void ContextSource::find_longest(Place& place) const {
     for (place.longest = place.n_keys; place.longest > 0; --place.longest) {
-        const std::uint64_t key = place.keys[static_cast<std::size_t>(place.longest - 1)];
+        const std::uint64_t key = nth(place.keys, place.longest - 1);
         place.context = model_.find(key);
         if (place.context == ContextModel::kNone) continue;
         return;
@@ -73,31 +74,30 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
         unseen[at] = ContextMixer::unseen(order, behind[at].total, behind[at].n_followers);
     }
     for (int order = place.longest; order >= 1; --order) {
-        const ContextModel::Context& found = behind[static_cast<std::size_t>(order)];
+        const ContextModel::Context& found = nth(behind, order);
         std::uint32_t at = found.newest;
         for (std::size_t rank = 0; at != ContextModel::kNone && rank < per_order; ++rank) {
             const ContextModel::Follower& follower = model_.follower(at);
             at = follower.older;
-            std::uint16_t& slot = slots_[static_cast<std::size_t>(follower.token)];
+            std::uint16_t& slot = slots_[follower.token];
             if (slot == 0) {
                 if (candidates_.size() >= most) continue;
                 candidates_.push_back({.token = follower.token, .highest = order, .cells = unseen, .probability = 0});
                 slot = static_cast<std::uint16_t>(candidates_.size());
             }
-            candidates_[slot - 1U].cells[static_cast<std::size_t>(order)] =
-                ContextMixer::seen(order, follower.count, found.total, rank);
+            nth(candidates_[slot - 1U].cells, order) = ContextMixer::seen(order, follower.count, found.total, rank);
         }
     }
     if (place.at_root)
         for (const TokenId token : model_.frequent()) {
-            std::uint16_t& slot = slots_[static_cast<std::size_t>(token)];
+            std::uint16_t& slot = slots_[token];
             if (slot != 0 || candidates_.size() >= most) continue;
             candidates_.push_back({.token = token, .highest = 0, .cells = unseen, .probability = 0});
             slot = static_cast<std::uint16_t>(candidates_.size());
         }
     const std::uint32_t now = model_.n_tokens();
     for (Candidate& candidate : candidates_) {
-        slots_[static_cast<std::size_t>(candidate.token)] = 0;
+        slots_[candidate.token] = 0;
         const ContextModel::Seen& seen = model_.seen(candidate.token);
         candidate.cells[0] = ContextMixer::unigram(seen.count, now, now - seen.last);
     }
@@ -154,7 +154,7 @@ Cursor ContextSource::root(std::span<const TokenId> text) {
 Cursor ContextSource::advance(Cursor cursor, TokenId token) {
     Place place;
     {
-        const Place& above = places_[static_cast<std::size_t>(cursor)];
+        const Place& above = places_[cursor];
         place.n_keys = std::min(above.longest + 1, kMaxOrder);
         place.keys[0] = ContextModel::extend(ContextModel::kNoTokens, token);
         for (std::size_t i = 1; i < place.keys.size(); ++i)
@@ -168,7 +168,7 @@ Cursor ContextSource::advance(Cursor cursor, TokenId token) {
 
 std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                    std::span<Proposal> out) {
-    const Place& place = places_[static_cast<std::size_t>(cursor)];
+    const Place& place = places_[cursor];
     // More than are asked for: the noise, or shorter contexts, may choose another.
     collect(place, std::min(kMaxPerOrder, 3 + out.size()), std::min(kMostCandidates, 4 + 2 * out.size()));
     weigh(place);

@@ -13,6 +13,7 @@
 #include "draft/sources/context_mixer.h"
 #include "draft/sources/context_model.h"
 #include "draft/sources/table_source.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -64,10 +65,10 @@ private:
     ContextModel model_;
     ContextMixer mixer_;
     Options options_;
-    std::vector<Place> places_;  // of the running proposal
+    Indexed<Place> places_;  // of the running proposal
     std::vector<Candidate> candidates_;
-    std::vector<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
-    std::vector<TokenId> text_;         // that was observed last
+    Indexed<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
+    std::vector<TokenId> text_;     // that was observed last
 };
 
 }  // namespace slipstream::draft

@@ -10,6 +10,7 @@
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/mix_bits.h"
 #include "kernels/base/check.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -65,7 +66,7 @@ Recycling::LongRow& Recycling::place_of(std::uint64_t behind) {
 
 const Recycling::Row& Recycling::row(TokenId token) const {
     CHECK(token >= 0 && token < options_.vocab, "token {} of {}", token, options_.vocab);
-    return rows_[static_cast<std::size_t>(token)];
+    return rows_[token];
 }
 
 void Recycling::observe(const Observation& observation) {
@@ -79,7 +80,7 @@ void Recycling::observe(const Observation& observation) {
     const std::span<const TokenId> before = observation.text.first(n_before > 0 ? n_before - 1 : 0);
     cursors_.clear();
     for (std::int32_t node = 0; node < tree.size(); ++node) {
-        const Cursor above = node == 0 ? root(before) : cursors_[static_cast<std::size_t>(tree.parent(node))];
+        const Cursor above = node == 0 ? root(before) : cursors_[tree.parent(node)];
         cursors_.push_back(one_more(above, tree.token(node)));
         learn(cursors_.back(), logits, node);
     }
@@ -94,7 +95,7 @@ void Recycling::learn(Cursor behind, const LogitRows& logits, std::int32_t node)
     if (top.empty()) return;  // no numbers: the row stays as it was
     const auto token = static_cast<std::int64_t>(behind & kToken);
     CHECK(token < options_.vocab, "token {} of {}", token, options_.vocab);
-    Row& row = rows_[static_cast<std::size_t>(token)];
+    Row& row = rows_[token];
     row.tokens.fill(kNoToken);
     const float scale = sharpness(options_.temperature);
     const float greatest = top.front().logit;
@@ -152,7 +153,7 @@ void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     std::int32_t last_parent = -1;
     for (std::size_t at = 1; at < kRecyclingTree.size(); ++at) {
         const StaticNode place = kRecyclingTree[at];
-        const std::int32_t above = node_of[static_cast<std::size_t>(place.parent)];
+        const std::int32_t above = nth(node_of, place.parent);
         node_of[at] = -1;
         if (above < 0 || tree.depth(above) >= request.max_depth) continue;
         if (tree.size() >= request.budget) return;

@@ -21,6 +21,7 @@
 #include "draft/sources/logit_row.h"
 #include "draft/sources/table_source.h"
 #include "kernels/base/float16.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -78,9 +79,9 @@ private:
                                           std::span<Proposal> out);
 
     RecyclingOptions options_;
-    std::vector<Row> rows_;           // [vocab]
+    Indexed<Row> rows_;               // [vocab]
     std::vector<LongRow> long_rows_;  // behind two and three tokens
-    std::vector<Cursor> cursors_;     // of a tree's nodes
+    Indexed<Cursor> cursors_;         // of a tree's nodes
     RowTop row_top_;
 };
 

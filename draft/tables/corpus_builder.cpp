@@ -7,6 +7,7 @@
 #include "draft/tables/corpus_file.h"
 #include "draft/tables/table_file.h"
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -16,8 +17,8 @@ void write_corpus(const Documents& documents, std::uint64_t tokenizer_fingerprin
     if (tokens.empty())
         throw RequestError("a corpus store was asked for, the documents hold no text; name files that do");
     const std::vector<std::uint32_t> suffixes = suffix_array(tokens, progress);
-    std::vector<std::uint32_t> first_rank(static_cast<std::size_t>(documents.vocab()) + 2);
-    for (const std::int32_t token : tokens) ++first_rank[static_cast<std::size_t>(token) + 1];
+    Indexed<std::uint32_t> first_rank(static_cast<std::size_t>(documents.vocab()) + 2);
+    for (const std::int32_t token : tokens) ++first_rank[token + 1];
     for (std::size_t i = 1; i < first_rank.size(); ++i) first_rank[i] += first_rank[i - 1];
 
     std::array<TableSection, 1> sections;

@@ -67,7 +67,7 @@ void FrozenTable::check_leaders(const TableReader& fields, std::int64_t vocab) {
     by_first_token_.assign(static_cast<std::size_t>(vocab) + 1, 0);
     for (Slot slot = 0; slot < n_leaders(); ++slot) {
         if (slot > 0 && !std::ranges::lexicographical_compare(leader(slot - 1), leader(slot))) fields.fail(kDamaged);
-        ++by_first_token_[static_cast<std::size_t>(leader(slot).front()) + 1];
+        ++by_first_token_[leader(slot).front() + 1];
     }
     for (std::size_t token = 1; token < by_first_token_.size(); ++token)
         by_first_token_[token] += by_first_token_[token - 1];

@@ -10,6 +10,7 @@
 
 #include "draft/sources/logit_row.h"
 #include "draft/tables/model_ngrams.h"
+#include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/forward.h"
@@ -160,7 +161,7 @@ bool find_common(const Model& model, const ModelFiles& files, Work& work, std::v
     EmbeddingRows embedding(model);
     std::vector<double> mean(d);       // u
     std::vector<double> direction(d);  // V^T V u
-    std::vector<double> alignments(vocab);
+    Indexed<double> alignments(vocab);
     const double share = 1.0 / static_cast<double>(vocab);
     const bool done =
         embedding.for_each(weights.lm_head, work, [&](std::size_t, auto row) { add_to(mean, row, share); }) &&
@@ -174,8 +175,7 @@ bool find_common(const Model& model, const ModelFiles& files, Work& work, std::v
         if (!std::isfinite(value)) value = std::numeric_limits<double>::max();
     common.resize(vocab);
     std::iota(common.begin(), common.end(), 0);
-    std::ranges::stable_sort(common, {},
-                             [&](std::int32_t token) { return alignments[static_cast<std::size_t>(token)]; });
+    std::ranges::stable_sort(common, {}, [&](std::int32_t token) { return alignments[token]; });
     common.resize(std::min(vocab, static_cast<std::size_t>(kCommonTokens)));
     return true;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "draft/sources/logit_row.h"
+#include "kernels/base/indexed.h"
 #include "runtime/loop/sampling/greatest.h"
 
 namespace slipstream::draft {
@@ -33,10 +34,10 @@ RowTarget::RowTarget(const LogitRows& rows, std::int64_t row, double temperature
 }
 
 float RowTarget::probability(TokenId token) const {
-    if (!logits_.empty()) return target_.probability(logits_[static_cast<std::size_t>(token)]);
+    if (!logits_.empty()) return target_.probability(nth(logits_, token));
     const auto at = std::ranges::find(head_.ids, token) - head_.ids.begin();
     if (at == std::ssize(head_.ids)) return beyond_;
-    return target_.probability(head_.logits[static_cast<std::size_t>(at)]);
+    return target_.probability(nth(head_.logits, at));
 }
 
 }  // namespace slipstream::draft

@@ -89,7 +89,7 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
     const std::span<Proposal> room = std::span(proposals).first(most);
     votes_.open();
     for (std::size_t i = 0; i < tables_.size(); ++i) {
-        const Cursor cursor = cursors_[static_cast<std::size_t>(node) * tables_.size() + i];
+        const Cursor cursor = cursors_[node * tables_.size() + i];
         if (cursor == kNowhere) continue;
         const Stopwatch watch(counts_[i].seconds);
         std::size_t n = tables_[i]->propose(cursor, position, *request.noise, room);

@@ -25,6 +25,7 @@
 #include "draft/rungs/model_source.h"
 #include "draft/sources/table_source.h"
 #include "draft/tree/votes.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -111,20 +112,20 @@ private:
     [[nodiscard]] bool is_asked(std::int32_t node, std::size_t model) const {
         return (at(node).asked >> model & 1U) != 0;
     }
-    [[nodiscard]] Node& at(std::int32_t node) { return nodes_[static_cast<std::size_t>(node)]; }
-    [[nodiscard]] const Node& at(std::int32_t node) const { return nodes_[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] Node& at(std::int32_t node) { return nodes_[node]; }
+    [[nodiscard]] const Node& at(std::int32_t node) const { return nodes_[node]; }
 
     std::vector<TableSource*> tables_;
-    std::vector<Model> models_;
+    Indexed<Model> models_;
     Votes votes_;
     std::vector<GuessCounts> counts_;
     float cutoff_;  // the score of the last node taken, of late
 
     TokenTree arena_;                  // every node that was ever taken for this tree
-    std::vector<Node> nodes_;          // of the arena
-    std::vector<Cursor> cursors_;      // [arena][tables_], of nodes that were asked about
+    Indexed<Node> nodes_;              // of the arena
+    Indexed<Cursor> cursors_;          // [arena][tables_], of nodes that were asked about
     std::vector<Offer> offers_;        // a heap
-    std::vector<std::int32_t> taken_;  // arena nodes by falling score, node 0 first; at last the nodes of the tree
+    Indexed<std::int32_t> taken_;      // arena nodes by falling score, node 0 first; at last the nodes of the tree
     std::vector<double> expected_;     // [taken]: tokens that the tree so far is expected to commit
     std::vector<std::int32_t> batch_;  // nodes that a model is asked about at once
 };

@@ -16,7 +16,7 @@ constexpr float kModelGainRate = 0.05F;
 }  // namespace
 
 std::uint32_t TreeBuilder::named_by(std::int32_t node) {
-    const std::int32_t here = taken_[static_cast<std::size_t>(node)];
+    const std::int32_t here = taken_[node];
     std::uint32_t sources = 0;
     if (here == 0) return sources;
     for (const VotedToken& token : votes_.of(at(arena_.parent(here)).children)) {
@@ -42,7 +42,7 @@ void TreeBuilder::learn_node(std::int32_t node, TokenId came, const RowTarget* t
         }
     }
     if (children.model < 0) return;
-    float& gain = models_[static_cast<std::size_t>(children.model)].gain;
+    float& gain = models_[children.model].gain;
     gain += kModelGainRate * (named_hit - gain);
 }
 
@@ -55,7 +55,7 @@ void TreeBuilder::learn(const BuildOutcome& outcome) {
         // With noise, what came says little about what was likely; the target's own probabilities say it all.
         std::optional<RowTarget> target;
         if (votes_.noisy() && !outcome.logits.empty()) target.emplace(outcome.logits, row, outcome.temperature);
-        learn_node(taken_[static_cast<std::size_t>(row)], outcome.came[i], target ? &*target : nullptr);
+        learn_node(taken_[row], outcome.came[i], target ? &*target : nullptr);
     }
 }
 

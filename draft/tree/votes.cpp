@@ -50,7 +50,7 @@ void Votes::add(std::uint16_t source, std::span<const Proposal> proposals) {
     if (is_model)
         for (VotedToken& token : std::span(tokens_).subspan(first_)) token.by_model = false;
     for (const Proposal& proposal : proposals) {
-        std::uint32_t& slot = slots_[static_cast<std::size_t>(proposal.token)];
+        std::uint32_t& slot = slots_[proposal.token];
         if (slot == 0) {
             tokens_.push_back({.token = proposal.token});
             slot = static_cast<std::uint32_t>(tokens_.size() - first_);
@@ -75,11 +75,10 @@ void Votes::add_vote(std::size_t slot, std::uint16_t source, std::uint16_t cell,
 Votes::Range Votes::count(const Range& known, std::int32_t model, std::int64_t position, const PathNoise& noise) {
     const std::span<VotedToken> made = std::span(tokens_).subspan(first_);
     for (const VotedToken& before : of(known))
-        if (const std::uint32_t slot = slots_[static_cast<std::size_t>(before.token)]; slot != 0)
-            made[slot - 1].node = before.node;
+        if (const std::uint32_t slot = slots_[before.token]; slot != 0) made[slot - 1].node = before.node;
     auto place = static_cast<std::uint32_t>(inputs_.size());
     for (VotedToken& token : made) {
-        slots_[static_cast<std::size_t>(token.token)] = 0;
+        slots_[token.token] = 0;
         token.first_vote = place;
         place += token.n_votes;
         token.n_votes = 0;

@@ -13,6 +13,7 @@
 #include "draft/sources/table_source.h"
 #include "draft/tree/calibration.h"
 #include "draft/tree/soft_target.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -55,8 +56,8 @@ public:
     [[nodiscard]] std::span<VotedToken> of(const Range& range) {
         return {tokens_.data() + (range.n > 0 ? range.first : 0), static_cast<std::size_t>(range.n)};
     }
-    [[nodiscard]] VotedToken& at(std::int32_t index) { return tokens_[static_cast<std::size_t>(index)]; }
-    [[nodiscard]] const VotedToken& at(std::int32_t index) const { return tokens_[static_cast<std::size_t>(index)]; }
+    [[nodiscard]] VotedToken& at(std::int32_t index) { return tokens_[index]; }
+    [[nodiscard]] const VotedToken& at(std::int32_t index) const { return tokens_[index]; }
     /// Who named a token, in the order of sources; votes against it are left out.
     [[nodiscard]] std::span<const Calibration::Input> votes_for(const VotedToken& token) const {
         return {inputs_.data() + token.first_vote, token.n_votes};
@@ -85,11 +86,11 @@ private:
     std::size_t first_model_;  // among the sources
     Calibration calibration_;
     bool noisy_ = false;
-    std::vector<VotedToken> tokens_;
+    Indexed<VotedToken> tokens_;
     std::vector<Calibration::Input> inputs_;
-    std::size_t first_ = 0;             // of the tokens that are being put together: slot 0
-    std::vector<Vote> votes_;           // on them
-    std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
+    std::size_t first_ = 0;         // of the tokens that are being put together: slot 0
+    std::vector<Vote> votes_;       // on them
+    Indexed<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
 };
 
 }  // namespace slipstream::draft

@@ -1,9 +1,10 @@
-// A vector indexed by the signed numbers that this code counts in (positions, nodes, layers, chunks), so that no index
-// has to be converted where it stands.
+// A vector indexed by the signed numbers that this code counts in (positions, nodes, layers, chunks), and the same for
+// spans and arrays, so that no index has to be converted where it stands.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -24,5 +25,12 @@ public:
         return std::vector<T>::operator[](static_cast<std::size_t>(i));
     }
 };
+
+/// values[i] of a span or an array, by a signed number or an enumerator in [0, size).
+template <class Values, class Index>
+[[nodiscard]] constexpr decltype(auto) nth(Values&& values, Index i) {
+    static_assert(!std::is_same_v<Index, char>, "a byte is no signed number");
+    return values[static_cast<std::size_t>(i)];
+}
 
 }  // namespace slipstream

@@ -29,6 +29,38 @@ std::optional<std::int64_t> special_id(const GgufFile& file, std::string_view ke
     return id;
 }
 
+constexpr std::string_view kScores = "tokenizer.ggml.scores";
+
+std::vector<float> read_scores(const GgufFile& file, const GgufValue& value, std::size_t n_tokens) {
+    const auto numbers = value.numbers();
+    if (!numbers) fail(file, kScores, "is not an array of numbers");
+    check_length(file, kScores, numbers->size(), n_tokens);
+    std::vector<float> scores;
+    scores.reserve(n_tokens);
+    for (const double score : *numbers) {
+        if (!(std::abs(score) <= double{std::numeric_limits<float>::max()}))
+            fail(file, kScores, fmt::format("holds {}", score));
+        scores.push_back(static_cast<float>(score));
+    }
+    return scores;
+}
+
+constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
+
+std::vector<std::int32_t> read_types(const GgufFile& file, const GgufValue& value, std::size_t n_tokens) {
+    const auto numbers = value.integers();
+    if (!numbers) fail(file, kTypes, "is not an array of integers");
+    check_length(file, kTypes, numbers->size(), n_tokens);
+    std::vector<std::int32_t> types;
+    types.reserve(n_tokens);
+    for (const std::int64_t type : *numbers) {
+        // 0 is "undefined" in ggml's enumeration (include/llama.h), 6 the last.
+        if (type < 0 || type > 6) fail(file, kTypes, fmt::format("holds {}; 0 to 6 are defined", type));
+        types.push_back(static_cast<std::int32_t>(type));
+    }
+    return types;
+}
+
 }  // namespace
 
 GgufVocabulary read_gguf_vocabulary(const GgufFile& file) {
@@ -51,30 +83,8 @@ GgufVocabulary read_gguf_vocabulary(const GgufFile& file) {
     if (n_tokens > static_cast<std::size_t>(std::numeric_limits<TokenId>::max()))
         fail(file, kTokens, fmt::format("has {} elements, more than an id can number", n_tokens));
 
-    constexpr std::string_view kScores = "tokenizer.ggml.scores";
-    if (const GgufValue* value = file.find(kScores)) {
-        const auto scores = value->numbers();
-        if (!scores) fail(file, kScores, "is not an array of numbers");
-        check_length(file, kScores, scores->size(), n_tokens);
-        vocabulary.scores.reserve(n_tokens);
-        for (const double score : *scores) {
-            if (!(std::abs(score) <= double{std::numeric_limits<float>::max()}))
-                fail(file, kScores, fmt::format("holds {}", score));
-            vocabulary.scores.push_back(static_cast<float>(score));
-        }
-    }
-    constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
-    if (const GgufValue* value = file.find(kTypes)) {
-        const auto types = value->integers();
-        if (!types) fail(file, kTypes, "is not an array of integers");
-        check_length(file, kTypes, types->size(), n_tokens);
-        vocabulary.types.reserve(n_tokens);
-        for (const std::int64_t type : *types) {
-            // 0 is "undefined" in ggml's enumeration (include/llama.h), 6 the last.
-            if (type < 0 || type > 6) fail(file, kTypes, fmt::format("holds {}; 0 to 6 are defined", type));
-            vocabulary.types.push_back(static_cast<std::int32_t>(type));
-        }
-    }
+    if (const GgufValue* value = file.find(kScores)) vocabulary.scores = read_scores(file, *value, n_tokens);
+    if (const GgufValue* value = file.find(kTypes)) vocabulary.types = read_types(file, *value, n_tokens);
     constexpr std::string_view kMerges = "tokenizer.ggml.merges";
     if (const GgufValue* value = file.find(kMerges)) {
         auto merges = value->strings();

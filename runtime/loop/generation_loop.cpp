@@ -276,10 +276,9 @@ bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits,
     Laps laps;
     try {
         verifier_->verify(tree_, logits, limits, text_, accepted_);
-        const std::size_t n_missing = n_text - static_cast<std::size_t>(target_->n_committed());
-        path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + static_cast<std::ptrdiff_t>(n_missing));
-        for (std::size_t i = 1; i < accepted_.size(); ++i)
-            path_.push_back(pass_nodes_[n_missing - 1 + static_cast<std::size_t>(accepted_[i])]);
+        const auto n_missing = static_cast<std::int64_t>(n_text) - target_->n_committed();
+        path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + n_missing);
+        for (std::size_t i = 1; i < accepted_.size(); ++i) path_.push_back(pass_nodes_[n_missing - 1 + accepted_[i]]);
         laps.end_lap(seconds_.sample);
         if (self_check_ == nullptr) return true;
         const CheckedPass pass{.text = std::span<const TokenId>(text_).first(n_text),

@@ -19,7 +19,7 @@ void TokenTree::reset(TokenId root) {
 
 std::optional<std::int32_t> TokenTree::child(std::int32_t parent, TokenId token) const {
     CHECK(parent >= 0 && parent < size(), "node {} of {}", parent, size());
-    for (std::int32_t node = first_child_[parent]; node >= 0; node = next_sibling_[static_cast<std::size_t>(node)])
+    for (std::int32_t node = first_child_[parent]; node >= 0; node = next_sibling_[node])
         if (tokens_[node] == token) return node;
     return std::nullopt;
 }

@@ -86,7 +86,7 @@ void Model::load_own_items(const ModelFiles& files, const LoadOptions& options) 
     std::vector<bool> in_host_memory;
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(items_.size()); ++i) {
         if (!memory_.is_own(i)) continue;
-        items.push_back(items_[static_cast<std::size_t>(i)]);
+        items.push_back(items_[i]);
         destinations.push_back(memory_.data(i));
         in_host_memory.push_back(memory_.streams(i));
     }

@@ -111,7 +111,7 @@ const ConstTensorView& matrix_of(const ModelWeights& weights, std::int64_t layer
     if (role == MatrixRole::LmHead) return weights.lm_head;
     CHECK(layer >= 0 && layer < static_cast<std::int64_t>(weights.layers.size()), "layer {} of {}", layer,
           weights.layers.size());
-    const LayerWeights& of = weights.layers[static_cast<std::size_t>(layer)];
+    const LayerWeights& of = weights.layers[layer];
     switch (role) {
         case MatrixRole::Q:
             return of.q;

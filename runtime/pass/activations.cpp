@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "kernels/attention.h"
+#include "kernels/base/indexed.h"
 #include "runtime/pass/device_logits.h"
 
 namespace slipstream {
@@ -77,16 +78,15 @@ std::size_t Activations::bytes(const ModelConfig& config, const ActivationLimits
 }
 
 TensorView Activations::rows(Activation which, std::int64_t n_rows) const {
-    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows, cols_[static_cast<std::size_t>(which)]);
+    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows, nth(cols_, which));
 }
 
 TensorView Activations::heads(Activation which, std::int64_t n_rows, std::int64_t head_dim) const {
-    return matrix_view(reinterpret_cast<float*>(buffer(which).data()),
-                       n_rows * cols_[static_cast<std::size_t>(which)] / head_dim, head_dim);
+    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows * nth(cols_, which) / head_dim, head_dim);
 }
 
 TensorView Activations::hidden(std::int64_t n_rows) const {
-    return matrix_view(reinterpret_cast<float*>(hidden_), n_rows, cols_[static_cast<std::size_t>(Activation::Hidden)]);
+    return matrix_view(reinterpret_cast<float*>(hidden_), n_rows, nth(cols_, Activation::Hidden));
 }
 
 }  // namespace slipstream

@@ -7,6 +7,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 #include "kernels/graph_paths.h"
 #include "runtime/pass/hidden_states.h"
@@ -23,7 +24,7 @@ ActivationLimits activation_limits(const ForwardLimits& limits, bool streams) {
 template <typename Byte>
 BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, std::int64_t n) {
     view.data += row_bytes(DType::F32, first);
-    view.shape[static_cast<std::size_t>(view.rank - 1)] = n;
+    nth(view.shape, view.rank - 1) = n;
     return view;
 }
 
@@ -136,7 +137,7 @@ bool Forward::run_graph(const Rows& rows, std::span<const std::int32_t> logit_to
         rows.hooks != nullptr)
         return false;
     for (std::int64_t i = 0; i < n_logits; ++i)
-        if (logit_tokens[static_cast<std::size_t>(i)] != n - n_logits + i) return false;
+        if (nth(logit_tokens, i) != n - n_logits + i) return false;
     graph_nodes_.assign(rows.nodes.begin(), rows.nodes.end());
     const std::int64_t highest = *std::ranges::max_element(paths_.slots());
     const PassShape shape{.n_tokens = n,
@@ -324,7 +325,7 @@ void Forward::add_to_residual(std::int64_t layer, MatrixRole role, const Rows& r
 // Queries, keys and values of a layer, the latter two rounded into scratch.
 void Forward::keys_and_values(std::int64_t layer, const Rows& rows) {
     const ModelConfig& config = model_->config();
-    const LayerWeights& weights = model_->weights().layers[static_cast<std::size_t>(layer)];
+    const LayerWeights& weights = model_->weights().layers[layer];
     const std::int64_t n = rows.n();
     const TensorView normed = activations_.rows(Activation::Normed, n);
     const TensorView q = activations_.rows(Activation::Q, n);
@@ -389,8 +390,7 @@ void Forward::attend(std::int64_t layer, const Rows& rows) {
     } else {
         fold_pieces(args, streamed, layer, rows);
     }
-    add_to_residual(layer, MatrixRole::AttnOut, rows, attended,
-                    model_->weights().layers[static_cast<std::size_t>(layer)].attn_out_bias);
+    add_to_residual(layer, MatrixRole::AttnOut, rows, attended, model_->weights().layers[layer].attn_out_bias);
 }
 
 // A part of the fold over chunks, and who wants to see them.
@@ -424,7 +424,7 @@ void Forward::fold_pieces(AttentionArgs args, const ChunkRange& streamed, std::i
 
 // The other half.
 void Forward::feed_forward(std::int64_t layer, const Rows& rows) {
-    const LayerWeights& weights = model_->weights().layers[static_cast<std::size_t>(layer)];
+    const LayerWeights& weights = model_->weights().layers[layer];
     const TensorView normed = activations_.rows(Activation::Normed, rows.n());
     const TensorView gate = activations_.rows(Activation::Gate, rows.n());
     const TensorView up = activations_.rows(Activation::Up, rows.n());
@@ -449,9 +449,8 @@ void Forward::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t
     const TensorView selected = activations_.rows(Activation::Selected, n_rows);
     // Rows of a tree stand behind one another: one copy a run of them.
     for (std::int64_t begin = 0, end = 0; begin < n_rows; begin = end) {
-        const std::int32_t token = logit_tokens[static_cast<std::size_t>(begin)];
-        for (end = begin + 1; end < n_rows && logit_tokens[static_cast<std::size_t>(end)] == token + end - begin;)
-            ++end;
+        const std::int32_t token = nth(logit_tokens, begin);
+        for (end = begin + 1; end < n_rows && nth(logit_tokens, end) == token + end - begin;) ++end;
         CHECK(token >= 0 && token + end - begin <= n_tokens, "logits of tokens {} to {} of {}", token,
               token + end - begin - 1, n_tokens);
         stream_->copy(selected.row(begin), hidden.row(token),

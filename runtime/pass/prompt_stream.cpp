@@ -110,7 +110,7 @@ const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
     if (!last_piece_) return;
     feed_->release(index_[item], compute);
-    pass_->count(model_->items()[static_cast<std::size_t>(item)].bytes, 0);
+    pass_->count(model_->items()[item].bytes, 0);
 }
 
 void PromptStream::begin_layer(std::int64_t layer) {

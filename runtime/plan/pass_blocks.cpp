@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/checked_math.h"
+#include "kernels/base/indexed.h"
 #include "kernels/pack_weights.h"
 #include "offload/transfer_ring.h"
 
@@ -102,8 +103,7 @@ std::vector<PlanItem> plan_program(std::span<const PassBlock> blocks, const Pass
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
         }
         for (const PassBlock::Part& part : block.parts)
-            item.compute_seconds +=
-                static_cast<double>(part.bytes) * rates.weights[static_cast<std::size_t>(part.dtype)].seconds(tokens);
+            item.compute_seconds += static_cast<double>(part.bytes) * nth(rates.weights, part.dtype).seconds(tokens);
         item.host_bytes = item.compute_seconds * rates.host_bytes_per_second;
         program.push_back(item);
     }

@@ -6,6 +6,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream {
 
@@ -197,7 +198,7 @@ void ViewBuilder::pool(std::int64_t layer, float keep) {
 // What of a layer is kept, by what was pooled last: moves_[layer], by the groups that are read.
 void ViewBuilder::choose(std::int64_t layer) {
     const GroupBudget budget = budget_of(layer);
-    auto& moves = moves_[static_cast<std::size_t>(layer)];
+    auto& moves = nth(moves_, layer);
     moves.clear();
     const std::span<std::int32_t> kept = std::span(kept_).first(static_cast<std::size_t>(budget.n_kept));
     for (std::int64_t head = 0; head < config_->n_kv_heads; ++head) {
@@ -211,7 +212,7 @@ void ViewBuilder::choose(std::int64_t layer) {
 
 // The part of the moves that a piece holds.
 void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvPiece& piece) {
-    const auto& moves = moves_[static_cast<std::size_t>(layer)];
+    const auto& moves = nth(moves_, layer);
     const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
     const auto first = std::ranges::lower_bound(moves, piece.range.first * kChunkGroups, {}, from);
     const auto end = std::ranges::lower_bound(moves, piece.range.end * kChunkGroups, {}, from);

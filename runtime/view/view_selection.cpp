@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/base/check.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream {
 
@@ -18,8 +19,8 @@ void choose_groups(std::span<const float> scores, const GroupBudget& budget, Ind
               (n_best == 0 || std::ssize(scores) >= budget.n_groups - n_last),
           "{} of {} groups, {} scores, room for {}", budget.n_kept, budget.n_groups, scores.size(), out.size());
     const auto value = [&](std::int32_t group) {
-        const float own = scores[static_cast<std::size_t>(group)];
-        const float before = group > 0 ? budget.of_next * scores[static_cast<std::size_t>(group - 1)] : own;
+        const float own = nth(scores, group);
+        const float before = group > 0 ? budget.of_next * nth(scores, group - 1) : own;
         const float score = budget.of_next > 0.0F && before > own ? before : own;
         return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
     };

@@ -352,6 +352,18 @@ TEST(EmulatedModel, SharesMakeTheWholeTogether) {
         const ModelShare shares[] = {{0, 2, 0, 96, 0, 30}, {2, 1, 96, 64, 30, 67}};
         expect_shares_make_the_whole(engine.device(), *files, shares);
     }
+    // Blocks of 256 columns, V and down of another type.
+    const auto files = make_tiny_model({.d_model = 256,
+                                        .d_ff = 512,
+                                        .n_layers = 1,
+                                        .n_q_heads = 8,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 64,
+                                        .weight_type = DType::Q4_K,
+                                        .v_type = DType::Q6_K});
+    Engine engine(*files, {.timing = Timing::Latest});
+    const ModelShare shares[] = {{0, 1, 0, 256, 0, 30}, {1, 1, 256, 256, 30, 67}};
+    expect_shares_make_the_whole(engine.device(), *files, shares);
 }
 
 // What a session keeps: chunks out, and into a cache of another placement.

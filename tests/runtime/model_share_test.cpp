@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -134,6 +136,32 @@ TEST(ModelShares, MakeTheWholeTogether) {
         CpuDevice device({.n_threads = 1});
         const ModelShare shares[] = {{0, 2, 0, 96, 0, 30}, {2, 1, 96, 64, 30, 67}};
         expect_shares_make_the_whole(device, *files, shares);
+    }
+}
+
+// K types lie in blocks of 256 columns, and activations are rounded by these: cut where they meet, parts sum up to the
+// whole as exactly as floats do. A mixture has V and down of another type.
+TEST(ModelShares, OfKTypesMakeTheWholeTogether) {
+    const std::pair<DType, std::optional<DType>> mixtures[] = {{DType::Q3_K, DType::Q5_K},
+                                                               {DType::Q4_K, DType::Q6_K},
+                                                               {DType::Q5_K, std::nullopt},
+                                                               {DType::Q6_K, std::nullopt}};
+    for (const auto& [type, v_type] : mixtures) {
+        SCOPED_TRACE(dtype_name(type));
+        const auto files = make_tiny_model({.d_model = 256,
+                                            .d_ff = 768,
+                                            .n_layers = 1,
+                                            .n_q_heads = 12,
+                                            .n_kv_heads = 3,
+                                            .head_dim = 64,
+                                            .weight_type = type,
+                                            .v_type = v_type});
+        CpuDevice device({.n_threads = 1});
+        const ModelShare shares[] = {{0, 2, 0, 512, 0, 30}, {2, 1, 512, 256, 30, 67}};
+        expect_shares_make_the_whole(device, *files, shares);
+        const ModelShare inside{0, 2, 0, 384, 0, 97};
+        EXPECT_THAT(error_text<Unsupported>([&] { const Model thin(*files, device, {.share = inside}); }),
+                    testing::HasSubstr("lies in blocks of 256 columns"));
     }
 }
 

@@ -5,8 +5,11 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -148,106 +151,153 @@ int tell_finished_session(const TextSession& session, const ReplayedText& replay
     return signal_exit_code();
 }
 
-int run_generate(CommandContext& context) {
-    const Clock::time_point began = Clock::now();
-    Console& console = context.console;
-    const Settings& settings = context.settings;
-    const EngineCallbacks callbacks = console_callbacks(context);
-    Request request = read_request(context);
-    RunRecords records(settings);
-    std::optional<TextSession> session;
-    if (auto asked = session_request(settings)) session.emplace(std::move(*asked));
+// A session has its prompt; stdin is not read for another.
+std::string prompt_text_of(const Settings& settings, const std::optional<TextSession>& session) {
     const bool resumes = session && session->resumes();
-    if (resumes) session->decide(request.generator.compute, request.text);
-    const std::string_view prompt_option =
-        settings.on_command_line("prompt-file") != nullptr ? "prompt-file" : "prompt";
-    // A session has its prompt; stdin is not read for another.
-    const std::string prompt_text = resumes && settings.on_command_line(prompt_option) == nullptr
-                                        ? session->begin().prompt_text
-                                        : read_prompt(settings);
-    if (resumes) session->check_prompt(prompt_text, prompt_option);
-    if (session && !resumes && prompt_text.empty() && settings.find("prompt") == nullptr)
+    const std::string_view option = settings.on_command_line("prompt-file") != nullptr ? "prompt-file" : "prompt";
+    std::string text =
+        resumes && settings.on_command_line(option) == nullptr ? session->begin().prompt_text : read_prompt(settings);
+    if (resumes) session->check_prompt(text, option);
+    if (session && !resumes && text.empty() && settings.find("prompt") == nullptr)
         throw RequestError(
             fmt::format("there is no session {} to go on with, and no prompt to begin one: give one "
                         "(--prompt \"\" is the empty prompt), or name the session that is meant",
                         settings.text("session").value_or("")));
-    const bool has_model = resumes && settings.on_command_line("model") == nullptr;
-    EngineModel engine = open_model(has_model ? session->model_path() : choose_model(context));
-    if (has_model) console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
-    if (resumes) session->check_model(engine, request.generator.compute.device, callbacks);
-    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    SamplerOptions sampling =
-        resumes ? session->sampling()
-                : resolve_sampling(request.sampling, engine.files->generation_defaults(), settings, console);
-    if (!resumes && request.sampling.ignore_end)
-        sampling = without_end_tokens(sampling, all_end_tokens(engine.files->generation_defaults(), *tokenizer));
-    std::optional<PromptTemplate> prompt_template;
-    if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, callbacks);
-    if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
-    EncodedPrompt prompt = resumes ? EncodedPrompt{session->begin().prompt, session->begin().text_start}
-                                   : encoded(prompt_text, prompt_template, request, *tokenizer, engine.files->config());
-    TextOutput output(request.output);
-    ReplayedText replayed;
-    if (resumes) {
-        replayed = session->replay(*tokenizer, request.text);
-        if (replayed.ended) return tell_finished_session(*session, replayed, engine, records, output, console);
-    }
-    const std::int64_t n_prompt = std::ssize(prompt.tokens);
-    request.generator.prompt_tokens = n_prompt;
-    TextGenerator generator(
-        request.generator, engine, sampling,
-        resumes ? session->begin().end_tokens : all_end_tokens(engine.files->generation_defaults(), *tokenizer),
-        callbacks);
-    GenerationLoop& loop = generator.loop();
-    loop.check_prompt(n_prompt);
-    if (session)
-        session->attach({.sampling = &sampling,
-                         .text = &request.text,
-                         .end_tokens = generator.limits().end_tokens,
-                         .text_start = prompt.start,
-                         .echo = request.echo ? PromptEcho::Yes : PromptEcho::No,
-                         .prompt_text = prompt_text,
-                         .prompt = prompt.tokens},
-                        generator, engine, callbacks);
-    if (const auto note = overflow_note(n_prompt, request.text.max_tokens, engine.context_tokens)) console.note(*note);
-    if (resumes) prompt.tokens.insert(prompt.tokens.end(), session->tokens().begin(), session->tokens().end());
-    loop.resume(std::move(prompt.tokens), n_prompt);
+    return text;
+}
 
-    if (!resumes) output.begin();
-    TextStream stream(output, console);
-    if (request.text.max_tokens >= 0) stream.expect(request.text.max_tokens);
-    if (resumes ? session->begin().echo == PromptEcho::Yes : request.echo) replayed.shown.insert(0, prompt_text);
-    stream.write(resumes ? output.resume(replayed.shown) : replayed.shown);
-    ContextWatch watch(n_prompt, request.text.max_tokens, engine.context_tokens);
-    RunFigures figures{.seed = sampling.seed};
-    const auto on_tokens = [&](std::int64_t n) {
+// The model that is asked for, or a session's; null: nothing is resumed.
+EngineModel opened_model(CommandContext& context, const TextSession* resumed, const DeviceChoice& device,
+                         const EngineCallbacks& callbacks) {
+    const bool names_it = resumed != nullptr && context.settings.on_command_line("model") == nullptr;
+    EngineModel engine = open_model(names_it ? resumed->model_path() : choose_model(context));
+    if (names_it) context.console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
+    if (resumed != nullptr) resumed->check_model(engine, device, callbacks);
+    return engine;
+}
+
+// What the text depends on beside the model.
+struct TextTask {
+    SamplerOptions sampling;
+    EncodedPrompt prompt;
+    std::vector<TokenId> end_tokens;
+};
+
+TextTask resumed_task(const TextSession& session) {
+    return {session.sampling(), {session.begin().prompt, session.begin().text_start}, session.begin().end_tokens};
+}
+
+// Stops at the end of a turn where the prompt went through a template: `request.text` gains that.
+TextTask new_task(CommandContext& context, Request& request, const std::string& prompt_text, const EngineModel& engine,
+                  const Tokenizer& tokenizer) {
+    const GenerationDefaults& defaults = engine.files->generation_defaults();
+    TextTask task{.end_tokens = all_end_tokens(defaults, tokenizer)};
+    task.sampling = resolve_sampling(request.sampling, defaults, context.settings, context.console);
+    if (request.sampling.ignore_end) task.sampling = without_end_tokens(task.sampling, task.end_tokens);
+    const auto prompt_template =
+        completion_template(request.chat_template, engine, tokenizer, console_callbacks(context));
+    if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
+    task.prompt = encoded(prompt_text, prompt_template, request, tokenizer, engine.files->config());
+    return task;
+}
+
+// A text as it grows: to the user, into the session, and what the run's figures are.
+struct GrowingText {
+    TextStream& stream;
+    TextSession* session;  // null: none
+    TextGenerator& generator;
+    ContextWatch watch;
+    Clock::time_point began;  // of the program
+    RunFigures figures{};
+
+    void on_prefill(std::int64_t done, std::int64_t total) {
+        stream.on_prefill(done, total);
+        if (session != nullptr) session->save(generator);
+    }
+    void on_tokens(std::int64_t n) {
         if (figures.first_token_seconds == 0.0) {
             figures.first_token_seconds = std::chrono::duration<double>(Clock::now() - began).count();
             generator.start_clock();  // decoding begins
         }
         stream.on_tokens(n);
         if (const auto note = watch.at(n)) stream.note(*note);
-        if (session) session->save(generator);
-    };
-    const auto on_prefill = [&](std::int64_t done, std::int64_t total) {
-        stream.on_prefill(done, total);
-        if (session) session->save(generator);
-    };
-    const auto on_commit = [&](std::span<const TokenId> tokens) {
-        if (session) session->append(tokens);
-    };
-    const TextGenerationResult result = generate_text(loop, *tokenizer, prompt.start, generator.limits(), request.text,
-                                                      {.on_prefill = on_prefill,
-                                                       .on_text = [&](std::string_view text) { stream.write(text); },
-                                                       .on_commit = on_commit,
-                                                       .on_tokens = on_tokens,
-                                                       .cancel = &cancel_flag()});
-    stream.finish();
-    if (session) session->complete();
-    generator.complete(figures);
+        if (session != nullptr) session->save(generator);
+    }
+    // This outlives them.
+    [[nodiscard]] TextGenerationCallbacks callbacks() {
+        return {.on_prefill = [this](std::int64_t done, std::int64_t total) { on_prefill(done, total); },
+                .on_text = [this](std::string_view text) { stream.write(text); },
+                .on_commit =
+                    [this](std::span<const TokenId> tokens) {
+                        if (session != nullptr) session->append(tokens);
+                    },
+                .on_tokens = [this](std::int64_t n) { on_tokens(n); },
+                .cancel = &cancel_flag()};
+    }
+    void complete() {
+        stream.finish();
+        if (session != nullptr) session->complete();
+        generator.complete(figures);
+    }
+};
 
-    records.write(result, statistics_json(engine, result, figures), output);
-    if (!output.closed()) console.note(summary_line(result, sampling));
+int run_generate(CommandContext& context) {
+    const Clock::time_point began = Clock::now();
+    Console& console = context.console;
+    const EngineCallbacks callbacks = console_callbacks(context);
+    Request request = read_request(context);
+    RunRecords records(context.settings);
+    std::optional<TextSession> session;
+    if (auto asked = session_request(context.settings)) session.emplace(std::move(*asked));
+    TextSession* const resumed = session && session->resumes() ? &*session : nullptr;
+    if (resumed != nullptr) resumed->decide(request.generator.compute, request.text);
+    const std::string prompt_text = prompt_text_of(context.settings, session);
+    EngineModel engine = opened_model(context, resumed, request.generator.compute.device, callbacks);
+    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
+    TextTask task =
+        resumed != nullptr ? resumed_task(*resumed) : new_task(context, request, prompt_text, engine, *tokenizer);
+    TextOutput output(request.output);
+    ReplayedText replayed;
+    if (resumed != nullptr) {
+        replayed = resumed->replay(*tokenizer, request.text);
+        if (replayed.ended) return tell_finished_session(*resumed, replayed, engine, records, output, console);
+    }
+    const std::int64_t n_prompt = std::ssize(task.prompt.tokens);
+    request.generator.prompt_tokens = n_prompt;
+    TextGenerator generator(request.generator, engine, task.sampling, task.end_tokens, callbacks);
+    generator.loop().check_prompt(n_prompt);
+    if (session)
+        session->attach({.sampling = &task.sampling,
+                         .text = &request.text,
+                         .end_tokens = generator.limits().end_tokens,
+                         .text_start = task.prompt.start,
+                         .echo = request.echo ? PromptEcho::Yes : PromptEcho::No,
+                         .prompt_text = prompt_text,
+                         .prompt = task.prompt.tokens},
+                        generator, engine, callbacks);
+    if (const auto note = overflow_note(n_prompt, request.text.max_tokens, engine.context_tokens)) console.note(*note);
+    std::vector<TokenId> tokens = std::move(task.prompt.tokens);
+    if (resumed != nullptr) tokens.insert(tokens.end(), resumed->tokens().begin(), resumed->tokens().end());
+    generator.loop().resume(std::move(tokens), n_prompt);
+
+    if (resumed == nullptr) output.begin();
+    TextStream stream(output, console);
+    if (request.text.max_tokens >= 0) stream.expect(request.text.max_tokens);
+    if (resumed != nullptr ? resumed->begin().echo == PromptEcho::Yes : request.echo)
+        replayed.shown.insert(0, prompt_text);
+    stream.write(resumed != nullptr ? output.resume(replayed.shown) : replayed.shown);
+    GrowingText growing{.stream = stream,
+                        .session = session ? &*session : nullptr,
+                        .generator = generator,
+                        .watch = ContextWatch(n_prompt, request.text.max_tokens, engine.context_tokens),
+                        .began = began,
+                        .figures = {.seed = task.sampling.seed}};
+    const TextGenerationResult result = generate_text(generator.loop(), *tokenizer, task.prompt.start,
+                                                      generator.limits(), request.text, growing.callbacks());
+    growing.complete();
+
+    records.write(result, statistics_json(engine, result, growing.figures), output);
+    if (!output.closed()) console.note(summary_line(result, task.sampling));
     return signal_exit_code();
 }
 

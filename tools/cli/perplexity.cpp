@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/forward.h"
 #include "runtime/text/tokenizer/tokenizer.h"
@@ -108,7 +109,7 @@ double surprise(std::span<const float> logits, TokenId token) {
     for (const float logit : logits) highest = std::max(highest, logit);
     double sum = 0.0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
-    return std::log(sum) + highest - logits[static_cast<std::size_t>(token)];
+    return std::log(sum) + highest - nth(logits, token);
 }
 
 struct TextScore {

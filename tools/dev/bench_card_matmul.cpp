@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/base/indexed.h"
 #include "kernels/cuda/host/cuda_op.h"
 #include "kernels/cuda/matmul/prompt_launch.h"
 #include "kernels/cuda/matmul/prompt_plan.h"
@@ -122,7 +123,7 @@ double bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& 
     const std::size_t bytes = packed_bytes(type, sizes.rows, sizes.cols);
     const auto series = [&] {
         for (std::int64_t i = 0; i < sizes.n_matrices; ++i) {
-            const std::byte* const own = operands.x[use == XUse::Own ? static_cast<std::size_t>(i % 2) : 0].data();
+            const std::byte* const own = nth(operands.x, use == XUse::Own ? i % 2 : 0).data();
             matmul(bench.exec(), {.weights = packed_view(static_cast<const std::byte*>(weights.data()) +
                                                              static_cast<std::size_t>(i) * bytes,
                                                          type, sizes.rows, sizes.cols, packed_layout(DeviceKind::Cuda)),

@@ -61,12 +61,11 @@ draft::BigramTable count_followers(const BenchText& text, std::int64_t k) {
 
 // The most frequent tokens, in the form of a model's unigrams.
 std::vector<TokenId> common_tokens(const BenchText& text) {
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(text.vocab));
-    for (const TokenId token : text.tokens) ++counts[static_cast<std::size_t>(token)];
+    Indexed<std::int64_t> counts(static_cast<std::size_t>(text.vocab));
+    for (const TokenId token : text.tokens) ++counts[token];
     std::vector<TokenId> common(counts.size());
     std::iota(common.begin(), common.end(), 0);
-    std::ranges::stable_sort(common, std::ranges::greater{},
-                             [&](TokenId token) { return counts[static_cast<std::size_t>(token)]; });
+    std::ranges::stable_sort(common, std::ranges::greater{}, [&](TokenId token) { return counts[token]; });
     common.resize(std::min(common.size(), static_cast<std::size_t>(draft::kCommonTokens)));
     return common;
 }

@@ -63,9 +63,9 @@ def budgeted(program, options, choice):
     while least is None and high - low > 1024:
         middle = (low + high) // 2
         found, error = plan(program, [*options, "--device-memory", str(middle)])
-        named = re.search(r"give --device-memory (\d+) or more", error)
+        named = re.search(r"give --device-memory ([0-9.]+)([KMG]?) or more", error)
         if named:
-            least = int(named.group(1))
+            least = int(float(named.group(1)) * (1 << {"": 0, "K": 10, "M": 20, "G": 30}[named.group(2)]))
         elif found is not None:
             high = middle
         else:

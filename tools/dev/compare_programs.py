@@ -133,6 +133,7 @@ class Comparison:
     def __init__(self, arguments, folder):
         self.programs = {"old": arguments.old, "new": arguments.new}
         self.may_differ = arguments.may_differ
+        self.limit = arguments.limit
         self.folder = folder
         self.asked = {}
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("SLIPSTREAM_")}
@@ -142,8 +143,11 @@ class Comparison:
         self.prompts = {}
 
     def run(self, which, arguments):
-        done = subprocess.run([self.programs[which], *arguments], env=self.environment, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=600, check=False)
+        try:
+            done = subprocess.run([self.programs[which], *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=self.limit, check=False)
+        except subprocess.TimeoutExpired:
+            raise Misrun(f"{which} took more than {self.limit} s (--limit)") from None
         return done.returncode, done.stdout, done.stderr.decode(errors="replace").strip()
 
     def ids(self, model, text):
@@ -175,9 +179,9 @@ class Comparison:
         if case["placement"] == "resident":
             return options
         everything, kv_bytes = self.everything(arguments, options)
-        ring = self.named(arguments, [*options, "--ring", "1K"], "ring", everything)
+        ring = self.least_ring(arguments, options, everything)
         options += ["--ring", str(ring + ring // 2), "--expect-tokens", "16"]
-        least = self.named(arguments, options, "device-memory", everything)
+        least = self.least_memory(arguments, options, everything)
         room = everything - least
         tries = {"weights": [least + room * part // 100 for part in (40, 60, 75, 85, 95, 105)],
                  "kv": [everything - kv_bytes * part // 100 + int(options[3]) for part in (50, 30, 70, 85)],
@@ -209,23 +213,42 @@ class Comparison:
             self.asked[key] = (plan["device_bytes"], plan["kv_bytes"])
         return self.asked[key]
 
-    def named(self, arguments, options, name, everything):
-        """The least value of --name that OLD itself names in refusing ever less memory. (Far too little fails before
-        anything is planned, with another message.)"""
-        key = (name, *arguments, *options)
+    def least_ring(self, arguments, options, everything):
+        """The least value of --ring that OLD itself names in refusing less memory for plain decoding: with guesses it
+        may refuse for their sake first. (Far too little fails before anything is planned, with another message.)"""
+        plain = without_guesses(arguments)
+        key = ("ring", *plain, *options)
         low, high = 0, everything
         while key not in self.asked:
             middle = (low + high) // 2
-            code, _, error = self.run("old", [*arguments, *options, "--device-memory", str(middle)])
-            found = re.search(rf"give --{name} (\d+) or more", error)
+            code, _, error = self.run("old", [*plain, *options, "--ring", "1K", "--device-memory", str(middle)])
+            found = re.search(r"give --ring ([0-9.]+[KMG]?) or more", error)
             if found:
-                self.asked[key] = int(found.group(1))
+                self.asked[key] = size_of(found.group(1))
             elif high - low < 1024:
-                raise Misrun(f"no least --{name} in: {error}")
+                raise Misrun(f"no least --ring in: {error}")
             elif code == 0:
                 high = middle
             else:
                 low = middle
+        return self.asked[key]
+
+    def least_memory(self, arguments, options, everything):
+        """The least --device-memory, within 16 KiB or as OLD names it, with which OLD runs."""
+        key = ("device-memory", *arguments, *options)
+        low, high = 0, everything
+        while key not in self.asked:
+            middle = (low + high) // 2
+            code, _, error = self.run("old", [*arguments, *options, "--device-memory", str(middle)])
+            found = re.search(r"give --device-memory ([0-9.]+[KMG]?) or more", error)
+            if found:
+                self.asked[key] = size_of(found.group(1))
+            elif code == 0:
+                high = middle
+            else:
+                low = middle
+            if high - low < 1 << 14:
+                self.asked.setdefault(key, high)
         return self.asked[key]
 
     def text_arguments(self, model, case):
@@ -362,6 +385,20 @@ class Comparison:
     allowed = {}
 
 
+def without_guesses(arguments):
+    """The arguments of text_case() for plain decoding."""
+    if "--draft" not in arguments:
+        return arguments
+    rest = [option for option in ("-n", "1") if "-n" in arguments]
+    return [*arguments[: arguments.index("--draft")], "--draft", "none", *rest]
+
+
+def size_of(text):
+    """Bytes of a size as the program names it: 294912, 288K, 1.5G."""
+    units = {"K": 10, "M": 20, "G": 30}
+    return int(text) if text.isdigit() else int(float(text[:-1]) * (1 << units[text[-1]]))
+
+
 def short(value):
     if isinstance(value, (bytes, str)) and len(value) > 90:
         return f"{value[:90]!r}... ({len(value)} long)"
@@ -383,17 +420,25 @@ def parse_arguments():
     parser.add_argument("--singles", default=",".join(SINGLES), help="the sources that the full matrix has alone")
     parser.add_argument("--without", default="", help="sources that pairwise cases leave out: `bigram` is built for "
                         "minutes out of a model of a GB")
-    parser.add_argument("--may-differ", default="", metavar="[DRAFT:]FIELD,...",
+    parser.add_argument("--may-differ", default="", metavar="[DRAFT:]FIELD;...",
                         help="what a change means to alter, of one value of `draft` or of all")
     parser.add_argument("--no-logits", action="store_true")
     parser.add_argument("--handover", action="store_true", help="sessions and tables of OLD under NEW, too")
     parser.add_argument("--only", default="", metavar="FACTOR=VALUE;...", help="leave out cases with other values")
+    parser.add_argument("--limit", default=3600, type=int, metavar="SECONDS", help="of one run of a program; longer "
+                        "ones are told as not run (default 3600: a model of a GB on a busy machine)")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="only the Kth, K + Nth, ... case: a long "
+                        "comparison in pieces")
     parser.add_argument("--seed", default=1, type=int, help="of pairwise cases")
     arguments = parser.parse_args()
-    arguments.may_differ = set(filter(None, arguments.may_differ.split(",")))
+    arguments.may_differ = set(filter(None, arguments.may_differ.split(";")))
     unknown = [name for name in arguments.may_differ if name.split(":")[-1] not in (*WHOLE, *FIELDS)]
     if unknown:
         parser.error(f"--may-differ: {', '.join(unknown)}: fields are {', '.join((*WHOLE, *FIELDS))}")
+    part, _, parts = arguments.part.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        parser.error(f"--part: {arguments.part} is not K/N with K in 1 ... N")
+    arguments.part = (int(part), int(parts))
     arguments.only = dict(part.split("=") for part in filter(None, arguments.only.split(";")))
     return arguments
 
@@ -415,10 +460,11 @@ def main():
                 work += [(comparison.handover_case, base | {"draft": draft, "temperature": "0.8"})
                          for draft in ("none", "recycling")]
                 work += [(comparison.tables_case, base | {"draft": draft}) for draft in ("cacheback", "recycling")]
-            for compare, case in work:
-                if any(case.get(name) != value for name, value in arguments.only.items()):
-                    continue
+            chosen = [(compare, case) for compare, case in work
+                      if all(case.get(name) == value for name, value in arguments.only.items())]
+            for compare, case in chosen[arguments.part[0] - 1 :: arguments.part[1]]:
                 n += 1
+                print(f"{time.monotonic() - began:.0f} s: case {n}", file=sys.stderr)
                 told = f"{model.name} {compare.__name__}: " + " ".join(f"{k}={v}" for k, v in case.items())
                 try:
                     found = compare(model, case)

@@ -12,6 +12,7 @@
 #include "draft/source_set.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "kernels/workspace.h"
 #include "runtime/formats/model_files.h"
@@ -157,8 +158,7 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
 
 // Of a draft model that takes so many bytes; the machine is measured.
 double seconds_a_guess(const EngineModel& target, std::size_t draft_bytes) {
-    return static_cast<double>(draft_bytes) *
-           target.rates->rates.weights[static_cast<std::size_t>(DType::Q8_0)].seconds(1.0);
+    return static_cast<double>(draft_bytes) * nth(target.rates->rates.weights, DType::Q8_0).seconds(1.0);
 }
 
 bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& files, std::size_t window_bytes,

@@ -13,6 +13,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/base/indexed.h"
 #include "kernels/cpu_device.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
@@ -78,12 +79,12 @@ public:
         ByteCost slowest;
         for (const DType type : types) {
             const ByteCost cost = weight_cost(type);
-            rates.weights[static_cast<std::size_t>(type)] = cost;
+            nth(rates.weights, type) = cost;
             if (cost.seconds(1.0) > slowest.seconds(1.0)) slowest = cost;
         }
         for (int i = 0; i < kDTypeCount; ++i)
             if (std::find(types.begin(), types.end(), static_cast<DType>(i)) == types.end())
-                rates.weights[static_cast<std::size_t>(i)] = slowest;
+                nth(rates.weights, i) = slowest;
         rates.kv = kv_cost();
         const double small = best_of(kRuns, [&] { small_ops(1); });
         const double many = best_of(kRuns, [&] { small_ops(16); });
@@ -139,7 +140,7 @@ private:
         const ModelWeights& weights = *question_.weights;
         const auto count = [&](const ConstTensorView& matrix) {
             const DType type = packed_type(matrix, question_.rounding);
-            bytes[static_cast<std::size_t>(type)] += packed_bytes(type, matrix.shape[0], matrix.shape[1]);
+            nth(bytes, type) += packed_bytes(type, matrix.shape[0], matrix.shape[1]);
         };
         for (std::size_t layer = 0; layer < weights.layers.size(); ++layer)
             for (const MatrixRole role : kLayerMatrices)
@@ -156,10 +157,8 @@ private:
         const auto bytes = bytes_by_type();
         std::vector<DType> types;
         for (int i = 0; i < kDTypeCount; ++i)
-            if (bytes[static_cast<std::size_t>(i)] > 0) types.push_back(static_cast<DType>(i));
-        std::sort(types.begin(), types.end(), [&](DType a, DType b) {
-            return bytes[static_cast<std::size_t>(a)] > bytes[static_cast<std::size_t>(b)];
-        });
+            if (nth(bytes, i) > 0) types.push_back(static_cast<DType>(i));
+        std::sort(types.begin(), types.end(), [&](DType a, DType b) { return nth(bytes, a) > nth(bytes, b); });
         return types;
     }
 
@@ -263,7 +262,7 @@ private:
             copies->synchronize();
         });
         measured.copy_bytes_per_second = static_cast<double>(copied) / alone;
-        measured.memory_bytes_per_second = 1.0 / measured.rates.weights[static_cast<std::size_t>(type)].seconds(1.0);
+        measured.memory_bytes_per_second = 1.0 / nth(measured.rates.weights, type).seconds(1.0);
         if (question_.card != nullptr) return;  // engines of its own copy
         // Both at once, in steps short against the copies.
         const std::size_t step = bytes_ / 16;

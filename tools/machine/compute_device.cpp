@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "tools/machine/host.h"
@@ -38,7 +39,7 @@ DeviceChoice the_cpu(std::string why) {
 }
 
 DeviceChoice the_card(const CudaCards& found, int card) {
-    const cuda::DeviceProperties& properties = found.cards[static_cast<std::size_t>(card)];
+    const cuda::DeviceProperties& properties = nth(found.cards, card);
     return {.card = card,
             .module = found.module,
             .why = fmt::format("the first card that serves: {}", properties.name),

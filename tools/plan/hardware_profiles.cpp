@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "kernels/base/indexed.h"
 
 namespace slipstream::tools {
 
@@ -112,7 +113,7 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
         const DTypeInfo& type = dtype_info(static_cast<DType>(i));
         const double flops_per_byte =
             2.0 * static_cast<double>(type.block_elements) / static_cast<double>(type.block_bytes);
-        hardware.rates.weights[static_cast<std::size_t>(i)] = ByteCost::roofline(
+        nth(hardware.rates.weights, i) = ByteCost::roofline(
             bytes_per_second, (type.block_elements > 1 ? kCodesReached : kFloatReached) * flops_per_second,
             flops_per_byte);
     }

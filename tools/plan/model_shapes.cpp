@@ -8,6 +8,7 @@
 #include <cctype>
 
 #include "kernels/base/check.h"
+#include "kernels/base/indexed.h"
 #include "runtime/model/weight_items.h"
 
 namespace slipstream::tools {
@@ -84,7 +85,7 @@ bool same_name(std::string_view a, std::string_view b) {
 }
 
 DType base_type(Quantisation quantisation) {
-    return kQuantisations[static_cast<std::size_t>(quantisation)].base;
+    return nth(kQuantisations, quantisation).base;
 }
 
 // The first and last eighth of the layers, and every third between.
@@ -210,7 +211,7 @@ LayerWeights shape_layer(const ModelConfig& config, Quantisation quantisation, s
 }  // namespace
 
 std::string_view quantisation_name(Quantisation quantisation) {
-    return kQuantisations[static_cast<std::size_t>(quantisation)].name;
+    return nth(kQuantisations, quantisation).name;
 }
 
 std::vector<std::string_view> quantisation_names() {

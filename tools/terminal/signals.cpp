@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "kernels/base/indexed.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -105,7 +106,7 @@ RemovedAtOnce::RemovedAtOnce(const std::filesystem::path& path) {
 }
 
 RemovedAtOnce::~RemovedAtOnce() {
-    if (slot_ >= 0) removed_at_once[static_cast<std::size_t>(slot_)].state.store(SlotState::Free);
+    if (slot_ >= 0) nth(removed_at_once, slot_).state.store(SlotState::Free);
 }
 
 }  // namespace slipstream::tools

@@ -8,6 +8,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "kernels/base/noise.h"
 #include "kernels/sampling.h"
 #include "runtime/loop/sampling/best_order.h"
@@ -72,14 +73,13 @@ void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> p
     std::ranges::copy(logits, penalised_.begin());
     logits_ = penalised_;
     for (const TokenBias& bias : options_.bias)
-        if (bias.id >= 0 && bias.id < vocab_)
-            penalised_[bias.id] = changed(bias.id, logits[static_cast<std::size_t>(bias.id)], 0);
+        if (bias.id >= 0 && bias.id < vocab_) penalised_[bias.id] = changed(bias.id, nth(logits, bias.id), 0);
     const std::span<const TokenId> tokens = penalised_tokens(path);
     for (const TokenId id : tokens) ++n_times_[id];
     // From the logit as it came, so that a token that repeats is penalised once.
     for (const TokenId id : tokens) {
         if (n_times_[id] == 0) continue;
-        penalised_[id] = changed(id, logits[static_cast<std::size_t>(id)], n_times_[id]);
+        penalised_[id] = changed(id, nth(logits, id), n_times_[id]);
         n_times_[id] = 0;
     }
 }

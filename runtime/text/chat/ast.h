@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/value.h"
@@ -116,8 +117,8 @@ struct Statement {
 
 struct Template {
     Block body;
-    std::vector<std::string> names;  // of all variables
-    std::vector<NameId> reads;       // those asked of the context somewhere
+    Indexed<std::string> names;  // of all variables
+    std::vector<NameId> reads;   // those asked of the context somewhere
 };
 
 }  // namespace slipstream::jinja

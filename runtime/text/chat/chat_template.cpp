@@ -72,14 +72,13 @@ const std::string& ChatTemplate::source() const {
 
 bool ChatTemplate::reads(std::string_view variable) const {
     const jinja::Template& tree = parsed_->tree;
-    return std::ranges::any_of(
-        tree.reads, [&](jinja::NameId name) { return tree.names[static_cast<std::size_t>(name)] == variable; });
+    return std::ranges::any_of(tree.reads, [&](jinja::NameId name) { return tree.names[name] == variable; });
 }
 
 std::vector<std::string> ChatTemplate::variables() const {
     std::vector<std::string> names;
     for (const jinja::NameId id : parsed_->tree.reads) {
-        const std::string& name = parsed_->tree.names[static_cast<std::size_t>(id)];
+        const std::string& name = parsed_->tree.names[id];
         if (jinja::find_global(name) == nullptr && name != "caller") names.push_back(name);
     }
     std::ranges::sort(names);

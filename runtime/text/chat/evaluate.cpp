@@ -1,5 +1,6 @@
 // The evaluator's expressions.
 #include "kernels/base/check.h"
+#include "kernels/base/indexed.h"
 #include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/evaluator.h"
 #include "runtime/text/chat/operators.h"
@@ -17,7 +18,7 @@ Value Evaluator::evaluate(const Expr& expr) {
         case ExprKind::Name: {
             const Value& value = variable(expr.name);
             if (!value.is_missing()) return value;
-            return runtime_.undefined({Undefined::Of::Variable, tree_.names[static_cast<std::size_t>(expr.name)]});
+            return runtime_.undefined({Undefined::Of::Variable, tree_.names[expr.name]});
         }
         case ExprKind::List:
             return runtime_.list(parts(expr));
@@ -72,8 +73,8 @@ Value Evaluator::evaluate(const Expr& expr) {
 const Value& Evaluator::variable(NameId name) const {
     if (scope_ != nullptr)
         if (const Value* value = scope_->find(name)) return *value;
-    const Value& global = globals_[static_cast<std::size_t>(name)];
-    return global.is_missing() ? context_[static_cast<std::size_t>(name)] : global;
+    const Value& global = nth(globals_, name);
+    return global.is_missing() ? nth(context_, name) : global;
 }
 
 std::vector<Value> Evaluator::parts(const Expr& expr) {

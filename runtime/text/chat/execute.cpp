@@ -1,4 +1,5 @@
 // The evaluator's statements, loops and macros.
+#include "kernels/base/indexed.h"
 #include "runtime/text/chat/evaluator.h"
 #include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/spelling.h"
@@ -178,7 +179,7 @@ void Evaluator::assign(const Target& target, Value value) {
     } else if (scope_ != nullptr) {
         scope_->set(runtime_, target.name, std::move(value));
     } else {
-        globals_[static_cast<std::size_t>(target.name)] = std::move(value);
+        nth(globals_, target.name) = std::move(value);
     }
 }
 
@@ -271,9 +272,7 @@ Value Evaluator::make_macro(const MacroBody& macro) {
 
 void Evaluator::bind(const MacroBody& macro, Arguments& arguments) {
     const std::size_t n_parameters = macro.parameters.size();
-    const auto name_of = [&](std::size_t i) -> const std::string& {
-        return tree_.names[static_cast<std::size_t>(macro.parameters[i].name)];
-    };
+    const auto name_of = [&](std::size_t i) -> const std::string& { return tree_.names[macro.parameters[i].name]; };
     runtime_.spend(static_cast<std::int64_t>(n_parameters * (arguments.named.size() + 1)));
     std::vector<Value> given(n_parameters);
     for (std::size_t i = 0; i < n_parameters; ++i)

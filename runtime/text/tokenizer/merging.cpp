@@ -65,9 +65,9 @@ void PairMerger::merge(std::span<const TokenId> symbols, Scratch& scratch, std::
 }
 
 void PairMerger::merge_short(Scratch& scratch) const {
-    std::vector<TokenId>& ids = scratch.ids;
+    Indexed<TokenId>& ids = scratch.ids;
     std::vector<std::uint32_t>& ranks = scratch.ranks;
-    std::vector<TokenId>& merged = scratch.merged;
+    Indexed<TokenId>& merged = scratch.merged;
     const auto look_up = [&](std::size_t at) {
         const MergeTable::Merge merge =
             at + 1 < ids.size() ? table_.find(ids[at], ids[at + 1]) : MergeTable::Merge{kNoRank, -1};
@@ -78,7 +78,7 @@ void PairMerger::merge_short(Scratch& scratch) const {
         const auto best = std::ranges::min_element(ranks);
         if (best == ranks.end() || *best == kNoRank) return;
         const std::ptrdiff_t at = best - ranks.begin();
-        ids[static_cast<std::size_t>(at)] = merged[static_cast<std::size_t>(at)];
+        ids[at] = merged[at];
         ids.erase(ids.begin() + at + 1);
         ranks.erase(ranks.begin() + at + 1);
         merged.erase(merged.begin() + at + 1);
@@ -88,9 +88,9 @@ void PairMerger::merge_short(Scratch& scratch) const {
 }
 
 void PairMerger::merge_long(Scratch& scratch, std::vector<TokenId>& out) const {
-    std::vector<TokenId>& ids = scratch.ids;
+    Indexed<TokenId>& ids = scratch.ids;
     std::vector<std::uint32_t>& ranks = scratch.ranks;
-    std::vector<TokenId>& merged = scratch.merged;
+    Indexed<TokenId>& merged = scratch.merged;
     std::vector<std::uint32_t>& previous = scratch.previous;
     std::vector<std::uint32_t>& next = scratch.next;
     std::vector<std::uint64_t>& heap = scratch.heap;
@@ -182,13 +182,13 @@ TokenId BpeMerger::find(std::string_view piece) const {
 
 void BpeMerger::push_merge(std::string_view word, std::int32_t left, std::int32_t right, Scratch& scratch) const {
     if (left < 0 || right < 0) return;
-    const Symbol& a = scratch.symbols[static_cast<std::size_t>(left)];
-    const Symbol& b = scratch.symbols[static_cast<std::size_t>(right)];
+    const Symbol& a = scratch.symbols[left];
+    const Symbol& b = scratch.symbols[right];
     const std::uint32_t length = a.length + b.length;
     const std::string_view joined = word.substr(a.begin, length);
     const TokenId id = find(joined);
     if (id < 0) return;
-    const SentencePiece& piece = model_.pieces[static_cast<std::size_t>(id)];
+    const SentencePiece& piece = model_.pieces[id];
     if (piece.kind == TokenKind::Unused) scratch.unused_splits[joined] = a.length;
     scratch.heap.push_back({piece.score, left, right, length, id});
     std::ranges::push_heap(scratch.heap, merges_later);
@@ -214,26 +214,26 @@ void BpeMerger::encode(std::string_view word, Scratch& scratch, std::vector<Toke
         std::ranges::pop_heap(scratch.heap, merges_later);
         const Merge merge = scratch.heap.back();
         scratch.heap.pop_back();
-        Symbol& left = symbols[static_cast<std::size_t>(merge.left)];
-        Symbol& right = symbols[static_cast<std::size_t>(merge.right)];
+        Symbol& left = symbols[merge.left];
+        Symbol& right = symbols[merge.right];
         // Stale where either symbol has merged with another since: a symbol only grows, or goes to length 0.
         if (left.length == 0 || right.length == 0 || left.length + right.length != merge.length) continue;
         left.length = merge.length;
         left.id = merge.id;
         left.next = right.next;
         right.length = 0;
-        if (left.next >= 0) symbols[static_cast<std::size_t>(left.next)].previous = merge.left;
+        if (left.next >= 0) symbols[left.next].previous = merge.left;
         push_merge(word, left.previous, merge.left, scratch);
         push_merge(word, merge.left, left.next, scratch);
     }
-    for (std::int32_t i = symbols.empty() ? -1 : 0; i >= 0; i = symbols[static_cast<std::size_t>(i)].next) {
-        const Symbol& symbol = symbols[static_cast<std::size_t>(i)];
+    for (std::int32_t i = symbols.empty() ? -1 : 0; i >= 0; i = symbols[i].next) {
+        const Symbol& symbol = symbols[i];
         append(word.substr(symbol.begin, symbol.length), symbol.id, scratch, out);
     }
 }
 
 void BpeMerger::append(std::string_view piece, TokenId id, const Scratch& scratch, std::vector<TokenId>& out) const {
-    if (id >= 0 && model_.pieces[static_cast<std::size_t>(id)].kind != TokenKind::Unused) {
+    if (id >= 0 && model_.pieces[id].kind != TokenKind::Unused) {
         out.push_back(id);
         return;
     }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/text/token_id.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 
@@ -74,9 +75,9 @@ private:
 class PairMerger {
 public:
     struct Scratch {
-        std::vector<TokenId> ids;
+        Indexed<TokenId> ids;
         std::vector<std::uint32_t> ranks;           // of each symbol with the next one
-        std::vector<TokenId> merged;                // what the two become
+        Indexed<TokenId> merged;                    // what the two become
         std::vector<std::uint32_t> previous, next;  // long words
         std::vector<std::uint64_t> heap;            // rank << 32 | place
     };
@@ -120,7 +121,7 @@ public:
     };
     /// Grows to the longest word and stays.
     struct Scratch {
-        std::vector<Symbol> symbols;
+        Indexed<Symbol> symbols;
         std::vector<Merge> heap;
         std::unordered_map<std::string_view, std::uint32_t> unused_splits;  // unused piece -> length of its left half
     };

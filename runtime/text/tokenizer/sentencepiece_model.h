@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/text/tokenizer/text_normalizer.h"
 #include "runtime/text/tokenizer/token_matchers.h"
 #include "runtime/text/tokenizer/tokenizer.h"
@@ -26,7 +27,7 @@ struct SentencePiece {
 struct SentencePieceModel {
     enum class Algorithm : std::uint8_t { Bpe, Unigram };
     Algorithm algorithm = Algorithm::Bpe;
-    std::vector<SentencePiece> pieces;  // by id
+    Indexed<SentencePiece> pieces;  // by id
     std::optional<TokenId> unk_id, bos_id, eos_id;
     bool adds_bos = true, adds_eos = false;
     std::vector<TokenId> end_tokens;             // ascending

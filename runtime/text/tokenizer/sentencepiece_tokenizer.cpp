@@ -134,15 +134,15 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
 }
 
 TokenKind SentencePieceTokenizer::token_kind(TokenId id) const {
-    return in_range(id) ? model_.pieces[static_cast<std::size_t>(id)].kind : TokenKind::Unused;
+    return in_range(id) ? model_.pieces[id].kind : TokenKind::Unused;
 }
 
 std::string_view SentencePieceTokenizer::piece(TokenId id) const {
-    return in_range(id) ? std::string_view(model_.pieces[static_cast<std::size_t>(id)].text) : std::string_view();
+    return in_range(id) ? std::string_view(model_.pieces[id].text) : std::string_view();
 }
 
 std::string_view SentencePieceTokenizer::token_bytes(TokenId id) const {
-    return in_range(id) ? std::string_view(token_bytes_[static_cast<std::size_t>(id)]) : std::string_view();
+    return in_range(id) ? std::string_view(token_bytes_[id]) : std::string_view();
 }
 
 std::vector<TokenId> SentencePieceTokenizer::encode(std::string_view text, SpecialTokens special) const {

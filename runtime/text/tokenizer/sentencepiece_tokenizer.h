@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/text/tokenizer/merging.h"
 #include "runtime/text/tokenizer/pre_tokenizer.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
@@ -67,7 +68,7 @@ private:
     std::optional<BpeMerger> merger_;            // refers to model_; of a BPE model
     std::optional<UnigramSegmenter> segmenter_;  // of a unigram model
     std::array<TokenId, 256> byte_ids_{};        // -1: none
-    std::vector<std::string> token_bytes_;       // by id
+    Indexed<std::string> token_bytes_;           // by id
     SpellingMatcher control_;                    // in the text as it comes
     SpellingMatcher user_defined_;               // in normalised text
     SpellingMatcher protected_;                  // user-defined pieces in the text as it comes: no rule touches them

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "kernels/base/error.h"
+#include "kernels/base/indexed.h"
 #include "runtime/text/utf8.h"
 
 namespace slipstream {
@@ -165,8 +166,7 @@ public:
         const auto n_points =
             utf8proc_normalize_utf32(points_.data(), static_cast<utf8proc_ssize_t>(points_.size()), options_);
         if (n_points < 0) throw std::bad_alloc();
-        for (utf8proc_ssize_t i = 0; i < n_points; ++i)
-            append_utf8(static_cast<char32_t>(points_[static_cast<std::size_t>(i)]), out);
+        for (utf8proc_ssize_t i = 0; i < n_points; ++i) append_utf8(static_cast<char32_t>(points_[i]), out);
     }
 
 private:
@@ -195,7 +195,7 @@ private:
     }
 
     utf8proc_option_t options_{};
-    std::vector<utf8proc_int32_t> points_;
+    Indexed<utf8proc_int32_t> points_;
 };
 
 struct CasePair {

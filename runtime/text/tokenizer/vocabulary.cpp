@@ -41,7 +41,7 @@ void TokenVocabulary::set(std::int64_t id, std::string_view spelling, TokenKind 
         throw FormatError(fmt::format("{}: token {} has {} bytes", name, id, spelling.size()));
     if (id >= size()) tokens_.resize(static_cast<std::size_t>(id) + 1);
     ++n_set_;
-    Token& token = tokens_[static_cast<std::size_t>(id)];
+    Token& token = tokens_[id];
     token.spelling_at = token.bytes_at = keep(spelling);
     token.spelling_length = token.bytes_length = static_cast<std::uint32_t>(spelling.size());
     token.kind = kind;
@@ -49,7 +49,7 @@ void TokenVocabulary::set(std::int64_t id, std::string_view spelling, TokenKind 
 
 void TokenVocabulary::set_bytes(TokenId id, std::string_view bytes) {
     CHECK(contains(id), "id {} of {}", id, size());
-    Token& token = tokens_[static_cast<std::size_t>(id)];
+    Token& token = tokens_[id];
     if (bytes == this->bytes(id)) return;
     token.bytes_at = keep(bytes);
     token.bytes_length = static_cast<std::uint32_t>(bytes.size());
@@ -57,18 +57,18 @@ void TokenVocabulary::set_bytes(TokenId id, std::string_view bytes) {
 
 std::string_view TokenVocabulary::spelling(TokenId id) const {
     if (!contains(id)) return {};
-    const Token& token = tokens_[static_cast<std::size_t>(id)];
+    const Token& token = tokens_[id];
     return std::string_view(arena_).substr(token.spelling_at, token.spelling_length);
 }
 
 std::string_view TokenVocabulary::bytes(TokenId id) const {
     if (!contains(id)) return {};
-    const Token& token = tokens_[static_cast<std::size_t>(id)];
+    const Token& token = tokens_[id];
     return std::string_view(arena_).substr(token.bytes_at, token.bytes_length);
 }
 
 TokenKind TokenVocabulary::kind(TokenId id) const {
-    return contains(id) ? tokens_[static_cast<std::size_t>(id)].kind : TokenKind::Unused;
+    return contains(id) ? tokens_[id].kind : TokenKind::Unused;
 }
 
 TokenId MergeReader::find(std::string_view spelling) const {

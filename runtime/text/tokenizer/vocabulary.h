@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/indexed.h"
 #include "runtime/text/token_id.h"
 #include "runtime/text/tokenizer/merging.h"
 #include "runtime/text/tokenizer/tokenizer.h"
@@ -73,7 +74,7 @@ public:
     void set(std::int64_t id, std::string_view spelling, TokenKind kind, std::string_view name);
     /// What the token prints; the spelling itself where this is never called. `id` has been set.
     void set_bytes(TokenId id, std::string_view bytes);
-    void set_kind(TokenId id, TokenKind kind) { tokens_[static_cast<std::size_t>(id)].kind = kind; }
+    void set_kind(TokenId id, TokenKind kind) { tokens_[id].kind = kind; }
     void reserve(std::size_t n_tokens, std::size_t n_bytes);
 
     [[nodiscard]] std::int64_t size() const { return std::ssize(tokens_); }
@@ -91,7 +92,7 @@ private:
     };
     std::size_t keep(std::string_view text);
 
-    std::vector<Token> tokens_;
+    Indexed<Token> tokens_;
     std::int64_t n_set_ = 0;  // calls of set()
     std::string arena_;
 };
