@@ -296,6 +296,9 @@ TEST(Bench, MistakesOfUsage) {
     EXPECT_THAT(refused(2, {"--passes", "1", "--sweep", "threads=1;none"}), HasSubstr("--sweep threads"));
     EXPECT_THAT(refused(2, {"--draft", "magic"}), HasSubstr("'magic'"));
     EXPECT_THAT(refused(2, {"--json", "--stats", "-"}), HasSubstr("--json"));
+    EXPECT_THAT(refused(1, {"--logit-bias", "999999=1"}), HasSubstr("999999 is no token"));
+    EXPECT_THAT(refused(1, {"--views", "mass", "--file", "/dev/zero"}), HasSubstr("this is a device"));
+    EXPECT_THAT(refused(1, {"--prompts", "/dev/zero"}), HasSubstr("this is a device"));
     EXPECT_THAT(refused(1, {"--sweep", "model=/nonexistent;/nonexistent"}), HasSubstr("/nonexistent"));
 }
 

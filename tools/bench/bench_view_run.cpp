@@ -15,8 +15,8 @@
 #include "tools/engine/engine_target.h"
 #include "tools/options/command.h"
 #include "tools/terminal/amounts.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -71,7 +71,8 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
     const ModelConfig& config = engine.files->config();
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(engine.files->tokenizer_source());
     std::vector<TokenId> tokens = start_tokens(*tokenizer);
-    const std::vector<TokenId> body = text_tokens(*tokenizer, read_bytes(request.views.file), config);
+    const std::vector<TokenId> body = text_tokens(
+        *tokenizer, read_text(request.views.file, "--file", most_text_bytes(request.compute.context_tokens)), config);
     tokens.insert(tokens.end(), body.begin(), body.end());
     static_cast<void>(
         text_parts(request, std::ssize(tokens), request.compute.context_tokens.value_or(config.context_tokens)));

@@ -179,8 +179,6 @@ int run_generate(CommandContext& context) {
     SamplerOptions sampling =
         resumes ? session->sampling()
                 : resolve_sampling(request.sampling, engine.files->generation_defaults(), settings, console);
-    if (!resumes && request.sampling.ignore_end)
-        sampling = without_end_tokens(sampling, all_end_tokens(engine.files->generation_defaults(), *tokenizer));
     std::optional<PromptTemplate> prompt_template;
     if (!resumes) prompt_template = completion_template(request.chat_template, engine, *tokenizer, callbacks);
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
@@ -194,14 +192,16 @@ int run_generate(CommandContext& context) {
     }
     const std::int64_t n_prompt = std::ssize(prompt.tokens);
     request.generator.prompt_tokens = n_prompt;
-    TextGenerator generator(
-        request.generator, engine, sampling,
-        resumes ? session->begin().end_tokens : all_end_tokens(engine.files->generation_defaults(), *tokenizer),
-        callbacks);
+    const bool ignore_end = resumes ? session->begin().ignore_end : request.sampling.ignore_end;
+    const std::vector<TokenId> end_tokens =
+        resumes ? session->begin().end_tokens : all_end_tokens(engine.files->generation_defaults(), *tokenizer);
+    TextGenerator generator(request.generator, engine, ignore_end ? without_end_tokens(sampling, end_tokens) : sampling,
+                            end_tokens, callbacks);
     GenerationLoop& loop = generator.loop();
     loop.check_prompt(n_prompt);
     if (session)
         session->attach({.sampling = &sampling,
+                         .ignore_end = ignore_end,
                          .text = &request.text,
                          .end_tokens = generator.limits().end_tokens,
                          .text_start = prompt.start,
