@@ -20,6 +20,7 @@ using testing::IsEmpty;
 CommandSpec chat_stand_in() {
     CommandSpec chat = generate_command();
     chat.name = "chat";
+    std::erase_if(chat.options, [](const OptionSpec& option) { return option.name == "prompt"; });
     return chat;
 }
 
