@@ -156,7 +156,7 @@ std::uint64_t rope_fingerprint(const RopeFrequencies& rope) {
 std::vector<std::byte> encode_session_begin(const SessionBegin& begin) {
     FieldWriter fields;
     for_each_field(fields, begin);
-    if (begin.sampling.adds()) {
+    if (begin.sampling.adds() || begin.ignore_end) {
         fields.number(begin.sampling.presence_penalty);
         fields.number(begin.sampling.frequency_penalty);
         fields.number(std::uint64_t{begin.sampling.bias.size()});
@@ -165,6 +165,7 @@ std::vector<std::byte> encode_session_begin(const SessionBegin& begin) {
             fields.number(static_cast<double>(bias.bias));
         }
     }
+    if (begin.ignore_end) fields.number(std::uint64_t{1});
     return fields.take();
 }
 
@@ -186,6 +187,12 @@ SessionBegin decode_session_begin(std::span<const std::byte> bytes, std::string_
                 fields.fail("a bias of no token");
             bias = {static_cast<TokenId>(id), static_cast<float>(value)};
         }
+    }
+    if (!fields.at_end()) {
+        std::uint64_t ignore_end = 0;
+        fields.number(ignore_end);
+        if (ignore_end != 1) fields.fail("a value that no option has");
+        begin.ignore_end = true;
     }
     fields.finish();
     if (begin.context_tokens < 1 || begin.context_tokens > kMaxContextTokens || begin.vocab < 1 ||

@@ -34,6 +34,7 @@ struct SessionBegin {
     std::uint64_t kv_chunk_bytes = 0;  // KvShape::chunk_bytes()
     std::int64_t vocab = 0;
     SamplerOptions sampling;
+    bool ignore_end = false;  // end tokens never come (older sessions have them among the biases instead)
     std::vector<std::string> stops;
     std::vector<TokenId> end_tokens;
     std::int64_t max_tokens = -1;  // that were asked for at first; -1: until the context is full

@@ -64,6 +64,21 @@ TEST_F(DraftChoice, NothingIsDecidedWhereThereIsNothingToDecide) {
     EXPECT_TRUE(has_model(drawn));
 }
 
+TEST_F(DraftChoice, WhatIsDrawnIsRefusedByNameWhereItDoesNotFit) {
+    draft_.options.sources = {SourceKind::Model};
+    draft_.options.child_rule = draft::ChildRule::Draw;
+    bool refused = false;
+    for (std::size_t bytes = 64 * kMiB; bytes > 2 * kMiB && !refused; bytes -= kMiB / 4) {
+        try {
+            EXPECT_TRUE(has_model(choose(bytes)));
+        } catch (const OutOfBudget& error) {
+            EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("--draft without 'model'"), HasSubstr("--budget")));
+            refused = true;
+        }
+    }
+    EXPECT_TRUE(refused);
+}
+
 TEST_F(DraftChoice, WithoutALimitTheWindowIsAShareOfTheHost) {
     const DraftSettings chosen = choose(Budget::kUnlimited);
     EXPECT_GT(chosen.options.window_bytes, 0U);

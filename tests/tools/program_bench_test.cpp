@@ -287,6 +287,7 @@ TEST(Bench, ViewsWantATextThatIsLongEnough) {
         EXPECT_EQ(result.code, 1) << result.err;
         return result.err;
     };
+    EXPECT_THAT(refused_views({"--file", "/dev/zero"}), HasSubstr("this is a device"));
     EXPECT_THAT(refused_views({}), HasSubstr("1024 to compare do not fit"));
     EXPECT_THAT(refused_views({"--depth", "100000", "--max-tokens", "8"}), HasSubstr("lower --depth"));
     EXPECT_THAT(refused_views({"--max-tokens", "8", "--ctx", "64"}), HasSubstr("a context of 64"));
@@ -335,6 +336,8 @@ TEST(Bench, MistakesOfUsage) {
     EXPECT_THAT(refused(2, {"--passes", "1", "--sweep", "threads=1;none"}), HasSubstr("--sweep threads"));
     EXPECT_THAT(refused(2, {"--draft", "magic"}), HasSubstr("'magic'"));
     EXPECT_THAT(refused(2, {"--json", "--stats", "-"}), HasSubstr("--json"));
+    EXPECT_THAT(refused(1, {"--logit-bias", "999999=1"}), HasSubstr("999999 is no token"));
+    EXPECT_THAT(refused(1, {"--prompts", "/dev/zero"}), HasSubstr("this is a device"));
     EXPECT_THAT(refused(1, {"--sweep", "model=/nonexistent;/nonexistent"}), HasSubstr("/nonexistent"));
 }
 

@@ -176,6 +176,9 @@ TEST_F(Chat, WhatCannotBeServedIsSaidAndEndsIt) {
     EXPECT_THAT(failing("/sat seed 4\n"), HasSubstr("there is no command /sat; did you mean /set?"));
     EXPECT_THAT(failing("/set tempature 4\n"), HasSubstr("did you mean temperature?"));
     EXPECT_THAT(failing("/set top-p 4\n"), HasSubstr("/set top-p: a number from 0 to 1 expected"));
+    EXPECT_THAT(failing("/set logit-bias 999999=5\n", {"--session", at("bias.json")}),
+                HasSubstr("999999 is no token of this model"));
+    EXPECT_EQ(chat("", {"--session", at("bias.json")}).code, 0) << "it was kept";
     EXPECT_THAT(failing("/undo\n"), HasSubstr("no message to take back"));
     EXPECT_THAT(failing("/regen\n"), HasSubstr("no message to answer anew"));
     EXPECT_THAT(failing("/save\n"), HasSubstr("/save takes the name of a file"));
@@ -188,6 +191,18 @@ TEST_F(Chat, WhatCannotBeServedIsSaidAndEndsIt) {
     EXPECT_EQ(chat("", {"--template-arg", "a=1"}).code, 2);
     EXPECT_EQ(chat("", {"--temperature", "-1"}).code, 2);
     EXPECT_EQ(chat("", {}).code, 0);
+}
+
+TEST_F(Chat, EndsStayIgnoredWhateverBiasIsSet) {
+    const Arguments tale{"--seed", "4", "--max-tokens", "40", "--stop", kNoStop, "--session", at("chat.json")};
+    Arguments begun = tale;
+    begun.emplace_back("--ignore-eos");
+    ASSERT_EQ(chat("/set logit-bias 2=1000\n", begun).code, 0);
+    const json settings = json::parse(file_text(at("chat.json"))).at("settings");
+    EXPECT_EQ(settings.at("ignore-eos"), true);
+    EXPECT_EQ(settings.at("logit-bias"), "2=1000");
+    EXPECT_THAT(chat("Once\n", tale).err, HasSubstr(" 40 tokens"));
+    EXPECT_THAT(chat("/set ignore-eos off\nOnce\n", tale).err, HasSubstr(" 1 token ")) << "2 is the end token";
 }
 
 TEST_F(Chat, AnInterruptKeepsWhatWasSaid) {

@@ -243,6 +243,8 @@ TEST_F(DraftProgram, MistakesAreUsageErrors) {
     EXPECT_THAT(refused(2, {"--frozen-table", "x", "--draft", "context"}), HasSubstr("--frozen-table acts"));
     EXPECT_THAT(refused(2, {"--gamma", "3"}), HasSubstr("--gamma acts"));
     EXPECT_THAT(refused(2, {"--draft", "corpus"}), HasSubstr("--corpus"));
+    EXPECT_THAT(refused(2, {"--draft", "retrieval", "--kv-view", "window", "--view-score", "mean"}),
+                HasSubstr("--view-score acts on --kv-view retrieval"));
 }
 
 TEST_F(DraftProgram, WhatCannotBeServedIsSaidInOneLine) {

@@ -148,6 +148,14 @@ TEST_F(SessionProgram, SamplersThatAddToLogitsAreKept) {
               run_program(begun + Arguments{"-n", "40"}).out);
 }
 
+TEST_F(SessionProgram, IgnoredEndsAreNoBiasOfTheUsers) {
+    const Arguments begun{"generate", "--prompt", "The wolf said", "--seed", "4", "--logit-bias", "2=-inf,2=-inf"};
+    ASSERT_EQ(run_program(begun + Arguments{"-n", "5", "--session", file("s")}).code, 0);
+    EXPECT_EQ(go_on({"-n", "6", "--logit-bias", "2=-inf,2=-inf"}).code, 0);
+    expect_refused({"--ignore-eos"}, "--ignore-eos true");
+    EXPECT_EQ(go_on({"-n", "7", "--seed", "-1"}).code, 0) << "no seed is demanded";
+}
+
 TEST_F(SessionProgram, OutputIsCutToTheText) {
     const Arguments command{"generate", "--prompt", "The wolf said", "--seed", "4", "--max-tokens", "30", "--echo"};
     const std::string expected = run_program(command).out;
@@ -171,6 +179,7 @@ TEST_F(SessionProgram, ContradictionsAreRefusedWithBothValues) {
     expect_refused({"--kv-type", "f32"}, "--kv-type F32");
     expect_refused({"--stop", "end"}, "was begun with 'THE END'");
     expect_refused({"--prompt", "The fox said"}, "--prompt 'The fox said': the session");
+    expect_refused({"--special"}, "--special 'true': the session " + file("s") + " was begun with none");
     expect_refused({"--no-template"}, "--no-template 'true': the session " + file("s") + " was begun with none");
     expect_refused({"--echo"}, "was begun with the text alone");
     expect_refused({"-m", source_path("tools/demo_model/draft")}, "is not the one that the session");

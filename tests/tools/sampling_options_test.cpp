@@ -54,6 +54,7 @@ TEST(SamplingOptions, PenaltiesBiasesAndWhatMinusOneMeans) {
     EXPECT_EQ(options.frequency_penalty, -0.25);
     EXPECT_EQ(options.repeat_window, std::numeric_limits<std::int64_t>::max());
     EXPECT_EQ(options.top_k, 0);
+    EXPECT_NE(options.seed, resolved({}, {{"seed", {"-1"}}}).seed) << "a random one each time";
     EXPECT_EQ(logit_bias_text(options.bias), "7=1.5,8=-inf,9=2");
     EXPECT_EQ(parse_logit_bias(logit_bias_text(options.bias), "x"), options.bias);
     for (const char* wrong : {"", "7", "=1", "7=", "7=x", "7=inf", "7=2000", "-7=1", "7=nan", "7=1,", "7==1", "71.5x"})

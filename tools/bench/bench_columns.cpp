@@ -9,6 +9,7 @@
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/options/command.h"
+#include "tools/options/sampling_options.h"
 
 namespace slipstream::tools {
 
@@ -35,6 +36,7 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
     : keeps_tables_(request.keeps_tables) {
     // Under a memory budget drafters come first, and what they leave is planned with (text_generator.h).
     const EngineCallbacks callbacks = console_callbacks(context);
+    check_logit_bias(request.sampling, engine.files->config().vocab);
     if (!engine.budgeted) load_for_bench(result, engine, request, {}, context);
     std::vector<DraftSettings> drafts{DraftSettings{}};
     for (const DraftSettings& draft : request.drafts)

@@ -11,7 +11,8 @@
 #include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/file_output.h"
+#include "tools/terminal/bounded_file.h"
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::uint64_t kBenchSeed = 1;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
+constexpr std::size_t kMostPromptBytes = std::size_t{1} << 30;
 
 // Options that act in some modes only.
 struct BoundOption {
@@ -134,16 +136,14 @@ bool can_be_swept(std::string_view name) {
 
 std::vector<std::int64_t> parse_passes(std::string_view list, std::string_view where) {
     std::vector<std::int64_t> passes;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
+    for (const std::string_view item : split_list(list)) {
         std::int64_t n = 0;
-        const auto [stop, error] = std::from_chars(list.data() + begin, list.data() + end, n);
-        if (error != std::errc() || stop != list.data() + end || n < 1 || n > kMaxPassTokens)
+        const auto [stop, error] = std::from_chars(item.data(), item.data() + item.size(), n);
+        if (error != std::errc() || stop != item.data() + item.size() || n < 1 || n > kMaxPassTokens)
             throw UsageError(
                 fmt::format("{}: numbers of tokens from 1 to {}, separated by commas, expected, found '{}'", where,
                             kMaxPassTokens, list));
         passes.push_back(n);
-        begin = end + 1;
     }
     return passes;
 }
@@ -182,7 +182,8 @@ BenchRequest bench_request(const CommandContext& context) {
         request.passes = parse_passes(*settings.text("passes"), settings.find("passes")->where);
     if (request.mode == BenchMode::Prompts) {
         request.prompts_file = *settings.path("prompts");
-        request.prompts = parse_bench_prompts(read_bytes(request.prompts_file), request.prompts_file, max_prompts);
+        request.prompts = parse_bench_prompts(read_text(request.prompts_file, "--prompts", kMostPromptBytes),
+                                              request.prompts_file, max_prompts);
     }
     return request;
 }

@@ -9,6 +9,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -24,13 +25,10 @@ std::vector<T> read_list(const Setting& setting, std::string_view expected,
                          const std::function<bool(std::string_view, T&)>& read) {
     const std::string_view list = setting.values.back();
     std::vector<T> items;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        if (!read(list.substr(begin, end - begin), items.emplace_back()))
+    for (const std::string_view item : split_list(list))
+        if (!read(item, items.emplace_back()))
             throw UsageError(
                 fmt::format("{}: {}, separated by commas, expected, found '{}'", setting.where, expected, list));
-        begin = end + 1;
-    }
     return items;
 }
 

@@ -15,8 +15,8 @@
 #include "tools/engine/engine_target.h"
 #include "tools/options/command.h"
 #include "tools/terminal/amounts.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -53,10 +53,12 @@ TextParts text_parts(const BenchRequest& request, std::int64_t text_tokens, std:
     return parts;
 }
 
-std::vector<TokenId> file_tokens(const std::filesystem::path& file, const ModelFiles& model) {
+std::vector<TokenId> file_tokens(const BenchRequest& request, const ModelFiles& model) {
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(model.tokenizer_source());
     std::vector<TokenId> tokens = start_tokens(*tokenizer);
-    const std::vector<TokenId> body = text_tokens(*tokenizer, read_bytes(file), model.config());
+    const std::vector<TokenId> body = text_tokens(
+        *tokenizer, read_text(request.views.file, "--file", most_text_bytes(request.compute.context_tokens)),
+        model.config());
     tokens.insert(tokens.end(), body.begin(), body.end());
     return tokens;
 }
@@ -84,7 +86,7 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
                CommandContext& context) {
     const ModelConfig& config = engine.files->config();
     const std::vector<TokenId> tokens =
-        session != nullptr ? session_text(*session) : file_tokens(request.views.file, *engine.files);
+        session != nullptr ? session_text(*session) : file_tokens(request, *engine.files);
     static_cast<void>(
         text_parts(request, std::ssize(tokens), request.compute.context_tokens.value_or(config.context_tokens)));
     measure_and_choose(result, engine, request, context);

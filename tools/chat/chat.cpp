@@ -142,19 +142,18 @@ int run_chat(CommandContext& context) {
     StatisticsOutput stats(context.settings.text("stats"));
     EngineModel engine = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    SamplerOptions sampling =
+    const SamplerOptions sampling =
         resolve_sampling(request.sampling, engine.files->generation_defaults(), context.settings, console);
-    if (request.sampling.ignore_end)
-        sampling = without_end_tokens(sampling, all_end_tokens(engine.files->generation_defaults(), *tokenizer));
     const ChatForm form(conversation_template(request.chat_template, engine, *tokenizer, callbacks), *tokenizer,
                         &cancel_flag());
-    ChatSession session = open_session(request,
-                                       {.model = engine.path.string(),
-                                        .system = request.chat_template.system,
-                                        .settings = {.sampling = sampling, .text = request.text},
-                                        .messages = {}},
-                                       context);
-    ChatGenerator generator(request.generator, engine, *tokenizer, session.settings.sampling, callbacks);
+    ChatSession session = open_session(
+        request,
+        {.model = engine.path.string(),
+         .system = request.chat_template.system,
+         .settings = {.sampling = sampling, .ignore_end = request.sampling.ignore_end, .text = request.text},
+         .messages = {}},
+        context);
+    ChatGenerator generator(request.generator, engine, *tokenizer, session.settings, callbacks);
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
     const auto input = make_input(mode, context);

@@ -12,19 +12,19 @@ namespace slipstream::tools {
 
 namespace {
 
-bool draws_alike(const SamplerOptions& a, const SamplerOptions& b) {
-    return a == b;
+SamplerOptions drawn_by(const ChatSettings& settings, std::span<const TokenId> end_tokens) {
+    return settings.ignore_end ? without_end_tokens(settings.sampling, end_tokens) : settings.sampling;
 }
 
 }  // namespace
 
 ChatGenerator::ChatGenerator(const GeneratorOptions& options, EngineModel& engine, const Tokenizer& tokenizer,
-                             const SamplerOptions& sampling, const EngineCallbacks& callbacks)
+                             const ChatSettings& settings, const EngineCallbacks& callbacks)
     : engine_(&engine),
       tokenizer_(&tokenizer),
-      sampling_(sampling),
-      generator_(options, engine, sampling, all_end_tokens(engine.files->generation_defaults(), tokenizer), callbacks) {
-}
+      end_tokens_(all_end_tokens(engine.files->generation_defaults(), tokenizer)),
+      sampling_(drawn_by(settings, end_tokens_)),
+      generator_(options, engine, sampling_, end_tokens_, callbacks) {}
 
 // How many rows of the cache stand for the beginning of `tokens`: all others go. The last token of a prompt is always
 // fed, since its logits are wanted.
@@ -38,7 +38,7 @@ std::int64_t ChatGenerator::keep_beginning_of(const std::vector<TokenId>& tokens
     return n_kept;
 }
 
-ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const SamplerOptions& sampling,
+ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const ChatSettings& settings,
                                  const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks) {
     if (const auto n = std::ssize(prompt.tokens); n >= context_tokens())
         throw RequestError(fmt::format(
@@ -46,9 +46,9 @@ ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const SamplerOptions& sam
             "exchange, /clear begins anew, /save F keeps all for a start with a larger --ctx and --session F",
             n, context_tokens()));
     check_tokens(prompt.tokens, engine_->files->config());
-    if (!draws_alike(sampling, sampling_)) {
+    if (SamplerOptions sampling = drawn_by(settings, end_tokens_); sampling != sampling_) {
         generator_.resample(sampling);
-        sampling_ = sampling;
+        sampling_ = std::move(sampling);
     }
     ChatAnswer answer;
     answer.kept_tokens = keep_beginning_of(prompt.tokens);

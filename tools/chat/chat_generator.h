@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "runtime/loop/text_generation.h"
+#include "tools/chat/chat_session.h"
 #include "tools/engine/chat_form.h"
 #include "tools/engine/text_generator.h"
+#include "tools/options/sampling_options.h"
 
 namespace slipstream::tools {
 
@@ -26,12 +28,17 @@ class ChatGenerator {
 public:
     /// `engine` is opened only; both outlive this. Throws what TextGenerator throws.
     ChatGenerator(const GeneratorOptions& options, EngineModel& engine, const Tokenizer& tokenizer,
-                  const SamplerOptions& sampling, const EngineCallbacks& callbacks);
+                  const ChatSettings& settings, const EngineCallbacks& callbacks);
 
     /// Throws RequestError where the prompt leaves no room in the context; what is thrown by the callbacks too. The
     /// next answer may be asked for after any of these.
-    [[nodiscard]] ChatAnswer answer(EncodedPrompt prompt, const SamplerOptions& sampling,
+    [[nodiscard]] ChatAnswer answer(EncodedPrompt prompt, const ChatSettings& settings,
                                     const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks);
+
+    /// Throws RequestError where no answer can be drawn by these.
+    void check(const ChatSettings& settings) const {
+        check_logit_bias(settings.sampling, engine_->files->config().vocab);
+    }
 
     [[nodiscard]] std::int64_t context_tokens() const { return engine_->model->context_tokens(); }
     /// Tokens of the last prompt and its answer.
@@ -49,7 +56,8 @@ private:
 
     const EngineModel* engine_;
     const Tokenizer* tokenizer_;
-    SamplerOptions sampling_;
+    std::vector<TokenId> end_tokens_;
+    SamplerOptions sampling_;  // that answers are drawn by
     TextGenerator generator_;
     std::vector<TokenId> text_;  // what the cache holds rows of, and more
     TextGenerationResult totals_;

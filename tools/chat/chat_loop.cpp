@@ -163,8 +163,8 @@ ChatAnswer ChatLoop::ask() {
         .on_tokens = [&](std::int64_t n) { stream.on_tokens(n); },
         .cancel = &cancel_flag()};
     const auto generate = [&](const std::string& begun) {
-        return generator_.answer(form_.prompt(session_.system, session_.messages, begun), session_.settings.sampling,
-                                 options, callbacks);
+        return generator_.answer(form_.prompt(session_.system, session_.messages, begun), session_.settings, options,
+                                 callbacks);
     };
     ChatAnswer answer = generate({});
     for (int i = 0; i < kMostBridges && answer.result.stop_reason == StopReason::StopString; ++i) {
@@ -241,8 +241,11 @@ void ChatLoop::set(const std::string& argument) {
         return;
     }
     const std::size_t begin = space == std::string::npos ? space : argument.find_first_not_of(" \t", space);
-    change_setting(session_.settings, name, begin == std::string::npos ? "" : argument.substr(begin),
+    ChatSettings changed = session_.settings;
+    change_setting(changed, name, begin == std::string::npos ? "" : argument.substr(begin),
                    fmt::format("/set {}", name));
+    generator_.check(changed);
+    session_.settings = std::move(changed);
     keep();
     console_.note(describe_setting(session_.settings, name));
 }
@@ -265,6 +268,7 @@ void ChatLoop::set_system(const std::string& argument) {
 void ChatLoop::load(const std::string& argument) {
     if (argument.empty()) throw RequestError("/load takes the name of a file");
     ChatSession loaded = load_chat_session(argument, session_.settings);
+    generator_.check(loaded.settings);
     loaded.model = session_.model;
     session_ = std::move(loaded);
     keep();

@@ -1,7 +1,7 @@
 #include "tools/chat/chat_session.h"
 
+#include <cstddef>
 #include <cstdint>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -10,6 +10,7 @@
 #include "runtime/text/json_fields.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/options/sampling_options.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"
 #include "tools/terminal/usage_error.h"
@@ -62,7 +63,8 @@ void read_setting(const std::string& key, const json& value, const std::string& 
             }
         } else {
             const bool is_text = key == "logit-bias" && value.is_string();
-            if (!value.is_number() && !is_text) fail(name, fmt::format("\"{}\" is no number", key));
+            const bool is_flag = key == "ignore-eos" && value.is_boolean();
+            if (!value.is_number() && !is_text && !is_flag) fail(name, fmt::format("\"{}\" is no number", key));
             change_setting(settings, key, is_text ? value.get<std::string>() : value.dump(), where);
         }
     } catch (const UsageError& error) {
@@ -84,6 +86,7 @@ std::string to_json_text(const ChatSession& session) {
         .real("presence-penalty", sampling.presence_penalty)
         .real("frequency-penalty", sampling.frequency_penalty)
         .text("logit-bias", logit_bias_text(sampling.bias))
+        .boolean("ignore-eos", session.settings.ignore_end)
         .unsigned_integer("seed", sampling.seed)
         .integer("max-tokens", session.settings.text.max_tokens)
         .texts("stop", session.settings.text.stops);
@@ -133,17 +136,8 @@ void save_chat_session(const ChatSession& session, const std::filesystem::path& 
 }
 
 ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults) {
-    constexpr std::uintmax_t kMaxBytes = std::uintmax_t{256} << 20U;
-    const std::string name = path.string();
-    std::error_code error;
-    const std::filesystem::file_status status = std::filesystem::status(path, error);
-    if (std::filesystem::exists(status)) {
-        if (!std::filesystem::is_regular_file(status)) fail(name, "this is no regular file");
-        const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-        if (!error && bytes > kMaxBytes)
-            fail(name, fmt::format("it is {} bytes long, where a saved chat has {} at the most", bytes, kMaxBytes));
-    }
-    return parse_chat_session(read_bytes(path), path.string(), defaults);
+    constexpr std::size_t kMaxBytes = std::size_t{256} << 20U;
+    return parse_chat_session(read_text(path, "the chat", kMaxBytes), path.string(), defaults);
 }
 
 }  // namespace slipstream::tools

@@ -16,6 +16,7 @@ namespace slipstream::tools {
 /// What /set changes.
 struct ChatSettings {
     SamplerOptions sampling;
+    bool ignore_end = false;  // end tokens never come
     TextGenerationOptions text;
 };
 
@@ -36,7 +37,7 @@ struct ChatSession {
 
 /// Replaces the file, whole or not at all. Throws IoError.
 void save_chat_session(const ChatSession& session, const std::filesystem::path& path);
-/// Throws IoError; FormatError also where the path is no regular file, or one of more than 256 MiB.
+/// Throws as read_text(), of more than 256 MiB, and as parse_chat_session().
 [[nodiscard]] ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults);
 
 }  // namespace slipstream::tools

@@ -19,18 +19,9 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::array<std::string_view, 12> kNames{"temperature",
-                                                  "top-k",
-                                                  "top-p",
-                                                  "min-p",
-                                                  "repeat-penalty",
-                                                  "repeat-last-n",
-                                                  "presence-penalty",
-                                                  "frequency-penalty",
-                                                  "logit-bias",
-                                                  "seed",
-                                                  "max-tokens",
-                                                  "stop"};
+constexpr std::array<std::string_view, 13> kNames{
+    "temperature",       "top-k",      "top-p",      "min-p", "repeat-penalty", "repeat-last-n", "presence-penalty",
+    "frequency-penalty", "logit-bias", "ignore-eos", "seed",  "max-tokens",     "stop"};
 
 // Options as a command would have them, so that values are read by its rules.
 const CommandSpec& command_of_settings() {
@@ -95,6 +86,7 @@ void change_setting(ChatSettings& settings, std::string_view name, const std::st
     sampling.presence_penalty = read.presence_penalty.value_or(sampling.presence_penalty);
     sampling.frequency_penalty = read.frequency_penalty.value_or(sampling.frequency_penalty);
     sampling.bias = read.bias.value_or(sampling.bias);
+    if (name == "ignore-eos") settings.ignore_end = read.ignore_end;
     sampling.seed = read.seed.value_or(sampling.seed);
     settings.text.max_tokens =
         given.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(settings.text.max_tokens);
@@ -111,6 +103,7 @@ std::string describe_setting(const ChatSettings& settings, std::string_view name
     if (name == "presence-penalty") return fmt::format("presence-penalty {}", sampling.presence_penalty);
     if (name == "frequency-penalty") return fmt::format("frequency-penalty {}", sampling.frequency_penalty);
     if (name == "logit-bias") return fmt::format("logit-bias {}", logit_bias_text(sampling.bias));
+    if (name == "ignore-eos") return fmt::format("ignore-eos {}", settings.ignore_end);
     if (name == "seed") return fmt::format("seed {}", sampling.seed);
     if (name == "max-tokens") return fmt::format("max-tokens {}", settings.text.max_tokens);
     std::vector<std::string> stops;

@@ -9,7 +9,7 @@
 
 namespace slipstream::tools {
 
-/// temperature, top-k, top-p, min-p, repeat-penalty, seed, max-tokens, stop.
+/// temperature, top-k, ..., logit-bias, ignore-eos, seed, max-tokens, stop.
 [[nodiscard]] std::span<const std::string_view> setting_names();
 
 /// Sets one of them. "stop" takes one text, in which \n stands for a newline, or "none". `where` names the place in

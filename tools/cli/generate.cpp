@@ -179,21 +179,22 @@ EngineModel opened_model(CommandContext& context, const TextSession* resumed, co
 // What the text depends on beside the model.
 struct TextTask {
     SamplerOptions sampling;
+    bool ignore_end = false;
     EncodedPrompt prompt;
     std::vector<TokenId> end_tokens;
 };
 
 TextTask resumed_task(const TextSession& session) {
-    return {session.sampling(), {session.begin().prompt, session.begin().text_start}, session.begin().end_tokens};
+    const SessionBegin& begin = session.begin();
+    return {session.sampling(), begin.ignore_end, {begin.prompt, begin.text_start}, begin.end_tokens};
 }
 
 // Stops at the end of a turn where the prompt went through a template: `request.text` gains that.
 TextTask new_task(CommandContext& context, Request& request, const std::string& prompt_text, const EngineModel& engine,
                   const Tokenizer& tokenizer) {
     const GenerationDefaults& defaults = engine.files->generation_defaults();
-    TextTask task{.end_tokens = all_end_tokens(defaults, tokenizer)};
+    TextTask task{.ignore_end = request.sampling.ignore_end, .end_tokens = all_end_tokens(defaults, tokenizer)};
     task.sampling = resolve_sampling(request.sampling, defaults, context.settings, context.console);
-    if (request.sampling.ignore_end) task.sampling = without_end_tokens(task.sampling, task.end_tokens);
     const auto prompt_template =
         completion_template(request.chat_template, engine, tokenizer, console_callbacks(context));
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
@@ -264,10 +265,13 @@ int run_generate(CommandContext& context) {
     }
     const std::int64_t n_prompt = std::ssize(task.prompt.tokens);
     request.generator.prompt_tokens = n_prompt;
-    TextGenerator generator(request.generator, engine, task.sampling, task.end_tokens, callbacks);
+    TextGenerator generator(request.generator, engine,
+                            task.ignore_end ? without_end_tokens(task.sampling, task.end_tokens) : task.sampling,
+                            task.end_tokens, callbacks);
     generator.loop().check_prompt(n_prompt);
     if (session)
         session->attach({.sampling = &task.sampling,
+                         .ignore_end = task.ignore_end,
                          .text = &request.text,
                          .end_tokens = generator.limits().end_tokens,
                          .text_start = task.prompt.start,

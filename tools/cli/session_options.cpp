@@ -19,7 +19,7 @@ namespace slipstream::tools {
 namespace {
 
 // What a prompt depends on beside its text.
-constexpr std::string_view kPromptOptions[] = {"system", "template", "template-arg", "no-template"};
+constexpr std::string_view kPromptOptions[] = {"system", "template", "template-arg", "no-template", "special"};
 
 std::vector<PromptOption> prompt_options(const Settings& settings) {
     std::vector<PromptOption> options;
@@ -49,7 +49,7 @@ SamplingSettings demanded_sampling(const Settings& settings) {
             .frequency_penalty = demanded(settings, "frequency-penalty", chosen.frequency_penalty),
             .bias = demanded(settings, "logit-bias", chosen.bias),
             .ignore_end = settings.on_command_line("ignore-eos") != nullptr && chosen.ignore_end,
-            .seed = demanded(settings, "seed", chosen.seed)};
+            .seed = seed_is_random(settings) ? std::nullopt : demanded(settings, "seed", chosen.seed)};
 }
 
 }  // namespace

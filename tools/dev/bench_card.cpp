@@ -21,6 +21,7 @@
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/terminal/signals.h"
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -42,16 +43,6 @@ std::int64_t parse_number(std::string_view text, std::string_view option) {
     if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > (1 << 24))
         throw UsageError(fmt::format("{} {}: not a number from 1 to {}; give one", option, text, 1 << 24));
     return value;
-}
-
-std::vector<std::string_view> parts_of(std::string_view list) {
-    std::vector<std::string_view> parts;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        parts.push_back(list.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return parts;
 }
 
 DType parse_type(std::string_view text) {
@@ -90,11 +81,11 @@ Request parse(const std::vector<std::string>& arguments) {
         } else if (option == "--tokens") {
             sizes.first_tokens.clear();
             sizes.other_tokens.clear();
-            for (const std::string_view n : parts_of(value)) sizes.first_tokens.push_back(parse_number(n, option));
+            for (const std::string_view n : split_list(value)) sizes.first_tokens.push_back(parse_number(n, option));
         } else if (option == "--types") {
             sizes.first_types.clear();
             sizes.other_types.clear();
-            for (const std::string_view type : parts_of(value)) sizes.first_types.push_back(parse_type(type));
+            for (const std::string_view type : split_list(value)) sizes.first_types.push_back(parse_type(type));
         } else if (option == "--rows") {
             sizes.rows = parse_number(value, option);
         } else if (option == "--cols") {

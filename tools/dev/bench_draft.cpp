@@ -33,6 +33,7 @@
 #include "tools/dev/bench_draft_sources.h"
 #include "tools/dev/bench_draft_text.h"
 #include "tools/machine/machine_peaks.h"
+#include "tools/terminal/text_parts.h"
 
 namespace slipstream {
 namespace {
@@ -67,16 +68,6 @@ std::int64_t parse_number(std::string_view text, std::string_view option) {
     return value;
 }
 
-std::vector<std::string_view> split(std::string_view list) {
-    std::vector<std::string_view> parts;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        parts.push_back(list.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return parts;
-}
-
 Options parse_options(int argc, char** argv) {
     Options options;
     for (int i = 1; i < argc; ++i) {
@@ -99,7 +90,8 @@ Options parse_options(int argc, char** argv) {
             options.seed = static_cast<std::uint64_t>(parse_number(value, option));
         } else if (option == "--contexts") {
             options.contexts.clear();
-            for (const std::string_view part : split(value)) options.contexts.push_back(parse_number(part, option));
+            for (const std::string_view part : tools::split_list(value))
+                options.contexts.push_back(parse_number(part, option));
         } else if (option == "--budget") {
             options.budget = parse_number(value, option);
         } else if (option == "--steps") {
@@ -176,7 +168,7 @@ struct Workplace {
 class SetBench {
 public:
     SetBench(std::string_view names, Workplace& place) : names_(names), place_(place) {
-        for (const std::string_view name : split(names)) {
+        for (const std::string_view name : tools::split_list(names)) {
             sources_.push_back(tools::make_bench_source(name, place.text, place.options.noise ? 1.0 : 0.0));
             pointers_.push_back(sources_.back().get());
         }

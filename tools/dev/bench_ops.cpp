@@ -22,6 +22,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "tools/terminal/text_parts.h"
 
 namespace slipstream::bench_ops {
 
@@ -127,11 +128,8 @@ Options parse_options(int argc, char** argv) {
             options.cols = parse_number(value, option);
         } else if (option == "--tokens") {
             options.n_tokens.clear();
-            for (std::size_t begin = 0; begin <= value.size();) {
-                const std::size_t comma = std::min(value.find(',', begin), value.size());
-                options.n_tokens.push_back(parse_number(value.substr(begin, comma - begin), option));
-                begin = comma + 1;
-            }
+            for (const std::string_view part : tools::split_list(value))
+                options.n_tokens.push_back(parse_number(part, option));
         } else {
             throw RequestError(fmt::format("{}: unknown option; see the head of bench_ops.cpp", option));
         }

@@ -274,13 +274,14 @@ void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t dra
     const bool fits_alone = run.with(1, 0, Timed::No).has_value();
     if (with_view) run.keep_view(options.view);
     if (!fits_alone) return;
-    throw OutOfBudget(fmt::format(
-        "trees of {} nodes{}{} do not fit beside the model into {} of the device; give --budget auto or a smaller one, "
-        "{}{}or a larger --device-memory",
-        options.max_budget, draft_bytes > 0 ? " and the draft model" : "",
-        with_view ? " and a view of the KV with all weights" : "", size_text(device_bytes),
-        draft_bytes > 0 ? "--draft without 'model', " : "",
-        with_view ? "a smaller --kv-budget, --draft without 'retrieval', " : ""));
+    throw OutOfBudget(
+        fmt::format("trees of {} nodes{}{} do not fit beside the model into {} of the device; give {}, "
+                    "{}{}or a larger --device-memory",
+                    options.max_budget, draft_bytes > 0 ? " and the draft model" : "",
+                    with_view ? " and a view of the KV with all weights" : "", size_text(device_bytes),
+                    options.adapt_budget ? "a smaller --budget" : "--budget auto or a smaller one",
+                    draft_bytes > 0 ? "--draft without 'model', " : "",
+                    with_view ? "a smaller --kv-budget, --draft without 'retrieval', " : ""));
 }
 
 }  // namespace
@@ -289,15 +290,21 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
                            std::size_t device_bytes, const EngineCallbacks& callbacks, CheckPasses check) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
+    const std::int64_t asked_view = chosen.options.view.budget_tokens;
     chosen.options.view = planned_view(chosen.options.view, target.context_tokens);
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);
+    if (wants_view && asked_view > chosen.options.view.budget_tokens)
+        callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",
+                                     chosen.options.view.budget_tokens, asked_view));
     const bool chooses_view = wants_view && chosen.automatic;
     if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // until it is known to pay
     // What is drawn decides what comes (E3): nothing that is measured may enter.
-    if (chosen.options.child_rule == draft::ChildRule::Draw) return chosen;
+    const bool draws = chosen.options.child_rule == draft::ChildRule::Draw;
     const bool limited = device_bytes != Budget::kUnlimited;
-    chosen.options.window_bytes =
-        limited ? device_bytes / kWindowShare : host_memory().available_bytes / kHostWindowShare;
+    if (draws && !limited) return chosen;
+    if (!draws)
+        chosen.options.window_bytes =
+            limited ? device_bytes / kWindowShare : host_memory().available_bytes / kHostWindowShare;
     if (!limited) {
         if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");
         return chosen;
@@ -312,6 +319,10 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (wants_view && !chooses_view) run.keep_view(chosen.options.view);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
+    if (draws) {
+        refuse_budget(chosen.options, run, draft_bytes, device_bytes);
+        return chosen;
+    }
     const std::optional<ModelPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
     if (plan && plan->residency().ring_bytes == 0) {  // all of it fits
         if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");

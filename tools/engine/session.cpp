@@ -105,14 +105,8 @@ SamplerOptions TextSession::sampling() const {
     agree("presence-penalty", demanded.presence_penalty, held.presence_penalty);
     agree("frequency-penalty", demanded.frequency_penalty, held.frequency_penalty);
     agree("seed", demanded.seed, held.seed);
-    // What --ignore-eos adds stands behind the rest.
-    const SamplerOptions without = without_end_tokens({}, begin().end_tokens);
-    const bool ignores_end = !without.bias.empty() && held.bias.size() >= without.bias.size() &&
-                             std::equal(without.bias.rbegin(), without.bias.rend(), held.bias.rbegin());
-    std::vector<TokenBias> own = held.bias;
-    if (ignores_end) own.resize(own.size() - without.bias.size());
-    if (demanded.bias) agree("logit-bias", std::optional(logit_bias_text(*demanded.bias)), logit_bias_text(own));
-    if (demanded.ignore_end) agree("ignore-eos", std::optional(true), ignores_end);
+    if (demanded.bias) agree("logit-bias", std::optional(logit_bias_text(*demanded.bias)), logit_bias_text(held.bias));
+    if (demanded.ignore_end) agree("ignore-eos", std::optional(true), begin().ignore_end);
     return held;
 }
 
@@ -196,6 +190,7 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const EngineMod
             .kv_chunk_bytes = engine.model->kv_shape().chunk_bytes(),
             .vocab = engine.model->config().vocab,
             .sampling = *start.sampling,
+            .ignore_end = start.ignore_end,
             .stops = start.text->stops,
             .end_tokens = {start.end_tokens.begin(), start.end_tokens.end()},
             .max_tokens = start.text->max_tokens,

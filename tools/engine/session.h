@@ -49,6 +49,7 @@ struct SessionRequest {
 /// What a fresh session is begun with.
 struct SessionStart {
     const SamplerOptions* sampling = nullptr;
+    bool ignore_end = false;
     const TextGenerationOptions* text = nullptr;
     std::span<const TokenId> end_tokens{};
     StreamingDetokenizer::Start text_start = StreamingDetokenizer::Start::Continued;

@@ -1,5 +1,6 @@
 #include "tools/engine/text_generator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tools/engine/draft_choice.h"
@@ -44,6 +45,7 @@ void TextGenerator::make_loop() {
 }
 
 void TextGenerator::resample(const SamplerOptions& sampling) {
+    check_logit_bias(sampling, engine_->files->config().vocab);
     Sampler sampler(sampling, engine_->files->config().vocab);
     earlier_sources_ = sources();
     drafter_->resample(sampling);
@@ -72,7 +74,8 @@ void TextGenerator::complete(RunFigures& figures) const {
 
 std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer) {
     std::vector<TokenId> tokens = defaults.end_tokens;
-    for (const TokenId id : tokenizer.end_tokens()) tokens.push_back(id);
+    for (const TokenId id : tokenizer.end_tokens())
+        if (std::ranges::find(tokens, id) == tokens.end()) tokens.push_back(id);
     return tokens;
 }
 

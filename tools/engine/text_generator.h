@@ -64,7 +64,8 @@ private:
     SourceTotals earlier_sources_;       // of guessers before the last resample()
 };
 
-/// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...).
+/// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...), each
+/// once.
 [[nodiscard]] std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer);
 
 }  // namespace slipstream::tools

@@ -12,6 +12,7 @@
 #include "kernels/base/checked_math.h"
 #include "tools/options/draft_sources.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -90,7 +91,11 @@ constexpr std::array kBound{
                 "with 'corpus' among the sources"},
     BoundOption{"kv-budget", guesses_with_view, kWithRetrieval},
     BoundOption{"kv-view", guesses_with_view, kWithRetrieval},
-    BoundOption{"view-score", guesses_with_view, kWithRetrieval},
+    BoundOption{"view-score",
+                [](const DraftSettings& draft) {
+                    return guesses_with_view(draft) && draft.options.view.kind == ViewKind::Retrieval;
+                },
+                "on --kv-view retrieval, with 'retrieval' among the sources,"},
     BoundOption{"view-rebuild", guesses_with_view, kWithRetrieval},
     BoundOption{"gamma", [](const DraftSettings& draft) { return draft.options.shape == TreeShape::Chain; },
                 "on chains (--tree chain, or a source alone)"},

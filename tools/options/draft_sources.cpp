@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -45,16 +46,6 @@ SourceKind parse_source(std::string_view name, DraftPlace place, std::string_vie
 }
 
 }  // namespace
-
-std::vector<std::string_view> split_list(std::string_view list) {
-    std::vector<std::string_view> parts;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        parts.push_back(list.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return parts;
-}
 
 std::span<const SourceKind> automatic_sources() {
     return kAutomatic;

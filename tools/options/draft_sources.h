@@ -38,7 +38,4 @@ inline constexpr std::int64_t kRecordedBudget = 96;
 /// Nodes of the tree that the paper of a shape, or of a lone source, uses, node 0 included; 0 where none is fixed.
 [[nodiscard]] std::int64_t own_nodes(const draft::DraftOptions& options);
 
-/// "a,b" -> "a" and "b"; empty parts stay.
-[[nodiscard]] std::vector<std::string_view> split_list(std::string_view list);
-
 }  // namespace slipstream::tools

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/terminal/text_parts.h"
+
 namespace slipstream::tools {
 
 namespace {
@@ -70,6 +72,7 @@ constexpr std::array kSubjects{
     Subject{"kv-budget", kGuessing, Reader::Researcher},
     Subject{"kv-view", kGuessing, Reader::Researcher},
     Subject{"view-score", kGuessing, Reader::Researcher},
+    Subject{"view-rebuild", kGuessing, Reader::Researcher},
     Subject{"tree", kGuessing, Reader::Researcher},
     Subject{"gamma", kGuessing, Reader::Researcher},
     Subject{"lookup-ngram", kGuessing, Reader::Researcher},
@@ -152,8 +155,7 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t inde
         }
         const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
         const std::string_view word = text.substr(at, end - at);
-        const auto letters = static_cast<std::size_t>(
-            std::ranges::count_if(word, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+        const std::size_t letters = letters_of(word);
         if (width > 0 && width + 1 + letters > columns) {
             result.append(1, '\n').append(indent, ' ');
             width = 0;
@@ -170,13 +172,8 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t inde
 }
 
 std::vector<std::string> spellings_of(const OptionSpec& option) {
-    std::vector<std::string> spellings;
-    for (std::size_t begin = 0; begin <= option.flags.size();) {
-        const std::size_t end = std::min(option.flags.find(',', begin), option.flags.size());
-        spellings.emplace_back(option.flags.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return spellings;
+    const std::vector<std::string_view> parts = split_list(option.flags);
+    return {parts.begin(), parts.end()};
 }
 
 std::vector<OptionGroup> grouped_options(const CommandSpec& command, HelpDepth depth) {

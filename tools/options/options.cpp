@@ -106,7 +106,9 @@ std::size_t attached_number(const CommandSpec& command, const std::string& argum
 struct HelpAsked {
     HelpDepth depth;
 };
-struct ConversationAsked {};
+struct ConversationAsked {
+    std::string option;
+};
 
 // What the library would misread: foreign names, "--name=" with an empty value, "-xyz" as letters. Values are left
 // alone. Throws HelpAsked, ConversationAsked, UsageError.
@@ -133,8 +135,9 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
         }
         if (std::ranges::find(kConversation, argument) != kConversation.end()) {
             if (command.name == "chat") continue;
-            if (command.name == "generate") throw ConversationAsked{};
+            if (command.name == "generate") throw ConversationAsked{argument};
         }
+        const std::string typed = argument;
         const OptionSpec* option = find_option(command, argument);
         for (const Renamed& entry : kRenamed)
             if (option == nullptr && argument == entry.theirs) {
@@ -145,7 +148,7 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
             if (option == nullptr && argument == entry.theirs)
                 throw UsageError(fmt::format("{}: {}", entry.theirs, entry.answer));
         const bool is_option = argument.size() > 1 && argument.starts_with("-");
-        if (is_option && option == nullptr) refuse_unknown(command, argument);
+        if (is_option && option == nullptr) refuse_unknown(command, typed);
         if (!is_option) option = nullptr;  // a positional's name is no spelling
         if (option != nullptr && option->value.empty() && has_value)
             throw UsageError(fmt::format("{} takes no value, found '{}'", argument, value));
@@ -166,6 +169,9 @@ CLI::Option* declare(CLI::App& app, const OptionSpec& spec) {
     CLI::Option* option = app.add_option(
         std::string(spec.flags), [](const CLI::results_t&) { return true; }, help);
     option->type_name(std::string(spec.value));
+    // A text that may also stand without its name: the last one counts, as of every other option.
+    if (!spec.flags.starts_with("-") && spec.flags.find(',') != std::string_view::npos)
+        return option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (!spec.flags.starts_with("-"))
         return spec.value.ends_with("...") ? option->expected(1, 1 << 28)->allow_extra_args() : option;
     // Any number of times, one value each, taken as it stands.
@@ -217,6 +223,16 @@ OptionValues parsed_values(const CommandSpec& command, std::vector<std::string> 
     return values;
 }
 
+// Of a conversation that generate was asked for: what is wrong then is wrong for chat.
+OptionValues conversation_values(const CommandSpec& chat, std::span<const std::string> arguments,
+                                 std::string_view asked_by) {
+    try {
+        return parsed_values(chat, rewritten(chat, arguments));
+    } catch (const UsageError& error) {
+        throw UsageError(fmt::format("{} is 'slipstream chat' here, and for that: {}", asked_by, error.what()));
+    }
+}
+
 // `help`, `help COMMAND`, and what an installation asks for.
 std::string help_answer(std::span<const CommandSpec> commands, std::span<const std::string> asked) {
     if (asked.empty()) return program_help(commands);
@@ -256,20 +272,18 @@ ParsedCommandLine parse_command_line(std::span<const CommandSpec> commands, std:
         throw UsageError(fmt::format("unknown option {}; a command comes first", arguments.front()));
     const CommandSpec* command = &find_command(commands, arguments.front());
     const std::span<const std::string> given = arguments.subspan(1);
-    std::vector<std::string> rest;
     try {
         try {
-            rest = rewritten(*command, given);
-        } catch (const ConversationAsked&) {
+            parsed.values = parsed_values(*command, rewritten(*command, given));
+        } catch (const ConversationAsked& asked) {
             command = &find_command(commands, "chat");
-            rest = rewritten(*command, given);
+            parsed.values = conversation_values(*command, given, asked.option);
         }
     } catch (const HelpAsked& asked) {
         parsed.text = command_help(*command, asked.depth);
         return parsed;
     }
     parsed.command = command;
-    parsed.values = parsed_values(*command, std::move(rest));
     return parsed;
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -64,9 +65,14 @@ std::optional<std::int64_t> window_setting(const Settings& settings) {
     return window == -1 ? kWindow.highest : window;
 }
 
+// 32 random bits: short enough to be typed again.
+std::uint64_t random_seed() {
+    return std::random_device()();
+}
+
 std::optional<std::uint64_t> seed_setting(const Settings& settings) {
     const Setting* setting = settings.find("seed");
-    if (setting != nullptr && setting->values.back() == "-1") return std::nullopt;
+    if (setting != nullptr && setting->values.back() == "-1") return random_seed();
     return settings.unsigned_integer("seed");
 }
 
@@ -83,6 +89,11 @@ std::optional<std::vector<TokenBias>> bias_setting(const Settings& settings) {
 
 }  // namespace
 
+bool seed_is_random(const Settings& settings) {
+    const Setting* setting = settings.find("seed");
+    return setting == nullptr || setting->values.back() == "-1";
+}
+
 std::vector<TokenBias> parse_logit_bias(std::string_view text, std::string_view where) {
     std::vector<TokenBias> all;
     if (text == "none") return all;
@@ -91,10 +102,7 @@ std::vector<TokenBias> parse_logit_bias(std::string_view text, std::string_view 
             fmt::format("{}: a token's id and what to add, ID=X with X from -{} to {} or -inf, expected, found '{}'",
                         where, kMostBias, kMostBias, text));
     };
-    for (std::size_t begin = 0; begin <= text.size();) {
-        const std::size_t end = std::min(text.find(',', begin), text.size());
-        const std::string_view item = text.substr(begin, end - begin);
-        begin = end + 1;
+    for (const std::string_view item : split_list(text)) {
         TokenBias& bias = all.emplace_back();
         const char* const stop = item.data() + item.size();
         const auto [id_end, id_error] = std::from_chars(item.data(), stop, bias.id);
@@ -186,9 +194,11 @@ SamplerOptions resolve_sampling(const SamplingSettings& chosen, const Generation
     chosen_one("presence-penalty", chosen.presence_penalty, options.presence_penalty);
     chosen_one("frequency-penalty", chosen.frequency_penalty, options.frequency_penalty);
     if (chosen.bias) options.bias = *chosen.bias;
-    // 32 random bits: short enough to be typed again.
-    options.seed = chosen.seed ? *chosen.seed : std::random_device()();
-    console.detail(settings.describe("seed", fmt::format("{}", options.seed), "random"));
+    console.detail(settings.describe("logit-bias", logit_bias_text(options.bias), "built in"));
+    console.detail(settings.describe("ignore-eos", fmt::format("{}", chosen.ignore_end), "built in"));
+    options.seed = chosen.seed ? *chosen.seed : random_seed();
+    console.detail(seed_is_random(settings) ? fmt::format("seed = {} (random)", options.seed)
+                                            : settings.describe("seed", fmt::format("{}", options.seed), "random"));
     return options;
 }
 

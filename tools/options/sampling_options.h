@@ -31,10 +31,12 @@ struct SamplingSettings {
     std::optional<double> presence_penalty;
     std::optional<double> frequency_penalty;
     std::optional<std::vector<TokenBias>> bias;
-    bool ignore_end = false;  // --ignore-eos
-    std::optional<std::uint64_t> seed;
+    bool ignore_end = false;            // --ignore-eos
+    std::optional<std::uint64_t> seed;  // of --seed -1 a random one
 };
 [[nodiscard]] SamplingSettings sampling_settings(const Settings& settings);
+/// Whether nobody names a seed: none is given, or -1.
+[[nodiscard]] bool seed_is_random(const Settings& settings);
 
 /// "15043=1,2=-inf" (as llama.cpp spells it too: "15043+1", "2-inf"), or "none". Throws UsageError that names `where`.
 [[nodiscard]] std::vector<TokenBias> parse_logit_bias(std::string_view text, std::string_view where);

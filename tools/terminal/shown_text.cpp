@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "runtime/text/utf8.h"
+#include "tools/terminal/text_parts.h"
 
 namespace slipstream::tools {
 
@@ -21,8 +22,7 @@ bool is_control(std::string_view character) {
 }
 
 int width_of(std::string_view text) {
-    return static_cast<int>(
-        std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+    return static_cast<int>(letters_of(text));
 }
 
 }  // namespace
