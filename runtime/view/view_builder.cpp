@@ -92,7 +92,7 @@ void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
         return;
     }
     n_scored_ = n_pass_;
-    fetch_scores(exec, layer);
+    if (scores(layer)) fetch_scores(exec, layer, 1);
     pool(layer, AddScores::No);
     score_further(exec, layer, piece, q);
     choose(layer);
@@ -106,7 +106,7 @@ void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvPiece&
     const std::int64_t n = std::min(options_.score_rows, n_behind);
     for (std::int64_t i = 1; i < n; ++i) {
         score(exec, layer, piece, q, root_ + i * n_behind / n);
-        fetch_scores(exec, layer);
+        fetch_scores(exec, layer, 1);
         pool(layer, AddScores::Yes);
     }
 }
@@ -129,12 +129,13 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
                     .n_groups = max_groups_});
 }
 
-// Scores of a layer, where the host can read them.
-void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t layer) {
-    if (scores_.empty() || !scores(layer)) return;
+// Scores of layers that follow one another, where the host can read them: one copy, one wait. Layers that are not
+// scored come along.
+void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers) {
+    if (scores_.empty()) return;
     const std::int64_t n = config_->n_q_heads * max_groups_;
-    exec.stream.copy(scores_.data() + layer * n, device_scores_.data() + row_bytes(DType::F32, layer * n),
-                     row_bytes(DType::F32, n));
+    exec.stream.copy(scores_.data() + first_layer * n, device_scores_.data() + row_bytes(DType::F32, first_layer * n),
+                     row_bytes(DType::F32, n_layers * n));
     exec.stream.synchronize();
 }
 
@@ -210,7 +211,7 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
         return;
     }
     if (work == Work::Score) {
-        for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) fetch_scores(exec, layer);
+        fetch_scores(exec, 0, config_->n_layers);
         n_scored_ = n_pass_;
         return;
     }

@@ -66,6 +66,10 @@ public:
     [[nodiscard]] const ViewOptions& options() const { return options_; }
     /// How often the view was built.
     [[nodiscard]] std::int64_t n_built() const { return n_built_; }
+    /// The groups of a layer that were chosen last, by the group that is read.
+    [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const {
+        return moves_[static_cast<std::size_t>(layer)];
+    }
 
     /// Another text: the view stands for nothing, and what was scored is forgotten.
     void restart();
@@ -92,7 +96,7 @@ private:
     [[nodiscard]] GroupBudget budget_of(std::int64_t layer, std::int64_t n_text) const;
     void score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q, std::int64_t row);
     void score_further(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q);
-    void fetch_scores(ExecRef exec, std::int64_t layer);
+    void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);
     [[nodiscard]] std::span<float> pooled_of(std::int64_t layer, std::int64_t head);
     void pool(std::int64_t layer, AddScores add);
     void choose(std::int64_t layer);
