@@ -41,22 +41,13 @@ public:
         return to_integer(*value, key);
     }
     [[nodiscard]] std::optional<double> number(const char* key) const {
-        const auto* value = find(key);
-        if (value == nullptr) return std::nullopt;
-        if (!value->is_number()) fail(key, "is no number");
-        return value->get<double>();
+        return get<double>(key, &nlohmann::json::is_number, "is no number");
     }
     [[nodiscard]] std::optional<bool> boolean(const char* key) const {
-        const auto* value = find(key);
-        if (value == nullptr) return std::nullopt;
-        if (!value->is_boolean()) fail(key, "is neither true nor false");
-        return value->get<bool>();
+        return get<bool>(key, &nlohmann::json::is_boolean, "is neither true nor false");
     }
     [[nodiscard]] std::optional<std::string> string(const char* key) const {
-        const auto* value = find(key);
-        if (value == nullptr) return std::nullopt;
-        if (!value->is_string()) fail(key, "is no text");
-        return value->get<std::string>();
+        return get<std::string>(key, &nlohmann::json::is_string, "is no text");
     }
     /// The inner object, or nullptr.
     [[nodiscard]] const nlohmann::json* object(const char* key) const {
@@ -86,6 +77,14 @@ public:
     }
 
 private:
+    template <typename T>
+    [[nodiscard]] std::optional<T> get(const char* key, bool (nlohmann::json::*is)() const,
+                                       std::string_view what) const {
+        const auto* value = find(key);
+        if (value == nullptr) return std::nullopt;
+        if (!(value->*is)()) fail(key, what);
+        return value->get<T>();
+    }
     const nlohmann::json& object_;
     std::string name_;
 };

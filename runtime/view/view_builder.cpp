@@ -111,7 +111,7 @@ void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
         work_.at_once = work_.gather = false;  // it came in parts after all
         return;
     }
-    fetch_scores(exec, layer, layer + 1);
+    if (scores(layer)) fetch_scores(exec, layer, 1);
     pool(layer, keep_);
     score_further(exec, layer, piece, q);
     n_pooled_ = layer + 1;
@@ -128,7 +128,7 @@ void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvPiece&
         root_ > 0 ? std::min(kPromptRows, root_ / kScoreTokens + 1) : std::min(options_.score_rows, n_behind);
     for (std::int64_t i = 1; i < n; ++i) {
         score(exec, layer, piece, q, root_ > 0 ? root_ - i * kScoreTokens : i * n_behind / n);
-        fetch_scores(exec, layer, layer + 1);
+        fetch_scores(exec, layer, 1);
         pool(layer, 1.0F);
     }
 }
@@ -151,12 +151,13 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
                     .n_groups = max_groups_});
 }
 
-// Scores of layers, where the host can read them.
-void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t begin, std::int64_t end) {
-    if (scores_.empty() || begin == end || options_.kind == ViewKind::Window) return;
+// Scores of layers that follow one another, where the host can read them: one copy, one wait. Layers that are not
+// scored come along.
+void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers) {
+    if (scores_.empty()) return;
     const std::int64_t n = config_->n_q_heads * max_groups_;
-    exec.stream.copy(scores_.data() + begin * n, device_scores_.data() + row_bytes(DType::F32, begin * n),
-                     row_bytes(DType::F32, (end - begin) * n));
+    exec.stream.copy(scores_.data() + first_layer * n, device_scores_.data() + row_bytes(DType::F32, first_layer * n),
+                     row_bytes(DType::F32, n_layers * n));
     exec.stream.synchronize();
 }
 
@@ -228,7 +229,7 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
     if (!work.any()) return;
     if (!complete) return forget_scores();
     if (work.score) {
-        fetch_scores(exec, n_pooled_, config_->n_layers);
+        if (n_pooled_ < config_->n_layers) fetch_scores(exec, n_pooled_, config_->n_layers - n_pooled_);
         for (std::int64_t layer = n_pooled_; layer < config_->n_layers; ++layer) pool(layer, keep_);
         n_scored_ = n_pass_;
     }

@@ -72,6 +72,10 @@ public:
     [[nodiscard]] const ViewOptions& options() const { return options_; }
     /// How often the view was built.
     [[nodiscard]] std::int64_t n_built() const { return n_built_; }
+    /// The groups of a layer that were chosen last, by the group that is read.
+    [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const {
+        return moves_[static_cast<std::size_t>(layer)];
+    }
 
     /// Another text: the view stands for nothing, and what was scored is forgotten.
     void restart();
@@ -105,7 +109,7 @@ private:
     [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
     void score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q, std::int64_t row);
     void score_further(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q);
-    void fetch_scores(ExecRef exec, std::int64_t begin, std::int64_t end);
+    void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);
     [[nodiscard]] std::span<float> pooled_of(std::int64_t layer, std::int64_t head);
     void pool(std::int64_t layer, float keep);
     void forget_scores();

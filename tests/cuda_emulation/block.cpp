@@ -16,6 +16,7 @@ constinit thread_local Thread* thread = nullptr;
 namespace {
 
 std::atomic<std::int64_t> grids_run = 0;
+std::atomic<std::int64_t> blocks_of_last_grid = 0;
 
 constexpr std::uint32_t kPoison = 0x7fc0deadU;  // a NaN as a float, and in each half as a half or bfloat16
 constexpr unsigned kMaxThreads = 1024;
@@ -159,10 +160,14 @@ unsigned warp_meet(const char* where, void (*last)(Warp& warp, unsigned turn)) {
 std::int64_t n_grids_run() {
     return grids_run;
 }
+std::int64_t n_blocks_of_last_grid() {
+    return blocks_of_last_grid;
+}
 
 void run_grid(dim3 grid_dim, dim3 block_dim, std::size_t shared_bytes, const std::function<void()>& kernel) {
     check_launch(grid_dim, block_dim, shared_bytes);
     ++grids_run;
+    blocks_of_last_grid = std::int64_t{grid_dim.x} * grid_dim.y * grid_dim.z;
     Block b;
     b.n_threads = block_dim.x * block_dim.y * block_dim.z;
     b.threads.resize(b.n_threads);

@@ -107,5 +107,7 @@ void run_grid(dim3 grid_dim, dim3 block_dim, std::size_t shared_bytes, const std
 
 /// Kernels that have been run so far: what a card would have launched.
 [[nodiscard]] std::int64_t n_grids_run();
+/// Blocks of the last of them.
+[[nodiscard]] std::int64_t n_blocks_of_last_grid();
 
 }  // namespace slipstream::emulation

@@ -5,6 +5,7 @@
 
 #include <bit>
 
+#include "tests/cuda_emulation/block.h"
 #include "tests/cuda_emulation/matmul_cases.h"
 
 namespace slipstream::cuda {
@@ -291,18 +292,19 @@ TEST(EmulatedMatmul, MatricesOfOneLaunchHaveTheBitsOfTheirOwn) {
 // The last one of another type, as mixtures have it.
 TEST(EmulatedMatmul, MatricesOfTwoTypesHaveTheBitsOfTheirOwn) {
     const std::int64_t k = 1280;
-    for (const DType first : {DType::Q4_K, DType::Q5_K})
+    for (const auto& [first, last] : {std::pair{DType::Q3_K, DType::Q4_K}, std::pair{DType::Q3_K, DType::Q5_K},
+                                      std::pair{DType::Q4_K, DType::Q6_K}, std::pair{DType::Q5_K, DType::Q6_K}})
         for (const std::int64_t n : {1, 8}) {
-            ASSERT_TRUE(matmul_mixes(first, DType::Q6_K, n));
+            ASSERT_TRUE(matmul_mixes(first, last, n));
             GuardedMatrix x(n, k);
             x.randomise(kSeed);
-            GuardedBytes scratch(matmul_scratch_bytes(first, k, n));
+            GuardedBytes scratch(std::max(matmul_scratch_bytes(first, k, n), matmul_scratch_bytes(last, k, n)));
             const std::int64_t rows[] = {37, 20, 50};
-            const DType types[] = {first, first, DType::Q6_K};
+            const DType types[] = {first, first, last};
             std::vector<GuardedBytes> packed;
             std::vector<GuardedMatrix> y;
             MatmulLaunch launch{.dtype = static_cast<std::int32_t>(first),
-                                .last_dtype = static_cast<std::int32_t>(DType::Q6_K),
+                                .last_dtype = static_cast<std::int32_t>(last),
                                 .n_matrices = 3,
                                 .n_tokens = static_cast<std::int32_t>(n),
                                 .k = k,
@@ -374,6 +376,27 @@ TEST(EmulatedMatmul, HalvesTakeActivationsOfAnySize) {
             ASSERT_NEAR(y.at(0, row), expected.sum, expected.bound) << scale;
             ASSERT_EQ(y.at(1, row), 0.0F);
         }
+    }
+}
+
+// How the work is dealt out follows the card: tiles where they fill three quarters of its processors, two groups a
+// block where there are two blocks for each processor all the same.
+TEST(EmulatedMatmul, BlocksFillTheCard) {
+    struct Case {
+        DType type;
+        std::int64_t m, n;
+        std::int32_t n_multiprocessors;
+        std::int64_t n_blocks;
+    };
+    const std::int64_t k = 128;
+    for (const Case& c : {Case{DType::BF16, 4480, 128, 132, 280}, Case{DType::BF16, 4480, 128, 80, 70},
+                          Case{DType::Q4_0, 3200, 1, 132, 200}, Case{DType::Q4_0, 3200, 1, 80, 100}}) {
+        GuardedBytes packed = packed_fragments(random_weights(c.type, c.m, k));
+        GuardedMatrix x(c.n, k);
+        x.randomise(kSeed);
+        GuardedMatrix y(c.n, c.m);
+        MatmulRun{c.type, c.m, k, packed.data()}(x, 0, c.n, y, {.n_multiprocessors = c.n_multiprocessors});
+        EXPECT_EQ(emulation::n_blocks_of_last_grid(), c.n_blocks) << c.m << ' ' << c.n_multiprocessors;
     }
 }
 

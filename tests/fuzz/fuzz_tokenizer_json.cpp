@@ -1,5 +1,6 @@
 // Any bytes as a tokenizer.json: refused by one of our errors, or a tokenizer that encodes and decodes without a fault,
-// in bounded time and memory. What it may not do besides: give an id outside of its vocabulary.
+// in bounded time and memory. What it may not do besides: give an id outside of its vocabulary. And as a vocab.json:
+// each token is found under the id that it has.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,12 +34,25 @@ void exercise(const Tokenizer& tokenizer, std::string_view text, SpecialTokens s
     CHECK(shown <= 3 * tokenizer.decode(ids).size(), "{} bytes shown", shown);
 }
 
+void read_as_vocabulary(std::string_view bytes) {
+    try {
+        const IndexedVocabulary vocabulary = read_vocabulary_object(bytes, "fuzz.json");
+        for (TokenId id = 0; id < vocabulary.tokens->size(); ++id)
+            CHECK(vocabulary.tokens->kind(id) == TokenKind::Unused ||
+                      vocabulary.find(vocabulary.tokens->spelling(id)) == id,
+                  "token {} is another one", id);
+    } catch (const Error&) {
+        return;
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     constexpr std::string_view texts[] = {"", "ab abc  12 \xc3\xa9\xcc\x81 <s> a's\n\n",
                                           "\xff\xe2\x96\x81 ababab \xf0\x9f\xa6\x99"};
     const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+    read_as_vocabulary(bytes);
     try {
         const auto tokenizer = parse_tokenizer_json(bytes, "fuzz.json", {}, {});
         for (const std::string_view text : texts) {

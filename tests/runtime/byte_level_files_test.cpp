@@ -11,6 +11,7 @@
 #include "runtime/text/tokenizer/byte_level_files.h"
 #include "runtime/text/tokenizer/byte_spellings.h"
 #include "runtime/text/tokenizer/pre_tokenizer_names.h"
+#include "runtime/text/tokenizer/tokenizer_json.h"
 #include "runtime/text/tokenizer/tokenizer_json_parts.h"
 #include "tests/support/byte_alphabet.h"
 #include "tests/support/error_text.h"
@@ -98,6 +99,51 @@ TEST(VocabMerges, RefusesWhatItCannotKnow) {
 }
 
 // --- tokenizer_config.json ---
+
+// Whoever spells it: what is plain is read at once, the rest by the JSON library, and neither takes what is no JSON.
+TEST(VocabMerges, AVocabularyIsReadHoweverItIsSpelt) {
+    for (const char* text :
+         {R"({"a":0,"\"\\é":1})", R"({"a": 0, "\"\\é": 1})", " \n{\r\n\t\"a\" : 0 , \n\"\\\"\\\\é\":\t1\n} \n",
+          R"({"a":0.0,"\"\\é":1e0})", R"({"\u0061":0,"\u0022\u005c\u00e9":1})"}) {
+        const IndexedVocabulary vocabulary = read_vocabulary_object(text, "v");
+        EXPECT_EQ(vocabulary.tokens->size(), 2) << text;
+        EXPECT_EQ(vocabulary.find("a"), 0) << text;
+        EXPECT_EQ(vocabulary.find("\"\\é"), 1) << text;
+    }
+    EXPECT_EQ(read_vocabulary_object("{}", "v").tokens->size(), 0);
+    for (const char* text : {"",
+                             "{",
+                             "{\"a",
+                             "{\"a\\",
+                             "{\"a\\\"",
+                             "{\"a\"",
+                             "{\"a\":",
+                             "{\"a\": 0",
+                             "{\"a\": 0,}",
+                             "{\"a\": 0} 1",
+                             "{\"a\": 0}}",
+                             "{\"a\" 0}",
+                             "{\"a\": 01}",
+                             "{\"a\": +1}",
+                             "{\"a\": -1}",
+                             "{\"a\": 0.5}",
+                             "{\"a\": true}",
+                             "{\"a\": \"0\"}",
+                             "{\"a\": [0]}",
+                             "{\"a\": 4294967296}",
+                             "{\"a\": 18446744073709551616}",
+                             "[\"a\"]",
+                             "{\"\n\": 0}",
+                             "{\"\\\n\": 0}",
+                             "{\"\\x\": 0}",
+                             "{\"\\ud800\": 0}",
+                             "{\"\xff\": 0}",
+                             "{\"\xc3\": 0}",
+                             "{\"a\": 0, \"a\": 1}",
+                             "{\"a\": 0, \"\\u0061\": 1}",
+                             "{\"a\": 0, \"b\": 0}"})
+        EXPECT_THROW(static_cast<void>(read_vocabulary_object(text, "v")), FormatError) << text;
+}
 
 TEST(TokenizerSettings, ReadsWhatIsAboutIds) {
     const auto read = [](const std::string& content) {

@@ -1,6 +1,6 @@
 // From a prompt's text to what the model reads: the one place where that happens, so that no caller can forget that
 // what people say is text, whatever it spells. Control tokens are parsed only where a chat template, or whoever runs
-// the program, wrote them (runtime/text/chat/literal_text.h); a raw prompt has none.
+// the program, wrote them (runtime/text/chat/prompt_template.h); a raw prompt has none.
 #pragma once
 
 #include <atomic>

@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p, 
 
 JointParams params_of(const MatmulLaunch& launch, DType type) {
     const MatmulPlan plan = matmul_plan(type, launch.k);
-    const MatmulScratch scratch = matmul_scratch(matmul_scratch_kind(type), launch.k, launch.n_tokens);
+    const MatmulScratch scratch =
+        matmul_scratch(matmul_scratch_kind(type, last_type(launch)), launch.k, launch.n_tokens);
     const auto* base = static_cast<const char*>(launch.scratch);
     JointParams out;
     for (int i = 0; i < launch.n_matrices; ++i) {
@@ -59,7 +60,7 @@ JointParams params_of(const MatmulLaunch& launch, DType type) {
         return launch.k / weight_block(of).elements * weight_block(of).bytes * 16;
     };
     all.group_bytes = group_bytes(type);
-    if (launch.last_dtype >= 0) out.last_group_bytes = group_bytes(static_cast<DType>(launch.last_dtype));
+    out.last_group_bytes = group_bytes(last_type(launch));
     all.k = launch.k;
     all.n_units = plan.n_units;
     all.n_parts = plan.n_parts;
@@ -82,6 +83,16 @@ void start_matmul_f32(const MatmulLaunch& launch, const MatmulMatrix& matrix, vo
     gpu::launch(matmul_f32, grid, dim3(kFloatRows * kWarp), 0, stream, launch, matrix);
 }
 
+namespace {
+
+void start_matmul_mixed(DType type, DType last, const JointParams& params, void* stream) {
+    if (type == DType::Q3_K)
+        return last == DType::Q4_K ? start_matmul_q3k_q4k(params, stream) : start_matmul_q3k_q5k(params, stream);
+    return type == DType::Q4_K ? start_matmul_q4k_q6k(params, stream) : start_matmul_q5k_q6k(params, stream);
+}
+
+}  // namespace
+
 void launch_matmul(const MatmulLaunch& launch, void* stream) {
     int64_t m = 0;
     for (int i = 0; i < launch.n_matrices; ++i) m += launch.matrices[i].m;
@@ -94,8 +105,7 @@ void launch_matmul(const MatmulLaunch& launch, void* stream) {
     }
     if (launch.activations == MatmulActivations::Prepare) start_matmul_activations(launch, stream);
     const JointParams params = params_of(launch, type);
-    if (launch.last_dtype >= 0)
-        return type == DType::Q4_K ? start_matmul_q4k_q6k(params, stream) : start_matmul_q5k_q6k(params, stream);
+    if (launch.last_dtype >= 0) return start_matmul_mixed(type, last_type(launch), params, stream);
     switch (type) {
         case DType::F32:
             return;

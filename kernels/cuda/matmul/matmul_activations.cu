@@ -79,8 +79,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) matmul_activations(Activations 
 }  // namespace
 
 void start_matmul_activations(const MatmulLaunch& launch, void* stream) {
-    const auto type = static_cast<DType>(launch.dtype);
-    const ScratchKind kind = matmul_scratch_kind(type);
+    const ScratchKind kind = matmul_scratch_kind(static_cast<DType>(launch.dtype), last_type(launch));
     const MatmulScratch scratch = matmul_scratch(kind, launch.k, launch.n_tokens);
     char* base = static_cast<char*>(launch.scratch);
     const Activations args{launch.x,

@@ -53,10 +53,9 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows
 template <class W, int NT>
 inline constexpr int kSplitBlocks = NT == 1 || W::kRunSteps == 2 ? W::kMinBlocks : 0;
 
-// Block: 32 * n_parts threads; grid: n_tiles / NT, ceil(groups / R): blocks of the same rows follow one
-// another; shared: [n_parts][NT][4][32] floats.
+/// Of the block's rows in whichever matrix of `params`. Shared: [n_parts][NT][4][32] floats.
 template <class W, int R, int NT, class Params>
-__global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmul_split(Params params) {
+__device__ __forceinline__ void multiply_by_registers(const Params& params) {
     const MatmulParams& p = common_of(params);
     constexpr int A = NT < 4 ? W::kUnitsAhead : W::kUnitsAheadOfMany;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -90,6 +89,12 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmu
     }
 
     add_parts<R, NT>(p, block_rows(params, R), acc, part, lane, tile);
+}
+
+// Block: 32 * n_parts threads; grid: n_tiles / NT, ceil(groups / R): blocks of the same rows follow one another.
+template <class W, int R, int NT, class Params>
+__global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmul_split(Params params) {
+    multiply_by_registers<W, R, NT>(params);
 }
 
 /// The same with weights through shared memory, of the block's rows in whichever matrix of `params`; `p` is what the
@@ -138,12 +143,16 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W:
     multiply_by_ring<W, R, NT>(params.all, params);
 }
 
-/// 8 tokens, the last matrix of another type, with units as long.
+/// 8 tokens, the last matrix of another type, with units as long; the others by registers where their type has no ring.
 template <class W, class WOfLast>
-__global__ void __launch_bounds__(kSplitWarps* kWarp, 2) matmul_ring_mixed(JointParams params) {
+__global__ void __launch_bounds__(kSplitWarps* kWarp, W::kPieces > 0 ? 2 : 1) matmul_mixed(JointParams params) {
     static_assert(W::kSlabs == WOfLast::kSlabs);
-    if (static_cast<int>(blockIdx.y) < params.first_block[params.n_more - 1])
-        return multiply_by_ring<W, 1, 1>(params.all, params);
+    if (static_cast<int>(blockIdx.y) < params.first_block[params.n_more - 1]) {
+        if constexpr (W::kPieces > 0)
+            return multiply_by_ring<W, 1, 1>(params.all, params);
+        else
+            return multiply_by_registers<W, 1, 1>(params);
+    }
     MatmulParams of_last = params.all;
     of_last.group_bytes = params.last_group_bytes;
     multiply_by_ring<WOfLast, 1, 1>(of_last, params);

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/dtype.h"
+
 namespace slipstream::cuda {
 
 /// How the work is dealt out; all give the same bits.
@@ -52,6 +54,11 @@ struct MatmulLaunch {
     MatmulForm form = MatmulForm::Chosen;
     std::int32_t n_multiprocessors = 64;  // of the card: what Chosen looks at
 };
+
+/// Of the last matrix.
+[[nodiscard]] constexpr DType last_type(const MatmulLaunch& launch) {
+    return static_cast<DType>(launch.last_dtype < 0 ? launch.dtype : launch.last_dtype);
+}
 
 /// Enqueues a kernel, up to two before it that prepare x; of F32 weights a kernel each matrix. Allocates nothing and
 /// waits for nothing; nothing where n_tokens or all m are 0.

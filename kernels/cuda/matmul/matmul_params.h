@@ -58,6 +58,8 @@ void start_matmul_q5_k(const JointParams& params, void* stream);
 void start_matmul_q6_k(const JointParams& params, void* stream);
 
 /// The last matrix is of the second type; up to 8 tokens.
+void start_matmul_q3k_q4k(const JointParams& params, void* stream);
+void start_matmul_q3k_q5k(const JointParams& params, void* stream);
 void start_matmul_q4k_q6k(const JointParams& params, void* stream);
 void start_matmul_q5k_q6k(const JointParams& params, void* stream);
 

@@ -47,6 +47,11 @@ enum class ScratchKind : std::int32_t { None, Bf16, Bf16WithSums, F16 };
     }
 }
 
+/// Of a launch whose last matrix is of another type, which matmul_mixes().
+[[nodiscard]] constexpr ScratchKind matmul_scratch_kind(DType type, DType last) {
+    return std::max(matmul_scratch_kind(type), matmul_scratch_kind(last));
+}
+
 /// A type's block as in dtype_info(), for code that is compiled for a card: elements, bytes.
 struct WeightBlock {
     std::int64_t elements;
@@ -100,7 +105,9 @@ struct WeightBlock {
 
 /// Whether one launch may have matrices of `type` and a last one of `last`.
 [[nodiscard]] constexpr bool matmul_mixes(DType type, DType last, std::int64_t n_tokens) {
-    return last == DType::Q6_K && (type == DType::Q4_K || type == DType::Q5_K) && n_tokens <= kTokensPerTile;
+    if (n_tokens > kTokensPerTile) return false;
+    if (type == DType::Q3_K) return last == DType::Q4_K || last == DType::Q5_K;
+    return last == DType::Q6_K && (type == DType::Q4_K || type == DType::Q5_K);
 }
 
 struct MatmulPlan {

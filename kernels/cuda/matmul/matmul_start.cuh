@@ -46,14 +46,16 @@ inline void start_split(JointParams params, void* stream) {
 template <class W, class WOfLast>
 inline void start_mixed(JointParams params, void* stream) {
     const MatmulParams& p = params.all;
-    constexpr int kMostBytes = WeightsInRing<W, 1>::kBytes > WeightsInRing<WOfLast, 1>::kBytes
-                                   ? WeightsInRing<W, 1>::kBytes
-                                   : WeightsInRing<WOfLast, 1>::kBytes;
+    constexpr int kBytesOfLast = WeightsInRing<WOfLast, 1>::kBytes;
+    constexpr int kMostBytes = [] {
+        if constexpr (W::kPieces > 0)
+            return WeightsInRing<W, 1>::kBytes > kBytesOfLast ? WeightsInRing<W, 1>::kBytes : kBytesOfLast;
+        return kBytesOfLast;
+    }();
     static_assert(kMostBytes >= 512);  // what parts of K are added in
     const auto n_parts = static_cast<unsigned>(p.n_parts);
     const dim3 grid(static_cast<unsigned>(p.n_tiles), static_cast<unsigned>(deal_blocks(params, 1)));
-    gpu::launch(matmul_ring_mixed<W, WOfLast>, grid, dim3(n_parts * kWarp), size_t{n_parts} * kMostBytes, stream,
-                params);
+    gpu::launch(matmul_mixed<W, WOfLast>, grid, dim3(n_parts * kWarp), size_t{n_parts} * kMostBytes, stream, params);
 }
 
 /// Few tokens. Few rows: more blocks of one group each, so that more of the card is busy.

@@ -49,7 +49,8 @@ void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
                         .k = k,
                         .x = float_row(first.x, 0),
                         .x_stride = stride_floats(first.x),
-                        .scratch = op.scratch(matmul_scratch_bytes(type, k, n_tokens)),
+                        .scratch = op.scratch(
+                            std::max(matmul_scratch_bytes(type, k, n_tokens), matmul_scratch_bytes(last, k, n_tokens))),
                         .store = first.store == MatmulStore::Add ? MatmulStoreForm::Add : MatmulStoreForm::Overwrite,
                         .n_multiprocessors = op.device().properties().n_multiprocessors};
     std::ranges::transform(products, launch.matrices, matrix_of);
@@ -59,7 +60,7 @@ void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
                                  .x_stride = launch.x_stride,
                                  .k = k,
                                  .n_tokens = n_tokens,
-                                 .kind = static_cast<std::int32_t>(matmul_scratch_kind(type)),
+                                 .kind = static_cast<std::int32_t>(matmul_scratch_kind(type, last)),
                                  .scratch = launch.scratch,
                                  .change = op.device().n_changes()};
     if (const PreparedActivations* found = op.device().find_prepared(prepared)) {

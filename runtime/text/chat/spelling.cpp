@@ -101,16 +101,18 @@ private:
     void text(const Text& text) {
         const std::string_view bytes = text.bytes();
         runtime_.spend_chars(bytes.size());
-        const bool has_apostrophe = bytes.find('\'') != bytes.npos;
-        const char quote = json_ != nullptr || (has_apostrophe && bytes.find('"') == bytes.npos) ? '"' : '\'';
+        const auto has = [bytes](char c) { return bytes.find(c) != bytes.npos; };
+        const char quote = json_ != nullptr || (has('\'') && !has('"')) ? '"' : '\'';
         out_.append(quote);
         std::size_t done = 0;  // what stands for itself is copied in runs
         for (std::size_t at = 0; at < bytes.size();) {
+            if (const char byte = bytes[at];
+                byte >= 0x20 && byte < 0x7f && byte != '\\' && byte != '"' && byte != '\'') {
+                ++at;
+                continue;
+            }
             const Char c = first_char(bytes.substr(at));
-            const bool is_plain = c.code >= 0x20 && c.code < 0x7f && c.code != '\\' && c.code != '"' && c.code != '\'';
-            const std::string escape = is_plain           ? std::string()
-                                       : json_ != nullptr ? json_escape(c, json_->is_ascii)
-                                                          : python_escape(c, quote);
+            const std::string escape = json_ != nullptr ? json_escape(c, json_->is_ascii) : python_escape(c, quote);
             if (!escape.empty()) {
                 out_.append(text.marked, {done, at});
                 out_.append(escape, text.marked.origin_at(at));

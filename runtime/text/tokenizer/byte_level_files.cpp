@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 
@@ -48,16 +47,22 @@ NamedPreTokenizer find_class(const std::string& tokenizer_class, const std::stri
     return find_pre_tokenizer(named).value();
 }
 
+/// Takes the first line off; empty lines are passed over.
+std::optional<std::string_view> take_line(std::string_view& file) {
+    while (!file.empty()) {
+        const std::size_t end = std::min(file.find('\n'), file.size());
+        std::string_view line = file.substr(0, end);
+        file.remove_prefix(std::min(end + 1, file.size()));
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (!line.empty()) return line;
+    }
+    return std::nullopt;
+}
+
 MergeTable read_merges(const VocabMergesFiles& files, const IndexedVocabulary& vocabulary) {
     std::string_view rest = files.merges_txt;
     MergeReader reader(vocabulary, static_cast<std::size_t>(std::ranges::count(rest, '\n')), files.merges_name);
-    while (!rest.empty()) {
-        const std::size_t end = std::min(rest.find('\n'), rest.size());
-        std::string_view line = rest.substr(0, end);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-        if (line.ends_with('\r')) line.remove_suffix(1);
-        if (!line.empty()) reader.add(line);
-    }
+    while (const auto line = take_line(rest)) reader.add(*line);
     return reader.take();
 }
 
@@ -166,48 +171,24 @@ std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const PlainVocabulary& source) {
 
 namespace {
 
-/// Takes the first line off; empty lines are passed over.
-std::optional<std::string_view> take_line(std::string_view& file) {
-    while (!file.empty()) {
-        const std::size_t end = std::min(file.find('\n'), file.size());
-        std::string_view line = file.substr(0, end);
-        file.remove_prefix(std::min(end + 1, file.size()));
-        if (line.ends_with('\r')) line.remove_suffix(1);
-        if (!line.empty()) return line;
-    }
-    return std::nullopt;
-}
-
 AddedToken special_token(std::string content, TokenId id) {
     return {.content = std::move(content), .id = id, .special = true};
 }
 
-/// Llama 3.1's names, which hold those of 3.0: ids 128000 to 128255.
+/// Llama 3.1's names, which hold those of 3.0: ids 128000 to 128255, those without a name reserved.
 TiktokenEncoding llama3_encoding() {
-    constexpr std::array<std::string_view, 11> names = {"<|begin_of_text|>",
-                                                        "<|end_of_text|>",
-                                                        "<|reserved_special_token_0|>",
-                                                        "<|reserved_special_token_1|>",
-                                                        "<|finetune_right_pad_id|>",
-                                                        "<|reserved_special_token_2|>",
-                                                        "<|start_header_id|>",
-                                                        "<|end_header_id|>",
-                                                        "<|eom_id|>",
-                                                        "<|eot_id|>",
-                                                        "<|python_tag|>"};
-    constexpr TokenId first = 128000;
-    constexpr int n_special = 256;
-    constexpr int n_reserved_before = 3;
+    constexpr std::string_view names[] = {
+        "begin_of_text", "end_of_text", "",       "",          "finetune_right_pad_id", "", "start_header_id",
+        "end_header_id", "eom_id",      "eot_id", "python_tag"};
     TiktokenEncoding encoding{.pattern = std::string(kLlama3Pattern)};
-    for (int i = 0; i < n_special; ++i) {
-        const auto n = static_cast<std::size_t>(i);
-        std::string name = n < names.size() ? std::string(names[n])
-                                            : fmt::format("<|reserved_special_token_{}|>",
-                                                          i - static_cast<int>(names.size()) + n_reserved_before);
-        encoding.special_tokens.push_back(special_token(std::move(name), first + i));
+    for (int i = 0, n_reserved = 0; i < 256; ++i) {
+        const std::string_view name = static_cast<std::size_t>(i) < std::size(names) ? names[i] : "";
+        std::string spelling =
+            name.empty() ? fmt::format("<|reserved_special_token_{}|>", n_reserved++) : fmt::format("<|{}|>", name);
+        encoding.special_tokens.push_back(special_token(std::move(spelling), 128000 + i));
     }
-    encoding.bos_token = names[0];
-    encoding.eos_token = names[1];
+    encoding.bos_token = encoding.special_tokens[0].content;
+    encoding.eos_token = encoding.special_tokens[1].content;
     encoding.adds_bos = true;
     return encoding;
 }

@@ -3,7 +3,7 @@
 //
 // Pieces run through the steps depth first, one at a time, so that memory does not grow with their number. Beside its
 // text each piece carries a shape of the same length: the text with characters replaced that the regex library is too
-// old for (newer_characters.h). Patterns look at the shape, words come out of the text.
+// old for (text_pattern.h). Patterns look at the shape, words come out of the text.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -17,6 +18,7 @@
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 #include "runtime/text/tokenizer/tokenizer_json_parts.h"
 #include "runtime/text/tokenizer/word_models.h"
+#include "runtime/text/utf8.h"
 
 namespace slipstream {
 
@@ -34,6 +36,11 @@ struct JsonEntries {
 
     static constexpr double kFirstHalf = 1;
 
+    void add(std::string_view text, double number) {
+        texts += text;
+        ends.push_back(texts.size());
+        numbers.push_back(number);
+    }
     [[nodiscard]] std::size_t size() const { return ends.size(); }
     [[nodiscard]] std::string_view text(std::size_t i) const {
         const std::size_t begin = i == 0 ? 0 : ends[i - 1];
@@ -50,9 +57,8 @@ using Form = JsonEntries::Form;
 
 class FileReader : public JsonBuilder {
 public:
-    enum class Root : std::uint8_t { TokenizerJson, Vocabulary };
-    FileReader(std::string_view text, std::string_view name, Root root, TokenizerJsonFile& file)
-        : JsonBuilder(text, name), root_(root), file_(file) {}
+    FileReader(std::string_view text, std::string_view name, TokenizerJsonFile& file)
+        : JsonBuilder(text, name), file_(file) {}
 
     bool null() { return bulk_ != nullptr ? refuse() : JsonBuilder::null(); }
     bool boolean(bool value) { return bulk_ != nullptr ? refuse() : JsonBuilder::boolean(value); }
@@ -92,9 +98,8 @@ private:
         throw FormatError(fmt::format("{}: the model's vocab or merges hold what is neither token nor merge", name()));
     }
     bool begins_bulk(Form form) {
-        const bool is_root = root_ == Root::Vocabulary && depth() == 0;
-        const bool is_in_model = root_ == Root::TokenizerJson && depth() == 2 && key_at(0) == "model";
-        if (is_root || (is_in_model && key_at(1) == "vocab")) bulk_ = &file_.vocabulary;
+        const bool is_in_model = depth() == 2 && key_at(0) == "model";
+        if (is_in_model && key_at(1) == "vocab") bulk_ = &file_.vocabulary;
         if (is_in_model && key_at(1) == "merges") bulk_ = &file_.merges;
         if (bulk_ == nullptr) return false;
         if (bulk_->form != Form::Missing || (bulk_ == &file_.merges && form == Form::Object)) refuse();
@@ -118,9 +123,7 @@ private:
     bool text(std::string_view text) {
         // The one before has its number, where it wants one.
         if (bulk_->form == Form::Object && !bulk_->numbers.empty() && std::isnan(bulk_->numbers.back())) refuse();
-        bulk_->texts += text;
-        bulk_->ends.push_back(bulk_->texts.size());
-        bulk_->numbers.push_back(std::numeric_limits<double>::quiet_NaN());
+        bulk_->add(text, std::numeric_limits<double>::quiet_NaN());
         return true;
     }
     bool number(double value) {
@@ -130,27 +133,57 @@ private:
         return true;
     }
 
-    Root root_;
     TokenizerJsonFile& file_;
     JsonEntries* bulk_ = nullptr;  // what is being read, unless it is small
     bool in_pair_ = false;
     std::size_t pair_begin_ = 0;
 };
 
-TokenizerJsonFile read(std::string_view text, std::string_view name, FileReader::Root root) {
+TokenizerJsonFile read_tokenizer_json_file(std::string_view text, std::string_view name) {
     TokenizerJsonFile file;
-    FileReader reader(text, name, root, file);
+    FileReader reader(text, name, file);
     nlohmann::json::sax_parse(text, &reader);
     file.rest = reader.take();
-    return file;
-}
-
-TokenizerJsonFile read_tokenizer_json_file(std::string_view text, std::string_view name) {
-    TokenizerJsonFile file = read(text, name, FileReader::Root::TokenizerJson);
     if (!file.rest.is_object()) throw FormatError(fmt::format("{}: holds JSON, but no object", name));
     if (!file.rest.contains("model"))
         throw FormatError(fmt::format("{}: there is no model in it; this is no tokenizer.json", name));
     return file;
+}
+
+/// The pairs of `{"token": id, ...}`, or false for anything that is not spelt quite so: the library, which takes a
+/// hundred instructions a byte, reads or refuses it then.
+bool read_pairs(std::string_view text, JsonEntries& entries) {
+    const auto take = [&text](char wanted) {
+        while (!text.empty() && (text[0] == ' ' || text[0] == '\n' || text[0] == '\r' || text[0] == '\t'))
+            text.remove_prefix(1);
+        if (!text.starts_with(wanted)) return false;
+        text.remove_prefix(1);
+        return true;
+    };
+    if (!take('{')) return false;
+    do {
+        if (!take('"')) return false;
+        std::size_t end = 0;
+        bool is_plain = true;
+        for (; end < text.size() && text[end] != '"' && static_cast<unsigned char>(text[end]) >= 0x20; ++end)
+            if (text[end] == '\\') is_plain = false, ++end;
+        const std::string_view key = text.substr(0, end);
+        if (end >= text.size() || text[end] != '"' || valid_utf8_prefix(key) != end) return false;
+        text.remove_prefix(end + 1);
+        std::uint32_t id = 0;
+        if (!take(':')) return false;
+        if (text.starts_with(' ')) text.remove_prefix(1);
+        const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+        if (error != std::errc() || (text[0] == '0' && stop != text.data() + 1)) return false;
+        text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+        if (is_plain)
+            entries.add(key, id);
+        else if (const auto json = nlohmann::json::parse(fmt::format("\"{}\"", key), nullptr, false); json.is_string())
+            entries.add(json.get_ref<const std::string&>(), id);
+        else
+            return false;
+    } while (take(','));
+    return take('}') && text.find_first_not_of(" \n\r\t") == std::string_view::npos;
 }
 
 /// Of a vocabulary in Object form. Throws FormatError where an id is none or two tokens are the same.
@@ -179,9 +212,15 @@ IndexedVocabulary indexed(const JsonEntries& entries, std::string_view name) {
 }  // namespace
 
 IndexedVocabulary read_vocabulary_object(std::string_view text, std::string_view name) {
-    const TokenizerJsonFile file = read(text, name, FileReader::Root::Vocabulary);
-    if (file.vocabulary.form != Form::Object) throw FormatError(fmt::format("{}: holds JSON, but no object", name));
-    return indexed(file.vocabulary, name);
+    if (JsonEntries pairs; read_pairs(text, pairs)) return indexed(pairs, name);
+    JsonEntries entries;
+    const nlohmann::json object = parse_json_object(text, name);
+    for (const auto& [token, id] : object.items()) {
+        if (!id.is_number())
+            throw FormatError(fmt::format("{}: '{}' has {} for an id", name, printable(token), printable(id.dump())));
+        entries.add(token, id.get<double>());
+    }
+    return indexed(entries, name);
 }
 
 namespace {

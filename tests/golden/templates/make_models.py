@@ -42,8 +42,8 @@ def with_reasoning_names(message):
 
 
 def families():
-    """Those of template_families.cpp, which are ours."""
-    code = (HERE / "../../../runtime/text/chat/template_families.cpp").read_text()
+    """Those of choose_template.cpp, which are ours."""
+    code = (HERE / "../../../runtime/text/chat/choose_template.cpp").read_text()
     sources = dict(re.findall(r'(k\w+) = R"jinja\((.*?)\)jinja"', code, re.DOTALL))
     return {"family." + name: sources[constant] for name, constant in re.findall(r'\{"([\w-]+)", (k\w+), "', code)}
 

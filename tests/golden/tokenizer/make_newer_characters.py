@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of runtime/text/tokenizer/newer_characters.cpp to stdout: characters that Unicode added after version 14.
+"""Writes the table of runtime/text/tokenizer/text_pattern.cpp to stdout: characters that Unicode added after version 14.
 
     python3 make_newer_characters.py      needs: tokenizers; Python 3.11 (whose unicodedata is Unicode 14)
 

@@ -1,0 +1,107 @@
+// Views built on a card: the groups that the CPU chooses, over every placement of KV and every timing of streams, and
+// rows that are the cache's own; scores come to the host by one copy a pass.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "emulated_machine.h"
+#include "kernels/cpu_device.h"
+#include "kernels/cuda/host/cuda_device.h"
+#include "runtime/cache/cache_fill.h"
+#include "tests/support/tiny_model.h"
+#include "tests/support/viewed_model.h"
+
+namespace slipstream {
+namespace {
+
+using emulation::kTimings;
+using emulation::Machine;
+using emulation::Timing;
+
+constexpr std::size_t kCardBytes = std::size_t{256} << 20;
+constexpr std::int64_t kFilled = 700;
+const TinyModelOptions kModel{.n_layers = 3, .head_dim = 64, .weight_type = DType::BF16};
+
+using Placement = std::vector<std::int64_t>;
+const std::vector<Placement> kPlacements{{}, {0, 0, 0}, {1, 0, 2}};
+
+/// Of all layers, by a pass or two behind the same positions.
+std::vector<GroupMove> chosen_on(Device& device, const ModelFiles& files, const ViewOptions& options,
+                                 const Placement& placement) {
+    ViewedModel viewed(files, device, options, placement);
+    fill_cache(viewed.cache, viewed.forward->exec(), kFilled, 7, {});
+    // One scored, one copied: the second would choose anew if it began.
+    EXPECT_LE(viewed.run_until_built(), 2);
+    EXPECT_EQ(viewed.builder.n_built(), 1);
+    std::vector<GroupMove> all;
+    for (std::int64_t layer = 0; layer < kModel.n_layers; ++layer)
+        for (const GroupMove& move : viewed.builder.chosen(layer)) all.push_back(move);
+    return all;
+}
+
+bool same(const std::vector<GroupMove>& a, const std::vector<GroupMove>& b) {
+    return std::ranges::equal(a, b, [](const GroupMove& x, const GroupMove& y) {
+        return x.head == y.head && x.from == y.from && x.to == y.to;
+    });
+}
+
+TEST(EmulatedView, ACardChoosesTheGroupsThatTheCpuChooses) {
+    const auto files = make_tiny_model(kModel);
+    for (const GroupScore score : {GroupScore::Mass, GroupScore::Mean}) {
+        const ViewOptions options{.score = score, .budget_tokens = 256, .rebuild_tokens = 500, .in_steps = true};
+        CpuDevice cpu({.n_threads = 1});
+        const std::vector<GroupMove> expected = chosen_on(cpu, *files, options, {});
+        ASSERT_EQ(std::ssize(expected), kModel.n_layers * kModel.n_kv_heads * 256 / kGroupTokens);
+        for (const Timing timing : kTimings)
+            for (const Placement& placement : kPlacements) {
+                const Machine machine({.timing = timing});
+                CudaDevice card(machine.table(), {.memory_bytes = kCardBytes});
+                EXPECT_TRUE(same(chosen_on(card, *files, options, placement), expected))
+                    << static_cast<int>(timing) << ' ' << placement.size() << ' ' << static_cast<int>(score);
+            }
+    }
+}
+
+TEST(EmulatedView, AViewOfTheWholeTextGivesTheBitsOfTheCache) {
+    const auto files = make_tiny_model(kModel);
+    for (const Timing timing : {Timing::Latest, Timing::CopiesEarly})
+        for (const Placement& placement : kPlacements) {
+            const Machine machine({.timing = timing});
+            CudaDevice card(machine.table(), {.memory_bytes = kCardBytes});
+            ViewedModel viewed(*files, card,
+                               {.budget_tokens = ViewedModel::kContext, .rebuild_tokens = 500, .growth_tokens = 128},
+                               placement);
+            fill_cache(viewed.cache, viewed.forward->exec(), kFilled, 7, {});
+            viewed.run_until_built();
+            EXPECT_TRUE(viewed.same_logits()) << static_cast<int>(timing) << ' ' << placement.size();
+            for (int i = 0; i < 3; ++i) viewed.run(5, 1 + i);  // it grows by rows of the cache
+            EXPECT_TRUE(viewed.same_logits()) << static_cast<int>(timing) << ' ' << placement.size();
+        }
+}
+
+// Copies of a pass that scores, beyond those of the same pass without a view.
+TEST(EmulatedView, ScoresOfAllLayersComeByOneCopy) {
+    for (const std::int64_t n_layers : {1, 3}) {
+        TinyModelOptions model = kModel;
+        model.n_layers = n_layers;
+        const auto files = make_tiny_model(model);
+        const Machine machine({});
+        CudaDevice card(machine.table(), {.memory_bytes = kCardBytes});
+        ViewedModel viewed(*files, card, {.budget_tokens = 256, .in_steps = true}, {});
+        fill_cache(viewed.cache, viewed.forward->exec(), kFilled, 7, {});
+        const auto copies_of_a_pass = [&](ViewBuilder* builder) {
+            viewed.target->build_view_with(builder);
+            const std::int64_t before = machine.n_copies();
+            viewed.run(6, 0);
+            return machine.n_copies() - before;
+        };
+        copies_of_a_pass(nullptr);  // arrays that differ from what is there are copied once
+        const std::int64_t plain = copies_of_a_pass(nullptr);
+        EXPECT_EQ(copies_of_a_pass(&viewed.builder), plain + 1) << n_layers;
+    }
+}
+
+}  // namespace
+}  // namespace slipstream
