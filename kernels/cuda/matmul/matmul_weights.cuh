@@ -156,7 +156,7 @@ struct NibbleWeights {
     static constexpr bool kHalf = false;
     static constexpr int kUnitsAhead = has_high ? 1 : 2;
     static constexpr int kUnitsAheadOfMany = has_high ? 1 : 2;
-    static constexpr int kMinBlocks = has_high ? 1 : 0;
+    static constexpr int kMinBlocks = has_m || has_high ? 1 : 0;
     static constexpr int kPieces = 1;
     static constexpr int kSlots = 4;
     static constexpr int kRingGroups = has_m && has_high ? 1 : 2;
