@@ -220,6 +220,10 @@ int run_generate(CommandContext& context) {
     stream.write(resumes ? output.resume(replayed.shown) : replayed.shown);
     ContextWatch watch(n_prompt, request.text.max_tokens, engine.context_tokens);
     RunFigures figures{.seed = sampling.seed};
+    const auto save_session = [&] {
+        if (!session) return;
+        if (const auto note = session->save(generator)) stream.note(*note);
+    };
     const auto on_tokens = [&](std::int64_t n) {
         if (figures.first_token_seconds == 0.0) {
             figures.first_token_seconds = std::chrono::duration<double>(Clock::now() - began).count();
@@ -227,11 +231,11 @@ int run_generate(CommandContext& context) {
         }
         stream.on_tokens(n);
         if (const auto note = watch.at(n)) stream.note(*note);
-        if (session) session->save(generator);
+        save_session();
     };
     const auto on_prefill = [&](std::int64_t done, std::int64_t total) {
         stream.on_prefill(done, total);
-        if (session) session->save(generator);
+        save_session();
     };
     const auto on_commit = [&](std::span<const TokenId> tokens) {
         if (session) session->append(tokens);
