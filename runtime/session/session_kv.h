@@ -3,6 +3,7 @@
 // would take more than a limit, no more are saved, and what stands behind them is computed again, too.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,9 @@ public:
     /// the positions. `on_progress` hears of blocks done and in all; it may throw, and so does a damaged block
     /// (FormatError): the target is empty then.
     std::int64_t restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {});
+
+    /// No more is saved from now on: what comes is computed again.
+    void stop_saving() { max_chunks_ = std::min(max_chunks_, session_.n_kv_blocks() / n_layers_); }
 
     /// Saves the chunks that have filled, as far as the session has their tokens. Between passes; does nothing while
     /// one is under way. Throws IoError.

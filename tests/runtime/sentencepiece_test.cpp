@@ -154,6 +154,32 @@ TEST(SentencePiece, ParsesSpecialTokensOnlyWhenAsked) {
     EXPECT_THAT(tokenizer.encode("", SpecialTokens::Parse), ElementsAre());
 }
 
+// mistral-common's prompts as it spells them itself (its tokenizers v2 and v3: [INST] is a token): what stands between
+// control tokens is encoded as a text of its own, whose leading blank the spelling shows.
+TEST(SentencePiece, ABlankBehindAControlTokenIsNotDoubled) {
+    SentencePieceModel model = fairy();
+    for (const char* mark : {"[INST]", "[/INST]"})
+        model.pieces.push_back({.text = mark, .score = 0.0F, .kind = TokenKind::Control});
+    const SentencePieceTokenizer tokenizer(std::move(model));
+    const TokenId begin = 4096;
+    const TokenId end = 4097;
+    std::vector<TokenId> expected{1};
+    const auto add = [&](TokenId before, std::string_view content) {
+        expected.push_back(before);
+        for (const TokenId id : tokenizer.encode(content, SpecialTokens::AsText)) expected.push_back(id);
+    };
+    add(begin, "Hi there");
+    add(end, "Hello!");
+    expected.push_back(2);
+    add(begin, "  two blanks");
+    add(end, "");
+    EXPECT_EQ(tokenizer.encode("<s>[INST] Hi there[/INST] Hello!</s>[INST]   two blanks[/INST]", SpecialTokens::Parse),
+              expected);
+    EXPECT_EQ(tokenizer.encode("<s>[INST]Hi there[/INST]Hello!</s>[INST]   two blanks[/INST]", SpecialTokens::Parse),
+              expected)
+        << "where no blank is spelt, there is one all the same";
+}
+
 TEST(SentencePiece, KeepsBytesThatAreNotUtf8) {
     const SentencePieceTokenizer tokenizer(fairy());
     std::string bytes;

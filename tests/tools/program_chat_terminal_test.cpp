@@ -114,6 +114,23 @@ TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {
                       "interrupt.txt");
 }
 
+TEST(ChatTerminal, WhatIsTypedDuringAnAnswerIsTheNextLine) {
+    Talk talk({"--stop", "no text has this", "--max-tokens", "400"});
+    talk.type("Tell me a tale\r");
+    talk.wait_for("\r\n");
+    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.type("a zebra came\r");
+    talk.wait_for_prompt();
+    talk.wait_for("zebra");
+    talk.wait_for_prompt();
+    ASSERT_EQ(talk.messages().size(), 4U);
+    EXPECT_EQ(talk.messages()[2], "a zebra came");
+    const std::string shown = screen_text(talk.bytes());
+    EXPECT_EQ(shown.find("> a zebra came"), shown.find("a zebra") - 2) << "not in the middle of the answer";
+    talk.type("/exit\r");
+    EXPECT_EQ(talk.finish(), 0);
+}
+
 TEST(ChatTerminal, UndoesAndAnswersAnew) {
     Talk talk({"--max-tokens", "6", "--seed", "5", "--ctx", "512"});
     talk.send("/set temperature 0.9");

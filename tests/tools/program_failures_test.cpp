@@ -132,9 +132,15 @@ TEST_F(DamagedModel, ACutTokenizerIsFoundByInspect) {
 
 TEST_F(DamagedModel, ATokenizerOfAnotherKindLeavesTheModelUsable) {
     fs::remove(model() / "tokenizer.model");
-    EXPECT_THAT(run_program({"inspect", model().string()}).out, HasSubstr("none (token ids are served"));
+    const auto report = [&] {
+        const ProgramResult result = run_program({"inspect", model().string()});
+        EXPECT_EQ(result.code, 1) << "as of generate";
+        EXPECT_FALSE(result.err.empty());
+        return result.out;
+    };
+    EXPECT_THAT(report(), HasSubstr("none (token ids are served"));
     folder_.write("model/tokenizer.json", R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})");
-    EXPECT_THAT(run_program({"inspect", model().string()}).out, HasSubstr("not served: "));
+    EXPECT_THAT(report(), HasSubstr("not served: "));
 }
 
 TEST_F(DamagedModel, LogitsThatAreNoNumbersAreAnError) {

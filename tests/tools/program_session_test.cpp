@@ -229,7 +229,7 @@ TEST_F(SessionProgram, AFullDiskEndsWithOneLineAndASession) {
     const std::string expected = run_program(kTale).out;
     ProgramRun run;
     run.arguments = kTale + Arguments{"--session", file("s")};
-    run.shell = "ulimit -f 16; exec \"$0\" \"$@\"";  // blocks of 512 bytes, or of 1024: less than a chunk of KV
+    run.shell = "ulimit -f 16; exec \"$0\" \"$@\"";  // blocks of 512 bytes, or of 1024: not even for all tokens
     const ProgramResult full = run_program(run);
     EXPECT_EQ(full.code, 1);
     EXPECT_THAT(full.err, HasSubstr("the session cannot be written"));
@@ -239,6 +239,20 @@ TEST_F(SessionProgram, AFullDiskEndsWithOneLineAndASession) {
     const ProgramResult rest = go_on();
     EXPECT_EQ(rest.code, 0);
     EXPECT_EQ(rest.out, expected);
+}
+
+TEST_F(SessionProgram, WhereKvHasNoRoomTokensGoOn) {
+    const std::string expected = run_program(kTale).out;
+    ProgramRun run;
+    run.arguments = kTale + Arguments{"--session", file("s")};
+    run.shell = "ulimit -f 100; exec \"$0\" \"$@\"";  // room for all tokens, and for less than a chunk of KV
+    const ProgramResult full = run_program(run);
+    EXPECT_EQ(full.code, 0) << full.err;
+    EXPECT_EQ(full.out, expected);
+    EXPECT_THAT(full.err, HasSubstr("the session keeps tokens alone"));
+    const ProgramResult rest = go_on({"--max-tokens", "720"});
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    EXPECT_THAT(rest.out, StartsWith(expected));
 }
 
 TEST_F(SessionProgram, PlacesThatCannotBeAreSaidBeforeTheWork) {

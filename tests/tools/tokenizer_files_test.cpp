@@ -60,5 +60,18 @@ TEST_F(TokenizerFiles, NothingThatIsOne) {
     EXPECT_THROW(static_cast<void>(find_tokenizer_source(folder_.path() / "absent")), Error);
 }
 
+TEST(TokenizerNotes, AFileWithoutAPreTokenizerIsToldOf) {
+    TokenizerSource source;
+    EXPECT_FALSE(pre_tokenizer_note(source));
+    source.gguf.emplace();
+    source.gguf->model = "gpt2";
+    EXPECT_THAT(pre_tokenizer_note(source).value_or(""), testing::HasSubstr("tokenizer.ggml.pre"));
+    source.gguf->pre_tokenizer = "qwen2";
+    EXPECT_FALSE(pre_tokenizer_note(source));
+    source.gguf->pre_tokenizer.clear();
+    source.gguf->model = "llama";
+    EXPECT_FALSE(pre_tokenizer_note(source)) << "SentencePiece has none";
+}
+
 }  // namespace
 }  // namespace slipstream::tools

@@ -1,5 +1,8 @@
 #include "tools/chat/chat_loop.h"
 
+#include <termios.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -18,6 +21,27 @@
 namespace slipstream::tools {
 
 namespace {
+
+// What is typed while this lives is kept for the next line, and not shown in the middle of an answer.
+class TypingUnseen {
+public:
+    explicit TypingUnseen(InputMode mode)
+        : changed_(mode == InputMode::Interactive && tcgetattr(STDIN_FILENO, &before_) == 0) {
+        if (!changed_) return;
+        termios unseen = before_;
+        unseen.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+        changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &unseen) == 0;
+    }
+    TypingUnseen(const TypingUnseen&) = delete;
+    TypingUnseen& operator=(const TypingUnseen&) = delete;
+    ~TypingUnseen() {
+        if (changed_) static_cast<void>(tcsetattr(STDIN_FILENO, TCSANOW, &before_));
+    }
+
+private:
+    termios before_{};
+    bool changed_;
+};
 
 constexpr int kMostBridges = 2;  // paragraphs' ends in front of a text that is told in turns
 
@@ -152,6 +176,7 @@ void ChatLoop::send(const std::string& message) {
 
 // The answer to the last message, as it comes.
 ChatAnswer ChatLoop::ask() {
+    const TypingUnseen unseen(mode_);
     if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
     const TextGenerationOptions& given = session_.settings.text;
     const TextGenerationOptions options = form_.with_stops(given);

@@ -211,9 +211,13 @@ struct GrowingText {
     Clock::time_point began;  // of the program
     RunFigures figures{};
 
+    void save() {
+        if (session == nullptr) return;
+        if (const auto note = session->save(generator)) stream.note(*note);
+    }
     void on_prefill(std::int64_t done, std::int64_t total) {
         stream.on_prefill(done, total);
-        if (session != nullptr) session->save(generator);
+        save();
     }
     void on_tokens(std::int64_t n) {
         if (figures.first_token_seconds == 0.0) {
@@ -222,7 +226,7 @@ struct GrowingText {
         }
         stream.on_tokens(n);
         if (const auto note = watch.at(n)) stream.note(*note);
-        if (session != nullptr) session->save(generator);
+        save();
     }
     // This outlives them.
     [[nodiscard]] TextGenerationCallbacks callbacks() {

@@ -8,6 +8,8 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/error.h"
+#include "offload/mapped_file.h"
+#include "runtime/formats/gguf_file.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
@@ -36,6 +38,7 @@ struct TypeShare {
 struct Findings {
     const ModelFiles& files;
     std::string tokenizer;  // kind, or why it is not served
+    std::string refusal;    // why no text can be made; empty: it can
     std::map<std::string, TypeShare> types;
     std::int64_t parameters = 0;
     std::int64_t context = 0;
@@ -50,24 +53,32 @@ std::int64_t n_elements(const FileTensor& tensor) {
     return n;
 }
 
-// A damaged tokenizer is an error as damaged weights are; one of another kind, or none, leaves ids that can be served.
-std::string describe_tokenizer(const TokenizerSource& source) {
+// A damaged tokenizer is an error as damaged weights are; one of another kind, or none, leaves ids that can be served,
+// and is told before inspect fails as generate would.
+void describe_tokenizer(const TokenizerSource& source, Findings& found) {
     const bool any = source.gguf || !source.sentencepiece_model.empty() || !source.tokenizer_json.empty() ||
                      !source.vocab_json.empty();
-    if (!any) return "none (token ids are served, text is not)";
+    if (!any) {
+        found.tokenizer = "none (token ids are served, text is not)";
+        found.refusal = "the model comes without a tokenizer: its ids are served (perplexity --tokens), text is not";
+        return;
+    }
     try {
         const auto tokenizer = make_tokenizer(source);
-        return fmt::format("{}, {} tokens, {}", tokenizer->kind(), tokenizer->vocab_size(),
-                           tokenizer->adds_bos() ? fmt::format("BOS {} in front", tokenizer->bos_id().value_or(-1))
-                                                 : "no BOS in front");
+        found.tokenizer =
+            fmt::format("{}, {} tokens, {}", tokenizer->kind(), tokenizer->vocab_size(),
+                        tokenizer->adds_bos() ? fmt::format("BOS {} in front", tokenizer->bos_id().value_or(-1))
+                                              : "no BOS in front");
     } catch (const Unsupported& error) {
-        return fmt::format("not served: {}", error.what());
+        found.tokenizer = fmt::format("not served: {}", error.what());
+        found.refusal = error.what();
     }
 }
 
 Findings find(const ModelFiles& files, const Settings& settings) {
     const ModelConfig& config = files.config();
-    Findings found{.files = files, .tokenizer = describe_tokenizer(files.tokenizer_source()), .types = {}};
+    Findings found{.files = files, .tokenizer = {}, .refusal = {}, .types = {}};
+    describe_tokenizer(files.tokenizer_source(), found);
     for (const FileTensor& tensor : files.tensors()) {
         TypeShare& share = found.types[tensor.type_name];
         ++share.tensors;
@@ -182,6 +193,20 @@ JsonObject shape_json(const ModelConfig& config) {
     return json;
 }
 
+// Texts of a GGUF file whole and as they are; all else as people are shown it.
+void add_metadata(const ModelFiles& files, JsonObject& json) {
+    if (!files.format().starts_with("GGUF")) {
+        for (const auto& [key, value] : files.metadata()) json.text(key, value);
+        return;
+    }
+    const MappedFile file(files.paths().front());
+    const GgufFile parsed = GgufFile::parse(file.bytes(), files.paths().front().string());
+    for (const auto& [key, value] : parsed.entries()) {
+        const auto text = value.string();
+        json.text(key, text ? std::string(*text) : value.to_text());
+    }
+}
+
 std::string json_report(const Findings& found) {
     const ModelFiles& files = found.files;
     const ModelConfig& config = files.config();
@@ -194,7 +219,7 @@ std::string json_report(const Findings& found) {
                                .integer("parameters", share.parameters)
                                .unsigned_integer("bytes", share.bytes));
     JsonObject metadata;
-    for (const auto& [key, value] : files.metadata()) metadata.text(key, value);
+    add_metadata(files, metadata);
     std::vector<JsonObject> tensors;
     for (const FileTensor& tensor : files.tensors()) tensors.push_back(json_of(tensor));
     JsonObject json;
@@ -233,6 +258,7 @@ int run_inspect(CommandContext& context) {
     const Findings found = find(*files, context.settings);
     TextOutput(std::nullopt)
         .write(context.settings.flag("json") ? json_report(found) : text_report(found, context.console));
+    if (!found.refusal.empty()) throw Unsupported(found.refusal);
     return 0;
 }
 

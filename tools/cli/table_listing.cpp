@@ -45,8 +45,8 @@ void add_corpus_figures(TableReader fields, SectionFacts& facts) {
 }
 
 SectionFacts section_facts(const TableFile& file, const std::string& name) {
-    SectionFacts facts{.name = name, .what = "", .figures = {}};
     const TableReader fields = file.section(name).value();
+    SectionFacts facts{.name = name, .bytes = fields.copy().bytes().size(), .what = "", .figures = {}};
     if (name == draft::kFrozenTableSection) {
         add_frozen_figures(fields, facts);
     } else if (name == draft::kCorpusSection) {
@@ -99,7 +99,7 @@ std::string listing_text(const std::vector<TableFacts>& tables) {
         text += fmt::format("{}  {}\n", table.path.string(), size_text(table.bytes));
         if (!table.damage.empty()) text += fmt::format("  cannot be used: {}\n", table.damage);
         for (const SectionFacts& section : table.sections) {
-            text += fmt::format("  {}", printable(section.name));
+            text += fmt::format("  {:>10}  {}", size_text(section.bytes), printable(section.name));
             if (!section.what.empty()) text += fmt::format(": {}", section.what);
             for (const auto& figure : section.figures) text += fmt::format(", {} {}", figure.name, figure.value);
             text += "\n";
@@ -121,7 +121,7 @@ std::vector<JsonObject> listing_json(const std::vector<TableFacts>& tables) {
         std::vector<JsonObject> sections;
         for (const SectionFacts& section : table.sections) {
             JsonObject& entry = sections.emplace_back();
-            entry.text("name", section.name).text("what", section.what);
+            entry.text("name", section.name).unsigned_integer("bytes", section.bytes).text("what", section.what);
             for (const auto& figure : section.figures) entry.unsigned_integer(figure.name, figure.value);
         }
         object.objects("sections", sections);

@@ -14,6 +14,7 @@ namespace slipstream::tools {
 
 struct SectionFacts {
     std::string name;
+    std::size_t bytes = 0;
     std::string what;  // "learnt by the source cacheback"; of kinds that are known
     struct Figure {
         std::string name;  // "n_leaders"

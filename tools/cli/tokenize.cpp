@@ -47,7 +47,9 @@ int run_tokenize(CommandContext& context) {
         if (settings.flag(name) && back && settings.on_command_line(name) != nullptr)
             throw UsageError(fmt::format("--{} has no meaning with --detokenize; leave it out", name));
     const std::string input = read_input(settings);
-    const auto tokenizer = make_tokenizer(find_tokenizer_source(choose_model(context)));
+    const TokenizerSource source = find_tokenizer_source(choose_model(context));
+    if (const auto note = pre_tokenizer_note(source)) context.console.note(*note);
+    const auto tokenizer = make_tokenizer(source);
     if (back) {
         detokenize(*tokenizer, input, context);
         return 0;

@@ -10,6 +10,7 @@
 #include "kernels/cuda/host/cuda_device.h"
 #include "tools/engine/context_choice.h"
 #include "tools/machine/host.h"
+#include "tools/machine/tokenizer_files.h"
 #include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
@@ -42,6 +43,7 @@ void make_device(EngineModel& engine, const ComputeOptions& options, const Engin
     const ContextChoice choice =
         choose_context(config, engine.kv_dtype, options.context_tokens, engine.files->total_bytes(), host_memory());
     engine.context_tokens = choice.tokens;
+    if (const auto note = pre_tokenizer_note(engine.files->tokenizer_source())) callbacks.note(*note);
     if (choice.reduced) callbacks.note(reduction_note(config, choice.tokens));
     if (choice.tokens > config.context_tokens)
         callbacks.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",

@@ -239,12 +239,22 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
                                counted(n_restored, "token"), n_prompt + std::ssize(tokens()) - n_restored));
 }
 
-void TextSession::save(const TextGenerator& generator) {
-    kv_->save();
+std::optional<std::string> TextSession::save(const TextGenerator& generator) {
+    std::optional<std::string> refused;
+    try {
+        kv_->save();
+    } catch (const IoError&) {
+        kv_->stop_saving();
+        refused = fmt::format(
+            "{}: KV cannot be written (is the disk full?); the session keeps tokens alone from here on, and KV is "
+            "computed again when it is resumed",
+            request_.path.string());
+    }
     const auto now = std::chrono::steady_clock::now();
-    if (now - tables_kept_ < kTablesEvery) return;
+    if (now - tables_kept_ < kTablesEvery) return refused;
     generator.keep_tables();
     tables_kept_ = std::chrono::steady_clock::now();
+    return refused;
 }
 
 }  // namespace slipstream::tools

@@ -92,8 +92,9 @@ public:
     std::int64_t restore(Target& target, const EngineCallbacks& callbacks);
     /// Tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }
-    /// Between passes: saves KV that has filled; every five minutes what was learnt about guessing.
-    void save(const TextGenerator& generator);
+    /// Between passes: saves KV that has filled; every five minutes what was learnt about guessing. Where the system
+    /// refuses KV (a full disk) the session goes on with tokens alone, and a line to tell comes back.
+    [[nodiscard]] std::optional<std::string> save(const TextGenerator& generator);
     /// The run is over: all is on the disk.
     void complete() { file_->sync(); }
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "runtime/formats/model_files.h"
 
@@ -11,5 +13,9 @@ namespace slipstream::tools {
 
 /// Where the tokenizer of `path` is to be read from. Throws as ModelFiles::open() does where it is none of these.
 [[nodiscard]] TokenizerSource find_tokenizer_source(const std::filesystem::path& path);
+
+/// What is to be said of a GGUF file with a byte-level vocabulary that does not name its pre-tokenizer: its ids are a
+/// guess.
+[[nodiscard]] std::optional<std::string> pre_tokenizer_note(const TokenizerSource& source);
 
 }  // namespace slipstream::tools

@@ -248,7 +248,9 @@ void SentencePieceTokenizer::encode_text(std::string_view text, PieceStart start
                                          std::vector<TokenId>& out) const {
     std::string normalised = normalise(text);
     const std::string_view space = model_.escape_whitespaces ? kSpaceMark : " ";
-    if (start == PieceStart::Inside && model_.add_dummy_prefix && normalised.starts_with(space))
+    // A text that spells the blank behind a control token itself, as Mistral's templates do, gets no second one.
+    const bool has_blank = start == PieceStart::OfPart && text.starts_with(' ') && !model_.remove_extra_whitespaces;
+    if ((start == PieceStart::Inside || has_blank) && model_.add_dummy_prefix && normalised.starts_with(space))
         normalised.erase(0, space.size());
     const auto first = static_cast<std::ptrdiff_t>(out.size());
     if (merger_)

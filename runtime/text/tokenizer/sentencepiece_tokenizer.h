@@ -35,7 +35,8 @@ public:
     [[nodiscard]] bool adds_eos() const override { return model_.adds_eos; }
     [[nodiscard]] TokenKind token_kind(TokenId id) const override;
     [[nodiscard]] std::vector<TokenId> end_tokens() const override { return model_.end_tokens; }
-    /// SpecialTokens::Parse: each part between special tokens is a text of its own, with its own leading space.
+    /// SpecialTokens::Parse: each part between special tokens is a text of its own, with its own leading space, unless
+    /// it spells one behind a control token: Mistral's "[INST] Hi" is [INST], "▁Hi".
     /// User-defined pieces are matched in either mode, as their vocabulary wants it. Throws RequestError beyond 512
     /// MiB.
     [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override;

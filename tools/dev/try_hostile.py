@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Mutated model files and hostile options: the program is to say in a line what is wrong, and never to crash or hang.
+
+usage: tools/dev/try_hostile.py PROGRAM [--gguf FILE] [--files 500] [--options 100] [--seed 1]
+
+Files are the bundled model's (config, tokenizer, weights) and the first 4 MiB of a GGUF file, its rest zeros, each with
+a few bytes changed, cut out, doubled or set to extreme numbers; inspect reads every one, generate every tenth. Options are those that --help-all of each
+command lists, with values that no one means. A finding is a signal, exit code other than 0, 1, 2, more than a minute,
+or an error (code 1, 2) without a line that says so; each is printed with what repeats it, and kept in a folder that is named.
+"""
+
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BUNDLED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "demo_model", "target")
+HEAD = 4 << 20
+VALUES = ["", "-1", "0", "nan", "inf", "-inf", "1e999", "9" * 40, "-" + "9" * 40, "0x10", "1,2,,3", ",", "=", "a=b=c", "%s%n%n",
+          "\xff\xfe", "\n", " ", "--", "-", "/", "/dev/zero", "/dev/full", "/nonexistent/x", ".", "..", "a" * 100000, "1T",
+          "-5M", "1.5", "18446744073709551616", "9223372036854775807", "-9223372036854775808", "none", "auto", "off",
+          "true", "\U0001f600" * 50, "{\"a\":", "[[[[", "1;2;3", "model=/x;/y", "cuda:99", "cpu,cpu", "0=-inf", "5=nan"]
+NUMBERS = [b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80", b"\xff" * 8,
+           b"\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x00" * 8]
+
+
+def mutated(data, chance):
+    data = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 3, 8))):
+        if not data:
+            break
+        at = chance.randrange(len(data)) if chance.random() < 0.5 else chance.randrange(min(len(data), 4096))
+        kind = chance.randrange(5)
+        if kind == 0:
+            data[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            number = chance.choice(NUMBERS)
+            data[at:at + len(number)] = number
+        elif kind == 2:
+            del data[at:at + chance.choice((1, 4, 64, 4096))]
+        elif kind == 3:
+            data[at:at] = data[at:at + chance.choice((1, 8, 512))]
+        else:
+            data = data[:at]
+    return bytes(data)
+
+
+class Trial:
+    def __init__(self, program, folder):
+        self.program, self.folder, self.findings, self.runs = program, folder, 0, 0
+        self.codes = {}
+
+    def run(self, arguments, keep=None):
+        """Whether all went as it may."""
+        self.runs += 1
+        environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C.UTF-8"}
+        try:
+            done = subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+                                  env=environment, cwd=self.folder)
+            code, err = done.returncode, done.stderr
+        except subprocess.TimeoutExpired:
+            code, err = "no end within 60 s", b"-"
+        except (OSError, ValueError):
+            return  # no system takes these arguments
+        self.codes[code] = self.codes.get(code, 0) + 1
+        if code == 0 or (code in (1, 2) and err.rstrip().split(b"\n")[-1].startswith(b"slipstream: ")):
+            return
+        self.findings += 1
+        where = ""
+        if keep:
+            where = os.path.join(self.folder, f"finding_{self.findings}")
+            (shutil.copytree if os.path.isdir(keep) else shutil.copy)(keep, where)
+        shown = [argument if len(argument) < 80 else argument[:60] + "..." for argument in arguments]
+        print(f"{code}: {' '.join(map(repr, shown))} {where} {err[-300:]!r}", flush=True)
+
+
+def try_files(trial, n_files, gguf, chance):
+    target = os.path.join(trial.folder, "model")
+    bundled = [name for name in os.listdir(BUNDLED) if os.path.isfile(os.path.join(BUNDLED, name))]
+    if gguf:
+        size = os.path.getsize(gguf)
+        with open(gguf, "rb") as file:
+            head = file.read(HEAD)
+    for i in range(n_files):
+        if gguf and i % 2:
+            path = target + ".gguf"
+            with open(path, "wb") as file:
+                file.write(mutated(head, chance))
+                file.truncate(max(size, file.tell()))
+        else:
+            path = target
+            shutil.rmtree(path, ignore_errors=True)
+            shutil.copytree(BUNDLED, path)
+            name = os.path.join(path, chance.choice(bundled))
+            with open(name, "rb") as file:
+                data = file.read()
+            with open(name, "wb") as file:
+                file.write(mutated(data, chance))
+        trial.run(["inspect", path, *chance.choice(([], ["-v"], ["--json"]))], path)
+        if i % 10 < 2:
+            trial.run(["generate", "-m", path, "-p", "Hi", "-n", "2", "-t", "1", "-c", "64"], path)
+
+
+def commands_of(program):
+    """{command: [(option, takes a value)]}, as the help tells."""
+    listed = subprocess.run([program, "help"], capture_output=True, text=True, check=True).stdout
+    commands = re.findall(r"^  ([a-z]+) {2,}", listed.split("Commands\n")[1].split("\n\n")[0], re.M)
+    options = {}
+    for command in commands:
+        if command == "help":
+            continue
+        text = subprocess.run([program, command, "--help-all"], capture_output=True, text=True, check=True).stdout
+        options[command] = []
+        for line in re.findall(r"^ {2,6}(-.*)$", text, re.M):
+            flags = re.match(r"((?:-{1,2}[\w-]+(?:, )?)+) ?([A-Z][\w|=.]*)?", line)
+            options[command].append((flags.group(1).split(", ")[-1], bool(flags.group(2))))
+    return options
+
+
+def try_options(trial, n_options, chance):
+    options = commands_of(trial.program)
+    base = {"generate": ["-p", "Hi", "-n", "2"], "bench": ["-r", "1", "--prompt-tokens", "8", "-n", "4"],
+            "chat": ["-n", "2"]}
+    for _ in range(n_options):
+        command = chance.choice(sorted(options))
+        arguments = [command, *base.get(command, [])]
+        for option, takes in chance.sample(options[command], min(len(options[command]), chance.choice((1, 1, 2, 3)))):
+            arguments.append(option)
+            if takes:
+                arguments.append(chance.choice(VALUES))
+        trial.run(arguments)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--gguf")
+    parser.add_argument("--files", type=int, default=500)
+    parser.add_argument("--options", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    trial = Trial(os.path.abspath(given.program), tempfile.mkdtemp(prefix="hostile-"))
+    chance = random.Random(given.seed)
+    try_options(trial, given.options, chance)
+    try_files(trial, given.files, given.gguf, chance)
+    codes = ", ".join(f"{code}: {n}" for code, n in sorted(trial.codes.items(), key=str))
+    print(f"{trial.runs} runs, {trial.findings} findings; exit codes {codes}")
+    if trial.findings == 0:
+        shutil.rmtree(trial.folder)
+    return 1 if trial.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
