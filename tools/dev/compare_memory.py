@@ -4,8 +4,8 @@
     compare_memory.py PROGRAM --model PATH[,draft=PATH] ... [--cases 50] [--seed 1]
 
 Each case draws a model, context, KV type, threads, sources, nodes of a pass, ring, tokens to plan for and link, and a
-budget between the least that `plan` names in refusing less and what all takes; the ring is the one it chose. Compared are the bytes on the device, of
-the ring, and of weights and KV that stay and that stream. Links are slow: where computing is the limit, what streams
+budget between the least that `plan` can serve and what all takes; the ring is the one it chose. Compared are the bytes
+on the device, of the ring, and of weights and KV that stay and that stream. Links are slow: where computing is the limit, what streams
 hangs on a measurement of the machine that each process makes for itself. Exit code: 0 all equal, 1 otherwise.
 """
 
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -59,24 +58,17 @@ def budgeted(program, options, choice):
     if everything is None:
         raise RuntimeError(error)
     low, high = 0, everything["device_bytes"]
-    least = None
-    while least is None and high - low > 1024:
+    while high - low > 1 << 14:
         middle = (low + high) // 2
-        found, error = plan(program, [*options, "--device-memory", str(middle)])
-        named = re.search(r"give --device-memory ([0-9.]+)([KMG]?) or more", error)
-        if named:
-            least = int(float(named.group(1)) * (1 << {"": 0, "K": 10, "M": 20, "G": 30}[named.group(2)]))
-        elif found is not None:
-            high = middle
-        else:
+        if plan(program, [*options, "--device-memory", str(middle)])[0] is None:
             low = middle
-    if least is None:
-        least = high
-    budget = choice.randint(least, max(least, everything["device_bytes"] + (1 << 20)))
+        else:
+            high = middle
+    found = None
+    while found is None:  # more memory may choose what leaves less of it for guesses
+        budget = choice.randint(high, max(high, everything["device_bytes"] + (1 << 20)))
+        found, error = plan(program, [*options, "--device-memory", str(budget)])
     options = [*options, "--device-memory", str(budget)]
-    found, error = plan(program, options)
-    if found is None:
-        raise RuntimeError(f"{' '.join(options)}: {error}")
     return [*options, *(("--ring", str(found["ring_bytes"])) if found["ring_bytes"] else ())]
 
 
