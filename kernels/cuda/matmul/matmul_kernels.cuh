@@ -53,9 +53,10 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows
 template <class W, int NT>
 inline constexpr int kSplitBlocks = NT == 1 || W::kRunSteps == 2 ? W::kMinBlocks : 0;
 
-/// Of the block's rows in whichever matrix of `params`. Shared: [n_parts][NT][4][32] floats.
+/// Of the block's rows in whichever matrix of `params`, by value: a reference made one instance spill on sm_120.
+/// Shared: [n_parts][NT][4][32] floats.
 template <class W, int R, int NT, class Params>
-__device__ __forceinline__ void multiply_by_registers(const Params& params) {
+__device__ __forceinline__ void multiply_by_registers(Params params) {
     const MatmulParams& p = common_of(params);
     constexpr int A = NT < 4 ? W::kUnitsAhead : W::kUnitsAheadOfMany;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
