@@ -75,6 +75,8 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
     tokens.insert(tokens.end(), body.begin(), body.end());
     static_cast<void>(
         text_parts(request, std::ssize(tokens), request.compute.context_tokens.value_or(config.context_tokens)));
+    if (request.compute.devices.size() > 1)
+        throw RequestError("views are compared on one device; name one by --devices");
     measure_and_choose(result, engine, request, context);
     const TextParts parts = text_parts(request, std::ssize(tokens), engine.context_tokens);
     context.console.note(
@@ -93,12 +95,12 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
     result.pass_tokens = parts.first_pass;
 
     EngineTarget target(engine, needs, console_callbacks(context));
-    if (target.pass() != nullptr)
+    if (target.streams())
         throw RequestError(
             "views are compared where nothing streams, and model and KV do not fit on the device; "
             "lower --depth, --ctx or --view-budgets, or take a smaller model");
-    ViewComparison comparison(*engine.model, target.cache(), target.forward(), request.views, parts.depth, parts.run(),
-                              request.sampling);
+    ViewComparison comparison(*engine.whole_model(), target.cache(), target.forward(), request.views, parts.depth,
+                              parts.run(), request.sampling);
     const std::span<const TokenId> text(tokens);
     ProgressBar bar(context.console, "bench");
     feed(target.forward(), target.cache(), text.first(static_cast<std::size_t>(parts.depth)), bar);

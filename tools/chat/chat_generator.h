@@ -33,7 +33,7 @@ public:
     [[nodiscard]] ChatAnswer answer(EncodedPrompt prompt, const SamplerOptions& sampling,
                                     const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks);
 
-    [[nodiscard]] std::int64_t context_tokens() const { return engine_->model->context_tokens(); }
+    [[nodiscard]] std::int64_t context_tokens() const { return engine_->context_tokens; }
     /// Tokens of the last prompt and its answer.
     [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(text_); }
     /// Figures of all answers: counts and seconds are sums.

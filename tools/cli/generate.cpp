@@ -174,7 +174,7 @@ int run_generate(CommandContext& context) {
     const bool has_model = resumes && settings.on_command_line("model") == nullptr;
     EngineModel engine = open_model(has_model ? session->model_path() : choose_model(context));
     if (has_model) console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
-    if (resumes) session->check_model(engine, request.generator.compute.device, callbacks);
+    if (resumes) session->check_model(engine, request.generator.compute.devices, callbacks);
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     SamplerOptions sampling =
         resumes ? session->sampling()
