@@ -5,7 +5,7 @@
 // ring has room (slots of variable size, first in, first out, as in transfer_ring.h) and at most into the next pass, as
 // pass_feed.h does. Between two passes the link goes on while the device does what is outside the program. Where copies
 // and computing together ask more of host memory than it gives, they share it evenly. Passes are repeated until they
-// take the same time.
+// take the same time. Several devices take turns with the steps; each has a link and a ring of its own.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -28,22 +28,31 @@ constexpr double kSettled = 1e-6;           // relative difference of two passes
 
 /// A stretch of a block that is computed at once.
 struct Step {
+    std::int32_t device = 0;
     double seconds = 0.0;          // with host memory to itself
     double host_rate = 0.0;        // bytes a second that it then asks of host memory
     std::size_t copied_bytes = 0;  // 0: resident
 };
 
-class Steps {
+/// Turns items of one device into steps.
+class Stepper {
 public:
-    Steps(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes, std::size_t ring_bytes)
-        : request_(request), ring_bytes_(ring_bytes) {
-        CHECK(resident_bytes.size() == request.program.size(), "{} items, {} decisions", request.program.size(),
-              resident_bytes.size());
-        for (std::size_t i = 0; i < request.program.size(); ++i) add_item(request.program[i], resident_bytes[i]);
-        steps_.push_back({.seconds = request.fixed_seconds});
+    Stepper(std::int32_t number, const SimulatedDevice& device, std::vector<Step>& steps)
+        : number_(number),
+          request_(*device.request),
+          resident_(*device.resident_bytes),
+          ring_(device.ring_bytes),
+          steps_(&steps) {
+        CHECK(resident_.size() == request_.program.size(), "{} items, {} decisions", request_.program.size(),
+              resident_.size());
     }
 
-    [[nodiscard]] const std::vector<Step>& all() const { return steps_; }
+    void add_next_item() {
+        CHECK(next_ < request_.program.size(), "an item behind the program of device {}", number_);
+        add_item(request_.program[next_], resident_[next_]);
+        ++next_;
+    }
+    [[nodiscard]] bool is_through() const { return next_ == request_.program.size(); }
 
 private:
     void add_item(const PlanItem& item, std::size_t resident) {
@@ -67,21 +76,24 @@ private:
     // Most of one copy.
     [[nodiscard]] std::size_t copy_bytes(const PlanItem& item) const {
         return std::max(item.unit_bytes,
-                        std::min(item.transfer_bytes, ring_bytes_ / kCopiesInRing / item.unit_bytes * item.unit_bytes));
+                        std::min(item.transfer_bytes, ring_ / kCopiesInRing / item.unit_bytes * item.unit_bytes));
     }
 
     void add_step(const PlanItem& item, double share, std::size_t copied) {
         const double host_bytes = item.host_bytes * share;
-        Step step{.seconds = item.compute_seconds * share, .copied_bytes = copied};
+        Step step{.device = number_, .seconds = item.compute_seconds * share, .copied_bytes = copied};
         if (request_.memory_bytes_per_second > 0.0)
             step.seconds = std::max(step.seconds, host_bytes / request_.memory_bytes_per_second);
         if (step.seconds > 0.0) step.host_rate = host_bytes / step.seconds;
-        steps_.push_back(step);
+        steps_->push_back(step);
     }
 
+    std::int32_t number_;
     const ResidencyRequest& request_;
-    std::size_t ring_bytes_;
-    std::vector<Step> steps_;
+    const std::vector<std::size_t>& resident_;
+    std::size_t ring_;
+    std::vector<Step>* steps_;
+    std::size_t next_ = 0;
 };
 
 /// Where slots lie in a ring: as TransferRing places them.
@@ -109,32 +121,76 @@ private:
     std::deque<std::size_t> begins_;  // of slots in use, oldest first
 };
 
-/// What part of its demand one of two is served that share `memory` bytes a second (0: no limit): nobody gets less than
-/// half of it who asks for that much, and what one does not ask for is the other's.
-double share_of_demand(double demand, double other, double memory) {
-    if (demand <= 0.0 || memory <= 0.0) return 1.0;
-    return std::min(1.0, std::max(memory - other, memory / 2.0) / demand);
+/// What each of several is served at most that share `memory` bytes a second (0: no limit): whoever asks for less than
+/// an even part gets it, and what it does not ask for is shared among the others.
+double fair_limit(std::vector<double>& demands, double memory) {
+    if (memory <= 0.0) return std::numeric_limits<double>::infinity();
+    std::sort(demands.begin(), demands.end());
+    auto n_left = static_cast<double>(demands.size());
+    for (const double demand : demands) {
+        if (demand * n_left > memory) return memory / n_left;
+        memory -= demand;
+        n_left -= 1.0;
+    }
+    return std::numeric_limits<double>::infinity();
 }
 
-/// Link and device, one event after the other.
+/// A device's link with its ring: the copies of its steps, in order, pass after pass.
+struct Link {
+    void begin_what_can(std::size_t pass) {
+        if (copying || copies.empty() || n_pushed / copies.size() > pass + 1) return;
+        const std::size_t bytes = copies[n_pushed % copies.size()];
+        const std::size_t slot = round_up(bytes, kSlotAlignBytes);
+        if (!ring.has_room(slot)) return;
+        ring.push(slot);
+        ++n_pushed;
+        copying = true;
+        bytes_left = static_cast<double>(bytes);
+    }
+    void release() {
+        ring.pop();
+        ++n_released;
+    }
+
+    double rate = 0.0;       // bytes a second
+    double host_rate = 0.0;  // of host memory, while it copies
+    RingRoom ring;
+    std::vector<std::size_t> copies{};  // bytes of each, of one pass
+    double busy = 0.0;                  // seconds
+    bool copying = false;
+    double bytes_left = 0.0;
+    std::size_t n_pushed = 0;
+    std::size_t n_arrived = 0;
+    std::size_t n_released = 0;
+};
+
+/// Links and devices, one event after the other.
 class Player {
 public:
-    Player(const ResidencyRequest& request, const std::vector<Step>& steps, std::size_t ring_bytes)
-        : request_(request), steps_(steps), ring_(ring_bytes) {
-        for (const Step& step : steps)
-            if (step.copied_bytes > 0) copies_.push_back(step.copied_bytes);
-        CHECK(copies_.empty() || request.link_bytes_per_second > 0.0, "{} copies over a link of {} bytes a second",
-              copies_.size(), request.link_bytes_per_second);
+    Player(std::span<const SimulatedDevice> devices, const std::vector<Step>& steps) : steps_(steps) {
+        for (const SimulatedDevice& device : devices) {
+            memory_ = std::max(memory_, device.request->memory_bytes_per_second);
+            const double rate = device.request->link_bytes_per_second;
+            links_.push_back({.rate = rate,
+                              .host_rate = rate * device.request->host_bytes_per_copied_byte,
+                              .ring = RingRoom(device.ring_bytes)});
+        }
+        for (const Step& step : steps) {
+            Link& link = link_of(step);
+            if (step.copied_bytes > 0) link.copies.push_back(step.copied_bytes);
+            CHECK(link.copies.empty() || link.rate > 0.0, "{} copies over a link of {} bytes a second",
+                  link.copies.size(), link.rate);
+        }
     }
 
     SimulatedPass play() {
         std::vector<double> ends{0.0};
-        std::vector<double> busy{0.0};
+        std::vector<std::vector<double>> busy{busy_seconds()};
         std::size_t n_equal = 0;
         while (n_equal < 2 && ends.size() <= kMaxPasses) {
             while (pass_ < ends.size()) advance();
             ends.push_back(now_);
-            busy.push_back(busy_);
+            busy.push_back(busy_seconds());
             if (ends.size() < 3) continue;
             const double last = ends.back() - ends[ends.size() - 2];
             const double before = ends[ends.size() - 2] - ends[ends.size() - 3];
@@ -142,93 +198,107 @@ public:
         }
         const std::size_t n = std::min(n_equal == 2 ? 1 : kAveragedPasses, ends.size() - 1);
         const double seconds = ends.back() - ends[ends.size() - 1 - n];
-        const double busy_seconds = busy.back() - busy[busy.size() - 1 - n];
+        double busiest = 0.0;
+        for (std::size_t i = 0; i < links_.size(); ++i)
+            busiest = std::max(busiest, busy.back()[i] - busy[busy.size() - 1 - n][i]);
         return {.seconds = seconds / static_cast<double>(n),
-                .link_busy_fraction = seconds > 0.0 ? std::min(busy_seconds / seconds, 1.0) : 0.0};
+                .link_busy_fraction = seconds > 0.0 ? std::min(busiest / seconds, 1.0) : 0.0};
     }
 
 private:
     [[nodiscard]] const Step& step() const { return steps_[step_]; }
+    [[nodiscard]] Link& link_of(const Step& step) { return links_[static_cast<std::size_t>(step.device)]; }
+    [[nodiscard]] std::vector<double> busy_seconds() const {
+        std::vector<double> seconds;
+        for (const Link& link : links_) seconds.push_back(link.busy);
+        return seconds;
+    }
 
     void begin_what_can() {
-        if (!copying_ && !copies_.empty() && n_pushed_ / copies_.size() <= pass_ + 1) {
-            const std::size_t bytes = copies_[n_pushed_ % copies_.size()];
-            const std::size_t slot = round_up(bytes, kSlotAlignBytes);
-            if (ring_.has_room(slot)) {
-                ring_.push(slot);
-                ++n_pushed_;
-                copying_ = true;
-                bytes_left_ = static_cast<double>(bytes);
-            }
+        bool anything = computing_;
+        for (Link& link : links_) {
+            link.begin_what_can(pass_);
+            anything = anything || link.copying;
         }
-        if (!computing_ && (step().copied_bytes == 0 || n_arrived_ > n_released_)) {
+        if (!computing_ && (step().copied_bytes == 0 || link_of(step()).n_arrived > link_of(step()).n_released)) {
             computing_ = true;
             seconds_left_ = step().seconds;
         }
-        CHECK(copying_ || computing_, "a copy of {} bytes does not fit into the ring", step().copied_bytes);
+        CHECK(anything || computing_, "a copy of {} bytes does not fit into the ring", step().copied_bytes);
     }
 
-    // To the end of the copy or the step under way, whichever comes first.
+    // To the end of a copy or of the step under way, whichever comes first.
     void advance() {
         begin_what_can();
-        const double copy_demand =
-            copying_ ? request_.link_bytes_per_second * request_.host_bytes_per_copied_byte : 0.0;
-        const double compute_demand = computing_ ? step().host_rate : 0.0;
-        const double link = request_.link_bytes_per_second *
-                            share_of_demand(copy_demand, compute_demand, request_.memory_bytes_per_second);
-        const double speed = share_of_demand(compute_demand, copy_demand, request_.memory_bytes_per_second);
+        demands_.clear();
+        for (const Link& link : links_)
+            if (link.copying) demands_.push_back(link.host_rate);
+        if (computing_) demands_.push_back(step().host_rate);
+        const double limit = fair_limit(demands_, memory_);
+        const auto served = [&](double demand) { return demand > limit ? limit / demand : 1.0; };
+        const double speed = computing_ ? served(step().host_rate) : 0.0;
         constexpr double kNever = std::numeric_limits<double>::infinity();
-        const double to_copy = copying_ ? bytes_left_ / link : kNever;
         const double to_compute = computing_ ? seconds_left_ / speed : kNever;
-        const double elapsed = std::min(to_copy, to_compute);
+        double elapsed = to_compute;
+        for (const Link& link : links_)
+            if (link.copying) elapsed = std::min(elapsed, link.bytes_left / (link.rate * served(link.host_rate)));
         now_ += elapsed;
-        if (copying_) {
-            busy_ += elapsed;
-            bytes_left_ -= elapsed * link;
+        for (Link& link : links_) {
+            if (!link.copying) continue;
+            const double rate = link.rate * served(link.host_rate);
+            link.busy += elapsed;
+            if (link.bytes_left / rate <= elapsed) {
+                link.copying = false;
+                ++link.n_arrived;
+            } else {
+                link.bytes_left -= elapsed * rate;
+            }
         }
         if (computing_) seconds_left_ -= elapsed * speed;
-        if (to_copy <= elapsed) {
-            copying_ = false;
-            ++n_arrived_;
-        }
         if (to_compute <= elapsed) end_step();
     }
 
     void end_step() {
         computing_ = false;
-        if (step().copied_bytes > 0) {
-            ring_.pop();
-            ++n_released_;
-        }
+        if (step().copied_bytes > 0) link_of(step()).release();
         if (++step_ == steps_.size()) {
             step_ = 0;
             ++pass_;
         }
     }
 
-    const ResidencyRequest& request_;
+    double memory_ = 0.0;  // bytes a second; 0: no limit
     const std::vector<Step>& steps_;
-    RingRoom ring_;
-    std::vector<std::size_t> copies_;  // bytes of each, of one pass
+    std::vector<Link> links_;      // [devices]
+    std::vector<double> demands_;  // of host memory, at the moment
     double now_ = 0.0;
-    double busy_ = 0.0;  // of the link
-    bool copying_ = false;
-    double bytes_left_ = 0.0;
-    std::size_t n_pushed_ = 0;
-    std::size_t n_arrived_ = 0;
     bool computing_ = false;
     double seconds_left_ = 0.0;
-    std::size_t n_released_ = 0;
     std::size_t step_ = 0;
     std::size_t pass_ = 0;  // the running one
 };
 
 }  // namespace
 
+SimulatedPass simulate_passes(std::span<const SimulatedDevice> devices, std::span<const std::int32_t> order) {
+    CHECK(!devices.empty());
+    std::vector<Step> steps;
+    std::vector<Stepper> steppers;
+    double fixed_seconds = 0.0;
+    for (const SimulatedDevice& device : devices) {
+        steppers.emplace_back(static_cast<std::int32_t>(steppers.size()), device, steps);
+        fixed_seconds = std::max(fixed_seconds, device.request->fixed_seconds);
+    }
+    for (const std::int32_t device : order) steppers.at(static_cast<std::size_t>(device)).add_next_item();
+    for (const Stepper& stepper : steppers) CHECK(stepper.is_through(), "a pass without all of its items");
+    steps.push_back({.seconds = fixed_seconds});
+    return Player(devices, steps).play();
+}
+
 SimulatedPass simulate_passes(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes,
                               std::size_t ring_bytes) {
-    const Steps steps(request, resident_bytes, ring_bytes);
-    return Player(request, steps.all(), ring_bytes).play();
+    const SimulatedDevice device{&request, &resident_bytes, ring_bytes};
+    return simulate_passes({&device, 1}, std::vector<std::int32_t>(request.program.size(), 0));
 }
 
 }  // namespace slipstream

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -79,5 +80,17 @@ struct SimulatedPass {
 };
 [[nodiscard]] SimulatedPass simulate_passes(const ResidencyRequest& request,
                                             const std::vector<std::size_t>& resident_bytes, std::size_t ring_bytes);
+
+/// One of several devices that compute a pass in turns, each its own items: as the arguments above.
+struct SimulatedDevice {
+    const ResidencyRequest* request = nullptr;
+    const std::vector<std::size_t>* resident_bytes = nullptr;
+    std::size_t ring_bytes = 0;
+};
+/// The same of several devices with a link and a ring each: item by item `order` says whose next item is computed. While
+/// one computes the rings of the others fill. Host memory is one, the largest that a request says; what a pass takes
+/// outside its program is the largest. The link fraction is that of the busiest link.
+[[nodiscard]] SimulatedPass simulate_passes(std::span<const SimulatedDevice> devices,
+                                            std::span<const std::int32_t> order);
 
 }  // namespace slipstream

@@ -57,10 +57,21 @@ NodeId KvCache::add_node(NodeId parent) {
     return node;
 }
 
+void KvCache::await_room(std::int64_t n_rows) {
+    if (host_) host_->extents().wait((n_committed() + n_rows) / kChunkTokens);
+}
+
+void KvCache::read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const {
+    const std::size_t bytes = shape().scratch_row_bytes();
+    const std::size_t from = static_cast<std::size_t>(node) * bytes;
+    exec.stream.copy(out, scratch_k(layer) + from, bytes);
+    exec.stream.copy(out + bytes, scratch_v(layer) + from, bytes);
+}
+
 // Where chunks stream one at a time, so that a place in the tail is flushed before another chunk wants it.
 void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
     nodes_.check_path(path);
-    if (host_) host_->extents().wait((n_committed() + std::ssize(path)) / kChunkTokens);
+    await_room(std::ssize(path));
     while (!path.empty()) {
         const std::int64_t first = n_committed();
         const std::int64_t chunk = first / kChunkTokens;

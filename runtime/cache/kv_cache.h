@@ -73,6 +73,9 @@ public:
     /// behind the committed ones in every layer, in stream order; all other nodes are forgotten. Throws OutOfBudget
     /// where the system has no memory for a chunk that is full, and has then done nothing.
     void commit(ExecRef exec, std::span<const NodeId> path);
+    /// Waits until the host has the memory that a commit of `n_rows` more needs; commit() does so by itself. For
+    /// whoever commits to several caches, all or none. Throws as commit().
+    void await_room(std::int64_t n_rows);
     /// Drops all nodes.
     void forget() { nodes_.forget(); }
     /// As KvNodes.
@@ -84,6 +87,8 @@ public:
     /// The same for a cache of which nothing streams (CHECKed).
     void truncate(std::int64_t n_tokens);
 
+    /// Copies a node's rows of a layer, [K|V] of shape().scratch_row_bytes(), to `out` in host memory, in stream order.
+    void read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const;
     /// Copies a chunk that holds committed positions, wherever it is, to `out` [chunk_bytes] in host memory; done when
     /// it returns. What lies behind the committed positions is undefined.
     void read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out);

@@ -100,16 +100,11 @@ LogitRows DeviceTarget::finish() {
 }
 
 void DeviceTarget::read_rows(NodeId node, std::byte* out) {
-    const std::size_t bytes = cache_->shape().scratch_row_bytes();
-    const std::size_t from = static_cast<std::size_t>(node) * bytes;
-    Stream& stream = forward_->exec().stream;
     for (std::int64_t layer = 0; layer < cache_->n_layers(); ++layer) {
-        for (const std::byte* rows : {cache_->scratch_k(layer), cache_->scratch_v(layer)}) {
-            stream.copy(out, rows + from, bytes);
-            out += bytes;
-        }
+        cache_->read_rows(forward_->exec(), layer, node, out);
+        out += 2 * cache_->shape().scratch_row_bytes();
     }
-    stream.synchronize();
+    forward_->exec().stream.synchronize();
 }
 
 }  // namespace slipstream

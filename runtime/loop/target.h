@@ -95,7 +95,7 @@ public:
     /// A chunk that holds committed positions, [kv.chunk_bytes()]. What lies behind the committed ones is undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
     /// Writes the first `n_tokens` positions of an empty cache: `read(layer, chunk, out)` fills `out` with what
-    /// read_chunk() gave, chunks ascending, each of all layers. Where it throws, the cache is empty.
+    /// read_chunk() gave, each chunk of each layer once, of a layer ascending. Where it throws, the cache is empty.
     virtual void restore(std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) = 0;
 };

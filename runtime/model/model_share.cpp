@@ -55,6 +55,14 @@ ModelConfig share_config(const ModelConfig& config, const ModelShare& share) {
     check_range({share.first_ffn, share.n_ffn}, config.d_ff, "feed-forward columns from");
     check_range({share.first_vocab, share.n_vocab}, config.vocab, "rows of the vocabulary from");
     ModelConfig thin = config;
+    if (!share.layers.empty()) {
+        thin.n_layers = std::ssize(share.layers);
+        thin.layer_window = {};
+        for (const std::int64_t layer : share.layers) {
+            check_range({layer, 1}, config.n_layers, "layers from");
+            if (!config.layer_window.empty()) thin.layer_window.push_back(config.window(layer));
+        }
+    }
     thin.n_q_heads = config.n_q_heads / config.n_kv_heads * share.n_kv_heads;
     thin.n_kv_heads = share.n_kv_heads;
     thin.d_ff = share.n_ffn;
@@ -70,6 +78,10 @@ ModelWeights share_weights(const ModelWeights& weights, const ModelConfig& confi
     const Range ffn{share.first_ffn, share.n_ffn};
     ModelWeights thin = weights;
     thin.lm_head = rows_of(weights.lm_head, {share.first_vocab, share.n_vocab});
+    if (!share.layers.empty()) {
+        thin.layers.clear();
+        for (const std::int64_t layer : share.layers) thin.layers.push_back(weights.layers.at(layer));
+    }
     for (std::size_t i = 0; i < thin.layers.size(); ++i) {
         LayerWeights& layer = thin.layers[i];
         layer.q = rows_of(layer.q, q);

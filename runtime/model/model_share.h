@@ -1,10 +1,12 @@
-// The part of a model that one of several devices computes with where matrices are split among them: whole kv heads
-// with the query heads that read them, columns of the feed-forward, rows of the LM head. It is a thinner model of the
-// same depth: query, key, value, gate, up and LM head are cut by rows, which are the same bits as the whole's;
-// attention output and down by columns, whose products are to be summed over all shares.
+// The part of a model that one of several devices computes with: a thinner model. Either all matrices are split among
+// the devices: whole kv heads with the query heads that read them, columns of the feed-forward, rows of the LM head.
+// Query, key, value, gate, up and LM head are then cut by rows, which are the same bits as the whole's; attention
+// output and down by columns, whose products are to be summed over all shares. Or whole layers are, and rows of the LM
+// head (runtime/ranks): the same bits everywhere.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
@@ -15,6 +17,7 @@ struct ModelShare {
     std::int64_t first_kv_head = 0, n_kv_heads = 0;
     std::int64_t first_ffn = 0, n_ffn = 0;      // of d_ff
     std::int64_t first_vocab = 0, n_vocab = 0;  // rows of the LM head
+    std::vector<std::int64_t> layers{};         // of the whole model, ascending; empty: all of them
 };
 
 [[nodiscard]] ModelShare whole_share(const ModelConfig& config);

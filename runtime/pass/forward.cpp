@@ -28,10 +28,6 @@ BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, st
     return view;
 }
 
-bool cancelled(const PassWatch& watch) {
-    return watch.cancel != nullptr && watch.cancel->load(std::memory_order_relaxed);
-}
-
 // Pieces of a prompt, and one for the pass behind it.
 std::int64_t pieces_of(const PromptRange& range) {
     return range.end / range.piece_tokens - range.begin / range.piece_tokens + 1;
@@ -100,32 +96,48 @@ LogitRows Forward::run(PassKv& kv, std::span<const TokenId> tokens, std::span<co
     return logits;
 }
 
+// Where the tokens stand, and their angles; the residual stream is still to be filled.
+Forward::Rows Forward::prepare(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                               std::span<const std::int32_t> logit_tokens, Phase phase, PassHooks* hooks) {
+    CHECK(phase == Phase::Decode || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
+    check_pass({model_, &kv}, tokens, nodes, logit_tokens);
+    paths_.trace(kv, nodes);
+    activations_.use_hidden(activations_.buffer(Activation::Hidden).data());
+    rope_angles(std::ssize(nodes));
+    return {&kv, tokens, nodes, kv.nodes().n_committed(), phase, hooks};
+}
+
+Forward::Steps::Steps(Forward& forward, const Rows& rows, std::span<const std::int32_t> logit_tokens)
+    : forward_(&forward),
+      rows_(rows),
+      logit_tokens_(logit_tokens),
+      running_(forward.stream_for({forward.model_, rows.kv}), {forward.model_, rows.kv}, *forward.stream_) {
+    PassStream* stream = forward.stream_for({forward.model_, rows.kv});
+    forward.weights_ = stream;
+    forward.kv_ = rows.kv->host() != nullptr ? stream : nullptr;
+}
+
+LogitRows Forward::Steps::logits(const LogitRequest* needs) {
+    forward_->compute_logits(rows_.n(), logit_tokens_);
+    return forward_->hand_over(logit_tokens_, needs);
+}
+
 LogitRows Forward::enqueue(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                            std::span<const std::int32_t> logit_tokens, const LogitRequest* needs,
                            const PassWatch& watch, Phase phase, PassHooks* hooks) {
-    CHECK(phase == Phase::Decode || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
-    const PassReads reads{model_, &kv};
-    check_pass(reads, tokens, nodes, logit_tokens);
-    const Rows rows{&kv, tokens, nodes, kv.nodes().n_committed(), phase, hooks};
-    paths_.trace(kv, nodes);
-    activations_.use_hidden(activations_.buffer(Activation::Hidden).data());
+    const Rows rows = prepare(kv, tokens, nodes, logit_tokens, phase, hooks);
     embed_rows(rows);
-    rope_angles(rows.n());
-    if (graphs_ != nullptr && cancelled(watch)) return {};
+    if (graphs_ != nullptr && watch.cancelled()) return {};
     if (run_graph(rows, logit_tokens, watch)) return hand_over(logit_tokens, needs);
-    PassStream* stream = reads.streams() ? pass_ : nullptr;
-    RunningPass running(stream, reads, *stream_);
-    weights_ = stream;
-    kv_ = kv.host() != nullptr ? stream : nullptr;
+    Steps steps(*this, rows, logit_tokens);
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-        if (cancelled(watch)) return {};
+        if (watch.cancelled()) return {};
         if (layer > 0 && watch.on_progress)
             watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
-        run_layer(layer, rows, LayerPart::Whole);
+        steps.run_layer(layer);
     }
-    compute_logits(rows.n(), logit_tokens);
-    const LogitRows logits = hand_over(logit_tokens, needs);
-    running.complete();
+    const LogitRows logits = steps.logits(needs);
+    steps.complete();
     return logits;
 }
 
@@ -216,7 +228,7 @@ bool Forward::feed_layers(const Rows& pass, std::span<const TokenId> prompt, con
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         stream.begin_layer(layer);
         for (std::int64_t piece = 0; piece < n_pieces; ++piece) {
-            if (cancelled(watch)) return false;
+            if (watch.cancelled()) return false;
             if (layer + piece > 0 && watch.on_progress)
                 watch.on_progress(static_cast<double>(layer * n_pieces + piece) /
                                   static_cast<double>(n_layers() * n_pieces));

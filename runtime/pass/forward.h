@@ -51,6 +51,7 @@ public:
                                                           const ForwardLimits& limits);
 
     [[nodiscard]] const ForwardLimits& limits() const { return limits_; }
+    [[nodiscard]] const Model& model() const { return *model_; }
     [[nodiscard]] std::int64_t n_layers() const { return model_->config().n_layers; }
 
     /// Runs tokens[i] at scratch node nodes[i] of `kv` (parents before children in this or an earlier pass). Their KV
@@ -106,6 +107,36 @@ private:
         PassHooks* hooks = nullptr;
         [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
     };
+
+public:
+    /// A pass in steps, as enqueue() takes it: for whoever has other work between two layers. The residual stream is
+    /// filled first, by embed() or through hidden(); layers follow in order, then logits, then complete(). One pass of
+    /// a forward at a time. Where it does not come to complete(), what it streams is given up.
+    class Steps {
+    public:
+        Steps(Forward& forward, PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+              std::span<const std::int32_t> logit_tokens, Phase phase, PassHooks* hooks = nullptr)
+            : Steps(forward, forward.prepare(kv, tokens, nodes, logit_tokens, phase, hooks), logit_tokens) {}
+
+        void embed() { forward_->embed_rows(rows_); }
+        /// [n_tokens, d_model], F32: the residual stream, memory of the device.
+        [[nodiscard]] TensorView hidden() const { return forward_->activations_.hidden(rows_.n()); }
+        void run_layer(std::int64_t layer) { forward_->run_layer(layer, rows_, LayerPart::Whole); }
+        /// As enqueue() returns them.
+        [[nodiscard]] LogitRows logits(const LogitRequest* needs);
+        void complete() { running_.complete(); }
+
+    private:
+        friend class Forward;
+        Steps(Forward& forward, const Rows& rows, std::span<const std::int32_t> logit_tokens);
+
+        Forward* forward_;
+        Rows rows_;
+        std::span<const std::int32_t> logit_tokens_;
+        RunningPass running_;
+    };
+
+private:
     // x times a matrix.
     struct Product {
         MatrixRole role = MatrixRole::Q;
@@ -115,6 +146,9 @@ private:
     // What is wanted of a layer: all of it, or its rows for the KV alone.
     enum class LayerPart : std::uint8_t { Whole, KvRows };
 
+    [[nodiscard]] Rows prepare(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                               std::span<const std::int32_t> logit_tokens, Phase phase, PassHooks* hooks);
+    [[nodiscard]] PassStream* stream_for(const PassReads& reads) const { return reads.streams() ? pass_ : nullptr; }
     void check_pass(const PassReads& reads, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;
     [[nodiscard]] bool run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens, const PassWatch& watch);

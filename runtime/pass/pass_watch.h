@@ -11,6 +11,8 @@ namespace slipstream {
 struct PassWatch {
     const std::atomic<bool>* cancel = nullptr;  // turns true: the pass is given up
     std::function<void(double)> on_progress{};  // part of the pass done, after each layer (and piece)
+
+    [[nodiscard]] bool cancelled() const { return cancel != nullptr && cancel->load(std::memory_order_relaxed); }
 };
 
 /// Which kernels compute the matrices of a pass, where a device has others for prompts (kernels/matmul.h). A row's bits

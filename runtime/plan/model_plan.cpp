@@ -13,6 +13,7 @@ namespace slipstream {
 ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
     CHECK(request.config != nullptr && request.weights != nullptr && request.n_devices >= 1);
     pass_tokens_ = request.pass_tokens.value_or(1);
+    queries_per_kv_head_ = request.config->n_q_heads / request.config->n_kv_heads;
     const std::size_t limit = request.max_item_bytes > 0 ? request.max_item_bytes : item_limit(request.budget_bytes);
     try {
         place(limit);
@@ -21,7 +22,8 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
         if (request.max_item_bytes > 0 || limit == kMinItemBytes) throw;
         place(kMinItemBytes);
     }
-    request_.weights = nullptr;  // read above alone
+    request_.config = nullptr;  // read above alone
+    request_.weights = nullptr;
     if (request.pass_tokens) return;
     const double one = pass(1).seconds;
     while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kRidingAlong * one)
@@ -40,30 +42,32 @@ void ModelPlan::place(std::size_t max_item_bytes) {
                                         .kv_dtype = request_.kv_dtype,
                                         .context_tokens = request_.context_tokens}),
                            request_.n_devices);
-    least_ring_bytes_ = least_ring_bytes(blocks_);
     least_kv_ring_bytes_ = 0;
     for (const PassBlock& block : blocks_)
         if (block.tag == PlanTag::Kv)
             least_kv_ring_bytes_ =
                 std::max(least_kv_ring_bytes_, PromptKvPieces::least_bytes(block.unit_bytes, kPrefillPieceTokens));
-    try {
-        residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
-    } catch (const OutOfBudget&) {
-        // A ring for two blocks does for passes; prompts then read the weights once a piece.
-        least_ring_bytes_ = 0;
-        least_kv_ring_bytes_ = 0;
-        residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
+    for (std::int64_t n_layers = request_.ring_layers; n_layers > 0; --n_layers) {
+        least_ring_bytes_ = least_ring_bytes(blocks_, n_layers);
+        try {
+            residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
+            return;
+        } catch (const OutOfBudget&) {
+        }
     }
+    // A ring for two blocks does for passes; prompts then read the weights once a piece.
+    least_ring_bytes_ = 0;
+    least_kv_ring_bytes_ = 0;
+    residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
 }
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
-    const std::int64_t group = request_.config->n_q_heads / request_.config->n_kv_heads;
     return {.program = plan_program(
                 blocks_, request_.rates,
                 {.n_tokens = n_tokens,
                  .text_tokens = text_tokens < request_.context_tokens ? text_tokens
                                                                       : round_up(request_.context_tokens, kChunkTokens),
-                 .queries_per_kv_head = group}),
+                 .queries_per_kv_head = queries_per_kv_head_}),
             .budget_bytes = request_.budget_bytes,
             .fixed_bytes = request_.fixed_bytes,
             .streaming_bytes = request_.streaming_bytes,

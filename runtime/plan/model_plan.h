@@ -25,6 +25,7 @@ struct ModelPlanRequest {
     std::size_t kv_tail_bytes = 0;    // of it taken as soon as KV streams
     std::size_t streaming_bytes = 0;  // of it taken as soon as anything streams, the ring not counted
     std::size_t ring_bytes = 0;       // 0: planned
+    std::int64_t ring_layers = 1;     // layers of weights that the ring is to hold at once, where there is room
     bool weights_stay = false;        // KV alone may stream
     std::size_t max_item_bytes = 0;   // 0: item_limit() of the budget, less where that is too much for it
 
@@ -61,6 +62,8 @@ public:
     [[nodiscard]] bool prompts_read_weights_once() const {
         return least_ring_bytes_ > 0 || residency_.streamed_weights_bytes == 0;
     }
+    /// What its devices are asked to hold and copy in such a pass: the request whose decisions residency() has.
+    [[nodiscard]] ResidencyRequest residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const;
     /// A pass of `n_tokens` behind `text_tokens` committed ones (at most the context), with this residency.
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens, std::int64_t text_tokens) const;
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, request_.context_tokens); }
@@ -73,9 +76,9 @@ public:
 
 private:
     void place(std::size_t max_item_bytes);
-    [[nodiscard]] ResidencyRequest residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const;
 
     ModelPlanRequest request_;
+    std::int64_t queries_per_kv_head_ = 1;
     std::vector<WeightItem> items_;
     std::vector<PassBlock> blocks_;
     std::int64_t pass_tokens_ = 1;

@@ -110,7 +110,7 @@ std::vector<PlanItem> plan_program(std::span<const PassBlock> blocks, const Pass
     return program;
 }
 
-std::size_t least_ring_bytes(std::span<const PassBlock> blocks) {
+std::size_t least_ring_bytes(std::span<const PassBlock> blocks, std::int64_t n_layers) {
     std::size_t largest = 0;       // of all blocks
     std::size_t largest_item = 0;  // of weights in layers
     std::size_t layer_bytes = 0;
@@ -128,7 +128,8 @@ std::size_t least_ring_bytes(std::span<const PassBlock> blocks) {
         }
         most = std::max(most, layer_bytes);
     }
-    return std::max(2 * largest, TransferRing::region_bytes_for_run(most, largest_item));
+    return std::max(2 * largest,
+                    TransferRing::region_bytes_for_run(static_cast<std::size_t>(n_layers) * most, largest_item));
 }
 
 std::size_t item_limit(std::size_t budget_bytes) {

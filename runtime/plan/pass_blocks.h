@@ -56,8 +56,9 @@ struct PassLoad {
                                                  const PassLoad& load);
 
 /// What must fit into the ring at once: two blocks, and the weights of the largest layer, so that all pieces of a
-/// prompt can go through a layer while it is there.
-[[nodiscard]] std::size_t least_ring_bytes(std::span<const PassBlock> blocks);
+/// prompt can go through a layer while it is there; of `n_layers` such layers where a device waits for others in
+/// between.
+[[nodiscard]] std::size_t least_ring_bytes(std::span<const PassBlock> blocks, std::int64_t n_layers = 1);
 
 /// Items are not cut smaller for want of room.
 inline constexpr std::size_t kMinItemBytes = std::size_t{1} << 20;

@@ -17,10 +17,11 @@ SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_byt
 std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress) {
     const std::int64_t n_chunks =
         std::min(session_.n_kv_blocks() / n_layers_, (session_.text_tokens() - 1) / kChunkTokens);
+    std::int64_t n_read = 0;
     if (n_chunks > 0)
         target_.restore(n_chunks * kChunkTokens, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
             session_.read_kv_block(chunk * n_layers_ + layer, out);
-            if (on_progress) on_progress(chunk * n_layers_ + layer + 1, n_chunks * n_layers_);
+            if (on_progress) on_progress(++n_read, n_chunks * n_layers_);
         });
     session_.release_kv();
     return n_chunks * kChunkTokens;

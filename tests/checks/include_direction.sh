@@ -6,6 +6,8 @@
 # the command line's settings nor the terminal's console and signals. What people say becomes ids in one place
 # (engine/prompt_encoding.cpp), which alone calls Tokenizer::encode_prompt().
 # runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
+# What computes a model knows nothing of several devices that share it: within runtime only ranks, plan and session may
+# include runtime/ranks.
 # Kernels find "gpu.cuh", the device dialect, by the include path.
 # usage: include_direction.sh ROOT        one line per offence, exit code 1 if there is any
 #        include_direction.sh --self-test builds small wrong trees and demands that each offence is seen
@@ -45,6 +47,8 @@ check() {
                 why = "the engine takes options and callbacks, no command line and no terminal"
             else if (FILENAME ~ /^runtime\/text\// && quoted && included !~ /^(runtime\/text|kernels\/base)\//)
                 why = "runtime/text includes only itself and kernels/base"
+            else if (included ~ /^runtime\/ranks\// && FILENAME ~ /^runtime\// && FILENAME !~ /^runtime\/(ranks|plan|session)\//)
+                why = "what computes a model knows no ranks"
             else if (included == "gpu.cuh" && FILENAME ~ /^kernels\/cuda\/((attention|matmul)\/)?[^\/]*\.(cu|cuh)$/) why = ""
             else if (quoted && n == 1 && own[1] != "tests") why = "wants its path from the root of the project"
             else if (FILENAME !~ /^kernels\/cuda\/card\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
@@ -127,4 +131,7 @@ expect refused runtime/text/tokenizer/a.cpp '"offload/mapped_file.h"'
 expect pass runtime/text/chat/a.cpp '"runtime/text/tokenizer/b.h"'
 expect pass runtime/text/a.cpp '"kernels/base/error.h"'
 expect pass runtime/formats/a.cpp '"runtime/text/b.h"'
-echo "61 small trees judged as they should be"
+for below in pass model cache view formats loop; do expect refused runtime/$below/a.h '"runtime/ranks/b.h"'; done
+for above in ranks plan session; do expect pass runtime/$above/a.h '"runtime/ranks/b.h"'; done
+expect pass tools/engine/a.cpp '"runtime/ranks/b.h"'
+echo "71 small trees judged as they should be"

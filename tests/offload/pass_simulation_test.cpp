@@ -184,5 +184,39 @@ TEST(PassSimulation, LiesBetweenItsBounds) {
     }
 }
 
+// Two devices that take turns, a link of a block a second each: both links are busy all the time.
+TEST(PassSimulation, TheRingOfADeviceFillsWhileTheOtherComputes) {
+    const ResidencyRequest half = request_of({4, block(0.25)});
+    const std::vector<std::size_t> nothing(4, 0);
+    const SimulatedDevice device{&half, &nothing, 2 * kBlock};
+    const std::vector<SimulatedDevice> devices{device, device};
+    const SimulatedPass in_turn = simulate_passes(devices, std::vector<std::int32_t>{0, 1, 0, 1, 0, 1, 0, 1});
+    EXPECT_NEAR(in_turn.seconds, 4.0, 1e-9);
+    EXPECT_NEAR(in_turn.link_busy_fraction, 1.0, 1e-9);
+    // One after the other each link waits for half a pass, but for what its ring holds.
+    const SimulatedPass in_blocks = simulate_passes(devices, std::vector<std::int32_t>{0, 0, 0, 0, 1, 1, 1, 1});
+    EXPECT_GT(in_blocks.seconds, 4.4);
+}
+
+// A device without a link computes its blocks while the other's link brings the rest.
+TEST(PassSimulation, ComputingInPlaceGoesBesideStreaming) {
+    const ResidencyRequest streams = request_of({2, block(0.0)});
+    const ResidencyRequest stays = request_of({2, block(1.0)});
+    const std::vector<std::size_t> nothing(2, 0);
+    const std::vector<std::size_t> all(2, kBlock);
+    const std::vector<SimulatedDevice> devices{{&streams, &nothing, 2 * kBlock}, {&stays, &all, 0}};
+    EXPECT_NEAR(simulate_passes(devices, std::vector<std::int32_t>{0, 1, 0, 1}).seconds, 2.0, 1e-9);
+}
+
+// Two links and a device on one memory: what they ask of it together is what a pass takes.
+TEST(PassSimulation, HostMemoryIsSharedByAllLinks) {
+    ResidencyRequest half = request_of({4, block(0.0)});
+    half.memory_bytes_per_second = kBlock;  // of two that the links would take
+    const std::vector<std::size_t> nothing(4, 0);
+    const SimulatedDevice device{&half, &nothing, 4 * kBlock};
+    EXPECT_NEAR(simulate_passes(std::vector{device, device}, std::vector<std::int32_t>{0, 1, 0, 1, 0, 1, 0, 1}).seconds,
+                8.0, 1e-6);
+}
+
 }  // namespace
 }  // namespace slipstream

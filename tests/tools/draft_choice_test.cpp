@@ -27,14 +27,14 @@ protected:
     DraftChoice() {
         target_.path = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target";
         target_.files = ModelFiles::open(target_.path);
-        target_.device = std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1});
+        target_.devices.push_back({.device = std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1})});
         target_.context_tokens = 512;
         // Memory of 10 GB/s, and computing that is nearly free.
         MachineRates rates;
         rates.rates.weights.fill(ByteCost::roofline(1e10, 1e14, 2.0));
         rates.rates.kv = ByteCost::roofline(1e10, 1e14, 2.0);
         rates.copy_bytes_per_second = 1e10;
-        target_.rates = rates;
+        target_.devices.front().rates = rates;
         draft_.automatic = true;
         draft_.options.sources = {SourceKind::Context, SourceKind::Suffix, SourceKind::Model};
         draft_.model = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/draft";
@@ -45,7 +45,7 @@ protected:
         const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); }};
         ComputeOptions options;
         options.offload.host_memory = 1024 * kMiB;
-        options.offload.link_bytes_per_second = link_;
+        target_.devices.front().throttled_link_bytes_per_second = link_;
         return choose_draft(draft_, target_, options, device_bytes, callbacks);
     }
     EngineModel target_;

@@ -30,22 +30,74 @@ TEST(OffloadOptions, OtherTextIsNoSize) {
 }
 
 // Settings refer to the command that they are for.
-OffloadOptions options_of(const OptionValues& values, DeviceKind device) {
+OffloadOptions options_of(const OptionValues& values, const std::vector<DeviceKind>& devices) {
     static const CommandSpec kCommand{
         .name = "test", .summary = "", .details = "", .example = "", .options = offload_option_specs(), .run = nullptr};
     const EnvironmentReader nothing = [](const std::string&) { return std::nullopt; };
-    return offload_options({kCommand, {&kCommand, 1}, values, nothing, {}, ""}, device);
+    return offload_options({kCommand, {&kCommand, 1}, values, nothing, {}, ""}, devices);
 }
+
+std::string refused(const OptionValues& values, const std::vector<DeviceKind>& devices) {
+    return error_text<UsageError>([&] { static_cast<void>(options_of(values, devices)); });
+}
+
+constexpr DeviceKind kCpu = DeviceKind::Cpu;
+constexpr DeviceKind kCard = DeviceKind::Cuda;
+constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 // A card's link may be made to seem slower, so that one card stands for another; a CPU's where it has a budget.
 TEST(OffloadOptions, ALinkIsThrottledOnEveryKindOfDevice) {
-    EXPECT_EQ(options_of({{"link-gib-s", {"23.5"}}}, DeviceKind::Cuda).link_bytes_per_second, 23.5 * 0x1p30);
-    EXPECT_EQ(options_of({{"link-gib-s", {"2"}}, {"device-memory", {"20M"}}}, DeviceKind::Cpu).link_bytes_per_second,
+    EXPECT_EQ(options_of({{"link-gib-s", {"23.5"}}}, {kCard}).limits(0).link_bytes_per_second, 23.5 * 0x1p30);
+    EXPECT_EQ(options_of({{"link-gib-s", {"2"}}, {"device-memory", {"20M"}}}, {kCpu}).limits(0).link_bytes_per_second,
               0x1p31);
-    EXPECT_THAT(error_text<UsageError>([] {
-                    (void)options_of({{"link-gib-s", {"2"}}}, DeviceKind::Cpu);
+    EXPECT_THAT(refused({{"link-gib-s", {"2"}}}, {kCpu}), testing::HasSubstr("give --device-memory"));
+}
+
+TEST(OffloadOptions, EachDeviceHasItsOwn) {
+    const OffloadOptions options =
+        options_of({{"device-memory", {"700M,none,20M"}}, {"link-gib-s", {"1,none,2"}}}, {kCpu, kCpu, kCpu});
+    EXPECT_EQ(options.limits(0).memory_bytes, 700 * kMiB);
+    EXPECT_EQ(options.limits(1).memory_bytes, std::nullopt);
+    EXPECT_EQ(options.limits(2).memory_bytes, 20 * kMiB);
+    EXPECT_EQ(options.limits(0).link_bytes_per_second, 0x1p30);
+    EXPECT_EQ(options.limits(1).link_bytes_per_second, 0.0);
+    EXPECT_EQ(options.limits(2).link_bytes_per_second, 0x1p31);
+}
+
+TEST(OffloadOptions, OneValueIsForAllThatStream) {
+    const OffloadOptions cpus = options_of({{"device-memory", {"20M"}}, {"link-gib-s", {"1"}}}, {kCpu, kCpu});
+    for (const std::size_t device : {0, 1}) {
+        EXPECT_EQ(cpus.limits(device).memory_bytes, 20 * kMiB);
+        EXPECT_EQ(cpus.limits(device).link_bytes_per_second, 0x1p30);
+    }
+    // Beside a card a CPU computes in place.
+    const OffloadOptions beside = options_of({{"device-memory", {"20M"}}, {"link-gib-s", {"1"}}}, {kCard, kCpu});
+    EXPECT_EQ(beside.limits(0).memory_bytes, 20 * kMiB);
+    EXPECT_EQ(beside.limits(1).memory_bytes, std::nullopt);
+    EXPECT_EQ(beside.limits(1).link_bytes_per_second, 0.0);
+}
+
+TEST(OffloadOptions, ListsThatDoNotFitTheDevicesAreRefused) {
+    using testing::HasSubstr;
+    EXPECT_THAT(refused({{"device-memory", {"1G,1G"}}}, {kCpu, kCpu, kCpu}), HasSubstr("2 values for 3 devices"));
+    EXPECT_THAT(refused({{"device-memory", {"1G,1G"}}}, {kCpu}), HasSubstr("2 values for 1 device;"));
+    EXPECT_THAT(refused({{"device-memory", {"1G,,"}}}, {kCpu, kCpu, kCpu}), HasSubstr("found ''"));
+    EXPECT_THAT(refused({{"device-memory", {"none"}}}, {kCard}), HasSubstr("'none' is for a CPU device"));
+    EXPECT_THAT(refused({{"device-memory", {"1G,none"}}, {"link-gib-s", {"1,1"}}}, {kCpu, kCpu}),
+                HasSubstr("acts where something streams"));
+    EXPECT_THAT(refused({{"device-memory", {"none,none"}}, {"ring", {"1M"}}}, {kCpu, kCpu}),
+                HasSubstr("acts where something streams"));
+    EXPECT_THAT(refused({{"device-memory", {"1G"}}, {"link-gib-s", {"0"}}}, {kCpu}), HasSubstr("found '0'"));
+    EXPECT_THAT(refused({{"shares", {"2,1,1"}}}, {kCpu, kCpu}), HasSubstr("3 values for 2 devices"));
+    EXPECT_THAT(refused({{"shares", {"2"}}}, {kCpu, kCpu}), HasSubstr("one share for 2 devices"));
+    EXPECT_THAT(refused({{"shares", {"2,0"}}}, {kCpu, kCpu}), HasSubstr("found '0'"));
+    EXPECT_THAT(refused({{"shares", {"2,1"}}}, {kCpu}), HasSubstr("acts on several devices"));
+    EXPECT_THAT(refused({{"split", {"layers"}}}, {kCpu}), HasSubstr("acts on several devices"));
+    EXPECT_THAT(refused({{"split", {"rows"}}}, {kCpu, kCpu}), HasSubstr("found 'rows'"));
+    EXPECT_THAT(error_text<RequestError>([] {
+                    static_cast<void>(options_of({{"split", {"tensor"}}}, {kCpu, kCpu}));
                 }),
-                testing::HasSubstr("give --device-memory"));
+                HasSubstr("tensor is not served yet"));
 }
 
 }  // namespace

@@ -59,7 +59,6 @@ TEST(Failures, UsageErrorsAreTwo) {
 TEST(Failures, WhatCannotBeServedIsOne) {
     const TemporaryFolder folder;
     EXPECT_THAT(answer(1, {"generate", "--prompt", "x", "--devices", "cuda:99"}), HasSubstr("use --devices cpu"));
-    EXPECT_THAT(answer(1, {"generate", "--prompt", "x", "--devices", "cpu,cpu"}), HasSubstr("several devices"));
     EXPECT_THAT(answer(1, {"generate", "--prompt", "x", "-m", "no-such-model"}), HasSubstr("no model of that name"));
     EXPECT_THAT(answer(1, {"inspect", "/nonexistent/file.gguf"}), HasSubstr("/nonexistent/file.gguf"));
     EXPECT_THAT(answer(1, {"inspect", folder.path().string()}), HasSubstr("without a model"));

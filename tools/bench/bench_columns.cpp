@@ -41,7 +41,7 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
     std::vector<DraftSettings> drafts{DraftSettings{}};
     for (const DraftSettings& draft : request.drafts)
         drafts.push_back(
-            choose_draft(draft, engine, request.compute, engine.device->budget().limit_bytes(), callbacks));
+            choose_draft(draft, engine, request.compute, engine.device().budget().limit_bytes(), callbacks));
     draft_model_ = shared_draft_model(drafts, engine, callbacks);
     std::int64_t budget = 1;
     for (const DraftSettings& draft : drafts) {
@@ -50,8 +50,7 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
         budget = std::max(budget, columns_.back()->drafter.budget());
     }
     // Where memory is limited the plan is the one that generating has: for the whole context.
-    RunNeeds needs =
-        generation_needs(engine.files->config(), budget, engine.budgeted ? 0 : text_tokens, CheckPasses::No);
+    RunNeeds needs = generation_needs(budget, engine.budgeted ? 0 : text_tokens, CheckPasses::No);
     // Options of views are one for all columns; each has passes of its own over it.
     std::int64_t n_views = 0;
     for (const auto& column : columns_) {

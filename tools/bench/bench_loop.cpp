@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/checked_math.h"
+#include "tools/bench/bench_runs.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -20,8 +21,8 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 BenchLoop::BenchLoop(const EngineModel& engine, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options)
-    : config_(&engine.model->config()),
-      weights_(weight_bytes(engine.model->weights())),
+    : config_(&engine.files->config()),
+      weights_(weight_bytes(engine)),
       guesser_(&drafter.guesser()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
       target_(&target.target()),

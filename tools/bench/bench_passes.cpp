@@ -8,8 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/sampling.h"
-#include "runtime/cache/cache_fill.h"
-#include "runtime/pass/forward.h"
+#include "runtime/loop/target.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
@@ -34,29 +33,42 @@ void check_pass_room(std::int64_t depth, std::int64_t largest, std::int64_t cont
                         depth, counted(largest, "token"), depth + largest, context_tokens));
 }
 
-// What a pass brings over the link, and what the link takes for it: at the rate that it was throttled to, else at the
-// one that it had.
-void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64_t n_passes, double link) {
+// What a pass brings over the links, and what the slowest takes for it: at the rate that it was throttled to, else at
+// the one that it had.
+void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64_t n_passes,
+                        const std::vector<EngineDevice>& devices) {
     if (all.weights_bytes + all.kv_bytes == 0) return;
-    const double rate = link > 0.0 ? link : static_cast<double>(all.link_bytes) / all.link_busy_seconds;
-    pass.streamed_bytes = static_cast<double>(all.weights_bytes + all.kv_bytes) / static_cast<double>(n_passes);
-    pass.link_seconds = pass.streamed_bytes / rate;
+    const auto n = static_cast<double>(n_passes);
+    pass.streamed_bytes = static_cast<double>(all.weights_bytes + all.kv_bytes) / n;
+    for (std::size_t i = 0; i < all.links.size(); ++i) {
+        if (all.links[i].bytes == 0) continue;
+        const auto bytes = static_cast<double>(all.links[i].bytes);
+        const double throttled = devices[i].throttled_link_bytes_per_second;
+        const double rate = throttled > 0.0 ? throttled : bytes / all.links[i].busy_seconds;
+        // What was copied ahead of passes is not theirs: one device's link carries what passes read.
+        const double read = all.links.size() == 1 ? pass.streamed_bytes : bytes / n;
+        pass.link_seconds = std::max(pass.link_seconds, read / rate);
+    }
 }
 
-double timed_pass(Forward& forward, KvCache& cache, std::span<const TokenId> tokens) {
+double timed_pass(Target& target, std::span<const TokenId> tokens) {
     std::vector<NodeId> nodes;
     std::vector<std::int32_t> rows;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-        nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
+        nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back()));
         rows.push_back(static_cast<std::int32_t>(i));
     }
     const auto began = std::chrono::steady_clock::now();
     // As generation with the usual samplers has them: on a card the best of each row cross the link.
-    constexpr LogitRequest kUsual{.n_best = kMostTopLogits};
-    static_cast<void>(forward.run(cache, tokens, nodes, rows, kUsual, {.cancel = &cancel_flag()}));
+    const PassWatch watch{.cancel = &cancel_flag()};
+    static_cast<void>(target.run({.tokens = tokens,
+                                  .nodes = nodes,
+                                  .logit_tokens = rows,
+                                  .needs = LogitRequest{.n_best = kMostTopLogits},
+                                  .watch = &watch}));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     throw_if_interrupted();
-    cache.forget();
+    target.forget();
     return seconds;
 }
 
@@ -77,42 +89,40 @@ void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& e
     result.token_source = "seeded ids";
     result.depth = depth;
 
-    EngineTarget target(engine, needs, console_callbacks(context));
-    KvCache& cache = target.cache();
-    Forward& forward = target.forward();
+    EngineTarget engine_target(engine, needs, console_callbacks(context));
+    Target& target = engine_target.target();
     const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
     ProgressBar bar(context.console, "bench");
-    fill_cache(cache, forward.exec(), depth, kFillSeed, [&](std::int64_t n) {
+    engine_target.fill(depth, kFillSeed, [&](std::int64_t n) {
         throw_if_interrupted();
         bar.update(static_cast<double>(n), static_cast<double>(depth),
                    fmt::format("cache filled to {} of {}", n, depth));
     });
-    const WeightBytes weights = weight_bytes(engine.model->weights());
+    const WeightBytes weights = weight_bytes(engine);
     for (const std::int64_t n : request.passes)
         result.passes.push_back({.tokens = n,
                                  .seconds = {},
                                  .weight_bytes = weights.all(),
-                                 .kv_bytes = kv_read_bytes(config, cache.shape(), depth, n)});
-    const StreamSnapshot before = stream_snapshot(engine, target.pass());
+                                 .kv_bytes = kv_read_bytes(config, target.shape().kv, depth, n)});
+    const StreamSnapshot before = stream_snapshot(engine, engine_target);
     // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
     // left it, and is not counted. Where passes become graphs, the second of a size captures: that is round 0's as
     // well.
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
             const std::span<const TokenId> few = std::span(tokens).first(static_cast<std::size_t>(pass.tokens));
-            if (target.pass() != nullptr || (round == 0 && forward.graphs() != nullptr))
-                static_cast<void>(timed_pass(forward, cache, few));
-            const double seconds = timed_pass(forward, cache, few);
+            if (engine_target.streams() || (round == 0 && engine_target.has_graphs()))
+                static_cast<void>(timed_pass(target, few));
+            const double seconds = timed_pass(target, few);
             if (round > 0) pass.seconds.push_back(seconds);  // round 0 warms up
         }
         bar.update(static_cast<double>(round + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
     }
-    if (target.pass() == nullptr) return;
-    const StreamSnapshot all = stream_snapshot(engine, target.pass()) - before;
+    if (!engine_target.streams()) return;
+    const StreamSnapshot all = stream_snapshot(engine, engine_target) - before;
     for (PassFigures& pass : result.passes) {
-        put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes),
-                           request.compute.offload.link_bytes_per_second);
+        put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes), engine.devices);
         pass.predicted_seconds = engine.plan->pass(pass.tokens, depth).seconds;
     }
 }

@@ -31,13 +31,23 @@ std::string describe_sampling(const SamplerOptions& sampling) {
 
 }  // namespace
 
+WeightBytes weight_bytes(const EngineModel& engine) {
+    WeightBytes sum;
+    for (const auto& model : engine.models) {
+        const WeightBytes part = weight_bytes(model->weights());
+        sum.layers += part.layers;
+        sum.head += part.head;
+    }
+    return sum;
+}
+
 void measure_and_choose(BenchResult& result, EngineModel& engine, const BenchRequest& request,
                         CommandContext& context) {
     make_device(engine, request.compute, console_callbacks(context));
     // Before the weights come in: its memory is free again then.
-    result.machine = measure_machine(*engine.device, request.compute.n_threads);
+    result.machine = measure_machine(engine.device(), request.compute.n_threads);
     throw_if_interrupted();
-    result.form = engine.device->instruction_form();
+    result.form = engine.device().instruction_form();
     result.model = engine.path.string();
     result.context_tokens = engine.context_tokens;
     result.kv_type = dtype_name(engine.kv_dtype);
@@ -48,7 +58,7 @@ void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest
     load_model(engine, request.compute, needs, console_callbacks(context));
     result.load_seconds = engine.load_seconds;
     result.plan = std::make_shared<const JsonObject>(plan_json(engine));
-    result.weights = weight_bytes(engine.model->weights());
+    result.weights = weight_bytes(engine);
 }
 
 BenchResult run_bench(const BenchRequest& asked, CommandContext& context) {

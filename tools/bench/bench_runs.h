@@ -10,6 +10,9 @@
 
 namespace slipstream::tools {
 
+/// What a pass over the engine's models reads, wherever it lies.
+[[nodiscard]] WeightBytes weight_bytes(const EngineModel& engine);
+
 /// The machine's peaks, and the device of `engine`; both go into the result. Called once a run, after everything that
 /// can be checked without them.
 void measure_and_choose(BenchResult& result, EngineModel& engine, const BenchRequest& request, CommandContext& context);

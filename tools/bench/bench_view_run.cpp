@@ -89,6 +89,8 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
         session != nullptr ? session_text(*session) : file_tokens(request, *engine.files);
     static_cast<void>(
         text_parts(request, std::ssize(tokens), request.compute.context_tokens.value_or(config.context_tokens)));
+    if (request.compute.devices.size() > 1)
+        throw RequestError("views are compared on one device; name one by --devices");
     measure_and_choose(result, engine, request, context);
     const TextParts parts = text_parts(request, std::ssize(tokens), engine.context_tokens);
     context.console.note(
@@ -109,12 +111,12 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
     result.pass_tokens = parts.first_pass;
 
     EngineTarget target(engine, needs, console_callbacks(context));
-    if (target.pass() != nullptr)
+    if (target.streams())
         throw RequestError(
             "views are compared where nothing streams, and model and KV do not fit on the device; "
             "lower --depth, --ctx or --view-budgets, or take a smaller model");
-    ViewComparison comparison(*engine.model, target.cache(), target.forward(), request.views, parts.depth, parts.run(),
-                              request.sampling);
+    ViewComparison comparison(*engine.whole_model(), target.cache(), target.forward(), request.views, parts.depth,
+                              parts.run(), request.sampling);
     const std::span<const TokenId> text(tokens);
     if (session != nullptr) {
         static_cast<void>(session->restore(target.target(), console_callbacks(context)));

@@ -40,7 +40,7 @@ public:
         check_logit_bias(settings.sampling, engine_->files->config().vocab);
     }
 
-    [[nodiscard]] std::int64_t context_tokens() const { return engine_->model->context_tokens(); }
+    [[nodiscard]] std::int64_t context_tokens() const { return engine_->context_tokens; }
     /// Tokens of the last prompt and its answer.
     [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(text_); }
     /// Figures of all answers: counts and seconds are sums.

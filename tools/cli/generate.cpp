@@ -167,12 +167,12 @@ std::string prompt_text_of(const Settings& settings, const std::optional<TextSes
 }
 
 // The model that is asked for, or a session's; null: nothing is resumed.
-EngineModel opened_model(CommandContext& context, const TextSession* resumed, const DeviceChoice& device,
+EngineModel opened_model(CommandContext& context, const TextSession* resumed, const std::vector<DeviceChoice>& devices,
                          const EngineCallbacks& callbacks) {
     const bool names_it = resumed != nullptr && context.settings.on_command_line("model") == nullptr;
     EngineModel engine = open_model(names_it ? resumed->model_path() : choose_model(context));
     if (names_it) context.console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
-    if (resumed != nullptr) resumed->check_model(engine, device, callbacks);
+    if (resumed != nullptr) resumed->check_model(engine, devices, callbacks);
     return engine;
 }
 
@@ -257,7 +257,7 @@ int run_generate(CommandContext& context) {
     TextSession* const resumed = session && session->resumes() ? &*session : nullptr;
     if (resumed != nullptr) resumed->decide(request.generator.compute, request.text);
     const std::string prompt_text = prompt_text_of(context.settings, session);
-    EngineModel engine = opened_model(context, resumed, request.generator.compute.device, callbacks);
+    EngineModel engine = opened_model(context, resumed, request.generator.compute.devices, callbacks);
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     TextTask task =
         resumed != nullptr ? resumed_task(*resumed) : new_task(context, request, prompt_text, engine, *tokenizer);

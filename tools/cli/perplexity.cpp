@@ -15,8 +15,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/indexed.h"
-#include "runtime/cache/kv_cache.h"
-#include "runtime/pass/forward.h"
+#include "runtime/loop/target.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/token_ids.h"
@@ -50,12 +49,11 @@ RunNeeds chain_needs(std::int64_t pass_tokens) {
 class ChainRunner {
 public:
     ChainRunner(const EngineModel& engine, std::int64_t pass_tokens, const EngineCallbacks& callbacks)
-        : target_(engine, chain_needs(pass_tokens), callbacks),
-          cache_(target_.cache()),
-          forward_(target_.forward()),
+        : engine_target_(engine, chain_needs(pass_tokens), callbacks),
+          target_(engine_target_.target()),
           pass_tokens_(pass_tokens) {}
 
-    void restart() { cache_.truncate(forward_.exec(), 0); }
+    void restart() { target_.truncate(0); }
 
     /// Calls on_logits(i, row) for each token i, row [vocab]. Throws Interrupted after a signal.
     template <typename OnLogits>
@@ -67,22 +65,22 @@ public:
             rows_.clear();
             NodeId above = kCommittedTip;
             for (std::size_t i = 0; i < part.size(); ++i) {
-                nodes_.push_back(above = cache_.add_node(above));
+                nodes_.push_back(above = target_.add_node(above));
                 rows_.push_back(static_cast<std::int32_t>(i));
             }
-            const ConstTensorView logits = forward_.run(cache_, part, nodes_, rows_, {.cancel = &cancel_flag()});
+            const PassWatch watch{.cancel = &cancel_flag()};
+            const LogitRows logits =
+                target_.run({.tokens = part, .nodes = nodes_, .logit_tokens = rows_, .watch = &watch});
             throw_if_interrupted();
             for (std::size_t i = 0; i < part.size(); ++i)
-                on_logits(begin + i, std::span(float_row(logits, static_cast<std::int64_t>(i)),
-                                               static_cast<std::size_t>(logits.cols())));
-            cache_.commit(forward_.exec(), nodes_);
+                on_logits(begin + i, logits.row(static_cast<std::int64_t>(i)));
+            target_.commit(nodes_);
         }
     }
 
 private:
-    EngineTarget target_;
-    KvCache& cache_;
-    Forward& forward_;
+    EngineTarget engine_target_;
+    Target& target_;
     std::int64_t pass_tokens_;
     std::vector<NodeId> nodes_;
     std::vector<std::int32_t> rows_;

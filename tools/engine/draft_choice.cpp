@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,7 +15,6 @@
 #include "kernels/base/error.h"
 #include "kernels/base/indexed.h"
 #include "kernels/device.h"
-#include "kernels/workspace.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/weight_items.h"
 #include "tools/engine/engine_drafter.h"
@@ -53,36 +53,28 @@ constexpr std::int64_t kDraftPieceTokens = 128;  // of a text that a draft model
 class PlannedRun {
 public:
     PlannedRun(EngineModel& target, const OffloadOptions& offload, std::size_t device_bytes, CheckPasses check)
-        : target_(target),
-          offload_(offload),
-          weights_(target.files->weights()),
-          device_bytes_(device_bytes),
-          check_(check) {}
+        : target_(target), offload_(offload), weights_(target.files->weights()), check_(check) {
+        for (const EngineDevice& each : target.devices) budgets_.push_back(each.device->budget().limit_bytes());
+        budgets_.front() = device_bytes;
+        target_.text_tokens = target_.context_tokens;
+    }
 
-    /// With trees of `budget` nodes, and `draft_bytes` of the device for a draft model; what passes take only where
-    /// `timed`. Nothing where it does not fit.
+    /// With trees of `budget` nodes, and `draft_bytes` of the first device for a draft model; what passes take only
+    /// where `timed`. Nothing where it does not fit.
     enum class Timed : std::uint8_t { No, Yes };
-    [[nodiscard]] std::optional<ModelPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
-        const ModelConfig& config = target_.files->config();
-        RunNeeds needs = generation_needs(config, budget, 0, check_);
-        if (view_) needs.view = ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, config.vocab)};
-        const KvShape kv{config.n_kv_heads, config.head_dim, target_.kv_dtype};
-        const std::size_t workspace =
-            workspace_bytes(*target_.device, Forward::workspace_shapes(config, kv, needs.forward));
-        ModelPlanRequest request =
-            memory_request({.config = &config,
-                            .weights = &weights_,
-                            .kv_dtype = target_.kv_dtype,
-                            .text_tokens = target_.context_tokens,
-                            .needs = needs,
-                            .taken_bytes = target_.device->budget().used_bytes() + workspace + draft_bytes});
-        request.budget_bytes = device_bytes_;
-        request.ring_bytes = offload_.ring.value_or(0);
-        request.pass_tokens = 1;
-        request.link_bytes_per_second = 1.0;
-        if (timed == Timed::Yes) set_rates(request, machine_rates(target_, weights_), offload_);
+    [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
+        PlanQuestion question{.weights = &weights_,
+                              .needs = generation_needs(budget, 0, check_),
+                              .beside_bytes = std::vector<std::size_t>(budgets_.size(), 0),
+                              .budget_bytes = budgets_,
+                              .ring_bytes = offload_.ring,
+                              .timed = timed == Timed::Yes};
+        question.beside_bytes.front() = draft_bytes;
+        if (view_)
+            question.needs.view =
+                ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.files->config().vocab)};
         try {
-            return ModelPlan(request);
+            return SplitPlan(split_plan_request(target_, question));
         } catch (const OutOfBudget&) {
             return std::nullopt;
         }
@@ -98,7 +90,8 @@ public:
                                  .context_tokens = std::max(n_slots, kChunkTokens),
                                  .budget_bytes = std::size_t{1} << 56,
                                  .pass_tokens = 1};
-        set_rates(request, machine_rates(target_, weights_), offload_);
+        static_cast<void>(machine_rates(target_, 0, weights_));
+        set_rates(request, target_.devices.front());
         return ModelPlan(request).pass(1).seconds;
     }
 
@@ -107,7 +100,7 @@ private:
     const OffloadOptions& offload_;
     std::optional<ViewOptions> view_;
     ModelWeights weights_;
-    std::size_t device_bytes_;
+    std::vector<std::size_t> budgets_;  // [devices]
     CheckPasses check_;
 };
 
@@ -128,11 +121,11 @@ std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::si
     return bytes + bytes / kDraftReserve;
 }
 
-double tokens_per_second_by_tables(const ModelPlan& plan) {
+double tokens_per_second_by_tables(const SplitPlan& plan) {
     return std::max(1.0 / plan.pass(1).seconds, kTableTokens / plan.pass(kTableNodes).seconds);
 }
 
-double tokens_per_second_by_model(const ModelPlan& plan, double seconds_a_guess) {
+double tokens_per_second_by_model(const SplitPlan& plan, double seconds_a_guess) {
     const auto seconds = [&](std::int64_t guesses) {
         return plan.pass(guesses + 1).seconds + static_cast<double>(guesses) * seconds_a_guess;
     };
@@ -149,7 +142,7 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
         if (logits > device_bytes / kLogitShare) break;
         const std::size_t beside =
             draft_model != nullptr ? draft_bytes_of(*draft_model, 2 * budget, options.window_bytes) : 0;
-        const std::optional<ModelPlan> plan = run.with(2 * budget, beside, Timed::Yes);
+        const std::optional<SplitPlan> plan = run.with(2 * budget, beside, Timed::Yes);
         if (!plan || plan->pass(budget).seconds > kRidingAlong * plan->pass(1).seconds) break;
         budget *= 2;
     }
@@ -158,14 +151,15 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
 
 // Of a draft model that takes so many bytes; the machine is measured.
 double seconds_a_guess(const EngineModel& target, std::size_t draft_bytes) {
-    return static_cast<double>(draft_bytes) * nth(target.rates->rates.weights, DType::Q8_0).seconds(1.0);
+    return static_cast<double>(draft_bytes) *
+           nth(target.devices.front().rates->rates.weights, DType::Q8_0).seconds(1.0);
 }
 
 bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& files, std::size_t window_bytes,
                       const EngineModel& target, const EngineCallbacks& callbacks) {
     const std::size_t bytes = draft_bytes_of(files, budget, window_bytes);
-    const std::optional<ModelPlan> without = run.with(budget, 0, Timed::Yes);
-    const std::optional<ModelPlan> beside = run.with(budget, bytes, Timed::Yes);
+    const std::optional<SplitPlan> without = run.with(budget, 0, Timed::Yes);
+    const std::optional<SplitPlan> beside = run.with(budget, bytes, Timed::Yes);
     if (!without) return false;  // loading says what is missing
     if (!beside) {
         callbacks.note(fmt::format("the draft model stays out: its {} do not fit beside the target", size_text(bytes)));
@@ -198,13 +192,13 @@ ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
 // Whether the target over a view of its KV guesses for more than its memory costs.
 bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, double seconds_a_draft_guess,
                const ViewOptions& view, const EngineCallbacks& callbacks) {
-    const std::optional<ModelPlan> without = run.with(budget, draft_bytes, Timed::Yes);
-    if (!without || without->residency().streamed_kv_bytes == 0) {
+    const std::optional<SplitPlan> without = run.with(budget, draft_bytes, Timed::Yes);
+    if (!without || without->sums().streamed_kv_bytes == 0) {
         callbacks.detail("draft: auto leaves retrieval out: no KV streams");
         return false;
     }
     run.keep_view(view);
-    const std::optional<ModelPlan> beside = run.with(budget, draft_bytes, Timed::Yes);
+    const std::optional<SplitPlan> beside = run.with(budget, draft_bytes, Timed::Yes);
     run.keep_view(std::nullopt);
     if (!beside) {
         callbacks.detail("draft: auto leaves retrieval out: the weights do not fit on the device beside a view");
@@ -292,6 +286,14 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (chosen.options.sources.empty()) return chosen;
     const std::int64_t asked_view = chosen.options.view.budget_tokens;
     chosen.options.view = planned_view(chosen.options.view, target.context_tokens);
+    if (target.devices.size() > 1 && chosen.options.has(SourceKind::Retrieval)) {
+        if (!chosen.automatic)
+            throw RequestError(
+                "--draft retrieval: a view of the KV is served on one device only; leave it out of --draft, or name "
+                "one device by --devices");
+        callbacks.detail("draft: auto leaves retrieval out: several devices share the model");
+        std::erase(chosen.options.sources, SourceKind::Retrieval);
+    }
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);
     if (wants_view && asked_view > chosen.options.view.budget_tokens)
         callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",
@@ -300,11 +302,12 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // until it is known to pay
     // What is drawn decides what comes (E3): nothing that is measured may enter.
     const bool draws = chosen.options.child_rule == draft::ChildRule::Draw;
-    const bool limited = device_bytes != Budget::kUnlimited;
+    const bool limited = device_bytes != Budget::kUnlimited || target.devices.size() > 1;
     if (draws && !limited) return chosen;
     if (!draws)
-        chosen.options.window_bytes =
-            limited ? device_bytes / kWindowShare : host_memory().available_bytes / kHostWindowShare;
+        chosen.options.window_bytes = device_bytes != Budget::kUnlimited
+                                          ? device_bytes / kWindowShare
+                                          : host_memory().available_bytes / kHostWindowShare;
     if (!limited) {
         if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");
         return chosen;
@@ -323,8 +326,8 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
         refuse_budget(chosen.options, run, draft_bytes, device_bytes);
         return chosen;
     }
-    const std::optional<ModelPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
-    if (plan && plan->residency().ring_bytes == 0) {  // all of it fits
+    const std::optional<SplitPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
+    if (plan && !plan->streams()) {  // all of it fits
         if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");
         return chosen;
     }

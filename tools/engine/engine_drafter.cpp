@@ -49,7 +49,8 @@ double parameters_of(const ModelWeights& weights) {
 // must be there.
 bool model_tables_pay(const draft::DraftOptions& options, const EngineModel& target, const EngineCallbacks& callbacks) {
     const auto vocab = static_cast<double>(target.files->config().vocab);
-    if (target.model && 2.0 * vocab * parameters_of(target.model->weights()) <= kMaxTableOperations) return true;
+    const Model* model = target.whole_model();
+    if (model != nullptr && 2.0 * vocab * parameters_of(model->weights()) <= kMaxTableOperations) return true;
     if (!options.tables) return false;
     const draft::TableStore store(
         {.folder = *options.tables, .on_note = [&](std::string_view line) { callbacks.note(line); }});
@@ -115,7 +116,7 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
     };
     const ModelConfig& config = engine.files->config();
     engine.model = std::make_unique<Model>(
-        *engine.files, *target.device,
+        *engine.files, target.device(),
         LoadOptions{.context_tokens = config.context_tokens,
                     .kv_dtype = config.kv_dtype,
                     .rounding = WeightRounding::Q8_0,  // its guesses are checked: half the bytes to read
@@ -137,7 +138,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
     for_target.sampling = sampling;
     for_target.files = target.files.get();
     for_target.text_tokens = target.context_tokens;
-    for_target.model = target.model.get();
+    for_target.model = target.whole_model();
     if (chosen.options.corpus || chosen.options.frozen_table)
         for_target.tokenizer_fingerprint =
             draft::tokenizer_fingerprint(*make_tokenizer(target.files->tokenizer_source()));
@@ -189,7 +190,7 @@ void EngineDrafter::attach_view(const EngineModel& target, KvView& view) {
     draft::PassPlan plan;
     if (made_with_.adapt_budget)
         plan = resident_pass_plan(*target.files, target.kv_dtype, WeightRounding::None, target);
-    attach_view_ = [model = target.model.get(), &view, plan](draft::Drafter& drafter) {
+    attach_view_ = [model = target.whole_model(), &view, plan](draft::Drafter& drafter) {
         drafter.attach_view(*model, view, plan);
     };
     attach_view_(*drafter_);

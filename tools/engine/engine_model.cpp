@@ -4,11 +4,16 @@
 #include <chrono>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
+#include "kernels/workspace.h"
+#include "runtime/ranks/layer_split.h"
 #include "tools/engine/context_choice.h"
+#include "tools/engine/kept_splits.h"
 #include "tools/machine/host.h"
 #include "tools/machine/tokenizer_files.h"
 #include "tools/terminal/amounts.h"
@@ -22,20 +27,186 @@ EngineModel open_model(const std::filesystem::path& path) {
     return engine;
 }
 
-KvPlacement EngineModel::kv_placement() const {
+KvPlacement EngineModel::kv_placement(std::size_t device) const {
     KvPlacement placement{.resident_chunks = {}, .arena = arena.get()};
     if (!plan) return placement;
-    const std::vector<PassBlock>& blocks = plan->blocks();
+    const ModelPlan& of_device = plan->ranks()[device];
     bool streams = false;
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-        if (blocks[i].tag != PlanTag::Kv) continue;
-        const std::size_t resident = plan->residency().resident_bytes[i];
-        streams = streams || resident < blocks[i].bytes;
-        placement.resident_chunks.push_back(static_cast<std::int64_t>(resident / blocks[i].unit_bytes));
+    for (std::size_t i = 0; i < of_device.blocks().size(); ++i) {
+        const PassBlock& block = of_device.blocks()[i];
+        if (block.tag != PlanTag::Kv) continue;
+        const std::size_t resident = of_device.residency().resident_bytes[i];
+        streams = streams || resident < block.bytes;
+        placement.resident_chunks.push_back(static_cast<std::int64_t>(resident / block.unit_bytes));
     }
     if (!streams) placement.resident_chunks.clear();
     return placement;
 }
+
+namespace {
+
+// More than anything takes, and still far from overflow.
+constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
+
+// Threads of each device: CPU devices share those of the host.
+int threads_of(const ComputeOptions& options, const DeviceChoice& choice) {
+    const auto n_cpus = std::ranges::count_if(options.devices, [](const DeviceChoice& each) { return !each.card; });
+    if (choice.card || n_cpus == 0) return options.n_threads;
+    return std::max(1, options.n_threads / static_cast<int>(n_cpus));
+}
+
+void make_devices(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
+    std::string names;
+    for (std::size_t i = 0; i < options.devices.size(); ++i) {
+        const DeviceChoice& choice = options.devices[i];
+        const DeviceLimits limits = options.offload.limits(i);
+        const int n_threads = threads_of(options, choice);
+        engine.devices.push_back(
+            {.choice = choice,
+             .device = make_compute_device(
+                 choice, {.n_threads = n_threads,
+                          .memory_bytes = limits.memory_bytes,
+                          .link_bytes_per_second = limits.link_bytes_per_second,
+                          .number = options.devices.size() > 1 ? static_cast<int>(i) + 1 : 0,
+                          .on_announcement = [&callbacks](std::string_view line) { callbacks.note(line); }}),
+             .n_threads = n_threads,
+             .throttled_link_bytes_per_second = limits.link_bytes_per_second});
+        const Device& device = *engine.devices.back().device;
+        if (choice.card)
+            callbacks.note(
+                fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
+                            "text looks wrong compare --devices cpu",
+                            choice.name(), device.instruction_form()));
+        if (const auto* card = dynamic_cast<const CudaDevice*>(&device); card != nullptr && !card->no_blas().empty())
+            callbacks.note(card->no_blas());
+        names += fmt::format("{}{}", names.empty() ? "" : ",", choice.name());
+    }
+    engine.n_threads = options.n_threads;
+    engine.budgeted = engine.devices.size() > 1 || engine.device().budget().limit_bytes() != Budget::kUnlimited;
+    callbacks.choice("devices", names, options.devices.front().why);
+    callbacks.choice("threads", fmt::format("{}", options.n_threads),
+                     "physical cores, or what the control group allows");
+}
+
+bool of_one_kind(const EngineModel& engine) {
+    const DeviceChoice& first = engine.devices.front().choice;
+    return std::ranges::all_of(engine.devices, [&](const EngineDevice& each) {
+        return each.choice.kind() == first.kind() && each.choice.form == first.form;
+    });
+}
+
+// All that a planned split follows from, but for what is measured.
+std::string split_key(const EngineModel& engine, const ComputeOptions& options) {
+    std::string key = fmt::format("{:016x} ctx {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
+                                  engine.context_tokens, dtype_name(engine.kv_dtype),
+                                  options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
+    for (std::size_t i = 0; i < engine.devices.size(); ++i) {
+        const DeviceLimits limits = options.offload.limits(i);
+        key += fmt::format(", {} {} memory {} link {}", engine.devices[i].choice.name(), engine.devices[i].choice.form,
+                           limits.memory_bytes ? fmt::format("{}", *limits.memory_bytes) : "-",
+                           limits.link_bytes_per_second);
+    }
+    return key;
+}
+
+// By what this machine computes and copies, for a text without guesses: sources never move a share.
+std::vector<std::int64_t> planned_layers(EngineModel& engine, const ComputeOptions& options) {
+    const ModelWeights weights = engine.files->weights();
+    engine.text_tokens = engine.context_tokens;
+    return choose_layers(split_plan_request(engine, {.weights = &weights,
+                                                     .needs = generation_needs(1, 0, CheckPasses::No),
+                                                     .ring_bytes = options.offload.ring,
+                                                     .pass_tokens = options.offload.expect_tokens.value_or(1),
+                                                     .timed = true}),
+                         engine.devices.size());
+}
+
+// The layers of each device. Between devices of one kind a split changes no bit, and is planned at each start; between
+// others it is planned once and kept.
+std::vector<std::int64_t> chosen_layers(EngineModel& engine, const ComputeOptions& options, std::string& why) {
+    const std::int64_t n_layers = engine.files->config().n_layers;
+    if (!options.offload.shares.empty()) return layers_by_share(n_layers, options.offload.shares);
+    why = "planned: the least time for a pass";
+    if (of_one_kind(engine)) return planned_layers(engine, options);
+    if (!options.splits_folder)
+        throw RequestError(
+            "--devices: a split over devices of several kinds is kept beside the tables, so that texts stay the same, "
+            "and there is no such folder; name one by --tables, or give --shares");
+    const std::string key = split_key(engine, options);
+    if (const auto kept = kept_split(*options.splits_folder, key)) {
+        why = "planned before, and kept";
+        return *kept;
+    }
+    return keep_split(*options.splits_folder, key, planned_layers(engine, options));
+}
+
+// Which layers each device has.
+void choose_shares(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
+    if (engine.devices.size() == 1) return;
+    std::string why;
+    try {
+        const std::vector<std::int64_t> layers = chosen_layers(engine, options, why);
+        engine.shares = deal_layers(engine.files->config(), layers);
+        callbacks.choice("shares", fmt::format("{} layers", fmt::join(layers, ",")), why);
+    } catch (const Unsupported& error) {
+        throw RequestError(fmt::format("--devices: {}", error.what()));
+    }
+}
+
+// What is resident, and the arena for what is not.
+void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, const ModelWeights& weights) {
+    for (std::size_t i = 0; i < engine.devices.size(); ++i) {
+        const ModelConfig config =
+            engine.shares.empty() ? engine.files->config() : share_config(engine.files->config(), engine.shares[i]);
+        reserve_workspace(*engine.devices[i].device,
+                          Forward::workspace_shapes(config, engine.kv_shape(), needs.forward));
+    }
+    PlanQuestion question{
+        .weights = &weights, .needs = needs, .ring_bytes = options.offload.ring, .has_workspace = true};
+    engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, question));
+    if (!engine.plan->streams()) return;
+    // Something streams: what is best depends on what the machine takes for it.
+    question.pass_tokens = options.offload.expect_tokens;
+    question.timed = true;
+    engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, question));
+    if (!engine.plan->streams()) return;
+    // Locked for a card, where there is one: its copies are then as quick as those of the others.
+    const auto locker = std::ranges::find_if(
+        engine.devices, [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
+    engine.arena = std::make_unique<PinnedArena>(
+        PinnedArenaOptions{.limit_bytes = options.offload.host_memory,
+                           .device = locker != engine.devices.end() ? locker->device.get() : &engine.device()});
+}
+
+// Which items of a device stream.
+WeightPlacement weight_placement(const EngineModel& engine, std::size_t device) {
+    if (!engine.plan) return {};
+    const ModelPlan& plan = engine.plan->ranks()[device];
+    WeightPlacement placement{.max_item_bytes = plan.max_item_bytes(), .arena = engine.arena.get()};
+    for (std::size_t i = 0; i < plan.blocks().size(); ++i)
+        if (plan.blocks()[i].tag == PlanTag::Weights)
+            placement.streams.push_back(plan.residency().resident_bytes[i] < plan.blocks()[i].bytes);
+    return placement;
+}
+
+void load_weights(EngineModel& engine, const EngineCallbacks& callbacks) {
+    for (std::size_t i = 0; i < engine.devices.size(); ++i) {
+        const WorkProgress progress = callbacks.work("loading");
+        const auto on_progress = [&](std::size_t done, std::size_t total) {
+            progress(static_cast<double>(done), static_cast<double>(total),
+                     fmt::format("{} of {}", size_text(done), size_text(total)));
+        };
+        engine.models.push_back(std::make_unique<Model>(
+            *engine.files, *engine.devices[i].device,
+            LoadOptions{.context_tokens = engine.context_tokens,
+                        .kv_dtype = engine.kv_dtype,
+                        .placement = weight_placement(engine, i),
+                        .share = engine.shares.empty() ? std::nullopt : std::optional(engine.shares[i]),
+                        .on_progress = on_progress}));
+    }
+}
+
+}  // namespace
 
 void make_device(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
     const ModelConfig& config = engine.files->config();
@@ -48,90 +219,67 @@ void make_device(EngineModel& engine, const ComputeOptions& options, const Engin
     if (choice.tokens > config.context_tokens)
         callbacks.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
                                    counted(config.context_tokens, "token"), choice.tokens));
-    engine.n_threads = options.n_threads;
-    engine.device = make_compute_device(
-        options.device, {.n_threads = options.n_threads,
-                         .memory_bytes = options.offload.device_memory,
-                         .link_bytes_per_second = options.offload.link_bytes_per_second,
-                         .on_announcement = [&callbacks](std::string_view line) { callbacks.note(line); }});
-    engine.budgeted = engine.device->budget().limit_bytes() != Budget::kUnlimited;
-    if (options.device.card)
-        callbacks.note(
-            fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
-                        "text looks wrong compare --devices cpu",
-                        options.device.name(), engine.device->instruction_form()));
-    if (const auto* card = dynamic_cast<const CudaDevice*>(engine.device.get());
-        card != nullptr && !card->no_blas().empty())
-        callbacks.note(card->no_blas());
-    callbacks.choice("devices", options.device.name(), options.device.why);
-    callbacks.choice("threads", fmt::format("{}", options.n_threads),
-                     "physical cores, or what the control group allows");
+    make_devices(engine, options, callbacks);
     callbacks.choice("ctx", fmt::format("{}", choice.tokens),
                      choice.reduced ? "what fits into memory" : "the model's own");
     callbacks.choice("kv-type", dtype_name(engine.kv_dtype), "the model's own");
+    choose_shares(engine, options, callbacks);
 }
 
-namespace {
-
-// Null where the CPU computes.
-Device* cuda_device(const EngineModel& engine) {
-    return engine.device->kind() == DeviceKind::Cuda ? engine.device.get() : nullptr;
+SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& question) {
+    const auto rank_request = [&engine, question](std::size_t rank, const ModelConfig& config,
+                                                  const ModelWeights& weights) {
+        Device& device = *engine.devices[rank].device;
+        const std::size_t workspace =
+            question.has_workspace
+                ? 0
+                : workspace_bytes(device, Forward::workspace_shapes(config, engine.kv_shape(), question.needs.forward));
+        ModelPlanRequest request =
+            memory_request({.config = &config,
+                            .weights = &weights,
+                            .kv_dtype = engine.kv_dtype,
+                            .text_tokens = engine.text_tokens,
+                            .needs = question.needs,
+                            .taken_bytes = device.budget().used_bytes() + workspace +
+                                           (question.beside_bytes.empty() ? 0 : question.beside_bytes[rank])});
+        request.budget_bytes = std::min(
+            question.budget_bytes.empty() ? device.budget().limit_bytes() : question.budget_bytes[rank], kRoomyBytes);
+        request.ring_bytes = question.ring_bytes.value_or(0);
+        request.link_bytes_per_second = 1.0;  // any, where speeds are not asked for
+        if (question.timed) {
+            static_cast<void>(machine_rates(engine, rank, *question.weights));
+            set_rates(request, engine.devices[rank]);
+        }
+        return request;
+    };
+    return {.config = &engine.files->config(),
+            .weights = question.weights,
+            .shares = engine.shares,
+            .rank_request = rank_request,
+            .pass_tokens = question.pass_tokens};
 }
 
-// What is resident, and the arena for what is not.
-void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, const ModelWeights& weights) {
-    const ModelConfig& config = engine.files->config();
-    const KvShape kv{config.n_kv_heads, config.head_dim, engine.kv_dtype};
-    reserve_workspace(*engine.device, Forward::workspace_shapes(config, kv, needs.forward));
-    ModelPlanRequest request = memory_request({.config = &config,
-                                               .weights = &weights,
-                                               .kv_dtype = engine.kv_dtype,
-                                               .text_tokens = engine.text_tokens,
-                                               .needs = needs,
-                                               .taken_bytes = engine.device->budget().used_bytes()});
-    request.budget_bytes = engine.device->budget().limit_bytes();
-    request.ring_bytes = options.offload.ring.value_or(0);
-    request.link_bytes_per_second = 1.0;  // any: nothing is known of speeds yet
-    request.pass_tokens = 1;
-    engine.plan = std::make_unique<ModelPlan>(request);
-    if (engine.plan->residency().ring_bytes == 0) return;
-    // Something streams: what is best depends on what the machine takes for it.
-    set_rates(request, machine_rates(engine, weights), options.offload);
-    request.pass_tokens = options.offload.expect_tokens;
-    engine.plan = std::make_unique<ModelPlan>(request);
-    if (engine.plan->residency().ring_bytes > 0)
-        engine.arena = std::make_unique<PinnedArena>(
-            PinnedArenaOptions{.limit_bytes = options.offload.host_memory, .device = engine.device.get()});
+const MachineRates& machine_rates(EngineModel& engine, std::size_t device, const ModelWeights& weights) {
+    EngineDevice& asked = engine.devices[device];
+    if (asked.rates) return *asked.rates;
+    for (const EngineDevice& other : engine.devices)
+        if (other.rates && !other.choice.card && !asked.choice.card && other.n_threads == asked.n_threads)
+            asked.rates = other.rates;
+    if (!asked.rates)
+        asked.rates = measure_rates({.config = &engine.files->config(),
+                                     .weights = &weights,
+                                     .kv_dtype = engine.kv_dtype,
+                                     .n_threads = asked.n_threads,
+                                     .card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr});
+    return *asked.rates;
 }
 
-// Which items stream.
-WeightPlacement weight_placement(const EngineModel& engine) {
-    if (!engine.plan) return {};
-    WeightPlacement placement{.max_item_bytes = engine.plan->max_item_bytes(), .arena = engine.arena.get()};
-    const std::vector<PassBlock>& blocks = engine.plan->blocks();
-    for (std::size_t i = 0; i < blocks.size(); ++i)
-        if (blocks[i].tag == PlanTag::Weights)
-            placement.streams.push_back(engine.plan->residency().resident_bytes[i] < blocks[i].bytes);
-    return placement;
-}
-
-}  // namespace
-
-const MachineRates& machine_rates(EngineModel& engine, const ModelWeights& weights) {
-    if (!engine.rates)
-        engine.rates = measure_rates({.config = &engine.files->config(),
-                                      .weights = &weights,
-                                      .kv_dtype = engine.kv_dtype,
-                                      .n_threads = engine.n_threads,
-                                      .card = cuda_device(engine)});
-    return *engine.rates;
-}
-
-void set_rates(ModelPlanRequest& request, const MachineRates& machine, const OffloadOptions& offload) {
+void set_rates(ModelPlanRequest& request, const EngineDevice& device) {
+    const MachineRates& machine = *device.rates;
+    const double throttled = device.throttled_link_bytes_per_second;
     request.rates = machine.rates;
-    request.link_bytes_per_second = offload.link_bytes_per_second > 0.0
-                                        ? std::min(offload.link_bytes_per_second, machine.copy_bytes_per_second)
-                                        : machine.copy_bytes_per_second;
+    request.link_bytes_per_second =
+        throttled > 0.0 ? std::min(throttled, machine.copy_bytes_per_second) : machine.copy_bytes_per_second;
     request.memory_bytes_per_second = machine.memory_bytes_per_second;
     request.host_bytes_per_copied_byte = machine.host_bytes_per_copied_byte;
 }
@@ -142,38 +290,29 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
     const ModelConfig& config = engine.files->config();
     engine.text_tokens = needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens;
     if (engine.budgeted) make_plan(engine, options, needs, engine.files->weights());
-    {
-        const WorkProgress progress = callbacks.work("loading");
-        const auto on_progress = [&](std::size_t done, std::size_t total) {
-            progress(static_cast<double>(done), static_cast<double>(total),
-                     fmt::format("{} of {}", size_text(done), size_text(total)));
-        };
-        engine.model = std::make_unique<Model>(*engine.files, *engine.device,
-                                               LoadOptions{.context_tokens = engine.context_tokens,
-                                                           .kv_dtype = engine.kv_dtype,
-                                                           .placement = weight_placement(engine),
-                                                           .on_progress = on_progress});
-    }
+    load_weights(engine, callbacks);
     engine.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    if (const auto* cpu = dynamic_cast<const CpuDevice*>(engine.device.get());
+    if (const auto* cpu = dynamic_cast<const CpuDevice*>(&engine.device());
         cpu != nullptr && !cpu->huge_pages_come_quickly())
         callbacks.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
     callbacks.detail(fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", engine.path.string(),
                                  engine.files->format(), architecture_name(config.architecture),
-                                 size_text(engine.files->total_bytes()), engine.device->instruction_form(),
+                                 size_text(engine.files->total_bytes()), engine.device().instruction_form(),
                                  size_text(kv_bytes(config, engine.kv_dtype, engine.context_tokens)),
                                  engine.load_seconds));
-    if (engine.ring_bytes() > 0) {
-        const ResidencyPlan& plan = engine.plan->residency();
-        callbacks.note(fmt::format(
-            "{}: {} on the device, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
-            regime_name(plan.regime), size_text(plan.device_bytes), size_text(plan.streamed_weights_bytes),
-            size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
-        if (!engine.plan->prompts_read_weights_once())
-            callbacks.note(
-                "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
-                "a larger --device-memory, or --ring, brings them once");
-    }
+    if (!engine.streams()) return;
+    const ResidencyPlan& plan = engine.plan->sums();
+    callbacks.note(fmt::format(
+        "{}: {} on the {}, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
+        regime_name(plan.regime), size_text(plan.device_bytes), engine.devices.size() > 1 ? "devices" : "device",
+        size_text(plan.streamed_weights_bytes), size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
+    if (plan.streamed_weights_bytes == 0) return;
+    if (engine.devices.size() > 1)
+        callbacks.note("on several devices a prompt brings the weights over once for each 512 tokens");
+    else if (!engine.plan->prompts_read_weights_once())
+        callbacks.note(
+            "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
+            "a larger --device-memory, or --ring, brings them once");
 }
 
 void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config) {

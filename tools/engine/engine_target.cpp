@@ -1,36 +1,95 @@
 #include "tools/engine/engine_target.h"
 
+#include <algorithm>
 #include <string>
-#include <vector>
+
+#include "kernels/base/check.h"
+#include "runtime/cache/cache_fill.h"
+#include "runtime/loop/device_target.h"
+#include "runtime/ranks/layers_target.h"
 
 namespace slipstream::tools {
 
+EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, CheckPasses check)
+    : cache(*engine.devices[device].device, engine.models[device]->kv_shape(), engine.models[device]->config().n_layers,
+            needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
+            engine.kv_placement(device)) {
+    const Model& model = *engine.models[device];
+    const PassReads reads{&model, &cache};
+    if (reads.streams())
+        pass = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes(device));
+    forward = std::make_unique<Forward>(model, needs.forward, pass.get());
+    if (check == CheckPasses::Yes) plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get());
+}
+
 EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks,
                            CheckPasses check)
-    : engine_(&engine),
-      callbacks_(callbacks),
-      cache_(*engine.device, engine.model->kv_shape(), engine.model->config().n_layers,
-             needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
-             engine.kv_placement()) {
+    : engine_(&engine), callbacks_(callbacks) {
+    for (std::size_t device = 0; device < engine.devices.size(); ++device)
+        parts_.push_back(std::make_unique<Part>(engine, device, needs, check));
     tell_lock_refusal();
-    const PassReads reads{engine.model.get(), &cache_};
-    if (reads.streams()) pass_ = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes());
-    forward_ = std::make_unique<Forward>(*engine.model, needs.forward, pass_.get());
-    target_.emplace(*forward_, cache_);
-    if (needs.view) {
-        const ModelConfig& config = engine.model->config();
-        view_.emplace(*engine.device, engine.model->kv_shape(), config.n_layers, needs.view->room());
-        view_builder_.emplace(*engine.device, cache_, *view_, config, needs.view->options);
+    target_ = target_of(&Part::forward);
+    if (check == CheckPasses::Yes) plain_ = target_of(&Part::plain);
+    if (!needs.view) return;
+    const ModelConfig& config = engine.files->config();
+    view_.emplace(engine.device(), engine.kv_shape(), config.n_layers, needs.view->room());
+    view_builder_.emplace(engine.device(), cache(), *view_, config, needs.view->options);
+}
+
+std::unique_ptr<Target> EngineTarget::target_of(std::unique_ptr<Forward> Part::*forward) {
+    if (parts_.size() == 1) return std::make_unique<DeviceTarget>(*((*parts_.front()).*forward), parts_.front()->cache);
+    std::vector<LayerRank> ranks;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        const ModelShare& share = engine_->shares[i];
+        ranks.push_back({.forward = ((*parts_[i]).*forward).get(),
+                         .cache = &parts_[i]->cache,
+                         .layers = share.layers,
+                         .first_vocab = share.first_vocab,
+                         .n_vocab = share.n_vocab});
     }
-    if (check == CheckPasses::No) return;
-    plain_forward_ = std::make_unique<Forward>(*engine.model, check_forward_limits(), pass_.get());
-    plain_.emplace(*plain_forward_, cache_);
+    return std::make_unique<LayersTarget>(std::move(ranks));
+}
+
+EngineTarget::Part& EngineTarget::only() {
+    CHECK(parts_.size() == 1, "one device of {}", parts_.size());
+    return *parts_.front();
+}
+
+void EngineTarget::fill(std::int64_t n_tokens, std::uint64_t seed,
+                        const std::function<void(std::int64_t)>& on_progress) {
+    for (const auto& part : parts_) fill_cache(part->cache, part->forward->exec(), n_tokens, seed, on_progress);
 }
 
 void EngineTarget::use_view(bool use) {
     if (!view_) return;
     view_builder_->restart();
-    target_->build_view_with(use ? &*view_builder_ : nullptr);
+    static_cast<DeviceTarget&>(*target_).build_view_with(use ? &*view_builder_ : nullptr);
+}
+
+bool EngineTarget::streams() const {
+    return std::ranges::any_of(parts_, [](const auto& part) { return part->pass != nullptr; });
+}
+
+bool EngineTarget::has_graphs() const {
+    return parts_.size() == 1 && parts_.front()->forward->graphs() != nullptr;
+}
+
+StreamFigures EngineTarget::streamed() const {
+    StreamFigures sum;
+    for (const auto& part : parts_) {
+        if (part->pass == nullptr) continue;
+        const StreamFigures& figures = part->pass->figures();
+        sum.weights_bytes += figures.weights_bytes;
+        sum.kv_bytes += figures.kv_bytes;
+        sum.wait_seconds += figures.wait_seconds;
+    }
+    return sum;
+}
+
+std::uint64_t EngineTarget::logits_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& part : parts_) bytes += part->forward->logit_figures().bytes;
+    return bytes;
 }
 
 EngineTarget::~EngineTarget() {

@@ -1,11 +1,15 @@
-// An engine model with what runs it: a KV cache, the stream of what is not resident, and the forward pass.
+// An engine model with what runs it: on each device a KV cache, the stream of what is not resident, and the forward
+// pass; over them the target, of one device or of several that share the layers.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "runtime/cache/kv_cache.h"
-#include "runtime/loop/device_target.h"
+#include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/view/view_builder.h"
@@ -27,32 +31,45 @@ public:
     [[nodiscard]] Target& target() { return *target_; }
     /// What computes again what that one made; where passes are checked.
     [[nodiscard]] Target& plain() { return *plain_; }
-    [[nodiscard]] KvCache& cache() { return cache_; }
-    [[nodiscard]] Forward& forward() { return *forward_; }
-    [[nodiscard]] const Forward& forward() const { return *forward_; }
+    /// Of the only device (CHECKed).
+    [[nodiscard]] KvCache& cache() { return only().cache; }
+    [[nodiscard]] Forward& forward() { return *only().forward; }
+    /// As many positions without a pass, for benches (runtime/cache/cache_fill.h).
+    void fill(std::int64_t n_tokens, std::uint64_t seed, const std::function<void(std::int64_t)>& on_progress);
     /// The view of its KV that `needs` asked for; null: none.
     [[nodiscard]] KvView* view() { return view_ ? &*view_ : nullptr; }
     /// Whether the view follows the passes: it costs a little, and whoever guesses without it does without. It stands
     /// for nothing when it begins to.
     void use_view(bool use);
-    /// Null where nothing streams.
-    [[nodiscard]] PassStream* pass() { return pass_.get(); }
-    [[nodiscard]] const PassStream* pass() const { return pass_.get(); }
+
+    [[nodiscard]] bool streams() const;
+    /// Whether passes may be launched as graphs.
+    [[nodiscard]] bool has_graphs() const;
+    /// Of all devices together.
+    [[nodiscard]] StreamFigures streamed() const;
+    [[nodiscard]] std::uint64_t logits_bytes() const;
 
 private:
+    // What runs the part of one device.
+    struct Part {
+        Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, CheckPasses check);
+        KvCache cache;
+        std::unique_ptr<PassStream> pass;
+        std::unique_ptr<Forward> forward;
+        std::unique_ptr<Forward> plain;  // null where passes are not checked
+    };
+    [[nodiscard]] Part& only();
+    [[nodiscard]] std::unique_ptr<Target> target_of(std::unique_ptr<Forward> Part::*forward);
     void tell_lock_refusal();
 
     const EngineModel* engine_;
     EngineCallbacks callbacks_;
     bool refusal_told_ = false;
-    KvCache cache_;
-    std::unique_ptr<PassStream> pass_;
-    std::unique_ptr<Forward> forward_;
-    std::unique_ptr<Forward> plain_forward_;  // null where passes are not checked
+    std::vector<std::unique_ptr<Part>> parts_;  // [devices]
     std::optional<KvView> view_;
     std::optional<ViewBuilder> view_builder_;
-    std::optional<DeviceTarget> target_;
-    std::optional<DeviceTarget> plain_;
+    std::unique_ptr<Target> target_;
+    std::unique_ptr<Target> plain_;
 };
 
 }  // namespace slipstream::tools

@@ -12,12 +12,12 @@
 
 namespace slipstream::tools {
 
-RunNeeds generation_needs(const ModelConfig& config, std::int64_t budget, std::int64_t text_tokens, CheckPasses check) {
+RunNeeds generation_needs(std::int64_t budget, std::int64_t text_tokens, CheckPasses check) {
     RunNeeds needs{
         .text_tokens = text_tokens, .forward = forward_limits_for(budget), .scratch_nodes = scratch_nodes_for(budget)};
     if (check == CheckPasses::Yes) {
         needs.scratch_nodes = SelfCheck::scratch_nodes_for(budget);
-        needs.other_bytes = Forward::device_bytes(config, check_forward_limits(), Forward::Streaming::Yes);
+        needs.check = check;
     }
     return needs;
 }
@@ -42,12 +42,15 @@ ModelPlanRequest memory_request(const MemoryRequest& request) {
     const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
     const std::size_t tails =
         KvCache::device_bytes(kv, config.n_layers, request.text_tokens, needs.scratch_nodes, no_chunks) - scratch;
+    const std::size_t check = needs.check == CheckPasses::Yes
+                                  ? Forward::device_bytes(config, check_forward_limits(), Forward::Streaming::Yes)
+                                  : 0;
     const std::size_t view = needs.view ? view_bytes(config, kv, request.text_tokens, *needs.view) : 0;
     return {.config = request.config,
             .weights = request.weights,
             .kv_dtype = request.kv_dtype,
             .context_tokens = request.text_tokens,
-            .fixed_bytes = request.taken_bytes + needs.other_bytes + view + plain + shared(scratch) +
+            .fixed_bytes = request.taken_bytes + needs.other_bytes + check + view + plain + shared(scratch) +
                            Model::small_tensor_bytes(*request.weights),
             .kv_tail_bytes = shared(tails),
             .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,

@@ -11,7 +11,8 @@ namespace slipstream::tools {
 
 namespace {
 
-draft::PassPlan seconds_by(std::shared_ptr<const ModelPlan> plan) {
+template <typename Plan>
+draft::PassPlan seconds_by(std::shared_ptr<const Plan> plan) {
     return [plan = std::move(plan)](std::int64_t n_nodes, std::int64_t text_tokens) {
         return plan->pass(n_nodes, text_tokens).seconds;
     };
@@ -20,7 +21,8 @@ draft::PassPlan seconds_by(std::shared_ptr<const ModelPlan> plan) {
 }  // namespace
 
 draft::PassPlan target_pass_plan(const EngineModel& engine) {
-    if (engine.ring_bytes() > 0) return seconds_by(std::make_shared<const ModelPlan>(*engine.plan));
+    if (engine.streams() || engine.devices.size() > 1)
+        return seconds_by(std::make_shared<const SplitPlan>(*engine.plan));
     return resident_pass_plan(*engine.files, engine.kv_dtype, WeightRounding::None, engine);
 }
 
@@ -32,8 +34,8 @@ draft::PassPlan resident_pass_plan(const ModelFiles& files, DType kv_dtype, Weig
                        .weights = &weights,
                        .rounding = rounding,
                        .kv_dtype = kv_dtype,
-                       .n_threads = engine.n_threads,
-                       .card = engine.device->kind() == DeviceKind::Cuda ? engine.device.get() : nullptr,
+                       .n_threads = engine.devices.front().n_threads,
+                       .card = engine.device().kind() == DeviceKind::Cuda ? &engine.device() : nullptr,
                        .effort = RateEffort::Compute});
     constexpr std::size_t everything = std::size_t{1} << 56;
     return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),

@@ -43,6 +43,56 @@ std::string shown(const T& value) {
     return fmt::format("{}", value);
 }
 
+// What decides the bits of a text: kind and instruction form of the devices, once where all are of one.
+struct DeviceForms {
+    std::string kinds;
+    std::string forms;
+    [[nodiscard]] bool several() const { return kinds.find(',') != std::string::npos; }
+};
+DeviceForms forms_of(const std::vector<DeviceChoice>& devices) {
+    const auto is_first = [&](const DeviceChoice& each) {
+        return each.kind() == devices.front().kind() && each.form == devices.front().form;
+    };
+    if (std::ranges::all_of(devices, is_first))
+        return {std::string(device_kind_name(devices.front().kind())), devices.front().form};
+    DeviceForms all;
+    for (const DeviceChoice& each : devices) {
+        all.kinds += fmt::format("{}{}", all.kinds.empty() ? "" : ",", device_kind_name(each.kind()));
+        all.forms += fmt::format("{}{}", all.forms.empty() ? "" : ",", each.form);
+    }
+    return all;
+}
+
+// Devices of several kinds: the layers of each count as well, behind their forms: "sm_89,avx512 (19,9 layers)".
+constexpr std::string_view kLayersBegin = " (";
+DeviceForms forms_of(const EngineModel& engine) {
+    std::vector<DeviceChoice> devices;
+    for (const EngineDevice& each : engine.devices) devices.push_back(each.choice);
+    DeviceForms forms = forms_of(devices);
+    if (!forms.several()) return forms;
+    std::string layers;
+    for (const ModelShare& share : engine.shares)
+        layers += fmt::format("{}{}", layers.empty() ? "" : ",", share.layers.size());
+    forms.forms += fmt::format("{}{} layers)", kLayersBegin, layers);
+    return forms;
+}
+
+// Those layers; none where the devices were of one kind.
+std::vector<double> layers_of_forms(std::string_view forms) {
+    std::vector<double> layers;
+    const std::size_t begin = forms.find(kLayersBegin);
+    if (begin == std::string_view::npos) return layers;
+    for (const char each : forms.substr(begin + kLayersBegin.size())) {
+        if (each >= '0' && each <= '9') {
+            if (layers.empty()) layers.push_back(0.0);
+            layers.back() = 10.0 * layers.back() + (each - '0');
+        } else if (each == ',') {
+            layers.push_back(0.0);
+        }
+    }
+    return layers;
+}
+
 // The part of two texts in which they begin to differ.
 std::string shown_from(std::string_view text, std::size_t at) {
     const std::size_t begin = at > kShownBytes / 2 ? at - kShownBytes / 2 : 0;
@@ -75,6 +125,8 @@ void TextSession::decide(ComputeOptions& compute, TextGenerationOptions& text) c
     if (request_.kv_dtype && *request_.kv_dtype != held.kv_dtype)
         contradict("kv-type", dtype_name(*request_.kv_dtype), dtype_name(held.kv_dtype));
     compute.kv_dtype = held.kv_dtype;
+    if (compute.offload.shares.empty() && compute.devices.size() > 1)
+        compute.offload.shares = layers_of_forms(held.instruction_form);
     // Those of a template stand behind those that were asked for.
     if (request_.stops) {
         const std::size_t n_stops = std::min(request_.stops->size(), held.stops.size());
@@ -136,7 +188,7 @@ void TextSession::check_prompt(std::string_view prompt_text, std::string_view op
     }
 }
 
-void TextSession::check_model(const EngineModel& engine, const DeviceChoice& device,
+void TextSession::check_model(const EngineModel& engine, const std::vector<DeviceChoice>& devices,
                               const EngineCallbacks& callbacks) const {
     const ModelFiles& files = *engine.files;
     const SessionBegin& held = begin();
@@ -154,12 +206,13 @@ void TextSession::check_model(const EngineModel& engine, const DeviceChoice& dev
             fmt::format("the session {} was begun with other rope frequencies or another KV cache of this "
                         "model by version {}; begin another",
                         request_.path.string(), held.program_version));
-    const std::string_view kind = device_kind_name(device.kind());
-    if (held.device_kind != kind || held.instruction_form != device.form)
+    const DeviceForms here = forms_of(devices);
+    if (held.device_kind != here.kinds ||
+        std::string_view(held.instruction_form).substr(0, held.instruction_form.find(kLayersBegin)) != here.forms)
         throw RequestError(fmt::format(
             "the session {} was computed on {} ({}), here it would be {} ({}), whose results differ in their "
             "last bits; go on there, or begin another",
-            request_.path.string(), held.device_kind, held.instruction_form, kind, device.form));
+            request_.path.string(), held.device_kind, held.instruction_form, here.kinds, here.forms));
     if (held.program_version != build_version())
         callbacks.note(fmt::format("the session was begun by version {}, this is {}: its kernels may round differently",
                                    held.program_version, build_version()));
@@ -178,17 +231,18 @@ ReplayedText TextSession::replay(const Tokenizer& tokenizer, const TextGeneratio
 SessionBegin TextSession::fresh_begin(const SessionStart& start, const EngineModel& engine) const {
     std::error_code error;
     const fs::path absolute = fs::absolute(engine.path, error);
+    const DeviceForms forms = forms_of(engine);
     return {.program_version = std::string(build_version()),
             .model_path = (error ? engine.path : absolute).string(),
             .model_fingerprint = draft::model_fingerprint(*engine.files),
-            .device_kind = std::string(device_kind_name(engine.device->kind())),
-            .instruction_form = std::string(engine.device->instruction_form()),
+            .device_kind = forms.kinds,
+            .instruction_form = forms.forms,
             .context_tokens = engine.context_tokens,
-            .rope_fingerprint = rope_fingerprint(engine.model->rope()),
+            .rope_fingerprint = rope_fingerprint(engine.models.front()->rope()),
             .kv_dtype = engine.kv_dtype,
-            .n_layers = engine.model->config().n_layers,
-            .kv_chunk_bytes = engine.model->kv_shape().chunk_bytes(),
-            .vocab = engine.model->config().vocab,
+            .n_layers = engine.files->config().n_layers,
+            .kv_chunk_bytes = engine.kv_shape().chunk_bytes(),
+            .vocab = engine.files->config().vocab,
             .sampling = *start.sampling,
             .ignore_end = start.ignore_end,
             .stops = start.text->stops,
@@ -226,6 +280,8 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
                          const EngineCallbacks& callbacks) {
     const bool is_old = resumes();
     if (!is_old) file_ = SessionFile::create(request_.path, fresh_begin(start, engine));
+    if (const std::string forms = forms_of(engine).forms; begin().instruction_form != forms)
+        contradict("shares", forms, begin().instruction_form);
     kv_.emplace(*file_, generator.target(), request_.limit_bytes);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;

@@ -79,7 +79,8 @@ public:
     void check_prompt(std::string_view prompt_text, std::string_view option) const;
     /// RequestError where the model, its rope, or `device`, which would compute it here, is not what the text was begun
     /// with.
-    void check_model(const EngineModel& engine, const DeviceChoice& device, const EngineCallbacks& callbacks) const;
+    void check_model(const EngineModel& engine, const std::vector<DeviceChoice>& devices,
+                     const EngineCallbacks& callbacks) const;
     /// What was generated before, as text.
     [[nodiscard]] ReplayedText replay(const Tokenizer& tokenizer, const TextGenerationOptions& text) const;
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tools/engine/engine_model.h"
+#include "tools/engine/engine_target.h"
 #include "tools/machine/host.h"
 #include "tools/terminal/amounts.h"
 
@@ -16,17 +17,20 @@ namespace {
 
 JsonObject peak_json(const EngineModel& engine) {
     JsonObject peak;
-    const std::int64_t device_bytes =
-        engine.device ? static_cast<std::int64_t>(engine.device->budget().peak_bytes()) : 0;
-    peak.integers("device_bytes", {device_bytes})
+    std::vector<std::int64_t> device_bytes;
+    for (const EngineDevice& each : engine.devices)
+        device_bytes.push_back(static_cast<std::int64_t>(each.device->budget().peak_bytes()));
+    if (device_bytes.empty()) device_bytes.push_back(0);
+    peak.integers("device_bytes", device_bytes)
         .unsigned_integer("pinned_bytes", engine.arena ? engine.arena->peak_bytes() : 0)
         .unsigned_integer("rss_bytes", peak_resident_bytes());
     return peak;
 }
 
 std::vector<std::string> device_names(const EngineModel& engine) {
-    if (!engine.device) return {};
-    return {std::string(engine.device->name())};
+    std::vector<std::string> names;
+    for (const EngineDevice& each : engine.devices) names.push_back(each.choice.name());
+    return names;
 }
 
 std::string_view stop_text(StopReason reason) {
@@ -49,47 +53,56 @@ std::string_view stop_text(StopReason reason) {
 
 JsonObject plan_json(const EngineModel& engine) {
     JsonObject plan;
-    if (!engine.model) return plan;
-    const Model& model = *engine.model;
-    plan.integer("context_tokens", model.context_tokens())
-        .text("kv_type", dtype_name(model.kv_shape().dtype))
+    if (engine.models.empty()) return plan;
+    plan.integer("context_tokens", engine.context_tokens)
+        .text("kv_type", dtype_name(engine.kv_dtype))
         .integer("threads", engine.n_threads)
-        .text("instruction_form", engine.device->instruction_form())
+        .text("instruction_form", engine.device().instruction_form())
         .unsigned_integer("weights_bytes", engine.files->total_bytes())
-        .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_shape().dtype, model.context_tokens()));
+        .unsigned_integer("kv_bytes", kv_bytes(engine.files->config(), engine.kv_dtype, engine.context_tokens));
+    if (!engine.shares.empty()) {
+        std::vector<std::int64_t> layers;
+        for (const ModelShare& share : engine.shares) layers.push_back(std::ssize(share.layers));
+        plan.text("split", "layers").integers("layers", layers);
+    }
     if (engine.plan) {
-        const ResidencyPlan& residency = engine.plan->residency();
-        plan.unsigned_integer("device_bytes", residency.device_bytes)
-            .unsigned_integer("ring_bytes", residency.ring_bytes)
-            .unsigned_integer("resident_weights_bytes", residency.resident_weights_bytes)
-            .unsigned_integer("resident_kv_bytes", residency.resident_kv_bytes)
-            .unsigned_integer("streamed_weights_bytes", residency.streamed_weights_bytes)
-            .unsigned_integer("streamed_kv_bytes", residency.streamed_kv_bytes)
+        const ResidencyPlan& sums = engine.plan->sums();
+        plan.unsigned_integer("device_bytes", sums.device_bytes)
+            .unsigned_integer("ring_bytes", sums.ring_bytes)
+            .unsigned_integer("resident_weights_bytes", sums.resident_weights_bytes)
+            .unsigned_integer("resident_kv_bytes", sums.resident_kv_bytes)
+            .unsigned_integer("streamed_weights_bytes", sums.streamed_weights_bytes)
+            .unsigned_integer("streamed_kv_bytes", sums.streamed_kv_bytes)
             .integer("expect_tokens", engine.plan->pass_tokens())
-            .real("pass_seconds", residency.pass_seconds);
+            .real("pass_seconds", sums.pass_seconds);
     }
     return plan;
 }
 
 StreamSnapshot StreamSnapshot::operator-(const StreamSnapshot& earlier) const {
-    return {.weights_bytes = weights_bytes - earlier.weights_bytes,
-            .kv_bytes = kv_bytes - earlier.kv_bytes,
-            .link_bytes = link_bytes - earlier.link_bytes,
-            .link_busy_seconds = link_busy_seconds - earlier.link_busy_seconds,
-            .wait_seconds = wait_seconds - earlier.wait_seconds,
-            .seconds = seconds - earlier.seconds};
+    StreamSnapshot between{.weights_bytes = weights_bytes - earlier.weights_bytes,
+                           .kv_bytes = kv_bytes - earlier.kv_bytes,
+                           .logits_bytes = logits_bytes - earlier.logits_bytes,
+                           .links = links,
+                           .wait_seconds = wait_seconds - earlier.wait_seconds,
+                           .seconds = seconds - earlier.seconds};
+    for (std::size_t i = 0; i < std::min(links.size(), earlier.links.size()); ++i) {
+        between.links[i].bytes -= earlier.links[i].bytes;
+        between.links[i].busy_seconds -= earlier.links[i].busy_seconds;
+    }
+    return between;
 }
 
-StreamSnapshot stream_snapshot(const EngineModel& engine, const PassStream* pass) {
+StreamSnapshot stream_snapshot(const EngineModel& engine, const EngineTarget& target) {
     StreamSnapshot snapshot;
     snapshot.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-    if (pass == nullptr) return snapshot;
-    const LinkFigures link = engine.device->link_in();
-    snapshot.weights_bytes = pass->figures().weights_bytes;
-    snapshot.kv_bytes = pass->figures().kv_bytes;
-    snapshot.wait_seconds = pass->figures().wait_seconds;
-    snapshot.link_bytes = link.bytes;
-    snapshot.link_busy_seconds = link.busy_seconds;
+    snapshot.logits_bytes = target.logits_bytes();
+    if (!target.streams()) return snapshot;
+    const StreamFigures figures = target.streamed();
+    snapshot.weights_bytes = figures.weights_bytes;
+    snapshot.kv_bytes = figures.kv_bytes;
+    snapshot.wait_seconds = figures.wait_seconds;
+    for (const EngineDevice& each : engine.devices) snapshot.links.push_back(each.device->link_in());
     return snapshot;
 }
 
@@ -98,7 +111,7 @@ JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult
     JsonObject json;
     json.text("model", engine.path.string())
         .texts("devices", device_names(engine))
-        .text("regime", regime_name(engine.plan ? engine.plan->residency().regime : Regime::AllFits))
+        .text("regime", regime_name(engine.plan ? engine.plan->sums().regime : Regime::AllFits))
         .object("plan", plan_json(engine))
         .unsigned_integer("seed", figures.seed)
         .integer("prompt_tokens", result.prompt_tokens)
@@ -122,14 +135,17 @@ JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult
     const StreamSnapshot& stream = figures.streamed;
     streamed.unsigned_integer("weights_bytes", stream.weights_bytes)
         .unsigned_integer("kv_bytes", stream.kv_bytes)
-        .unsigned_integer("logits_bytes", figures.logits_bytes);
-    if (engine.ring_bytes() > 0 && stream.seconds > 0.0) {
+        .unsigned_integer("logits_bytes", stream.logits_bytes);
+    std::vector<double> busy;
+    std::vector<double> rates;
+    if (stream.seconds > 0.0) {
         constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-        streamed.reals("link_busy_fraction", {std::min(1.0, stream.link_busy_seconds / stream.seconds)})
-            .reals("link_gib_s", {static_cast<double>(stream.link_bytes) / stream.seconds / kGib});
-    } else {
-        streamed.reals("link_busy_fraction", {}).reals("link_gib_s", {});
+        for (const LinkFigures& link : stream.links) {
+            busy.push_back(std::min(1.0, link.busy_seconds / stream.seconds));
+            rates.push_back(static_cast<double>(link.bytes) / stream.seconds / kGib);
+        }
     }
+    streamed.reals("link_busy_fraction", busy).reals("link_gib_s", rates);
     JsonObject split;
     split.real("draft_seconds", result.split.draft)
         .real("verify_seconds", result.split.verify)
@@ -156,7 +172,7 @@ JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures
     const auto n = static_cast<double>(figures.tokens);
     JsonObject json;
     json.text("model", engine.path.string())
-        .texts("devices", {std::string(engine.device->name())})
+        .texts("devices", device_names(engine))
         .object("plan", plan_json(engine))
         .integer("tokens", figures.tokens);
     if (figures.nats) json.real("perplexity", std::exp(*figures.nats / n)).real("nats_per_token", *figures.nats / n);

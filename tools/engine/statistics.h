@@ -4,35 +4,35 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "kernels/device.h"
 #include "runtime/loop/text_generation.h"
-#include "runtime/pass/pass_stream.h"
 #include "tools/engine/source_totals.h"
 #include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 
 struct EngineModel;
+class EngineTarget;
 
 /// What has streamed up to a moment.
 struct StreamSnapshot {
     std::uint64_t weights_bytes = 0;  // read by passes
     std::uint64_t kv_bytes = 0;       // the same
-    std::uint64_t link_bytes = 0;     // from host to device
-    double link_busy_seconds = 0.0;
-    double wait_seconds = 0.0;  // that passes stood still for a block
-    double seconds = 0.0;       // on a steady clock
+    std::uint64_t logits_bytes = 0;   // from a card to the host
+    std::vector<LinkFigures> links;   // [devices], from host to device; empty where nothing streams
+    double wait_seconds = 0.0;        // that passes stood still for a block
+    double seconds = 0.0;             // on a steady clock
     [[nodiscard]] StreamSnapshot operator-(const StreamSnapshot& earlier) const;
 };
-/// `pass` may be null: nothing streams.
-[[nodiscard]] StreamSnapshot stream_snapshot(const EngineModel& engine, const PassStream* pass);
+[[nodiscard]] StreamSnapshot stream_snapshot(const EngineModel& engine, const EngineTarget& target);
 
 struct RunFigures {
     std::uint64_t seed = 0;
     double first_token_seconds = 0.0;  // from the start of the program; 0 where none came
     SourceTotals sources{};
     StreamSnapshot streamed{};                     // of decoding
-    std::uint64_t logits_bytes = 0;                // of decoding, from a card to the host
     std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
 };
 

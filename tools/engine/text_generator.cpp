@@ -19,11 +19,11 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
     // is planned with.
     if (!engine.budgeted) load_model(engine, options.compute, {}, callbacks);
     const DraftSettings draft = choose_draft(options.draft, engine, options.compute,
-                                             engine.device->budget().limit_bytes(), callbacks, options.check);
+                                             engine.device().budget().limit_bytes(), callbacks, options.check);
     draft_model_ = load_draft_model(draft, engine, callbacks);
     drafter_.emplace(draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, callbacks);
     limits_ = {drafter_->budget(), std::move(end_tokens)};
-    RunNeeds needs = generation_needs(config, limits_.budget, 0, options.check);
+    RunNeeds needs = generation_needs(limits_.budget, 0, options.check);
     needs.view = drafter_->view_needs();
     if (engine.budgeted) load_model(engine, options.compute, needs, callbacks);
     target_.emplace(engine, needs, callbacks, options.check);
@@ -60,16 +60,14 @@ SourceTotals TextGenerator::sources() const {
 }
 
 void TextGenerator::start_clock() {
-    start_ = stream_snapshot(*engine_, target_->pass());
-    logits_at_start_ = target_->forward().logit_figures().bytes;
+    start_ = stream_snapshot(*engine_, *target_);
 }
 
 void TextGenerator::complete(RunFigures& figures) const {
     drafter_->save();
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
-    figures.streamed = stream_snapshot(*engine_, target_->pass()) - start_;
-    figures.logits_bytes = target_->forward().logit_figures().bytes - logits_at_start_;
+    figures.streamed = stream_snapshot(*engine_, *target_) - start_;
 }
 
 std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer) {

@@ -60,8 +60,7 @@ private:
     std::optional<SelfCheck> self_check_;
     std::optional<GenerationLoop> loop_;
     StreamSnapshot start_{};
-    std::uint64_t logits_at_start_ = 0;  // bytes
-    SourceTotals earlier_sources_;       // of guessers before the last resample()
+    SourceTotals earlier_sources_;  // of guessers before the last resample()
 };
 
 /// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...), each

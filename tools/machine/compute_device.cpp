@@ -92,23 +92,24 @@ std::string_view device_kind_name(DeviceKind kind) {
     return kind == DeviceKind::Cuda ? "cuda" : "cpu";
 }
 
-DeviceChoice choose_device(std::string_view list, std::string_view where) {
-    if (list == "auto") return automatic_device();
-    int n_devices = 0;
-    std::optional<int> card;
+std::vector<DeviceChoice> choose_devices(std::string_view list, std::string_view where) {
+    if (list == "auto") return {automatic_device()};
+    std::vector<std::optional<int>> cards;
     for (std::size_t begin = 0; begin <= list.size();) {
         const std::size_t end = std::min(list.find(',', begin), list.size());
         const std::string_view device = list.substr(begin, end - begin);
-        card = card_number(device);
+        const std::optional<int> card = card_number(device);
         if (device != "cpu" && !card)
             throw UsageError(
                 fmt::format("{}: auto, cpu or cuda:N (such as cuda:0) expected, found '{}'", where, device));
-        ++n_devices;
+        if (card && std::ranges::find(cards, card) != cards.end())
+            throw UsageError(fmt::format("{} {}: {} is named twice; a card computes once", where, list, device));
+        cards.push_back(card);
         begin = end + 1;
     }
-    if (n_devices > 1)
-        throw RequestError(fmt::format("{} {}: several devices are not served yet; name one of them", where, list));
-    return card ? named_card(list, where, *card) : the_cpu({});
+    std::vector<DeviceChoice> devices;
+    for (const std::optional<int>& card : cards) devices.push_back(card ? named_card(list, where, *card) : the_cpu({}));
+    return devices;
 }
 
 std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const DeviceRequest& request) {
@@ -122,6 +123,7 @@ std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const De
         return std::make_unique<CudaDevice>(*choice.module, options);
     }
     CpuDeviceOptions options;
+    if (request.number > 0) options.name = fmt::format("device {} (cpu)", request.number);
     options.n_threads = request.n_threads;
     if (request.memory_bytes) {
         options.memory_bytes = *request.memory_bytes;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/cuda/host/cuda_module.h"
 #include "kernels/device.h"
@@ -27,10 +28,11 @@ struct DeviceChoice {
     [[nodiscard]] std::string name() const;
 };
 
-/// What `list` names: "auto" is the first card that serves, or the CPU where there is none. UsageError where the list
-/// is malformed; RequestError where it names what is not there, with the reason, or more than one device. `where` is
-/// who said so, for messages: "--devices".
-[[nodiscard]] DeviceChoice choose_device(std::string_view list = "auto", std::string_view where = "--devices");
+/// What `list` names, in its order: "auto" is the first card that serves, or the CPU where there is none; a CPU may be
+/// there several times, a card once. UsageError where the list is malformed; RequestError where it names what is not
+/// there, with the reason. `where` is who said so, for messages: "--devices".
+[[nodiscard]] std::vector<DeviceChoice> choose_devices(std::string_view list = "auto",
+                                                       std::string_view where = "--devices");
 
 /// "cpu", "cuda": what a session remembers.
 [[nodiscard]] std::string_view device_kind_name(DeviceKind kind);
@@ -39,6 +41,7 @@ struct DeviceRequest {
     int n_threads = 1;
     std::optional<std::size_t> memory_bytes;  // not given: a CPU without limit, a card with what is free
     double link_bytes_per_second = 0.0;       // 0: not throttled
+    int number = 0;                           // among several devices, from 1, for messages; 0: it is the only one
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce()
 };
 /// Throws CudaError, OutOfBudget.

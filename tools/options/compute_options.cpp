@@ -7,6 +7,7 @@
 #include "kernels/base/error.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
+#include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
@@ -36,8 +37,9 @@ OptionSpec kv_type_option() {
 
 std::vector<OptionSpec> device_options() {
     return {
-        {"devices", "--devices", "LIST", "Device that computes: auto, cpu, cuda:0 [auto: a card where there is one]"},
-        {"threads", "-t,--threads", "N", "CPU threads [physical cores, or what the control group allows]"}};
+        {"devices", "--devices", "LIST",
+         "Devices that compute: auto, cpu, cuda:0, or several: cpu,cpu; cuda:0,cpu [auto: a card where there is one]"},
+        {"threads", "-t,--threads", "N", "CPU threads in all [physical cores, or what the control group allows]"}};
 }
 
 std::filesystem::path model_path(const Settings& settings) {
@@ -78,18 +80,28 @@ int thread_setting(const Settings& settings) {
     return static_cast<int>(settings.integer("threads", {1, 1024}).value_or(default_threads()));
 }
 
-DeviceChoice device_setting(const Settings& settings) {
+std::vector<DeviceChoice> devices_setting(const Settings& settings) {
     const Setting* setting = settings.find("devices");
-    return setting == nullptr ? choose_device() : choose_device(setting->values.back(), setting->where);
+    return setting == nullptr ? choose_devices() : choose_devices(setting->values.back(), setting->where);
+}
+
+DeviceChoice device_setting(const Settings& settings) {
+    const std::vector<DeviceChoice> devices = devices_setting(settings);
+    if (devices.size() > 1)
+        throw RequestError(fmt::format("{}: this runs on one device; name one", settings.find("devices")->where));
+    return devices.front();
 }
 
 ComputeOptions compute_options(const Settings& settings) {
     ComputeOptions options{.context_tokens = context_setting(settings),
                            .kv_dtype = kv_type_setting(settings),
                            .n_threads = thread_setting(settings),
-                           .device = device_setting(settings),
+                           .devices = devices_setting(settings),
                            .offload = {}};
-    options.offload = offload_options(settings, options.device.kind());
+    std::vector<DeviceKind> kinds;
+    for (const DeviceChoice& device : options.devices) kinds.push_back(device.kind());
+    options.offload = offload_options(settings, kinds);
+    options.splits_folder = tables_folder(settings);
     return options;
 }
 

@@ -33,7 +33,9 @@ struct OptionSpec;
 [[nodiscard]] std::optional<std::int64_t> context_setting(const Settings& settings);
 /// --kv-type; nothing means the model's own. UsageError for a type that is not served.
 [[nodiscard]] std::optional<DType> kv_type_setting(const Settings& settings);
-/// --devices, as choose_device() takes it.
+/// --devices, as choose_devices() takes it.
+[[nodiscard]] std::vector<DeviceChoice> devices_setting(const Settings& settings);
+/// The same for what runs on one device; RequestError where several are named.
 [[nodiscard]] DeviceChoice device_setting(const Settings& settings);
 /// --threads, else default_threads().
 [[nodiscard]] int thread_setting(const Settings& settings);
@@ -43,8 +45,10 @@ struct ComputeOptions {
     std::optional<std::int64_t> context_tokens;
     std::optional<DType> kv_dtype;
     int n_threads = 1;
-    DeviceChoice device;
-    OffloadOptions offload;
+    std::vector<DeviceChoice> devices;  // at least one
+    OffloadOptions offload;             // of those
+    // Where a split that was planned is kept, beside the tables; nothing: nowhere.
+    std::optional<std::filesystem::path> splits_folder{};
 };
 [[nodiscard]] ComputeOptions compute_options(const Settings& settings);
 

@@ -232,7 +232,7 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
 }
 
 std::optional<std::filesystem::path> tables_folder(const Settings& settings) {
-    if (const auto folder = settings.path("tables"))
+    if (const auto folder = settings.has("tables") ? settings.path("tables") : std::nullopt)
         return *folder == "off" ? std::nullopt : std::optional<std::filesystem::path>(*folder);
     if (const auto cache = settings.environment()("XDG_CACHE_HOME"))
         return std::filesystem::path(*cache) / "slipstream" / "tables";

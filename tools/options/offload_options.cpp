@@ -1,11 +1,13 @@
 #include "tools/options/offload_options.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "kernels/base/error.h"
 #include "tools/machine/host.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/usage_error.h"
@@ -17,37 +19,112 @@ namespace {
 constexpr double kMostLinkGib = 1e6;
 constexpr double kLeastLinkGib = 0.001;  // below, a pass takes minutes and an interrupt waits for it
 
-// One value: several are for several devices, which this version does not serve.
-std::optional<std::string_view> single(const Setting* setting) {
-    if (setting == nullptr) return std::nullopt;
-    const std::string_view value = setting->values.back();
-    if (value.find(',') != std::string_view::npos)
-        throw UsageError(fmt::format("{}: one value expected, found '{}'; several devices are not served yet",
-                                     setting->where, value));
-    return value;
-}
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 std::optional<std::size_t> size_setting(const Settings& settings, std::string_view name) {
     const Setting* setting = settings.find(name);
-    const auto value = single(setting);
-    if (!value) return std::nullopt;
-    const auto bytes = parse_size(*value);
+    if (setting == nullptr) return std::nullopt;
+    const std::string& value = setting->values.back();
+    const auto bytes = parse_size(value);
     if (!bytes || *bytes == 0)
-        throw UsageError(fmt::format("{}: a size such as 300M or 8GiB expected, found '{}'", setting->where, *value));
+        throw UsageError(fmt::format("{}: a size such as 300M or 8GiB expected, found '{}'", setting->where, value));
     return bytes;
 }
 
-double link_setting(const Settings& settings) {
-    constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+// The values of a list: one for each device, or one for all of them.
+std::vector<std::string_view> list_setting(const Setting& setting, std::size_t n_devices) {
+    const std::string_view list = setting.values.back();
+    std::vector<std::string_view> values;
+    for (std::size_t begin = 0; begin <= list.size();) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        values.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    if (values.size() > 1 && values.size() != n_devices)
+        throw UsageError(fmt::format("{}: {} values for {} device{}; give one for each, or one for all", setting.where,
+                                     values.size(), n_devices, n_devices == 1 ? "" : "s"));
+    return values;
+}
+
+std::optional<double> number(std::string_view text) {
+    double value = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+    return value;
+}
+
+// One value is for the cards; where there are none for every CPU device.
+bool gets_common_value(std::span<const DeviceKind> devices, std::size_t device) {
+    return devices[device] == DeviceKind::Cuda || std::ranges::find(devices, DeviceKind::Cuda) == devices.end();
+}
+
+void read_memory(const Settings& settings, std::span<const DeviceKind> devices, OffloadOptions& options) {
+    const Setting* setting = settings.find("device-memory");
+    if (setting == nullptr) return;
+    const auto values = list_setting(*setting, devices.size());
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        if (values.size() == 1 && !gets_common_value(devices, i)) continue;
+        const std::string_view value = values.size() == 1 ? values.front() : values[i];
+        if (value == "none") {
+            if (devices[i] == DeviceKind::Cuda)
+                throw UsageError(
+                    fmt::format("{}: 'none' is for a CPU device, which computes in place; give a card a "
+                                "size",
+                                setting->where));
+            continue;
+        }
+        options.devices[i].memory_bytes = parse_size(value);
+        if (options.devices[i].memory_bytes.value_or(0) == 0)
+            throw UsageError(
+                fmt::format("{}: a size such as 300M or 8GiB, or 'none' expected, found '{}'", setting->where, value));
+    }
+}
+
+void read_links(const Settings& settings, std::span<const DeviceKind> devices, OffloadOptions& options) {
     const Setting* setting = settings.find("link-gib-s");
-    const auto value = single(setting);
-    if (!value) return 0.0;
-    double gib = 0.0;
-    const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), gib);
-    if (error != std::errc() || end != value->data() + value->size() || !(gib >= kLeastLinkGib) || gib > kMostLinkGib)
-        throw UsageError(fmt::format("{}: GiB a second from {} to {} expected, found '{}'", setting->where,
-                                     kLeastLinkGib, kMostLinkGib, *value));
-    return gib * kGib;
+    if (setting == nullptr) return;
+    const auto values = list_setting(*setting, devices.size());
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        const std::string_view value = values.size() == 1 ? values.front() : values[i];
+        const bool has_link = devices[i] == DeviceKind::Cuda || options.devices[i].memory_bytes.has_value();
+        if (value == "none" || (values.size() == 1 && !has_link && devices.size() > 1)) continue;
+        const std::optional<double> gib = number(value);
+        if (!gib || !(*gib >= kLeastLinkGib) || *gib > kMostLinkGib)
+            throw UsageError(fmt::format("{}: GiB a second from {} to {} expected, found '{}'", setting->where,
+                                         kLeastLinkGib, kMostLinkGib, value));
+        if (!has_link && settings.on_command_line("link-gib-s") != nullptr)
+            throw UsageError(
+                fmt::format("{} acts where something streams; give --device-memory, or leave it out", setting->where));
+        if (has_link) options.devices[i].link_bytes_per_second = *gib * kGib;
+    }
+}
+
+void read_split(const Settings& settings, std::size_t n_devices, OffloadOptions& options) {
+    if (n_devices == 1) {
+        for (const std::string_view name : {"split", "shares"})
+            if (const Setting* setting = settings.on_command_line(name))
+                throw UsageError(
+                    fmt::format("{} acts on several devices; name them by --devices, or leave it out", setting->where));
+        return;
+    }
+    if (const Setting* setting = settings.find("split")) {
+        const std::string& kind = setting->values.back();
+        if (kind == "tensor")
+            throw RequestError(fmt::format("{}: tensor is not served yet; layers is", setting->where));
+        if (kind != "layers")
+            throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
+    }
+    const Setting* setting = settings.find("shares");
+    if (setting == nullptr) return;
+    const auto values = list_setting(*setting, n_devices);
+    if (values.size() != n_devices)
+        throw UsageError(fmt::format("{}: one share for {} devices; give one for each", setting->where, n_devices));
+    for (const std::string_view value : values) {
+        const std::optional<double> share = number(value);
+        if (!share || *share <= 0.0)
+            throw UsageError(fmt::format("{}: numbers above 0 expected, found '{}'", setting->where, value));
+        options.shares.push_back(*share);
+    }
 }
 
 }  // namespace
@@ -77,24 +154,30 @@ std::optional<std::size_t> parse_size(std::string_view text) {
 }
 
 std::vector<OptionSpec> offload_option_specs() {
-    return {{"device-memory", "--device-memory", "SIZE",
-             "Memory of the device, '8G'; weights and KV beyond it are streamed from the host's [a card's free memory "
-             "less 1 GiB; no limit on a CPU]"},
+    return {{"device-memory", "--device-memory", "SIZE[,SIZE]",
+             "Memory of each device, '8G'; weights and KV beyond it are streamed from the host's; 'none': a CPU device "
+             "computes in place [a card's free memory less 1 GiB; none]"},
             {"host-memory", "--host-memory", "SIZE", "Most host memory for what streams [80 % of RAM]"},
-            {"link-gib-s", "--link-gib-s", "X",
+            {"link-gib-s", "--link-gib-s", "X[,X]",
              "Let the link between host and device carry no more than X GiB/s, each way [as it is]"},
-            {"ring", "--ring", "SIZE", "Device memory that streamed blocks pass through [planned]"},
+            {"split", "--split", "KIND", "How several devices share the model: layers [layers]"},
+            {"shares", "--shares", "N,N", "What each device has of the layers, '2,1' [planned]"},
+            {"ring", "--ring", "SIZE", "Memory of each device that streamed blocks pass through [planned]"},
             {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"}};
 }
 
-OffloadOptions offload_options(const Settings& settings, DeviceKind device) {
+OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices) {
     OffloadOptions options;
-    options.device_memory = size_setting(settings, "device-memory");
+    options.devices.resize(devices.size());
+    read_memory(settings, devices, options);
     options.host_memory = size_setting(settings, "host-memory").value_or(host_memory().total_bytes / 5 * 4);
     options.ring = size_setting(settings, "ring");
-    options.link_bytes_per_second = link_setting(settings);
+    read_links(settings, devices, options);
     options.expect_tokens = settings.integer("expect-tokens", {1, 1 << 20});
-    if (!options.device_memory && device == DeviceKind::Cpu)
+    read_split(settings, devices.size(), options);
+    const auto in_place = [](const DeviceLimits& device) { return !device.memory_bytes; };
+    const bool any_card = std::ranges::find(devices, DeviceKind::Cuda) != devices.end();
+    if (!any_card && std::ranges::all_of(options.devices, in_place))
         for (const std::string_view name : {"link-gib-s", "ring", "expect-tokens", "host-memory"})
             if (const Setting* setting = settings.on_command_line(name))
                 throw UsageError(fmt::format("{} acts where something streams; give --device-memory, or leave it out",

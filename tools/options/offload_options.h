@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -14,19 +15,31 @@ namespace slipstream::tools {
 class Settings;
 struct OptionSpec;
 
-struct OffloadOptions {
-    std::optional<std::size_t> device_memory;   // not given: a CPU has no limit, and nothing streams
-    std::size_t host_memory = 0;                // most that streamed weights and KV may take of the host
-    std::optional<std::size_t> ring;            // not given: planned
-    double link_bytes_per_second = 0.0;         // 0: not throttled
-    std::optional<std::int64_t> expect_tokens;  // of a pass, to plan for
+/// Of one device.
+struct DeviceLimits {
+    std::optional<std::size_t>
+        memory_bytes;                    // not given: a CPU has no limit and computes in place, a card what is free
+    double link_bytes_per_second = 0.0;  // 0: not throttled
 };
 
-/// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens.
+struct OffloadOptions {
+    std::vector<DeviceLimits> devices{};        // in the order of --devices; empty: nothing is said
+    std::size_t host_memory = 0;                // most that streamed weights and KV may take of the host
+    std::optional<std::size_t> ring;            // of each device; not given: planned
+    std::optional<std::int64_t> expect_tokens;  // of a pass, to plan for
+    std::vector<double> shares{};               // of the layers, by device; empty: planned
+
+    [[nodiscard]] DeviceLimits limits(std::size_t device) const {
+        return device < devices.size() ? devices[device] : DeviceLimits{};
+    }
+};
+
+/// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares.
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();
-/// Throws UsageError where a value is malformed, or an option cannot act on a device of that kind: a ring or a link on
-/// a CPU without --device-memory, or a throttled link on a card.
-[[nodiscard]] OffloadOptions offload_options(const Settings& settings, DeviceKind device = DeviceKind::Cpu);
+/// For devices of those kinds, one or more. Throws UsageError where a value is malformed, a list is not one value or
+/// one for each device, or an option cannot act: a ring or a link where no CPU device has --device-memory, shares on
+/// one device. RequestError for a split that is not served.
+[[nodiscard]] OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices);
 
 /// Bytes of "8G" = "8GB" = "8GiB", "1.5T", "300M", "64k", "4096"; nothing where it is malformed or does not fit.
 [[nodiscard]] std::optional<std::size_t> parse_size(std::string_view text);

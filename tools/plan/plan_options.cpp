@@ -96,20 +96,18 @@ int planned_devices(const Settings& settings) {
     const Setting* setting = settings.find("devices");
     if (setting == nullptr || setting->values.back() == "auto") return 1;
     int n = 0;
-    bool any_card = false;
     for (const std::string_view device : split(setting->values.back())) {
         const bool is_card = device.starts_with("cuda:") && device.size() > 5 &&
                              device.find_first_not_of("0123456789", 5) == std::string_view::npos;
         if (device != "cpu" && !is_card)
             throw UsageError(fmt::format("{}: auto, cpu or cuda:N expected, found '{}'", setting->where, device));
-        any_card = any_card || is_card;
         ++n;
     }
-    if (n > 1 && any_card)
-        throw RequestError(
-            fmt::format("{} {}: several cards of this machine are not planned for yet; plan for one, or "
-                        "for a machine like it with --profile",
-                        setting->where, setting->values.back()));
+    if (n > 1)
+        throw RequestError(fmt::format(
+            "{} {}: several devices of this machine are not planned for yet ('generate -v' and 'bench' tell "
+            "their split); plan for one, or for a machine like it with --profile",
+            setting->where, setting->values.back()));
     return n;
 }
 

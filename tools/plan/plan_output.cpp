@@ -177,7 +177,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
             "Counted without guessing: a draft model, its cache and wider passes take their share of the device "
             "first.");
     if (request.hardware.n_devices > 1)
-        out.raw("Several devices are planned for only: running a model on them comes later.");
+        out.raw("Planned as if each matrix were shared among the devices; this version deals out whole layers.");
     return out.text();
 }
 

@@ -26,7 +26,7 @@ ModelPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::
                   std::optional<std::int64_t> pass_tokens) {
     const Hardware& hardware = request.hardware;
     const PlannedRun run = request.run.value_or(PlannedRun{.budget = nodes, .taken_bytes = hardware.workspace_bytes});
-    RunNeeds needs = generation_needs(request.model.config, run.budget, context_tokens, CheckPasses::No);
+    RunNeeds needs = generation_needs(run.budget, context_tokens, CheckPasses::No);
     needs.view = run.view;
     ModelPlanRequest asked = memory_request({.config = &request.model.config,
                                              .weights = &request.model.weights,

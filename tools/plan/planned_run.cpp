@@ -44,26 +44,30 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     }
     if (request.hardware.device_bytes == std::numeric_limits<std::size_t>::max()) return;  // all fits, whatever guesses
     const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
-    const DeviceChoice choice = device_setting(settings);
+    const ComputeOptions compute = compute_options(settings);
+    const DeviceChoice& choice = compute.devices.front();
     const EngineCallbacks callbacks = console_callbacks(context);
     EngineModel engine = open_model(choose_model(context));
     engine.n_threads = thread_setting(settings);
     engine.kv_dtype = request.kv_dtype;
     engine.budgeted = true;
-    engine.device = make_compute_device(
-        choice, {.n_threads = engine.n_threads, .memory_bytes = choice.card ? std::nullopt : std::optional(kRoomy)});
+    engine.devices.push_back(
+        {.choice = choice,
+         .device = make_compute_device(choice, {.n_threads = engine.n_threads,
+                                                .memory_bytes = choice.card ? std::nullopt : std::optional(kRoomy)}),
+         .n_threads = engine.n_threads,
+         .throttled_link_bytes_per_second = compute.offload.limits(0).link_bytes_per_second});
     engine.context_tokens = request.context_tokens.value_or(request.model.config.context_tokens);
-    const DraftSettings draft =
-        choose_draft(asked, engine, compute_options(settings), request.hardware.device_bytes, callbacks);
+    const DraftSettings draft = choose_draft(asked, engine, compute, request.hardware.device_bytes, callbacks);
     const auto draft_model = load_draft_model(draft, engine, callbacks);
     const EngineDrafter drafter(draft, engine, draft_model ? &*draft_model : nullptr, {}, callbacks);
     const ModelConfig& config = request.model.config;
-    const RunNeeds needs = generation_needs(config, drafter.budget(), 0, CheckPasses::No);
+    const RunNeeds needs = generation_needs(drafter.budget(), 0, CheckPasses::No);
     reserve_workspace(
-        *engine.device,
+        engine.device(),
         Forward::workspace_shapes(config, {config.n_kv_heads, config.head_dim, request.kv_dtype}, needs.forward));
     request.run = {
-        .budget = drafter.budget(), .taken_bytes = engine.device->budget().used_bytes(), .view = drafter.view_needs()};
+        .budget = drafter.budget(), .taken_bytes = engine.device().budget().used_bytes(), .view = drafter.view_needs()};
 }
 
 }  // namespace slipstream::tools

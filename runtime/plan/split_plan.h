@@ -1,0 +1,60 @@
+// A model over several devices whose layers are shared out (runtime/ranks), planned: what of its layers stays on each,
+// and what passes take in which the devices compute in turns while all their links copy. One device with all of the
+// model is the simplest case.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "runtime/model/model_share.h"
+#include "runtime/plan/model_plan.h"
+
+namespace slipstream {
+
+/// What a rank asks for, given what it has of the model. Tokens of a pass are for the plan to set.
+using RankRequest =
+    std::function<ModelPlanRequest(std::size_t rank, const ModelConfig& config, const ModelWeights& weights)>;
+
+struct SplitPlanRequest {
+    const ModelConfig* config = nullptr;    // of the whole model
+    const ModelWeights* weights = nullptr;  // views with or without memory
+    std::vector<ModelShare> shares{};       // of each rank, by layers; empty: one device has all of the model
+    RankRequest rank_request;
+    std::optional<std::int64_t> pass_tokens{};  // as ModelPlanRequest has it
+};
+
+class SplitPlan {
+public:
+    /// Throws OutOfBudget as plan_residency() does.
+    explicit SplitPlan(const SplitPlanRequest& request);
+
+    [[nodiscard]] const std::vector<ModelPlan>& ranks() const { return ranks_; }
+    /// As ModelPlan has them, of all devices together.
+    [[nodiscard]] std::int64_t pass_tokens() const { return pass_tokens_; }
+    [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens, std::int64_t text_tokens) const;
+    [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, context_tokens_); }
+    /// Sums over all devices, but for what is an item's; seconds and regime of the whole.
+    [[nodiscard]] const ResidencyPlan& sums() const { return sums_; }
+    [[nodiscard]] bool streams() const { return sums_.ring_bytes > 0; }
+    [[nodiscard]] bool prompts_read_weights_once() const;
+
+private:
+    void place(const SplitPlanRequest& request);
+    void sum_up();
+
+    std::vector<ModelPlan> ranks_;
+    std::vector<std::int32_t> order_;  // the rank of each block of a pass, in order
+    std::int64_t context_tokens_ = 0;
+    std::int64_t pass_tokens_ = 1;
+    ResidencyPlan sums_;
+};
+
+/// How many layers each of `n_ranks` devices is to have so that a pass takes least: from an even split on, layers move
+/// while that gains. Of equals the first found; the same request gives the same answer. `request.shares` is not looked
+/// at. Throws Unsupported where there are fewer layers than devices, OutOfBudget where no split found fits.
+[[nodiscard]] std::vector<std::int64_t> choose_layers(const SplitPlanRequest& request, std::size_t n_ranks);
+
+}  // namespace slipstream

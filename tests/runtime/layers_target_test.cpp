@@ -1,0 +1,376 @@
+// Layers shared out over several devices give the bits of one device: texts, logits and KV, for every split and
+// placement, with guesses, cuts, cancelled and failed passes, and texts that are gone on with on another split.
+#include "runtime/ranks/layers_target.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "kernels/cpu_faults.h"
+#include "runtime/loop/device_target.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/layer_split.h"
+#include "tests/support/error_text.h"
+#include "tests/support/scripted_guesser.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::int64_t kContext = 1400;
+constexpr std::int64_t kBudget = 9;
+constexpr std::size_t kItemBytes = 8192;
+
+std::vector<TokenId> prompt_of(std::int64_t n) {
+    std::vector<TokenId> prompt;
+    for (std::int64_t i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % 97));
+    return prompt;
+}
+
+enum class Streams : std::uint8_t { Nothing, Weights, Kv, Both };
+
+/// One device with its part of a model.
+struct RankEngine {
+    RankEngine(const ModelFiles& files, const ModelShare& share, Streams streams, const CpuDeviceOptions& options = {})
+        : device(options),
+          model(files, device, load_options(files, share, streams)),
+          cache(device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
+                kv_placement(streams)) {
+        const PassReads reads{&model, &cache};
+        if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 17);
+        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get());
+        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get());
+    }
+
+    LoadOptions load_options(const ModelFiles& files, const ModelShare& share, Streams streams) {
+        LoadOptions options{.context_tokens = kContext, .share = share};
+        options.placement = {.max_item_bytes = kItemBytes, .arena = &arena};
+        if (streams == Streams::Nothing || streams == Streams::Kv) return options;
+        const ModelWeights thin = share_weights(files.weights(), files.config(), share);
+        // All but every third, which is resident.
+        const std::size_t n = cut_weight_items(thin, WeightRounding::None, kItemBytes).size();
+        for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
+        return options;
+    }
+    KvPlacement kv_placement(Streams streams) {
+        KvPlacement placement{.resident_chunks = {}, .arena = &arena};
+        if (streams == Streams::Kv || streams == Streams::Both)
+            for (std::int64_t layer = 0; layer < model.config().n_layers; ++layer)
+                placement.resident_chunks.push_back(layer % 2);
+        return placement;
+    }
+
+    PinnedArena arena{{.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}};
+    CpuDevice device;
+    Model model;
+    KvCache cache;
+    std::unique_ptr<PassStream> pass;
+    std::unique_ptr<Forward> forward;
+    std::unique_ptr<Forward> plain;
+};
+
+/// A model over several devices.
+struct SplitEngine {
+    SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
+                const std::vector<CpuDeviceOptions>& options = {}) {
+        const std::vector<ModelShare> shares = deal_layers(files.config(), n_layers);
+        std::vector<LayerRank> of_target;
+        std::vector<LayerRank> of_plain;
+        for (std::size_t i = 0; i < shares.size(); ++i) {
+            ranks.push_back(std::make_unique<RankEngine>(files, shares[i], streams,
+                                                         i < options.size() ? options[i] : CpuDeviceOptions{}));
+            RankEngine& rank = *ranks.back();
+            of_target.push_back(
+                {rank.forward.get(), &rank.cache, shares[i].layers, shares[i].first_vocab, shares[i].n_vocab});
+            of_plain.push_back(of_target.back());
+            of_plain.back().forward = rank.plain.get();
+        }
+        target = std::make_unique<LayersTarget>(std::move(of_target));
+        plain = std::make_unique<LayersTarget>(std::move(of_plain));
+    }
+    std::vector<std::unique_ptr<RankEngine>> ranks;
+    std::unique_ptr<LayersTarget> target;
+    std::unique_ptr<LayersTarget> plain;
+};
+
+// Every logit that a generation sees, in order.
+class LogitLog final : public Guesser {
+public:
+    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
+    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
+    void observe(const Observation& observation) override {
+        for (const std::int32_t node : observation.accepted) {
+            const auto row = observation.logits.row(node);
+            rows.insert(rows.end(), row.begin(), row.end());
+        }
+        guesser_.observe(observation);
+    }
+    std::vector<float> rows;
+
+private:
+    Guesser& guesser_;
+};
+
+struct Generated {
+    std::vector<TokenId> text;
+    std::vector<float> logits;
+};
+
+Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
+                   std::int64_t budget, Target* checked_by = nullptr) {
+    Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+    ExactVerifier verifier(sampler);
+    LogitLog log(guesser);
+    GenerationLoop loop(target, verifier, log, {.budget = budget, .end_tokens = {}});
+    std::optional<SelfCheck> check;
+    if (checked_by != nullptr) loop.check_with(check.emplace(*checked_by));
+    loop.begin(prompt);
+    static_cast<void>(loop.prefill());
+    while (std::ssize(loop.text()) < std::ssize(prompt) + n_tokens)
+        if (loop.step(std::ssize(prompt) + n_tokens - std::ssize(loop.text())).empty()) break;
+    if (check) {
+        EXPECT_GE(check->figures().tokens, n_tokens);
+    }
+    return {loop.text(), log.rows};
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::vector<std::byte> kv_of(Target& target) {
+    std::vector<std::byte> all;
+    std::vector<std::byte> chunk(target.shape().kv.chunk_bytes());
+    for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer) {
+        for (std::int64_t i = 0; i < target.n_committed() / kChunkTokens; ++i) {
+            target.read_chunk(layer, i, chunk.data());
+            all.insert(all.end(), chunk.begin(), chunk.end());
+        }
+    }
+    return all;
+}
+
+class LayersTargetTest : public testing::Test {
+protected:
+    Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
+        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing);
+        DeviceTarget target(*whole.forward, whole.cache);
+        NoGuesser nothing;
+        Generated plain = generate(target, prompt_of(n_prompt), n_tokens, nothing, 1);
+        kv_ = kv_of(target);
+        return plain;
+    }
+
+    std::unique_ptr<ModelFiles> files_ =
+        make_tiny_model({.n_layers = 6, .window = 300, .weight_type = DType::BF16, .biases = true, .head_norms = true});
+    std::vector<std::byte> kv_;  // of what on_one_device() generated last
+    const std::vector<std::vector<std::int64_t>> splits_{{3, 3}, {4, 2}, {1, 5}, {2, 2, 2}, {3, 2, 1}, {1, 1, 4}};
+};
+
+TEST_F(LayersTargetTest, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) {
+    for (const std::int64_t n_prompt : {3, 700}) {
+        const std::int64_t n_tokens = n_prompt == 3 ? 30 : 80;
+        const Generated one = on_one_device(n_prompt, n_tokens);
+        for (const auto& split : splits_) {
+            for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Kv, Streams::Both}) {
+                // A long prompt where most is at stake.
+                if (n_prompt == 700 && (split.size() == 2 || streams != Streams::Both)) continue;
+                SplitEngine engine(*files_, split, streams);
+                for (const std::int64_t budget : {1, 9}) {
+                    engine.target->truncate(0);
+                    NoGuesser nothing;
+                    ScriptedGuesser scripted(one.text, 0.7, 3);
+                    Guesser& guesser = budget > 1 ? static_cast<Guesser&>(scripted) : nothing;
+                    const Generated several = generate(*engine.target, prompt_of(n_prompt), n_tokens, guesser, budget,
+                                                       budget > 1 ? engine.plain.get() : nullptr);
+                    EXPECT_EQ(several.text, one.text) << n_prompt << " " << testing::PrintToString(split);
+                    EXPECT_TRUE(same_bits(several.logits, one.logits)) << static_cast<int>(streams);
+                }
+                EXPECT_EQ(kv_of(*engine.target), kv_);
+            }
+        }
+    }
+}
+
+// A conversation: cut back, gone on with otherwise, as on one device.
+TEST_F(LayersTargetTest, ATextMayBeCutBackAnywhere) {
+    std::mt19937 random(5);
+    for (const Streams streams : {Streams::Weights, Streams::Both}) {
+        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing);
+        DeviceTarget one(*whole.forward, whole.cache);
+        SplitEngine several(*files_, {3, 2, 1}, streams);
+        std::vector<TokenId> text;
+        for (int turn = 0; turn < 5; ++turn) {
+            const auto kept =
+                static_cast<std::int64_t>(random() % (std::min(one.n_committed(), std::ssize(text)) + 1U));
+            text.resize(static_cast<std::size_t>(kept));
+            for (const TokenId token : prompt_of(1 + static_cast<std::int64_t>(random() % 150))) text.push_back(token);
+            if (std::ssize(text) > kContext - 200) break;
+            NoGuesser nothing;
+            one.truncate(kept);
+            const Generated expected = generate(one, text, 20, nothing, 1);
+            several.target->truncate(kept);
+            ScriptedGuesser guesser(expected.text, 0.6, 7);
+            const Generated found = generate(*several.target, text, 20, guesser, kBudget);
+            ASSERT_EQ(found.text, expected.text) << "turn " << turn;
+            ASSERT_TRUE(same_bits(found.logits, expected.logits)) << "turn " << turn;
+            text = found.text;
+        }
+    }
+}
+
+// A session in whole-model form.
+TEST_F(LayersTargetTest, ATextGoesOnOnAnotherSplit) {
+    const Generated whole = on_one_device(600, 160);
+    SplitEngine first(*files_, {2, 4}, Streams::Both);
+    NoGuesser nothing;
+    const Generated begun = generate(*first.target, prompt_of(600), 80, nothing, 1);
+    const std::int64_t n_chunks = first.target->n_committed() / kChunkTokens;
+    for (const auto& split : splits_) {
+        SplitEngine second(*files_, split, Streams::Kv);
+        second.target->restore(n_chunks * kChunkTokens, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+            first.target->read_chunk(layer, chunk, out);
+        });
+        EXPECT_EQ(second.target->n_committed(), n_chunks * kChunkTokens);
+        EXPECT_EQ(generate(*second.target, begun.text, 80, nothing, 1).text, whole.text);
+    }
+}
+
+TEST_F(LayersTargetTest, ARestoreThatFailsLeavesNothing) {
+    SplitEngine engine(*files_, {3, 3}, Streams::Kv);
+    int n_read = 0;
+    EXPECT_THROW(engine.target->restore(2 * kChunkTokens,
+                                        [&](std::int64_t, std::int64_t, std::byte*) {
+                                            if (++n_read == 9) throw FormatError("a damaged block");
+                                        }),
+                 FormatError);
+    EXPECT_EQ(engine.target->n_committed(), 0);
+    const Generated one = on_one_device(3, 40);
+    NoGuesser nothing;
+    EXPECT_EQ(generate(*engine.target, prompt_of(3), 40, nothing, 1).text, one.text);
+}
+
+// Ctrl-C between any two layers: no state has changed.
+TEST_F(LayersTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
+    const Generated one = on_one_device(40, 60);
+    for (const Streams streams : {Streams::Nothing, Streams::Both}) {
+        SplitEngine engine(*files_, {3, 2, 1}, streams);
+        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+        ExactVerifier verifier(sampler);
+        NoGuesser nothing;
+        GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+        loop.begin(prompt_of(40));
+        std::mt19937 random(11);
+        while (std::ssize(loop.text()) < 100) {
+            std::atomic<bool> cancel{false};
+            const auto node = engine.target->add_node(kCommittedTip);
+            const auto layer = static_cast<double>(random() % 5) / 6.0;
+            if (engine.target->n_committed() > 0) {
+                const PassWatch watch{.cancel = &cancel, .on_progress = [&](double done) { cancel = done >= layer; }};
+                const std::vector<TokenId> token{5};
+                const std::vector<NodeId> nodes{node};
+                const std::vector<std::int32_t> rows{0};
+                EXPECT_TRUE(engine.target->run({.tokens = token, .nodes = nodes, .logit_tokens = rows, .watch = &watch})
+                                .empty());
+            }
+            engine.target->forget();
+            ASSERT_FALSE(loop.step(1).empty());
+        }
+        EXPECT_EQ(loop.text(), one.text);
+    }
+}
+
+// A copy fails on some device at some time: the pass says where, and the next one is right.
+TEST_F(LayersTargetTest, ACopyThatFailsOnOneDeviceIsNamedAndLeavesNoTrace) {
+    const Generated one = on_one_device(40, 30);
+    std::mt19937 random(17);
+    int n_failures = 0;
+    for (int round = 0; round < 15; ++round) {
+        CpuFaults faults[3];
+        SplitEngine engine(*files_, {2, 2, 2}, Streams::Weights,
+                           {{.name = "device 1", .faults = &faults[0]},
+                            {.name = "device 2", .faults = &faults[1]},
+                            {.name = "device 3", .faults = &faults[2]}});
+        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+        ExactVerifier verifier(sampler);
+        NoGuesser nothing;
+        GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+        loop.begin(prompt_of(40));
+        const std::size_t rank = random() % 3;
+        faults[rank].copies_until_failure = 1 + random() % 200;
+        while (std::ssize(loop.text()) < 70) {
+            try {
+                ASSERT_FALSE(loop.step(1).empty());
+            } catch (const RankFailed& failure) {
+                ++n_failures;
+                EXPECT_THAT(failure.what(), testing::StartsWith("device " + std::to_string(rank + 1) + ", "));
+                EXPECT_THAT(failure.what(),
+                            testing::AnyOf(testing::HasSubstr(", layer "), testing::HasSubstr(", the LM head: ")));
+            }
+        }
+        ASSERT_EQ(loop.text(), one.text) << "round " << round;
+    }
+    EXPECT_GT(n_failures, 4);
+}
+
+TEST(LayerSplit, LayersGoInTurnByShare) {
+    ModelConfig config;
+    config.n_layers = 6;
+    config.vocab = 97;
+    config.n_kv_heads = 2;
+    config.d_ff = 64;
+    const std::vector<ModelShare> shares = deal_layers(config, std::vector<std::int64_t>{4, 2});
+    EXPECT_THAT(shares[0].layers, testing::ElementsAre(0, 1, 3, 4));
+    EXPECT_THAT(shares[1].layers, testing::ElementsAre(2, 5));
+    EXPECT_EQ(shares[0].first_vocab, 0);
+    EXPECT_EQ(shares[0].n_vocab, 64);
+    EXPECT_EQ(shares[1].first_vocab, 64);
+    EXPECT_EQ(shares[1].n_vocab, 33);
+}
+
+TEST(LayerSplit, EveryLayerAndRowHasOneOwner) {
+    std::mt19937 random(3);
+    for (int round = 0; round < 300; ++round) {
+        ModelConfig config;
+        config.n_kv_heads = 1;
+        config.d_ff = 16;
+        std::vector<std::int64_t> n_layers;
+        for (unsigned rank = 0; rank <= random() % 5; ++rank) n_layers.push_back(1 + random() % 40);
+        for (const std::int64_t n : n_layers) config.n_layers += n;
+        config.vocab = 16 * std::ssize(n_layers) + random() % 3000;
+        const std::vector<ModelShare> shares = deal_layers(config, n_layers);
+        std::vector<int> owners(static_cast<std::size_t>(config.n_layers), 0);
+        std::int64_t row = 0;
+        for (std::size_t rank = 0; rank < shares.size(); ++rank) {
+            EXPECT_EQ(std::ssize(shares[rank].layers), n_layers[rank]);
+            EXPECT_TRUE(std::ranges::is_sorted(shares[rank].layers));
+            for (const std::int64_t layer : shares[rank].layers) ++owners.at(static_cast<std::size_t>(layer));
+            EXPECT_EQ(shares[rank].first_vocab, row);
+            EXPECT_EQ(row % 16, 0);
+            EXPECT_GE(shares[rank].n_vocab, 1);
+            row += shares[rank].n_vocab;
+        }
+        EXPECT_EQ(row, config.vocab);
+        EXPECT_THAT(owners, testing::Each(1));
+    }
+}
+
+TEST(LayerSplit, SharesBecomeWholeLayers) {
+    EXPECT_THAT(layers_by_share(28, std::vector<double>{2, 1}), testing::ElementsAre(19, 9));
+    EXPECT_THAT(layers_by_share(7, std::vector<double>{1, 1, 1}), testing::ElementsAre(3, 2, 2));
+    EXPECT_THAT(error_text<Unsupported>([] {
+                    static_cast<void>(layers_by_share(24, std::vector<double>{30, 1}));
+                }),
+                testing::HasSubstr("less than one layer, for device 2 of 2"));
+    EXPECT_THROW(static_cast<void>(layers_by_share(2, std::vector<double>{1, 1, 1})), Unsupported);
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,142 @@
+// Layers shared out over devices, planned by shapes: who gets how many, and what a pass then takes.
+#include "runtime/plan/split_plan.h"
+
+#include <numeric>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "runtime/ranks/layer_split.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr double kLink = 1e9;
+
+/// What a device has: memory, and a link.
+struct Room {
+    std::size_t bytes = 0;
+    double link = kLink;
+};
+
+// 24 layers of 30 MiB in F16, a small head.
+struct Shape {
+    ModelConfig config;
+    ModelWeights weights;
+    double memory_rate = 10e9;  // of computing
+
+    Shape() {
+        config.d_model = 1024;
+        config.d_ff = 4096;
+        config.n_layers = 24;
+        config.n_q_heads = 16;
+        config.n_kv_heads = 4;
+        config.head_dim = 64;
+        config.vocab = 4096;
+        const auto matrix = [](std::int64_t rows, std::int64_t cols) {
+            return ConstTensorView(matrix_view<const std::byte>(nullptr, DType::F16, rows, cols));
+        };
+        LayerWeights layer;
+        layer.q = matrix(1024, 1024);
+        layer.k = layer.v = matrix(256, 1024);
+        layer.attn_out = matrix(1024, 1024);
+        layer.gate = layer.up = matrix(4096, 1024);
+        layer.down = matrix(1024, 4096);
+        weights.layers.assign(24, layer);
+        weights.lm_head = matrix(4096, 1024);
+    }
+
+    [[nodiscard]] SplitPlanRequest request(const std::vector<Room>& rooms) const {
+        const auto of_rank = [this, rooms](std::size_t rank, const ModelConfig& thin, const ModelWeights& views) {
+            PassRates rates;
+            rates.weights[static_cast<std::size_t>(DType::F16)] = ByteCost::roofline(memory_rate, 1e15, 1.0);
+            rates.kv = ByteCost::roofline(memory_rate, 1e15, 1.0);
+            return ModelPlanRequest{.config = &thin,
+                                    .weights = &views,
+                                    .context_tokens = 256,
+                                    .budget_bytes = rooms[rank].bytes,
+                                    .fixed_bytes = kMiB,
+                                    .rates = rates,
+                                    .link_bytes_per_second = rooms[rank].link};
+        };
+        return {.config = &config, .weights = &weights, .rank_request = of_rank, .pass_tokens = 1};
+    }
+    [[nodiscard]] SplitPlan plan(const std::vector<Room>& rooms, const std::vector<std::int64_t>& layers) const {
+        SplitPlanRequest asked = request(rooms);
+        if (rooms.size() > 1) asked.shares = deal_layers(config, layers);
+        return SplitPlan(asked);
+    }
+};
+
+constexpr std::size_t kRoomy = std::size_t{1} << 40;
+
+TEST(SplitPlan, TwoLinksHalveAPass) {
+    const Shape shape;
+    const SplitPlan one = shape.plan({{400 * kMiB}}, {});
+    const SplitPlan two = shape.plan({{200 * kMiB}, {200 * kMiB}}, {12, 12});
+    ASSERT_TRUE(one.streams());
+    EXPECT_EQ(two.sums().regime, Regime::WeightsStream);
+    // Rings take more of the same memory: each holds two layers.
+    EXPECT_LE(two.pass(1).seconds, 0.65 * one.pass(1).seconds);
+    EXPECT_GE(two.sums().link_busy_fraction, 0.9);
+}
+
+// All resident: the devices take turns, so nothing is gained.
+TEST(SplitPlan, WhatIsResidentIsComputedInTurns) {
+    const Shape shape;
+    const SplitPlan one = shape.plan({{kRoomy}}, {});
+    const SplitPlan two = shape.plan({{kRoomy}, {kRoomy}}, {6, 18});
+    EXPECT_FALSE(two.streams());
+    EXPECT_NEAR(two.pass(1).seconds, one.pass(1).seconds, 1e-3 * one.pass(1).seconds);
+}
+
+TEST(ChooseLayers, EqualDevicesGetEqualShares) {
+    const Shape shape;
+    EXPECT_THAT(choose_layers(shape.request({{200 * kMiB}, {200 * kMiB}}), 2), testing::ElementsAre(12, 12));
+}
+
+TEST(ChooseLayers, AFasterLinkGetsMore) {
+    const Shape shape;
+    const std::vector<Room> rooms{{150 * kMiB, 2 * kLink}, {150 * kMiB, kLink}};
+    const std::vector<std::int64_t> layers = choose_layers(shape.request(rooms), 2);
+    // By bytes that stream: (S - 150) : (S' - 150) = 2 : 1.
+    EXPECT_GE(layers[0], 13);
+    EXPECT_LE(layers[0], 17);
+    for (const std::int64_t other : {8, 12, 20})
+        EXPECT_LE(shape.plan(rooms, layers).pass(1).seconds,
+                  shape.plan(rooms, {other, 24 - other}).pass(1).seconds * 1.001);
+}
+
+TEST(ChooseLayers, MoreMemoryGetsMore) {
+    const Shape shape;
+    const std::vector<std::int64_t> layers =
+        choose_layers(shape.request({{120 * kMiB}, {360 * kMiB}, {120 * kMiB}}), 3);
+    EXPECT_GT(layers[1], layers[0] + 2);
+    EXPECT_GT(layers[1], layers[2] + 2);
+    EXPECT_EQ(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}), 24);
+}
+
+// A device that computes in place takes what it computes while the other streams the rest.
+TEST(ChooseLayers, ADeviceInPlaceComputesWhileTheOtherStreams) {
+    Shape shape;
+    shape.memory_rate = 4 * kLink;
+    const std::vector<Room> rooms{{150 * kMiB, kLink}, {kRoomy, kLink}};
+    const std::vector<std::int64_t> layers = choose_layers(shape.request(rooms), 2);
+    EXPECT_GT(layers[0], 1);
+    EXPECT_GT(layers[1], layers[0]);
+    const double best = shape.plan(rooms, layers).pass(1).seconds;
+    for (std::int64_t other = 1; other < 24; other += 2)
+        EXPECT_LE(best, shape.plan(rooms, {other, 24 - other}).pass(1).seconds * 1.01) << other;
+}
+
+TEST(ChooseLayers, WhatDoesNotFitIsRefused) {
+    const Shape shape;
+    EXPECT_THROW(static_cast<void>(choose_layers(shape.request({{2 * kMiB}, {2 * kMiB}}), 2)), OutOfBudget);
+    EXPECT_THROW(static_cast<void>(choose_layers(shape.request(std::vector<Room>(25, {kRoomy})), 25)), Unsupported);
+}
+
+}  // namespace
+}  // namespace slipstream
