@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,20 +13,10 @@ namespace slipstream {
 
 namespace {
 
-// What counts as a difference between two splits; below, it is rounding.
-constexpr double kGain = 1e-3;
-
 /// What a split takes: a pass, and what all links carry for it.
 struct SplitCost {
     double seconds = std::numeric_limits<double>::infinity();  // where it does not fit
     double link_seconds = 0.0;
-
-    /// Where a pass takes the same, the one that streams less is better: it may be a step to one whose passes are
-    /// shorter, where several devices hold a pass up.
-    [[nodiscard]] bool better_than(const SplitCost& other) const {
-        if (seconds < other.seconds * (1.0 - kGain)) return true;
-        return seconds <= other.seconds && link_seconds < other.link_seconds * (1.0 - kGain);
-    }
 };
 
 SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_t>& layers) {
@@ -132,38 +123,73 @@ void SplitPlan::sum_up() {
                              : Regime::AllFits;
 }
 
-std::vector<std::int64_t> choose_layers(const SplitPlanRequest& request, std::size_t n_ranks) {
-    const std::int64_t n_layers = request.config->n_layers;
-    if (n_layers < static_cast<std::int64_t>(n_ranks))
-        throw Unsupported(fmt::format("{} layers cannot be shared among {} devices; name fewer", n_layers, n_ranks));
-    std::vector<std::int64_t> best = layers_by_share(n_layers, std::vector<double>(n_ranks, 1.0));
-    SplitCost best_cost = cost_of(request, best);
-    // Large steps first: where the even split does not fit, or lies far off, single layers gain nothing.
-    for (std::int64_t step = std::max<std::int64_t>(n_layers / 4, 1); step > 0;) {
-        std::vector<std::int64_t> found = best;
-        SplitCost found_cost = best_cost;
-        for (std::size_t from = 0; from < n_ranks; ++from) {
-            for (std::size_t to = 0; to < n_ranks; ++to) {
-                if (from == to || best[from] <= step) continue;
-                std::vector<std::int64_t> moved = best;
+namespace {
+
+/// A search of splits, from an even one on: layers move from device to device, many at once first.
+class SplitSearch {
+public:
+    SplitSearch(const SplitPlanRequest& request, std::vector<std::int64_t> first)
+        : request_(request), best_(std::move(first)), cost_(cost_of(request, best_)), least_seconds_(cost_.seconds) {}
+
+    /// Moves that make a pass shorter by `gain` of it. Where `plateau` > 0 also such as make it longer by no more, of
+    /// the shortest found, and let all links carry less: where several devices hold a pass up, no single move helps.
+    void improve(double gain, double plateau) {
+        const std::int64_t n_layers = request_.config->n_layers;
+        for (std::int64_t step = std::max<std::int64_t>(n_layers / 4, 1); step > 0;)
+            if (!move(step, gain, plateau)) step /= 2;
+    }
+
+    [[nodiscard]] const std::vector<std::int64_t>& best() const { return best_; }
+    [[nodiscard]] bool fits() const { return cost_.seconds < std::numeric_limits<double>::infinity(); }
+
+private:
+    // The best move of so many layers; false where there is none.
+    bool move(std::int64_t step, double gain, double plateau) {
+        std::vector<std::int64_t> found = best_;
+        SplitCost found_cost = cost_;
+        for (std::size_t from = 0; from < best_.size(); ++from) {
+            for (std::size_t to = 0; to < best_.size(); ++to) {
+                if (from == to || best_[from] <= step) continue;
+                std::vector<std::int64_t> moved = best_;
                 moved[from] -= step;
                 moved[to] += step;
-                const SplitCost cost = cost_of(request, moved);
-                if (!cost.better_than(found_cost)) continue;
+                const SplitCost cost = cost_of(request_, moved);
+                const bool shorter = cost.seconds < found_cost.seconds * (1.0 - gain);
+                const bool lighter = plateau > 0.0 && cost.seconds <= least_seconds_ * (1.0 + plateau) &&
+                                     cost.link_seconds < found_cost.link_seconds * (1.0 - gain);
+                if (!shorter && !lighter) continue;
                 found = moved;
                 found_cost = cost;
             }
         }
-        if (found == best) step /= 2;
-        best = found;
-        best_cost = found_cost;
+        if (found == best_) return false;
+        best_ = found;
+        cost_ = found_cost;
+        least_seconds_ = std::min(least_seconds_, cost_.seconds);
+        return true;
     }
-    if (best_cost.seconds == std::numeric_limits<double>::infinity()) {  // says what is missing
+
+    const SplitPlanRequest& request_;
+    std::vector<std::int64_t> best_;
+    SplitCost cost_;
+    double least_seconds_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> choose_layers(const SplitPlanRequest& request, std::size_t n_ranks) {
+    const std::int64_t n_layers = request.config->n_layers;
+    if (n_layers < static_cast<std::int64_t>(n_ranks))
+        throw Unsupported(fmt::format("{} layers cannot be shared among {} devices; name fewer", n_layers, n_ranks));
+    SplitSearch search(request, layers_by_share(n_layers, std::vector<double>(n_ranks, 1.0)));
+    search.improve(0.01, 0.01);
+    search.improve(0.001, 0.0);
+    if (!search.fits()) {  // says what is missing
         SplitPlanRequest asked = request;
-        asked.shares = deal_layers(*request.config, best);
+        asked.shares = deal_layers(*request.config, search.best());
         static_cast<void>(SplitPlan(asked));
     }
-    return best;
+    return search.best();
 }
 
 }  // namespace slipstream

@@ -27,7 +27,8 @@ protected:
     DraftChoice() {
         target_.path = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target";
         target_.files = ModelFiles::open(target_.path);
-        target_.devices.push_back({.device = std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1})});
+        target_.devices.emplace_back();
+        target_.devices.front().device = std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1});
         target_.context_tokens = 512;
         // Memory of 10 GB/s, and computing that is nearly free.
         MachineRates rates;

@@ -104,21 +104,19 @@ TEST(SeveralDevices, ASessionGoesOnOnAnotherSplit) {
     const std::vector<std::vector<std::string>> splits{{"--devices", "cpu"},
                                                        {"--devices", "cpu,cpu", "--shares", "3,1"},
                                                        {"--devices", "cpu,cpu,cpu", "--device-memory", "13M"}};
-    for (const auto& first : splits) {
+    for (std::size_t i = 0; i < splits.size(); ++i) {
+        const std::vector<std::string>& second = splits[(i + 1) % splits.size()];
         const TemporaryFolder folder;
         const std::string session = (folder.path() / "s").string();
-        std::vector<std::string> begin = first;
+        std::vector<std::string> begin = splits[i];
         begin.insert(begin.end(), {"--session", session, "--max-tokens", "400"});
         EXPECT_EQ(run_program(generate(begin)).code, 0);
-        for (const auto& second : splits) {
-            const std::string copy = folder.write("copy", file_text(session)).string();
-            std::vector<std::string> more{"generate", "--session", copy,  "--max-tokens",
-                                          "700",      "--tables",  "off", "--no-config"};
-            more.insert(more.end(), second.begin(), second.end());
-            const ProgramResult result = run_program(more);
-            EXPECT_EQ(result.code, 0) << result.err;
-            EXPECT_EQ(result.out, whole) << first[1] << " then " << second[1];
-        }
+        std::vector<std::string> more{"generate", "--session", session, "--max-tokens",
+                                      "700",      "--tables",  "off",   "--no-config"};
+        more.insert(more.end(), second.begin(), second.end());
+        const ProgramResult result = run_program(more);
+        EXPECT_EQ(result.code, 0) << result.err;
+        EXPECT_EQ(result.out, whole) << splits[i][1] << " then " << second[1];
     }
 }
 
@@ -129,7 +127,7 @@ TEST(SeveralDevices, BenchRunsOnThem) {
     EXPECT_EQ(result.code, 0) << result.err;
     const nlohmann::json json = nlohmann::json::parse(result.out, nullptr, false);
     ASSERT_FALSE(json.is_discarded()) << result.out;
-    EXPECT_EQ(json["passes"].size(), 2U);
+    EXPECT_EQ(json["runs"][0]["passes"].size(), 2U);
 }
 
 TEST(SeveralDevices, WhatCannotBeDoneIsSaidInOneLine) {

@@ -164,8 +164,9 @@ void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeed
     PlanQuestion question{
         .weights = &weights, .needs = needs, .ring_bytes = options.offload.ring, .has_workspace = true};
     engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, question));
-    if (!engine.plan->streams()) return;
-    // Something streams: what is best depends on what the machine takes for it.
+    if (!engine.plan->streams() && engine.devices.size() == 1) return;
+    // Something streams: what is best depends on what the machine takes for it. Of several devices the plan alone tells
+    // what passes take.
     question.pass_tokens = options.offload.expect_tokens;
     question.timed = true;
     engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, question));
