@@ -87,9 +87,9 @@ struct SimulatedDevice {
     const std::vector<std::size_t>* resident_bytes = nullptr;
     std::size_t ring_bytes = 0;
 };
-/// The same of several devices with a link and a ring each: item by item `order` says whose next item is computed. While
-/// one computes the rings of the others fill. Host memory is one, the largest that a request says; what a pass takes
-/// outside its program is the largest. The link fraction is that of the busiest link.
+/// The same of several devices with a link and a ring each: item by item `order` says whose next item is computed.
+/// While one computes the rings of the others fill. Host memory is one, the largest that a request says; what a pass
+/// takes outside its program is the largest. The link fraction is that of the busiest link.
 [[nodiscard]] SimulatedPass simulate_passes(std::span<const SimulatedDevice> devices,
                                             std::span<const std::int32_t> order);
 
