@@ -229,7 +229,7 @@ TEST_F(SessionProgram, AFullDiskEndsWithOneLineAndASession) {
     const std::string expected = run_program(kTale).out;
     ProgramRun run;
     run.arguments = kTale + Arguments{"--session", file("s")};
-    run.shell = "ulimit -f 16; exec \"$0\" \"$@\"";  // blocks of 512 bytes, or of 1024: not even for all tokens
+    run.shell = "ulimit -f 8; exec \"$0\" \"$@\"";  // blocks of 512 bytes, or of 1024: not even for all tokens
     const ProgramResult full = run_program(run);
     EXPECT_EQ(full.code, 1);
     EXPECT_THAT(full.err, HasSubstr("the session cannot be written"));
