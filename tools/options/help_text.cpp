@@ -48,6 +48,8 @@ constexpr std::array kSubjects{
     Subject{"ctx", kModel},
     Subject{"kv-type", kModel},
     Subject{"devices", kModel},
+    Subject{"split", kModel},
+    Subject{"shares", kModel},
     Subject{"threads", kModel},
     Subject{"device-memory", kMemory},
     Subject{"host-memory", kMemory},
