@@ -78,8 +78,6 @@ TEST(Options, AnswersNamesWithoutACounterpart) {
 }
 
 TEST(Options, RefusesWhatThisVersionDoesNotHave) {
-    for (const char* option : {"--split", "--shares"})
-        EXPECT_THAT(error_of({"generate", option, "x"}), HasSubstr(option));
     EXPECT_THAT(error_of({"serve"}), HasSubstr("no command 'serve'"));
     EXPECT_THAT(error_of({"generate", "Once", "stray"}), HasSubstr("'stray' is not expected"));
     EXPECT_THAT(error_of({"generate", "--prompt"}), HasSubstr("--prompt"));
