@@ -44,8 +44,9 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target)
                                      ModelNgramsOptions{}.k);
         if (!kept)
             throw RequestError(
-                "the sources bigram and unigram need a table that is not there, and a model under a memory budget does "
-                "not build it; run 'slipstream tables build --kind bigram' first, or name other sources");
+                "the sources bigram and unigram need a table that is not there, and a model under a memory budget, or "
+                "on several devices, does not build it; run 'slipstream tables build --kind bigram' first, or name "
+                "other sources");
         return std::move(*kept);
     }
     ModelNgramsOptions build{.on_note = target.on_note};

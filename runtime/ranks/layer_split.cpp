@@ -19,7 +19,7 @@ std::vector<std::int64_t> layers_by_share(std::int64_t n_layers, std::span<const
     for (std::size_t rank = 0; rank < shares.size(); ++rank) {
         CHECK(shares[rank] > 0.0, "a share of {}", shares[rank]);
         const double exact = static_cast<double>(n_layers) * shares[rank] / sum;
-        if (exact < 1.0)
+        if (!(exact >= 1.0))
             throw Unsupported(fmt::format(
                 "a share of {:.3g} in {:.3g} of {} layers is less than one layer, for device {} of {}; give "
                 "it a larger share, or leave it out",

@@ -234,6 +234,8 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
         n_scored_ = n_pass_;
     }
     if (work.gather) fill(exec);
+    // What is built once is chosen by one look at the text, as it is when it is built again.
+    if (work.gather && options_.rebuild_tokens == 0) forget_scores();
 }
 
 // The view stands for the text from now on.

@@ -20,7 +20,7 @@ void choose_groups(std::span<const float> scores, const GroupBudget& budget, Ind
           "{} of {} groups, {} scores, room for {}", budget.n_kept, budget.n_groups, scores.size(), out.size());
     const auto value = [&](std::int32_t group) {
         const float own = nth(scores, group);
-        const float before = group > 0 ? budget.of_next * nth(scores, group - 1) : own;
+        const float before = group > n_first ? budget.of_next * nth(scores, group - 1) : own;
         const float score = budget.of_next > 0.0F && before > own ? before : own;
         return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
     };
@@ -38,7 +38,7 @@ void choose_groups(std::span<const float> scores, const GroupBudget& budget, Ind
 
 void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n_heads, std::int64_t stride, float keep,
                  std::span<float> out) {
-    for (float& value : out) value = keep == 0.0F ? 0.0F : keep * value;
+    for (float& value : out) value = std::isfinite(value) ? keep * value : 0.0F;
     for (std::int64_t head = 0; head < n_heads; ++head) {
         const std::span<const float> row = scores.subspan(static_cast<std::size_t>(head * stride), out.size());
         if (score == GroupScore::Mean) {

@@ -45,6 +45,8 @@ TEST(ViewSelection, WhatFollowsAWantedGroupIsWantedByHalf) {
     EXPECT_EQ(chosen(scores, {.n_groups = 6, .n_kept = 3}), (Groups{1, 3, 4}));
     EXPECT_EQ(chosen(scores, {.n_groups = 6, .n_kept = 3, .of_next = 0.5F}), (Groups{1, 4, 5}));
     EXPECT_EQ(chosen(scores, {.n_groups = 6, .n_kept = 4, .of_next = 0.5F}), (Groups{1, 2, 4, 5}));
+    // Sinks are kept anyway, whatever is behind them: what they draw says nothing of it.
+    EXPECT_EQ(chosen({90, 1, 2, 0}, {.n_groups = 4, .n_kept = 2, .n_first = 1, .of_next = 0.5F}), (Groups{0, 2}));
 }
 
 TEST(ViewSelection, TheLastComeBeforeTheFirstWhereRoomIsShort) {
@@ -63,6 +65,9 @@ TEST(ViewSelection, HeadsArePooledByTheirShares) {
     EXPECT_NEAR(pooled[2], 0.5F + 0.2F, 1e-6F);
     pool_scores(GroupScore::Mass, scores, 2, 4, 0.5F, pooled);
     EXPECT_NEAR(pooled[0], 1.5F * 0.725F, 1e-6F);
+    pooled[0] = std::numeric_limits<float>::quiet_NaN();
+    pool_scores(GroupScore::Mass, scores, 2, 4, 0.5F, pooled);
+    EXPECT_NEAR(pooled[0], 0.725F, 1e-6F) << "what is no number is forgotten";
     pool_scores(GroupScore::Mean, std::vector<float>{1, 2, 10, 20}, 2, 2, 0.0F, std::span(pooled).first(2));
     EXPECT_EQ(pooled[0], 11.0F);
     EXPECT_EQ(pooled[1], 22.0F);

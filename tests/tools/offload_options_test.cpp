@@ -91,6 +91,7 @@ TEST(OffloadOptions, ListsThatDoNotFitTheDevicesAreRefused) {
     EXPECT_THAT(refused({{"shares", {"2,1,1"}}}, {kCpu, kCpu}), HasSubstr("3 values for 2 devices"));
     EXPECT_THAT(refused({{"shares", {"2"}}}, {kCpu, kCpu}), HasSubstr("one share for 2 devices"));
     EXPECT_THAT(refused({{"shares", {"2,0"}}}, {kCpu, kCpu}), HasSubstr("found '0'"));
+    EXPECT_THAT(refused({{"shares", {"1e308,1e308"}}}, {kCpu, kCpu}), HasSubstr("found '1e308'"));
     EXPECT_THAT(refused({{"shares", {"2,1"}}}, {kCpu}), HasSubstr("acts on several devices"));
     EXPECT_THAT(refused({{"split", {"layers"}}}, {kCpu}), HasSubstr("acts on several devices"));
     EXPECT_THAT(refused({{"split", {"rows"}}}, {kCpu, kCpu}), HasSubstr("found 'rows'"));

@@ -24,7 +24,7 @@ TextSession open_bench_session(const std::filesystem::path& path, const Settings
 }
 
 EngineModel open_session_model(const TextSession& session, const ComputeOptions& compute, CommandContext& context) {
-    const bool is_named = context.settings.find("model") != nullptr;
+    const bool is_named = context.settings.on_command_line("model") != nullptr;
     EngineModel engine = open_model(is_named ? choose_model(context) : session.model_path());
     session.check_model(engine, compute.devices, console_callbacks(context));
     return engine;

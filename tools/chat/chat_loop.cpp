@@ -28,6 +28,7 @@ public:
     explicit TypingUnseen(InputMode mode)
         : changed_(mode == InputMode::Interactive && tcgetattr(STDIN_FILENO, &before_) == 0) {
         if (!changed_) return;
+        restore_terminal_when_leaving(before_);
         termios unseen = before_;
         unseen.c_lflag &= ~static_cast<tcflag_t>(ECHO);
         changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &unseen) == 0;
@@ -36,6 +37,7 @@ public:
     TypingUnseen& operator=(const TypingUnseen&) = delete;
     ~TypingUnseen() {
         if (changed_) static_cast<void>(tcsetattr(STDIN_FILENO, TCSANOW, &before_));
+        terminal_is_restored();
     }
 
 private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -134,6 +135,13 @@ std::vector<std::int64_t> chosen_layers(EngineModel& engine, const ComputeOption
             "and there is no such folder; name one by --tables, or give --shares");
     const std::string key = split_key(engine, options);
     if (const auto kept = kept_split(*options.splits_folder, key)) {
+        if (kept->size() != engine.devices.size() ||
+            std::accumulate(kept->begin(), kept->end(), std::int64_t{0}) != n_layers)
+            throw RequestError(fmt::format(
+                "{}: the split {} that is kept there is none of {} layers over {} devices; give --shares, or take its "
+                "line out",
+                (*options.splits_folder / "splits.txt").string(), fmt::join(*kept, ","), n_layers,
+                engine.devices.size()));
         why = "planned before, and kept";
         return *kept;
     }

@@ -1,6 +1,7 @@
 #include "tools/engine/session.h"
 
 #include <algorithm>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -101,6 +102,19 @@ std::string shown_from(std::string_view text, std::size_t at) {
 
 }  // namespace
 
+// What each device has of the layers; none where they are of one kind, and any split gives the same bits.
+std::vector<double> TextSession::held_layers() const {
+    const SessionBegin& held = begin();
+    if (held.device_kind.find(',') == std::string::npos) return {};
+    std::vector<double> layers = layers_of_forms(held.instruction_form);
+    const auto is_share = [](double share) { return share >= 1.0; };
+    if (layers.size() < 2 || !std::ranges::all_of(layers, is_share) ||
+        std::accumulate(layers.begin(), layers.end(), 0.0) != static_cast<double>(held.n_layers))
+        throw FormatError(fmt::format("{}: a damaged session (layers of its devices: {}); begin another",
+                                      request_.path.string(), printable(held.instruction_form, kShownBytes)));
+    return layers;
+}
+
 TextSession::TextSession(SessionRequest request)
     : request_(std::move(request)), file_(SessionFile::open(request_.path)) {
     if (!file_) SessionFile::check_place(request_.path);
@@ -125,8 +139,7 @@ void TextSession::decide(ComputeOptions& compute, TextGenerationOptions& text) c
     if (request_.kv_dtype && *request_.kv_dtype != held.kv_dtype)
         contradict("kv-type", dtype_name(*request_.kv_dtype), dtype_name(held.kv_dtype));
     compute.kv_dtype = held.kv_dtype;
-    if (compute.offload.shares.empty() && compute.devices.size() > 1)
-        compute.offload.shares = layers_of_forms(held.instruction_form);
+    if (compute.offload.shares.empty() && compute.devices.size() > 1) compute.offload.shares = held_layers();
     // Those of a template stand behind those that were asked for.
     if (request_.stops) {
         const std::size_t n_stops = std::min(request_.stops->size(), held.stops.size());

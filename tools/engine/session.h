@@ -103,6 +103,7 @@ private:
     template <typename T>
     void agree(std::string_view option, const std::optional<T>& demanded, const T& held) const;
     [[noreturn]] void contradict(std::string_view option, std::string_view demanded, std::string_view held) const;
+    [[nodiscard]] std::vector<double> held_layers() const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const EngineModel& engine) const;
     std::int64_t restore(SessionKv& kv, const EngineCallbacks& callbacks) const;
     void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;

@@ -99,6 +99,9 @@ void read_links(const Settings& settings, std::span<const DeviceKind> devices, O
     }
 }
 
+constexpr double kLeastShare = 1e-6;
+constexpr double kMostShare = 1e6;
+
 void read_split(const Settings& settings, std::size_t n_devices, OffloadOptions& options) {
     if (n_devices == 1) {
         for (const std::string_view name : {"split", "shares"})
@@ -121,8 +124,9 @@ void read_split(const Settings& settings, std::size_t n_devices, OffloadOptions&
         throw UsageError(fmt::format("{}: one share for {} devices; give one for each", setting->where, n_devices));
     for (const std::string_view value : values) {
         const std::optional<double> share = number(value);
-        if (!share || *share <= 0.0)
-            throw UsageError(fmt::format("{}: numbers above 0 expected, found '{}'", setting->where, value));
+        if (!share || !(*share >= kLeastShare && *share <= kMostShare))
+            throw UsageError(fmt::format("{}: numbers from {} to {} expected, found '{}'", setting->where, kLeastShare,
+                                         kMostShare, value));
         options.shares.push_back(*share);
     }
 }

@@ -1,5 +1,6 @@
 #include "tools/terminal/signals.h"
 
+#include <termios.h>
 #include <unistd.h>
 #include <array>
 #include <csignal>
@@ -27,10 +28,15 @@ struct Slot {
 static_assert(std::atomic<SlotState>::is_always_lock_free);
 std::array<Slot, 4> removed_at_once;
 
+// How the terminal was before somebody changed it for a while.
+termios terminal_before{};
+std::atomic<bool> terminal_changed{false};
+
 // From here on only what signal-safety(7) allows.
 [[noreturn]] void leave(int code) {
     for (const Slot& slot : removed_at_once)
         if (slot.state.load() == SlotState::Full) unlink(slot.path.data());
+    if (terminal_changed.load()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
     _exit(code);
 }
 
@@ -56,6 +62,15 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
 }
 
 }  // namespace
+
+void restore_terminal_when_leaving(const termios& before) {
+    terminal_before = before;
+    terminal_changed.store(true);
+}
+
+void terminal_is_restored() {
+    terminal_changed.store(false);
+}
 
 void watch_signals() {
     messages_on_terminal.store(isatty(STDERR_FILENO) == 1);

@@ -3,6 +3,7 @@
 // file that may not grow are answers of write().
 #pragma once
 
+#include <termios.h>
 #include <atomic>
 #include <filesystem>
 
@@ -23,6 +24,11 @@ void watch_signals();
 
 /// Throws Interrupted after a signal: for work with nothing to keep.
 void throw_if_interrupted();
+
+/// How the terminal was before it was changed for a while: a signal that ends the program at once puts it back.
+void restore_terminal_when_leaving(const termios& before);
+/// It is as it was again.
+void terminal_is_restored();
 
 /// A file that goes where the program ends at once, in a handler, without destructors. The destructor leaves it alone.
 /// A few at a time are kept in mind, with paths of up to 4095 bytes; others stay.
