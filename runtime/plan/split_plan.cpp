@@ -13,11 +13,42 @@ namespace slipstream {
 
 namespace {
 
+/// The plan of one rank of a split, as an only device where there are no shares.
+ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int64_t pass_tokens) {
+    const bool whole = request.shares.empty();
+    const ModelConfig config = whole ? *request.config : share_config(*request.config, request.shares[rank]);
+    const ModelWeights weights =
+        whole ? *request.weights : share_weights(*request.weights, *request.config, request.shares[rank]);
+    ModelPlanRequest of_rank = request.rank_request(rank, config, weights);
+    of_rank.pass_tokens = pass_tokens;
+    // While others compute its link goes on: as far as there is room for what comes next.
+    of_rank.ring_layers = whole ? 1 : 2;
+    try {
+        return ModelPlan(of_rank);
+    } catch (const OutOfBudget& error) {
+        if (whole) throw;
+        throw OutOfBudget(fmt::format("device {} of {}: {}", rank + 1, request.shares.size(), error.what()));
+    }
+}
+
 /// What a split takes: a pass, and what all links carry for it.
 struct SplitCost {
     double seconds = std::numeric_limits<double>::infinity();  // where it does not fit
     double link_seconds = 0.0;
+    std::int64_t homeless_layers = 0;  // of ranks that they do not fit on
 };
+
+std::int64_t homeless_layers(const SplitPlanRequest& request) {
+    std::int64_t n = 0;
+    for (std::size_t rank = 0; rank < request.shares.size(); ++rank) {
+        try {
+            static_cast<void>(plan_rank(request, rank, 1));
+        } catch (const OutOfBudget&) {
+            n += std::ssize(request.shares[rank].layers);
+        }
+    }
+    return n;
+}
 
 SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_t>& layers) {
     SplitPlanRequest asked = request;
@@ -34,7 +65,7 @@ SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_
         }
         return cost;
     } catch (const OutOfBudget&) {
-        return {};
+        return {.homeless_layers = homeless_layers(asked)};
     }
 }
 
@@ -56,22 +87,8 @@ void SplitPlan::place(const SplitPlanRequest& request) {
     const std::size_t n_ranks = whole ? 1 : request.shares.size();
     ranks_.clear();
     order_.clear();
-    for (std::size_t rank = 0; rank < n_ranks; ++rank) {
-        const ModelConfig config = whole ? *request.config : share_config(*request.config, request.shares[rank]);
-        const ModelWeights weights =
-            whole ? *request.weights : share_weights(*request.weights, *request.config, request.shares[rank]);
-        ModelPlanRequest of_rank = request.rank_request(rank, config, weights);
-        of_rank.pass_tokens = pass_tokens_;
-        // While others compute its link goes on: as far as there is room for what comes next.
-        of_rank.ring_layers = whole ? 1 : 2;
-        context_tokens_ = of_rank.context_tokens;
-        try {
-            ranks_.emplace_back(of_rank);
-        } catch (const OutOfBudget& error) {
-            if (whole) throw;
-            throw OutOfBudget(fmt::format("device {} of {}: {}", rank + 1, n_ranks, error.what()));
-        }
-    }
+    for (std::size_t rank = 0; rank < n_ranks; ++rank) ranks_.push_back(plan_rank(request, rank, pass_tokens_));
+    context_tokens_ = ranks_.front().context_tokens();
     // Whose turn it is: the layers of the model in order, then all parts of the LM head.
     std::vector<std::size_t> next(n_ranks, 0);  // block
     const auto take_layer = [&](std::size_t rank) {
@@ -157,7 +174,9 @@ private:
                 const bool shorter = cost.seconds < found_cost.seconds * (1.0 - gain);
                 const bool lighter = plateau > 0.0 && cost.seconds <= least_seconds_ * (1.0 + plateau) &&
                                      cost.link_seconds < found_cost.link_seconds * (1.0 - gain);
-                if (!shorter && !lighter) continue;
+                // Towards what fits, where nothing does yet.
+                const bool roomier = cost.homeless_layers < found_cost.homeless_layers;
+                if (!shorter && !lighter && !roomier) continue;
                 found = moved;
                 found_cost = cost;
             }

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/prompt_kv_pieces.h"
+#include "tests/support/shape_of_weights.h"
 
 namespace slipstream {
 namespace {
@@ -29,17 +30,7 @@ struct Shape {
         config.n_kv_heads = 8;
         config.head_dim = 128;
         config.vocab = 32000;
-        const auto matrix = [](std::int64_t rows, std::int64_t cols) {
-            return ConstTensorView(matrix_view<const std::byte>(nullptr, DType::F16, rows, cols));
-        };
-        LayerWeights layer;
-        layer.q = matrix(4096, 4096);
-        layer.k = layer.v = matrix(1024, 4096);
-        layer.attn_out = matrix(4096, 4096);
-        layer.gate = layer.up = matrix(28672, 4096);
-        layer.down = matrix(4096, 28672);
-        weights.layers.assign(16, layer);
-        weights.lm_head = matrix(32000, 4096);
+        weights = shape_of_weights(config);
     }
 
     [[nodiscard]] ModelPlanRequest request(std::size_t budget_bytes, std::int64_t context_tokens = 8192) const {

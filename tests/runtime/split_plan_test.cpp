@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "runtime/ranks/layer_split.h"
+#include "tests/support/shape_of_weights.h"
 
 namespace slipstream {
 namespace {
@@ -36,17 +37,7 @@ struct Shape {
         config.n_kv_heads = 4;
         config.head_dim = 64;
         config.vocab = 4096;
-        const auto matrix = [](std::int64_t rows, std::int64_t cols) {
-            return ConstTensorView(matrix_view<const std::byte>(nullptr, DType::F16, rows, cols));
-        };
-        LayerWeights layer;
-        layer.q = matrix(1024, 1024);
-        layer.k = layer.v = matrix(256, 1024);
-        layer.attn_out = matrix(1024, 1024);
-        layer.gate = layer.up = matrix(4096, 1024);
-        layer.down = matrix(1024, 4096);
-        weights.layers.assign(24, layer);
-        weights.lm_head = matrix(4096, 1024);
+        weights = shape_of_weights(config);
     }
 
     [[nodiscard]] SplitPlanRequest request(const std::vector<Room>& rooms) const {
@@ -130,6 +121,25 @@ TEST(ChooseLayers, ADeviceInPlaceComputesWhileTheOtherStreams) {
     const double best = shape.plan(rooms, layers).pass(1).seconds;
     for (std::int64_t other = 1; other < 24; other += 2)
         EXPECT_LE(best, shape.plan(rooms, {other, 24 - other}).pass(1).seconds * 1.01) << other;
+}
+
+// Half of the layers do not fit on the small device, one or two do.
+TEST(ChooseLayers, AnEvenSplitNeedNotFit) {
+    const Shape shape;
+    const auto fits = [&](std::size_t bytes, std::int64_t first) {
+        try {
+            static_cast<void>(shape.plan({{bytes}, {kRoomy}}, {first, 24 - first}));
+            return true;
+        } catch (const OutOfBudget&) {
+            return false;
+        }
+    };
+    std::size_t bytes = kMiB;
+    while (!fits(bytes, 1)) bytes += kMiB / 16;
+    ASSERT_FALSE(fits(bytes, 12));
+    const std::vector<std::int64_t> layers = choose_layers(shape.request({{bytes}, {kRoomy}}), 2);
+    EXPECT_TRUE(fits(bytes, layers[0])) << layers[0];
+    EXPECT_LE(layers[0], 2);
 }
 
 TEST(ChooseLayers, WhatDoesNotFitIsRefused) {
