@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,6 +107,12 @@ void ChatTerminal::send(std::string_view line) {
 void ChatTerminal::resize(int columns) {
     const winsize size = window(columns);
     if (ioctl(terminal_, TIOCSWINSZ, &size) != 0) throw std::system_error(errno, std::generic_category(), "resizing");
+}
+
+bool ChatTerminal::echoes() const {
+    termios state{};
+    if (tcgetattr(terminal_, &state) != 0) throw std::system_error(errno, std::generic_category(), "tcgetattr");
+    return (state.c_lflag & ECHO) != 0;
 }
 
 int ChatTerminal::finish() {

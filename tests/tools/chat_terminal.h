@@ -30,7 +30,9 @@ public:
     /// Types a line and waits until the next one is asked for.
     void send(std::string_view line);
     void resize(int columns);
-    /// Waits for the end; the exit code.
+    /// Whether the terminal shows what is typed.
+    [[nodiscard]] bool echoes() const;
+    /// Waits for the end; the exit code, or -1 - N where signal N ended it.
     [[nodiscard]] int finish();
 
     /// All that came, from `begin` on.

@@ -2,6 +2,7 @@
 // tests/golden/chat, in which {answer N} stands for what the model said (it may differ from one instruction form to
 // another; program_chat_test says what it must be) and # for times and counts.
 #include <algorithm>
+#include <csignal>
 #include <regex>
 #include <string>
 #include <vector>
@@ -112,6 +113,17 @@ TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {
     // How far the first answer came differs from run to run, and with it what is used of the context.
     expect_transcript(std::regex_replace(talk.transcript(), std::regex("context [^ ]+ [0-9]+ %"), "context #"),
                       "interrupt.txt");
+}
+
+TEST(ChatTerminal, QuittingAtOnceLeavesTheTerminalAsItWas) {
+    Talk talk({"--stop", "no text has this"});
+    talk.type("Tell me a tale\r");
+    talk.wait_for("\r\n");
+    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    EXPECT_FALSE(talk.echoes());
+    talk.type("\x1c");  // Ctrl-backslash
+    EXPECT_EQ(talk.finish(), -1 - SIGQUIT);
+    EXPECT_TRUE(talk.echoes());
 }
 
 TEST(ChatTerminal, WhatIsTypedDuringAnAnswerIsTheNextLine) {

@@ -28,9 +28,9 @@ public:
     explicit TypingUnseen(InputMode mode)
         : changed_(mode == InputMode::Interactive && tcgetattr(STDIN_FILENO, &before_) == 0) {
         if (!changed_) return;
-        restore_terminal_when_leaving(before_);
         termios unseen = before_;
         unseen.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+        restore_terminal_when_leaving(before_, unseen);
         changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &unseen) == 0;
     }
     TypingUnseen(const TypingUnseen&) = delete;

@@ -28,8 +28,9 @@ struct Slot {
 static_assert(std::atomic<SlotState>::is_always_lock_free);
 std::array<Slot, 4> removed_at_once;
 
-// How the terminal was before somebody changed it for a while.
+// How the terminal was before somebody changed it for a while, and how it is meanwhile.
 termios terminal_before{};
+termios terminal_meanwhile{};
 std::atomic<bool> terminal_changed{false};
 
 // From here on only what signal-safety(7) allows.
@@ -43,6 +44,29 @@ std::atomic<bool> terminal_changed{false};
 void on_signal(int signal) {
     if (exit_code.exchange(128 + signal) != 0) leave(128 + signal);
     cancel.store(true);
+}
+
+void handle_by(int signal, void (*handler)(int)) {
+    struct sigaction action {};
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+}
+
+// Ctrl-\ and Ctrl-Z: the terminal as it was, then what the signal does anyway. Behind a stop the program goes on here.
+void on_quit_or_stop(int signal) {
+    if (terminal_changed.load()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+    handle_by(signal, SIG_DFL);
+    sigset_t this_one;
+    sigemptyset(&this_one);
+    sigaddset(&this_one, signal);
+    pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
+    raise(signal);
+    handle_by(signal, on_quit_or_stop);
+    // In the background the terminal is somebody else's.
+    if (terminal_changed.load() && tcgetpgrp(STDIN_FILENO) == getpgrp())
+        tcsetattr(STDIN_FILENO, TCSANOW, &terminal_meanwhile);
 }
 
 void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
@@ -63,8 +87,9 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
 
 }  // namespace
 
-void restore_terminal_when_leaving(const termios& before) {
+void restore_terminal_when_leaving(const termios& before, const termios& meanwhile) {
     terminal_before = before;
+    terminal_meanwhile = meanwhile;
     terminal_changed.store(true);
 }
 
@@ -79,6 +104,11 @@ void watch_signals() {
     action.sa_handler = on_signal;  // no SA_RESTART: a prompt that is waited for must give way
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
+    for (const int signal : {SIGQUIT, SIGTSTP}) {
+        struct sigaction inherited {};
+        sigaction(signal, nullptr, &inherited);
+        if (inherited.sa_handler == SIG_DFL) handle_by(signal, on_quit_or_stop);
+    }
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, nullptr);
     sigaction(SIGXFSZ, &action, nullptr);

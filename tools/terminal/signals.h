@@ -25,8 +25,9 @@ void watch_signals();
 /// Throws Interrupted after a signal: for work with nothing to keep.
 void throw_if_interrupted();
 
-/// How the terminal was before it was changed for a while: a signal that ends the program at once puts it back.
-void restore_terminal_when_leaving(const termios& before);
+/// The terminal was `before`, and is `meanwhile` for a while: a signal that ends or stops the program at once (a second
+/// Ctrl-C, Ctrl-\, Ctrl-Z) puts it back; a program that goes on after a stop has it as `meanwhile` again.
+void restore_terminal_when_leaving(const termios& before, const termios& meanwhile);
 /// It is as it was again.
 void terminal_is_restored();
 
