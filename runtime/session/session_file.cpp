@@ -72,8 +72,8 @@ void sync_folder(const fs::path& folder) {
 }
 
 // A file system without locks has none to offer: then nobody is kept out.
-void lock(const SessionHandle& file, const fs::path& path) {
-    while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+void lock(const SessionHandle& file, const fs::path& path, SessionUse use) {
+    while (::flock(file.get(), (use == SessionUse::Read ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
         if (errno != EWOULDBLOCK) return;
         throw RequestError(fmt::format("{}: another program has this session open; wait for its end, or begin another",
@@ -129,8 +129,8 @@ SessionContents read_session(std::span<const std::byte> bytes, const std::string
     return contents;
 }
 
-std::optional<SessionFile> SessionFile::open(const fs::path& path) {
-    SessionHandle file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+std::optional<SessionFile> SessionFile::open(const fs::path& path, SessionUse use) {
+    SessionHandle file(::open(path.c_str(), (use == SessionUse::Read ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK));
     if (file.get() < 0) {
         if (errno == ENOENT && !fs::is_symlink(path)) return std::nullopt;
         refuse(path, "cannot be opened", errno);
@@ -139,7 +139,7 @@ std::optional<SessionFile> SessionFile::open(const fs::path& path) {
     if (::fstat(file.get(), &status) != 0) refuse(path, "cannot be opened", errno);
     if (!S_ISREG(status.st_mode))
         throw IoError(fmt::format("{}: a session is a regular file, and this is none; name another", path.string()));
-    lock(file, path);
+    lock(file, path, use);
     SessionFile session(path, std::move(file));
     session.mapping_.emplace(path);
     session.contents_ = read_session(session.mapping_->bytes(), path.string());
@@ -154,7 +154,7 @@ void SessionFile::check_place(const fs::path& path) {
 
 SessionFile SessionFile::create(const fs::path& path, SessionBegin begin) {
     NewFile made = make_new_file(path);
-    lock(made.file, path);
+    lock(made.file, path, SessionUse::GoOn);
     SessionFile session(path, SessionHandle(::dup(made.file.get())));  // shares the lock
     session.cut_ = true;                                               // there is nothing to cut
     session.contents_.begin = std::move(begin);

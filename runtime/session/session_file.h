@@ -56,11 +56,16 @@ private:
     int descriptor_ = -1;
 };
 
+/// Whether a session is gone on with, by one program at a time, or read, by any number.
+enum class SessionUse : std::uint8_t { GoOn, Read };
+
 class SessionFile {
 public:
-    /// Opens and locks the session at `path`; nothing where there is no file. Changes nothing in it. Throws FormatError
-    /// as read_session(), IoError where the system refuses it, RequestError where another program has it.
-    [[nodiscard]] static std::optional<SessionFile> open(const std::filesystem::path& path);
+    /// Opens and locks the session at `path`; nothing where there is no file. Changes nothing in it, and nothing may be
+    /// appended to one that is read. Throws FormatError as read_session(), IoError where the system refuses it,
+    /// RequestError where another program has it.
+    [[nodiscard]] static std::optional<SessionFile> open(const std::filesystem::path& path,
+                                                         SessionUse use = SessionUse::GoOn);
     /// IoError where a session could not be made at `path`: found before the work.
     static void check_place(const std::filesystem::path& path);
     /// Makes one; no file may be there. Throws IoError.

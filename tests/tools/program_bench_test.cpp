@@ -1,4 +1,8 @@
 // bench through the program: what it prints for each mode, that the figures hang together, and what it refuses.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <signal.h>
 
 #include <algorithm>
@@ -320,8 +324,13 @@ TEST(Bench, GoesOnFromASessionsPrompt) {
     EXPECT_EQ(plain["phases"][1]["tokens"], 12);
     ASSERT_EQ(plain["drafts"].size(), 3U);
     for (std::size_t i = 1; i < 3; ++i) EXPECT_EQ(plain["drafts"][i]["texts_equal"], 2) << plain["drafts"][i];
+    // Who only reads a session shares it with others that do, and needs no right to write.
+    std::filesystem::permissions(session, std::filesystem::perms::owner_read);
+    const int reader = ::open(session.c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(::flock(reader, LOCK_SH), 0);
     const ProgramResult views = run_program(
         {"bench", "--threads", "1", "--json", "--views", "mass", "--session", session, "--depth", "300", "-n", "64"});
+    ::close(reader);
     EXPECT_EQ(views.code, 0) << views.err;
     EXPECT_THAT(views.out, HasSubstr("\"depth\": 300"));
     EXPECT_THAT(refused(1, {"--session", (folder.path() / "none").string()}), HasSubstr("there is no session"));

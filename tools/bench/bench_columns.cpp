@@ -72,8 +72,8 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
     }
 }
 
-void BenchColumns::restore(TextSession& session, const EngineCallbacks& callbacks) {
-    static_cast<void>(session.restore(target_->target(), callbacks));
+void BenchColumns::restore(TextSession& session, const EngineModel& engine, const EngineCallbacks& callbacks) {
+    static_cast<void>(session.restore(target_->target(), engine, callbacks));
     n_kept_ = std::ssize(session.begin().prompt);
 }
 

@@ -31,7 +31,7 @@ public:
                  const std::vector<TokenId>& end_tokens, CommandContext& context);
 
     /// From now on conversations begin with the session's prompt, whose KV is read here and kept.
-    void restore(TextSession& session, const EngineCallbacks& callbacks);
+    void restore(TextSession& session, const EngineModel& engine, const EngineCallbacks& callbacks);
 
     /// One conversation in each column, from an empty cache or behind a session's prompt: the tokens of each turn are
     /// added to the text, and 1 + `decode_tokens` generated behind them. Throws Interrupted after a signal.

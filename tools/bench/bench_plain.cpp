@@ -129,7 +129,7 @@ void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& en
     if (session != nullptr) longest = std::max(longest, std::ssize(session_text(*session)));
 
     BenchColumns columns(result, request, engine, longest, {}, context);
-    if (session != nullptr) columns.restore(*session, console_callbacks(context));
+    if (session != nullptr) columns.restore(*session, engine, console_callbacks(context));
     ProgressBar bar(context.console, "bench");
     for (std::int64_t i = 0; i <= request.repeat; ++i) {
         columns.converse({&prompt, 1}, lengths.decode, i == 0 ? BenchSample::WarmUp : BenchSample::Measured);

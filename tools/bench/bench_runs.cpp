@@ -1,12 +1,12 @@
 #include "tools/bench/bench_runs.h"
 
 #include <memory>
-
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "tools/cli/console_callbacks.h"
+#include "tools/cli/session_options.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
 #include "tools/terminal/amounts.h"
@@ -47,7 +47,7 @@ void measure_and_choose(BenchResult& result, EngineModel& engine, const BenchReq
     // Before the weights come in: its memory is free again then.
     result.machine = measure_machine(engine.device(), request.compute.n_threads);
     throw_if_interrupted();
-    result.form = engine.device().instruction_form();
+    result.form = engine.device_forms().forms;
     result.model = engine.path.string();
     result.context_tokens = engine.context_tokens;
     result.kv_type = dtype_name(engine.kv_dtype);
@@ -66,7 +66,8 @@ BenchResult run_bench(const BenchRequest& asked, CommandContext& context) {
     std::optional<TextSession> session;
     if (request.session) session.emplace(open_bench_session(*request.session, context.settings, request.compute));
     EngineModel engine =
-        session ? open_session_model(*session, request.compute, context) : open_model(choose_model(context));
+        session ? open_session_model(*session, request.compute.devices, context, console_callbacks(context))
+                : open_model(choose_model(context));
     BenchResult result;
     result.mode = request.mode;
     result.repeat = request.repeat;

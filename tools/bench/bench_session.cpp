@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/cli/console_callbacks.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
 
@@ -13,7 +12,7 @@ TextSession open_bench_session(const std::filesystem::path& path, const Settings
     SessionRequest asked{.path = path};
     if (settings.on_command_line("ctx") != nullptr) asked.context_tokens = compute.context_tokens;
     if (settings.on_command_line("kv-type") != nullptr) asked.kv_dtype = compute.kv_dtype;
-    TextSession session(std::move(asked));
+    TextSession session(std::move(asked), SessionUse::Read);
     if (!session.resumes())
         throw RequestError(fmt::format(
             "there is no session {}; begin one by 'slipstream generate --session F -n 1 --prompt-file TEXT'",
@@ -21,13 +20,6 @@ TextSession open_bench_session(const std::filesystem::path& path, const Settings
     TextGenerationOptions unused;
     session.decide(compute, unused);
     return session;
-}
-
-EngineModel open_session_model(const TextSession& session, const ComputeOptions& compute, CommandContext& context) {
-    const bool is_named = context.settings.on_command_line("model") != nullptr;
-    EngineModel engine = open_model(is_named ? choose_model(context) : session.model_path());
-    session.check_model(engine, compute.devices, console_callbacks(context));
-    return engine;
 }
 
 std::vector<TokenId> session_text(const TextSession& session) {

@@ -15,10 +15,6 @@ namespace slipstream::tools {
 /// options demand another context or KV type, and what opening a session throws.
 [[nodiscard]] TextSession open_bench_session(const std::filesystem::path& path, const Settings& settings,
                                              ComputeOptions& compute);
-/// The session's model, unless -m names where it is. Throws RequestError where it is another one, or would be computed
-/// otherwise here.
-[[nodiscard]] EngineModel open_session_model(const TextSession& session, const ComputeOptions& compute,
-                                             CommandContext& context);
 /// Prompt and what was generated.
 [[nodiscard]] std::vector<TokenId> session_text(const TextSession& session);
 

@@ -119,7 +119,7 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
                               parts.run(), request.sampling);
     const std::span<const TokenId> text(tokens);
     if (session != nullptr) {
-        static_cast<void>(session->restore(target.target(), console_callbacks(context)));
+        static_cast<void>(session->restore(target.target(), engine, console_callbacks(context)));
         target.target().truncate(std::min(parts.depth, target.target().n_committed()));
     }
     ProgressBar bar(context.console, "bench");

@@ -166,16 +166,6 @@ std::string prompt_text_of(const Settings& settings, const std::optional<TextSes
     return text;
 }
 
-// The model that is asked for, or a session's; null: nothing is resumed.
-EngineModel opened_model(CommandContext& context, const TextSession* resumed, const std::vector<DeviceChoice>& devices,
-                         const EngineCallbacks& callbacks) {
-    const bool names_it = resumed != nullptr && context.settings.on_command_line("model") == nullptr;
-    EngineModel engine = open_model(names_it ? resumed->model_path() : choose_model(context));
-    if (names_it) context.console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
-    if (resumed != nullptr) resumed->check_model(engine, devices, callbacks);
-    return engine;
-}
-
 // What the text depends on beside the model.
 struct TextTask {
     SamplerOptions sampling;
@@ -257,7 +247,9 @@ int run_generate(CommandContext& context) {
     TextSession* const resumed = session && session->resumes() ? &*session : nullptr;
     if (resumed != nullptr) resumed->decide(request.generator.compute, request.text);
     const std::string prompt_text = prompt_text_of(context.settings, session);
-    EngineModel engine = opened_model(context, resumed, request.generator.compute.devices, callbacks);
+    EngineModel engine = resumed != nullptr
+                             ? open_session_model(*resumed, request.generator.compute.devices, context, callbacks)
+                             : open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     TextTask task =
         resumed != nullptr ? resumed_task(*resumed) : new_task(context, request, prompt_text, engine, *tokenizer);

@@ -12,6 +12,7 @@
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
 #include "tools/options/text_options.h"
+#include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -90,6 +91,15 @@ std::optional<SessionRequest> session_request(const Settings& settings) {
     request.echo = settings.on_command_line("echo") != nullptr && settings.flag("echo");
     request.prompt_options = prompt_options(settings);
     return request;
+}
+
+EngineModel open_session_model(const TextSession& session, const std::vector<DeviceChoice>& devices,
+                               const CommandContext& context, const EngineCallbacks& callbacks) {
+    const bool is_named = context.settings.on_command_line("model") != nullptr;
+    EngineModel engine = open_model(is_named ? choose_model(context) : session.model_path());
+    if (!is_named) context.console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
+    session.check_model(engine, devices, callbacks);
+    return engine;
 }
 
 }  // namespace slipstream::tools

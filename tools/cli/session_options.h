@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "tools/engine/engine_callbacks.h"
+#include "tools/engine/engine_model.h"
 #include "tools/engine/session.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
@@ -16,5 +18,10 @@ namespace slipstream::tools {
 /// The session that --session names; nothing without the option. What the command line says about the text is demanded
 /// of it. Throws UsageError where options cannot act together.
 [[nodiscard]] std::optional<SessionRequest> session_request(const Settings& settings);
+
+/// The model that the session was begun with, where it was then, unless -m names where it is. Throws RequestError where
+/// it is another one, or would be computed otherwise on `devices`, and what open_model() throws.
+[[nodiscard]] EngineModel open_session_model(const TextSession& session, const std::vector<DeviceChoice>& devices,
+                                             const CommandContext& context, const EngineCallbacks& callbacks);
 
 }  // namespace slipstream::tools
