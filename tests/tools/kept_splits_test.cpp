@@ -16,19 +16,23 @@ using testing::Optional;
 TEST(KeptSplits, TheFirstOfAKeyStays) {
     const TemporaryFolder folder;
     const auto place = folder.path() / "tables";
-    EXPECT_EQ(kept_split(place, "a b"), std::nullopt);
+    EXPECT_EQ(kept_split(place, "a b", 2, 28), std::nullopt);
     EXPECT_THAT(keep_split(place, "a b", {19, 9}), ElementsAre(19, 9));
     EXPECT_THAT(keep_split(place, "a", {1, 27}), ElementsAre(1, 27));
     EXPECT_THAT(keep_split(place, "a b", {14, 14}), ElementsAre(19, 9)) << "another program was quicker";
-    EXPECT_THAT(kept_split(place, "a b"), Optional(ElementsAre(19, 9)));
-    EXPECT_THAT(kept_split(place, "a"), Optional(ElementsAre(1, 27)));
-    EXPECT_EQ(kept_split(place, "b"), std::nullopt);
+    EXPECT_THAT(kept_split(place, "a b", 2, 28), Optional(ElementsAre(19, 9)));
+    EXPECT_THAT(kept_split(place, "a", 2, 28), Optional(ElementsAre(1, 27)));
+    EXPECT_EQ(kept_split(place, "b", 2, 28), std::nullopt);
 }
 
 TEST(KeptSplits, OtherLinesArePassedOver) {
     const TemporaryFolder folder;
-    folder.write("splits.txt", "\n19,9\n0,3 key\n,1 key\n1,x key\n99999999999999999999,1 key\n5,6 key\n7,8 key\n");
-    EXPECT_THAT(kept_split(folder.path(), "key"), Optional(ElementsAre(5, 6)));
+    folder.write(
+        "splits.txt",
+        "\n19,9\n0,3 key\n,1 key\n1,x key\n99999999999999999999,1 key\n5,6 key\n9,1,1 key\n4,7 key\n7,4 key\n");
+    EXPECT_THAT(kept_split(folder.path(), "key", 2, 11), Optional(ElementsAre(5, 6)));
+    EXPECT_THAT(kept_split(folder.path(), "key", 3, 11), Optional(ElementsAre(9, 1, 1)));
+    EXPECT_EQ(kept_split(folder.path(), "key", 2, 12), std::nullopt) << "of another model";
 }
 
 TEST(KeptSplits, APlaceThatCannotBeWrittenIsSaid) {

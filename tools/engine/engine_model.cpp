@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,6 +27,12 @@ EngineModel open_model(const std::filesystem::path& path) {
     return engine;
 }
 
+DeviceForms EngineModel::device_forms() const {
+    std::vector<DeviceChoice> choices;
+    for (const EngineDevice& each : devices) choices.push_back(each.choice);
+    return tools::device_forms(choices);
+}
+
 KvPlacement EngineModel::kv_placement(std::size_t device) const {
     KvPlacement placement{.resident_chunks = {}, .arena = arena.get()};
     if (!plan) return placement;
@@ -49,28 +54,19 @@ namespace {
 // More than anything takes, and still far from overflow.
 constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
 
-// Threads of each device: CPU devices share those of the host.
-int threads_of(const ComputeOptions& options, const DeviceChoice& choice) {
-    const auto n_cpus = std::ranges::count_if(options.devices, [](const DeviceChoice& each) { return !each.card; });
-    if (choice.card || n_cpus == 0) return options.n_threads;
-    return std::max(1, options.n_threads / static_cast<int>(n_cpus));
-}
-
 void make_devices(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
     std::string names;
     for (std::size_t i = 0; i < options.devices.size(); ++i) {
         const DeviceChoice& choice = options.devices[i];
         const DeviceLimits limits = options.offload.limits(i);
-        const int n_threads = threads_of(options, choice);
         engine.devices.push_back(
             {.choice = choice,
              .device = make_compute_device(
-                 choice, {.n_threads = n_threads,
+                 choice, {.n_threads = options.n_threads,
                           .memory_bytes = limits.memory_bytes,
                           .link_bytes_per_second = limits.link_bytes_per_second,
                           .number = options.devices.size() > 1 ? static_cast<int>(i) + 1 : 0,
                           .on_announcement = [&callbacks](std::string_view line) { callbacks.note(line); }}),
-             .n_threads = n_threads,
              .throttled_link_bytes_per_second = limits.link_bytes_per_second});
         const Device& device = *engine.devices.back().device;
         if (choice.card)
@@ -89,18 +85,12 @@ void make_devices(EngineModel& engine, const ComputeOptions& options, const Engi
                      "physical cores, or what the control group allows");
 }
 
-bool of_one_kind(const EngineModel& engine) {
-    const DeviceChoice& first = engine.devices.front().choice;
-    return std::ranges::all_of(engine.devices, [&](const EngineDevice& each) {
-        return each.choice.kind() == first.kind() && each.choice.form == first.form;
-    });
-}
-
 // All that a planned split follows from, but for what is measured.
 std::string split_key(const EngineModel& engine, const ComputeOptions& options) {
-    std::string key = fmt::format("{:016x} ctx {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
-                                  engine.context_tokens, dtype_name(engine.kv_dtype),
-                                  options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
+    std::string key =
+        fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
+                    engine.context_tokens, engine.n_threads, dtype_name(engine.kv_dtype),
+                    options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const DeviceLimits limits = options.offload.limits(i);
         key += fmt::format(", {} {} memory {} link {}", engine.devices[i].choice.name(), engine.devices[i].choice.form,
@@ -128,20 +118,13 @@ std::vector<std::int64_t> chosen_layers(EngineModel& engine, const ComputeOption
     const std::int64_t n_layers = engine.files->config().n_layers;
     if (!options.offload.shares.empty()) return layers_by_share(n_layers, options.offload.shares);
     why = "planned: the least time for a pass";
-    if (of_one_kind(engine)) return planned_layers(engine, options);
+    if (device_forms(options.devices).is_one) return planned_layers(engine, options);
     if (!options.splits_folder)
         throw RequestError(
             "--devices: a split over devices of several kinds is kept beside the tables, so that texts stay the same, "
             "and there is no such folder; name one by --tables, or give --shares");
     const std::string key = split_key(engine, options);
-    if (const auto kept = kept_split(*options.splits_folder, key)) {
-        if (kept->size() != engine.devices.size() ||
-            std::accumulate(kept->begin(), kept->end(), std::int64_t{0}) != n_layers)
-            throw RequestError(fmt::format(
-                "{}: the split {} that is kept there is none of {} layers over {} devices; give --shares, or take its "
-                "line out",
-                (*options.splits_folder / "splits.txt").string(), fmt::join(*kept, ","), n_layers,
-                engine.devices.size()));
+    if (const auto kept = kept_split(*options.splits_folder, key, engine.devices.size(), n_layers)) {
         why = "planned before, and kept";
         return *kept;
     }
@@ -272,13 +255,12 @@ const MachineRates& machine_rates(EngineModel& engine, std::size_t device, const
     EngineDevice& asked = engine.devices[device];
     if (asked.rates) return *asked.rates;
     for (const EngineDevice& other : engine.devices)
-        if (other.rates && !other.choice.card && !asked.choice.card && other.n_threads == asked.n_threads)
-            asked.rates = other.rates;
+        if (other.rates && !other.choice.card && !asked.choice.card) asked.rates = other.rates;
     if (!asked.rates)
         asked.rates = measure_rates({.config = &engine.files->config(),
                                      .weights = &weights,
                                      .kv_dtype = engine.kv_dtype,
-                                     .n_threads = asked.n_threads,
+                                     .n_threads = engine.n_threads,
                                      .card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr});
     return *asked.rates;
 }
@@ -306,7 +288,7 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
         callbacks.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
     callbacks.detail(fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", engine.path.string(),
                                  engine.files->format(), architecture_name(config.architecture),
-                                 size_text(engine.files->total_bytes()), engine.device().instruction_form(),
+                                 size_text(engine.files->total_bytes()), device_forms(options.devices).forms,
                                  size_text(kv_bytes(config, engine.kv_dtype, engine.context_tokens)),
                                  engine.load_seconds));
     if (!engine.streams()) return;

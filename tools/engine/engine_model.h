@@ -26,7 +26,6 @@ namespace slipstream::tools {
 struct EngineDevice {
     DeviceChoice choice{};
     std::unique_ptr<Device> device;
-    int n_threads = 1;                           // of a CPU; of the host beside a card
     double throttled_link_bytes_per_second = 0;  // 0: as it is
     std::optional<MachineRates> rates{};         // measured where something streams, or might
 };
@@ -35,7 +34,7 @@ struct EngineDevice {
 struct EngineModel {
     std::filesystem::path path;
     std::unique_ptr<ModelFiles> files;
-    int n_threads = 1;  // of the host
+    int n_threads = 1;  // of the host; CPU devices compute in turn, each with all of them
     std::vector<EngineDevice> devices;
     std::vector<ModelShare> shares;              // of the devices; empty: one has all of the model
     std::unique_ptr<PinnedArena> arena;          // null where nothing streams
@@ -48,6 +47,8 @@ struct EngineModel {
 
     /// Whether memory is planned: then whatever else lies on the device is made before load_model().
     bool budgeted = false;
+    /// Of all of them.
+    [[nodiscard]] DeviceForms device_forms() const;
     /// The first device: where guesses are made.
     [[nodiscard]] Device& device() const { return *devices.front().device; }
     /// All of the model on one device; null where several share it, or before it is loaded.

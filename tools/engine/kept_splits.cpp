@@ -1,7 +1,8 @@
 #include "tools/engine/kept_splits.h"
 
+#include <charconv>
 #include <fstream>
-#include <sstream>
+#include <numeric>
 #include <string>
 #include <system_error>
 
@@ -9,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "tools/terminal/text_parts.h"
 
 namespace slipstream::tools {
 
@@ -17,28 +19,29 @@ namespace {
 // A line a split, the first of a key counts: "19,9 KEY".
 constexpr const char* kFileName = "splits.txt";
 
-// "19,9"; nothing where it is something else.
-std::optional<std::vector<std::int64_t>> parse_layers(const std::string& text) {
+}  // namespace
+
+std::optional<std::vector<std::int64_t>> parse_layers(std::string_view text, std::size_t n_devices,
+                                                      std::int64_t n_layers) {
     std::vector<std::int64_t> layers;
-    std::istringstream list(text);
-    for (std::string part; std::getline(list, part, ',');) {
-        if (part.empty() || part.size() > 6 || part.find_first_not_of("0123456789") != std::string::npos)
-            return std::nullopt;
-        layers.push_back(std::stoll(part));
-        if (layers.back() == 0) return std::nullopt;
+    for (const std::string_view part : split_list(text)) {
+        std::int64_t n = 0;
+        const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
+        if (error != std::errc() || end != part.data() + part.size() || n < 1 || n > n_layers) return std::nullopt;
+        layers.push_back(n);
     }
-    if (layers.empty()) return std::nullopt;
+    if (layers.size() != n_devices || std::accumulate(layers.begin(), layers.end(), std::int64_t{0}) != n_layers)
+        return std::nullopt;
     return layers;
 }
 
-}  // namespace
-
-std::optional<std::vector<std::int64_t>> kept_split(const std::filesystem::path& folder, std::string_view key) {
+std::optional<std::vector<std::int64_t>> kept_split(const std::filesystem::path& folder, std::string_view key,
+                                                    std::size_t n_devices, std::int64_t n_layers) {
     std::ifstream file(folder / kFileName);
     for (std::string line; std::getline(file, line);) {
         const std::size_t space = line.find(' ');
         if (space == std::string::npos || std::string_view(line).substr(space + 1) != key) continue;
-        if (auto layers = parse_layers(line.substr(0, space))) return layers;
+        if (auto layers = parse_layers(std::string_view(line).substr(0, space), n_devices, n_layers)) return layers;
     }
     return std::nullopt;
 }
@@ -58,7 +61,8 @@ std::vector<std::int64_t> keep_split(const std::filesystem::path& folder, std::s
                             "folder by --tables, or give --shares {}",
                             (folder / kFileName).string(), fmt::join(layers, ",")));
     }
-    return kept_split(folder, key).value_or(layers);
+    return kept_split(folder, key, layers.size(), std::accumulate(layers.begin(), layers.end(), std::int64_t{0}))
+        .value_or(layers);
 }
 
 }  // namespace slipstream::tools

@@ -34,7 +34,7 @@ draft::PassPlan resident_pass_plan(const ModelFiles& files, DType kv_dtype, Weig
                        .weights = &weights,
                        .rounding = rounding,
                        .kv_dtype = kv_dtype,
-                       .n_threads = engine.devices.front().n_threads,
+                       .n_threads = engine.n_threads,
                        .card = engine.device().kind() == DeviceKind::Cuda ? &engine.device() : nullptr,
                        .effort = RateEffort::Compute});
     constexpr std::size_t everything = std::size_t{1} << 56;

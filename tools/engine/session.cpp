@@ -1,16 +1,17 @@
 #include "tools/engine/session.h"
 
 #include <algorithm>
-#include <numeric>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
 #include "runtime/model/rope.h"
 #include "runtime/text/printable.h"
+#include "tools/engine/kept_splits.h"
 #include "tools/options/build_version.h"
 #include "tools/terminal/amounts.h"
 
@@ -44,54 +45,24 @@ std::string shown(const T& value) {
     return fmt::format("{}", value);
 }
 
-// What decides the bits of a text: kind and instruction form of the devices, once where all are of one.
-struct DeviceForms {
-    std::string kinds;
-    std::string forms;
-    [[nodiscard]] bool several() const { return kinds.find(',') != std::string::npos; }
-};
-DeviceForms forms_of(const std::vector<DeviceChoice>& devices) {
-    const auto is_first = [&](const DeviceChoice& each) {
-        return each.kind() == devices.front().kind() && each.form == devices.front().form;
-    };
-    if (std::ranges::all_of(devices, is_first))
-        return {std::string(device_kind_name(devices.front().kind())), devices.front().form};
-    DeviceForms all;
-    for (const DeviceChoice& each : devices) {
-        all.kinds += fmt::format("{}{}", all.kinds.empty() ? "" : ",", device_kind_name(each.kind()));
-        all.forms += fmt::format("{}{}", all.forms.empty() ? "" : ",", each.form);
-    }
-    return all;
-}
-
-// Devices of several kinds: the layers of each count as well, behind their forms: "sm_89,avx512 (19,9 layers)".
+// Devices of several kinds: the layers of each decide the bits as well, and stand behind their forms:
+// "sm_89,avx512 (19,9 layers)".
 constexpr std::string_view kLayersBegin = " (";
-DeviceForms forms_of(const EngineModel& engine) {
-    std::vector<DeviceChoice> devices;
-    for (const EngineDevice& each : engine.devices) devices.push_back(each.choice);
-    DeviceForms forms = forms_of(devices);
-    if (!forms.several()) return forms;
-    std::string layers;
-    for (const ModelShare& share : engine.shares)
-        layers += fmt::format("{}{}", layers.empty() ? "" : ",", share.layers.size());
-    forms.forms += fmt::format("{}{} layers)", kLayersBegin, layers);
-    return forms;
+constexpr std::string_view kLayersEnd = " layers)";
+std::string forms_with_layers(const EngineModel& engine) {
+    const DeviceForms all = engine.device_forms();
+    if (all.is_one) return all.forms;
+    std::vector<std::size_t> layers;
+    for (const ModelShare& share : engine.shares) layers.push_back(share.layers.size());
+    return fmt::format("{}{}{}{}", all.forms, kLayersBegin, fmt::join(layers, ","), kLayersEnd);
 }
 
-// Those layers; none where the devices were of one kind.
-std::vector<double> layers_of_forms(std::string_view forms) {
-    std::vector<double> layers;
+// "19,9" of such forms; nothing where there are none.
+std::string_view layers_of_forms(std::string_view forms) {
     const std::size_t begin = forms.find(kLayersBegin);
-    if (begin == std::string_view::npos) return layers;
-    for (const char each : forms.substr(begin + kLayersBegin.size())) {
-        if (each >= '0' && each <= '9') {
-            if (layers.empty()) layers.push_back(0.0);
-            layers.back() = 10.0 * layers.back() + (each - '0');
-        } else if (each == ',') {
-            layers.push_back(0.0);
-        }
-    }
-    return layers;
+    if (begin == std::string_view::npos || !forms.ends_with(kLayersEnd)) return {};
+    forms.remove_suffix(kLayersEnd.size());
+    return forms.substr(begin + kLayersBegin.size());
 }
 
 // The part of two texts in which they begin to differ.
@@ -105,19 +76,18 @@ std::string shown_from(std::string_view text, std::size_t at) {
 // What each device has of the layers; none where they are of one kind, and any split gives the same bits.
 std::vector<double> TextSession::held_layers() const {
     const SessionBegin& held = begin();
-    if (held.device_kind.find(',') == std::string::npos) return {};
-    std::vector<double> layers = layers_of_forms(held.instruction_form);
-    const auto is_share = [](double share) { return share >= 1.0; };
-    if (layers.size() < 2 || !std::ranges::all_of(layers, is_share) ||
-        std::accumulate(layers.begin(), layers.end(), 0.0) != static_cast<double>(held.n_layers))
+    const auto n_devices = static_cast<std::size_t>(1 + std::ranges::count(held.device_kind, ','));
+    if (n_devices == 1) return {};
+    const auto layers = parse_layers(layers_of_forms(held.instruction_form), n_devices, held.n_layers);
+    if (!layers)
         throw FormatError(fmt::format("{}: a damaged session (layers of its devices: {}); begin another",
                                       request_.path.string(), printable(held.instruction_form, kShownBytes)));
-    return layers;
+    return {layers->begin(), layers->end()};
 }
 
-TextSession::TextSession(SessionRequest request)
-    : request_(std::move(request)), file_(SessionFile::open(request_.path)) {
-    if (!file_) SessionFile::check_place(request_.path);
+TextSession::TextSession(SessionRequest request, SessionUse use)
+    : request_(std::move(request)), file_(SessionFile::open(request_.path, use)) {
+    if (!file_ && use == SessionUse::GoOn) SessionFile::check_place(request_.path);
 }
 
 void TextSession::contradict(std::string_view option, std::string_view demanded, std::string_view held) const {
@@ -219,7 +189,7 @@ void TextSession::check_model(const EngineModel& engine, const std::vector<Devic
             fmt::format("the session {} was begun with other rope frequencies or another KV cache of this "
                         "model by version {}; begin another",
                         request_.path.string(), held.program_version));
-    const DeviceForms here = forms_of(devices);
+    const DeviceForms here = device_forms(devices);
     if (held.device_kind != here.kinds ||
         std::string_view(held.instruction_form).substr(0, held.instruction_form.find(kLayersBegin)) != here.forms)
         throw RequestError(fmt::format(
@@ -244,12 +214,11 @@ ReplayedText TextSession::replay(const Tokenizer& tokenizer, const TextGeneratio
 SessionBegin TextSession::fresh_begin(const SessionStart& start, const EngineModel& engine) const {
     std::error_code error;
     const fs::path absolute = fs::absolute(engine.path, error);
-    const DeviceForms forms = forms_of(engine);
     return {.program_version = std::string(build_version()),
             .model_path = (error ? engine.path : absolute).string(),
             .model_fingerprint = draft::model_fingerprint(*engine.files),
-            .device_kind = forms.kinds,
-            .instruction_form = forms.forms,
+            .device_kind = engine.device_forms().kinds,
+            .instruction_form = forms_with_layers(engine),
             .context_tokens = engine.context_tokens,
             .rope_fingerprint = rope_fingerprint(engine.models.front()->rope()),
             .kv_dtype = engine.kv_dtype,
@@ -284,7 +253,18 @@ std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callback
     });
 }
 
-std::int64_t TextSession::restore(Target& target, const EngineCallbacks& callbacks) {
+void TextSession::check_split(const EngineModel& engine) const {
+    const std::string here = forms_with_layers(engine);
+    if (begin().instruction_form == here) return;
+    throw RequestError(
+        fmt::format("the session {} was computed with its layers shared out as {}, here they would be as {}: between "
+                    "devices of several kinds that decides the text; give --shares {}, or begin another",
+                    request_.path.string(), layers_of_forms(begin().instruction_form), layers_of_forms(here),
+                    layers_of_forms(begin().instruction_form)));
+}
+
+std::int64_t TextSession::restore(Target& target, const EngineModel& engine, const EngineCallbacks& callbacks) {
+    check_split(engine);
     SessionKv kv(*file_, target, 0);
     return restore(kv, callbacks);
 }
@@ -293,8 +273,7 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
                          const EngineCallbacks& callbacks) {
     const bool is_old = resumes();
     if (!is_old) file_ = SessionFile::create(request_.path, fresh_begin(start, engine));
-    if (const std::string forms = forms_of(engine).forms; begin().instruction_form != forms)
-        contradict("shares", forms, begin().instruction_form);
+    check_split(engine);
     kv_.emplace(*file_, generator.target(), request_.limit_bytes);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;

@@ -60,8 +60,9 @@ struct SessionStart {
 
 class TextSession {
 public:
-    /// Opens what is there. Throws RequestError, FormatError, IoError as SessionFile does.
-    explicit TextSession(SessionRequest request);
+    /// Opens what is there; one that is only read is neither begun nor added to. Throws RequestError, FormatError,
+    /// IoError as SessionFile does.
+    explicit TextSession(SessionRequest request, SessionUse use = SessionUse::GoOn);
 
     /// Whether there is something to go on with. The calls below up to check_model() are for that case.
     [[nodiscard]] bool resumes() const { return file_.has_value(); }
@@ -85,12 +86,14 @@ public:
     [[nodiscard]] ReplayedText replay(const Tokenizer& tokenizer, const TextGenerationOptions& text) const;
 
     /// The model is loaded and the prompt fits: makes the file of a fresh session, or fills the cache with what an old
-    /// one saved. Says what of KV will be kept.
+    /// one saved. Says what of KV will be kept. RequestError where layers are shared out otherwise over devices of
+    /// several kinds.
     void attach(const SessionStart& start, TextGenerator& generator, const EngineModel& engine,
                 const EngineCallbacks& callbacks);
-    /// Fills an empty target of the session's model and context with the KV that was saved, and leaves the file as it
-    /// is; returns the positions. For who only reads: a benchmark.
-    std::int64_t restore(Target& target, const EngineCallbacks& callbacks);
+    /// Fills an empty target of the session's model and context, over the devices of `engine`, with the KV that was
+    /// saved, and leaves the file as it is; returns the positions. For who only reads: a benchmark. Throws RequestError
+    /// as attach().
+    std::int64_t restore(Target& target, const EngineModel& engine, const EngineCallbacks& callbacks);
     /// Tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }
     /// Between passes: saves KV that has filled; every five minutes what was learnt about guessing. Where the system
@@ -104,6 +107,7 @@ private:
     void agree(std::string_view option, const std::optional<T>& demanded, const T& held) const;
     [[noreturn]] void contradict(std::string_view option, std::string_view demanded, std::string_view held) const;
     [[nodiscard]] std::vector<double> held_layers() const;
+    void check_split(const EngineModel& engine) const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const EngineModel& engine) const;
     std::int64_t restore(SessionKv& kv, const EngineCallbacks& callbacks) const;
     void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;

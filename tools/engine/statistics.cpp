@@ -57,7 +57,7 @@ JsonObject plan_json(const EngineModel& engine) {
     plan.integer("context_tokens", engine.context_tokens)
         .text("kv_type", dtype_name(engine.kv_dtype))
         .integer("threads", engine.n_threads)
-        .text("instruction_form", engine.device().instruction_form())
+        .text("instruction_form", engine.device_forms().forms)
         .unsigned_integer("weights_bytes", engine.files->total_bytes())
         .unsigned_integer("kv_bytes", kv_bytes(engine.files->config(), engine.kv_dtype, engine.context_tokens));
     if (!engine.shares.empty()) {

@@ -11,6 +11,7 @@
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "tools/machine/host.h"
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -92,12 +93,23 @@ std::string_view device_kind_name(DeviceKind kind) {
     return kind == DeviceKind::Cuda ? "cuda" : "cpu";
 }
 
+DeviceForms device_forms(const std::vector<DeviceChoice>& devices) {
+    const DeviceChoice& first = devices.front();
+    DeviceForms all{.kinds = std::string(device_kind_name(first.kind())), .forms = first.form};
+    all.is_one = std::ranges::all_of(
+        devices, [&](const DeviceChoice& each) { return each.kind() == first.kind() && each.form == first.form; });
+    if (all.is_one) return all;
+    for (const DeviceChoice& each : std::span(devices).subspan(1)) {
+        all.kinds += fmt::format(",{}", device_kind_name(each.kind()));
+        all.forms += fmt::format(",{}", each.form);
+    }
+    return all;
+}
+
 std::vector<DeviceChoice> choose_devices(std::string_view list, std::string_view where) {
     if (list == "auto") return {automatic_device()};
     std::vector<std::optional<int>> cards;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        const std::string_view device = list.substr(begin, end - begin);
+    for (const std::string_view device : split_list(list)) {
         const std::optional<int> card = card_number(device);
         if (device != "cpu" && !card)
             throw UsageError(
@@ -105,7 +117,6 @@ std::vector<DeviceChoice> choose_devices(std::string_view list, std::string_view
         if (card && std::ranges::find(cards, card) != cards.end())
             throw UsageError(fmt::format("{} {}: {} is named twice; a card computes once", where, list, device));
         cards.push_back(card);
-        begin = end + 1;
     }
     std::vector<DeviceChoice> devices;
     for (const std::optional<int>& card : cards) devices.push_back(card ? named_card(list, where, *card) : the_cpu({}));

@@ -37,6 +37,14 @@ struct DeviceChoice {
 /// "cpu", "cuda": what a session remembers.
 [[nodiscard]] std::string_view device_kind_name(DeviceKind kind);
 
+/// What decides the bits of a text, of all devices together.
+struct DeviceForms {
+    std::string kinds;   // "cpu", "cuda,cpu"; once where all are of one kind and form
+    std::string forms;   // "avx512", "sm_89,avx512"
+    bool is_one = true;  // all are of one kind and form
+};
+[[nodiscard]] DeviceForms device_forms(const std::vector<DeviceChoice>& devices);
+
 struct DeviceRequest {
     int n_threads = 1;
     std::optional<std::size_t> memory_bytes;  // not given: a CPU without limit, a card with what is free

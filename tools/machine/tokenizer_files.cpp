@@ -80,8 +80,7 @@ TokenizerSource find_tokenizer_source(const fs::path& path) {
 std::optional<std::string> pre_tokenizer_note(const TokenizerSource& source) {
     if (!source.gguf || source.gguf->model != "gpt2" || !source.gguf->pre_tokenizer.empty()) return std::nullopt;
     return "the file does not name its pre-tokenizer (tokenizer.ggml.pre): text is cut into words by the oldest rule, "
-           "and "
-           "the model may have learnt another; a newer file of it says which";
+           "and the model may have learnt another; a newer file of it says which";
 }
 
 }  // namespace slipstream::tools

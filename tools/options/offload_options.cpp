@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "tools/machine/host.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -33,13 +34,7 @@ std::optional<std::size_t> size_setting(const Settings& settings, std::string_vi
 
 // The values of a list: one for each device, or one for all of them.
 std::vector<std::string_view> list_setting(const Setting& setting, std::size_t n_devices) {
-    const std::string_view list = setting.values.back();
-    std::vector<std::string_view> values;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        values.push_back(list.substr(begin, end - begin));
-        begin = end + 1;
-    }
+    std::vector<std::string_view> values = split_list(setting.values.back());
     if (values.size() > 1 && values.size() != n_devices)
         throw UsageError(fmt::format("{}: {} values for {} device{}; give one for each, or one for all", setting.where,
                                      values.size(), n_devices, n_devices == 1 ? "" : "s"));
@@ -163,7 +158,7 @@ std::vector<OptionSpec> offload_option_specs() {
              "computes in place [a card's free memory less 1 GiB; none]"},
             {"host-memory", "--host-memory", "SIZE", "Most host memory for what streams [80 % of RAM]"},
             {"link-gib-s", "--link-gib-s", "X[,X]",
-             "Let the link between host and device carry no more than X GiB/s, each way [as it is]"},
+             "Let the link between host and device carry no more than X GiB/s, each way; 'none': as it is [none]"},
             {"split", "--split", "KIND", "How several devices share the model: layers [layers]"},
             {"shares", "--shares", "N,N", "What each device has of the layers, '2,1' [planned]"},
             {"ring", "--ring", "SIZE", "Memory of each device that streamed blocks pass through [planned]"},

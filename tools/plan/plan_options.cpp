@@ -10,6 +10,7 @@
 #include "tools/options/command.h"
 #include "tools/options/offload_options.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -18,16 +19,6 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr std::int64_t kMostExpected = 4096;
-
-std::vector<std::string_view> split(std::string_view list) {
-    std::vector<std::string_view> parts;
-    for (std::size_t begin = 0; begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        parts.push_back(list.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return parts;
-}
 
 // What stands before the unit, or nothing.
 std::optional<double> leading_number(std::string_view text, std::string_view& rest) {
@@ -48,7 +39,7 @@ std::vector<std::size_t> size_list(const Settings& settings, std::string_view na
     std::vector<std::size_t> sizes;
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return sizes;
-    for (const std::string_view text : split(setting->values.back())) {
+    for (const std::string_view text : split_list(setting->values.back())) {
         const auto size = parse_size(text);
         if (!size || *size == 0)
             throw UsageError(
@@ -96,7 +87,7 @@ int planned_devices(const Settings& settings) {
     const Setting* setting = settings.find("devices");
     if (setting == nullptr || setting->values.back() == "auto") return 1;
     int n = 0;
-    for (const std::string_view device : split(setting->values.back())) {
+    for (const std::string_view device : split_list(setting->values.back())) {
         const bool is_card = device.starts_with("cuda:") && device.size() > 5 &&
                              device.find_first_not_of("0123456789", 5) == std::string_view::npos;
         if (device != "cpu" && !is_card)
@@ -115,7 +106,7 @@ std::vector<double> number_list(const Settings& settings, std::string_view name)
     std::vector<double> numbers;
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return numbers;
-    for (const std::string_view text : split(setting->values.back())) {
+    for (const std::string_view text : split_list(setting->values.back())) {
         std::string_view rest;
         const auto value = leading_number(text, rest);
         if (!value || !rest.empty() || *value <= 0.0)

@@ -55,7 +55,6 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         {.choice = choice,
          .device = make_compute_device(choice, {.n_threads = engine.n_threads,
                                                 .memory_bytes = choice.card ? std::nullopt : std::optional(kRoomy)}),
-         .n_threads = engine.n_threads,
          .throttled_link_bytes_per_second = compute.offload.limits(0).link_bytes_per_second});
     engine.context_tokens = request.context_tokens.value_or(request.model.config.context_tokens);
     const DraftSettings draft = choose_draft(asked, engine, compute, request.hardware.device_bytes, callbacks);
