@@ -22,6 +22,7 @@
 #include "runtime/pass/pass_stream.h"
 #include "schedule.h"
 #include "tests/support/device_self_check.h"
+#include "tests/support/logged_generation.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/share_check.h"
 #include "tests/support/tiny_model.h"
@@ -100,44 +101,11 @@ private:
     std::unique_ptr<Forward> forward_;
 };
 
-/// Every logit that a generation sees, in order.
-class LogitLog final : public Guesser {
-public:
-    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
-    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
-    void observe(const Observation& observation) override {
-        for (const std::int32_t node : observation.accepted) {
-            const float* row = observation.logits.row(node).data();
-            rows.insert(rows.end(), row, row + observation.logits.cols());
-        }
-        guesser_.observe(observation);
-    }
-    std::vector<float> rows;
-
-private:
-    Guesser& guesser_;
-};
-
-struct Generated {
-    std::vector<TokenId> text;
-    std::vector<float> logits;
-};
-
 Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
                    const SamplerOptions& sampling, SelfCheck* check = nullptr) {
-    Sampler sampler(sampling, engine.model().config().vocab);
-    ExactVerifier verifier(sampler);
-    LogitLog log(guesser);
     DeviceTarget target(engine.forward(), engine.cache());
-    GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
-    if (check != nullptr) loop.check_with(*check);
-    loop.begin(prompt);
-    for (std::int64_t left = n_tokens; left > 0;) {
-        const auto fresh = loop.step(left);
-        if (fresh.empty()) break;
-        left -= std::ssize(fresh);
-    }
-    return {loop.text(), log.rows};
+    return logged_generation(target, prompt, n_tokens, guesser, kBudget, sampling, engine.model().config().vocab,
+                             check);
 }
 
 // The cache behind a prompt that was, for all that follows, fed: noise is as good, and quick.

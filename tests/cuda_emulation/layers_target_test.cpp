@@ -17,6 +17,7 @@
 #include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/layer_split.h"
+#include "tests/support/logged_generation.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -64,28 +65,6 @@ struct Part {
     std::unique_ptr<Forward> forward;
 };
 
-struct Generated {
-    std::vector<TokenId> text;
-    std::vector<float> logits;
-};
-
-class LogitLog final : public Guesser {
-public:
-    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
-    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
-    void observe(const Observation& observation) override {
-        for (const std::int32_t node : observation.accepted) {
-            const auto row = observation.logits.row(node);
-            rows.insert(rows.end(), row.begin(), row.end());
-        }
-        guesser_.observe(observation);
-    }
-    std::vector<float> rows;
-
-private:
-    Guesser& guesser_;
-};
-
 /// 12 tokens behind a prompt; guessed from `future`, where there is one.
 Generated generate(const ModelFiles& files, Devices which, Streams streams, Timing timing,
                    const std::vector<TokenId>& future = {}) {
@@ -115,22 +94,13 @@ Generated generate(const ModelFiles& files, Devices which, Streams streams, Timi
     } else {
         target = std::make_unique<LayersTarget>(std::move(ranks));
     }
-    Sampler sampler({.temperature = 0.8, .seed = 3}, files.config().vocab);
-    ExactVerifier verifier(sampler);
     NoGuesser nothing;
     ScriptedGuesser scripted(future, 0.7, 5);
-    LogitLog log(future.empty() ? static_cast<Guesser&>(nothing) : scripted);
-    GenerationLoop loop(*target, verifier, log, {.budget = future.empty() ? 1 : kBudget, .end_tokens = {}});
+    Guesser& guesser = future.empty() ? static_cast<Guesser&>(nothing) : scripted;
     std::vector<TokenId> prompt;
     for (int i = 0; i < 260; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % 97));
-    loop.begin(prompt);
-    for (std::int64_t left = 12; left > 0;) left -= std::ssize(loop.step(left));
-    return {loop.text(), log.rows};
-}
-
-bool same(const Generated& a, const Generated& b) {
-    return a.text == b.text && a.logits.size() == b.logits.size() &&
-           std::memcmp(a.logits.data(), b.logits.data(), a.logits.size() * sizeof(float)) == 0;
+    return logged_generation(*target, prompt, 12, guesser, future.empty() ? 1 : kBudget,
+                             {.temperature = 0.8, .seed = 3}, files.config().vocab);
 }
 
 class LayersOnCards : public testing::TestWithParam<Timing> {
@@ -141,8 +111,8 @@ protected:
 TEST_P(LayersOnCards, TwoCardsGiveTheBitsOfOne) {
     const Generated one = generate(*files_, Devices::Card, Streams::Nothing, Timing::AtOnce);
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
-        EXPECT_TRUE(same(generate(*files_, Devices::TwoCards, streams, GetParam()), one));
-        EXPECT_TRUE(same(generate(*files_, Devices::TwoCards, streams, GetParam(), one.text), one));
+        EXPECT_EQ(generate(*files_, Devices::TwoCards, streams, GetParam()), one);
+        EXPECT_EQ(generate(*files_, Devices::TwoCards, streams, GetParam(), one.text), one);
     }
 }
 
@@ -150,8 +120,8 @@ TEST_P(LayersOnCards, TwoCardsGiveTheBitsOfOne) {
 TEST_P(LayersOnCards, ACardBesideTheCpuGivesOneTextWhateverStreamsAndGuesses) {
     const Generated plain = generate(*files_, Devices::CardAndCpu, Streams::Nothing, Timing::AtOnce);
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
-        EXPECT_TRUE(same(generate(*files_, Devices::CardAndCpu, streams, GetParam()), plain));
-        EXPECT_TRUE(same(generate(*files_, Devices::CardAndCpu, streams, GetParam(), plain.text), plain));
+        EXPECT_EQ(generate(*files_, Devices::CardAndCpu, streams, GetParam()), plain);
+        EXPECT_EQ(generate(*files_, Devices::CardAndCpu, streams, GetParam(), plain.text), plain);
     }
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/layer_split.h"
 #include "tests/support/error_text.h"
+#include "tests/support/logged_generation.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -100,45 +101,16 @@ struct SplitEngine {
     std::unique_ptr<LayersTarget> plain;
 };
 
-// Every logit that a generation sees, in order.
-class LogitLog final : public Guesser {
-public:
-    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
-    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
-    void observe(const Observation& observation) override {
-        for (const std::int32_t node : observation.accepted) {
-            const auto row = observation.logits.row(node);
-            rows.insert(rows.end(), row.begin(), row.end());
-        }
-        guesser_.observe(observation);
-    }
-    std::vector<float> rows;
-
-private:
-    Guesser& guesser_;
-};
-
-struct Generated {
-    std::vector<TokenId> text;
-    std::vector<float> logits;
-};
-
 Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
                    std::int64_t budget, Target* checked_by = nullptr) {
-    Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
-    ExactVerifier verifier(sampler);
-    LogitLog log(guesser);
-    GenerationLoop loop(target, verifier, log, {.budget = budget, .end_tokens = {}});
     std::optional<SelfCheck> check;
-    if (checked_by != nullptr) loop.check_with(check.emplace(*checked_by));
-    loop.begin(prompt);
-    static_cast<void>(loop.prefill());
-    while (std::ssize(loop.text()) < std::ssize(prompt) + n_tokens)
-        if (loop.step(std::ssize(prompt) + n_tokens - std::ssize(loop.text())).empty()) break;
+    if (checked_by != nullptr) check.emplace(*checked_by);
+    Generated generated = logged_generation(target, prompt, n_tokens, guesser, budget, {.temperature = 0.9, .seed = 4},
+                                            97, check ? &*check : nullptr);
     if (check) {
         EXPECT_GE(check->figures().tokens, n_tokens);
     }
-    return {loop.text(), log.rows};
+    return generated;
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

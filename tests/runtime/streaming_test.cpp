@@ -15,6 +15,7 @@
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_stream.h"
 #include "tests/support/device_self_check.h"
+#include "tests/support/logged_generation.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
@@ -71,43 +72,11 @@ private:
     std::unique_ptr<Forward> forward_;
 };
 
-// Every logit that a generation sees, in order, bit for bit.
-class LogitLog final : public Guesser {
-public:
-    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
-    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
-    void observe(const Observation& observation) override {
-        for (const std::int32_t node : observation.accepted) {
-            const float* row = observation.logits.row(node).data();
-            rows.insert(rows.end(), row, row + observation.logits.cols());
-        }
-        guesser_.observe(observation);
-    }
-    std::vector<float> rows;
-
-private:
-    Guesser& guesser_;
-};
-
-struct Generated {
-    std::vector<TokenId> text;
-    std::vector<float> logits;
-};
-
 Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
                    std::int64_t budget) {
-    Sampler sampler({.temperature = 0.9, .seed = 4}, engine.model().config().vocab);
-    ExactVerifier verifier(sampler);
-    LogitLog log(guesser);
     DeviceTarget target(engine.forward(), engine.cache());
-    GenerationLoop loop(target, verifier, log, {.budget = budget, .end_tokens = {}});
-    loop.begin(prompt);
-    for (std::int64_t left = n_tokens; left > 0;) {
-        const auto fresh = loop.step(left);
-        if (fresh.empty()) break;
-        left -= std::ssize(fresh);
-    }
-    return {loop.text(), log.rows};
+    return logged_generation(target, prompt, n_tokens, guesser, budget, {.temperature = 0.9, .seed = 4},
+                             engine.model().config().vocab);
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

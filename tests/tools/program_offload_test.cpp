@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/run_program.h"
-#include "tests/tools/temporary_folder.h"
 
 namespace slipstream::tools {
 namespace {
@@ -22,14 +21,7 @@ std::vector<std::string> generate(std::vector<std::string> more) {
 }
 
 nlohmann::json stats_of(const std::vector<std::string>& more, std::string& text) {
-    const TemporaryFolder folder;
-    const std::string file = (folder.path() / "stats.json").string();
-    std::vector<std::string> arguments = more;
-    arguments.insert(arguments.end(), {"--stats", file});
-    const ProgramResult result = run_program(generate(arguments));
-    EXPECT_EQ(result.code, 0) << result.err;
-    text = result.out;
-    return nlohmann::json::parse(file_text(file), nullptr, false);
+    return run_with_statistics(generate(more), text);
 }
 
 TEST(Offload, WhatGuessesFitsBesideTheModelAtEveryBudget) {

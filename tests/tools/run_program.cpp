@@ -17,6 +17,8 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/tools/temporary_folder.h"
 
@@ -185,6 +187,16 @@ ProgramResult run_program(const std::vector<std::string>& arguments) {
     ProgramRun run;
     run.arguments = arguments;
     return run_program(run);
+}
+
+nlohmann::json run_with_statistics(std::vector<std::string> arguments, std::string& text) {
+    const TemporaryFolder folder;
+    const std::string file = (folder.path() / "stats.json").string();
+    arguments.insert(arguments.end(), {"--stats", file});
+    const ProgramResult result = run_program(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    text = result.out;
+    return nlohmann::json::parse(file_text(file), nullptr, false);
 }
 
 std::string source_path(const std::string& name) {

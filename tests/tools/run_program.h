@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace slipstream::tools {
 
 struct ProgramResult {
@@ -29,6 +31,9 @@ struct ProgramRun {
 /// Runs to the end. A run of more than two minutes is killed.
 [[nodiscard]] ProgramResult run_program(const ProgramRun& run);
 [[nodiscard]] ProgramResult run_program(const std::vector<std::string>& arguments);
+
+/// The statistics of a run that is expected to end well, and in `text` what it said.
+[[nodiscard]] nlohmann::json run_with_statistics(std::vector<std::string> arguments, std::string& text);
 
 /// The program with stdout on a pipe, still running.
 class RunningProgram {

@@ -1,0 +1,63 @@
+// A generation with every logit that it saw: what two ways to the same text are compared by, bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/guesser.h"
+#include "runtime/loop/sampling/sampler.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/loop/verify.h"
+
+namespace slipstream {
+
+/// Keeps the logits of all committed tokens, in order.
+class LogitLog final : public Guesser {
+public:
+    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
+    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
+    void observe(const Observation& observation) override {
+        for (const std::int32_t node : observation.accepted) {
+            const auto row = observation.logits.row(node);
+            rows.insert(rows.end(), row.begin(), row.end());
+        }
+        guesser_.observe(observation);
+    }
+    std::vector<float> rows;
+
+private:
+    Guesser& guesser_;
+};
+
+struct Generated {
+    std::vector<TokenId> text;
+    std::vector<float> logits;
+
+    friend bool operator==(const Generated& a, const Generated& b) {
+        return a.text == b.text && a.logits.size() == b.logits.size() &&
+               std::memcmp(a.logits.data(), b.logits.data(), a.logits.size() * sizeof(float)) == 0;
+    }
+};
+
+/// The prompt and `n_tokens` behind it, fewer where the loop ends.
+[[nodiscard]] inline Generated logged_generation(Target& target, const std::vector<TokenId>& prompt,
+                                                 std::int64_t n_tokens, Guesser& guesser, std::int64_t budget,
+                                                 const SamplerOptions& sampling, std::int64_t vocab,
+                                                 SelfCheck* check = nullptr) {
+    Sampler sampler(sampling, vocab);
+    ExactVerifier verifier(sampler);
+    LogitLog log(guesser);
+    GenerationLoop loop(target, verifier, log, {.budget = budget, .end_tokens = {}});
+    if (check != nullptr) loop.check_with(*check);
+    loop.begin(prompt);
+    for (std::int64_t left = n_tokens; left > 0;) {
+        const auto fresh = loop.step(left);
+        if (fresh.empty()) break;
+        left -= std::ssize(fresh);
+    }
+    return {loop.text(), log.rows};
+}
+
+}  // namespace slipstream
