@@ -21,7 +21,7 @@
 
 namespace slipstream {
 
-/// A device failed in a pass: which one, at which layer, and why.
+/// A pass failed on a device: which one, at which layer, and why, whatever it was (memory, a copy, a file).
 class RankFailed : public Error {
 public:
     using Error::Error;

@@ -12,7 +12,7 @@ RowHop::RowHop(std::span<Device* const> devices, std::size_t bytes) {
     }
 }
 
-// One staging area does: whoever writes it next has read it last, or after whoever did (rows go from rank to rank).
+// One staging area does: rows go from rank to rank, so the rank that writes it next is the one that has read it.
 void RowHop::carry(ExecRef from, const ConstTensorView& rows, ExecRef to, const TensorView& out) {
     const std::size_t bytes = static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes;
     CHECK(out.rows() == rows.rows() && out.row_stride_bytes == rows.row_stride_bytes);
