@@ -1,11 +1,11 @@
 // Fuzz target: any bytes as the JSON of messages and tools ({"messages": ..., "tools": ..., the rest: arguments}), or
-// as a
-// --template-arg, rendered with templates that look into everything, print it, and take it apart.
+// as a --template-arg, rendered with templates that look into everything, print it, and take it apart.
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/error.h"
 #include "runtime/text/chat/chat_template.h"
@@ -26,6 +26,14 @@ constexpr const char* kEverything = R"jinja({{ messages }}{{ tools|tojson(indent
 {%- endfor %}{{ show(messages) }}{{ messages|map(attribute='content')|list|sort }}{{ messages|unique(attribute='role')|list }}{{ messages|selectattr('content')|list }})jinja";
 
 constexpr std::array<std::string_view, 4> kFamilies = {"chatml", "gemma", "llama-2", "vicuna"};
+
+std::vector<slipstream::ChatTemplate> parse_families() {
+    std::vector<slipstream::ChatTemplate> templates;
+    for (const std::string_view family : kFamilies)
+        templates.push_back(
+            slipstream::ChatTemplate::parse(std::string(slipstream::find_template_family(family)->source), "family"));
+    return templates;
+}
 
 slipstream::TemplateInputs read_inputs(std::string_view text) {
     slipstream::TemplateInputs inputs;
@@ -50,6 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace slipstream;
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     static const ChatTemplate kTemplate = ChatTemplate::parse(kEverything, "everything");
+    static const std::vector<ChatTemplate> kParsedFamilies = parse_families();
     const TemplateLimits limits{.max_steps = 200'000, .max_text_bytes = 1 << 20, .max_live_bytes = 1 << 25};
     try {
         static_cast<void>(parse_template_argument(text));
@@ -63,11 +72,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } catch (const TemplateError&) {
         // A family asks for less.
     }
-    for (const std::string_view family : kFamilies) {
+    for (const ChatTemplate& family : kParsedFamilies) {
         try {
-            const ChatTemplate parsed =
-                ChatTemplate::parse(std::string(find_template_family(family)->source), "family");
-            static_cast<void>(parsed.render(inputs, limits));
+            static_cast<void>(family.render(inputs, limits));
         } catch (const TemplateError&) {
             continue;
         }
