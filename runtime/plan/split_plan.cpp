@@ -174,9 +174,9 @@ private:
                 const bool shorter = cost.seconds < found_cost.seconds * (1.0 - gain);
                 const bool lighter = plateau > 0.0 && cost.seconds <= least_seconds_ * (1.0 + plateau) &&
                                      cost.link_seconds < found_cost.link_seconds * (1.0 - gain);
-                // Towards what fits, where nothing does yet.
+                // Towards what fits first, and never away from it.
                 const bool roomier = cost.homeless_layers < found_cost.homeless_layers;
-                if (!shorter && !lighter && !roomier) continue;
+                if (cost.homeless_layers > found_cost.homeless_layers || !(roomier || shorter || lighter)) continue;
                 found = moved;
                 found_cost = cost;
             }
