@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "draft/control/draft_control.h"
 #include "draft/control/pass_curve.h"
 #include "draft/rejection.h"
 #include "draft/sources/cacheback_options.h"
@@ -119,6 +120,7 @@ public:
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
+    [[nodiscard]] virtual const Rests& rests() const = 0;
     /// Forgets everything learnt, as a new text's first pass finds it without tables of earlier runs. Between texts: an
     /// observation of the whole text must come before the next proposal.
     virtual void reset() = 0;

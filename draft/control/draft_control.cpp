@@ -22,8 +22,10 @@ constexpr double kTrusted = 2.0;     // guessed tokens that expectations are bel
 
 bool DraftControl::take_turn(std::int64_t text_tokens, bool probes) {
     curve_.move_to(text_tokens);
+    ++rests_.of_passes;
     if (trial_.rest > 0) {
         --trial_.rest;
+        ++rests_.passes;
         return false;
     }
     // What guessing gains is told by what a plain pass takes: where that is little, or the plan's word alone, and none
@@ -68,6 +70,7 @@ void DraftControl::judge(const PassOutcome& outcome) {
     if (trial_.plain_seconds > kClearGain * trial_.seconds && trial_.n >= kFirstTrial) trial_.next_rest = kFirstRest;
     const std::int64_t enough = trial_.next_rest == kFirstRest ? kFirstTrial : kLaterTrial;
     if (trial_.n < enough || trial_.plain_seconds >= trial_.seconds) return;
+    rests_.slowdown = trial_.seconds / trial_.plain_seconds;
     trial_.rest = trial_.next_rest;
     trial_.next_rest = std::min(2 * trial_.next_rest, kLongestRest);
     trial_.n = 0;

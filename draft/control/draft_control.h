@@ -25,6 +25,13 @@ struct PassOutcome {
     bool guessed = false;        // drafting was tried
 };
 
+/// How guessing rested since the controller was made.
+struct Rests {
+    std::int64_t passes = 0;     // without guesses, for the sake of time
+    std::int64_t of_passes = 0;  // all
+    double slowdown = 1.0;       // what guessing took over plain decoding of the same tokens, when the last rest began
+};
+
 class DraftControl {
 public:
     DraftControl(std::int64_t max_nodes, PassPlan plan) : curve_(max_nodes, std::move(plan)) {}
@@ -40,6 +47,7 @@ public:
     /// Of the guessed tokens that trees were expected to commit of late, the part that came; above 1 where more did.
     [[nodiscard]] double came_true() const;
     void record(const PassOutcome& outcome);
+    [[nodiscard]] const Rests& rests() const { return rests_; }
     /// Another text: what passes take stays known.
     void reset() { recent_ = {}, trial_ = {}; }
 
@@ -65,6 +73,7 @@ private:
     PassCurve curve_;
     Recent recent_;
     Trial trial_;
+    Rests rests_;
 };
 
 }  // namespace slipstream::draft

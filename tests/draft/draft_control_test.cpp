@@ -71,6 +71,10 @@ TEST(DraftControl, GuessesThatAlwaysMissEndInRestsThatGrow) {
     const Course course = run(control, 6000, [](std::int64_t) { return Pass{1, 1.5}; });
     EXPECT_LT(course.guessed, 150);
     EXPECT_LT(course.slowdown(), 1.01);
+    EXPECT_EQ(control.rests().of_passes, 6000);
+    EXPECT_GT(control.rests().passes, 5800);
+    EXPECT_LE(control.rests().passes, 6000 - course.guessed);
+    EXPECT_NEAR(control.rests().slowdown, 1.5, 0.01);
     EXPECT_GE(course.longest_rest(), 512);  // it is tried again, at the rarest
     EXPECT_LE(course.longest_rest(), 513);  // with a plain pass for its own sake
     std::int64_t longest = 0;
@@ -110,6 +114,7 @@ TEST(DraftControl, LuckAndBadLuckAreNotMistakenForMore) {
 TEST(DraftControl, GuessesThatHitGoOn) {
     DraftControl control = control_with(1.3);
     EXPECT_EQ(run(control, 2000, [](std::int64_t) { return Pass{2, 1.3}; }).guessed, 1999);
+    EXPECT_EQ(control.rests().passes, 0);
     EXPECT_NEAR(control.came_true(), 1.0, 1e-9);
 }
 

@@ -223,6 +223,15 @@ void EngineDrafter::resample(const SamplerOptions& sampling) {
     }
 }
 
+void EngineDrafter::tell_rests() const {
+    if (!drafter_ || drafter_->rests().passes == 0) return;
+    const draft::Rests& rests = drafter_->rests();
+    callbacks_.detail(
+        fmt::format("draft: guessing rested in {} of {} passes: before the last rest it took {:.2f} times as long as "
+                    "plain decoding",
+                    rests.passes, rests.of_passes, rests.slowdown));
+}
+
 void EngineDrafter::save() const {
     if (!drafter_) return;
     try {

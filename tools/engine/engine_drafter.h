@@ -66,6 +66,8 @@ public:
     void resample(const SamplerOptions& sampling);
     /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
     void save() const;
+    /// Tells how often guessing rested and why, as a detail; nothing where it never did.
+    void tell_rests() const;
 
 private:
     std::int64_t budget_;

@@ -65,6 +65,7 @@ void TextGenerator::start_clock() {
 
 void TextGenerator::complete(RunFigures& figures) const {
     drafter_->save();
+    drafter_->tell_rests();
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
     figures.streamed = stream_snapshot(*engine_, *target_) - start_;
