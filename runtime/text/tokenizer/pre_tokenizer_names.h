@@ -1,7 +1,6 @@
 // Patterns of published tokenizers, and the names that GGUF files call them by.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>

@@ -1,7 +1,6 @@
 #include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <vector>
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
