@@ -238,9 +238,10 @@ SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {
 #pragma GCC unroll 8
         for (int s = 0; s < kStep; ++s) {
             const std::byte* packed = tile.packed + at;
+            const std::int64_t end = (s + 1) * kLines / kStep;  // of this step's share of the lines
             for (int g = 0; g < tile.n_groups; ++g, packed += tile.group_bytes) {
 #pragma GCC unroll 16
-                for (std::int64_t line = s * kLines / kStep; line < (s + 1) * kLines / kStep; ++line) {
+                for (std::int64_t line = s * kLines / kStep; line < end; ++line) {
                     _mm_prefetch(packed + l2 + 64 * line, _MM_HINT_T1);
                     _mm_prefetch(packed + l1 + 64 * line, _MM_HINT_T0);
                 }
