@@ -106,6 +106,20 @@ void KvCache::truncate(std::int64_t n_tokens) {
     rollback(n_tokens);
 }
 
+// A cut at a chunk's end brings nothing back, and so cannot fail.
+std::int64_t KvCache::keep_whole(ExecRef exec) noexcept {
+    forget();
+    if (!host_) return n_committed();
+    const std::int64_t n_there = host_->recover(exec.stream);
+    const std::int64_t n_full = n_committed() / kChunkTokens;
+    if (n_there < host_->n_chunks()) {
+        truncate(exec, n_there * kChunkTokens);
+    } else if (n_committed() % kChunkTokens != 0 && store_.held_at(n_full) != n_full) {
+        truncate(exec, n_full * kChunkTokens);
+    }
+    return n_committed();
+}
+
 void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out) {
     CHECK(chunk * kChunkTokens < n_committed(), "chunk {} of {} positions", chunk, n_committed());
     const std::size_t bytes = shape().chunk_bytes();
@@ -158,10 +172,15 @@ void KvCache::fetch_tail(Stream& compute, std::int64_t chunk) {
     if (is_there) store_.release_from(chunk);  // it may still be on its way out
     open_place(compute, chunk);
     if (is_there) return;
-    compute.wait(host_->flushed(), host_->flush_use(chunk));
-    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
-        if (chunk >= resident_chunks(layer))
-            compute.copy(store_.tail_chunk(layer, chunk), host_->chunk(layer, chunk), shape().chunk_bytes());
+    try {
+        compute.wait(host_->flushed(), host_->flush_use(chunk));
+        for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+            if (chunk >= resident_chunks(layer))
+                compute.copy(store_.tail_chunk(layer, chunk), host_->chunk(layer, chunk), shape().chunk_bytes());
+    } catch (...) {
+        store_.release_from(chunk);
+        throw;
+    }
 }
 
 void KvCache::reserve(std::int64_t n_tokens) {
