@@ -90,9 +90,9 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     CHECK(n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     forget();
     if (n_tokens == n_committed()) return;
+    if (host_) host_->invalidate(exec.stream);  // first: it may tell of a copy that failed
     nodes_.set_committed(n_tokens);
     if (!host_) return;
-    host_->invalidate(exec.stream);
     const std::int64_t n_full = n_tokens / kChunkTokens;
     const bool was_flushed = n_full < host_->n_chunks();
     const bool ends_full = n_tokens % kChunkTokens == 0;

@@ -45,17 +45,24 @@ void DeviceTarget::commit(std::span<const NodeId> path) {
 
 // After an error: the first n_tokens, or as many of them as are whole.
 void DeviceTarget::cut_back(std::int64_t n_tokens) noexcept {
-    try {
-        if (cache_->keep_whole(forward_->exec()) > n_tokens) cache_->truncate(forward_->exec(), n_tokens);
-    } catch (...) {  // it has cost the chunk that n_tokens ends in
-        static_cast<void>(cache_->keep_whole(forward_->exec()));
+    if (cache_->keep_whole(forward_->exec()) > n_tokens) {
+        try {
+            cache_->truncate(forward_->exec(), n_tokens);
+        } catch (...) {  // it has cost the chunk that n_tokens ends in
+            static_cast<void>(cache_->keep_whole(forward_->exec()));
+        }
     }
     if (view_ != nullptr) view_->truncate(n_committed());
 }
 
 void DeviceTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
-    cache_->truncate(forward_->exec(), n_tokens);
+    try {
+        cache_->truncate(forward_->exec(), n_tokens);
+    } catch (...) {
+        cut_back(n_tokens);
+        throw;
+    }
     if (view_ != nullptr) view_->truncate(n_tokens);
 }
 

@@ -117,7 +117,7 @@ void LayersTarget::cut_back(std::int64_t n_tokens) noexcept {
         try {
             rank.cache->truncate(rank.forward->exec(), n_tokens);
         } catch (...) {
-            n_tokens = rank.cache->keep_whole(rank.forward->exec());
+            n_tokens = std::min(n_tokens, rank.cache->keep_whole(rank.forward->exec()));
             n_alike = 0;
         }
     }
