@@ -14,6 +14,7 @@
 #include "tools/engine/hardware.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/options/command.h"
+#include "tools/plan/assumed_rates.h"
 #include "tools/plan/hardware_profiles.h"
 #include "tools/plan/model_shapes.h"
 
@@ -46,6 +47,8 @@ struct PlanRequest {
     std::size_t ring_bytes = 0;
     std::optional<PlannedRun> run{};      // not known: room for as many tokens as the pass is planned for
     std::vector<double> tokens_per_pass;  // to tell tokens a second for
+    std::vector<double> shares{};         // of the layers, of each device; empty: planned
+    std::optional<Assumptions> assumed{};
 };
 
 [[nodiscard]] std::vector<OptionSpec> plan_options();
