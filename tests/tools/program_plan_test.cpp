@@ -118,16 +118,18 @@ TEST(Plan, TellsTheSplitThatGenerateHas) {
              {"--device-memory", "22M,20M", "--link-gib-s", "0.02,0.01"},
              {"--device-memory", "22M", "--link-gib-s", "0.02", "--shares", "2,1"},
              {"--device-memory", "22M,none", "--link-gib-s", "0.02", "--expect-tokens", "4"}}) {
-        std::vector<std::string> arguments{"--devices", "cpu,cpu", "-t", "1", "--ctx", "2048"};
+        std::vector<std::string> arguments{"--devices", "cpu,cpu", "-t", "1", "--draft", "none", "--ctx", "2048"};
         arguments.insert(arguments.end(), options.begin(), options.end());
         const nlohmann::json plan = planned(arguments);
-        std::vector<std::string> run{"generate",  "-p",      "Once", "-n",      "1",   "-o",
-                                     "/dev/null", "--stats", "-",    "--draft", "none"};
+        std::vector<std::string> run{"generate", "-p", "Once", "-n", "1", "-o", "/dev/null", "--stats", "-"};
         run.insert(run.end(), arguments.begin(), arguments.end());
         const ProgramResult generated = run_program(run);
         ASSERT_EQ(generated.code, 0) << generated.err;
         EXPECT_EQ(plan["plan"]["split"], "layers");
-        EXPECT_EQ(plan["plan"]["layers"], nlohmann::json::parse(generated.out)["plan"]["layers"]) << options[1];
+        const nlohmann::json run_plan = nlohmann::json::parse(generated.out)["plan"];
+        for (const char* name : {"layers", "device_bytes", "ring_bytes", "resident_weights_bytes", "resident_kv_bytes",
+                                 "streamed_weights_bytes", "streamed_kv_bytes"})
+            EXPECT_EQ(plan["plan"][name], run_plan[name]) << name << " with " << options[1];
         arguments.insert(arguments.begin(), "plan");
         const std::string text = run_program(arguments).out;
         for (const char* part : {"split ", "device 1 ", "device 2 ", "why ", "computing takes"})

@@ -45,7 +45,7 @@ SplitPlanRequest split_request(const PlanRequest& request, std::int64_t context_
                             .kv_dtype = request.kv_dtype,
                             .text_tokens = context_tokens,
                             .needs = needs,
-                            .taken_bytes = request.run ? request.run->taken_bytes : hardware.workspace_bytes});
+                            .taken_bytes = request.run ? request.run->taken_bytes[rank] : hardware.workspace_bytes});
         asked.budget_bytes = hardware.budget_of(rank);
         asked.ring_bytes = request.ring_bytes;
         asked.rates = hardware.rates;
@@ -65,6 +65,7 @@ std::vector<ModelShare> shares_of(const PlanRequest& request, std::int64_t conte
     const ModelConfig& config = request.model.config;
     const auto n_devices = static_cast<std::size_t>(request.hardware.n_devices);
     if (n_devices == 1) return {};
+    if (request.run && !request.run->layers.empty()) return deal_layers(config, request.run->layers);
     if (!request.shares.empty()) return deal_layers(config, layers_by_share(config.n_layers, request.shares));
     // Cards alike need no search.
     if (request.hardware.budgets.empty() && request.hardware.links.empty() && request.profile)
@@ -236,6 +237,7 @@ void add_device_changes(std::vector<Change>& changes, const PlanRequest& request
         changed.hardware.device_bytes += more;
         for (std::size_t& budget : changed.hardware.budgets)
             if (budget < std::numeric_limits<std::size_t>::max()) budget += more;
+        if (changed.run) changed.run->layers.clear();
         changes.emplace_back(
             fmt::format("{} more device memory{}", size_text(more), request.hardware.n_devices > 1 ? " each" : ""),
             std::move(changed));

@@ -29,11 +29,12 @@ struct PlannedModel {
 };
 [[nodiscard]] PlannedModel planned_shape(std::string_view name, const ModelConfig& config, Quantisation quantisation);
 
-/// How the model would run, where that is known: a file, on a device of this machine with a budget.
+/// How the model would run, where that is known: a file, on devices of this machine with budgets.
 struct PlannedRun {
-    std::int64_t budget = 1;      // most nodes of a pass
-    std::size_t taken_bytes = 0;  // of the device, for whoever guesses and for the workspace of ops
+    std::int64_t budget = 1;                 // most nodes of a pass
+    std::vector<std::size_t> taken_bytes{};  // of each device, for whoever guesses and for the workspace of ops
     std::optional<ViewNeeds> view{};
+    std::vector<std::int64_t> layers{};  // of each of several devices
 };
 
 struct PlanRequest {
