@@ -82,6 +82,24 @@ std::vector<TokenId> prompt_of(std::int64_t n) {
     return prompt;
 }
 
+/// Calls that may fail once, and soon.
+struct Attempts {
+    /// Whether `call` came through.
+    template <typename Call>
+    bool operator()(const Call& call) {
+        const auto began = std::chrono::steady_clock::now();
+        const std::size_t n_told = told.size();
+        try {
+            call();
+        } catch (const Error& error) {
+            told.emplace_back(error.what());
+        }
+        EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+        return told.size() == n_told;
+    }
+    std::vector<std::string> told;
+};
+
 class RankFaults : public testing::Test {
 protected:
     /// Generates what a session lacks, over a target that may hold some of it; what a program does.
@@ -141,21 +159,7 @@ protected:
         }
         std::atomic<std::int64_t>& left = countdown(faults[scene.rank], scene.kind);
         const std::string name = "device " + std::to_string(scene.rank + 1);
-        std::vector<std::string> told;
-        const auto attempt = [&](const auto& call) {
-            const auto began = std::chrono::steady_clock::now();
-            const std::string error = [&]() -> std::string {
-                try {
-                    call();
-                } catch (const Error& thrown) {
-                    return thrown.what();
-                }
-                return {};
-            }();
-            EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
-            if (!error.empty()) told.push_back(error);
-            return error.empty();
-        };
+        Attempts attempt;
 
         left = scene.nth;
         std::optional<SplitEngine> engine;
@@ -199,8 +203,8 @@ protected:
             EXPECT_EQ(generate(*elsewhere.target, session.value()), undisturbed(scene.n_prompt));
         }
         std::filesystem::remove(path);
-        EXPECT_LE(told.size(), struck ? 1U : 0U) << testing::PrintToString(told);
-        for (const std::string& error : told) EXPECT_THAT(error, testing::StartsWith(name));
+        EXPECT_LE(attempt.told.size(), struck ? 1U : 0U) << testing::PrintToString(attempt.told);
+        for (const std::string& error : attempt.told) EXPECT_THAT(error, testing::StartsWith(name));
         return struck;
     }
 
