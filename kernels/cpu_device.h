@@ -65,7 +65,7 @@ public:
     [[nodiscard]] std::unique_ptr<Event> make_event() override;
     [[nodiscard]] LinkFigures link_in() const override;
     [[nodiscard]] LinkFigures link_out() const override;
-    [[nodiscard]] const OpTable& ops() const override { return *ops_; }
+    [[nodiscard]] const OpTable& ops() const override;
 
     [[nodiscard]] ThreadPool& pool() { return pool_; }
     [[nodiscard]] CpuForm form() const { return form_; }

@@ -1,15 +1,23 @@
-// Faults of a CPU device, for tests: an allocation or an asynchronous copy that fails, as memory and links can.
+// Faults of a CPU device, for tests: what memory, links and kernels can do.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace slipstream {
+
+/// How long a copy may stand still, beyond the time that its link allows it, before whoever waits for it gives it up.
+inline constexpr std::chrono::nanoseconds kStallAfter = std::chrono::seconds(5);
 
 /// Counts down to the call that fails: 1 is the next one, 0 none. May be set while the device is in use.
 struct CpuFaults {
     std::atomic<std::int64_t> allocations_until_failure{0};  // of device memory, scratch of kernels included
     std::atomic<std::int64_t> copies_until_failure{0};       // on streams of kind CopyIn and CopyOut, of any bytes
+    std::atomic<std::int64_t> copies_until_stall{0};         // of those: its bytes never move
+    std::atomic<std::int64_t> ops_until_failure{0};          // a kernel throws instead
+    std::atomic<std::int64_t> rows_until_failure{0};         // copies on compute streams
+    std::chrono::nanoseconds stall_after = kStallAfter;      // before the device is used
 };
 
 /// Counts a call; whether it is the one to fail.

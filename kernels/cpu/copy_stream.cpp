@@ -8,6 +8,9 @@
 //
 // After a failure copies are skipped and events carry it on, until synchronize() has told it. A wait for another
 // stream's use that carries a failure takes it over: what this stream would copy is not there.
+//
+// Whoever waits for this thread does so with the patience of copy_progress.h: a copy that stands still past its time
+// fails in the end.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -21,6 +24,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "kernels/cpu/copy_progress.h"
 #include "kernels/cpu/event.h"
 #include "kernels/cpu/link_clock.h"
 #include "kernels/cpu/stream.h"
@@ -39,13 +43,18 @@ void ask_for_a_core_first() {
 
 class CopyStream final : public Stream {
 public:
-    explicit CopyStream(const CopyStreamSettings& settings) : settings_(settings), thread_([this] { run(); }) {}
+    explicit CopyStream(const CopyStreamSettings& settings)
+        : settings_(settings),
+          progress_(
+              std::make_shared<CopyProgress>(settings.faults != nullptr ? settings.faults->stall_after : kStallAfter)),
+          thread_([this] { run(); }) {}
     ~CopyStream() override {
         {
             const std::scoped_lock lock(mutex_);
             hurry_ = true;
         }
         hurried_.notify_all();
+        progress_->stop();
         push({Task::Kind::Stop});
         thread_.join();
     }
@@ -57,6 +66,7 @@ public:
         push({.kind = Task::Kind::Copy, .target = dst, .source = src, .bytes = bytes});
     }
     std::uint64_t record(Event& event) override {
+        as_cpu(event).set_progress(progress_);
         const std::uint64_t use = as_cpu(event).next_use();
         push({.kind = Task::Kind::Complete, .target = &as_cpu(event), .use = use});
         return use;
@@ -67,7 +77,7 @@ public:
     }
     void synchronize() override {
         std::unique_lock lock(mutex_);
-        drained_.wait(lock, [this] { return head_ == tail_ && idle_; });
+        wait_for_thread(lock, drained_, [this] { return head_ == tail_ && idle_; });
         if (!failure_.empty()) throw IoError(std::exchange(failure_, {}));
     }
 
@@ -86,11 +96,19 @@ private:
 
     void push(Task task) {
         std::unique_lock lock(mutex_);
-        room_.wait(lock, [this] { return tail_ - head_ < queue_.size(); });
+        wait_for_thread(lock, room_, [this] { return tail_ - head_ < queue_.size(); });
         task.enqueued = Clock::now();
         queue_[tail_ % queue_.size()] = task;
         ++tail_;
         work_.notify_one();
+    }
+
+    template <typename Condition>
+    void wait_for_thread(std::unique_lock<std::mutex>& lock, std::condition_variable& told,
+                         const Condition& condition) {
+        Patience patience(progress_);
+        while (!condition())
+            if (told.wait_for(lock, patience.slice()) == std::cv_status::timeout) patience.slice_over();
     }
 
     void run() {
@@ -132,11 +150,22 @@ private:
                             settings_.place, task.bytes));
             return;
         }
-        const LinkClock::Turn turn = settings_.link.take(task.bytes, std::max(task.enqueued, waited_until_));
-        pause_until(turn.begin);
-        std::memcpy(task.target, task.source, task.bytes);
-        pause_until(turn.end);
-        settings_.link.finish(task.bytes);
+        if (settings_.faults != nullptr && fault_is_due(settings_.faults->copies_until_stall)) {
+            progress_->begin(Clock::now());
+            progress_->stand_still();
+        } else {
+            const LinkClock::Turn turn = settings_.link.take(task.bytes, std::max(task.enqueued, waited_until_));
+            progress_->begin(turn.end);
+            pause_until(turn.begin);
+            std::memcpy(task.target, task.source, task.bytes);
+            pause_until(turn.end);
+            settings_.link.finish(task.bytes);
+        }
+        if (progress_->end())
+            fail(fmt::format(
+                "{}: a copy of {} bytes has stood still for {:.3g} s; see to the device and its link, or "
+                "leave it out of --devices",
+                settings_.place, task.bytes, std::chrono::duration<double>(progress_->stall_after()).count()));
     }
 
     void run_wait(const CpuEvent& event, std::uint64_t use) {
@@ -161,6 +190,7 @@ private:
     }
 
     const CopyStreamSettings settings_;
+    const std::shared_ptr<CopyProgress> progress_;
     Clock::time_point waited_until_{};  // the thread's own: when the uses waited for so far were done
     std::mutex mutex_;
     std::condition_variable work_, room_, drained_, hurried_;

@@ -169,8 +169,15 @@ std::unique_ptr<Stream> CpuDevice::make_stream(StreamKind kind) {
         case StreamKind::Compute:
             break;
     }
-    return cpu::make_compute_stream();
+    return cpu::make_compute_stream(faults_, name_);
 }
+const OpTable& CpuDevice::ops() const {
+    if (faults_ != nullptr && fault_is_due(faults_->ops_until_failure))
+        throw IoError(
+            fmt::format("{}: a kernel failed, as was asked of this device; take the fault out of its options", name_));
+    return *ops_;
+}
+
 std::unique_ptr<Event> CpuDevice::make_event() {
     return std::make_unique<cpu::CpuEvent>();
 }

@@ -2,9 +2,14 @@
 
 namespace slipstream::cpu {
 
+void CpuEvent::set_progress(const std::shared_ptr<CopyProgress>& progress) {
+    const std::scoped_lock lock(mutex_);
+    if (progress_ != progress) progress_ = progress;
+}
+
 void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
+    const std::scoped_lock lock(mutex_);
     if (!failure.empty()) {
-        const std::scoped_lock lock(mutex_);
         if (!failures_.empty() && failures_.back().last + 1 == use && failures_.back().failure == failure) {
             failures_.back().last = use;
         } else {
@@ -14,12 +19,15 @@ void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
     }
     completed_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
     completed_.store(use, std::memory_order_release);  // publishes what stands above
-    completed_.notify_all();
+    done_.notify_all();                                // under the lock: who was waiting may drop the event
 }
 
 void CpuEvent::block_until(std::uint64_t use) const {
-    for (std::uint64_t done = completed(); done < use; done = completed())
-        completed_.wait(done, std::memory_order_acquire);
+    if (completed() >= use) return;
+    std::unique_lock lock(mutex_);
+    Patience patience(progress_);
+    while (completed() < use)
+        if (done_.wait_for(lock, patience.slice()) == std::cv_status::timeout) patience.slice_over();
 }
 
 CpuEvent::Clock::time_point CpuEvent::completed_at() const {

@@ -11,8 +11,8 @@ namespace slipstream::cpu {
 
 class LinkClock;
 
-/// Runs every call at once on the calling thread.
-[[nodiscard]] std::unique_ptr<Stream> make_compute_stream();
+/// Runs every call at once on the calling thread. `faults`, where set, outlives it; `place` as below.
+[[nodiscard]] std::unique_ptr<Stream> make_compute_stream(CpuFaults* faults, const std::string& place);
 
 /// What copy streams know of their device; all must outlive them.
 struct CopyStreamSettings {

@@ -48,6 +48,23 @@ void HostKv::cut(std::int64_t n_chunks) {
     n_chunks_ = std::min(n_chunks_, n_chunks);
 }
 
+std::int64_t HostKv::recover(Stream& compute) noexcept {
+    const auto holds = [](const auto& call) {
+        try {
+            call();
+            return true;
+        } catch (...) {
+            return false;
+        }
+    };
+    static_cast<void>(holds([&] { invalidate(compute); }));
+    static_cast<void>(holds([&] { copy_out_->synchronize(); }));
+    std::int64_t n_whole = 0;
+    while (n_whole < n_chunks_ && holds([&] { compute.wait(*flushed_, flush_use(n_whole)); })) ++n_whole;
+    static_cast<void>(holds([&] { static_cast<void>(copy_out_->record(*flushed_)); }));  // a use without failure
+    return n_whole;
+}
+
 void HostKv::clear_place(Stream& compute, std::int64_t chunk) {
     const std::int64_t held = store_->held_at(chunk);
     if (held < 0) {  // what lay there last may still be on its way out

@@ -61,6 +61,9 @@ public:
     void settle(Stream& compute);
     /// Chunks from this on are here no more.
     void cut(std::int64_t n_chunks);
+    /// After a failure: ends what is under way, gives up the program made ahead, and tells how many of the chunks have
+    /// come here whole, from the first. What failed has been told; chunks can be flushed again.
+    [[nodiscard]] std::int64_t recover(Stream& compute) noexcept;
     /// `compute` waits until the place in the tail that `chunk` will take may be written; a program that counts on what
     /// lies there is invalidated.
     void clear_place(Stream& compute, std::int64_t chunk);

@@ -90,9 +90,9 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     CHECK(n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     forget();
     if (n_tokens == n_committed()) return;
+    if (host_) host_->invalidate(exec.stream);  // first: it may tell of a copy that failed
     nodes_.set_committed(n_tokens);
     if (!host_) return;
-    host_->invalidate(exec.stream);
     const std::int64_t n_full = n_tokens / kChunkTokens;
     const bool was_flushed = n_full < host_->n_chunks();
     const bool ends_full = n_tokens % kChunkTokens == 0;
@@ -104,6 +104,20 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
 void KvCache::truncate(std::int64_t n_tokens) {
     CHECK(!streams() && n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     rollback(n_tokens);
+}
+
+// A cut at a chunk's end brings nothing back, and so cannot fail.
+std::int64_t KvCache::keep_whole(ExecRef exec) noexcept {
+    forget();
+    if (!host_) return n_committed();
+    const std::int64_t n_there = host_->recover(exec.stream);
+    const std::int64_t n_full = n_committed() / kChunkTokens;
+    if (n_there < host_->n_chunks()) {
+        truncate(exec, n_there * kChunkTokens);
+    } else if (n_committed() % kChunkTokens != 0 && store_.held_at(n_full) != n_full) {
+        truncate(exec, n_full * kChunkTokens);
+    }
+    return n_committed();
 }
 
 void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out) {
@@ -158,10 +172,15 @@ void KvCache::fetch_tail(Stream& compute, std::int64_t chunk) {
     if (is_there) store_.release_from(chunk);  // it may still be on its way out
     open_place(compute, chunk);
     if (is_there) return;
-    compute.wait(host_->flushed(), host_->flush_use(chunk));
-    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
-        if (chunk >= resident_chunks(layer))
-            compute.copy(store_.tail_chunk(layer, chunk), host_->chunk(layer, chunk), shape().chunk_bytes());
+    try {
+        compute.wait(host_->flushed(), host_->flush_use(chunk));
+        for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+            if (chunk >= resident_chunks(layer))
+                compute.copy(store_.tail_chunk(layer, chunk), host_->chunk(layer, chunk), shape().chunk_bytes());
+    } catch (...) {
+        store_.release_from(chunk);
+        throw;
+    }
 }
 
 void KvCache::reserve(std::int64_t n_tokens) {

@@ -33,13 +33,36 @@ void DeviceTarget::check_between_passes() const {
 
 void DeviceTarget::commit(std::span<const NodeId> path) {
     check_between_passes();
-    if (view_ != nullptr) view_->commit(forward_->exec(), path);
-    cache_->commit(forward_->exec(), path);
+    const std::int64_t before = n_committed();
+    try {
+        if (view_ != nullptr) view_->commit(forward_->exec(), path);
+        cache_->commit(forward_->exec(), path);
+    } catch (...) {
+        cut_back(before);
+        throw;
+    }
+}
+
+// After an error: the first n_tokens, or as many of them as are whole.
+void DeviceTarget::cut_back(std::int64_t n_tokens) noexcept {
+    if (cache_->keep_whole(forward_->exec()) > n_tokens) {
+        try {
+            cache_->truncate(forward_->exec(), n_tokens);
+        } catch (...) {  // it has cost the chunk that n_tokens ends in
+            static_cast<void>(cache_->keep_whole(forward_->exec()));
+        }
+    }
+    if (view_ != nullptr) view_->truncate(n_committed());
 }
 
 void DeviceTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
-    cache_->truncate(forward_->exec(), n_tokens);
+    try {
+        cache_->truncate(forward_->exec(), n_tokens);
+    } catch (...) {
+        cut_back(n_tokens);
+        throw;
+    }
     if (view_ != nullptr) view_->truncate(n_tokens);
 }
 
@@ -51,6 +74,7 @@ void DeviceTarget::forget() {
     } else {
         cache_->rollback(from);
     }
+    if (std::exchange(failed_, false)) cut_back(n_committed());
 }
 
 bool DeviceTarget::takes_prompt(std::int64_t end) const {
@@ -69,6 +93,7 @@ void DeviceTarget::begin(const TargetPass& pass) {
     CHECK(!in_pass_, "a pass is under way");
     CHECK(pass.prompt.empty() == (extended_from_ < 0), "a prompt of {} tokens, announced from {}", pass.prompt.size(),
           extended_from_);
+    failed_ = true;  // until it is through
     const PassWatch unwatched;
     const PassWatch& watch = pass.watch != nullptr ? *pass.watch : unwatched;
     const LogitRequest* needs = pass.needs ? &*pass.needs : nullptr;
@@ -96,7 +121,14 @@ LogitRows DeviceTarget::finish() {
     in_pass_ = false;
     forward_->exec().stream.synchronize();
     if (view_ != nullptr) view_->end_pass(forward_->exec(), !logits_.empty());
+    failed_ = false;
     return logits_;
+}
+
+void DeviceTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
+    failed_ = true;  // until it is there
+    cache_->read_chunk(forward_->exec(), layer, chunk, out);
+    failed_ = false;
 }
 
 void DeviceTarget::read_rows(NodeId node, std::byte* out) {

@@ -42,9 +42,7 @@ public:
     [[nodiscard]] LogitRows finish() override;
 
     void read_rows(NodeId node, std::byte* out) override;
-    void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override {
-        cache_->read_chunk(forward_->exec(), layer, chunk, out);
-    }
+    void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override;
     void restore(std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override {
         cache_->restore(forward_->exec(), n_tokens, read);
@@ -52,13 +50,15 @@ public:
 
 private:
     void check_between_passes() const;
+    void cut_back(std::int64_t n_tokens) noexcept;
 
     Forward* forward_;
     KvCache* cache_;
     ViewBuilder* view_ = nullptr;      // null: there is no view of the cache
     std::int64_t extended_from_ = -1;  // positions before extend(); -1: nothing is announced
     bool in_pass_ = false;
-    LogitRows logits_;  // of the pass that was begun
+    bool failed_ = false;  // what was done last: positions may be lost, which forget() finds out
+    LogitRows logits_;     // of the pass that was begun
 };
 
 }  // namespace slipstream

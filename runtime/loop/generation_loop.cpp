@@ -203,7 +203,12 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     const VerifyLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
     if (!accept(logits, limits, cancel)) return {};
     laps = {};
-    target_->commit(path_);
+    try {
+        target_->commit(path_);
+    } catch (...) {
+        drop_pass(static_cast<std::size_t>(n_text));
+        throw;
+    }
     laps.end_lap(seconds_.commit);
     const auto n_new = static_cast<std::int64_t>(accepted_.size());
     guesser_->observe({.text = text_,

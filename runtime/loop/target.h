@@ -59,10 +59,12 @@ public:
     /// there must be room for it: both CHECKed. Nodes are numbered from 0 after a commit.
     virtual NodeId add_node(NodeId parent) = 0;
     /// The rows of `path` (its first node hangs under the committed tip, each next one under the one before) become the
-    /// next committed ones; all other nodes are forgotten.
+    /// next committed ones; all other nodes are forgotten. Where it throws none is committed, and of what was there
+    /// before some of the last positions may be gone: see forget().
     virtual void commit(std::span<const NodeId> path) = 0;
     /// Drops all nodes, and positions that extend() announced and no pass has brought. As all that changes the text not
-    /// between begin() and finish().
+    /// between begin() and finish(). Behind a pass that threw also committed positions, from the first chunk on whose
+    /// KV was lost with it: n_committed() tells, and the next pass brings them again.
     virtual void forget() = 0;
     /// Keeps the first `n_tokens` committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;

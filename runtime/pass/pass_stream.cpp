@@ -76,7 +76,12 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
 
 const std::byte* PassStream::acquire_block(Stream& compute) {
     const auto began = std::chrono::steady_clock::now();
-    const std::byte* data = feed_->acquire(static_cast<std::int64_t>(at_), compute);
+    const std::byte* data = nullptr;
+    try {
+        data = feed_->acquire(static_cast<std::int64_t>(at_), compute);
+    } catch (const Error& error) {
+        throw IoError(fmt::format("{}: {}", running().blocks[at_].item >= 0 ? "weights" : "KV", error.what()));
+    }
     figures_.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return data;
 }

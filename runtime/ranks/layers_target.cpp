@@ -1,6 +1,7 @@
 #include "runtime/ranks/layers_target.h"
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -63,13 +64,27 @@ NodeId LayersTarget::add_node(NodeId parent) {
     return node;
 }
 
+// What `call` throws is said of that device and layer; of what comes behind the last layer: the LM head; -1: its KV.
+template <typename Call>
+void LayersTarget::on_rank(std::size_t rank, std::int64_t layer, const Call& call) const {
+    try {
+        call();
+    } catch (const std::exception& error) {
+        const std::string place = layer < 0                      ? "KV"
+                                  : layer == std::ssize(owners_) ? "the LM head"
+                                                                 : fmt::format("layer {}", layer);
+        throw RankFailed(fmt::format("{}, {}: {}", ranks_[rank].forward->exec().device.name(), place, error.what()));
+    }
+}
+
 // All of them or none: what a commit may lack is memory of the host, which is waited for first.
 void LayersTarget::commit(std::span<const NodeId> path) {
     CHECK(!in_pass_, "the text changes in a pass");
     for (const LayerRank& rank : ranks_) rank.cache->await_room(std::ssize(path));
     const std::int64_t before = n_committed();
     try {
-        for (const LayerRank& rank : ranks_) rank.cache->commit(rank.forward->exec(), path);
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+            on_rank(rank, -1, [&] { ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path); });
     } catch (...) {
         cut_back(before);
         throw;
@@ -79,20 +94,31 @@ void LayersTarget::commit(std::span<const NodeId> path) {
 void LayersTarget::forget() {
     CHECK(!in_pass_, "nodes are forgotten in a pass");
     for (const LayerRank& rank : ranks_) rank.cache->forget();
+    if (std::exchange(failed_, false)) cut_back(n_committed());
 }
 
 void LayersTarget::truncate(std::int64_t n_tokens) {
     CHECK(!in_pass_, "the text changes in a pass");
-    for (const LayerRank& rank : ranks_) rank.cache->truncate(rank.forward->exec(), n_tokens);
+    try {
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+            on_rank(rank, -1, [&] { ranks_[rank].cache->truncate(ranks_[rank].forward->exec(), n_tokens); });
+    } catch (...) {
+        cut_back(n_tokens);
+        throw;
+    }
 }
 
-// After an error: every rank holds the same text again. A device that fails once more has told already.
+// After an error: every rank holds the same text again, the first n_tokens or as many of them as all have whole. A cut
+// that fails costs the chunk that it ends in.
 void LayersTarget::cut_back(std::int64_t n_tokens) noexcept {
-    for (const LayerRank& rank : ranks_) {
+    for (const LayerRank& rank : ranks_) n_tokens = std::min(n_tokens, rank.cache->keep_whole(rank.forward->exec()));
+    for (std::size_t n_alike = 0; n_alike < ranks_.size();) {
+        const LayerRank& rank = ranks_[n_alike++];
         try {
-            rank.cache->forget();
-            if (rank.cache->n_committed() > n_tokens) rank.cache->truncate(rank.forward->exec(), n_tokens);
+            rank.cache->truncate(rank.forward->exec(), n_tokens);
         } catch (...) {
+            n_tokens = std::min(n_tokens, rank.cache->keep_whole(rank.forward->exec()));
+            n_alike = 0;
         }
     }
 }
@@ -108,11 +134,9 @@ void LayersTarget::extend(std::int64_t end) {
 void LayersTarget::begin(const TargetPass& pass) {
     CHECK(!in_pass_ && pass.prompt.empty(), "a pass {}", in_pass_ ? "is under way" : "with a prompt");
     n_logits_ = 0;
+    failed_ = true;  // until it is through
     try {
         if (run_layers(pass)) n_logits_ = std::ssize(pass.logit_tokens);
-    } catch (const Error& error) {
-        drop_passes();
-        throw failed(error);
     } catch (...) {
         drop_passes();
         throw;
@@ -130,17 +154,18 @@ void LayersTarget::drop_passes() {
 bool LayersTarget::run_layers(const TargetPass& pass) {
     const PassWatch unwatched;
     const PassWatch& watch = pass.watch != nullptr ? *pass.watch : unwatched;
-    layer_ = 0;
-    for (at_ = 0; at_ < ranks_.size(); ++at_)
-        passes_[at_].emplace(*ranks_[at_].forward, *ranks_[at_].cache, pass.tokens, pass.nodes, pass.logit_tokens,
-                             pass.phase);
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        on_rank(rank, 0, [&] {
+            passes_[rank].emplace(*ranks_[rank].forward, *ranks_[rank].cache, pass.tokens, pass.nodes,
+                                  pass.logit_tokens, pass.phase);
+        });
     at_ = 0;
-    passes_[0]->embed();
-    for (; layer_ < std::ssize(owners_); ++layer_) {
+    on_rank(0, 0, [&] { passes_[0]->embed(); });
+    for (std::int64_t layer = 0; layer < std::ssize(owners_); ++layer) {
         if (watch.cancelled()) return false;
-        if (layer_ > 0 && watch.on_progress)
-            watch.on_progress(static_cast<double>(layer_) / static_cast<double>(owners_.size()));
-        run_layer(layer_);
+        if (layer > 0 && watch.on_progress)
+            watch.on_progress(static_cast<double>(layer) / static_cast<double>(owners_.size()));
+        run_layer(layer);
     }
     take_logits(pass);
     return true;
@@ -148,36 +173,38 @@ bool LayersTarget::run_layers(const TargetPass& pass) {
 
 void LayersTarget::run_layer(std::int64_t layer) {
     const Owner& owner = owners_[layer];
-    if (owner.rank != at_) hop(at_, owner.rank);
+    on_rank(owner.rank, layer, [&] {
+        if (owner.rank != at_) hop(at_, owner.rank);
+        passes_[owner.rank]->run_layer(owner.layer);
+    });
     at_ = owner.rank;
-    passes_[at_]->run_layer(owner.layer);
 }
 
 // The last layer's rows are everybody's.
 void LayersTarget::take_logits(const TargetPass& pass) {
-    const std::size_t last = at_;
-    for (at_ = 0; at_ < ranks_.size(); ++at_) {
-        if (at_ != last && !pass.logit_tokens.empty()) hop(last, at_);
-        parts_[at_] = passes_[at_]->logits(nullptr);
-        passes_[at_]->complete();
-    }
-}
-
-RankFailed LayersTarget::failed(const Error& error) const {
-    return RankFailed(fmt::format(
-        "{}, {}: {}", ranks_[at_].forward->exec().device.name(),
-        layer_ == std::ssize(owners_) ? std::string("the LM head") : fmt::format("layer {}", layer_), error.what()));
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        on_rank(rank, std::ssize(owners_), [&] {
+            if (rank != at_ && !pass.logit_tokens.empty()) hop(at_, rank);
+            parts_[rank] = passes_[rank]->logits(nullptr);
+            passes_[rank]->complete();
+        });
 }
 
 void LayersTarget::hop(std::size_t from, std::size_t to) {
-    rows_->carry(ranks_[from].forward->exec(), passes_[from]->hidden(), ranks_[to].forward->exec(),
-                 passes_[to]->hidden());
+    try {
+        rows_->carry(ranks_[from].forward->exec(), passes_[from]->hidden(), ranks_[to].forward->exec(),
+                     passes_[to]->hidden());
+    } catch (const Error& error) {
+        throw IoError(fmt::format("rows: {}", error.what()));
+    }
 }
 
 LogitRows LayersTarget::finish() {
     CHECK(in_pass_, "no pass was begun");
     in_pass_ = false;
-    for (const LayerRank& rank : ranks_) rank.forward->exec().stream.synchronize();
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        on_rank(rank, std::ssize(owners_), [&] { ranks_[rank].forward->exec().stream.synchronize(); });
+    failed_ = false;
     if (n_logits_ == 0) return {};
     const TensorView rows = matrix_view(logits_.get(), n_logits_, vocab_);
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -200,7 +227,10 @@ void LayersTarget::read_rows(NodeId node, std::byte* out) {
 
 void LayersTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
     const LayerRank& rank = ranks_[owners_[layer].rank];
-    rank.cache->read_chunk(rank.forward->exec(), owners_[layer].layer, chunk, out);
+    failed_ = true;  // until it is there
+    on_rank(owners_[layer].rank, layer,
+            [&] { rank.cache->read_chunk(rank.forward->exec(), owners_[layer].layer, chunk, out); });
+    failed_ = false;
 }
 
 void LayersTarget::restore(std::int64_t n_tokens,

@@ -21,7 +21,8 @@
 
 namespace slipstream {
 
-/// A pass failed on a device: which one, at which layer, and why, whatever it was (memory, a copy, a file).
+/// A pass failed on a device: which one, at which layer, what was on its way (weights, KV, rows) and why, whatever it
+/// was (memory, a copy, a link that stands still, a kernel).
 class RankFailed : public Error {
 public:
     using Error::Error;
@@ -76,7 +77,8 @@ private:
     void run_layer(std::int64_t layer);
     void take_logits(const TargetPass& pass);
     void drop_passes();
-    [[nodiscard]] RankFailed failed(const Error& error) const;
+    template <typename Call>
+    void on_rank(std::size_t rank, std::int64_t layer, const Call& call) const;
     void hop(std::size_t from, std::size_t to);
     void cut_back(std::int64_t n_tokens) noexcept;
 
@@ -88,10 +90,9 @@ private:
     std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
     std::vector<LogitRows> parts_;                       // [ranks], of its logits
     std::int64_t n_logits_ = 0;                          // rows that the pass has; 0: none, or it was given up
-    // Where the pass is: the rank that computes, and the layer; as many as there are: the LM head.
-    std::size_t at_ = 0;
-    std::int64_t layer_ = 0;
+    std::size_t at_ = 0;                                 // the rank that computes
     bool in_pass_ = false;
+    bool failed_ = false;  // what was done last: positions may be lost, which forget() finds out
 };
 
 }  // namespace slipstream

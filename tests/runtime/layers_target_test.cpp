@@ -3,6 +3,7 @@
 #include "runtime/ranks/layers_target.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <random>
 
@@ -20,86 +21,20 @@
 #include "tests/support/error_text.h"
 #include "tests/support/logged_generation.h"
 #include "tests/support/scripted_guesser.h"
+#include "tests/support/split_engine.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
 namespace {
 
-constexpr std::int64_t kContext = 1400;
-constexpr std::int64_t kBudget = 9;
-constexpr std::size_t kItemBytes = 8192;
+constexpr std::int64_t kContext = RankEngine::kContext;
+constexpr std::int64_t kBudget = RankEngine::kBudget;
 
 std::vector<TokenId> prompt_of(std::int64_t n) {
     std::vector<TokenId> prompt;
     for (std::int64_t i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % 97));
     return prompt;
 }
-
-enum class Streams : std::uint8_t { Nothing, Weights, Kv, Both };
-
-/// One device with its part of a model.
-struct RankEngine {
-    RankEngine(const ModelFiles& files, const ModelShare& share, Streams streams, const CpuDeviceOptions& options = {})
-        : device(options),
-          model(files, device, load_options(files, share, streams)),
-          cache(device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
-                kv_placement(streams)) {
-        const PassReads reads{&model, &cache};
-        if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 17);
-        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get());
-        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get());
-    }
-
-    LoadOptions load_options(const ModelFiles& files, const ModelShare& share, Streams streams) {
-        LoadOptions options{.context_tokens = kContext, .share = share};
-        options.placement = {.max_item_bytes = kItemBytes, .arena = &arena};
-        if (streams == Streams::Nothing || streams == Streams::Kv) return options;
-        const ModelWeights thin = share_weights(files.weights(), files.config(), share);
-        // All but every third, which is resident.
-        const std::size_t n = cut_weight_items(thin, WeightRounding::None, kItemBytes).size();
-        for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
-        return options;
-    }
-    KvPlacement kv_placement(Streams streams) {
-        KvPlacement placement{.resident_chunks = {}, .arena = &arena};
-        if (streams == Streams::Kv || streams == Streams::Both)
-            for (std::int64_t layer = 0; layer < model.config().n_layers; ++layer)
-                placement.resident_chunks.push_back(layer % 2);
-        return placement;
-    }
-
-    PinnedArena arena{{.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}};
-    CpuDevice device;
-    Model model;
-    KvCache cache;
-    std::unique_ptr<PassStream> pass;
-    std::unique_ptr<Forward> forward;
-    std::unique_ptr<Forward> plain;
-};
-
-/// A model over several devices.
-struct SplitEngine {
-    SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
-                const std::vector<CpuDeviceOptions>& options = {}) {
-        const std::vector<ModelShare> shares = deal_layers(files.config(), n_layers);
-        std::vector<LayerRank> of_target;
-        std::vector<LayerRank> of_plain;
-        for (std::size_t i = 0; i < shares.size(); ++i) {
-            ranks.push_back(std::make_unique<RankEngine>(files, shares[i], streams,
-                                                         i < options.size() ? options[i] : CpuDeviceOptions{}));
-            RankEngine& rank = *ranks.back();
-            of_target.push_back(
-                {rank.forward.get(), &rank.cache, shares[i].layers, shares[i].first_vocab, shares[i].n_vocab});
-            of_plain.push_back(of_target.back());
-            of_plain.back().forward = rank.plain.get();
-        }
-        target = std::make_unique<LayersTarget>(std::move(of_target));
-        plain = std::make_unique<LayersTarget>(std::move(of_plain));
-    }
-    std::vector<std::unique_ptr<RankEngine>> ranks;
-    std::unique_ptr<LayersTarget> target;
-    std::unique_ptr<LayersTarget> plain;
-};
 
 Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
                    std::int64_t budget, Target* checked_by = nullptr) {
@@ -132,7 +67,8 @@ std::vector<std::byte> kv_of(Target& target) {
 class LayersTargetTest : public testing::Test {
 protected:
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
-        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing);
+        RankDevice device;
+        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
         DeviceTarget target(*whole.forward, whole.cache);
         NoGuesser nothing;
         Generated plain = generate(target, prompt_of(n_prompt), n_tokens, nothing, 1);
@@ -175,7 +111,8 @@ TEST_F(LayersTargetTest, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevic
 TEST_F(LayersTargetTest, ATextMayBeCutBackAnywhere) {
     std::mt19937 random(5);
     for (const Streams streams : {Streams::Weights, Streams::Both}) {
-        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing);
+        RankDevice device;
+        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
         DeviceTarget one(*whole.forward, whole.cache);
         SplitEngine several(*files_, {3, 2, 1}, streams);
         std::vector<TokenId> text;
@@ -290,6 +227,51 @@ TEST_F(LayersTargetTest, ACopyThatFailsOnOneDeviceIsNamedAndLeavesNoTrace) {
         ASSERT_EQ(loop.text(), one.text) << "round " << round;
     }
     EXPECT_GT(n_failures, 4);
+}
+
+struct NamedFault {
+    std::atomic<std::int64_t> CpuFaults::*fault;
+    std::int64_t nth;
+    Streams streams;
+    const char* what;
+};
+
+// What stands still, or fails, is told in one line: device, layer and kind; then text and logits are as if it had not.
+TEST_F(LayersTargetTest, EveryKindOfFailureIsNamedAndThePassAfterItIsRight) {
+    const Generated one = on_one_device(250, 30);
+    for (const NamedFault& named :
+         {NamedFault{&CpuFaults::copies_until_stall, 3, Streams::Weights,
+                     "device 2, (layer [135]|the LM head): weights: device 2, copies in: a copy of .* stood still"},
+          NamedFault{&CpuFaults::copies_until_stall, 1, Streams::Kv,
+                     "device 2, (layer [135]: )?KV: device 2, copies out: a copy of .* stood still"},
+          NamedFault{&CpuFaults::copies_until_failure, 3, Streams::Weights,
+                     "device 2, .*: weights: device 2, copies in"},
+          NamedFault{&CpuFaults::rows_until_failure, 3, Streams::Nothing,
+                     "device 2, layer [135]: rows: device 2: a copy"},
+          NamedFault{&CpuFaults::ops_until_failure, 30, Streams::Nothing,
+                     "device 2, (layer [0135]|the LM head): device 2: a kernel"}}) {
+        CpuFaults faults{.stall_after = std::chrono::milliseconds(200)};
+        SplitEngine engine(*files_, {3, 3}, named.streams,
+                           {{.name = "device 1"}, {.name = "device 2", .faults = &faults}});
+        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+        ExactVerifier verifier(sampler);
+        NoGuesser nothing;
+        LogitLog log(nothing);
+        GenerationLoop loop(*engine.target, verifier, log, {.budget = 1, .end_tokens = {}});
+        loop.begin(prompt_of(250));
+        std::vector<std::string> told;
+        faults.*named.fault = named.nth;
+        while (std::ssize(loop.text()) < 280) {
+            const auto began = std::chrono::steady_clock::now();
+            const std::string error = error_text<RankFailed>([&] { ASSERT_FALSE(loop.step(1).empty()); });
+            EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+            if (error != "nothing thrown") told.push_back(error);
+            ASSERT_LE(told.size(), 2U) << testing::PrintToString(told);
+        }
+        EXPECT_THAT(told, testing::ElementsAre(testing::ContainsRegex(named.what)));
+        EXPECT_EQ(loop.text(), one.text) << named.what;
+        EXPECT_TRUE(same_bits(log.rows, one.logits));
+    }
 }
 
 TEST(LayerSplit, LayersGoInTurnByShare) {

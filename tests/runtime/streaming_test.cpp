@@ -1,6 +1,7 @@
 // Models that stream give the bits of models that do not: every placement of items and chunks, rings from two blocks
 // on, prompts around chunk borders, guesses, cuts, cancelled passes.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <random>
 
@@ -340,7 +341,8 @@ TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
     }
 }
 
-// A copy that fails is an error of the pass that needed it; the text goes on after it.
+// A copy that fails or stands still is an error of the pass that needed it; the text goes on after it, KV that was lost
+// on its way to the host included.
 TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
     const auto files = make_tiny_model({.n_layers = 3});
     NoGuesser none;
@@ -351,29 +353,25 @@ TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
     for (int round = 0; round < 12; ++round) {
         Placement placement = random_placement(*files, 8, random);
         if (!placement.streams()) continue;
-        CpuFaults faults;
+        CpuFaults faults{.stall_after = std::chrono::milliseconds(200)};
         Engine streamed(*files, placement, 2048, 1, {.faults = &faults});
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
         DeviceTarget target(streamed.forward(), streamed.cache());
         GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(600));
-        faults.copies_until_failure = static_cast<std::int64_t>(1 + random() % 60);
-        // A flush that failed has lost a chunk: then every pass that needs it fails, and none says anything wrong.
+        (round % 3 == 0 ? faults.copies_until_stall : faults.copies_until_failure) =
+            static_cast<std::int64_t>(1 + random() % 60);
         int failures_here = 0;
-        for (std::int64_t left = 30; left > 0 && failures_here < 4;) {
+        for (std::int64_t left = 30; left > 0;) {
             try {
                 left -= std::ssize(loop.step(left));
-            } catch (const Error&) {
-                ++failures_here;
+            } catch (const Error& error) {
+                ASSERT_LE(++failures_here, 1) << "round " << round << ": " << error.what();
             }
         }
         failures += failures_here;
-        const std::vector<TokenId> right(plain.text.begin(), plain.text.begin() + std::ssize(loop.text()));
-        ASSERT_EQ(loop.text(), right) << "round " << round;
-        if (failures_here < 4) {
-            ASSERT_EQ(loop.text().size(), plain.text.size()) << "round " << round;
-        }
+        ASSERT_EQ(loop.text(), plain.text) << "round " << round;
     }
     EXPECT_GT(failures, 0);
 }

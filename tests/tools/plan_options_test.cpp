@@ -100,6 +100,7 @@ TEST(PlannedDevices, AreCounted) {
                     static_cast<void>(planned_devices(settings_of({{"devices", {"cuda:0,cpu"}}})));
                 }),
                 AllOf(HasSubstr("several devices"), HasSubstr("--profile")));
+    EXPECT_EQ(planned_devices(settings_of({{"devices", {"cpu,cpu"}}})), 2);
 }
 
 TEST(NumberList, IsOfNumbersAboveZero) {

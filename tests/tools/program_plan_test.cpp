@@ -112,6 +112,46 @@ TEST(Plan, BenchAndGenerateNameTheSameBytes) {
     EXPECT_TRUE(streams);
 }
 
+// Several devices: the layers that generate gives each, what streams where, and why.
+TEST(Plan, TellsTheSplitThatGenerateHas) {
+    for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+             {"--device-memory", "22M,20M", "--link-gib-s", "0.02,0.01"},
+             {"--device-memory", "22M", "--link-gib-s", "0.02", "--shares", "2,1"},
+             {"--device-memory", "22M,none", "--link-gib-s", "0.02", "--expect-tokens", "4"}}) {
+        std::vector<std::string> arguments{"--devices", "cpu,cpu", "-t", "1", "--draft", "none", "--ctx", "2048"};
+        arguments.insert(arguments.end(), options.begin(), options.end());
+        const nlohmann::json plan = planned(arguments);
+        std::vector<std::string> run{"generate", "-p", "Once", "-n", "1", "-o", "/dev/null", "--stats", "-"};
+        run.insert(run.end(), arguments.begin(), arguments.end());
+        const ProgramResult generated = run_program(run);
+        ASSERT_EQ(generated.code, 0) << generated.err;
+        EXPECT_EQ(plan["plan"]["split"], "layers");
+        const nlohmann::json run_plan = nlohmann::json::parse(generated.out)["plan"];
+        for (const char* name : {"layers", "device_bytes", "ring_bytes", "resident_weights_bytes", "resident_kv_bytes",
+                                 "streamed_weights_bytes", "streamed_kv_bytes"})
+            EXPECT_EQ(plan["plan"][name], run_plan[name]) << name << " with " << options[1];
+        arguments.insert(arguments.begin(), "plan");
+        const std::string text = run_program(arguments).out;
+        for (const char* part : {"split ", "device 1 ", "device 2 ", "why ", "computing takes"})
+            EXPECT_THAT(text, HasSubstr(part));
+    }
+}
+
+TEST(Plan, TellsWhatAssumptionsComeTo) {
+    const std::vector<std::string> arguments{"plan",    "--profile",      "2x4090-x16",
+                                             "--shape", "llama2-7b-128k", "--ctx",
+                                             "130304",  "--assume",       "acceptance=.95,hidden=.7"};
+    const std::string text = run_program(arguments).out;
+    EXPECT_THAT(text, AllOf(HasSubstr("Assumed: acceptance 0.95"), HasSubstr("tokens/s, "),
+                            HasSubstr("Not served yet: views over several devices")));
+    EXPECT_THAT(text, testing::Not(HasSubstr("(1 - a^(n + 1))")));
+    std::vector<std::string> verbose = arguments;
+    verbose.emplace_back("-v");
+    EXPECT_THAT(run_program(verbose).out, HasSubstr("tokens a pass = (1 - a^(n + 1)) / (1 - a) = "));
+    const nlohmann::json json = planned(std::vector<std::string>(arguments.begin() + 1, arguments.end()))["assumed"];
+    EXPECT_NEAR(1.0 / json["tokens_per_second"].get<double>(), 0.058, 0.003);
+}
+
 TEST(Plan, WhatDoesNotFitIsRefusedWithTheNumbers) {
     const ProgramResult host = refused({"--profile", "1x4090", "--shape", "llama-70b"});
     EXPECT_EQ(host.code, 1);
@@ -137,11 +177,17 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},
              {{"--profile", "1x4090", "--shape", "1b", "--devices", "cpu"}, "a profile has its own devices"},
              {{"--device-memory", "8G,8G"}, "2 values for 1 devices"},
+             {{"--shares", "2,1"}, "--shares: 2 values for 1 devices"},
+             {{"--devices", "cpu,cpu", "--split", "rows"}, "layers or tensor expected"},
+             {{"--assume", "hidden=0"}, "give acceptance=.95"},
              {{"--link-gib-s", "x"}, "numbers above 0"}}) {
         const ProgramResult result = refused(arguments);
         EXPECT_EQ(result.code, 2) << said;
         EXPECT_THAT(result.err, HasSubstr(said));
     }
+    const ProgramResult tensor = refused({"--profile", "2x4090", "--shape", "1b", "--split", "tensor"});
+    EXPECT_EQ(tensor.code, 1);
+    EXPECT_THAT(tensor.err, HasSubstr("tensor is not served yet"));
     const ProgramResult card = refused({"--devices", "cuda:99"});
     EXPECT_EQ(card.code, 1);
     EXPECT_THAT(card.err, HasSubstr("use --devices cpu"));

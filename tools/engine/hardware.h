@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "runtime/plan/pass_cost.h"
 
@@ -14,14 +15,23 @@ struct Hardware {
     std::string link;    // of each: "PCIe 4.0 x8", "throttled", "memory"
     int n_devices = 1;
     std::size_t device_bytes = 0;          // budget of each; the largest size_t: none
+    std::vector<std::size_t> budgets{};    // of the devices, where they differ
     std::size_t workspace_bytes = 0;       // of it, beside what the model's shape says
     double link_bytes_per_second = 0.0;    // of each, host to device
+    std::vector<double> links{};           // of the devices, where they differ
     double memory_bytes_per_second = 0.0;  // of the host, for all links (and CPU devices) together; 0: no limit
     double host_bytes_per_copied_byte = 1.0;
     std::size_t host_bytes = 0;           // memory of the host; 0: not known
     std::size_t host_budget_bytes = 0;    // of it, for what streams; 0: not known
     bool devices_in_host_memory = false;  // CPU devices: what is resident takes host memory, too
     PassRates rates;                      // of one device
+
+    [[nodiscard]] std::size_t budget_of(std::size_t index) const {
+        return budgets.empty() ? device_bytes : budgets[index];
+    }
+    [[nodiscard]] double link_of(std::size_t index) const {
+        return links.empty() ? link_bytes_per_second : links[index];
+    }
 };
 
 }  // namespace slipstream::tools

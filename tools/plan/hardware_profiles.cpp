@@ -36,8 +36,7 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{256} << 20;  // of kernels
 constexpr double kHostShare = 0.8;                               // of host memory that may be page-locked by default
 constexpr double kLayerSeconds = 30e-6;                          // a dozen launches out of a recorded graph
 constexpr double kPassSeconds = 300e-6;                          // embedding, logits back to the host, sampling
-constexpr double kReductionSeconds = 30e-6;                      // through host memory, both ways, whatever its size
-constexpr double kReductionsALayer = 2.0;
+constexpr double kHopSeconds = 30e-6;                            // through host memory, both ways, whatever its size
 
 constexpr double kMib = 1024.0 * 1024.0;
 
@@ -125,10 +124,10 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
     hardware.rates.layer_token_seconds =
         4.0 * sizeof(float) * static_cast<double>(3 * config.d_model + config.d_ff) / bytes_per_second;
     if (profile.n_cards > 1) {
-        // Each card writes its partial sums to the host and reads the other's.
+        // The rows of a layer go out to the host, and in to the next one's card.
         const double bytes = 2.0 * sizeof(float) * static_cast<double>(config.d_model);
-        hardware.rates.layer_seconds += kReductionsALayer * kReductionSeconds;
-        hardware.rates.layer_token_seconds += kReductionsALayer * bytes / hardware.link_bytes_per_second;
+        hardware.rates.layer_seconds += kHopSeconds;
+        hardware.rates.layer_token_seconds += bytes / hardware.link_bytes_per_second;
     }
     return hardware;
 }

@@ -49,8 +49,8 @@ struct HardwareProfile {
 /// What large copies out of page-locked memory reach.
 [[nodiscard]] double link_bytes_per_second(int pcie_generation, int lanes);
 
-/// The profile as hardware for a model of that shape with that KV type. Several cards share every layer, and pay for
-/// two reductions in each, through host memory.
+/// The profile as hardware for a model of that shape with that KV type. Several cards have whole layers in turn, and
+/// pay for a hop of hidden rows at each, through host memory.
 [[nodiscard]] Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& config, DType kv_dtype);
 
 }  // namespace slipstream::tools

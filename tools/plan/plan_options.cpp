@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include <fmt/format.h>
@@ -40,6 +41,10 @@ std::vector<std::size_t> size_list(const Settings& settings, std::string_view na
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return sizes;
     for (const std::string_view text : split_list(setting->values.back())) {
+        if (text == "none" && name == "device-memory") {
+            sizes.push_back(std::numeric_limits<std::size_t>::max());
+            continue;
+        }
         const auto size = parse_size(text);
         if (!size || *size == 0)
             throw UsageError(
@@ -66,7 +71,26 @@ std::vector<OptionSpec> placement_options() {
         {"host-memory", "--host-memory", "SIZE", "Host memory for what is streamed [80 % of it]"},
         {"link-gib-s", "--link-gib-s", "X[,X]", "What each link gives, in GiB a second [measured, or the profile's]"},
         {"ring", "--ring", "SIZE", "Bytes of the transfer ring [planned]"},
-        {"expect-tokens", "--expect-tokens", "N", "Tokens a pass to plan for [as many as cost next to nothing]"}};
+        {"expect-tokens", "--expect-tokens", "N", "Tokens a pass to plan for [as many as cost next to nothing]"},
+        {"split", "--split", "KIND", "How several devices share the model: layers [layers]"},
+        {"shares", "--shares", "N,N", "What each device has of the layers, '2,1' [planned]"},
+        {"assume", "--assume", "LIST",
+         "What is not measured, to tell tokens a second for: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"}};
+}
+
+std::vector<double> share_list(const Settings& settings, int n_devices) {
+    if (const Setting* setting = settings.find("split")) {
+        const std::string& kind = setting->values.back();
+        if (kind == "tensor")
+            throw RequestError(fmt::format("{}: tensor is not served yet; layers is", setting->where));
+        if (kind != "layers")
+            throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
+    }
+    std::vector<double> shares = number_list(settings, "shares");
+    if (!shares.empty() && (n_devices == 1 || shares.size() != static_cast<std::size_t>(n_devices)))
+        throw UsageError(fmt::format("{}: {} values for {} devices; give one for each", settings.find("shares")->where,
+                                     shares.size(), n_devices));
+    return shares;
 }
 
 PlacementSettings placement_settings(const Settings& settings, int n_devices) {
@@ -94,10 +118,10 @@ int planned_devices(const Settings& settings) {
             throw UsageError(fmt::format("{}: auto, cpu or cuda:N expected, found '{}'", setting->where, device));
         ++n;
     }
-    if (n > 1)
+    if (n > 1 && setting->values.back().find("cuda") != std::string::npos)
         throw RequestError(fmt::format(
-            "{} {}: several devices of this machine are not planned for yet ('generate -v' and 'bench' tell "
-            "their split); plan for one, or for a machine like it with --profile",
+            "{} {}: several devices of this machine are planned for where all are cpu ('generate -v' and 'bench' tell "
+            "the split of others); plan for one, or for a machine like it with --profile",
             setting->where, setting->values.back()));
     return n;
 }

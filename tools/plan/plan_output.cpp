@@ -4,9 +4,11 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/json_object.h"
 #include "tools/terminal/labelled_lines.h"
 #include "tools/terminal/text_table.h"
 
@@ -21,7 +23,11 @@ std::string seconds_text(double seconds) {
 }
 
 std::string rate_text(double bytes_per_second) {
-    return fmt::format("{:.1f} GiB/s", bytes_per_second / kGiB);
+    return fmt::format("{} GiB/s", number_text(bytes_per_second / kGiB));
+}
+
+std::string budget_text(std::size_t bytes) {
+    return bytes == std::numeric_limits<std::size_t>::max() ? "none (computes in place)" : size_text(bytes);
 }
 
 bool is_limited(const Hardware& hardware) {
@@ -45,8 +51,15 @@ std::string hardware_text(const Hardware& hardware) {
         "{}: {}", hardware.name,
         hardware.n_devices > 1 ? fmt::format("{} x {}", hardware.n_devices, hardware.device) : hardware.device);
     if (!is_limited(hardware)) return text + ", no budget (--device-memory)";
-    text += fmt::format(", {} of memory{}", size_text(hardware.device_bytes), hardware.n_devices > 1 ? " each" : "");
-    text += fmt::format(", {} over its link ({})", rate_text(hardware.link_bytes_per_second), hardware.link);
+    const auto each = [&](const auto& values, const auto& same, const auto& text_of) {
+        if (values.empty()) return text_of(same) + (hardware.n_devices > 1 ? " each" : "");
+        std::vector<std::string> texts;
+        for (const auto& value : values) texts.push_back(text_of(value));
+        return fmt::format("{}", fmt::join(texts, " and "));
+    };
+    text += fmt::format(", memory {}", each(hardware.budgets, hardware.device_bytes, budget_text));
+    text +=
+        fmt::format(", link {} ({})", each(hardware.links, hardware.link_bytes_per_second, rate_text), hardware.link);
     return text;
 }
 
@@ -57,23 +70,49 @@ std::string of(std::size_t part, std::size_t whole) {
                      : fmt::format("{} of {}", size_text(part), size_text(whole));
 }
 
-void add_residency(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
-    const ResidencyPlan& plan = report.plan.residency();
-    const auto n = static_cast<std::size_t>(request.hardware.n_devices);
+void add_residency(LabelledLines& out, const PlanReport& report) {
+    const ResidencyPlan& plan = report.plan.sums();
+    const bool several = report.devices.size() > 1;
     out.add("regime", regime_name(plan.regime));
-    out.add("resident",
-            fmt::format("weights {}; KV {}", of(plan.resident_weights_bytes * n, report.plan.weights_bytes()),
-                        of(plan.resident_kv_bytes * n, report.plan.kv_bytes())));
+    out.add("resident", fmt::format("weights {}; KV {}", of(plan.resident_weights_bytes, report.weights_bytes()),
+                                    of(plan.resident_kv_bytes, report.kv_bytes())));
     if (plan.regime != Regime::AllFits)
-        out.add("streamed a pass",
-                fmt::format("{} of weights, {} of KV{}", size_text(plan.streamed_weights_bytes * n),
-                            size_text(plan.streamed_kv_bytes * n),
-                            n > 1 ? fmt::format("; over each link {}",
-                                                size_text(plan.streamed_weights_bytes + plan.streamed_kv_bytes))
-                                  : ""));
+        out.add("streamed a pass", fmt::format("{} of weights, {} of KV", size_text(plan.streamed_weights_bytes),
+                                               size_text(plan.streamed_kv_bytes)));
     out.add("device memory",
-            fmt::format("{}{}{}", size_text(plan.device_bytes), n > 1 ? " each" : "",
-                        plan.ring_bytes > 0 ? fmt::format(", a ring of {} in it", size_text(plan.ring_bytes)) : ""));
+            fmt::format("{}{}{}", size_text(plan.device_bytes), several ? " in all" : "",
+                        plan.ring_bytes > 0
+                            ? fmt::format(", {} of {} in it", several ? "rings" : "a ring", size_text(plan.ring_bytes))
+                            : ""));
+}
+
+// Who has what, and why: where no link or device waits for another, none can be relieved.
+void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
+    if (report.devices.empty()) return;
+    std::string layers;
+    double compute_seconds = 0.0;
+    for (const DeviceWork& work : report.devices) {
+        layers += fmt::format("{}{}", layers.empty() ? "" : ",", work.layers);
+        compute_seconds += work.compute_seconds;
+    }
+    out.add("split", fmt::format("layers {} ({})", layers,
+                                 request.shares.empty() ? "planned: the least time for a pass" : "--shares"));
+    for (std::size_t i = 0; i < report.devices.size(); ++i) {
+        const ResidencyPlan& plan = report.plan.ranks()[i].residency();
+        const DeviceWork& work = report.devices[i];
+        out.add(fmt::format("device {}", i + 1),
+                fmt::format("{}, {} resident; {}; computing takes {}", counted(work.layers, "layer"),
+                            size_text(plan.resident_weights_bytes + plan.resident_kv_bytes),
+                            work.link_seconds > 0.0
+                                ? fmt::format("{} stream, {} over {}",
+                                              size_text(plan.streamed_weights_bytes + plan.streamed_kv_bytes),
+                                              seconds_text(work.link_seconds), rate_text(request.hardware.link_of(i)))
+                                : std::string("nothing streams"),
+                            seconds_text(work.compute_seconds)));
+    }
+    out.add("why", fmt::format("the links carry side by side, the devices compute in turn ({} in all): a pass takes as "
+                               "long as the longest of these",
+                               seconds_text(compute_seconds)));
 }
 
 void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
@@ -101,6 +140,33 @@ std::string rates_text(const std::vector<PlannedRate>& rates) {
     return table.text();
 }
 
+// Guessing by assumption; formulas where they are asked for.
+void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanReport& report, PlanDetail detail) {
+    if (!report.assumed) return;
+    const AssumedRate& rate = *report.assumed;
+    const Assumptions& assumed = rate.assumed;
+    const bool by_view = !assumed.draft_seconds;
+    out.raw(fmt::format("Assumed: acceptance {}, {} of the drafting hidden, {} a guess by {}.", assumed.acceptance,
+                        assumed.hidden, seconds_text(rate.draft_seconds),
+                        by_view ? fmt::format("the model itself over a view of {} tokens", assumed.view_tokens)
+                                : std::string("what drafts")));
+    out.raw(fmt::format("Then {} tokens/s, {} a token: chains of {}, {} tokens a pass.",
+                        number_text(1.0 / rate.seconds_per_token()), seconds_text(rate.seconds_per_token()),
+                        rate.n_guesses, number_text(rate.tokens_per_pass)));
+    if (by_view && request.hardware.n_devices > 1)
+        out.raw("Not served yet: views over several devices. Reckoned as if they were, one device after the other.");
+    if (detail == PlanDetail::Formulas) {
+        out.raw(fmt::format("  tokens a pass = (1 - a^(n + 1)) / (1 - a) = (1 - {0}^{1}) / (1 - {0}) = {2:.2f}",
+                            assumed.acceptance, rate.n_guesses + 1, rate.tokens_per_pass));
+        out.raw(fmt::format("  seconds = pass(n + 1) + (1 - hidden) n draft = {:.4f} + {} x {} x {:.5f} = {:.4f}",
+                            rate.pass_seconds, 1.0 - assumed.hidden, rate.n_guesses, rate.draft_seconds, rate.seconds));
+        out.raw(
+            "  n: of 0 to 255 the one with most tokens a second; pass(n): copies and computing played through in "
+            "program order; draft, over a view: pass(1) with everything on the devices");
+    }
+    out.raw("");
+}
+
 JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
     JsonObject json;
     json.integer("tokens", n_tokens).real("seconds", pass.seconds).real("link_busy_fraction", pass.link_busy_fraction);
@@ -123,10 +189,9 @@ JsonObject hardware_json(const Hardware& hardware) {
     return json;
 }
 
-}  // namespace
-
-JsonObject residency_json(const ModelPlan& plan) {
-    const ResidencyPlan& residency = plan.residency();
+JsonObject residency_json(const PlanReport& report) {
+    const SplitPlan& plan = report.plan;
+    const ResidencyPlan& residency = plan.sums();
     JsonObject json;
     json.text("regime", regime_name(residency.regime))
         .integer("pass_tokens", plan.pass_tokens())
@@ -136,31 +201,40 @@ JsonObject residency_json(const ModelPlan& plan) {
         .unsigned_integer("streamed_kv_bytes", residency.streamed_kv_bytes)
         .unsigned_integer("ring_bytes", residency.ring_bytes)
         .unsigned_integer("device_bytes", residency.device_bytes)
-        .unsigned_integer("pinned_bytes", plan.pinned_bytes())
+        .unsigned_integer("pinned_bytes", report.pinned_bytes())
         .real("pass_seconds", residency.pass_seconds)
         .real("link_busy_fraction", residency.link_busy_fraction);
+    if (report.devices.empty()) return json;
+    std::vector<std::int64_t> layers;
+    for (const DeviceWork& work : report.devices) layers.push_back(work.layers);
+    json.text("split", "layers").integers("layers", layers);
     return json;
 }
 
-std::string plan_text(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps) {
-    const ModelPlan& plan = report.plan;
-    const Regime regime = plan.residency().regime;
+}  // namespace
+
+std::string plan_text(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps,
+                      PlanDetail detail) {
+    const SplitPlan& plan = report.plan;
+    const Regime regime = plan.sums().regime;
     LabelledLines out;
     out.add("model", fmt::format("{} in {}, {} of weights", request.model.name, request.model.types,
-                                 size_text(plan.weights_bytes())));
+                                 size_text(report.weights_bytes())));
     out.add("context", fmt::format("{}{}, {} of {} KV", counted(report.context_tokens, "token"),
                                    report.context_reduced ? fmt::format(" (what fits; the model's own: {})",
                                                                         request.model.config.context_tokens)
                                                           : "",
-                                   size_text(plan.kv_bytes()), dtype_name(request.kv_dtype)));
+                                   size_text(report.kv_bytes()), dtype_name(request.kv_dtype)));
     out.add("hardware", hardware_text(request.hardware));
-    add_residency(out, request, report);
+    add_residency(out, report);
+    add_split(out, request, report);
     add_host(out, request, report);
     out.add("pass of 1", pass_text(report.one, regime));
     if (plan.pass_tokens() > 1)
         out.add(fmt::format("pass of {}", plan.pass_tokens()), pass_text(report.expected, regime));
     out.raw("");
     out.raw(rates_text(report.rates));
+    add_assumed(out, request, report, detail);
     if (!helps.empty())
         out.raw(fmt::format("What would help most (times as fast: the mean of passes of 1 and of {}):",
                             report.plan.pass_tokens()));
@@ -176,8 +250,6 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
         out.raw(
             "Counted without guessing: a draft model, its cache and wider passes take their share of the device "
             "first.");
-    if (request.hardware.n_devices > 1)
-        out.raw("Planned as if each matrix were shared among the devices; this version deals out whole layers.");
     return out.text();
 }
 
@@ -199,17 +271,25 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
                                         .real("expected_seconds", entry.expected_seconds)
                                         .real("gain", entry.gain)));
     JsonObject json;
+    JsonObject assumed;
+    if (report.assumed)
+        assumed.real("acceptance", report.assumed->assumed.acceptance)
+            .real("hidden", report.assumed->assumed.hidden)
+            .real("draft_seconds", report.assumed->draft_seconds)
+            .integer("guesses", report.assumed->n_guesses)
+            .real("tokens_per_pass", report.assumed->tokens_per_pass)
+            .real("pass_seconds", report.assumed->pass_seconds)
+            .real("tokens_per_second", 1.0 / report.assumed->seconds_per_token());
     json.object("model", JsonObject()
                              .text("name", request.model.name)
                              .text("types", request.model.types)
-                             .unsigned_integer("weights_bytes", report.plan.weights_bytes()))
-        .object(
-            "kv",
-            JsonObject().text("type", dtype_name(request.kv_dtype)).unsigned_integer("bytes", report.plan.kv_bytes()))
+                             .unsigned_integer("weights_bytes", report.weights_bytes()))
+        .object("kv",
+                JsonObject().text("type", dtype_name(request.kv_dtype)).unsigned_integer("bytes", report.kv_bytes()))
         .integer("context_tokens", report.context_tokens)
         .integer("model_context_tokens", request.model.config.context_tokens)
         .object("hardware", hardware_json(request.hardware))
-        .object("plan", residency_json(report.plan))
+        .object("plan", residency_json(report))
         .objects("passes", passes)
         .objects("tokens_per_second", rates)
         .object("host", JsonObject()
@@ -217,6 +297,7 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
                             .unsigned_integer("bytes", report.host.total_bytes()))
         .objects("would_help", changes)
         .boolean("measured", !request.profile.has_value());
+    if (report.assumed) json.object("assumed", std::move(assumed));
     return json.to_text(JsonLayout::Indented);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -9,7 +10,8 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
-#include "runtime/plan/model_plan.h"
+#include "runtime/plan/split_plan.h"
+#include "runtime/ranks/layer_split.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
@@ -22,38 +24,81 @@ constexpr double kWorthTelling = 1.01;
 constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 
 // With room for passes of `nodes` tokens, where it is not known how many nodes those have that will run.
-ModelPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
-                  std::optional<std::int64_t> pass_tokens) {
-    const Hardware& hardware = request.hardware;
-    const PlannedRun run = request.run.value_or(PlannedRun{.budget = nodes, .taken_bytes = hardware.workspace_bytes});
-    RunNeeds needs = generation_needs(run.budget, context_tokens, CheckPasses::No);
-    needs.view = run.view;
-    ModelPlanRequest asked = memory_request({.config = &request.model.config,
-                                             .weights = &request.model.weights,
-                                             .kv_dtype = request.kv_dtype,
-                                             .text_tokens = context_tokens,
-                                             .needs = needs,
-                                             .taken_bytes = run.taken_bytes,
-                                             .n_devices = hardware.n_devices});
-    asked.budget_bytes = hardware.device_bytes;
-    asked.ring_bytes = request.ring_bytes;
-    asked.rates = hardware.rates;
-    asked.link_bytes_per_second = hardware.link_bytes_per_second;
-    asked.memory_bytes_per_second = hardware.memory_bytes_per_second;
-    asked.host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte;
-    asked.pass_tokens = pass_tokens;
-    return ModelPlan(asked);
+RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes) {
+    RunNeeds needs = generation_needs(request.run ? request.run->budget : nodes, context_tokens, CheckPasses::No);
+    if (request.run) {
+        needs.view = request.run->view;
+    } else if (request.assumed) {
+        needs.view = request.assumed->view(nodes);
+    }
+    return needs;
 }
 
-HostNeeds host_needs(const PlanRequest& request, const ModelPlan& plan, std::int64_t context_tokens) {
+SplitPlanRequest split_request(const PlanRequest& request, std::int64_t context_tokens, const RunNeeds& needs,
+                               std::optional<std::int64_t> pass_tokens) {
+    const auto rank_request = [&request, context_tokens, needs](std::size_t rank, const ModelConfig& config,
+                                                                const ModelWeights& weights) {
+        const Hardware& hardware = request.hardware;
+        ModelPlanRequest asked =
+            memory_request({.config = &config,
+                            .weights = &weights,
+                            .kv_dtype = request.kv_dtype,
+                            .text_tokens = context_tokens,
+                            .needs = needs,
+                            .taken_bytes = request.run ? request.run->taken_bytes[rank] : hardware.workspace_bytes});
+        asked.budget_bytes = hardware.budget_of(rank);
+        asked.ring_bytes = request.ring_bytes;
+        asked.rates = hardware.rates;
+        asked.link_bytes_per_second = hardware.link_of(rank);
+        asked.memory_bytes_per_second = hardware.memory_bytes_per_second;
+        asked.host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte;
+        return asked;
+    };
+    return {.config = &request.model.config,
+            .weights = &request.model.weights,
+            .rank_request = rank_request,
+            .pass_tokens = pass_tokens};
+}
+
+// As a run shares the layers out: for the tokens that are expected or one, whatever guesses.
+std::vector<ModelShare> shares_of(const PlanRequest& request, std::int64_t context_tokens) {
+    const ModelConfig& config = request.model.config;
+    const auto n_devices = static_cast<std::size_t>(request.hardware.n_devices);
+    if (n_devices == 1) return {};
+    if (request.run && !request.run->layers.empty()) return deal_layers(config, request.run->layers);
+    if (!request.shares.empty()) return deal_layers(config, layers_by_share(config.n_layers, request.shares));
+    // Cards alike need no search.
+    if (request.hardware.budgets.empty() && request.hardware.links.empty() && request.profile)
+        return deal_layers(config, layers_by_share(config.n_layers, std::vector<double>(n_devices, 1.0)));
+    return deal_layers(config, choose_layers(split_request(request, context_tokens,
+                                                           generation_needs(1, context_tokens, CheckPasses::No),
+                                                           request.pass_tokens.value_or(1)),
+                                             n_devices));
+}
+
+SplitPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
+                  std::optional<std::int64_t> pass_tokens) {
+    SplitPlanRequest asked =
+        split_request(request, context_tokens, needs_of(request, context_tokens, nodes), pass_tokens);
+    asked.shares = shares_of(request, context_tokens);
+    return SplitPlan(asked);
+}
+
+template <typename Bytes>
+std::size_t sum_of(const SplitPlan& plan, Bytes bytes) {
+    std::size_t sum = 0;
+    for (const ModelPlan& rank : plan.ranks()) sum += (rank.*bytes)();
+    return sum;
+}
+
+HostNeeds host_needs(const PlanRequest& request, const SplitPlan& plan, std::int64_t context_tokens) {
     const ConstTensorView& embedding = request.model.weights.token_embedding;
-    HostNeeds needs{.pinned_bytes = plan.pinned_bytes()};
+    HostNeeds needs{.pinned_bytes = sum_of(plan, &ModelPlan::pinned_bytes)};
     if (needs.pinned_bytes > 0)
         needs.hidden_bytes =
             static_cast<std::size_t>(context_tokens) * row_bytes(DType::F32, request.model.config.d_model);
     needs.embedding_bytes = static_cast<std::size_t>(embedding.shape[0]) * row_bytes(embedding.dtype, embedding.cols());
-    if (request.hardware.devices_in_host_memory)
-        needs.device_bytes = plan.residency().device_bytes * static_cast<std::size_t>(request.hardware.n_devices);
+    if (request.hardware.devices_in_host_memory) needs.device_bytes = plan.sums().device_bytes;
     return needs;
 }
 
@@ -89,10 +134,10 @@ void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t
 }
 
 /// For the tokens that are expected; where nobody says, for as many as ride along and a device has room for.
-ModelPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
+SplitPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
     if (request.run) return plan_of(request, context_tokens, request.run->budget, request.pass_tokens);
     if (request.pass_tokens) return plan_of(request, context_tokens, *request.pass_tokens, request.pass_tokens);
-    ModelPlan plan = plan_of(request, context_tokens, 1, std::nullopt);
+    SplitPlan plan = plan_of(request, context_tokens, 1, std::nullopt);
     for (std::int64_t n = plan.pass_tokens(); n > 1; n /= 2) {
         try {
             return plan_of(request, context_tokens, n, n);
@@ -142,6 +187,37 @@ std::vector<PlannedRate> planned_rates(const PlanRequest& request, const PlanRep
     return rates;
 }
 
+std::vector<DeviceWork> device_work(const PlanRequest& request, const PlanReport& report) {
+    std::vector<DeviceWork> devices;
+    if (request.hardware.n_devices == 1) return devices;
+    for (const ModelPlan& rank : report.plan.ranks()) {
+        const ResidencyPlan& plan = rank.residency();
+        DeviceWork work{.layers = rank.blocks().back().layer};
+        work.link_seconds = static_cast<double>(plan.streamed_weights_bytes + plan.streamed_kv_bytes) /
+                            request.hardware.link_of(devices.size());
+        for (const PlanItem& item : rank.residency_request(1, report.context_tokens).program)
+            work.compute_seconds += item.compute_seconds;
+        devices.push_back(work);
+    }
+    return devices;
+}
+
+/// What drafts by the assumptions: the model over a view of its KV, everything on the devices; else what they say.
+double draft_seconds(const PlanRequest& request, const Assumptions& assumed) {
+    if (assumed.draft_seconds) return *assumed.draft_seconds;
+    PlanRequest resident = request;
+    resident.assumed = std::nullopt;
+    resident.hardware.budgets.clear();
+    resident.hardware.device_bytes = std::numeric_limits<std::size_t>::max();
+    return plan_of(resident, assumed.view_tokens, 1, 1).pass(1).seconds;
+}
+
+AssumedRate assumed_rate(const PlanRequest& request, const PlanReport& report) {
+    const Assumptions& assumed = request.assumed.value();
+    return best_chain(assumed, draft_seconds(request, assumed),
+                      [&](std::int64_t n_tokens) { return report.plan.pass(n_tokens).seconds; });
+}
+
 std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
     const std::size_t now = file_bytes(model.weights, model.config);
     for (const Quantisation next :
@@ -159,6 +235,9 @@ void add_device_changes(std::vector<Change>& changes, const PlanRequest& request
         PlanRequest changed = request;
         const std::size_t more = on_card ? kMoreMemory : request.hardware.device_bytes;
         changed.hardware.device_bytes += more;
+        for (std::size_t& budget : changed.hardware.budgets)
+            if (budget < std::numeric_limits<std::size_t>::max()) budget += more;
+        if (changed.run) changed.run->layers.clear();
         changes.emplace_back(
             fmt::format("{} more device memory{}", size_text(more), request.hardware.n_devices > 1 ? " each" : ""),
             std::move(changed));
@@ -169,6 +248,7 @@ void add_device_changes(std::vector<Change>& changes, const PlanRequest& request
         changed.profile = profile;
         const Hardware planned = profile_hardware(profile, request.model.config, request.kv_dtype);
         changed.hardware.n_devices = planned.n_devices;
+        changed.shares.clear();
         changed.hardware.rates = planned.rates;
         changed.hardware.link_bytes_per_second = request.link_bytes_per_second.value_or(planned.link_bytes_per_second);
         return changed;
@@ -210,10 +290,20 @@ void add_model_changes(std::vector<Change>& changes, const PlanRequest& request)
 
 }  // namespace
 
+std::size_t PlanReport::weights_bytes() const {
+    return sum_of(plan, &ModelPlan::weights_bytes);
+}
+std::size_t PlanReport::kv_bytes() const {
+    return sum_of(plan, &ModelPlan::kv_bytes);
+}
+std::size_t PlanReport::pinned_bytes() const {
+    return sum_of(plan, &ModelPlan::pinned_bytes);
+}
+
 PlanReport make_plan_report(const PlanRequest& request) {
     check_model_fits(request);
     const std::int64_t context_tokens = chosen_context(request);
-    ModelPlan plan = final_plan(request, context_tokens);
+    SplitPlan plan = final_plan(request, context_tokens);
     PlanReport report{
         .context_tokens = context_tokens,
         .context_reduced = !request.context_tokens && context_tokens < request.model.config.context_tokens,
@@ -223,18 +313,20 @@ PlanReport make_plan_report(const PlanRequest& request) {
     report.one = report.plan.pass(1);
     report.expected = report.plan.pass(report.plan.pass_tokens());
     report.rates = planned_rates(request, report);
+    report.devices = device_work(request, report);
+    if (request.assumed) report.assumed = assumed_rate(request, report);
     return report;
 }
 
 std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report) {
     std::vector<Improvement> found;
-    if (report.plan.residency().regime == Regime::AllFits) return found;
+    if (report.plan.sums().regime == Regime::AllFits) return found;
     std::vector<Change> changes;
     add_device_changes(changes, request);
     add_model_changes(changes, request);
     for (auto& [what, changed] : changes) {
         try {
-            const ModelPlan plan =
+            const SplitPlan plan =
                 plan_of(changed, report.context_tokens, report.plan.pass_tokens(), report.plan.pass_tokens());
             check_host(changed, host_needs(changed, plan, report.context_tokens), report.context_tokens);
             const double one = plan.pass(1).seconds;

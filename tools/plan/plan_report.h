@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/plan/model_plan.h"
+#include "runtime/plan/split_plan.h"
+#include "tools/plan/assumed_rates.h"
 #include "tools/plan/plan_request.h"
 
 namespace slipstream::tools {
@@ -37,14 +39,28 @@ struct Improvement {
     double gain = 1.0;  // geometric mean of how much shorter both are
 };
 
+/// What one of several devices has of a pass of one token.
+struct DeviceWork {
+    std::int64_t layers = 0;
+    double link_seconds = 0.0;     // what streams, over its link
+    double compute_seconds = 0.0;  // with all of it there
+};
+
 struct PlanReport {
     std::int64_t context_tokens = 0;
     bool context_reduced = false;  // less than the model's own, for want of memory
-    ModelPlan plan;
-    SimulatedPass one;       // a pass of one token, the context full
-    SimulatedPass expected;  // of plan.pass_tokens()
+    SplitPlan plan;
+    std::vector<DeviceWork> devices{};  // where there are several
+    SimulatedPass one;                  // a pass of one token, the context full
+    SimulatedPass expected;             // of plan.pass_tokens()
     HostNeeds host;
     std::vector<PlannedRate> rates;
+    std::optional<AssumedRate> assumed{};
+
+    // Of all devices together.
+    [[nodiscard]] std::size_t weights_bytes() const;
+    [[nodiscard]] std::size_t kv_bytes() const;
+    [[nodiscard]] std::size_t pinned_bytes() const;
 };
 /// Throws OutOfBudget where a device's budget, or the host's memory, does not hold what it must: with the numbers.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);

@@ -96,9 +96,9 @@ std::string_view thread_note() {
     return "the threads of this machine say nothing about a profile; leave it out, or leave --profile out";
 }
 
-/// CPU devices of this machine, each with its share of the cores.
+/// CPU devices of this machine, which compute in turn, each with all threads.
 Hardware this_machine(const CommandContext& context, const PlannedModel& model, DType kv_dtype, int n_devices) {
-    const int n_threads = std::max(1, thread_setting(context.settings) / n_devices);
+    const int n_threads = thread_setting(context.settings);
     context.console.detail("measuring what this machine computes and copies");
     const MachineRates measured = measure_rates(
         {.config = &model.config, .weights = &model.weights, .kv_dtype = kv_dtype, .n_threads = n_threads});
@@ -110,7 +110,7 @@ Hardware this_machine(const CommandContext& context, const PlannedModel& model, 
     hardware.n_devices = n_devices;
     hardware.device_bytes = std::numeric_limits<std::size_t>::max();
     hardware.link_bytes_per_second = measured.copy_bytes_per_second;
-    hardware.memory_bytes_per_second = measured.memory_bytes_per_second * n_devices;
+    hardware.memory_bytes_per_second = measured.memory_bytes_per_second;
     hardware.host_bytes_per_copied_byte = measured.host_bytes_per_copied_byte;
     hardware.host_bytes = memory.available_bytes;
     hardware.host_budget_bytes = std::min(
@@ -219,25 +219,33 @@ PlanRequest plan_request(const CommandContext& context) {
     const auto kv_dtype = kv_type_setting(settings);
     // Mistakes in options come before the work.
     const int n_devices = settings.text("profile") ? 0 : planned_devices(settings);
-    if (n_devices > 0) static_cast<void>(placement_settings(settings, n_devices));
+    if (n_devices > 0) {
+        static_cast<void>(placement_settings(settings, n_devices));
+        static_cast<void>(share_list(settings, n_devices));
+    }
+    request.assumed = assumed_setting(settings);
     request.model = chosen_model(context);
     request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);
     request.hardware = chosen_hardware(context, request);
 
     const PlacementSettings placement = placement_settings(settings, request.hardware.n_devices);
     Hardware& hardware = request.hardware;
-    // Devices that share every layer go at the pace of the weakest.
-    if (!placement.device_bytes.empty())
+    request.shares = share_list(settings, hardware.n_devices);
+    if (!placement.device_bytes.empty()) {
         hardware.device_bytes = *std::min_element(placement.device_bytes.begin(), placement.device_bytes.end());
+        if (placement.device_bytes.size() > 1) hardware.budgets = placement.device_bytes;
+    }
     if (placement.host_bytes) {
         hardware.host_budget_bytes = *placement.host_bytes;
         if (request.profile) hardware.host_bytes = std::max(hardware.host_bytes, *placement.host_bytes);
     }
     if (!placement.link_bytes_per_second.empty()) {
-        const double given =
-            *std::min_element(placement.link_bytes_per_second.begin(), placement.link_bytes_per_second.end());
         // Of a profile it is what the link gives; here memory is the limit of what a throttled link can give.
-        hardware.link_bytes_per_second = request.profile ? given : std::min(given, hardware.link_bytes_per_second);
+        std::vector<double> links = placement.link_bytes_per_second;
+        if (!request.profile)
+            for (double& link : links) link = std::min(link, hardware.link_bytes_per_second);
+        hardware.link_bytes_per_second = *std::min_element(links.begin(), links.end());
+        if (links.size() > 1) hardware.links = links;
         hardware.link = request.profile ? "as given" : "throttled";
         request.link_bytes_per_second = hardware.link_bytes_per_second;
     }

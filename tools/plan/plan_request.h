@@ -14,6 +14,7 @@
 #include "tools/engine/hardware.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/options/command.h"
+#include "tools/plan/assumed_rates.h"
 #include "tools/plan/hardware_profiles.h"
 #include "tools/plan/model_shapes.h"
 
@@ -28,11 +29,12 @@ struct PlannedModel {
 };
 [[nodiscard]] PlannedModel planned_shape(std::string_view name, const ModelConfig& config, Quantisation quantisation);
 
-/// How the model would run, where that is known: a file, on a device of this machine with a budget.
+/// How the model would run, where that is known: a file, on devices of this machine with budgets.
 struct PlannedRun {
-    std::int64_t budget = 1;      // most nodes of a pass
-    std::size_t taken_bytes = 0;  // of the device, for whoever guesses and for the workspace of ops
+    std::int64_t budget = 1;                 // most nodes of a pass
+    std::vector<std::size_t> taken_bytes{};  // of each device, for whoever guesses and for the workspace of ops
     std::optional<ViewNeeds> view{};
+    std::vector<std::int64_t> layers{};  // of each of several devices
 };
 
 struct PlanRequest {
@@ -46,6 +48,8 @@ struct PlanRequest {
     std::size_t ring_bytes = 0;
     std::optional<PlannedRun> run{};      // not known: room for as many tokens as the pass is planned for
     std::vector<double> tokens_per_pass;  // to tell tokens a second for
+    std::vector<double> shares{};         // of the layers, of each device; empty: planned
+    std::optional<Assumptions> assumed{};
 };
 
 [[nodiscard]] std::vector<OptionSpec> plan_options();

@@ -30,25 +30,15 @@ void refuse_draft_options(const Settings& settings) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (const Setting* setting = settings.on_command_line(option.name))
             throw UsageError(
-                fmt::format("{}: guessing is planned for where a file runs on a device of this machine; leave it out",
+                fmt::format("{}: guessing is planned for where a file runs on one device of this machine; leave it out",
                             setting->where));
 }
 
-}  // namespace
-
-void plan_run(PlanRequest& request, CommandContext& context) {
-    const Settings& settings = context.settings;
-    if (!request.model.files || request.profile || request.hardware.n_devices != 1) {
-        refuse_draft_options(settings);
-        return;
-    }
-    if (request.hardware.device_bytes == std::numeric_limits<std::size_t>::max()) return;  // all fits, whatever guesses
-    const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
-    const ComputeOptions compute = compute_options(settings);
+// On one device, which is counted and has room for anything here.
+EngineModel roomy_model(const PlanRequest& request, const CommandContext& context, const ComputeOptions& compute) {
     const DeviceChoice& choice = compute.devices.front();
-    const EngineCallbacks callbacks = console_callbacks(context);
     EngineModel engine = open_model(choose_model(context));
-    engine.n_threads = thread_setting(settings);
+    engine.n_threads = thread_setting(context.settings);
     engine.kv_dtype = request.kv_dtype;
     engine.budgeted = true;
     engine.devices.push_back(
@@ -57,16 +47,48 @@ void plan_run(PlanRequest& request, CommandContext& context) {
                                                 .memory_bytes = choice.card ? std::nullopt : std::optional(kRoomy)}),
          .throttled_link_bytes_per_second = compute.offload.limits(0).link_bytes_per_second});
     engine.context_tokens = request.context_tokens.value_or(request.model.config.context_tokens);
-    const DraftSettings draft = choose_draft(asked, engine, compute, request.hardware.device_bytes, callbacks);
+    return engine;
+}
+
+// On several, as a run makes them and shares the layers out.
+EngineModel shared_model(const CommandContext& context, const ComputeOptions& compute,
+                         const EngineCallbacks& callbacks) {
+    EngineModel engine = open_model(choose_model(context));
+    make_device(engine, compute, callbacks);
+    return engine;
+}
+
+}  // namespace
+
+void plan_run(PlanRequest& request, CommandContext& context) {
+    const Settings& settings = context.settings;
+    if (!request.model.files || request.profile) {
+        refuse_draft_options(settings);
+        return;
+    }
+    const bool several = request.hardware.n_devices > 1;
+    const bool unlimited = request.hardware.device_bytes == std::numeric_limits<std::size_t>::max();
+    if (!several && unlimited) return;  // all fits, whatever guesses
+    const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
+    const ComputeOptions compute = compute_options(settings);
+    const EngineCallbacks callbacks = console_callbacks(context);
+    EngineModel engine = several ? shared_model(context, compute, callbacks) : roomy_model(request, context, compute);
+    const std::size_t budget = several ? engine.device().budget().limit_bytes() : request.hardware.device_bytes;
+    const DraftSettings draft = choose_draft(asked, engine, compute, budget, callbacks);
     const auto draft_model = load_draft_model(draft, engine, callbacks);
     const EngineDrafter drafter(draft, engine, draft_model ? &*draft_model : nullptr, {}, callbacks);
-    const ModelConfig& config = request.model.config;
     const RunNeeds needs = generation_needs(drafter.budget(), 0, CheckPasses::No);
-    reserve_workspace(
-        engine.device(),
-        Forward::workspace_shapes(config, {config.n_kv_heads, config.head_dim, request.kv_dtype}, needs.forward));
-    request.run = {
-        .budget = drafter.budget(), .taken_bytes = engine.device().budget().used_bytes(), .view = drafter.view_needs()};
+    PlannedRun run{.budget = drafter.budget(), .view = drafter.view_needs()};
+    for (std::size_t i = 0; i < engine.devices.size(); ++i) {
+        const ModelConfig config =
+            several ? share_config(request.model.config, engine.shares[i]) : request.model.config;
+        const KvShape kv{config.n_kv_heads, config.head_dim, request.kv_dtype};
+        Device& device = *engine.devices[i].device;
+        reserve_workspace(device, Forward::workspace_shapes(config, kv, needs.forward));
+        run.taken_bytes.push_back(device.budget().used_bytes());
+        if (several) run.layers.push_back(std::ssize(engine.shares[i].layers));
+    }
+    request.run = run;
 }
 
 }  // namespace slipstream::tools
