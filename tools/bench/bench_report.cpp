@@ -50,14 +50,18 @@ PhaseRow row_of(const BenchResult& result, const PhaseFigures& phase) {
     return row;
 }
 
+std::string through_template(const BenchResult& result) {
+    return result.template_name.empty() ? "" : fmt::format(" through {}", result.template_name);
+}
+
 std::string title(const BenchResult& first) {
     switch (first.mode) {
         case BenchMode::Plain:
-            return fmt::format("prefill of a prompt and decoding behind it ({}), median of {}", first.token_source,
-                               counted(first.repeat, "run"));
+            return fmt::format("prefill of a prompt and decoding behind it ({}{}), median of {}", first.token_source,
+                               through_template(first), counted(first.repeat, "run"));
         case BenchMode::Prompts:
-            return fmt::format("{} of {} in all, {}; tokens and seconds are sums", counted(first.n_turns, "turn"),
-                               counted(first.n_prompts, "prompt"),
+            return fmt::format("{} of {} in all{}, {}; tokens and seconds are sums", counted(first.n_turns, "turn"),
+                               counted(first.n_prompts, "prompt"), through_template(first),
                                first.repeat == 1 ? "once" : fmt::format("{} times", first.repeat));
         case BenchMode::Passes:
             return fmt::format("passes with logits for every token, median of {}", counted(first.repeat, "round"));
@@ -226,6 +230,11 @@ JsonObject run_json(const BenchResult& result) {
         .text("mode", bench_mode_name(result.mode))
         .integer("repeat", result.repeat)
         .text("tokens_from", result.token_source);
+    if (result.template_name.empty()) {
+        json.null("template");
+    } else {
+        json.text("template", result.template_name);
+    }
     if (result.plan) json.object("plan", *result.plan);
     if (result.swept) {
         JsonObject swept;
