@@ -22,6 +22,7 @@ struct Hardware {
     std::size_t host_budget_bytes = 0;    // of it, for what streams; 0: not known
     bool devices_in_host_memory = false;  // CPU devices: what is resident takes host memory, too
     PassRates rates;                      // of one device
+    PassRates host_rates;                 // of all of the host's cores, computing in place
 };
 
 }  // namespace slipstream::tools

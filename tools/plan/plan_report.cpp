@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -142,6 +143,17 @@ std::vector<PlannedRate> planned_rates(const PlanRequest& request, const PlanRep
     return rates;
 }
 
+InPlace in_place(const PlanRequest& request, const PlanReport& report) {
+    PlanRequest changed = request;
+    Hardware& hardware = changed.hardware;
+    hardware.n_devices = 1;
+    hardware.device_bytes = std::numeric_limits<std::size_t>::max();
+    hardware.rates = hardware.host_rates;
+    const std::int64_t n = report.plan.pass_tokens();
+    const ModelPlan plan = plan_of(changed, report.context_tokens, n, n);
+    return {.one_seconds = plan.pass(1).seconds, .expected_seconds = plan.pass(n).seconds};
+}
+
 std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
     const std::size_t now = file_bytes(model.weights, model.config);
     for (const Quantisation next :
@@ -223,6 +235,7 @@ PlanReport make_plan_report(const PlanRequest& request) {
     report.one = report.plan.pass(1);
     report.expected = report.plan.pass(report.plan.pass_tokens());
     report.rates = planned_rates(request, report);
+    if (report.plan.residency().regime != Regime::AllFits) report.in_place = in_place(request, report);
     return report;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,12 @@ struct Improvement {
     double gain = 1.0;  // geometric mean of how much shorter both are
 };
 
+/// What passes take where the host's cores compute all of the model in place and nothing crosses a link.
+struct InPlace {
+    double one_seconds = 0.0;
+    double expected_seconds = 0.0;
+};
+
 struct PlanReport {
     std::int64_t context_tokens = 0;
     bool context_reduced = false;  // less than the model's own, for want of memory
@@ -45,6 +52,7 @@ struct PlanReport {
     SimulatedPass expected;  // of plan.pass_tokens()
     HostNeeds host;
     std::vector<PlannedRate> rates;
+    std::optional<InPlace> in_place{};  // where anything streams
 };
 /// Throws OutOfBudget where a device's budget, or the host's memory, does not hold what it must: with the numbers.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);

@@ -96,6 +96,15 @@ std::string_view thread_note() {
     return "the threads of this machine say nothing about a profile; leave it out, or leave --profile out";
 }
 
+/// What all cores of this machine compute, asked to share with no device.
+PassRates host_rates(const CommandContext& context, const PlannedModel& model, DType kv_dtype) {
+    return measure_rates({.config = &model.config,
+                          .weights = &model.weights,
+                          .kv_dtype = kv_dtype,
+                          .n_threads = thread_setting(context.settings)})
+        .rates;
+}
+
 /// CPU devices of this machine, each with its share of the cores.
 Hardware this_machine(const CommandContext& context, const PlannedModel& model, DType kv_dtype, int n_devices) {
     const int n_threads = std::max(1, thread_setting(context.settings) / n_devices);
@@ -117,6 +126,7 @@ Hardware this_machine(const CommandContext& context, const PlannedModel& model, 
         memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
     hardware.devices_in_host_memory = true;
     hardware.rates = measured.rates;
+    hardware.host_rates = n_devices == 1 ? measured.rates : host_rates(context, model, kv_dtype);
     CpuDeviceOptions options;
     options.n_threads = n_threads;
     CpuDevice device(options);
@@ -153,6 +163,7 @@ Hardware this_card(const CommandContext& context, const PlannedModel& model, DTy
         memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
     hardware.devices_in_host_memory = false;
     hardware.rates = measured.rates;
+    hardware.host_rates = host_rates(context, model, kv_dtype);
     hardware.workspace_bytes = workspace_bytes(
         *device, Forward::workspace_shapes(model.config, {model.config.n_kv_heads, model.config.head_dim, kv_dtype},
                                            forward_limits_for(kMostPassTokens)));
