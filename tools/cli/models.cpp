@@ -19,18 +19,12 @@ namespace slipstream::tools {
 
 namespace {
 
-// As `-m` takes it.
-std::string shown_name(const FoundModel& model) {
-    const bool alone = model.variant.empty() || model.store == StoreKind::LlamaCpp || model.store == StoreKind::Folder;
-    return alone ? model.name : fmt::format("{}:{}", model.name, model.variant);
-}
-
 std::string table(const std::vector<FoundModel>& models) {
     std::size_t width = 4;
-    for (const FoundModel& model : models) width = std::max(width, shown_name(model).size());
+    for (const FoundModel& model : models) width = std::max(width, full_name(model).size());
     std::string text = fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", "NAME", width, "FORMAT", "SIZE", "PATH");
     for (const FoundModel& model : models)
-        text += fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", shown_name(model), width, model.format,
+        text += fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", full_name(model), width, model.format,
                             size_text(model.bytes), model.path.string());
     return text;
 }
@@ -39,7 +33,7 @@ std::string json(const ModelStores& stores) {
     std::vector<JsonObject> models;
     for (const FoundModel& model : stores.models)
         models.emplace_back()
-            .text("name", shown_name(model))
+            .text("name", full_name(model))
             .text("format", model.format)
             .unsigned_integer("bytes", model.bytes)
             .text("path", model.path.string());
