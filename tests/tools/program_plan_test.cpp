@@ -161,7 +161,7 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},
              {{"--profile", "1x4090", "--shape", "1b", "--devices", "cpu"}, "a profile has its own devices"},
              {{"--device-memory", "8G,8G"}, "2 values for 1 devices"},
-             {{"--link-gib-s", "x"}, "numbers above 0"}}) {
+             {{"--link-gib-s", "x"}, "numbers from 0.001 to 1000000"}}) {
         const ProgramResult result = refused(arguments);
         EXPECT_EQ(result.code, 2) << said;
         EXPECT_THAT(result.err, HasSubstr(said));

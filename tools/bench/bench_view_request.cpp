@@ -130,7 +130,8 @@ ViewsRequest views_request(const Settings& settings) {
     request.recents = {{.percent = kRecentPercent}};
     if (const Setting* recents = settings.find("view-recent"))
         request.recents = read_list<RecentTokens>(
-            *recents, fmt::format("numbers of tokens up to {}, or shares of the budget as 50%", kMostTokens),
+            *recents,
+            fmt::format("numbers of tokens from 0 to {}, or shares of the budget from 1% to 100%", kMostTokens),
             read_recent);
     request.sink_tokens = settings.integer("view-sinks", {0, kMostTokens}).value_or(built_in.sink_tokens);
     request.rebuild_tokens = settings.integer("view-rebuild", {0, kMostTokens}).value_or(built_in.rebuild_tokens);

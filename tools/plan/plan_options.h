@@ -30,7 +30,7 @@ struct PlacementSettings {
 /// RequestError where it names a card beside others.
 [[nodiscard]] int planned_devices(const Settings& settings);
 
-/// Numbers above 0 of a comma-separated list; empty where the option is not given. UsageError.
-[[nodiscard]] std::vector<double> number_list(const Settings& settings, std::string_view name);
+/// Numbers of a comma-separated list, each in the range; empty where the option is not given. UsageError.
+[[nodiscard]] std::vector<double> number_list(const Settings& settings, std::string_view name, Range<double> range);
 
 }  // namespace slipstream::tools

@@ -34,6 +34,7 @@ namespace slipstream::tools {
 namespace {
 
 constexpr double kHostShare = 0.8;
+constexpr double kMostTokensPerPass = 4096.0;
 
 // An option that cannot act beside another is a mistake where it was typed; elsewhere it serves other commands.
 void refuse_beside(const Settings& settings, std::string_view name, std::string_view reason) {
@@ -226,11 +227,12 @@ PlanRequest plan_request(const CommandContext& context) {
     const Settings& settings = context.settings;
     PlanRequest request;
     request.context_tokens = context_setting(settings);
-    request.tokens_per_pass = number_list(settings, "tokens-per-pass");
+    request.tokens_per_pass = number_list(settings, "tokens-per-pass", {1.0, kMostTokensPerPass});
     const auto kv_dtype = kv_type_setting(settings);
     // Mistakes in options come before the work.
     const int n_devices = settings.text("profile") ? 0 : planned_devices(settings);
     if (n_devices > 0) static_cast<void>(placement_settings(settings, n_devices));
+    static_cast<void>(draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto"));
     request.model = chosen_model(context);
     request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);
     request.hardware = chosen_hardware(context, request);
