@@ -22,6 +22,7 @@
 #include "tools/options/template_options.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -54,7 +55,7 @@ int run_bench_command(CommandContext& context) {
     }
     TextOutput output(std::nullopt);
     const JsonObject object = bench_json(results);
-    output.write(json ? object.to_text(JsonLayout::Indented) : bench_table(results));
+    output.write(json ? object.to_text(JsonLayout::Indented) : bench_table(results, stdout_columns()));
     statistics.write(object, output);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "tools/options/build_version.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {
@@ -263,13 +264,14 @@ JsonObject run_json(const BenchResult& result) {
 
 }  // namespace
 
-std::string bench_table(const std::vector<BenchResult>& results) {
+std::string bench_table(const std::vector<BenchResult>& results, int columns) {
     CHECK(!results.empty());
     const BenchResult& first = results.front();
     std::string text = fmt::format("slipstream {} ({}), {}, {} kernels\n", build_version(), build_commit(),
                                    first.machine.name, first.form);
     for (const BenchResult& result : results) text += machine_line(result);
-    if (first.mode == BenchMode::Views) return fmt::format("{}{}\n\n{}", text, title(first), views_table(results));
+    text = folded(fmt::format("{}{}\n\n", text, title(first)), columns);
+    if (first.mode == BenchMode::Views) return text + views_table(results, columns);
     TextTable table(headers(first));
     for (const BenchResult& result : results) {
         if (result.mode == BenchMode::Passes) {
@@ -278,8 +280,8 @@ std::string bench_table(const std::vector<BenchResult>& results) {
             add_phases(table, result);
         }
     }
-    text += fmt::format("{}\n\n{}", title(first), table.text());
-    return first.drafts.empty() ? text : fmt::format("{}\n{}", text, drafts_table(results));
+    text += table.text(columns);
+    return first.drafts.empty() ? text : fmt::format("{}\n{}", text, drafts_table(results, columns));
 }
 
 JsonObject bench_json(const std::vector<BenchResult>& results) {

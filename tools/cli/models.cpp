@@ -1,6 +1,7 @@
 // slipstream models: what lies on this machine, in the places that -m looks through.
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,19 +14,30 @@
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 
 namespace {
 
-std::string table(const std::vector<FoundModel>& models) {
+// Where one of the lines would be wider than a screen of `columns` (0: no limit), paths stand below.
+std::string table(const std::vector<FoundModel>& models, int columns) {
     std::size_t width = 4;
-    for (const FoundModel& model : models) width = std::max(width, full_name(model).size());
-    std::string text = fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", "NAME", width, "FORMAT", "SIZE", "PATH");
+    std::size_t path_width = 4;
+    for (const FoundModel& model : models) {
+        width = std::max(width, full_name(model).size());
+        path_width = std::max(path_width, model.path.string().size());
+    }
+    constexpr std::size_t kBetween = 2 + 11 + 2 + 10 + 2;
+    const bool below = columns > 0 && width + kBetween + path_width > static_cast<std::size_t>(columns);
+    std::string text;
+    const auto add = [&](std::string_view name, std::string_view format, std::string_view size, std::string_view path) {
+        text += fmt::format("{:<{}}  {:<11}  {:>10}{}{}\n", name, width, format, size, below ? "\n  " : "  ", path);
+    };
+    add("NAME", "FORMAT", "SIZE", "PATH");
     for (const FoundModel& model : models)
-        text += fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", full_name(model), width, model.format,
-                            size_text(model.bytes), model.path.string());
+        add(full_name(model), model.format, size_text(model.bytes), model.path.string());
     return text;
 }
 
@@ -45,7 +57,8 @@ std::string json(const ModelStores& stores) {
 
 int run_models(CommandContext& context) {
     const ModelStores stores = find_models(context.settings.environment(), bundled_model(program_folder()));
-    TextOutput(std::nullopt).write(context.settings.flag("json") ? json(stores) : table(stores.models));
+    TextOutput(std::nullopt)
+        .write(context.settings.flag("json") ? json(stores) : table(stores.models, stdout_columns()));
     for (const SearchedPlace& place : stores.places)
         context.console.detail(fmt::format("searched: {} {}", place.what, place.path.string()));
     return 0;

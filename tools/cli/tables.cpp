@@ -31,6 +31,7 @@
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/json_object.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/usage_error.h"
@@ -265,7 +266,7 @@ int inspect(CommandContext& context) {
     TextOutput(std::nullopt)
         .write(settings.flag("json")
                    ? JsonObject().objects("tables", listing_json(tables)).to_text(JsonLayout::Indented)
-                   : listing_text(tables));
+                   : folded(listing_text(tables), stdout_columns(), 4));
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "tools/plan/plan_request.h"
 #include "tools/plan/planned_run.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -23,7 +24,8 @@ int run_plan(CommandContext& context) {
     const std::vector<Improvement> helps = improvements(request, report);
     throw_if_interrupted();
     TextOutput(std::nullopt)
-        .write(context.settings.flag("json") ? plan_json(request, report, helps) : plan_text(request, report, helps));
+        .write(context.settings.flag("json") ? plan_json(request, report, helps)
+                                             : plan_text(request, report, helps, stdout_columns()));
     return 0;
 }
 

@@ -181,10 +181,11 @@ JsonObject residency_json(const ModelPlan& plan) {
     return json;
 }
 
-std::string plan_text(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps) {
+std::string plan_text(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps,
+                      int columns) {
     const ModelPlan& plan = report.plan;
     const Regime regime = plan.residency().regime;
-    LabelledLines out;
+    LabelledLines out(columns);
     out.add("model", fmt::format("{} in {}, {} of weights", request.model.name, request.model.types,
                                  size_text(plan.weights_bytes())));
     out.add("context", fmt::format("{}{}, {} of {} KV", counted(report.context_tokens, "token"),

@@ -14,8 +14,9 @@ namespace slipstream::tools {
 /// `plan` as it stands in statistics: of one device.
 [[nodiscard]] JsonObject residency_json(const ModelPlan& plan);
 
+/// For a screen of `columns`; 0: no limit.
 [[nodiscard]] std::string plan_text(const PlanRequest& request, const PlanReport& report,
-                                    const std::vector<Improvement>& helps);
+                                    const std::vector<Improvement>& helps, int columns = 0);
 [[nodiscard]] std::string plan_json(const PlanRequest& request, const PlanReport& report,
                                     const std::vector<Improvement>& helps);
 
