@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/text/printable.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/machine/model_stores.h"
@@ -21,23 +22,32 @@ namespace slipstream::tools {
 
 namespace {
 
-// Where one of the lines would be wider than a screen of `columns` (0: no limit), paths stand below.
+// Where one of the lines would be wider than a screen of `columns` (0: no limit), paths stand below, and so does all
+// behind a name that is too long for that.
 std::string table(const std::vector<FoundModel>& models, int columns) {
+    constexpr std::size_t kFacts = 2 + 11 + 2 + 10;
     std::size_t width = 4;
     std::size_t path_width = 4;
+    const auto shown_name = [&](const FoundModel& model) {
+        return columns > 0 ? printable(full_name(model)) : full_name(model);
+    };
     for (const FoundModel& model : models) {
-        width = std::max(width, full_name(model).size());
+        width = std::max(width, shown_name(model).size());
         path_width = std::max(path_width, model.path.string().size());
     }
-    constexpr std::size_t kBetween = 2 + 11 + 2 + 10 + 2;
-    const bool below = columns > 0 && width + kBetween + path_width > static_cast<std::size_t>(columns);
+    const std::size_t room = columns > 0 ? static_cast<std::size_t>(columns) : std::string::npos;
+    const bool below = width + kFacts + 2 + path_width > room;
+    if (below) width = std::min(width, room - std::min(room, kFacts));
     std::string text;
     const auto add = [&](std::string_view name, std::string_view format, std::string_view size, std::string_view path) {
-        text += fmt::format("{:<{}}  {:<11}  {:>10}{}{}\n", name, width, format, size, below ? "\n  " : "  ", path);
+        text += name;
+        if (name.size() > width) text += '\n';
+        text.append(width - (name.size() > width ? 0 : name.size()), ' ');
+        text += fmt::format("  {:<11}  {:>10}{}{}\n", format, size, below ? "\n  " : "  ", path);
     };
     add("NAME", "FORMAT", "SIZE", "PATH");
     for (const FoundModel& model : models)
-        add(full_name(model), model.format, size_text(model.bytes), model.path.string());
+        add(shown_name(model), model.format, size_text(model.bytes), model.path.string());
     return text;
 }
 
