@@ -1,6 +1,7 @@
 #include "draft/tables/table_store.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -65,6 +66,13 @@ std::size_t file_bytes(std::span<const TableSection> sections) {
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> stored_fingerprint(std::string_view file_name) {
+    if (!is_ours(file_name)) return std::nullopt;
+    std::uint64_t fingerprint = 0;
+    std::from_chars(file_name.data(), file_name.data() + kFingerprintDigits, fingerprint, 16);
+    return fingerprint;
+}
 
 TableStore::TableStore(TableStoreOptions options) : options_(std::move(options)) {}
 

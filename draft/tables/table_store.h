@@ -20,6 +20,9 @@
 
 namespace slipstream::draft {
 
+/// The fingerprint of the model that a file of a store is for, by the file's name; nothing of any other file.
+[[nodiscard]] std::optional<std::uint64_t> stored_fingerprint(std::string_view file_name);
+
 struct TableStoreOptions {
     std::filesystem::path folder;  // made by the first save
     std::size_t max_bytes = std::size_t{256} << 20;

@@ -208,7 +208,8 @@ TEST_F(BenchRequests, WhatCannotActOnViewsIsRefused) {
         return refusal({{"views", {views}}, {"file", {"t.txt"}}, {option, {value}}});
     };
     EXPECT_THAT(refusal({{"views", {"mass"}}}), HasSubstr("--views wants a text, --file F"));
-    EXPECT_THAT(refusal({{"file", {"t.txt"}}}), HasSubstr("--file acts with --views only"));
+    EXPECT_THAT(refusal({{"passes", {"1"}}, {"file", {"t.txt"}}}),
+                HasSubstr("--file acts without --passes and --prompts only"));
     EXPECT_THAT(refusal({{"view-budgets", {"64"}}}), HasSubstr("--view-budgets acts with --views only"));
     EXPECT_THAT(refusal({{"views", {"mass"}}, {"passes", {"1"}}}), HasSubstr("exclude each other"));
     for (const char* list : {"", "mass,", "best", "mass,mass2"})

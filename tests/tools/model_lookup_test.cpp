@@ -121,6 +121,7 @@ TEST_F(ModelLookup, SaysWhatWasSearchedAndHowToGetIt) {
     EXPECT_THAT(refusal("meta/absent:Q4"),
                 AllOf(HasSubstr(".cache/huggingface/hub"), HasSubstr("hf download meta/absent")));
     EXPECT_THAT(refusal("absent"), AllOf(HasSubstr("Ollama's store"), HasSubstr("ollama pull absent")));
+    EXPECT_THAT(refusal("smollm2"), HasSubstr("to get it: tools/get_model smollm2"));
     EXPECT_THAT(refusal("llama3"), HasSubstr("ollama pull llama3"));  // "latest" is not there
     EXPECT_THAT(refusal("tiny:Q4"), HasSubstr("no model of that name"));
 }

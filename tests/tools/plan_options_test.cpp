@@ -77,7 +77,7 @@ TEST(PlacementOptions, MalformedValuesAreNamed) {
     EXPECT_THAT(refused({{"device-memory", {"0"}}}), HasSubstr("'0'"));
     EXPECT_THAT(refused({{"device-memory", {"8G,"}}}, 2), HasSubstr("''"));
     EXPECT_THAT(refused({{"host-memory", {"-1G"}}}), HasSubstr("--host-memory"));
-    EXPECT_THAT(refused({{"link-gib-s", {"0"}}}), HasSubstr("numbers above 0"));
+    EXPECT_THAT(refused({{"link-gib-s", {"0"}}}), HasSubstr("numbers from 0.001 to 1000000 expected"));
     EXPECT_THAT(refused({{"link-gib-s", {"2GiB"}}}), HasSubstr("'2GiB'"));
     EXPECT_THAT(refused({{"link-gib-s", {"nan"}}}), HasSubstr("'nan'"));
     EXPECT_THAT(refused({{"expect-tokens", {"0"}}}), HasSubstr("--expect-tokens"));
@@ -104,14 +104,15 @@ TEST(PlannedDevices, AreCounted) {
 }
 
 TEST(NumberList, IsOfNumbersAboveZero) {
-    EXPECT_THAT(number_list(settings_of({{"tokens-per-pass", {"1,2.5,32"}}}), "tokens-per-pass"),
+    EXPECT_THAT(number_list(settings_of({{"tokens-per-pass", {"1,2.5,32"}}}), "tokens-per-pass", {1.0, 64.0}),
                 ElementsAre(1.0, 2.5, 32.0));
-    EXPECT_THAT(number_list(settings_of({}), "tokens-per-pass"), IsEmpty());
+    EXPECT_THAT(number_list(settings_of({}), "tokens-per-pass", {1.0, 64.0}), IsEmpty());
     for (const char* list : {"", "1,,2", "0", "-1", "x", "1 2", "inf"})
         EXPECT_THAT(error_text<UsageError>([&] {
-                        static_cast<void>(number_list(settings_of({{"tokens-per-pass", {list}}}), "tokens-per-pass"));
+                        static_cast<void>(
+                            number_list(settings_of({{"tokens-per-pass", {list}}}), "tokens-per-pass", {1.0, 64.0}));
                     }),
-                    HasSubstr("numbers above 0 expected"))
+                    HasSubstr("numbers from 1 to 64 expected"))
             << list;
 }
 

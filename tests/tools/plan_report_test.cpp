@@ -180,6 +180,19 @@ TEST(PlanReport, DevicesInHostMemoryTakeIt) {
     EXPECT_THROW(static_cast<void>(make_plan_report(asked)), OutOfBudget);
 }
 
+TEST(PlanReport, TheCpuInPlaceReadsAllWeightsAtTheMemorysRate) {
+    const PlanRequest asked = request("laptop-8gb", "llama-70b", Quantisation::Q3_K_S);
+    const PlanReport report = make_plan_report(asked);
+    ASSERT_TRUE(report.in_place);
+    const double bytes = static_cast<double>(report.weights_bytes() + report.kv_bytes());
+    EXPECT_NEAR(report.in_place->one_seconds, bytes / (0.75 * 89.6e9), 0.03 * report.in_place->one_seconds);
+    // Eight lanes bring less than that; where hundreds ride along, the card computes them sooner.
+    EXPECT_LT(report.in_place->one_seconds, report.one.seconds);
+    ASSERT_GE(report.plan.pass_tokens(), 64);
+    EXPECT_GT(report.in_place->expected_seconds, report.expected.seconds);
+    EXPECT_FALSE(make_plan_report(request("5090", "llama3-8b", Quantisation::Q4_K_M)).in_place) << "nothing streams";
+}
+
 TEST(Improvements, AreSortedAndEachIsPlannedAnew) {
     const PlanRequest asked = request("1x4090", "llama-70b", Quantisation::Q4_K_M);
     const PlanReport report = make_plan_report(asked);

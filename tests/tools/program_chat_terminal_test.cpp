@@ -161,7 +161,7 @@ TEST(ChatTerminal, UndoesAndAnswersAnew) {
 }
 
 TEST(ChatTerminal, SaysWhenTheContextIsNearlyFullAndFull) {
-    Talk talk({"--ctx", "64", "--stop", "no text has this", "--max-tokens", "54"});
+    Talk talk({"--ctx", "64", "--stop", "no text has this", "--max-tokens", "54"}, 240);
     talk.ask("Once upon a time");  // 5 tokens
     talk.send("/set max-tokens 100");
     talk.ask("Go");

@@ -223,5 +223,12 @@ TEST(Generate, StopsWhereTheContextIsFull) {
     EXPECT_EQ(stats["prompt_tokens"].get<int>() + stats["generated_tokens"].get<int>(), 16);
 }
 
+TEST(Generate, OnePassHasNoRate) {
+    const ProgramResult result = run_program({"generate", "--no-config", "--draft", "none", "-n", "1", "Once upon a"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, testing::HasSubstr("1 token in 0.00 s (one pass); "));
+    EXPECT_THAT(result.err, testing::Not(testing::HasSubstr("tokens/s")));
+}
+
 }  // namespace
 }  // namespace slipstream::tools

@@ -118,9 +118,9 @@ TEST(Offload, WhatCannotBeDoneIsSaidInOneLine) {
     refused({"--device-memory", "2M"}, 1, "--device-memory 15M or more");
     refused({"--device-memory", "20M", "--ring", "4k"}, 1, "ring");
     refused({"--device-memory", "20M", "--host-memory", "1M"}, 1, "--host-memory");
-    refused({"--device-memory", "lots"}, 2, "a size such as");
+    refused({"--device-memory", "lots"}, 2, "a size from 1 byte to");
     refused({"--device-memory", "1G,1G"}, 2, "2 values for 1 device");
-    refused({"--device-memory", "0"}, 2, "a size such as");
+    refused({"--device-memory", "0"}, 2, "a size from 1 byte to");
     refused({"--link-gib-s", "2"}, 2, "--device-memory");
     refused({"--device-memory", "20M", "--link-gib-s", "-1"}, 2, "GiB a second");
     refused({"--device-memory", "20M", "--link-gib-s", "1e-9"}, 2, "GiB a second");

@@ -50,6 +50,30 @@ TEST(Plan, ForAProfileAndAShape) {
     EXPECT_GE(json["would_help"].size(), 3U);
 }
 
+// What a plan rests on is said, and the CPU is weighed beside the link.
+TEST(Plan, TellsAssumptionsAndTheCpuBesideStreaming) {
+    const ProgramResult laptop =
+        run_program({"plan", "--profile", "laptop-8gb", "--shape", "llama-70b", "--quant", "Q3_K_S"});
+    EXPECT_EQ(laptop.code, 0) << laptop.err;
+    EXPECT_THAT(laptop.out, testing::ContainsRegex("\nCPU in place     [0-9.]+ m?s for a pass of 1, [0-9.]+ m?s of "));
+    EXPECT_THAT(laptop.out, AllOf(HasSubstr("assumed tokens a pass"), HasSubstr("Tokens a pass are assumed, not"),
+                                  HasSubstr("Nodes: what rides along in the time of one")));
+    EXPECT_THAT(laptop.out,
+                testing::ContainsRegex("The CPU computing in place \\(--devices cpu\\) is faster than streaming: "
+                                       "[0-9.]+ times for a pass of 1; for one of [0-9]+ streaming is, [0-9.]+ times"));
+    const ProgramResult here = run_program({"plan", "--ctx", "1024", "--draft", "none", "--device-memory", "15M",
+                                            "--link-gib-s", "0.01", "--tokens-per-pass", "1,2.5"});
+    EXPECT_EQ(here.code, 0) << here.err;
+    EXPECT_THAT(here.out, testing::ContainsRegex(
+                              "in place \\(without --device-memory\\) is faster than streaming: [0-9.]+ times for a"));
+    EXPECT_THAT(here.out, HasSubstr("assumed (--tokens-per-pass), not predicted"));
+    const nlohmann::json json = planned({"--profile", "laptop-8gb", "--shape", "llama-70b", "--quant", "Q3_K_S"});
+    EXPECT_EQ(json["tokens_per_pass_from"], "assumed");
+    EXPECT_LT(json["cpu_in_place"]["one_seconds"], json["passes"][0]["seconds"]);
+    const nlohmann::json fits = planned({"--profile", "5090", "--shape", "llama3-8b", "--quant", "Q4_K_M"});
+    EXPECT_TRUE(fits["cpu_in_place"].is_null());
+}
+
 TEST(Plan, ComesNearAPublishedFigure) {
     // TriForce: 13B behind 130,304 tokens on two 4090, with the link that its 7B figure implies: 1794 ms.
     const nlohmann::json json =
@@ -180,7 +204,7 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--shares", "2,1"}, "--shares: 2 values for 1 devices"},
              {{"--devices", "cpu,cpu", "--split", "rows"}, "layers or tensor expected"},
              {{"--assume", "hidden=0"}, "give acceptance=.95"},
-             {{"--link-gib-s", "x"}, "numbers above 0"}}) {
+             {{"--link-gib-s", "x"}, "numbers from 0.001 to 1000000"}}) {
         const ProgramResult result = refused(arguments);
         EXPECT_EQ(result.code, 2) << said;
         EXPECT_THAT(result.err, HasSubstr(said));

@@ -98,6 +98,12 @@ TEST_F(Tables, BuildsTheNgramsOfAModel) {
     ASSERT_EQ(listed.size(), 1U);
     EXPECT_EQ(listed[0]["sections"][0]["name"], "bigram");
     EXPECT_EQ(file_text(listed[0]["path"]), file_text(path("elsewhere.table")));
+    // Tables in a folder are named after their model; elsewhere nothing tells of one.
+    const std::string bundled = nlohmann::json::parse(run_program({"models", "--json"}).out)["models"][0]["name"];
+    EXPECT_EQ(listed[0]["model"], bundled);
+    EXPECT_THAT(run_program({"tables", "inspect", tables}).out,
+                testing::ContainsRegex(fmt::format("-bigram.table  [0-9.]+ KiB, for {}\n", bundled)));
+    EXPECT_TRUE(inspected(path("elsewhere.table"))[0]["model"].is_null());
 }
 
 TEST_F(Tables, WhatWasBuiltServesAndLeavesTheTextAsItIs) {

@@ -19,8 +19,10 @@
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
+#include "tools/options/template_options.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -53,7 +55,7 @@ int run_bench_command(CommandContext& context) {
     }
     TextOutput output(std::nullopt);
     const JsonObject object = bench_json(results);
-    output.write(json ? object.to_text(JsonLayout::Indented) : bench_table(results));
+    output.write(json ? object.to_text(JsonLayout::Indented) : bench_table(results, stdout_columns()));
     statistics.write(object, output);
     return 0;
 }
@@ -76,8 +78,9 @@ CommandSpec bench_command() {
         .details =
             "Without more: prefill and decoding of one prompt, plain and greedy, end tokens ignored. --prompts: over "
             "a\n"
-            "file of prompts, as raw text, to their end tokens. --passes: single passes of so many tokens at one "
-            "depth.\n"
+            "file of prompts, to their end tokens. --passes: single passes of so many tokens at one depth. What is "
+            "given\n"
+            "by --prompt or --prompts goes through the model's chat template, as in generate.\n"
             "--draft: the same texts plain and with guesses, in turn; ratios are medians of pairs. Sources: context,\n"
             "suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model, retrieval.\n"
             "--views: how often the model chooses the same token over a small view of its KV, each position of a text\n"
@@ -91,8 +94,8 @@ CommandSpec bench_command() {
                     {"prompts", "--prompts", "F", "Prompts, a JSON object a line: prompt, turns or question",
                      OptionRole::InputFile},
                     {"max-prompts", "--max-prompts", "N", "Take the first N of them [all]"},
-                    {"prompt", "-p,--prompt", "TEXT", "Text to read, repeated to its length [built in]"},
-                    {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill [512, less in a short context]"},
+                    {"prompt", "-p,--prompt", "TEXT", "Text to read [built in]"},
+                    {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill, the text raw, cut or repeated [512]"},
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
                      "Tokens to decode; most of a turn [128, less in a short context]; positions of --views [1024]"},
                     {"repeat", "-r,--repeat", "N", "Runs that are measured, behind one that is not [5; of prompts 1]"},
@@ -104,6 +107,7 @@ CommandSpec bench_command() {
                     context_option(),
                     kv_type_option()},
         .run = run_bench_command};
+    for (const OptionSpec& option : template_option_specs()) command.options.push_back(option);
     for (const OptionSpec& option : device_options()) command.options.push_back(option);
     for (const OptionSpec& option : offload_option_specs()) command.options.push_back(option);
     for (const OptionSpec& option : sampling_option_specs())

@@ -77,17 +77,20 @@ void BenchColumns::restore(TextSession& session, const EngineModel& engine, cons
     n_kept_ = std::ssize(session.begin().prompt);
 }
 
-std::vector<TokenId> BenchColumns::converse_in(Column& column, std::span<const std::vector<TokenId>> turns,
-                                               std::int64_t decode_tokens, BenchSample sample) {
+std::vector<TokenId> BenchColumns::converse_in(Column& column, const BenchTalk& talk, std::int64_t decode_tokens,
+                                               BenchSample sample) {
     if (!keeps_tables_) column.drafter.reset();
     column.loop->restart(n_kept_);
     target_->use_view(column.drafter.view_needs().has_value());
     const std::vector<draft::SourceFigures> before = column.drafter.figures();
     std::vector<TokenId> text;
-    for (const std::vector<TokenId>& turn : turns) {
-        text.insert(text.end(), turn.begin(), turn.end());
-        const BenchLoop::Run run = column.loop->run(text, decode_tokens);
+    std::vector<std::vector<TokenId>> answers;
+    for (std::int64_t turn = 0; turn < talk.n_turns; ++turn) {
+        std::vector<TokenId> prompt = talk.prompt(turn, text, answers);
+        const auto n_prompt = std::ssize(prompt);
+        const BenchLoop::Run run = column.loop->run(std::move(prompt), decode_tokens);
         text = column.loop->text();
+        answers.emplace_back(text.begin() + n_prompt, text.end());
         if (sample == BenchSample::WarmUp) continue;
         column.figures.prefill.push_back(run.prefill);
         column.figures.decode.push_back(run.decode);
@@ -99,10 +102,9 @@ std::vector<TokenId> BenchColumns::converse_in(Column& column, std::span<const s
     return text;
 }
 
-void BenchColumns::converse(std::span<const std::vector<TokenId>> turns, std::int64_t decode_tokens,
-                            BenchSample sample) {
+void BenchColumns::converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample) {
     for (const auto& column : columns_) {
-        std::vector<TokenId> text = converse_in(*column, turns, decode_tokens, sample);
+        std::vector<TokenId> text = converse_in(*column, talk, decode_tokens, sample);
         if (column == columns_.front()) {
             plain_text_ = std::move(text);
         } else if (sample == BenchSample::Measured) {

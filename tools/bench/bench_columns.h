@@ -15,6 +15,7 @@
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_loop.h"
 #include "tools/bench/bench_request.h"
+#include "tools/bench/bench_talk.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/session.h"
 #include "tools/options/command.h"
@@ -33,9 +34,9 @@ public:
     /// From now on conversations begin with the session's prompt, whose KV is read here and kept.
     void restore(TextSession& session, const EngineModel& engine, const EngineCallbacks& callbacks);
 
-    /// One conversation in each column, from an empty cache or behind a session's prompt: the tokens of each turn are
-    /// added to the text, and 1 + `decode_tokens` generated behind them. Throws Interrupted after a signal.
-    void converse(std::span<const std::vector<TokenId>> turns, std::int64_t decode_tokens, BenchSample sample);
+    /// One conversation in each column, from an empty cache or behind a session's prompt: behind the prompt of each
+    /// turn 1 + `decode_tokens` are generated. Throws Interrupted after a signal.
+    void converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample);
 
     /// The last text of plain decoding, prompt and all.
     [[nodiscard]] const std::vector<TokenId>& plain_text() const { return plain_text_; }
@@ -53,8 +54,8 @@ private:
         std::unique_ptr<BenchLoop> loop;  // once the target is there
     };
 
-    std::vector<TokenId> converse_in(Column& column, std::span<const std::vector<TokenId>> turns,
-                                     std::int64_t decode_tokens, BenchSample sample);
+    std::vector<TokenId> converse_in(Column& column, const BenchTalk& talk, std::int64_t decode_tokens,
+                                     BenchSample sample);
 
     bool keeps_tables_;
     std::int64_t n_kept_ = 0;  // tokens that all conversations begin with

@@ -8,7 +8,9 @@
 #include "kernels/base/indexed.h"
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
+#include "tools/bench/bench_talk.h"
 #include "tools/bench/bench_tokens.h"
+#include "tools/cli/console_callbacks.h"
 #include "tools/options/command.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
@@ -17,34 +19,57 @@ namespace slipstream::tools {
 
 namespace {
 
-// A line's turns as tokens; later ones stand on lines of their own behind what was generated.
+// A line's turns as the model reads them.
 struct Conversation {
     std::int64_t line = 0;
-    std::vector<std::vector<TokenId>> turns;
-    std::int64_t n_tokens = 0;  // of all turns
+    std::int64_t n_tokens = 0;  // of all prompts
+    BenchTalk talk;
 };
 
-std::vector<Conversation> encode_prompts(const BenchRequest& request, const Tokenizer& tokenizer,
-                                         const ModelConfig& config) {
-    Indexed<Conversation> conversations;
-    for (const BenchPrompt& prompt : request.prompts) {
-        Conversation& conversation = conversations.emplace_back();
-        conversation.line = prompt.line;
-        for (const std::string& turn : prompt.turns) {
-            const bool first = conversation.turns.empty();
-            std::vector<TokenId> tokens = first ? start_tokens(tokenizer) : std::vector<TokenId>{};
-            const std::vector<TokenId> text = text_tokens(tokenizer, first ? turn : "\n" + turn, config);
-            tokens.insert(tokens.end(), text.begin(), text.end());
-            if (tokens.empty())
-                throw RequestError(
-                    fmt::format("{}:{}: a prompt without tokens; the model has no beginning-of-text "
-                                "token, so give it some text",
-                                request.prompts_file, prompt.line));
-            conversation.n_tokens += static_cast<std::int64_t>(tokens.size());
-            conversation.turns.push_back(std::move(tokens));
-        }
+// Later turns stand on lines of their own behind what was generated.
+Conversation raw_conversation(const BenchPrompt& prompt, const std::string& file, const Tokenizer& tokenizer,
+                              const ModelConfig& config) {
+    Conversation conversation{.line = prompt.line, .talk = {.n_turns = std::ssize(prompt.turns)}};
+    Indexed<std::vector<TokenId>> turns;
+    for (const std::string& turn : prompt.turns) {
+        std::vector<TokenId> tokens = turns.empty() ? start_tokens(tokenizer) : std::vector<TokenId>{};
+        const std::vector<TokenId> text = text_tokens(tokenizer, turns.empty() ? turn : "\n" + turn, config);
+        tokens.insert(tokens.end(), text.begin(), text.end());
+        if (tokens.empty())
+            throw RequestError(
+                fmt::format("{}:{}: a prompt without tokens; the model has no beginning-of-text token, so give it some "
+                            "text",
+                            file, prompt.line));
+        conversation.n_tokens += std::ssize(tokens);
+        turns.push_back(std::move(tokens));
     }
-    return conversations;
+    conversation.talk.prompt = [turns](std::int64_t turn, std::span<const TokenId> text,
+                                       std::span<const std::vector<TokenId>>) {
+        std::vector<TokenId> tokens(text.begin(), text.end());
+        tokens.insert(tokens.end(), turns[turn].begin(), turns[turn].end());
+        return tokens;
+    };
+    return conversation;
+}
+
+Conversation templated_conversation(const BenchPrompt& prompt, const std::string& file, const BenchForm& form,
+                                    std::int64_t max_tokens) {
+    Conversation conversation{.line = prompt.line, .talk = {.n_turns = std::ssize(prompt.turns)}};
+    conversation.n_tokens =
+        std::ssize(form.prompt(prompt.turns, Indexed<std::vector<TokenId>>(prompt.turns.size() - 1)));
+    const std::int64_t most = conversation.n_tokens + (conversation.talk.n_turns - 1) * max_tokens;
+    conversation.talk.prompt = [&prompt, &file, &form, most](std::int64_t turn, std::span<const TokenId>,
+                                                             std::span<const std::vector<TokenId>> answers) {
+        const auto turns = std::span(prompt.turns).first(static_cast<std::size_t>(turn) + 1);
+        std::vector<TokenId> tokens = form.prompt(turns, answers);
+        if (std::ssize(tokens) > most)
+            throw RequestError(fmt::format(
+                "{}:{}: an answer has more tokens where the chat template tells it again than when it was given, and "
+                "the conversation does not fit any more; raise --max-tokens",
+                file, prompt.line));
+        return tokens;
+    };
+    return conversation;
 }
 
 // Tokens of the longest text. Throws RequestError where one does not fit.
@@ -52,7 +77,7 @@ std::int64_t longest_text(const BenchRequest& request, const std::vector<Convers
                           std::int64_t max_tokens, std::int64_t context_tokens) {
     std::int64_t longest = 0;
     for (const Conversation& conversation : conversations) {
-        const auto n_turns = static_cast<std::int64_t>(conversation.turns.size());
+        const std::int64_t n_turns = conversation.talk.n_turns;
         const std::int64_t most = conversation.n_tokens + n_turns * max_tokens;
         if (most > context_tokens)
             throw RequestError(
@@ -65,39 +90,34 @@ std::int64_t longest_text(const BenchRequest& request, const std::vector<Convers
     return longest;
 }
 
-std::vector<TokenId> end_tokens_of(const EngineModel& engine, const Tokenizer& tokenizer) {
-    std::vector<TokenId> tokens = engine.files->generation_defaults().end_tokens;
-    for (const TokenId id : tokenizer.end_tokens()) tokens.push_back(id);
-    return tokens;
-}
-
 }  // namespace
 
 void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
     const std::int64_t max_tokens = request.max_tokens.value_or(kDefaultDecodeTokens);
     const ModelConfig& config = engine.files->config();
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    const Indexed<Conversation> conversations = encode_prompts(request, *tokenizer, config);
+    const BenchForm form(request, engine, *tokenizer, console_callbacks(context));
+    Indexed<Conversation> conversations;
+    for (const BenchPrompt& prompt : request.prompts)
+        conversations.push_back(form.is_raw() ? raw_conversation(prompt, request.prompts_file, *tokenizer, config)
+                                              : templated_conversation(prompt, request.prompts_file, form, max_tokens));
     static_cast<void>(longest_text(request, conversations, max_tokens,
                                    request.compute.context_tokens.value_or(config.context_tokens)));
     measure_and_choose(result, engine, request, context);
     BenchColumns columns(result, request, engine,
-                         longest_text(request, conversations, max_tokens, engine.context_tokens),
-                         end_tokens_of(engine, *tokenizer), context);
+                         longest_text(request, conversations, max_tokens, engine.context_tokens), form.end_tokens(),
+                         context);
 
-    if (engine.files->chat_template())
-        context.console.note(
-            "the model has a chat template, which bench does not apply: prompts are continued as raw text");
     result.token_source = "text";
+    result.template_name = form.template_name();
     result.n_prompts = static_cast<std::int64_t>(conversations.size());
-    for (const Conversation& conversation : conversations)
-        result.n_turns += static_cast<std::int64_t>(conversation.turns.size());
+    for (const Conversation& conversation : conversations) result.n_turns += conversation.talk.n_turns;
     ProgressBar bar(context.console, "bench");
-    columns.converse(conversations.front().turns, max_tokens - 1, BenchSample::WarmUp);
+    columns.converse(conversations.front().talk, max_tokens - 1, BenchSample::WarmUp);
     const std::int64_t n_all = request.repeat * result.n_prompts;
     for (std::int64_t i = 0; i < n_all; ++i) {
         const Conversation& conversation = conversations[i % result.n_prompts];
-        columns.converse(conversation.turns, max_tokens - 1, BenchSample::Measured);
+        columns.converse(conversation.talk, max_tokens - 1, BenchSample::Measured);
         bar.update(static_cast<double>(i + 1), static_cast<double>(n_all),
                    fmt::format("{} of {} prompts", i + 1, n_all));
     }

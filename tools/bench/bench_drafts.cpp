@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {
@@ -43,15 +44,15 @@ std::vector<std::string> row_of(const DraftFigures& column, const DraftFigures& 
 
 }  // namespace
 
-std::string drafts_table(const std::vector<BenchResult>& results) {
+std::string drafts_table(const std::vector<BenchResult>& results, int columns) {
     const BenchResult& first = results.front();
-    std::vector<std::string> columns{"draft",   "budget",      "tokens",     "tokens/s",      "ratio",      "lowest",
+    std::vector<std::string> headers{"draft",   "budget",      "tokens",     "tokens/s",      "ratio",      "lowest",
                                      "of sums", "tokens/pass", "nodes/pass", "draft us/pass", "equal texts"};
-    std::vector<std::string> source_columns{"draft", "source", "offered", "accepted", "%", "us/pass"};
+    std::vector<std::string> source_headers{"draft", "source", "offered", "accepted", "%", "us/pass"};
     if (first.swept)
-        for (auto* headers : {&columns, &source_columns}) headers->insert(headers->begin(), first.swept->first);
-    TextTable table(columns);
-    TextTable sources(source_columns);
+        for (auto* names : {&headers, &source_headers}) names->insert(names->begin(), first.swept->first);
+    TextTable table(headers);
+    TextTable sources(source_headers);
     for (const BenchResult& result : results) {
         for (const DraftFigures& column : result.drafts) {
             table.add(cells_of(result, row_of(column, result.drafts.front())));
@@ -66,8 +67,9 @@ std::string drafts_table(const std::vector<BenchResult>& results) {
     }
     const bool alike =
         std::ranges::all_of(results, [&](const BenchResult& result) { return result.sampling == first.sampling; });
-    return fmt::format("decoding with guesses, {}; ratio to plain decoding: median of pairs\n\n{}\n{}",
-                       alike ? std::string_view(first.sampling) : "sampling as swept", table.text(), sources.text());
+    const std::string title = fmt::format("decoding with guesses, {}; ratio to plain decoding: median of pairs\n\n",
+                                          alike ? std::string_view(first.sampling) : "sampling as swept");
+    return fmt::format("{}{}\n{}", folded(title, columns), table.text(columns), sources.text(columns));
 }
 
 std::vector<JsonObject> drafts_json(const std::vector<DraftFigures>& drafts) {

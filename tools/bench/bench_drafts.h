@@ -10,8 +10,8 @@
 namespace slipstream::tools {
 
 /// A row for each column of each result, plain decoding first, then a row for each of their sources. All results are of
-/// one mode.
-[[nodiscard]] std::string drafts_table(const std::vector<BenchResult>& results);
+/// one mode. For a screen of `columns`; 0: no limit.
+[[nodiscard]] std::string drafts_table(const std::vector<BenchResult>& results, int columns);
 
 /// One object a column: draft, budget, tokens, seconds, tokens_per_second, ratio (median of pairs, with its lowest and
 /// highest), ratio_of_sums, passes, tokens_per_pass, nodes_per_pass, draft_seconds, prefill_seconds, sources, texts,

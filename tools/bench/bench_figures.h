@@ -115,6 +115,7 @@ struct BenchResult {
     WeightBytes weights;
     std::int64_t repeat = 1;
     std::string token_source;        // "text", or "seeded ids" where no tokenizer serves
+    std::string template_name{};     // of the chat template that the prompts went through; empty: raw text
     std::int64_t prompt_tokens = 0;  // Plain: in front of what is generated
     std::int64_t n_prompts = 0;      // Prompts: lines, and texts in them
     std::int64_t n_turns = 0;

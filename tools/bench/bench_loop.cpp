@@ -60,8 +60,13 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
 
 BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
     const auto n_prompt = static_cast<std::int64_t>(prompt.size());
-    const std::int64_t n_cached =
-        GenerationLoop::rows_to_keep(*target_, std::min(target_->n_committed(), n_prompt - 1), n_prompt);
+    std::int64_t n_same = std::min(target_->n_committed(), n_prompt - 1);
+    if (!text_.empty()) {
+        // A chat template may say another time what it said before, and an answer's text have other tokens.
+        text_.erase(std::ranges::mismatch(text_, prompt).in1, text_.end());
+        n_same = std::min(n_same, std::ssize(text_));
+    }
+    const std::int64_t n_cached = GenerationLoop::rows_to_keep(*target_, n_same, n_prompt);
     if (n_cached < target_->n_committed()) target_->truncate(n_cached);
     // The prompt comes to the guesser as a whole, and may begin with a text that it knows.
     guesser_->observe({.text = text_, .n_new = 0});

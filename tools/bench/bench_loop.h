@@ -33,8 +33,8 @@ public:
         std::int64_t nodes = 0;      // of them all, node 0 included
         double draft_seconds = 0.0;  // of decode, spent on guessing
     };
-    /// Generates 1 + `decode_tokens` tokens, fewer at an end token. `prompt` begins with
-    /// the text so far, whose KV is kept; restart() cuts that. Throws Interrupted after a signal.
+    /// Generates 1 + `decode_tokens` tokens, fewer at an end token. As far as `prompt` begins like the text so far, KV
+    /// is kept; all of it behind restart(), which cuts. Throws Interrupted after a signal.
     [[nodiscard]] Run run(std::vector<TokenId> prompt, std::int64_t decode_tokens);
     /// Of a text that is kept the first `n_kept` tokens stay.
     void restart(std::int64_t n_kept = 0);

@@ -1,8 +1,10 @@
 // Decoding behind one prompt, again and again.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
+#include "tools/bench/bench_talk.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/options/command.h"
@@ -62,29 +65,46 @@ struct PlainLengths {
     std::int64_t decode;
 };
 
-// What was asked for; the built-in lengths give way to a short context.
-PlainLengths plain_lengths(const BenchRequest& request, const TextSession* session, std::int64_t context_tokens) {
+// What was asked for; the built-in lengths give way to a short context. `fixed`: of a prompt that is neither cut nor
+// repeated.
+PlainLengths plain_lengths(const BenchRequest& request, std::optional<std::int64_t> fixed,
+                           std::int64_t context_tokens) {
     const std::int64_t room = context_tokens - 1;  // the token that ends prefill
-    std::optional<std::int64_t> given = request.prompt_tokens;
-    if (session != nullptr) given = std::ssize(session->begin().prompt);
+    const std::optional<std::int64_t> given = fixed ? fixed : request.prompt_tokens;
     const std::int64_t decode =
         request.max_tokens.value_or(std::min(kDefaultDecodeTokens, given ? room - *given : room / 2));
     const std::int64_t prompt = given.value_or(std::min(kDefaultPromptTokens, room - decode));
     if (prompt < 1 || decode < 1 || prompt + decode > room)
-        throw RequestError(fmt::format(
-            "{} of prompt, one more and {} to decode do not fit into a context of {}; {}",
-            counted(std::max<std::int64_t>(prompt, 1), "token"), std::max<std::int64_t>(decode, 1), context_tokens,
-            session != nullptr ? "lower --max-tokens, or begin the session with a larger --ctx"
-                               : "raise --ctx, or lower --prompt-tokens or --max-tokens"));
+        throw RequestError(fmt::format("{} of prompt, one more and {} to decode do not fit into a context of {}; {}",
+                                       counted(std::max<std::int64_t>(prompt, 1), "token"),
+                                       std::max<std::int64_t>(decode, 1), context_tokens,
+                                       request.session ? "lower --max-tokens, or begin the session with a larger --ctx"
+                                       : fixed         ? "raise --ctx, shorten the prompt or lower --max-tokens"
+                                                       : "raise --ctx, or lower --prompt-tokens or --max-tokens"));
     return {prompt, decode};
 }
 
-std::vector<TokenId> plain_prompt(const BenchRequest& request, const Tokenizer* tokenizer, const ModelConfig& config,
-                                  std::int64_t n) {
+std::string_view prompt_text(const BenchRequest& request) {
+    return request.prompt ? std::string_view(*request.prompt) : kBuiltInText;
+}
+
+// Through a chat template; nothing where the text is raw. The name of the template goes into the result.
+std::optional<std::vector<TokenId>> templated_prompt(BenchResult& result, const BenchRequest& request,
+                                                     const EngineModel& engine, const Tokenizer* tokenizer,
+                                                     CommandContext& context) {
+    if (tokenizer == nullptr) return std::nullopt;
+    const BenchForm form(request, engine, *tokenizer, console_callbacks(context));
+    if (form.is_raw()) return std::nullopt;
+    result.template_name = form.template_name();
+    const std::string text(prompt_text(request));
+    return form.prompt({&text, 1}, {});
+}
+
+std::vector<TokenId> raw_prompt(const BenchRequest& request, const Tokenizer* tokenizer, const ModelConfig& config,
+                                std::int64_t n) {
     if (tokenizer == nullptr) return seeded_tokens(n, config.vocab);
     std::vector<TokenId> tokens = start_tokens(*tokenizer);
-    const std::vector<TokenId> text =
-        text_tokens(*tokenizer, request.prompt ? std::string_view(*request.prompt) : kBuiltInText, config);
+    const std::vector<TokenId> text = text_tokens(*tokenizer, prompt_text(request), config);
     if (text.empty()) throw RequestError("--prompt: the text has no tokens; give another");
     while (static_cast<std::int64_t>(tokens.size()) < n) tokens.insert(tokens.end(), text.begin(), text.end());
     tokens.resize(static_cast<std::size_t>(n));
@@ -112,18 +132,22 @@ bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt) {
 void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, TextSession* session,
                CommandContext& context) {
     std::unique_ptr<Tokenizer> tokenizer;
-    if (request.prompt) {
+    if (request.prompt || request.chat_template.choice != TemplateChoice::None) {
         tokenizer = make_tokenizer(engine.files->tokenizer_source());
     } else if (session == nullptr) {
         tokenizer = find_tokenizer(*engine.files, context.console);
     }
     result.token_source = tokenizer || session != nullptr ? "text" : "seeded ids";
     const ModelConfig& config = engine.files->config();
-    static_cast<void>(plain_lengths(request, session, request.compute.context_tokens.value_or(config.context_tokens)));
+    std::optional<std::vector<TokenId>> whole = templated_prompt(result, request, engine, tokenizer.get(), context);
+    if (session != nullptr) whole = session->begin().prompt;
+    const auto fixed = whole ? std::optional(std::ssize(*whole)) : std::nullopt;
+    static_cast<void>(plain_lengths(request, fixed, request.compute.context_tokens.value_or(config.context_tokens)));
     measure_and_choose(result, engine, request, context);
-    const PlainLengths lengths = plain_lengths(request, session, engine.context_tokens);
+    const PlainLengths lengths = plain_lengths(request, fixed, engine.context_tokens);
     const std::vector<TokenId> prompt =
-        session != nullptr ? session->begin().prompt : plain_prompt(request, tokenizer.get(), config, lengths.prompt);
+        whole ? std::move(*whole) : raw_prompt(request, tokenizer.get(), config, lengths.prompt);
+    const BenchTalk talk{.prompt = [&](auto&&...) { return prompt; }};
     result.prompt_tokens = lengths.prompt;
     std::int64_t longest = lengths.prompt + 1 + lengths.decode;
     if (session != nullptr) longest = std::max(longest, std::ssize(session_text(*session)));
@@ -132,7 +156,7 @@ void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& en
     if (session != nullptr) columns.restore(*session, engine, console_callbacks(context));
     ProgressBar bar(context.console, "bench");
     for (std::int64_t i = 0; i <= request.repeat; ++i) {
-        columns.converse({&prompt, 1}, lengths.decode, i == 0 ? BenchSample::WarmUp : BenchSample::Measured);
+        columns.converse(talk, lengths.decode, i == 0 ? BenchSample::WarmUp : BenchSample::Measured);
         bar.update(static_cast<double>(i + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} runs", i + 1, request.repeat + 1));
     }

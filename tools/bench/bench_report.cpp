@@ -9,6 +9,7 @@
 #include "tools/options/build_version.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {
@@ -50,14 +51,18 @@ PhaseRow row_of(const BenchResult& result, const PhaseFigures& phase) {
     return row;
 }
 
+std::string through_template(const BenchResult& result) {
+    return result.template_name.empty() ? "" : fmt::format(" through {}", result.template_name);
+}
+
 std::string title(const BenchResult& first) {
     switch (first.mode) {
         case BenchMode::Plain:
-            return fmt::format("prefill of a prompt and decoding behind it ({}), median of {}", first.token_source,
-                               counted(first.repeat, "run"));
+            return fmt::format("prefill of a prompt and decoding behind it ({}{}), median of {}", first.token_source,
+                               through_template(first), counted(first.repeat, "run"));
         case BenchMode::Prompts:
-            return fmt::format("{} of {} in all, {}; tokens and seconds are sums", counted(first.n_turns, "turn"),
-                               counted(first.n_prompts, "prompt"),
+            return fmt::format("{} of {} in all{}, {}; tokens and seconds are sums", counted(first.n_turns, "turn"),
+                               counted(first.n_prompts, "prompt"), through_template(first),
                                first.repeat == 1 ? "once" : fmt::format("{} times", first.repeat));
         case BenchMode::Passes:
             return fmt::format("passes with logits for every token, median of {}", counted(first.repeat, "round"));
@@ -226,6 +231,11 @@ JsonObject run_json(const BenchResult& result) {
         .text("mode", bench_mode_name(result.mode))
         .integer("repeat", result.repeat)
         .text("tokens_from", result.token_source);
+    if (result.template_name.empty()) {
+        json.null("template");
+    } else {
+        json.text("template", result.template_name);
+    }
     if (result.plan) json.object("plan", *result.plan);
     if (result.swept) {
         JsonObject swept;
@@ -254,13 +264,14 @@ JsonObject run_json(const BenchResult& result) {
 
 }  // namespace
 
-std::string bench_table(const std::vector<BenchResult>& results) {
+std::string bench_table(const std::vector<BenchResult>& results, int columns) {
     CHECK(!results.empty());
     const BenchResult& first = results.front();
     std::string text = fmt::format("slipstream {} ({}), {}, {} kernels\n", build_version(), build_commit(),
                                    first.machine.name, first.form);
     for (const BenchResult& result : results) text += machine_line(result);
-    if (first.mode == BenchMode::Views) return fmt::format("{}{}\n\n{}", text, title(first), views_table(results));
+    text = folded(fmt::format("{}{}\n\n", text, title(first)), columns);
+    if (first.mode == BenchMode::Views) return text + views_table(results, columns);
     TextTable table(headers(first));
     for (const BenchResult& result : results) {
         if (result.mode == BenchMode::Passes) {
@@ -269,8 +280,8 @@ std::string bench_table(const std::vector<BenchResult>& results) {
             add_phases(table, result);
         }
     }
-    text += fmt::format("{}\n\n{}", title(first), table.text());
-    return first.drafts.empty() ? text : fmt::format("{}\n{}", text, drafts_table(results));
+    text += table.text(columns);
+    return first.drafts.empty() ? text : fmt::format("{}\n{}", text, drafts_table(results, columns));
 }
 
 JsonObject bench_json(const std::vector<BenchResult>& results) {

@@ -47,29 +47,32 @@ bool repeats(BenchMode mode) {
 bool chooses(BenchMode mode) {
     return mode != BenchMode::Passes;
 }
-bool has_session(BenchMode mode) {
-    return mode == BenchMode::Plain || mode == BenchMode::Views;
-}
 bool generates(BenchMode mode) {
     return mode == BenchMode::Plain || mode == BenchMode::Prompts;
 }
 constexpr std::string_view kGenerates = "without --passes and --views";
-constexpr std::array kBound{BoundOption{"depth", has_depth, "with --passes and --views"},
+bool has_text(BenchMode mode) {
+    return mode == BenchMode::Plain || mode == BenchMode::Views;
+}
+constexpr std::array kBound{BoundOption{"file", has_text, "without --passes and --prompts"},
+                            BoundOption{"depth", has_depth, "with --passes and --views"},
                             BoundOption{"hot", has_prompts, "with --prompts"},
                             BoundOption{"max-prompts", has_prompts, "with --prompts"},
                             BoundOption{"prompt", is_plain, "without --passes, --prompts and --views"},
                             BoundOption{"prompt-tokens", is_plain, "without --passes, --prompts and --views"},
                             BoundOption{"repeat", repeats, "without --views"},
-                            BoundOption{"session", has_session, "without --passes and --prompts"},
+                            BoundOption{"session", has_text, "without --passes and --prompts"},
                             BoundOption{"max-tokens", chooses, "without --passes"},
                             BoundOption{"temperature", chooses, "without --passes"},
                             BoundOption{"seed", chooses, "without --passes"}};
 
 void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
     std::vector<BoundOption> all(kBound.begin(), kBound.end());
-    for (const OptionSpec& option : view_option_specs()) all.push_back({option.name, has_views, "with --views"});
+    for (const OptionSpec& option : view_option_specs())
+        if (option.name != "file") all.push_back({option.name, has_views, "with --views"});
     for (const OptionSpec& option : sampling_option_specs())
         if (option.name != "temperature" && option.name != "seed") all.push_back({option.name, generates, kGenerates});
+    for (const OptionSpec& option : template_option_specs()) all.push_back({option.name, generates, kGenerates});
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (option.name != "view-rebuild" || mode != BenchMode::Views)
             all.push_back({option.name, generates, kGenerates});
@@ -82,10 +85,37 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
 
 // A session is the text, and has its KV; another beside it is none.
 void refuse_another_text(const Settings& settings) {
-    for (const std::string_view option : {"prompt", "prompt-tokens", "file"})
+    for (const std::string_view option : {"prompt", "prompt-tokens", "file", "template", "template-arg", "system"})
         if (const Setting* setting = settings.on_command_line(option))
             throw UsageError(
                 fmt::format("{} does not go with --session, whose text is there; give one of them", setting->where));
+}
+
+// As in generate, but that a text which is cut or repeated to a length is raw, and so is the built-in one where nothing
+// asks for a template.
+TemplateSettings bench_template(const Settings& settings, const BenchRequest& request) {
+    TemplateSettings chosen = template_settings(settings);
+    const bool asked = chosen.choice == TemplateChoice::Named || chosen.system_demanded || chosen.arguments_demanded;
+    const bool plain = request.mode == BenchMode::Plain;
+    if (plain && asked && settings.on_command_line("prompt-tokens") != nullptr)
+        throw UsageError(
+            "--prompt-tokens cuts or repeats raw text, and a chat template takes a text as it is; give one of them");
+    const bool cut = !request.prompt || settings.find("prompt-tokens") != nullptr;
+    if (request.session || (plain && !asked && cut)) chosen.choice = TemplateChoice::None;
+    return chosen;
+}
+
+// The text of a plain bench that is given: by --prompt, or by --file, which is the text of --views elsewhere.
+std::optional<std::string> given_prompt(const Settings& settings) {
+    constexpr std::array<std::string_view, 2> kEither{"prompt", "file"};
+    const std::string_view chosen = settings.strongest_of(kEither);
+    if (chosen.empty()) return std::nullopt;
+    std::string text =
+        chosen == "prompt" ? *settings.text("prompt") : read_text(*settings.path("file"), "--file", kMostPromptBytes);
+    if (text.empty())
+        throw UsageError(fmt::format("{}: an empty text has no tokens to measure with; give some, or leave it out",
+                                     settings.find(chosen)->where));
+    return text;
 }
 
 // No filters: what views are compared by is the whole distribution's draw.
@@ -163,7 +193,9 @@ BenchRequest bench_request(const CommandContext& context) {
         refuse_another_text(settings);
         request.session = *session;
     }
+    if (request.mode == BenchMode::Plain) request.prompt = given_prompt(settings);
     if (generates(request.mode)) {
+        request.chat_template = bench_template(settings, request);
         request.drafts = bench_drafts(settings);
         request.keeps_tables = settings.flag("hot");
     }
@@ -171,10 +203,6 @@ BenchRequest bench_request(const CommandContext& context) {
     request.repeat = settings.integer("repeat", {1, kMaxCount}).value_or(repeats_much ? 5 : 1);
     request.max_tokens = settings.integer("max-tokens", {1, kMaxCount});
     request.prompt_tokens = settings.integer("prompt-tokens", {1, kMaxCount});
-    request.prompt = settings.text("prompt");
-    if (request.prompt && request.prompt->empty())
-        throw UsageError(fmt::format("{}: an empty text has no tokens to measure with; give some, or leave it out",
-                                     settings.find("prompt")->where));
     const std::int64_t max_prompts = settings.integer("max-prompts", {1, std::numeric_limits<std::int64_t>::max()})
                                          .value_or(std::numeric_limits<std::int64_t>::max());
     request.depth = settings.integer("depth", {0, kMaxCount});

@@ -15,6 +15,7 @@
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
+#include "tools/options/template_options.h"
 
 namespace slipstream::tools {
 
@@ -29,6 +30,7 @@ struct BenchRequest {
     std::optional<std::int64_t> max_tokens;        // but for Passes
     std::optional<std::int64_t> prompt_tokens;     // Plain
     std::optional<std::string> prompt;             // Plain: text that is given
+    TemplateSettings chat_template;                // Plain, Prompts: None where the text is raw anyway
     std::vector<std::int64_t> passes;              // Passes
     std::optional<std::int64_t> depth;             // Passes, Views
     SamplerOptions sampling{.temperature = 0.0};   // but for Passes

@@ -38,7 +38,7 @@ double ViewFigures::cost() const {
     return target_seconds > 0.0 ? seconds / target_seconds : 0.0;
 }
 
-std::string views_table(const std::vector<BenchResult>& results) {
+std::string views_table(const std::vector<BenchResult>& results, int columns) {
     std::vector<std::string> headers{"view",      "budget",     "% of depth", "recent",          "rows",
                                      "positions", "acceptance", "+-",         "of target's time"};
     if (results.front().swept) headers.insert(headers.begin(), results.front().swept->first);
@@ -50,7 +50,7 @@ std::string views_table(const std::vector<BenchResult>& results) {
             table.add(std::move(cells));
         }
     }
-    return table.text();
+    return table.text(columns);
 }
 
 std::vector<JsonObject> views_json(const std::vector<ViewFigures>& views) {

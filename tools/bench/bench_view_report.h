@@ -30,7 +30,7 @@ struct ViewFigures {
 };
 
 /// A row for each view of each result.
-[[nodiscard]] std::string views_table(const std::vector<BenchResult>& results);
+[[nodiscard]] std::string views_table(const std::vector<BenchResult>& results, int columns);
 /// One object a view: view, budget, recent, rows, positions, equal, acceptance, standard_error, seconds,
 /// target_seconds, cost.
 [[nodiscard]] std::vector<JsonObject> views_json(const std::vector<ViewFigures>& views);

@@ -105,14 +105,15 @@ std::vector<std::int64_t> view_budgets(const ViewsRequest& request, std::int64_t
 }
 
 std::vector<OptionSpec> view_option_specs() {
-    return {{"views", "--views", "LIST", "Compare views of the KV on a text: mass, mean, window, heavy, oracle"},
-            {"file", "-f,--file", "F", "The text of --views", OptionRole::InputFile},
-            {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
-            {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [75%]"},
-            {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
-            {"view-half-life", "--view-half-life", "N",
-             "Tokens behind which a query's word on what to keep counts half; 0: only the last pass's counts [256]"},
-            {"view-rows", "--view-rows", "LIST", "Queries of a pass that choose [1]"}};
+    return {
+        {"views", "--views", "LIST", "Compare views of the KV on a text: mass, mean, window, heavy, oracle"},
+        {"file", "-f,--file", "F", "File with the text to read; with --views the text of those", OptionRole::InputFile},
+        {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
+        {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [75%]"},
+        {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
+        {"view-half-life", "--view-half-life", "N",
+         "Tokens behind which a query's word on what to keep counts half; 0: only the last pass's counts [256]"},
+        {"view-rows", "--view-rows", "LIST", "Queries of a pass that choose [1]"}};
 }
 
 ViewsRequest views_request(const Settings& settings) {
@@ -129,7 +130,8 @@ ViewsRequest views_request(const Settings& settings) {
     request.recents = {{.percent = kRecentPercent}};
     if (const Setting* recents = settings.find("view-recent"))
         request.recents = read_list<RecentTokens>(
-            *recents, fmt::format("numbers of tokens up to {}, or shares of the budget as 50%", kMostTokens),
+            *recents,
+            fmt::format("numbers of tokens from 0 to {}, or shares of the budget from 1% to 100%", kMostTokens),
             read_recent);
     request.sink_tokens = settings.integer("view-sinks", {0, kMostTokens}).value_or(built_in.sink_tokens);
     request.rebuild_tokens = settings.integer("view-rebuild", {0, kMostTokens}).value_or(built_in.rebuild_tokens);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/engine/statistics.h"
 #include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
@@ -48,15 +49,11 @@ std::string answer_line(const ChatAnswer& answer, const SamplerOptions& sampling
                         const Console& console) {
     const TextGenerationResult& result = answer.result;
     const auto n_tokens = std::ssize(result.tokens);
-    const std::string per_pass =
-        result.passes > 0 && result.budget_mean > 1.0
-            ? fmt::format(", {:.2f} a pass", static_cast<double>(n_tokens) / static_cast<double>(result.passes))
-            : "";
-    return fmt::format(
-        "{} ({:.1f} tokens/s{}); prompt {}, {} kept, {:.2f} s{}; {}{}", counted(n_tokens, "token"),
-        result.tokens_per_second, per_pass, result.prompt_tokens, answer.kept_tokens, result.prefill_seconds,
-        sampling.temperature > 0.0 ? fmt::format("; seed {}", sampling.seed) : "",
-        context_gauge(generator.used_tokens(), generator.context_tokens(), console), end_of(result.stop_reason));
+    return fmt::format("{} ({}); prompt {}, {} kept, {:.2f} s{}; {}{}", counted(n_tokens, "token"), speed_text(result),
+                       result.prompt_tokens, answer.kept_tokens, result.prefill_seconds,
+                       sampling.temperature > 0.0 ? fmt::format("; seed {}", sampling.seed) : "",
+                       context_gauge(generator.used_tokens(), generator.context_tokens(), console),
+                       end_of(result.stop_reason));
 }
 
 std::optional<std::string> context_warning(const ChatAnswer& answer, const ChatGenerator& generator) {

@@ -20,6 +20,7 @@
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/json_object.h"
 #include "tools/terminal/labelled_lines.h"
 #include "tools/terminal/usage_error.h"
@@ -130,7 +131,7 @@ bool is_important(std::string_view key) {
 std::string text_report(const Findings& found, const Console& console) {
     const ModelFiles& files = found.files;
     const ModelConfig& config = files.config();
-    LabelledLines out;
+    LabelledLines out(stdout_columns());
     out.add("model", config.name.empty() ? files.paths().front().string() : config.name);
     out.add("format", fmt::format("{}, {}, {}", files.format(), counted(std::ssize(files.paths()), "file"),
                                   size_text(files.total_bytes())));

@@ -1,10 +1,12 @@
 // slipstream models: what lies on this machine, in the places that -m looks through.
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "runtime/text/printable.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/machine/model_stores.h"
@@ -13,25 +15,39 @@
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 
 namespace {
 
-// As `-m` takes it.
-std::string shown_name(const FoundModel& model) {
-    const bool alone = model.variant.empty() || model.store == StoreKind::LlamaCpp || model.store == StoreKind::Folder;
-    return alone ? model.name : fmt::format("{}:{}", model.name, model.variant);
-}
-
-std::string table(const std::vector<FoundModel>& models) {
+// Where one of the lines would be wider than a screen of `columns` (0: no limit), paths stand below, and so does all
+// behind a name that is too long for that.
+std::string table(const std::vector<FoundModel>& models, int columns) {
+    constexpr std::size_t kFacts = 2 + 11 + 2 + 10;
     std::size_t width = 4;
-    for (const FoundModel& model : models) width = std::max(width, shown_name(model).size());
-    std::string text = fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", "NAME", width, "FORMAT", "SIZE", "PATH");
+    std::size_t path_width = 4;
+    const auto shown_name = [&](const FoundModel& model) {
+        return columns > 0 ? printable(full_name(model)) : full_name(model);
+    };
+    for (const FoundModel& model : models) {
+        width = std::max(width, shown_name(model).size());
+        path_width = std::max(path_width, model.path.string().size());
+    }
+    const std::size_t room = columns > 0 ? static_cast<std::size_t>(columns) : std::string::npos;
+    const bool below = width + kFacts + 2 + path_width > room;
+    if (below) width = std::min(width, room - std::min(room, kFacts));
+    std::string text;
+    const auto add = [&](std::string_view name, std::string_view format, std::string_view size, std::string_view path) {
+        text += name;
+        if (name.size() > width) text += '\n';
+        text.append(width - (name.size() > width ? 0 : name.size()), ' ');
+        text += fmt::format("  {:<11}  {:>10}{}{}\n", format, size, below ? "\n  " : "  ", path);
+    };
+    add("NAME", "FORMAT", "SIZE", "PATH");
     for (const FoundModel& model : models)
-        text += fmt::format("{:<{}}  {:<11}  {:>10}  {}\n", shown_name(model), width, model.format,
-                            size_text(model.bytes), model.path.string());
+        add(shown_name(model), model.format, size_text(model.bytes), model.path.string());
     return text;
 }
 
@@ -39,7 +55,7 @@ std::string json(const ModelStores& stores) {
     std::vector<JsonObject> models;
     for (const FoundModel& model : stores.models)
         models.emplace_back()
-            .text("name", shown_name(model))
+            .text("name", full_name(model))
             .text("format", model.format)
             .unsigned_integer("bytes", model.bytes)
             .text("path", model.path.string());
@@ -51,7 +67,8 @@ std::string json(const ModelStores& stores) {
 
 int run_models(CommandContext& context) {
     const ModelStores stores = find_models(context.settings.environment(), bundled_model(program_folder()));
-    TextOutput(std::nullopt).write(context.settings.flag("json") ? json(stores) : table(stores.models));
+    TextOutput(std::nullopt)
+        .write(context.settings.flag("json") ? json(stores) : table(stores.models, stdout_columns()));
     for (const SearchedPlace& place : stores.places)
         context.console.detail(fmt::format("searched: {} {}", place.what, place.path.string()));
     return 0;

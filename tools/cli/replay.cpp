@@ -26,6 +26,7 @@
 #include "tools/options/statistics_output.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/usage_error.h"
 
@@ -133,7 +134,7 @@ int run_replay(CommandContext& context) {
                                            {"tables", request.hot ? "hot" : "reset"}},
                                           request.draft.options.max_budget);
     TextOutput output(std::nullopt);
-    output.write(json ? object.to_text(JsonLayout::Indented) : report.table());
+    output.write(json ? object.to_text(JsonLayout::Indented) : report.table(stdout_columns()));
     statistics.write(object, output);
     return 0;
 }

@@ -83,19 +83,19 @@ JsonObject ReplayReport::json(const std::vector<std::pair<std::string, std::stri
     return json;
 }
 
-std::string ReplayReport::table() const {
+std::string ReplayReport::table(int columns) const {
     TextTable table({"category", "conversations", "tokens", "passes", "MAT", "nodes/pass", "drafting us/pass"});
     for (const CategoryFigures& category : categories_) table.add(row_of(category));
     CategoryFigures all = all_;
     all.name = "all";
     table.add(row_of(all));
-    std::string text = table.text();
+    std::string text = table.text(columns);
     if (!sources_.totals().empty()) {
         TextTable sources({"source", "offered", "accepted", "%", "seconds"});
         for (const SourceTotal& total : sources_.totals())
             sources.add({total.name, fmt::format("{}", total.offered), fmt::format("{}", total.accepted),
                          percent_text(total.acceptance()), number_text(total.seconds)});
-        text += fmt::format("\n{}", sources.text());
+        text += fmt::format("\n{}", sources.text(columns));
     }
     if (rows_ > 0)
         text += fmt::format("\nas recorded: {} of {} conversations pass for pass; the recorded run's MAT is {:.3f}\n",

@@ -30,7 +30,7 @@ public:
     [[nodiscard]] JsonObject json(const std::vector<std::pair<std::string, std::string>>& asked,
                                   std::int64_t budget) const;
     /// A row for each category and one for all, then a line for each source.
-    [[nodiscard]] std::string table() const;
+    [[nodiscard]] std::string table(int columns = 0) const;
 
 private:
     std::vector<CategoryFigures> categories_;  // by first appearance

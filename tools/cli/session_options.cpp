@@ -66,11 +66,8 @@ std::optional<SessionRequest> session_request(const Settings& settings) {
     SessionRequest request;
     const auto path = settings.path("session");
     if (const Setting* limit = settings.find("session-limit")) {
-        const auto bytes = parse_size(limit->values.back());
-        if (!bytes)
-            throw UsageError(fmt::format("{}: a size such as 300M or 8GiB expected, found '{}'", limit->where,
-                                         limit->values.back()));
-        request.limit_bytes = *bytes;
+        const std::string& text = limit->values.back();
+        request.limit_bytes = parse_size(text) == 0 ? 0 : size_value(text, limit->where, "0 for tokens alone");
     }
     if (!path) {
         if (const Setting* limit = settings.on_command_line("session-limit"))

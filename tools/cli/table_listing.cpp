@@ -1,6 +1,7 @@
 #include "tools/cli/table_listing.h"
 
 #include <algorithm>
+#include <map>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -8,7 +9,10 @@
 #include "draft/drafter.h"
 #include "draft/tables/corpus_file.h"
 #include "draft/tables/frozen_table.h"
+#include "draft/tables/model_fingerprint.h"
+#include "draft/tables/table_store.h"
 #include "kernels/base/error.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/text/printable.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
@@ -53,6 +57,8 @@ SectionFacts section_facts(const TableFile& file, const std::string& name) {
         add_corpus_figures(fields, facts);
     } else if (draft::find_source(name)) {
         facts.what = fmt::format("of the source {}", name);
+    } else if (name.starts_with("calibration")) {
+        facts.what = "how often guesses come true";
     }
     return facts;
 }
@@ -65,7 +71,7 @@ bool is_table(const fs::path& path) {
 
 TableFacts inspect_table(const fs::path& path) {
     const TableFile file(path);
-    TableFacts facts{.path = path, .bytes = file.total_bytes(), .damage = "", .sections = {}};
+    TableFacts facts{.path = path, .bytes = file.total_bytes(), .model = "", .damage = "", .sections = {}};
     for (const std::string& name : file.section_names()) facts.sections.push_back(section_facts(file, name));
     return facts;
 }
@@ -86,6 +92,7 @@ std::vector<TableFacts> inspect_tables(const fs::path& folder) {
             const std::uintmax_t bytes = fs::file_size(path, unknown);
             tables.push_back({.path = path,
                               .bytes = unknown ? 0 : static_cast<std::size_t>(bytes),
+                              .model = "",
                               .damage = damage.what(),
                               .sections = {}});
         }
@@ -93,10 +100,28 @@ std::vector<TableFacts> inspect_tables(const fs::path& folder) {
     return tables;
 }
 
+void name_models(std::vector<TableFacts>& tables, const std::vector<FoundModel>& models) {
+    std::multimap<std::uint64_t, TableFacts*> nameless;
+    for (TableFacts& table : tables)
+        if (const auto fingerprint = draft::stored_fingerprint(table.path.filename().string()))
+            nameless.emplace(*fingerprint, &table);
+    for (const FoundModel& model : models) {
+        if (nameless.empty()) return;
+        try {
+            const auto [first, last] = nameless.equal_range(draft::model_fingerprint(*ModelFiles::open(model.path)));
+            for (auto at = first; at != last; ++at) at->second->model = full_name(model);
+            nameless.erase(first, last);
+        } catch (const Error&) {
+            continue;
+        }
+    }
+}
+
 std::string listing_text(const std::vector<TableFacts>& tables) {
     std::string text;
     for (const TableFacts& table : tables) {
-        text += fmt::format("{}  {}\n", table.path.string(), size_text(table.bytes));
+        text += fmt::format("{}  {}{}\n", table.path.string(), size_text(table.bytes),
+                            table.model.empty() ? "" : fmt::format(", for {}", printable(table.model)));
         if (!table.damage.empty()) text += fmt::format("  cannot be used: {}\n", table.damage);
         for (const SectionFacts& section : table.sections) {
             text += fmt::format("  {:>10}  {}", size_text(section.bytes), printable(section.name));
@@ -113,6 +138,11 @@ std::vector<JsonObject> listing_json(const std::vector<TableFacts>& tables) {
     for (const TableFacts& table : tables) {
         JsonObject& object = objects.emplace_back();
         object.text("path", table.path.string()).unsigned_integer("bytes", table.bytes);
+        if (table.model.empty()) {
+            object.null("model");
+        } else {
+            object.text("model", table.model);
+        }
         if (table.damage.empty()) {
             object.null("damage");
         } else {

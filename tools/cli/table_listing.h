@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "draft/tables/table_file.h"
+#include "tools/machine/model_stores.h"
 #include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
@@ -26,6 +27,7 @@ struct SectionFacts {
 struct TableFacts {
     std::filesystem::path path;
     std::size_t bytes = 0;
+    std::string model;   // name of the model that it is for; empty: of none that is known
     std::string damage;  // why it cannot be used; empty: it can
     std::vector<SectionFacts> sections;
 };
@@ -35,6 +37,10 @@ struct TableFacts {
 /// Every *.table of a folder, and what was set aside there (*.table.damaged), by name; damaged ones tell why. Throws
 /// IoError.
 [[nodiscard]] std::vector<TableFacts> inspect_tables(const std::filesystem::path& folder);
+
+/// Sets TableFacts::model of tables out of a store, which are named after their model, as far as these are the models.
+/// A model that cannot be opened is passed over.
+void name_models(std::vector<TableFacts>& tables, const std::vector<FoundModel>& models);
 
 [[nodiscard]] std::string listing_text(const std::vector<TableFacts>& tables);
 [[nodiscard]] std::vector<JsonObject> listing_json(const std::vector<TableFacts>& tables);

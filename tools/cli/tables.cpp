@@ -22,6 +22,7 @@
 #include "tools/engine/context_choice.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
+#include "tools/machine/model_lookup.h"
 #include "tools/machine/tokenizer_files.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
@@ -30,6 +31,7 @@
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/json_object.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/usage_error.h"
@@ -260,10 +262,11 @@ int inspect(CommandContext& context) {
         tables.push_back(inspect_table(path));
     }
     if (tables.empty()) context.console.note(fmt::format("{}: no tables here yet", path.string()));
+    name_models(tables, find_models(settings.environment(), bundled_model(program_folder())).models);
     TextOutput(std::nullopt)
         .write(settings.flag("json")
                    ? JsonObject().objects("tables", listing_json(tables)).to_text(JsonLayout::Indented)
-                   : listing_text(tables));
+                   : folded(listing_text(tables), stdout_columns(), 4));
     return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
@@ -76,10 +77,11 @@ int run_version(CommandContext& context) {
         return 0;
     }
     TextOutput(std::nullopt)
-        .write(fmt::format("slipstream {} ({})\n"
-                           "cpu: {} kernels, {} physical cores; {}\n"
-                           "cuda: {}\n",
-                           build_version(), build_commit(), form, cores, joined(features), cuda_text(cards)));
+        .write(folded(fmt::format("slipstream {} ({})\n"
+                                  "cpu: {} kernels, {} physical cores; {}\n"
+                                  "cuda: {}\n",
+                                  build_version(), build_commit(), form, cores, joined(features), cuda_text(cards)),
+                      stdout_columns()));
     return 0;
 }
 

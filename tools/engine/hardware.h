@@ -25,6 +25,7 @@ struct Hardware {
     std::size_t host_budget_bytes = 0;    // of it, for what streams; 0: not known
     bool devices_in_host_memory = false;  // CPU devices: what is resident takes host memory, too
     PassRates rates;                      // of one device
+    PassRates host_rates;                 // of all of the host's cores, computing in place
 
     [[nodiscard]] std::size_t budget_of(std::size_t index) const {
         return budgets.empty() ? device_bytes : budgets[index];

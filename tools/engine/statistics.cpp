@@ -183,13 +183,18 @@ JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures
     return json;
 }
 
-std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling) {
-    const std::string seed = sampling.temperature > 0.0 ? fmt::format("seed {}; ", sampling.seed) : "";
+std::string speed_text(const TextGenerationResult& result) {
+    if (result.tokens_per_second <= 0.0) return "one pass";
     const std::string per_pass =
         result.passes > 0 && result.budget_mean > 1.0
             ? fmt::format(", {:.2f} a pass", static_cast<double>(std::ssize(result.tokens) - result.resumed_tokens) /
                                                  static_cast<double>(result.passes))
             : "";
+    return fmt::format("{:.1f} tokens/s{}", result.tokens_per_second, per_pass);
+}
+
+std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling) {
+    const std::string seed = sampling.temperature > 0.0 ? fmt::format("seed {}; ", sampling.seed) : "";
     if (result.resumed_tokens > 0 && std::ssize(result.tokens) == result.resumed_tokens)
         return fmt::format("{}, {} of the session; {}{}", counted(result.prompt_tokens, "prompt token"),
                            counted(result.resumed_tokens, "token"), seed, stop_text(result.stop_reason));
@@ -198,10 +203,9 @@ std::string summary_line(const TextGenerationResult& result, const SamplerOption
                            result.prefill_seconds);
     const std::string resumed =
         result.resumed_tokens > 0 ? fmt::format(" behind {} of the session", result.resumed_tokens) : "";
-    return fmt::format("{} in {:.2f} s, {}{} in {:.2f} s ({:.1f} tokens/s{}); {}{}",
-                       counted(result.prompt_tokens, "prompt token"), result.prefill_seconds,
-                       counted(std::ssize(result.tokens) - result.resumed_tokens, "token"), resumed,
-                       result.decode_seconds, result.tokens_per_second, per_pass, seed, stop_text(result.stop_reason));
+    return fmt::format("{} in {:.2f} s, {}{} in {:.2f} s ({}); {}{}", counted(result.prompt_tokens, "prompt token"),
+                       result.prefill_seconds, counted(std::ssize(result.tokens) - result.resumed_tokens, "token"),
+                       resumed, result.decode_seconds, speed_text(result), seed, stop_text(result.stop_reason));
 }
 
 }  // namespace slipstream::tools

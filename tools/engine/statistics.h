@@ -55,6 +55,9 @@ struct TeacherForcedFigures {
 /// peak; of a text perplexity, nats_per_token and windows too.
 [[nodiscard]] JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures& figures);
 
+/// "85.2 tokens/s, 1.67 a pass"; "one pass" where nothing was decoded behind the first tokens, so that there is no
+/// rate.
+[[nodiscard]] std::string speed_text(const TextGenerationResult& result);
 /// The line at the end: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s, 2.31 a pass); seed 7; ...".
 /// Tokens a pass stand there where something was guessed, the seed where tokens were drawn.
 [[nodiscard]] std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling);

@@ -56,14 +56,18 @@ bool looks_like_path(std::string_view model) {
            model.ends_with(".safetensors") || model.ends_with("/");
 }
 
+// What tools/get_model brings, which README and the first steps name.
+constexpr std::string_view kFetched = "smollm2";
+
 [[noreturn]] void refuse_unknown(std::string_view model, const ModelStores& stores, std::string_view option) {
     std::string searched;
     for (const SearchedPlace& place : stores.places)
         searched += fmt::format("{}{}{}", searched.empty() ? "" : ", ", place.what,
                                 place.path.empty() ? "" : fmt::format(" ({})", place.path.string()));
     const std::string name(model.substr(0, model.rfind(':')));
-    const std::string download = name.find('/') == std::string::npos ? fmt::format("ollama pull {}", model)
-                                                                     : fmt::format("hf download {}", name);
+    const std::string download = lowered(name) == kFetched             ? fmt::format("tools/get_model {}", kFetched)
+                                 : name.find('/') == std::string::npos ? fmt::format("ollama pull {}", model)
+                                                                       : fmt::format("hf download {}", name);
     throw RequestError(
         fmt::format("{} {}: no such path, and no model of that name in {}; `slipstream models` lists what is "
                     "there; to get it: {}",

@@ -227,6 +227,11 @@ bool is_later_part(std::string_view file_name) {
     return part && part->index > 1;
 }
 
+std::string full_name(const FoundModel& model) {
+    const bool alone = model.variant.empty() || model.store == StoreKind::LlamaCpp || model.store == StoreKind::Folder;
+    return alone ? model.name : fmt::format("{}:{}", model.name, model.variant);
+}
+
 std::vector<std::string> split_parts(std::string_view file_name) {
     const auto part = part_number(file_name);
     if (!part) return {std::string(file_name)};

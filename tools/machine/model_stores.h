@@ -24,6 +24,9 @@ struct FoundModel {
     StoreKind store = StoreKind::Folder;
 };
 
+/// As `-m` takes it, with the quantisation where a name has several: "org/name:Q4_K_M".
+[[nodiscard]] std::string full_name(const FoundModel& model);
+
 /// One place that was searched, for messages.
 struct SearchedPlace {
     std::string what;  // "the Hugging Face cache"

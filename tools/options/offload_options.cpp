@@ -17,19 +17,14 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr double kMostLinkGib = 1e6;
-constexpr double kLeastLinkGib = 0.001;  // below, a pass takes minutes and an interrupt waits for it
+constexpr std::size_t kMostSize = std::size_t{1024} << 40;
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 std::optional<std::size_t> size_setting(const Settings& settings, std::string_view name) {
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return std::nullopt;
-    const std::string& value = setting->values.back();
-    const auto bytes = parse_size(value);
-    if (!bytes || *bytes == 0)
-        throw UsageError(fmt::format("{}: a size such as 300M or 8GiB expected, found '{}'", setting->where, value));
-    return bytes;
+    return size_value(setting->values.back(), setting->where);
 }
 
 // The values of a list: one for each device, or one for all of them.
@@ -68,10 +63,7 @@ void read_memory(const Settings& settings, std::span<const DeviceKind> devices, 
                                 setting->where));
             continue;
         }
-        options.devices[i].memory_bytes = parse_size(value);
-        if (options.devices[i].memory_bytes.value_or(0) == 0)
-            throw UsageError(
-                fmt::format("{}: a size such as 300M or 8GiB, or 'none' expected, found '{}'", setting->where, value));
+        options.devices[i].memory_bytes = size_value(value, setting->where, "'none'");
     }
 }
 
@@ -93,9 +85,6 @@ void read_links(const Settings& settings, std::span<const DeviceKind> devices, O
         if (has_link) options.devices[i].link_bytes_per_second = *gib * kGib;
     }
 }
-
-constexpr double kLeastShare = 1e-6;
-constexpr double kMostShare = 1e6;
 
 void read_split(const Settings& settings, std::size_t n_devices, OffloadOptions& options) {
     if (n_devices == 1) {
@@ -150,6 +139,14 @@ std::optional<std::size_t> parse_size(std::string_view text) {
     const double bytes = std::ldexp(number, shift);
     if (bytes >= 0x1p62) return std::nullopt;
     return static_cast<std::size_t>(bytes);
+}
+
+std::size_t size_value(std::string_view text, std::string_view where, std::string_view also) {
+    const std::size_t bytes = parse_size(text).value_or(0);
+    if (bytes == 0 || bytes > kMostSize)
+        throw UsageError(fmt::format("{}: a size from 1 byte to 1024T, such as 300M or 8GiB{}{}, expected, found '{}'",
+                                     where, also.empty() ? "" : ", or ", also, text));
+    return bytes;
 }
 
 std::vector<OptionSpec> offload_option_specs() {

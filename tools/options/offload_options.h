@@ -43,5 +43,15 @@ struct OffloadOptions {
 
 /// Bytes of "8G" = "8GB" = "8GiB", "1.5T", "300M", "64k", "4096"; nothing where it is malformed or does not fit.
 [[nodiscard]] std::optional<std::size_t> parse_size(std::string_view text);
+/// The same for the value of an option: from one byte to 1024T. UsageError, which begins with `where` and says the
+/// range; `also` is what the option takes besides: "'none'".
+[[nodiscard]] std::size_t size_value(std::string_view text, std::string_view where, std::string_view also = {});
+
+// GiB a second of a link. Below the least a pass takes minutes, and an interrupt waits for it.
+inline constexpr double kLeastLinkGib = 0.001;
+inline constexpr double kMostLinkGib = 1e6;
+/// Of --shares.
+inline constexpr double kLeastShare = 0.001;
+inline constexpr double kMostShare = 1000.0;
 
 }  // namespace slipstream::tools

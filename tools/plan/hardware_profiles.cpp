@@ -30,6 +30,9 @@ constexpr double kAttentionReached = 0.25;
 // x16 (TriForce's figures imply 25.4 GB/s: Sun et al. 2024, arXiv 2404.11912, section 5).
 constexpr double kLinkReached = 0.80;
 constexpr double kHostReached = 0.75;  // of the peak of DDR5 channels, when cards read
+// Sixteen cores at 4 GHz with 32 products a cycle (AVX2), half of them reached; four channels' worth of bytes are read
+// long before. A card's board says which memory it is, not which processor.
+constexpr double kHostFlops = 1.0e12;
 // Driver, context and display; and the GiB that is left free by default (--device-memory).
 constexpr double kReservedMib = 600.0 + 1024.0;
 constexpr std::size_t kWorkspaceBytes = std::size_t{256} << 20;  // of kernels
@@ -115,9 +118,12 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
         nth(hardware.rates.weights, i) = ByteCost::roofline(
             bytes_per_second, (type.block_elements > 1 ? kCodesReached : kFloatReached) * flops_per_second,
             flops_per_byte);
+        nth(hardware.host_rates.weights, i) =
+            ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, flops_per_byte);
     }
-    hardware.rates.kv = ByteCost::roofline(bytes_per_second, kAttentionReached * flops_per_second,
-                                           2.0 / static_cast<double>(dtype_info(kv_dtype).block_bytes));
+    const double kv_flops_per_byte = 2.0 / static_cast<double>(dtype_info(kv_dtype).block_bytes);
+    hardware.rates.kv = ByteCost::roofline(bytes_per_second, kAttentionReached * flops_per_second, kv_flops_per_byte);
+    hardware.host_rates.kv = ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, kv_flops_per_byte);
     hardware.rates.layer_seconds = kLayerSeconds;
     hardware.rates.pass_seconds = kPassSeconds;
     // Norms, rotation and gates read and write each token's activations a few times.

@@ -9,6 +9,7 @@
 #include "tools/plan/planned_run.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -27,7 +28,8 @@ int run_plan(CommandContext& context) {
         .write(context.settings.flag("json")
                    ? plan_json(request, report, helps)
                    : plan_text(request, report, helps,
-                               context.console.verbose() ? PlanDetail::Formulas : PlanDetail::Figures));
+                               context.console.verbose() ? PlanDetail::Formulas : PlanDetail::Figures,
+                               stdout_columns()));
     return 0;
 }
 

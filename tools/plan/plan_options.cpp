@@ -41,15 +41,8 @@ std::vector<std::size_t> size_list(const Settings& settings, std::string_view na
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return sizes;
     for (const std::string_view text : split_list(setting->values.back())) {
-        if (text == "none" && name == "device-memory") {
-            sizes.push_back(std::numeric_limits<std::size_t>::max());
-            continue;
-        }
-        const auto size = parse_size(text);
-        if (!size || *size == 0)
-            throw UsageError(
-                fmt::format("{}: a size such as 8G, 300M or 1073741824 expected, found '{}'", setting->where, text));
-        sizes.push_back(*size);
+        const bool is_unlimited = text == "none" && name == "device-memory";
+        sizes.push_back(is_unlimited ? std::numeric_limits<std::size_t>::max() : size_value(text, setting->where));
     }
     return sizes;
 }
@@ -86,7 +79,7 @@ std::vector<double> share_list(const Settings& settings, int n_devices) {
         if (kind != "layers")
             throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
     }
-    std::vector<double> shares = number_list(settings, "shares");
+    std::vector<double> shares = number_list(settings, "shares", {kLeastShare, kMostShare});
     if (!shares.empty() && (n_devices == 1 || shares.size() != static_cast<std::size_t>(n_devices)))
         throw UsageError(fmt::format("{}: {} values for {} devices; give one for each", settings.find("shares")->where,
                                      shares.size(), n_devices));
@@ -100,7 +93,8 @@ PlacementSettings placement_settings(const Settings& settings, int n_devices) {
         check_count(*settings.find("device-memory"), placement.device_bytes.size(), n_devices);
     placement.host_bytes = one_size(settings, "host-memory");
     placement.ring_bytes = one_size(settings, "ring");
-    for (const double gib : number_list(settings, "link-gib-s")) placement.link_bytes_per_second.push_back(gib * kGiB);
+    for (const double gib : number_list(settings, "link-gib-s", {kLeastLinkGib, kMostLinkGib}))
+        placement.link_bytes_per_second.push_back(gib * kGiB);
     if (!placement.link_bytes_per_second.empty())
         check_count(*settings.find("link-gib-s"), placement.link_bytes_per_second.size(), n_devices);
     placement.expect_tokens = settings.integer("expect-tokens", {1, kMostExpected});
@@ -126,15 +120,16 @@ int planned_devices(const Settings& settings) {
     return n;
 }
 
-std::vector<double> number_list(const Settings& settings, std::string_view name) {
+std::vector<double> number_list(const Settings& settings, std::string_view name, Range<double> range) {
     std::vector<double> numbers;
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return numbers;
     for (const std::string_view text : split_list(setting->values.back())) {
         std::string_view rest;
         const auto value = leading_number(text, rest);
-        if (!value || !rest.empty() || *value <= 0.0)
-            throw UsageError(fmt::format("{}: numbers above 0 expected, found '{}'", setting->where, text));
+        if (!value || !rest.empty() || *value < range.lowest || *value > range.highest)
+            throw UsageError(
+                fmt::format("{}: numbers {} expected, found '{}'", setting->where, limits_text(range), text));
         numbers.push_back(*value);
     }
     return numbers;

@@ -133,7 +133,7 @@ std::string pass_text(const SimulatedPass& pass, Regime regime) {
 }
 
 std::string rates_text(const std::vector<PlannedRate>& rates) {
-    TextTable table({"tokens a pass", "nodes", "tokens/s"});
+    TextTable table({"assumed tokens a pass", "nodes", "tokens/s"});
     for (const PlannedRate& rate : rates)
         table.add({fmt::format("{}", rate.tokens_per_pass), fmt::format("{}", rate.pass_tokens),
                    number_text(rate.tokens_per_second)});
@@ -165,6 +165,45 @@ void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanRepor
             "program order; draft, over a view: pass(1) with everything on the devices");
     }
     out.raw("");
+}
+
+// "2.51 times", or nothing where it is not faster by what can be told.
+std::string times_faster(double seconds, double than_seconds) {
+    constexpr double kPlainly = 1.05;
+    return than_seconds > kPlainly * seconds ? fmt::format("{:.2f} times", than_seconds / seconds) : "";
+}
+
+// Which of the two is faster, for a pass of one and for one of as many as are planned for; empty: neither, plainly.
+std::string in_place_text(const PlanRequest& request, const PlanReport& report) {
+    const InPlace& cpu = *report.in_place;
+    const std::int64_t n = report.plan.pass_tokens();
+    const std::string one = times_faster(cpu.one_seconds, report.one.seconds);
+    const std::string expected = times_faster(cpu.expected_seconds, report.expected.seconds);
+    const std::string how =
+        request.hardware.devices_in_host_memory
+            ? request.hardware.n_devices > 1 ? "--devices cpu, without --device-memory" : "without --device-memory"
+            : "--devices cpu";
+    if (one.empty() && expected.empty()) return "";
+    std::string text = fmt::format("The CPU computing in place ({}) is faster than streaming: ", how);
+    if (one.empty() || n == 1) return text + fmt::format("{} for a pass of {}.", one.empty() ? expected : one, n);
+    text += fmt::format("{} for a pass of 1", one);
+    if (!expected.empty()) return text + fmt::format(", {} for one of {}.", expected, n);
+    const std::string streaming = times_faster(report.expected.seconds, cpu.expected_seconds);
+    return text + (streaming.empty() ? fmt::format("; for one of {} they are alike.", n)
+                                     : fmt::format("; for one of {} streaming is, {}.", n, streaming));
+}
+
+// What the rows of the table rest on.
+std::string assumption_text(const PlanRequest& request, const PlanReport& report) {
+    const std::string_view nodes = request.run ? "what the trees of guesses here may hold"
+                                   : request.pass_tokens
+                                       ? "as --expect-tokens says"
+                                       : "what rides along in the time of one, as far as there is room";
+    return fmt::format(
+        "Tokens a pass are assumed{}, not predicted: what guesses bring depends on the text, and 'bench --draft' "
+        "measures it. Nodes: {}.",
+        request.tokens_per_pass.empty() ? "" : " (--tokens-per-pass)",
+        report.plan.pass_tokens() > 1 ? nodes : "one, plain decoding");
 }
 
 JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
@@ -214,10 +253,10 @@ JsonObject residency_json(const PlanReport& report) {
 }  // namespace
 
 std::string plan_text(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps,
-                      PlanDetail detail) {
+                      PlanDetail detail, int columns) {
     const SplitPlan& plan = report.plan;
     const Regime regime = plan.sums().regime;
-    LabelledLines out;
+    LabelledLines out(columns);
     out.add("model", fmt::format("{} in {}, {} of weights", request.model.name, request.model.types,
                                  size_text(report.weights_bytes())));
     out.add("context", fmt::format("{}{}, {} of {} KV", counted(report.context_tokens, "token"),
@@ -232,8 +271,19 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
     out.add("pass of 1", pass_text(report.one, regime));
     if (plan.pass_tokens() > 1)
         out.add(fmt::format("pass of {}", plan.pass_tokens()), pass_text(report.expected, regime));
+    if (report.in_place)
+        out.add("CPU in place",
+                fmt::format(
+                    "{} for a pass of 1{}", seconds_text(report.in_place->one_seconds),
+                    plan.pass_tokens() > 1
+                        ? fmt::format(", {} of {}", seconds_text(report.in_place->expected_seconds), plan.pass_tokens())
+                        : ""));
     out.raw("");
     out.raw(rates_text(report.rates));
+    out.raw(assumption_text(request, report));
+    if (report.in_place)
+        if (const std::string text = in_place_text(request, report); !text.empty()) out.raw(text);
+    out.raw("");
     add_assumed(out, request, report, detail);
     if (!helps.empty())
         out.raw(fmt::format("What would help most (times as fast: the mean of passes of 1 and of {}):",
@@ -292,12 +342,20 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
         .object("plan", residency_json(report))
         .objects("passes", passes)
         .objects("tokens_per_second", rates)
+        .text("tokens_per_pass_from", "assumed")
         .object("host", JsonObject()
                             .unsigned_integer("pinned_bytes", report.host.locked_bytes())
                             .unsigned_integer("bytes", report.host.total_bytes()))
         .objects("would_help", changes)
         .boolean("measured", !request.profile.has_value());
     if (report.assumed) json.object("assumed", std::move(assumed));
+    if (report.in_place) {
+        json.object("cpu_in_place", JsonObject()
+                                        .real("one_seconds", report.in_place->one_seconds)
+                                        .real("expected_seconds", report.in_place->expected_seconds));
+    } else {
+        json.null("cpu_in_place");
+    }
     return json.to_text(JsonLayout::Indented);
 }
 

@@ -12,8 +12,9 @@ namespace slipstream::tools {
 
 enum class PlanDetail : std::uint8_t { Figures, Formulas };
 
+/// For a screen of `columns`; 0: no limit.
 [[nodiscard]] std::string plan_text(const PlanRequest& request, const PlanReport& report,
-                                    const std::vector<Improvement>& helps, PlanDetail detail);
+                                    const std::vector<Improvement>& helps, PlanDetail detail, int columns = 0);
 [[nodiscard]] std::string plan_json(const PlanRequest& request, const PlanReport& report,
                                     const std::vector<Improvement>& helps);
 

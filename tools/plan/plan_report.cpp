@@ -218,6 +218,19 @@ AssumedRate assumed_rate(const PlanRequest& request, const PlanReport& report) {
                       [&](std::int64_t n_tokens) { return report.plan.pass(n_tokens).seconds; });
 }
 
+InPlace in_place(const PlanRequest& request, const PlanReport& report) {
+    PlanRequest changed = request;
+    Hardware& hardware = changed.hardware;
+    hardware.n_devices = 1;
+    hardware.budgets.clear();
+    hardware.links.clear();
+    hardware.device_bytes = std::numeric_limits<std::size_t>::max();
+    hardware.rates = hardware.host_rates;
+    const std::int64_t n = report.plan.pass_tokens();
+    const SplitPlan plan = plan_of(changed, report.context_tokens, n, n);
+    return {.one_seconds = plan.pass(1).seconds, .expected_seconds = plan.pass(n).seconds};
+}
+
 std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
     const std::size_t now = file_bytes(model.weights, model.config);
     for (const Quantisation next :
@@ -315,6 +328,7 @@ PlanReport make_plan_report(const PlanRequest& request) {
     report.rates = planned_rates(request, report);
     report.devices = device_work(request, report);
     if (request.assumed) report.assumed = assumed_rate(request, report);
+    if (report.plan.sums().regime != Regime::AllFits) report.in_place = in_place(request, report);
     return report;
 }
 

@@ -46,6 +46,12 @@ struct DeviceWork {
     double compute_seconds = 0.0;  // with all of it there
 };
 
+/// What passes take where the host's cores compute all of the model in place and nothing crosses a link.
+struct InPlace {
+    double one_seconds = 0.0;
+    double expected_seconds = 0.0;
+};
+
 struct PlanReport {
     std::int64_t context_tokens = 0;
     bool context_reduced = false;  // less than the model's own, for want of memory
@@ -61,6 +67,7 @@ struct PlanReport {
     [[nodiscard]] std::size_t weights_bytes() const;
     [[nodiscard]] std::size_t kv_bytes() const;
     [[nodiscard]] std::size_t pinned_bytes() const;
+    std::optional<InPlace> in_place{};  // where anything streams
 };
 /// Throws OutOfBudget where a device's budget, or the host's memory, does not hold what it must: with the numbers.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);

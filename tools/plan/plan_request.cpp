@@ -34,6 +34,7 @@ namespace slipstream::tools {
 namespace {
 
 constexpr double kHostShare = 0.8;
+constexpr double kMostTokensPerPass = 4096.0;
 
 // An option that cannot act beside another is a mistake where it was typed; elsewhere it serves other commands.
 void refuse_beside(const Settings& settings, std::string_view name, std::string_view reason) {
@@ -96,6 +97,15 @@ std::string_view thread_note() {
     return "the threads of this machine say nothing about a profile; leave it out, or leave --profile out";
 }
 
+/// What all cores of this machine compute, asked to share with no device.
+PassRates host_rates(const CommandContext& context, const PlannedModel& model, DType kv_dtype) {
+    return measure_rates({.config = &model.config,
+                          .weights = &model.weights,
+                          .kv_dtype = kv_dtype,
+                          .n_threads = thread_setting(context.settings)})
+        .rates;
+}
+
 /// CPU devices of this machine, which compute in turn, each with all threads.
 Hardware this_machine(const CommandContext& context, const PlannedModel& model, DType kv_dtype, int n_devices) {
     const int n_threads = thread_setting(context.settings);
@@ -117,6 +127,7 @@ Hardware this_machine(const CommandContext& context, const PlannedModel& model, 
         memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
     hardware.devices_in_host_memory = true;
     hardware.rates = measured.rates;
+    hardware.host_rates = measured.rates;
     CpuDeviceOptions options;
     options.n_threads = n_threads;
     CpuDevice device(options);
@@ -153,6 +164,7 @@ Hardware this_card(const CommandContext& context, const PlannedModel& model, DTy
         memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
     hardware.devices_in_host_memory = false;
     hardware.rates = measured.rates;
+    hardware.host_rates = host_rates(context, model, kv_dtype);
     hardware.workspace_bytes = workspace_bytes(
         *device, Forward::workspace_shapes(model.config, {model.config.n_kv_heads, model.config.head_dim, kv_dtype},
                                            forward_limits_for(kMostPassTokens)));
@@ -215,7 +227,7 @@ PlanRequest plan_request(const CommandContext& context) {
     const Settings& settings = context.settings;
     PlanRequest request;
     request.context_tokens = context_setting(settings);
-    request.tokens_per_pass = number_list(settings, "tokens-per-pass");
+    request.tokens_per_pass = number_list(settings, "tokens-per-pass", {1.0, kMostTokensPerPass});
     const auto kv_dtype = kv_type_setting(settings);
     // Mistakes in options come before the work.
     const int n_devices = settings.text("profile") ? 0 : planned_devices(settings);
@@ -223,6 +235,7 @@ PlanRequest plan_request(const CommandContext& context) {
         static_cast<void>(placement_settings(settings, n_devices));
         static_cast<void>(share_list(settings, n_devices));
     }
+    static_cast<void>(draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto"));
     request.assumed = assumed_setting(settings);
     request.model = chosen_model(context);
     request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);

@@ -17,6 +17,7 @@
 #include "runtime/text/printable.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/folded_text.h"
 
 namespace slipstream::tools {
 
@@ -81,21 +82,25 @@ std::string Console::dim(std::string_view text) const {
     return colored_ ? fmt::format("{}{}{}", kDim, text, kPlain) : std::string(text);
 }
 
+std::string Console::fitted(std::string_view line) const {
+    return folded(line, stderr_is_terminal_ ? columns() : 0);
+}
+
 void Console::error(std::string_view message) {
     const std::string line = fmt::format("slipstream: {}", printable(message, kMessageBytes));
-    draw(colored_ ? fmt::format("{}{}{}\n", kRed, line, kPlain) : line + "\n");
+    draw(colored_ ? fmt::format("{}{}{}\n", kRed, fitted(line), kPlain) : fitted(line) + "\n");
     log(line);
 }
 
 void Console::note(std::string_view message) {
     const std::string line = fmt::format("slipstream: {}", printable(message, kMessageBytes));
-    if (verbosity_ != Verbosity::Quiet) draw(dim(line) + "\n");
+    if (verbosity_ != Verbosity::Quiet) draw(dim(fitted(line)) + "\n");
     log(line);
 }
 
 void Console::detail(std::string_view message) {
     const std::string line = printable(message, kMessageBytes);
-    if (verbosity_ == Verbosity::Verbose) draw(dim(line) + "\n");
+    if (verbosity_ == Verbosity::Verbose) draw(dim(fitted(line)) + "\n");
     log(line);
 }
 

@@ -53,6 +53,8 @@ public:
 
 private:
     void log(std::string_view message);
+    // Folded at the width of the terminal, where there is one.
+    [[nodiscard]] std::string fitted(std::string_view line) const;
 
     Verbosity verbosity_;
     bool stderr_is_terminal_;

@@ -14,15 +14,25 @@ void TextTable::add(std::vector<std::string> cells) {
     rows_.push_back(std::move(cells));
 }
 
-std::string TextTable::text() const {
+std::string TextTable::text(int columns) const {
+    constexpr std::size_t kGap = 2;
     std::vector<std::size_t> widths(rows_.front().size());
     for (const auto& row : rows_)
         for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
     std::string text;
-    for (const auto& row : rows_) {
-        for (std::size_t i = 0; i < row.size(); ++i)
-            text += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", row[i], widths[i]);
-        text += "\n";
+    for (std::size_t first = 1, end = 1; end < widths.size() || first == 1; first = end) {
+        std::size_t width = widths.front();
+        for (end = first; end < widths.size(); ++end) {
+            width += kGap + widths[end];
+            if (columns > 0 && end > first && width > static_cast<std::size_t>(columns)) break;
+        }
+        if (first > 1) text += "\n";
+        for (const auto& row : rows_) {
+            text += fmt::format("{:>{}}", row.front(), widths.front());
+            for (std::size_t i = first; i < end; ++i) text += fmt::format("  {:>{}}", row[i], widths[i]);
+            text += "\n";
+        }
+        if (end == widths.size()) break;
     }
     return text;
 }

@@ -12,8 +12,9 @@ public:
 
     /// CHECKs that there are as many cells as headers.
     void add(std::vector<std::string> cells);
-    /// Lines, headers first; all right-aligned, two spaces between columns.
-    [[nodiscard]] std::string text() const;
+    /// Lines, headers first; all right-aligned, two spaces between columns. What is wider than a screen of `columns`
+    /// (0: no limit) goes on below, in further tables that begin with the first column again.
+    [[nodiscard]] std::string text(int columns = 0) const;
 
 private:
     std::vector<std::vector<std::string>> rows_;

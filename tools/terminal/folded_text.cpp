@@ -1,0 +1,62 @@
+#include "tools/terminal/folded_text.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr int kUsualColumns = 80;
+
+// Where `columns` characters of the line end; its size where it has fewer.
+std::size_t end_of(std::string_view line, std::size_t columns) {
+    std::size_t at = 0;
+    for (std::size_t n = 0; at < line.size(); ++at) {
+        if ((static_cast<unsigned char>(line[at]) & 0xC0U) == 0x80U) continue;  // of the same character
+        if (n++ == columns) break;
+    }
+    return at;
+}
+
+void fold_line(std::string& out, std::string_view line, std::size_t columns, std::size_t indent) {
+    const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());
+    const std::string lead(std::min(begin + indent, columns / 2), ' ');
+    std::size_t held = begin;  // no fold before it
+    for (std::size_t room = columns;; room = columns - lead.size(), held = 0) {
+        const std::size_t end = end_of(line, room);
+        if (end == line.size()) break;
+        std::size_t cut = line.rfind(' ', end);
+        if (cut == std::string_view::npos || cut <= held) cut = line.find(' ', std::max(end, held + 1));
+        if (cut == std::string_view::npos) break;
+        const std::size_t next = line.find_first_not_of(' ', cut);
+        if (next == std::string_view::npos) break;
+        out.append(line.substr(0, line.find_last_not_of(' ', cut) + 1)).append("\n").append(lead);
+        line.remove_prefix(next);
+    }
+    out.append(line);
+}
+
+}  // namespace
+
+int stdout_columns() {
+    if (isatty(STDOUT_FILENO) != 1) return 0;
+    winsize size{};
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualColumns;
+}
+
+std::string folded(std::string_view text, int columns, int indent) {
+    if (columns <= 0) return std::string(text);
+    std::string out;
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        fold_line(out, text.substr(0, end), static_cast<std::size_t>(columns), static_cast<std::size_t>(indent));
+        if (end < text.size()) out += '\n';
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return out;
+}
+
+}  // namespace slipstream::tools
