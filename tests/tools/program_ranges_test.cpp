@@ -85,8 +85,10 @@ TEST_F(Ranges, AreToldForEveryNumber) {
                 Arguments arguments{std::string(command.name), "--no-config"};
                 const Arguments more = beside(command.name, option.name);
                 arguments.insert(arguments.end(), more.begin(), more.end());
-                // A share for each of the two devices.
-                const std::string values = option.name == "shares" ? fmt::format("1,{}", value) : value;
+                // A share for each of the two devices; an assumption by its name.
+                const std::string values = option.name == "shares"   ? fmt::format("1,{}", value)
+                                           : option.name == "assume" ? fmt::format("acceptance={}", value)
+                                                                     : value;
                 arguments.push_back(fmt::format("--{}={}", option.name, values));
                 const ProgramResult result = run_program(arguments);
                 const std::string what = fmt::format("{} --{} {}", command.name, option.name, value);
