@@ -23,8 +23,7 @@ void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
 }
 
 void CpuEvent::block_until(std::uint64_t use) const {
-    if (completed() >= use) return;
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(mutex_);  // always: whoever completed it has let go of the event then
     Patience patience(progress_);
     while (completed() < use)
         if (done_.wait_for(lock, patience.slice()) == std::cv_status::timeout) patience.slice_over();

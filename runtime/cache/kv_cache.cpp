@@ -106,16 +106,22 @@ void KvCache::truncate(std::int64_t n_tokens) {
     rollback(n_tokens);
 }
 
-// A cut at a chunk's end brings nothing back, and so cannot fail.
+// At a chunk's end, and behind recover(): nothing is brought back, no copy waited for, and so this cannot fail.
+void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
+    nodes_.set_committed(n_chunks * kChunkTokens);
+    host_->cut(n_chunks);
+    store_.release_from(n_chunks);
+}
+
 std::int64_t KvCache::keep_whole(ExecRef exec) noexcept {
     forget();
     if (!host_) return n_committed();
     const std::int64_t n_there = host_->recover(exec.stream);
     const std::int64_t n_full = n_committed() / kChunkTokens;
     if (n_there < host_->n_chunks()) {
-        truncate(exec, n_there * kChunkTokens);
+        keep_chunks(n_there);
     } else if (n_committed() % kChunkTokens != 0 && store_.held_at(n_full) != n_full) {
-        truncate(exec, n_full * kChunkTokens);
+        keep_chunks(n_full);
     }
     return n_committed();
 }

@@ -110,6 +110,7 @@ public:
     void rollback(std::int64_t n_tokens);
 
 private:
+    void keep_chunks(std::int64_t n_chunks) noexcept;
     void open_place(Stream& compute, std::int64_t chunk);
     void fetch_tail(Stream& compute, std::int64_t chunk);
 

@@ -58,10 +58,10 @@ TEST(Assumptions, MistakesAreNamed) {
 
 TEST(BestChain, WeighsTokensAgainstDrafting) {
     const auto pass = [](std::int64_t n) { return n <= 64 ? 1.0 : static_cast<double>(n) / 64.0; };
-    const AssumedRate free = best_chain({.acceptance = 0.95, .hidden = 1.0}, 0.1, pass);
+    const AssumedRate free = best_chain({.acceptance = 0.95, .hidden = 1.0}, 0.1, 256, pass);
     EXPECT_GE(free.n_guesses, 52) << "what costs nothing";
     EXPECT_DOUBLE_EQ(free.seconds, pass(free.n_guesses + 1));
-    const AssumedRate paid = best_chain({.acceptance = 0.95, .hidden = 0.0}, 0.02, pass);
+    const AssumedRate paid = best_chain({.acceptance = 0.95, .hidden = 0.0}, 0.02, 256, pass);
     EXPECT_NEAR(paid.tokens_per_pass, (1.0 - std::pow(0.95, static_cast<double>(paid.n_guesses + 1))) / 0.05, 1e-9);
     EXPECT_DOUBLE_EQ(paid.seconds, 1.0 + 0.02 * static_cast<double>(paid.n_guesses));
     // No length does better: the derivative changes its sign there.
@@ -69,7 +69,9 @@ TEST(BestChain, WeighsTokensAgainstDrafting) {
         EXPECT_LT((1.0 - std::pow(0.95, static_cast<double>(n + 1))) / 0.05 / (1.0 + 0.02 * static_cast<double>(n)),
                   1.0 / paid.seconds_per_token());
     EXPECT_LT(paid.n_guesses, free.n_guesses);
-    EXPECT_EQ(best_chain({.acceptance = 0.0}, 0.1, pass).n_guesses, 0) << "plain decoding";
+    EXPECT_EQ(best_chain({.acceptance = 0.95, .hidden = 1.0}, 0.1, 4, pass).n_guesses, 3)
+        << "no more nodes than there is room for";
+    EXPECT_EQ(best_chain({.acceptance = 0.0}, 0.1, 256, pass).n_guesses, 0) << "plain decoding";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tools/cli/table_listing.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <system_error>
 
@@ -111,7 +112,7 @@ void name_models(std::vector<TableFacts>& tables, const std::vector<FoundModel>&
             const auto [first, last] = nameless.equal_range(draft::model_fingerprint(*ModelFiles::open(model.path)));
             for (auto at = first; at != last; ++at) at->second->model = full_name(model);
             nameless.erase(first, last);
-        } catch (const Error&) {
+        } catch (const std::exception&) {
             continue;
         }
     }

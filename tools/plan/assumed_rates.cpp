@@ -62,10 +62,10 @@ std::optional<Assumptions> assumed_setting(const Settings& settings) {
     return assumed;
 }
 
-AssumedRate best_chain(const Assumptions& assumed, double draft_seconds,
+AssumedRate best_chain(const Assumptions& assumed, double draft_seconds, std::int64_t most_nodes,
                        const std::function<double(std::int64_t)>& pass_seconds) {
     AssumedRate best;
-    for (std::int64_t n = 0; n < kMostPassTokens; n = n < 16 ? n + 1 : n + n / 8) {
+    for (std::int64_t n = 0; n < most_nodes; n = n < 16 ? n + 1 : n + n / 8) {
         AssumedRate rate{.assumed = assumed, .draft_seconds = draft_seconds, .n_guesses = n};
         rate.tokens_per_pass =
             (1.0 - std::pow(assumed.acceptance, static_cast<double>(n + 1))) / (1.0 - assumed.acceptance);

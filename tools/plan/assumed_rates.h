@@ -36,8 +36,9 @@ struct AssumedRate {
 
     [[nodiscard]] double seconds_per_token() const { return seconds / tokens_per_pass; }
 };
-/// Of chains of up to 255 guesses, none included; `pass_seconds` by tokens of the pass.
-[[nodiscard]] AssumedRate best_chain(const Assumptions& assumed, double draft_seconds,
+/// Of chains of fewer than `most_nodes` guesses: none to 16, then in steps of an eighth. `pass_seconds` by tokens of
+/// the pass.
+[[nodiscard]] AssumedRate best_chain(const Assumptions& assumed, double draft_seconds, std::int64_t most_nodes,
                                      const std::function<double(std::int64_t)>& pass_seconds);
 
 }  // namespace slipstream::tools

@@ -41,7 +41,8 @@ std::vector<std::size_t> size_list(const Settings& settings, std::string_view na
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return sizes;
     for (const std::string_view text : split_list(setting->values.back())) {
-        const bool is_unlimited = text == "none" && name == "device-memory";
+        // A CPU device that computes in place; a card has its memory.
+        const bool is_unlimited = text == "none" && name == "device-memory" && !settings.text("profile");
         sizes.push_back(is_unlimited ? std::numeric_limits<std::size_t>::max() : size_value(text, setting->where));
     }
     return sizes;
@@ -72,6 +73,13 @@ std::vector<OptionSpec> placement_options() {
 }
 
 std::vector<double> share_list(const Settings& settings, int n_devices) {
+    if (n_devices == 1) {
+        for (const std::string_view name : {"split", "shares"})
+            if (const Setting* setting = settings.on_command_line(name))
+                throw UsageError(
+                    fmt::format("{} acts on several devices; name them by --devices, or leave it out", setting->where));
+        return {};
+    }
     if (const Setting* setting = settings.find("split")) {
         const std::string& kind = setting->values.back();
         if (kind == "tensor")
@@ -80,7 +88,7 @@ std::vector<double> share_list(const Settings& settings, int n_devices) {
             throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
     }
     std::vector<double> shares = number_list(settings, "shares", {kLeastShare, kMostShare});
-    if (!shares.empty() && (n_devices == 1 || shares.size() != static_cast<std::size_t>(n_devices)))
+    if (!shares.empty() && shares.size() != static_cast<std::size_t>(n_devices))
         throw UsageError(fmt::format("{}: {} values for {} devices; give one for each", settings.find("shares")->where,
                                      shares.size(), n_devices));
     return shares;

@@ -110,6 +110,7 @@ void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport&
                                 : std::string("nothing streams"),
                             seconds_text(work.compute_seconds)));
     }
+    if (report.plan.sums().regime == Regime::AllFits) return;
     out.add("why", fmt::format("the links carry side by side, the devices compute in turn ({} in all): a pass takes as "
                                "long as the longest of these",
                                seconds_text(compute_seconds)));
@@ -161,7 +162,8 @@ void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanRepor
         out.raw(fmt::format("  seconds = pass(n + 1) + (1 - hidden) n draft = {:.4f} + {} x {} x {:.5f} = {:.4f}",
                             rate.pass_seconds, 1.0 - assumed.hidden, rate.n_guesses, rate.draft_seconds, rate.seconds));
         out.raw(
-            "  n: of 0 to 255 the one with most tokens a second; pass(n): copies and computing played through in "
+            "  n: with most tokens a second, of 0 to 16 and from there in steps of an eighth; pass(n): copies and "
+            "computing played through in "
             "program order; draft, over a view: pass(1) with everything on the devices");
     }
     out.raw("");

@@ -26,11 +26,8 @@ constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 // With room for passes of `nodes` tokens, where it is not known how many nodes those have that will run.
 RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes) {
     RunNeeds needs = generation_needs(request.run ? request.run->budget : nodes, context_tokens, CheckPasses::No);
-    if (request.run) {
-        needs.view = request.run->view;
-    } else if (request.assumed) {
-        needs.view = request.assumed->view(nodes);
-    }
+    if (request.run) needs.view = request.run->view;
+    if (!needs.view && request.assumed) needs.view = request.assumed->view(request.run ? request.run->budget : nodes);
     return needs;
 }
 
@@ -214,7 +211,7 @@ double draft_seconds(const PlanRequest& request, const Assumptions& assumed) {
 
 AssumedRate assumed_rate(const PlanRequest& request, const PlanReport& report) {
     const Assumptions& assumed = request.assumed.value();
-    return best_chain(assumed, draft_seconds(request, assumed),
+    return best_chain(assumed, draft_seconds(request, assumed), request.run ? request.run->budget : kMostPassTokens,
                       [&](std::int64_t n_tokens) { return report.plan.pass(n_tokens).seconds; });
 }
 
@@ -313,7 +310,9 @@ std::size_t PlanReport::pinned_bytes() const {
     return sum_of(plan, &ModelPlan::pinned_bytes);
 }
 
-PlanReport make_plan_report(const PlanRequest& request) {
+namespace {
+
+PlanReport report_of(const PlanRequest& request) {
     check_model_fits(request);
     const std::int64_t context_tokens = chosen_context(request);
     SplitPlan plan = final_plan(request, context_tokens);
@@ -330,6 +329,20 @@ PlanReport make_plan_report(const PlanRequest& request) {
     if (request.assumed) report.assumed = assumed_rate(request, report);
     if (report.plan.sums().regime != Regime::AllFits) report.in_place = in_place(request, report);
     return report;
+}
+
+}  // namespace
+
+PlanReport make_plan_report(const PlanRequest& request) {
+    try {
+        return report_of(request);
+    } catch (const OutOfBudget& error) {
+        if (!request.assumed || request.assumed->draft_seconds) throw;
+        throw OutOfBudget(
+            fmt::format("{} (--assume: the model itself guesses over a view, with all weights there; draft=SECONDS: "
+                        "something else)",
+                        error.what()));
+    }
 }
 
 std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report) {

@@ -3,6 +3,7 @@
 #include <termios.h>
 #include <unistd.h>
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <string_view>
@@ -54,9 +55,15 @@ void handle_by(int signal, void (*handler)(int)) {
     sigaction(signal, &action, nullptr);
 }
 
+// In the background the terminal is somebody else's.
+void put_terminal(const termios& state) {
+    if (terminal_changed.load() && tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &state);
+}
+
 // Ctrl-\ and Ctrl-Z: the terminal as it was, then what the signal does anyway. Behind a stop the program goes on here.
 void on_quit_or_stop(int signal) {
-    if (terminal_changed.load()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+    const int error = errno;
+    put_terminal(terminal_before);
     handle_by(signal, SIG_DFL);
     sigset_t this_one;
     sigemptyset(&this_one);
@@ -64,9 +71,14 @@ void on_quit_or_stop(int signal) {
     pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
     raise(signal);
     handle_by(signal, on_quit_or_stop);
-    // In the background the terminal is somebody else's.
-    if (terminal_changed.load() && tcgetpgrp(STDIN_FILENO) == getpgrp())
-        tcsetattr(STDIN_FILENO, TCSANOW, &terminal_meanwhile);
+    errno = error;
+}
+
+// Whenever the shell lets it go on: `fg` may come long after `bg`.
+void on_continue(int /*signal*/) {
+    const int error = errno;
+    put_terminal(terminal_meanwhile);
+    errno = error;
 }
 
 void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
@@ -104,6 +116,7 @@ void watch_signals() {
     action.sa_handler = on_signal;  // no SA_RESTART: a prompt that is waited for must give way
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
+    handle_by(SIGCONT, on_continue);
     for (const int signal : {SIGQUIT, SIGTSTP}) {
         struct sigaction inherited {};
         sigaction(signal, nullptr, &inherited);
