@@ -203,7 +203,7 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--device-memory", "8G,8G"}, "2 values for 1 devices"},
              {{"--shares", "2,1"}, "--shares acts on several devices"},
              {{"--devices", "cpu,cpu", "--shares", "2,1,1"}, "--shares: 3 values for 2 devices"},
-             {{"--profile", "1x4090", "--shape", "1b", "--device-memory", "none"}, "a size such as"},
+             {{"--profile", "1x4090", "--shape", "1b", "--device-memory", "none"}, "a size from 1 byte"},
              {{"--devices", "cpu,cpu", "--split", "rows"}, "layers or tensor expected"},
              {{"--assume", "hidden=0"}, "give acceptance=.95"},
              {{"--link-gib-s", "x"}, "numbers from 0.001 to 1000000"}}) {

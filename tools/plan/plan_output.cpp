@@ -110,10 +110,11 @@ void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport&
                                 : std::string("nothing streams"),
                             seconds_text(work.compute_seconds)));
     }
-    if (report.plan.sums().regime == Regime::AllFits) return;
-    out.add("why", fmt::format("the links carry side by side, the devices compute in turn ({} in all): a pass takes as "
-                               "long as the longest of these",
-                               seconds_text(compute_seconds)));
+    out.add("why", report.plan.sums().regime == Regime::AllFits
+                       ? std::string("nothing streams, the devices compute in turn: shares change next to nothing")
+                       : fmt::format("the links carry side by side, the devices compute in turn ({} in all): a pass "
+                                     "takes as long as the longest of these",
+                                     seconds_text(compute_seconds)));
 }
 
 void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
