@@ -155,6 +155,7 @@ TEST(PassStream, PromptsByLayerTakeTurns) {
 }
 
 TEST(PassStreamDeathTest, NeverOneInsideAnother) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fork alone has no thread that copies
     const auto files = make_tiny_model({.n_layers = 3});
     Engine engine(*files);
     static_cast<void>(feed(engine.streamed, engine.streamed_kv, random_tokens(10)));
