@@ -18,6 +18,8 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::size_t kMostSize = std::size_t{1024} << 40;
+constexpr double kLeastShare = 0.001;
+constexpr double kMostShare = 1000.0;
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
@@ -86,35 +88,6 @@ void read_links(const Settings& settings, std::span<const DeviceKind> devices, O
     }
 }
 
-void read_split(const Settings& settings, std::size_t n_devices, OffloadOptions& options) {
-    if (n_devices == 1) {
-        for (const std::string_view name : {"split", "shares"})
-            if (const Setting* setting = settings.on_command_line(name))
-                throw UsageError(
-                    fmt::format("{} acts on several devices; name them by --devices, or leave it out", setting->where));
-        return;
-    }
-    if (const Setting* setting = settings.find("split")) {
-        const std::string& kind = setting->values.back();
-        if (kind == "tensor")
-            throw RequestError(fmt::format("{}: tensor is not served yet; layers is", setting->where));
-        if (kind != "layers")
-            throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
-    }
-    const Setting* setting = settings.find("shares");
-    if (setting == nullptr) return;
-    const auto values = list_setting(*setting, n_devices);
-    if (values.size() != n_devices)
-        throw UsageError(fmt::format("{}: one share for {} devices; give one for each", setting->where, n_devices));
-    for (const std::string_view value : values) {
-        const std::optional<double> share = number(value);
-        if (!share || !(*share >= kLeastShare && *share <= kMostShare))
-            throw UsageError(fmt::format("{}: numbers from {} to {} expected, found '{}'", setting->where, kLeastShare,
-                                         kMostShare, value));
-        options.shares.push_back(*share);
-    }
-}
-
 }  // namespace
 
 std::optional<std::size_t> parse_size(std::string_view text) {
@@ -149,6 +122,37 @@ std::size_t size_value(std::string_view text, std::string_view where, std::strin
     return bytes;
 }
 
+std::vector<double> share_settings(const Settings& settings, std::size_t n_devices) {
+    if (n_devices == 1) {
+        for (const std::string_view name : {"split", "shares"})
+            if (const Setting* setting = settings.on_command_line(name))
+                throw UsageError(
+                    fmt::format("{} acts on several devices; name them by --devices, or leave it out", setting->where));
+        return {};
+    }
+    if (const Setting* setting = settings.find("split")) {
+        const std::string& kind = setting->values.back();
+        if (kind == "tensor")
+            throw RequestError(fmt::format("{}: tensor is not served yet; layers is", setting->where));
+        if (kind != "layers")
+            throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
+    }
+    const Setting* setting = settings.find("shares");
+    if (setting == nullptr) return {};
+    std::vector<double> shares;
+    const auto values = list_setting(*setting, n_devices);
+    if (values.size() != n_devices)
+        throw UsageError(fmt::format("{}: one share for {} devices; give one for each", setting->where, n_devices));
+    for (const std::string_view value : values) {
+        const std::optional<double> share = number(value);
+        if (!share || !(*share >= kLeastShare && *share <= kMostShare))
+            throw UsageError(fmt::format("{}: numbers from {} to {} expected, found '{}'", setting->where, kLeastShare,
+                                         kMostShare, value));
+        shares.push_back(*share);
+    }
+    return shares;
+}
+
 std::vector<OptionSpec> offload_option_specs() {
     return {{"device-memory", "--device-memory", "SIZE[,SIZE]",
              "Memory of each device, '8G'; weights and KV beyond it are streamed from the host's; 'none': a CPU device "
@@ -170,7 +174,7 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     options.ring = size_setting(settings, "ring");
     read_links(settings, devices, options);
     options.expect_tokens = settings.integer("expect-tokens", {1, 1 << 20});
-    read_split(settings, devices.size(), options);
+    options.shares = share_settings(settings, devices.size());
     const auto in_place = [](const DeviceLimits& device) { return !device.memory_bytes; };
     const bool any_card = std::ranges::find(devices, DeviceKind::Cuda) != devices.end();
     if (!any_card && std::ranges::all_of(options.devices, in_place))

@@ -50,8 +50,9 @@ struct OffloadOptions {
 // GiB a second of a link. Below the least a pass takes minutes, and an interrupt waits for it.
 inline constexpr double kLeastLinkGib = 0.001;
 inline constexpr double kMostLinkGib = 1e6;
-/// Of --shares.
-inline constexpr double kLeastShare = 0.001;
-inline constexpr double kMostShare = 1000.0;
+
+/// --split and --shares of so many devices; empty: planned. Throws UsageError, RequestError for a split that is not
+/// served.
+[[nodiscard]] std::vector<double> share_settings(const Settings& settings, std::size_t n_devices);
 
 }  // namespace slipstream::tools

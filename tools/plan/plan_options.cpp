@@ -72,28 +72,6 @@ std::vector<OptionSpec> placement_options() {
          "What is not measured, to tell tokens a second for: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"}};
 }
 
-std::vector<double> share_list(const Settings& settings, int n_devices) {
-    if (n_devices == 1) {
-        for (const std::string_view name : {"split", "shares"})
-            if (const Setting* setting = settings.on_command_line(name))
-                throw UsageError(
-                    fmt::format("{} acts on several devices; name them by --devices, or leave it out", setting->where));
-        return {};
-    }
-    if (const Setting* setting = settings.find("split")) {
-        const std::string& kind = setting->values.back();
-        if (kind == "tensor")
-            throw RequestError(fmt::format("{}: tensor is not served yet; layers is", setting->where));
-        if (kind != "layers")
-            throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
-    }
-    std::vector<double> shares = number_list(settings, "shares", {kLeastShare, kMostShare});
-    if (!shares.empty() && shares.size() != static_cast<std::size_t>(n_devices))
-        throw UsageError(fmt::format("{}: {} values for {} devices; give one for each", settings.find("shares")->where,
-                                     shares.size(), n_devices));
-    return shares;
-}
-
 PlacementSettings placement_settings(const Settings& settings, int n_devices) {
     PlacementSettings placement;
     placement.device_bytes = size_list(settings, "device-memory");

@@ -30,9 +30,6 @@ struct PlacementSettings {
 /// RequestError where it names a card beside others.
 [[nodiscard]] int planned_devices(const Settings& settings);
 
-/// `--split` and `--shares` of so many devices; empty: planned. Throws UsageError, RequestError for a split that is not
-/// served.
-[[nodiscard]] std::vector<double> share_list(const Settings& settings, int n_devices);
 /// Numbers of a comma-separated list, each in the range; empty where the option is not given. UsageError.
 [[nodiscard]] std::vector<double> number_list(const Settings& settings, std::string_view name, Range<double> range);
 

@@ -164,8 +164,7 @@ void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanRepor
                             rate.pass_seconds, 1.0 - assumed.hidden, rate.n_guesses, rate.draft_seconds, rate.seconds));
         out.raw(
             "  n: with most tokens a second, of 0 to 16 and from there in steps of an eighth; pass(n): copies and "
-            "computing played through in "
-            "program order; draft, over a view: pass(1) with everything on the devices");
+            "computing played through in program order; draft, over a view: pass(1) with everything on the devices");
     }
     out.raw("");
 }

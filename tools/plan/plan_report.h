@@ -62,12 +62,12 @@ struct PlanReport {
     HostNeeds host;
     std::vector<PlannedRate> rates;
     std::optional<AssumedRate> assumed{};
+    std::optional<InPlace> in_place{};  // where anything streams
 
     // Of all devices together.
     [[nodiscard]] std::size_t weights_bytes() const;
     [[nodiscard]] std::size_t kv_bytes() const;
     [[nodiscard]] std::size_t pinned_bytes() const;
-    std::optional<InPlace> in_place{};  // where anything streams
 };
 /// Throws OutOfBudget where a device's budget, or the host's memory, does not hold what it must: with the numbers.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);

@@ -97,7 +97,7 @@ std::string_view thread_note() {
     return "the threads of this machine say nothing about a profile; leave it out, or leave --profile out";
 }
 
-/// What all cores of this machine compute, asked to share with no device.
+/// What the cores beside a card compute.
 PassRates host_rates(const CommandContext& context, const PlannedModel& model, DType kv_dtype) {
     return measure_rates({.config = &model.config,
                           .weights = &model.weights,
@@ -233,7 +233,7 @@ PlanRequest plan_request(const CommandContext& context) {
     const int n_devices = settings.text("profile") ? 0 : planned_devices(settings);
     if (n_devices > 0) {
         static_cast<void>(placement_settings(settings, n_devices));
-        static_cast<void>(share_list(settings, n_devices));
+        static_cast<void>(share_settings(settings, static_cast<std::size_t>(n_devices)));
     }
     static_cast<void>(draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto"));
     request.assumed = assumed_setting(settings);
@@ -243,7 +243,7 @@ PlanRequest plan_request(const CommandContext& context) {
 
     const PlacementSettings placement = placement_settings(settings, request.hardware.n_devices);
     Hardware& hardware = request.hardware;
-    request.shares = share_list(settings, hardware.n_devices);
+    request.shares = share_settings(settings, static_cast<std::size_t>(hardware.n_devices));
     if (!placement.device_bytes.empty()) {
         hardware.device_bytes = *std::min_element(placement.device_bytes.begin(), placement.device_bytes.end());
         if (placement.device_bytes.size() > 1) hardware.budgets = placement.device_bytes;
