@@ -30,7 +30,6 @@ namespace {
 
 constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;  // of a draft model's tree: 128 MiB
 constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // of a draft model's window
-constexpr std::int64_t kLeastModelNodes = 64;  // of a tree, that the draft model may be asked about: more than are kept
 
 ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target) {
     if (target.files == nullptr)

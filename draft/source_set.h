@@ -25,6 +25,8 @@ struct SourceSet {
     [[nodiscard]] TableSource* find(std::string_view name) const;
 };
 
+/// Nodes of a tree that models are asked about at the least, where a vocabulary does not make them too dear.
+inline constexpr std::int64_t kLeastModelNodes = 64;
 /// Nodes of a tree that models are asked about, node 0 included: more than are kept.
 [[nodiscard]] std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab);
 

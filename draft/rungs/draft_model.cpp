@@ -12,7 +12,6 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kPieceTokens = 128;  // of a text that is fed
 
 // Nodes of a tree: no more than half the positions that the model knows, since they may all stand in one chain.
 std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
@@ -41,14 +40,14 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
                        const DraftModelOptions& options)
     : LogitSource({.n_ids = std::min(target_vocab, model.config().vocab),
                    .max_nodes = fit_nodes(options.max_nodes, model),
-                   .max_lead = kPieceTokens,
+                   .max_lead = kFedTokens,
                    .rows = options.rows},
                   sampling, options.pass_plan),
       forward_(model,
-               {.max_tokens = kPieceTokens + max_nodes(), .max_logit_rows = max_nodes(), .graphs = options.graphs}),
+               {.max_tokens = kFedTokens + max_nodes(), .max_logit_rows = max_nodes(), .graphs = options.graphs}),
       window_(model, fit_window(options.window, model, max_nodes()),
-              {.max_rows = kPieceTokens + max_nodes(), .max_depth = max_nodes()}) {
-    path_.reserve(static_cast<std::size_t>(kPieceTokens + max_nodes()));
+              {.max_rows = kFedTokens + max_nodes(), .max_depth = max_nodes()}) {
+    path_.reserve(static_cast<std::size_t>(kFedTokens + max_nodes()));
 }
 
 void DraftModel::observe(const Observation& observation) {
@@ -126,8 +125,8 @@ void DraftModel::make_room(std::span<const TokenId> text) {
 }
 
 void DraftModel::catch_up(std::span<const TokenId> text) {
-    while (std::ssize(text) - window_.n_tokens() > kPieceTokens)
-        feed(text, std::min(window_.n_tokens() + kPieceTokens, std::ssize(text) - 1));
+    while (std::ssize(text) - window_.n_tokens() > kFedTokens)
+        feed(text, std::min(window_.n_tokens() + kFedTokens, std::ssize(text) - 1));
 }
 
 // Commits text [n_tokens, end) to the window.

@@ -22,6 +22,9 @@
 
 namespace slipstream::draft {
 
+/// Tokens of a text that a pass of it is fed.
+inline constexpr std::int64_t kFedTokens = 128;
+
 struct DraftModelOptions {
     std::int64_t max_nodes =
         64;              // of one tree, node 0 included: memory is taken for them; at most half the model's context

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The include direction of the house: tools -> draft -> runtime -> offload -> kernels, never back; tests may see all, nobody
 # sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda. Within tools: terminal ->
-# machine -> options -> engine -> the subcommands (cli, chat, plan, bench) -> dev, read from below; so what opens, plans
-# and generates never knows who asked: the engine takes options as structs and tells by callbacks, and includes neither
-# the command line's settings nor the terminal's console and signals. What people say becomes ids in one place
-# (engine/prompt_encoding.cpp), which alone calls Tokenizer::encode_prompt().
+# machine -> options -> engine -> cli -> the large subcommands (chat, plan, bench; none includes another) -> dev, read from
+# below; a folder of tools that stands nowhere here is refused. So what opens, plans and generates never knows who asked:
+# the engine takes options as structs and tells by callbacks, and includes neither the command line's settings nor the
+# terminal's console and signals. What people say becomes ids in one place (engine/prompt_encoding.cpp), which alone calls
+# Tokenizer::encode_prompt().
 # runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
 # What computes a model knows nothing of several devices that share it: within runtime only ranks, plan and session may
 # include runtime/ranks.
@@ -28,21 +29,25 @@ check() {
             rank["kernels"] = 1; rank["offload"] = 2; rank["runtime"] = 3
             rank["draft"] = 4; rank["tools"] = 5; rank["tests"] = 6
             room["terminal"] = 1; room["machine"] = 2; room["options"] = 3; room["engine"] = 4
-            room["cli"] = room["chat"] = room["plan"] = room["bench"] = 5; room["dev"] = 6
+            room["cli"] = 5; room["chat"] = room["plan"] = room["bench"] = 6; room["dev"] = 7
         }
         /^[ \t]*#[ \t]*include[ \t]*["<]/ {
             included = $0
             sub(/^[ \t]*#[ \t]*include[ \t]*["<]/, "", included)
             sub(/[">].*$/, "", included)
             quoted = ($0 ~ /include[ \t]*"/)
-            split(FILENAME, own, "/")
+            n_own = split(FILENAME, own, "/")
             n = split(included, part, "/")
             why = ""
             if (included ~ /(^|\/)\.\.(\/|$)/) why = "leaves its folder by .."
             else if (included ~ /^\//) why = "is an absolute path"
             else if (n > 1 && (part[1] in rank) && rank[part[1]] > rank[own[1]]) why = part[1] " is above " own[1]
-            else if (own[1] == "tools" && part[1] == "tools" && n > 2 && (part[2] in room) && (own[2] in room) &&
-                     room[part[2]] > room[own[2]]) why = "tools/" part[2] " is above tools/" own[2]
+            else if (own[1] == "tools" && n_own > 2 && !(own[2] in room))
+                why = "from tools/" own[2] ", whose place this check does not know"
+            else if (own[1] == "tools" && n_own > 2 && part[1] == "tools" && n > 2 && part[2] != own[2] &&
+                     (!(part[2] in room) || room[part[2]] > room[own[2]])) why = "tools/" part[2] " is above tools/" own[2]
+            else if (own[1] == "tools" && n_own > 2 && part[1] == "tools" && n > 2 && part[2] != own[2] &&
+                     room[part[2]] == 6 && room[own[2]] == 6) why = "is of another subcommand"
             else if (FILENAME ~ /^tools\/engine\// && included ~ /^tools\/(options\/(command|options|settings)|terminal\/(console|signals))\.h$/)
                 why = "the engine takes options and callbacks, no command line and no terminal"
             else if (FILENAME ~ /^runtime\/text\// && quoted && included !~ /^(runtime\/text|kernels\/base)\//)
@@ -124,6 +129,12 @@ expect refused tools/machine/a.cpp '"tools/options/b.h"'
 expect refused tools/terminal/a.cpp '"tools/machine/b.h"'
 expect refused tools/cli/a.cpp '"tools/dev/b.h"'
 expect pass tools/engine/a.cpp '"tools/engine/b.h"'
+expect refused tools/engine/a.cpp '"tools/serve/b.h"'
+expect refused tools/serve/a.cpp '"tools/engine/b.h"'
+expect refused tools/bench/a.cpp '"tools/plan/b.h"'
+expect pass tools/bench/a.cpp '"tools/cli/b.h"'
+expect refused tools/cli/a.cpp '"tools/chat/b.h"'
+expect pass tools/chat/a.cpp '"tools/chat/b.h"'
 expect pass tools/engine/a.cpp '"tools/terminal/b.h"'
 expect refused runtime/text/a.cpp '"runtime/formats/b.h"'
 expect refused runtime/text/chat/a.h '"kernels/device.h"'
@@ -134,4 +145,4 @@ expect pass runtime/formats/a.cpp '"runtime/text/b.h"'
 for below in pass model cache view formats loop; do expect refused runtime/$below/a.h '"runtime/ranks/b.h"'; done
 for above in ranks plan session; do expect pass runtime/$above/a.h '"runtime/ranks/b.h"'; done
 expect pass tools/engine/a.cpp '"runtime/ranks/b.h"'
-echo "71 small trees judged as they should be"
+echo "77 small trees judged as they should be"

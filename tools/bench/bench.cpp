@@ -62,8 +62,10 @@ int run_bench_command(CommandContext& context) {
 
 // Where the defaults of a bench are its own.
 OptionSpec bench_form(OptionSpec option) {
-    if (option.name == "draft")
-        option.help = "Sources that guess (listed below), beside plain decoding; repeated, a column each [none]";
+    static const std::string draft =
+        fmt::format("Sources that guess, by commas, beside plain decoding; repeated, a column each: {} [none]",
+                    known_sources(DraftPlace::OnModel));
+    if (option.name == "draft") option.help = draft;
     if (option.name == "temperature") option.help = "0 takes the likeliest token, ties to the lowest id [0]";
     if (option.name == "seed") option.help = "The same seed gives the same text [1]";
     return option;
@@ -81,8 +83,7 @@ CommandSpec bench_command() {
             "file of prompts, to their end tokens. --passes: single passes of so many tokens at one depth. What is "
             "given\n"
             "by --prompt or --prompts goes through the model's chat template, as in generate.\n"
-            "--draft: the same texts plain and with guesses, in turn; ratios are medians of pairs. Sources: context,\n"
-            "suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model, retrieval.\n"
+            "--draft: the same texts plain and with guesses, in turn; ratios are medians of pairs.\n"
             "--views: how often the model chooses the same token over a small view of its KV, each position of a text\n"
             "in turn: mass, mean (what 'retrieval' keeps), window, heavy (most attended so far), oracle (knows the\n"
             "queries to come; to compare only).\n"

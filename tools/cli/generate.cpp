@@ -309,11 +309,9 @@ CommandSpec generate_command() {
         .summary = "Continue a prompt; the text goes to stdout as it is made",
         .details =
             "The prompt is an argument, or comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty "
-            "prompt. It goes "
-            "through\n"
+            "prompt. It goes through\n"
             "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
             "Guessing (--draft) makes it faster and never changes the text.\n"
-            "Sources: context, suffix, lookup, cacheback, recycling, bigram, unigram, corpus, lookahead, model.\n"
             "With --session F the same command, or --session F alone, goes on after whatever ended it, to the text "
             "that\n"
             "one run would have given; stdout gets the text from its beginning. --max-tokens, the limit of the whole\n"

@@ -146,10 +146,9 @@ CommandSpec replay_command() {
         .name = "replay",
         .summary = "Tokens a pass that guessing would give over recorded answers, without a model",
         .details =
-            "Answers as Spec-Bench records them (choices[0].turns), prompts by question_id. Sources: context,\n"
-            "suffix, lookup, cacheback, corpus, which learn from token ids alone. MAT: tokens committed a pass, the "
-            "target's own included, over all "
-            "passes.",
+            "Answers as Spec-Bench records them (choices[0].turns), prompts by question_id. Of\n"
+            "sources those that learn from token ids alone. MAT: tokens committed a pass, the target's own included,\n"
+            "over all passes.",
         .example =
             "slipstream replay --trace tools/demo_model/replay/answers.jsonl --prompts "
             "tools/demo_model/replay/prompts.jsonl \\\n    --tokenizer tools/demo_model/target --format raw --draft "

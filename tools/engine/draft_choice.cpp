@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "draft/papers/chain_shape.h"
+#include "draft/rungs/draft_model.h"
 #include "draft/rungs/draft_vocabulary.h"
 #include "draft/source_set.h"
 #include "kernels/base/checked_math.h"
@@ -39,7 +40,6 @@ constexpr double kTableTokens = 1.5;           // a pass, by tables alone
 constexpr std::int64_t kTableNodes = 4;        // that they take for it
 constexpr std::int64_t kLeastBudget = 2;       // node 0 and a guess
 constexpr std::size_t kDraftReserve = 8;       // of a draft model's bytes: angles, chunks, what is rounded up
-constexpr std::int64_t kLeastDraftNodes = 64;  // of a tree that a draft model has room for (draft/source_set.cpp)
 constexpr double kViewAcceptance = 0.9;        // of guesses over a view, each behind an accepted one
 constexpr double kViewGain = 1.05;             // that a view must promise
 constexpr std::int64_t kViewShare = 16;        // of the context that a view keeps
@@ -47,7 +47,6 @@ constexpr std::int64_t kLeastViewTokens = 256;
 constexpr std::int64_t kMostViewTokens = 4096;   // TriForce's
 constexpr std::int64_t kViewSlack = 128;         // rows that are committed while a view is due to be built anew
 constexpr std::int64_t kViewBuiltOnce = 1024;    // that a view takes in which is never built anew
-constexpr std::int64_t kDraftPieceTokens = 128;  // of a text that a draft model is fed (draft/rungs/draft_model.h)
 
 // A run of the target with different guessers beside it.
 class PlannedRun {
@@ -112,8 +111,8 @@ std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::si
     for (const WeightItem& item : cut_weight_items(files.weights(), WeightRounding::Q8_0, std::size_t{1} << 40))
         bytes += item.bytes;
     const ModelConfig& config = files.config();
-    const std::int64_t nodes = std::max(kLeastDraftNodes, 2 * budget);
-    const ForwardLimits passes{.max_tokens = kDraftPieceTokens + nodes, .max_logit_rows = nodes};
+    const std::int64_t nodes = std::max(draft::kLeastModelNodes, 2 * budget);
+    const ForwardLimits passes{.max_tokens = draft::kFedTokens + nodes, .max_logit_rows = nodes};
     bytes += Model::small_tensor_bytes(files.weights());
     // Rows that are not committed, in the cache.
     const std::int64_t rows = 2 * config.n_layers * config.n_kv_heads * config.head_dim * passes.max_tokens;

@@ -36,10 +36,10 @@ struct RunFigures {
     std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
 };
 
-/// One object; times in seconds, sizes in bytes.
 /// How it was placed, bytes as `plan` names them; empty where nothing was loaded.
 [[nodiscard]] JsonObject plan_json(const EngineModel& engine);
 
+/// One object, as --stats writes it; times in seconds, sizes in bytes.
 [[nodiscard]] JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult& result,
                                          const RunFigures& figures);
 

@@ -198,12 +198,17 @@ void choose_budget(DraftSettings& draft, const Settings& settings, DraftPlace pl
     }
 }
 
+std::string draft_help(DraftPlace place) {
+    return fmt::format("Sources that guess, by commas: {} [auto]", known_sources(place));
+}
+
 }  // namespace
 
 std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
     const bool on_model = place == DraftPlace::OnModel;
+    static const std::array helps{draft_help(DraftPlace::OnModel), draft_help(DraftPlace::OnRecording)};
     std::vector<OptionSpec> specs{
-        {"draft", "--draft", "LIST", "Sources that guess, by commas (listed below), or none, auto [auto]"},
+        {"draft", "--draft", "LIST", helps[on_model ? 0 : 1]},
         {"budget", "--budget", "N|auto",
          on_model ? "Most nodes a pass, the last token included; auto: as many as pay [auto]"
                   : "Most nodes a pass, the last token included [96]"},

@@ -26,13 +26,6 @@ constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix, SourceK
 // Sources that the plan of the program has and this version does not.
 constexpr std::array<std::string_view, 1> kLater{"lowbit"};
 
-std::string known_sources(DraftPlace place) {
-    std::vector<std::string_view> names{"none", "auto"};
-    for (const SourceKind kind : draft::all_sources())
-        if (place == DraftPlace::OnModel || needs_tokens_only(kind)) names.push_back(draft::source_name(kind));
-    return fmt::format("{}", fmt::join(names, ", "));
-}
-
 SourceKind parse_source(std::string_view name, DraftPlace place, std::string_view where) {
     if (std::find(kLater.begin(), kLater.end(), name) != kLater.end())
         throw UsageError(fmt::format("{}: '{}' is a source that this version does not have yet; there are {}", where,
@@ -46,6 +39,13 @@ SourceKind parse_source(std::string_view name, DraftPlace place, std::string_vie
 }
 
 }  // namespace
+
+std::string known_sources(DraftPlace place) {
+    std::vector<std::string_view> names{"none", "auto"};
+    for (const SourceKind kind : draft::all_sources())
+        if (place == DraftPlace::OnModel || needs_tokens_only(kind)) names.push_back(draft::source_name(kind));
+    return fmt::format("{}", fmt::join(names, ", "));
+}
 
 std::span<const SourceKind> automatic_sources() {
     return kAutomatic;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,9 @@ enum class DraftPlace : std::uint8_t { OnModel, OnRecording };
 inline constexpr std::int64_t kAutoBudget = 64;
 /// The same of a replay, where nodes cost nothing: Cacheback's own.
 inline constexpr std::int64_t kRecordedBudget = 96;
+
+/// What --draft takes there: "none, auto, context, ...".
+[[nodiscard]] std::string known_sources(DraftPlace place);
 
 /// What `auto` stands for: sources that pay together. `model` among them counts only where there is a draft model;
 /// `cacheback` and `corpus` join where an option of theirs is given.
