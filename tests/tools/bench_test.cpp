@@ -154,6 +154,7 @@ TEST_F(BenchRequests, ModesFollowFromOptions) {
     EXPECT_EQ(passes.mode, BenchMode::Passes);
     EXPECT_THAT(passes.passes, ElementsAre(1, 16, 4096));
     EXPECT_EQ(passes.depth, 131072);
+    EXPECT_EQ(passes.drafts.at(0).list, "auto");  // as generate has it
     const TemporaryFolder folder;
     const std::string file = folder.write("p.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n").string();
     const BenchRequest prompts = request({{"prompts", {file}}});
@@ -170,9 +171,8 @@ TEST_F(BenchRequests, WhatCannotActIsRefused) {
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"prompt-tokens", {"1"}}}), HasSubstr("--prompt-tokens acts without"));
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"max-tokens", {"1"}}}), HasSubstr("--max-tokens acts without --passes"));
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"prompts", {"x"}}}), HasSubstr("exclude each other"));
-    for (const char* option : {"draft", "temperature", "seed"})
-        EXPECT_THAT(refusal({{"passes", {"1"}}, {option, {option == std::string_view("draft") ? "auto" : "1"}}}),
-                    HasSubstr("without --passes"));
+    for (const char* option : {"temperature", "seed"})
+        EXPECT_THAT(refusal({{"passes", {"1"}}, {option, {"1"}}}), HasSubstr("without --passes"));
     EXPECT_THAT(refusal({{"hot", {"true"}}}), HasSubstr("with --prompts"));
     EXPECT_THAT(refusal({{"draft", {"none", "magic"}}}), HasSubstr("'magic' is no source"));
     EXPECT_THAT(refusal({{"prompt", {""}}}), HasSubstr("--prompt: an empty text"));
@@ -222,9 +222,9 @@ TEST_F(BenchRequests, WhatCannotActOnViewsIsRefused) {
     EXPECT_THAT(with_views("window", "view-recent", "64"), HasSubstr("acts on mass, mean and heavy only"));
     EXPECT_THAT(with_views("oracle", "view-rebuild", "64"), HasSubstr("acts on mass, mean, window and heavy only"));
     EXPECT_THAT(with_views("window,oracle", "view-rows", "2"), HasSubstr("acts on mass, mean and heavy only"));
-    for (const char* option : {"device-memory", "repeat"})
+    for (const char* option : {"device-memory", "repeat", "draft", "budget", "kv-budget", "view-score"})
         EXPECT_THAT(with_views("mass", option, "1"), HasSubstr("without --views only")) << option;
-    for (const char* option : {"top-k", "top-p", "repeat-penalty", "draft", "budget", "kv-budget", "view-score"})
+    for (const char* option : {"top-k", "top-p", "repeat-penalty"})
         EXPECT_THAT(with_views("mass", option, "1"), HasSubstr("without --passes and --views only")) << option;
     EXPECT_THAT(with_views("mass", "prompt", "x"), HasSubstr("without --passes, --prompts and --views only"));
     EXPECT_THAT(refusal({{"view-rebuild", {"64"}}, {"draft", {"suffix"}}}), HasSubstr("'retrieval'"));

@@ -126,8 +126,10 @@ TEST(Plan, BenchAndGenerateNameTheSameBytes) {
             {"bench", "--json", "--prompt-tokens", "4", "-n", "2", "--repeat", "1", "--temperature", "0"})["runs"][0];
         const nlohmann::json generate =
             ran({"generate", "-p", "Once", "-n", "1", "--temperature", "0", "-o", "/dev/null", "--stats", "-"});
+        const nlohmann::json passes = ran({"bench", "--json", "--passes", "1", "--repeat", "1"})["runs"][0];
         for (const char* name : {"device_bytes", "ring_bytes", "resident_weights_bytes", "resident_kv_bytes",
                                  "streamed_weights_bytes", "streamed_kv_bytes"}) {
+            EXPECT_EQ(passes["plan"][name], plan[name]) << name << " of bench --passes, case " << some[1];
             EXPECT_EQ(bench["plan"][name], plan[name]) << name << " of bench, case " << some[1];
             EXPECT_EQ(generate["plan"][name], plan[name]) << name << " of generate, case " << some[1];
         }

@@ -1,6 +1,7 @@
 // Single passes of several numbers of tokens, behind a filled cache.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,12 +13,15 @@
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
+#include "tools/engine/draft_choice.h"
+#include "tools/engine/engine_drafter.h"
 #include "tools/engine/engine_target.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -72,6 +76,47 @@ double timed_pass(Target& target, std::span<const TokenId> tokens) {
     return seconds;
 }
 
+// What guesses in generate, whose memory the target then does not have.
+struct Guessing {
+    std::optional<EngineDraftModel> model;
+    std::optional<EngineDrafter> drafter;
+};
+
+// Where memory is limited the plan is the one that generating has: for the whole context, beside what guesses, with
+// room for its trees; more only where a pass is larger than they are.
+RunNeeds needs_of_generating(Guessing& guessing, EngineModel& engine, const BenchRequest& request, std::int64_t largest,
+                             CommandContext& context) {
+    const EngineCallbacks callbacks = console_callbacks(context);
+    const DraftSettings draft = choose_draft(request.drafts.front(), engine, request.compute,
+                                             engine.device().budget().limit_bytes(), callbacks);
+    guessing.model = load_draft_model(draft, engine, callbacks);
+    guessing.drafter.emplace(draft, engine, guessing.model ? &*guessing.model : nullptr, request.sampling, callbacks);
+    const std::int64_t budget = guessing.drafter->budget();
+    RunNeeds needs = generation_needs(budget, 0, CheckPasses::No);
+    needs.view = guessing.drafter->view_needs();
+    if (largest > budget)
+        context.console.note(
+            fmt::format("passes of {} need more memory than generating does, whose largest here has {}: less of the "
+                        "model stays on the device",
+                        counted(largest, "token"), counted(budget, "token")));
+    needs.forward.max_tokens = std::max(needs.forward.max_tokens, largest);
+    needs.forward.max_logit_rows = std::max(needs.forward.max_logit_rows, largest);
+    needs.scratch_nodes = std::max(needs.scratch_nodes, largest);
+    return needs;
+}
+
+// Where all memory may be taken nothing is planned, and nothing guesses.
+RunNeeds needs_of_passes(std::int64_t depth, std::int64_t largest, const CommandContext& context) {
+    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
+        if (const Setting* setting = context.settings.on_command_line(option.name))
+            throw UsageError(fmt::format(
+                "{} acts on --passes only where a device's memory is limited (--device-memory); leave it out",
+                setting->where));
+    return {.text_tokens = depth + largest,
+            .forward = {.max_tokens = largest, .max_logit_rows = largest},
+            .scratch_nodes = std::max(largest, kChunkTokens)};
+}
+
 }  // namespace
 
 void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
@@ -81,10 +126,9 @@ void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& e
     check_pass_room(depth, largest, request.compute.context_tokens.value_or(config.context_tokens));
     measure_and_choose(result, engine, request, context);
     check_pass_room(depth, largest, engine.context_tokens);
-    // Where memory is limited the plan is the one that generating has: for the whole context.
-    const RunNeeds needs{.text_tokens = engine.budgeted ? 0 : depth + largest,
-                         .forward = {.max_tokens = largest, .max_logit_rows = largest},
-                         .scratch_nodes = std::max(largest, kChunkTokens)};
+    Guessing guessing;
+    const RunNeeds needs = engine.budgeted ? needs_of_generating(guessing, engine, request, largest, context)
+                                           : needs_of_passes(depth, largest, context);
     load_for_bench(result, engine, request, needs, context);
     result.token_source = "seeded ids";
     result.depth = depth;

@@ -50,6 +50,10 @@ bool chooses(BenchMode mode) {
 bool generates(BenchMode mode) {
     return mode == BenchMode::Plain || mode == BenchMode::Prompts;
 }
+// What guesses takes memory that passes then do not have.
+bool has_guesses(BenchMode mode) {
+    return mode != BenchMode::Views;
+}
 constexpr std::string_view kGenerates = "without --passes and --views";
 bool has_text(BenchMode mode) {
     return mode == BenchMode::Plain || mode == BenchMode::Views;
@@ -75,7 +79,7 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
     for (const OptionSpec& option : template_option_specs()) all.push_back({option.name, generates, kGenerates});
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (option.name != "view-rebuild" || mode != BenchMode::Views)
-            all.push_back({option.name, generates, kGenerates});
+            all.push_back({option.name, has_guesses, "without --views"});
     // Views are compared where nothing streams.
     for (const OptionSpec& option : offload_option_specs()) all.push_back({option.name, repeats, "without --views"});
     for (const BoundOption& bound : all)
@@ -200,6 +204,8 @@ BenchRequest bench_request(const CommandContext& context) {
         request.keeps_tables = settings.flag("hot");
     }
     const bool repeats_much = request.mode == BenchMode::Plain || request.mode == BenchMode::Passes;
+    if (request.mode == BenchMode::Passes)
+        request.drafts = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto");
     request.repeat = settings.integer("repeat", {1, kMaxCount}).value_or(repeats_much ? 5 : 1);
     request.max_tokens = settings.integer("max-tokens", {1, kMaxCount});
     request.prompt_tokens = settings.integer("prompt-tokens", {1, kMaxCount});

@@ -34,7 +34,7 @@ struct BenchRequest {
     std::vector<std::int64_t> passes;              // Passes
     std::optional<std::int64_t> depth;             // Passes, Views
     SamplerOptions sampling{.temperature = 0.0};   // but for Passes
-    std::vector<DraftSettings> drafts;             // Plain, Prompts: a column each beside plain decoding
+    std::vector<DraftSettings> drafts;             // Plain, Prompts: a column each beside plain decoding; Passes: one
     bool keeps_tables = false;                     // Prompts: what was learnt stays from text to text
     std::string prompts_file;                      // Prompts
     std::vector<BenchPrompt> prompts;              // Prompts
