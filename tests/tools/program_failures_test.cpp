@@ -245,5 +245,23 @@ TEST(Failures, ABadNameStaysOneLine) {
     EXPECT_THAT(answer(1, {"inspect", "/no\nsuch\x1b[31mfile"}), HasSubstr("\\x0A"));
 }
 
+// What has no end is refused by its kind, and what no context holds before it is tokenised.
+TEST(Failures, TextsThatCannotBeOnesAreRefusedAtOnce) {
+    const TemporaryFolder folder;
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"tokenize", "--file", "/dev/zero"},
+             {"perplexity", "--file", "/dev/zero"},
+             {"replay", "--trace", "/dev/zero", "--prompts", "/dev/zero", "--tokenizer", "demo"}}) {
+        const ProgramResult result = run_program(arguments);
+        EXPECT_EQ(result.code, 1) << arguments[0];
+        EXPECT_THAT(result.err, testing::HasSubstr("a device")) << arguments[0];
+    }
+    // Many tokens more than the bundled model's context; said of bytes, so nothing was tokenised.
+    const std::string file = folder.write("long", std::string(std::size_t{3} << 20, 'a')).string();
+    const ProgramResult result = run_program({"generate", "--prompt-file", file, "-n", "1"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, testing::HasSubstr("the prompt has 3.0 MiB, more than the "));
+}
+
 }  // namespace
 }  // namespace slipstream::tools

@@ -56,9 +56,11 @@ TextParts text_parts(const BenchRequest& request, std::int64_t text_tokens, std:
 std::vector<TokenId> file_tokens(const BenchRequest& request, const ModelFiles& model) {
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(model.tokenizer_source());
     std::vector<TokenId> tokens = start_tokens(*tokenizer);
-    const std::vector<TokenId> body = text_tokens(
-        *tokenizer, read_text(request.views.file, "--file", most_text_bytes(request.compute.context_tokens)),
-        model.config());
+    const std::vector<TokenId> body =
+        text_tokens(*tokenizer,
+                    read_text(request.views.file, "--file",
+                              most_text_bytes(request.compute.context_tokens.value_or(model.config().context_tokens))),
+                    model.config());
     tokens.insert(tokens.end(), body.begin(), body.end());
     return tokens;
 }

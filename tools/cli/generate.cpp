@@ -33,6 +33,7 @@
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
@@ -84,6 +85,16 @@ Request read_request(CommandContext& context) {
     return request;
 }
 
+// Before it is tokenised, which takes long where it is much too long. The prompt was read before the model was opened.
+void check_text_bytes(const std::string& text, const Request& request, const ModelConfig& config) {
+    const std::size_t most = most_text_bytes(request.generator.compute.context_tokens.value_or(config.context_tokens));
+    if (text.size() > most)
+        throw RequestError(
+            fmt::format("the prompt has {}, more than the {} that a context of {} can hold; shorten it, or raise --ctx",
+                        size_text(text.size()), size_text(most),
+                        counted(request.generator.compute.context_tokens.value_or(config.context_tokens), "token")));
+}
+
 // What the model reads: the text as it is, or as the chat template has it.
 EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
                       const Request& request, const Tokenizer& tokenizer, const ModelConfig& config) {
@@ -98,6 +109,7 @@ EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplat
     } else {
         prompt = encode_raw(text, tokenizer, request.special);
     }
+    throw_if_interrupted();  // a long text takes long
     check_tokens(prompt.tokens, config);
     return prompt;
 }
@@ -182,6 +194,7 @@ TextTask resumed_task(const TextSession& session) {
 // Stops at the end of a turn where the prompt went through a template: `request.text` gains that.
 TextTask new_task(CommandContext& context, Request& request, const std::string& prompt_text, const EngineModel& engine,
                   const Tokenizer& tokenizer) {
+    check_text_bytes(prompt_text, request, engine.files->config());
     const GenerationDefaults& defaults = engine.files->generation_defaults();
     TextTask task{.ignore_end = request.sampling.ignore_end, .end_tokens = all_end_tokens(defaults, tokenizer)};
     task.sampling = resolve_sampling(request.sampling, defaults, context.settings, context.console);

@@ -26,6 +26,7 @@
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
 #include "tools/terminal/amounts.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
@@ -150,7 +151,7 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     const auto asked_window = settings.integer("window", {2, std::int64_t{1} << 30});
     const std::string file = *settings.path("file");
     StatisticsOutput statistics(settings.text("stats"));
-    const std::string text = read_bytes(file);
+    const std::string text = read_text(file, "--file", kMostCorpusBytes);
     EngineModel engine = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     const std::vector<TokenId> tokens = tokenizer->encode(text, SpecialTokens::AsText);
@@ -192,7 +193,8 @@ int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
     StatisticsOutput statistics(settings.text("stats"));
     WholeFile file(*settings.text("logits"));
     EngineModel engine = open_model(choose_model(context));
-    const std::vector<TokenId> tokens = parse_token_ids(read_bytes(ids_file), ids_file, engine.files->config().vocab);
+    const std::vector<TokenId> tokens =
+        parse_token_ids(read_text(ids_file, "--tokens", kMostCorpusBytes), ids_file, engine.files->config().vocab);
     if (tokens.empty()) throw RequestError(fmt::format("--tokens {}: it holds no ids", ids_file));
     const auto n_tokens = static_cast<std::int64_t>(tokens.size());
     make_device(engine, compute, console_callbacks(context));

@@ -24,6 +24,7 @@
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
@@ -101,7 +102,8 @@ int run_replay(CommandContext& context) {
                                      settings.find("stats")->where));
     StatisticsOutput statistics(stats);
     const std::vector<RecordedRun> runs =
-        parse_recorded_runs(read_bytes(request.trace), request.trace, read_bytes(request.prompts), request.prompts);
+        parse_recorded_runs(read_text(request.trace, "--trace", kMostCorpusBytes), request.trace,
+                            read_text(request.prompts, "--prompts", kMostCorpusBytes), request.prompts);
     const auto tokenizer = open_tokenizer(request.tokenizer, settings);
     const std::vector<Conversation> conversations = encode(runs, *tokenizer, request.format);
 

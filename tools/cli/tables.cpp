@@ -29,6 +29,7 @@
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/amounts.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
@@ -79,7 +80,7 @@ void tokenize_files(const std::vector<std::string>& files, const Tokenizer& toke
                     const Add& add) {
     ProgressBar bar(console, "tokenizing");
     for (std::size_t i = 0; i < files.size(); ++i) {
-        const std::string text = read_bytes(files[i]);
+        const std::string text = read_text(files[i], "the text", kMostCorpusBytes);
         std::vector<TokenId> ids;
         for (std::string_view rest = text; !rest.empty();) {
             throw_if_interrupted();

@@ -13,6 +13,7 @@
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/usage_error.h"
@@ -23,9 +24,9 @@ namespace {
 
 std::string read_input(const Settings& settings) {
     const auto file = settings.path("file");
-    if (file) return read_bytes(*file);
+    if (file) return read_text(*file, "--file", kMostCorpusBytes);
     if (isatty(STDIN_FILENO) == 1) throw UsageError("nothing to read; give --file F, or text on stdin");
-    return read_bytes({});
+    return read_text({}, "the input on", kMostCorpusBytes);
 }
 
 void detokenize(const Tokenizer& tokenizer, const std::string& input, CommandContext& context) {

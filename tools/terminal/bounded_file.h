@@ -18,6 +18,8 @@ namespace slipstream::tools {
 /// than `most_bytes`; IoError where it cannot be read; Interrupted.
 [[nodiscard]] std::string read_text(const std::filesystem::path& path, std::string_view what, std::size_t most_bytes);
 
+/// Most bytes of a text that no context bounds (tables, perplexity, ids, recordings): what a tokenizer takes at once.
+inline constexpr std::size_t kMostCorpusBytes = std::size_t{512} << 20;
 /// Most bytes of a configuration file or a template.
 inline constexpr std::size_t kMostSettingBytes = std::size_t{4} << 20;
 
