@@ -288,7 +288,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
     out.raw("");
     add_assumed(out, request, report, detail);
     if (!helps.empty())
-        out.raw(fmt::format("What would help most (times as fast: the mean of passes of 1 and of {}):",
+        out.raw(fmt::format("What would help most (times as fast: the geometric mean of passes of 1 and of {}):",
                             report.plan.pass_tokens()));
     for (const Improvement& entry : helps)
         out.raw(fmt::format("  {:.2f}x  {}: {} for a pass of 1, {} of {}", entry.gain, entry.what,

@@ -1,4 +1,5 @@
 #include "tools/plan/plan_request.h"
+#include "runtime/text/printable.h"
 
 #include <algorithm>
 #include <array>
@@ -64,7 +65,8 @@ PlannedModel opened_model(const CommandContext& context) {
     model.files = ModelFiles::open(choose_model(context));
     model.config = model.files->config();
     model.weights = model.files->weights();
-    model.name = model.config.name.empty() ? model.files->paths().front().filename().string() : model.config.name;
+    model.name =
+        model.config.name.empty() ? model.files->paths().front().filename().string() : printable(model.config.name);
     model.types = types_text(model.weights);
     return model;
 }
