@@ -93,9 +93,9 @@ TEST(SeveralDevices, APromptBringsEachWeightOnce) {
     const nlohmann::json long_one = run(900, {"--device-memory", "20M"});
     ASSERT_GT(short_one["prompt_tokens"], 512);
     ASSERT_GT(long_one["prompt_tokens"], 3 * 512);
-    EXPECT_GT(short_one["streamed"]["weights_bytes"], 0);
-    EXPECT_EQ(long_one["streamed"]["weights_bytes"], short_one["streamed"]["weights_bytes"]);
-    EXPECT_EQ(short_one["streamed"]["weights_bytes"], short_one["plan"]["streamed_weights_bytes"]);
+    EXPECT_GT(short_one["streamed"]["prompt_weights_bytes"], 0);
+    EXPECT_EQ(long_one["streamed"]["prompt_weights_bytes"], short_one["streamed"]["prompt_weights_bytes"]);
+    EXPECT_EQ(short_one["streamed"]["prompt_weights_bytes"], short_one["plan"]["streamed_weights_bytes"]);
     // Nothing streams, and hidden states are all that the host keeps.
     const std::size_t hidden = run(900, {"--device-memory", "64M"})["peak"]["pinned_bytes"];
     EXPECT_GT(hidden, 0U);
