@@ -1,18 +1,16 @@
 #include "runtime/ranks/layers_target.h"
 
 #include <algorithm>
-#include <exception>
-#include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "kernels/base/check.h"
+#include "runtime/pass/naming.h"
+#include "runtime/ranks/prompt_wave.h"
 
 namespace slipstream {
 
-LayersTarget::LayersTarget(std::vector<LayerRank> ranks)
-    : ranks_(std::move(ranks)), passes_(ranks_.size()), parts_(ranks_.size()) {
+LayersTarget::LayersTarget(std::vector<LayerRank> ranks, PinnedArena* arena)
+    : ranks_(std::move(ranks)), arena_(arena), passes_(ranks_.size()), parts_(ranks_.size()) {
     CHECK(!ranks_.empty());
     const ForwardLimits& limits = first().forward->limits();
     std::size_t n_layers = 0;
@@ -64,27 +62,19 @@ NodeId LayersTarget::add_node(NodeId parent) {
     return node;
 }
 
-// What `call` throws is said of that device and layer; of what comes behind the last layer: the LM head; -1: its KV.
-template <typename Call>
-void LayersTarget::on_rank(std::size_t rank, std::int64_t layer, const Call& call) const {
-    try {
-        call();
-    } catch (const std::exception& error) {
-        const std::string place = layer < 0                      ? "KV"
-                                  : layer == std::ssize(owners_) ? "the LM head"
-                                                                 : fmt::format("layer {}", layer);
-        throw RankFailed(fmt::format("{}, {}: {}", ranks_[rank].forward->exec().device.name(), place, error.what()));
-    }
+void LayersTarget::check_between_passes() const {
+    CHECK(!in_pass_ && extended_from_ < 0, "the text changes {}",
+          in_pass_ ? "in a pass" : "before an announced prompt");
 }
 
 // All of them or none: what a commit may lack is memory of the host, which is waited for first.
 void LayersTarget::commit(std::span<const NodeId> path) {
-    CHECK(!in_pass_, "the text changes in a pass");
+    check_between_passes();
     for (const LayerRank& rank : ranks_) rank.cache->await_room(std::ssize(path));
     const std::int64_t before = n_committed();
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(rank, -1, [&] { ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path); });
+            on_rank(ranks_[rank], kAtKv, [&] { ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path); });
     } catch (...) {
         cut_back(before);
         throw;
@@ -93,15 +83,22 @@ void LayersTarget::commit(std::span<const NodeId> path) {
 
 void LayersTarget::forget() {
     CHECK(!in_pass_, "nodes are forgotten in a pass");
-    for (const LayerRank& rank : ranks_) rank.cache->forget();
+    const std::int64_t from = std::exchange(extended_from_, -1);
+    for (const LayerRank& rank : ranks_) {
+        if (from < 0) {
+            rank.cache->forget();
+        } else {
+            rank.cache->rollback(from);
+        }
+    }
     if (std::exchange(failed_, false)) cut_back(n_committed());
 }
 
 void LayersTarget::truncate(std::int64_t n_tokens) {
-    CHECK(!in_pass_, "the text changes in a pass");
+    check_between_passes();
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(rank, -1, [&] { ranks_[rank].cache->truncate(ranks_[rank].forward->exec(), n_tokens); });
+            on_rank(ranks_[rank], kAtKv, [&] { ranks_[rank].cache->truncate(ranks_[rank].forward->exec(), n_tokens); });
     } catch (...) {
         cut_back(n_tokens);
         throw;
@@ -127,83 +124,102 @@ void LayersTarget::set_prompt_rows(std::int64_t n_tokens) {
     for (const LayerRank& rank : ranks_) rank.cache->set_prompt_rows(n_tokens);
 }
 
+bool LayersTarget::takes_prompt(std::int64_t end) const {
+    return arena_ != nullptr && PromptWave::fits(ranks_, *arena_, n_committed(), end);
+}
+
 void LayersTarget::extend(std::int64_t end) {
-    CHECK(takes_prompt(end), "a prompt to {}", end);
+    check_between_passes();
+    CHECK(takes_prompt(end), "a prompt from {} to {}", n_committed(), end);
+    const std::int64_t from = n_committed();
+    for (const LayerRank& rank : ranks_) rank.cache->reserve(end);
+    extended_from_ = from;
 }
 
 void LayersTarget::begin(const TargetPass& pass) {
-    CHECK(!in_pass_ && pass.prompt.empty(), "a pass {}", in_pass_ ? "is under way" : "with a prompt");
+    CHECK(!in_pass_, "a pass is under way");
+    CHECK(pass.prompt.empty() == (extended_from_ < 0), "a prompt of {} tokens, announced from {}", pass.prompt.size(),
+          extended_from_);
     n_logits_ = 0;
     failed_ = true;  // until it is through
-    try {
-        if (run_layers(pass)) n_logits_ = std::ssize(pass.logit_tokens);
-    } catch (...) {
-        drop_passes();
-        throw;
-    }
-    drop_passes();
+    if (pass.prompt.empty() ? run_pass(pass) : run_prompt(pass)) n_logits_ = std::ssize(pass.logit_tokens);
     in_pass_ = true;
 }
 
-// Those that did not come to their end give up what they stream.
-void LayersTarget::drop_passes() {
-    for (auto& running : passes_) running.reset();
-}
-
-// False where the pass was given up.
-bool LayersTarget::run_layers(const TargetPass& pass) {
+// False where the pass was given up. Those that do not come to their end give up what they stream.
+bool LayersTarget::run_pass(const TargetPass& pass) {
+    struct Dropped {
+        ~Dropped() {
+            for (auto& running : passes) running.reset();
+        }
+        std::vector<std::optional<Forward::Steps>>& passes;
+    } const dropped{passes_};
     const PassWatch unwatched;
-    const PassWatch& watch = pass.watch != nullptr ? *pass.watch : unwatched;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-        on_rank(rank, 0, [&] {
+        on_rank(ranks_[rank], 0, [&] {
             passes_[rank].emplace(*ranks_[rank].forward, *ranks_[rank].cache, pass.tokens, pass.nodes,
                                   pass.logit_tokens, pass.phase);
         });
-    at_ = 0;
-    on_rank(0, 0, [&] { passes_[0]->embed(); });
+    if (!run_layers(pass.watch != nullptr ? *pass.watch : unwatched)) return false;
+    take_logits(pass, passes_);
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        on_rank(ranks_[rank], kAtLmHead, [&] { passes_[rank]->complete(); });
+    return true;
+}
+
+bool LayersTarget::run_layers(const PassWatch& watch) {
+    std::size_t at = owners_[0].rank;
+    on_rank(ranks_[at], 0, [&] { passes_[at]->embed(); });
     for (std::int64_t layer = 0; layer < std::ssize(owners_); ++layer) {
         if (watch.cancelled()) return false;
         if (layer > 0 && watch.on_progress)
             watch.on_progress(static_cast<double>(layer) / static_cast<double>(owners_.size()));
-        run_layer(layer);
+        const LayerOwner& owner = owners_[layer];
+        on_rank(ranks_[owner.rank], layer, [&] {
+            if (owner.rank != at) hop(at, passes_[at]->hidden(), owner.rank, passes_[owner.rank]->hidden());
+            passes_[owner.rank]->run_layer(owner.layer);
+        });
+        at = owner.rank;
     }
-    take_logits(pass);
     return true;
 }
 
-void LayersTarget::run_layer(std::int64_t layer) {
-    const Owner& owner = owners_[layer];
-    on_rank(owner.rank, layer, [&] {
-        if (owner.rank != at_) hop(at_, owner.rank);
-        passes_[owner.rank]->run_layer(owner.layer);
-    });
-    at_ = owner.rank;
+// The same with a prompt before it, which is committed where all ranks have come to its end.
+bool LayersTarget::run_prompt(const TargetPass& pass) {
+    CHECK(pass.phase == Phase::Decode, "what goes along with a prompt");
+    const PassWatch unwatched;
+    PromptWave wave(ranks_, owners_, *arena_, extended_from_, pass);
+    if (!wave.run(pass.watch != nullptr ? *pass.watch : unwatched)) return false;
+    take_logits(pass, wave.steps());
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        on_rank(ranks_[rank], kAtKv, [&] { wave.steps()[rank]->end(); });
+    for (auto& steps : wave.steps()) steps->complete();
+    extended_from_ = -1;
+    set_prompt_rows(n_committed());
+    return true;
 }
 
 // The last layer's rows are everybody's.
-void LayersTarget::take_logits(const TargetPass& pass) {
+template <typename Steps>
+void LayersTarget::take_logits(const TargetPass& pass, std::vector<std::optional<Steps>>& steps) {
+    const std::size_t last = owners_.back().rank;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-        on_rank(rank, std::ssize(owners_), [&] {
-            if (rank != at_ && !pass.logit_tokens.empty()) hop(at_, rank);
-            parts_[rank] = passes_[rank]->logits(nullptr);
-            passes_[rank]->complete();
+        on_rank(ranks_[rank], kAtLmHead, [&] {
+            if (rank != last && !pass.logit_tokens.empty())
+                hop(last, steps[last]->hidden(), rank, steps[rank]->hidden());
+            parts_[rank] = steps[rank]->logits(nullptr);
         });
 }
 
-void LayersTarget::hop(std::size_t from, std::size_t to) {
-    try {
-        rows_->carry(ranks_[from].forward->exec(), passes_[from]->hidden(), ranks_[to].forward->exec(),
-                     passes_[to]->hidden());
-    } catch (const Error& error) {
-        throw IoError(fmt::format("rows: {}", error.what()));
-    }
+void LayersTarget::hop(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out) {
+    naming("rows", [&] { rows_->carry(ranks_[from].forward->exec(), rows, ranks_[to].forward->exec(), out); });
 }
 
 LogitRows LayersTarget::finish() {
     CHECK(in_pass_, "no pass was begun");
     in_pass_ = false;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-        on_rank(rank, std::ssize(owners_), [&] { ranks_[rank].forward->exec().stream.synchronize(); });
+        on_rank(ranks_[rank], kAtLmHead, [&] { ranks_[rank].forward->exec().stream.synchronize(); });
     failed_ = false;
     if (n_logits_ == 0) return {};
     const TensorView rows = matrix_view(logits_.get(), n_logits_, vocab_);
@@ -217,7 +233,7 @@ LogitRows LayersTarget::finish() {
 }
 
 void LayersTarget::read_rows(NodeId node, std::byte* out) {
-    for (const Owner& owner : owners_) {
+    for (const LayerOwner& owner : owners_) {
         const LayerRank& rank = ranks_[owner.rank];
         rank.cache->read_rows(rank.forward->exec(), owner.layer, node, out);
         out += 2 * rank.cache->shape().scratch_row_bytes();
@@ -228,7 +244,7 @@ void LayersTarget::read_rows(NodeId node, std::byte* out) {
 void LayersTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
     const LayerRank& rank = ranks_[owners_[layer].rank];
     failed_ = true;  // until it is there
-    on_rank(owners_[layer].rank, layer,
+    on_rank(ranks_[owners_[layer].rank], layer,
             [&] { rank.cache->read_chunk(rank.forward->exec(), owners_[layer].layer, chunk, out); });
     failed_ = false;
 }

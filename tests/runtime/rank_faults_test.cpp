@@ -16,13 +16,13 @@
 #include "runtime/loop/generation_loop.h"
 #include "runtime/session/session_kv.h"
 #include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
 namespace {
 
-constexpr std::int64_t kVocab = 97;
 constexpr std::int64_t kTokens = 30;
 constexpr std::size_t kNoLimit = std::size_t{1} << 40;
 constexpr int kFaults = 1000;
@@ -57,7 +57,7 @@ struct Scene {
         const std::vector<Streams> all{Streams::Weights, Streams::Kv, Streams::Both};
         streams = (kind == Kind::Copy || kind == Kind::Stall) || random() % 4 > 0 ? pick(all) : Streams::Nothing;
         rank = random() % split.size();
-        n_prompt = pick(std::vector<std::int64_t>{20, 245, 500});
+        n_prompt = pick(std::vector<std::int64_t>{20, 245, 500, 1100});
         // Evenly over magnitudes: early ones, and ones late in the run.
         const double most = kind == Kind::Kernel ? 3000 : kind == Kind::Allocation ? 60 : 300;
         nth = static_cast<std::int64_t>(std::pow(most, std::uniform_real_distribution(0.0, 1.0)(random)));
@@ -75,12 +75,6 @@ struct Scene {
     std::int64_t n_prompt = 0;
     std::int64_t nth = 1;
 };
-
-std::vector<TokenId> prompt_of(std::int64_t n) {
-    std::vector<TokenId> prompt;
-    for (std::int64_t i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % kVocab));
-    return prompt;
-}
 
 /// Calls that may fail once, and soon.
 struct Attempts {
@@ -108,7 +102,7 @@ protected:
         std::vector<TokenId> text = session.begin().prompt;
         text.insert(text.end(), session.tokens().begin(), session.tokens().end());
         if (target.n_committed() == 0) kv.restore();
-        Sampler sampler(session.begin().sampling, kVocab);
+        Sampler sampler(session.begin().sampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoGuesser nothing;
         GenerationLoop loop(target, verifier, nothing, {.budget = 1, .end_tokens = {}});
@@ -131,7 +125,7 @@ protected:
         begin.context_tokens = RankEngine::kContext;
         begin.n_layers = target.shape().n_layers;
         begin.kv_chunk_bytes = target.shape().kv.chunk_bytes();
-        begin.vocab = kVocab;
+        begin.vocab = kTinyVocab;
         begin.sampling.temperature = 0.9;
         begin.sampling.seed = 4;
         begin.prompt = prompt_of(n_prompt);

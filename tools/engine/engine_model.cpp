@@ -144,7 +144,7 @@ void choose_shares(EngineModel& engine, const ComputeOptions& options, const Eng
     }
 }
 
-// What is resident, and the arena for what is not.
+// What is resident, and the arena for what is not, and for what devices hand to one another.
 void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, const ModelWeights& weights) {
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const ModelConfig config =
@@ -161,13 +161,14 @@ void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeed
     question.pass_tokens = options.offload.expect_tokens;
     question.timed = true;
     engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, question));
-    if (!engine.plan->streams()) return;
-    // Locked for a card, where there is one: its copies are then as quick as those of the others.
+    // Locked for a card, where there is one: its copies are then as quick as those of the others. Where nothing streams
+    // hidden states of prompts lie there alone, and CPU devices copy them as they are.
     const auto locker = std::ranges::find_if(
         engine.devices, [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
-    engine.arena = std::make_unique<PinnedArena>(
-        PinnedArenaOptions{.limit_bytes = options.offload.host_memory,
-                           .device = locker != engine.devices.end() ? locker->device.get() : &engine.device()});
+    engine.arena = std::make_unique<PinnedArena>(PinnedArenaOptions{
+        .limit_bytes = options.offload.host_memory,
+        .page_lock = engine.plan->streams() || locker != engine.devices.end() ? PageLock::Locked : PageLock::Pageable,
+        .device = locker != engine.devices.end() ? locker->device.get() : &engine.device()});
 }
 
 // Which items of a device stream.
@@ -298,9 +299,7 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
         regime_name(plan.regime), size_text(plan.device_bytes), engine.devices.size() > 1 ? "devices" : "device",
         size_text(plan.streamed_weights_bytes), size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
     if (plan.streamed_weights_bytes == 0) return;
-    if (engine.devices.size() > 1)
-        callbacks.note("on several devices a prompt brings the weights over once for each 512 tokens");
-    else if (!engine.plan->prompts_read_weights_once())
+    if (!engine.plan->prompts_read_weights_once())
         callbacks.note(
             "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
             "a larger --device-memory, or --ring, brings them once");

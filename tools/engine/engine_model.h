@@ -37,7 +37,7 @@ struct EngineModel {
     int n_threads = 1;  // of the host; CPU devices compute in turn, each with all of them
     std::vector<EngineDevice> devices;
     std::vector<ModelShare> shares;              // of the devices; empty: one has all of the model
-    std::unique_ptr<PinnedArena> arena;          // null where nothing streams
+    std::unique_ptr<PinnedArena> arena;          // null on one device where nothing streams
     std::vector<std::unique_ptr<Model>> models;  // [devices], once they are loaded
     std::unique_ptr<SplitPlan> plan;             // null on a single CPU without --device-memory
     std::int64_t context_tokens = 0;

@@ -47,7 +47,7 @@ std::unique_ptr<Target> EngineTarget::target_of(std::unique_ptr<Forward> Part::*
                          .first_vocab = share.first_vocab,
                          .n_vocab = share.n_vocab});
     }
-    return std::make_unique<LayersTarget>(std::move(ranks));
+    return std::make_unique<LayersTarget>(std::move(ranks), engine_->arena.get());
 }
 
 EngineTarget::Part& EngineTarget::only() {

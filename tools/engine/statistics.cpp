@@ -135,7 +135,9 @@ JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult
     const StreamSnapshot& stream = figures.streamed;
     streamed.unsigned_integer("weights_bytes", stream.weights_bytes)
         .unsigned_integer("kv_bytes", stream.kv_bytes)
-        .unsigned_integer("logits_bytes", stream.logits_bytes);
+        .unsigned_integer("logits_bytes", stream.logits_bytes)
+        .unsigned_integer("prompt_weights_bytes", figures.streamed_before.weights_bytes)
+        .unsigned_integer("prompt_kv_bytes", figures.streamed_before.kv_bytes);
     std::vector<double> busy;
     std::vector<double> rates;
     if (stream.seconds > 0.0) {

@@ -173,7 +173,7 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     options.host_memory = size_setting(settings, "host-memory").value_or(host_memory().total_bytes / 5 * 4);
     options.ring = size_setting(settings, "ring");
     read_links(settings, devices, options);
-    options.expect_tokens = settings.integer("expect-tokens", {1, 1 << 20});
+    options.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
     options.shares = share_settings(settings, devices.size());
     const auto in_place = [](const DeviceLimits& device) { return !device.memory_bytes; };
     const bool any_card = std::ranges::find(devices, DeviceKind::Cuda) != devices.end();

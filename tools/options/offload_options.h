@@ -50,6 +50,8 @@ struct OffloadOptions {
 // GiB a second of a link. Below the least a pass takes minutes, and an interrupt waits for it.
 inline constexpr double kLeastLinkGib = 0.001;
 inline constexpr double kMostLinkGib = 1e6;
+/// Most tokens of a pass that a placement is planned for.
+inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 
 /// --split and --shares of so many devices; empty: planned. Throws UsageError, RequestError for a split that is not
 /// served.

@@ -214,13 +214,29 @@ JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
     return json;
 }
 
+// A budget; null: none.
+void add_memory(JsonObject& json, std::size_t bytes) {
+    if (bytes < std::numeric_limits<std::size_t>::max()) {
+        json.unsigned_integer("device_memory_bytes", bytes);
+    } else {
+        json.null("device_memory_bytes");
+    }
+}
+
+// Where devices are unlike the least of them is told, and each by itself.
 JsonObject hardware_json(const Hardware& hardware) {
     JsonObject json;
     json.text("name", hardware.name).text("device", hardware.device).integer("devices", hardware.n_devices);
-    if (is_limited(hardware)) {
-        json.unsigned_integer("device_memory_bytes", hardware.device_bytes);
-    } else {
-        json.null("device_memory_bytes");
+    add_memory(json, hardware.device_bytes);
+    if (!hardware.budgets.empty() || !hardware.links.empty()) {
+        std::vector<JsonObject> each;
+        for (std::size_t i = 0; i < static_cast<std::size_t>(hardware.n_devices); ++i) {
+            JsonObject device;
+            add_memory(device, hardware.budget_of(i));
+            device.real("link_gib_s", hardware.link_of(i) / kGiB);
+            each.push_back(std::move(device));
+        }
+        json.objects("each", each);
     }
     json.text("link", hardware.link)
         .real("link_gib_s", hardware.link_bytes_per_second / kGiB)

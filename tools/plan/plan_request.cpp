@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -257,8 +258,8 @@ PlanRequest plan_request(const CommandContext& context) {
     if (!placement.link_bytes_per_second.empty()) {
         // Of a profile it is what the link gives; here memory is the limit of what a throttled link can give.
         std::vector<double> links = placement.link_bytes_per_second;
-        if (!request.profile)
-            for (double& link : links) link = std::min(link, hardware.link_bytes_per_second);
+        for (double& link : links)
+            if (!request.profile || std::isinf(link)) link = std::min(link, hardware.link_bytes_per_second);
         hardware.link_bytes_per_second = *std::min_element(links.begin(), links.end());
         if (links.size() > 1) hardware.links = links;
         hardware.link = request.profile ? "as given" : "throttled";
