@@ -87,13 +87,13 @@ TEST(SplitPlan, WhatIsResidentIsComputedInTurns) {
 
 TEST(ChooseLayers, EqualDevicesGetEqualShares) {
     const Shape shape;
-    EXPECT_THAT(choose_layers(shape.request({{200 * kMiB}, {200 * kMiB}}), 2), testing::ElementsAre(12, 12));
+    EXPECT_THAT(choose_parts(shape.request({{200 * kMiB}, {200 * kMiB}}), 2), testing::ElementsAre(12, 12));
 }
 
 TEST(ChooseLayers, AFasterLinkGetsMore) {
     const Shape shape;
     const std::vector<Room> rooms{{150 * kMiB, 2 * kLink}, {150 * kMiB, kLink}};
-    const std::vector<std::int64_t> layers = choose_layers(shape.request(rooms), 2);
+    const std::vector<std::int64_t> layers = choose_parts(shape.request(rooms), 2);
     // By bytes that stream: (S - 150) : (S' - 150) = 2 : 1.
     EXPECT_GE(layers[0], 13);
     EXPECT_LE(layers[0], 17);
@@ -105,7 +105,7 @@ TEST(ChooseLayers, AFasterLinkGetsMore) {
 TEST(ChooseLayers, MoreMemoryGetsMore) {
     const Shape shape;
     const std::vector<std::int64_t> layers =
-        choose_layers(shape.request({{120 * kMiB}, {360 * kMiB}, {120 * kMiB}}), 3);
+        choose_parts(shape.request({{120 * kMiB}, {360 * kMiB}, {120 * kMiB}}), 3);
     EXPECT_GT(layers[1], layers[0] + 2);
     EXPECT_GT(layers[1], layers[2] + 2);
     EXPECT_EQ(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}), 24);
@@ -116,7 +116,7 @@ TEST(ChooseLayers, ADeviceInPlaceComputesWhileTheOtherStreams) {
     Shape shape;
     shape.memory_rate = 4 * kLink;
     const std::vector<Room> rooms{{150 * kMiB, kLink}, {kRoomy, kLink}};
-    const std::vector<std::int64_t> layers = choose_layers(shape.request(rooms), 2);
+    const std::vector<std::int64_t> layers = choose_parts(shape.request(rooms), 2);
     EXPECT_GT(layers[0], 1);
     EXPECT_GT(layers[1], layers[0]);
     const double best = shape.plan(rooms, layers).pass(1).seconds;
@@ -139,15 +139,15 @@ TEST(ChooseLayers, AnEvenSplitNeedNotFit) {
     std::size_t bytes = kMiB;
     while (!fits(bytes, 1)) bytes += kMiB;
     ASSERT_FALSE(fits(bytes, 12));
-    const std::vector<std::int64_t> layers = choose_layers(shape.request({{bytes}, {kRoomy}}), 2);
+    const std::vector<std::int64_t> layers = choose_parts(shape.request({{bytes}, {kRoomy}}), 2);
     EXPECT_TRUE(fits(bytes, layers[0])) << layers[0];
     EXPECT_LE(layers[0], 2);
 }
 
 TEST(ChooseLayers, WhatDoesNotFitIsRefused) {
     const Shape shape;
-    EXPECT_THROW(static_cast<void>(choose_layers(shape.request({{2 * kMiB}, {2 * kMiB}}), 2)), OutOfBudget);
-    EXPECT_THROW(static_cast<void>(choose_layers(shape.request(std::vector<Room>(25, {kRoomy})), 25)), Unsupported);
+    EXPECT_THROW(static_cast<void>(choose_parts(shape.request({{2 * kMiB}, {2 * kMiB}}), 2)), OutOfBudget);
+    EXPECT_THROW(static_cast<void>(choose_parts(shape.request(std::vector<Room>(25, {kRoomy})), 25)), Unsupported);
 }
 
 }  // namespace

@@ -243,7 +243,9 @@ PlanRequest plan_request(const CommandContext& context) {
 
     const PlacementSettings placement = placement_settings(settings, request.hardware.n_devices);
     Hardware& hardware = request.hardware;
-    request.shares = share_settings(settings, static_cast<std::size_t>(hardware.n_devices));
+    ShareSettings shares = share_settings(settings, static_cast<std::size_t>(hardware.n_devices));
+    request.split = shares.split.value_or(SplitKind::Layers);
+    request.shares = std::move(shares.shares);
     if (!placement.device_bytes.empty()) {
         hardware.device_bytes = *std::min_element(placement.device_bytes.begin(), placement.device_bytes.end());
         if (placement.device_bytes.size() > 1) hardware.budgets = placement.device_bytes;
