@@ -24,8 +24,7 @@ public:
         if (device.shares_host_memory()) {
             own_slots_ = std::make_unique_for_overwrite<std::byte[]>(2 * all.slot_bytes_);
         } else {
-            locked_slots_ =
-                device.allocate_host(2 * all.slot_bytes_, MemoryTag::Activations, "sums between devices");
+            locked_slots_ = device.allocate_host(2 * all.slot_bytes_, MemoryTag::Activations, "sums between devices");
         }
     }
 

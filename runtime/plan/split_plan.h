@@ -1,6 +1,6 @@
-// A model over several devices (runtime/ranks), planned: what of its share stays on each, and what passes take while all
-// their links copy: where layers are shared out the devices compute in turns, where matrices are, at the same time. One
-// device with all of the model is the simplest case.
+// A model over several devices (runtime/ranks), planned: what of its share stays on each, and what passes take while
+// all their links copy: where layers are shared out the devices compute in turns, where matrices are, at the same time.
+// One device with all of the model is the simplest case.
 #pragma once
 
 #include <cstddef>

@@ -47,9 +47,7 @@ NodeId RankTarget::add_node(NodeId parent) {
 }
 
 void RankTarget::fail(std::size_t rank, std::int64_t layer, const std::exception& error) const {
-    const std::string place = layer < 0            ? "KV"
-                              : layer == n_layers_ ? "the LM head"
-                                                   : fmt::format("layer {}", layer);
+    const std::string place = layer < 0 ? "KV" : layer == n_layers_ ? "the LM head" : fmt::format("layer {}", layer);
     throw RankFailed(fmt::format("{}, {}: {}", ranks_[rank].forward->exec().device.name(), place, error.what()));
 }
 

@@ -54,7 +54,8 @@ protected:
     /// Those that did not come to their end give up what they stream.
     void drop_passes();
 
-    /// What `call` throws is thrown as RankFailed, which names that device and layer; n_layers(): the LM head; -1: its KV.
+    /// What `call` throws is thrown as RankFailed, which names that device and layer; n_layers(): the LM head; -1: its
+    /// KV.
     template <typename Call>
     void on_rank(std::size_t rank, std::int64_t layer, const Call& call) const {
         try {

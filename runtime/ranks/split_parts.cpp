@@ -20,10 +20,10 @@ std::vector<std::int64_t> whole_parts(std::int64_t n_parts, std::span<const doub
         CHECK(shares[rank] > 0.0, "a share of {}", shares[rank]);
         const double exact = static_cast<double>(n_parts) * shares[rank] / sum;
         if (!(exact >= 1.0))
-            throw Unsupported(fmt::format(
-                "a share of {:.3g} in {:.3g} of {} {}s is less than one {}, for device {} of {}; give "
-                "it a larger share, or leave it out",
-                shares[rank], sum, n_parts, what, what, rank + 1, shares.size()));
+            throw Unsupported(
+                fmt::format("a share of {:.3g} in {:.3g} of {} {}s is less than one {}, for device {} of {}; give "
+                            "it a larger share, or leave it out",
+                            shares[rank], sum, n_parts, what, what, rank + 1, shares.size()));
         parts.push_back(static_cast<std::int64_t>(exact));
         missing.push_back(exact - static_cast<double>(parts.back()));
     }

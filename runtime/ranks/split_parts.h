@@ -13,7 +13,7 @@ namespace slipstream {
 /// How many of `n_parts` each rank has, by its share (> 0 each); the sum is n_parts. Throws Unsupported where a share
 /// comes to less than one, of "layer" or whatever `what` calls it.
 [[nodiscard]] std::vector<std::int64_t> whole_parts(std::int64_t n_parts, std::span<const double> shares,
-                                                       std::string_view what);
+                                                    std::string_view what);
 
 /// Where each rank's part of `n_rows` ends, in the order of the ranks, where they have `parts` of something else: the
 /// nearest multiple of `unit` below, at least one of them for each; the last one has the rest. Throws Unsupported where

@@ -59,9 +59,8 @@ std::vector<ModelShare> deal_heads(const ModelConfig& config, const ModelWeights
           std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.n_kv_heads);
     // Rows of gate and up go in runs of 16, as they are packed.
     const std::int64_t ffn_unit = std::lcm(block_columns(weights, &LayerWeights::down), kInterleavedRows);
-    const std::vector<std::int64_t> ffn_ends =
-        ends_in_proportion(config.d_ff, ffn_unit, n_kv_heads,
-                           fmt::format("a feed-forward in blocks of {} columns", ffn_unit));
+    const std::vector<std::int64_t> ffn_ends = ends_in_proportion(
+        config.d_ff, ffn_unit, n_kv_heads, fmt::format("a feed-forward in blocks of {} columns", ffn_unit));
     const std::int64_t together = heads_together(config, weights);
     std::vector<ModelShare> shares(n_kv_heads.size());
     std::int64_t first_head = 0;

@@ -13,8 +13,8 @@
 
 namespace slipstream {
 
-/// How many kv heads each rank has, by its share (> 0 each); the sum is the model's. Throws Unsupported, which says why,
-/// where a model cannot be cut so: more devices than kv heads, heads that blocks hold together, a share below one.
+/// How many kv heads each rank has, by its share (> 0 each); the sum is the model's. Throws Unsupported, which says
+/// why, where a model cannot be cut so: more devices than kv heads, heads that blocks hold together, a share below one.
 [[nodiscard]] std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelWeights& weights,
                                                        std::span<const double> shares);
 

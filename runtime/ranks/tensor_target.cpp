@@ -76,8 +76,7 @@ void TensorTarget::run_rank(std::size_t rank, const TargetPass& pass) {
 // Before the first rank runs a layer: without its part nobody comes to the end of that one, so all have heard by then
 // whether it is the last.
 void TensorTarget::look(std::int64_t layer, const PassWatch& watch) {
-    if (layer > 0 && watch.on_progress)
-        watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
+    if (layer > 0 && watch.on_progress) watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
     if (!watch.cancelled()) return;
     given_up_ = true;
     end_layer_ = layer + 1;

@@ -1,6 +1,6 @@
 // A target whose matrices are split among several devices: each has whole kv heads with the query heads that read them,
-// columns of the feed-forward and rows of the LM head, in every layer. All compute at the same time, a host thread each,
-// and sum up what each half of a layer makes; so each link carries, and each device reads, its share of a pass.
+// columns of the feed-forward and rows of the LM head, in every layer. All compute at the same time, a host thread
+// each, and sum up what each half of a layer makes; so each link carries, and each device reads, its share of a pass.
 //
 // E1 holds for a split: sums have the order of the ranks. Texts of another split, or of one device, may differ.
 #pragma once
@@ -37,7 +37,8 @@ public:
     [[nodiscard]] bool takes_prompt(std::int64_t /*end*/) const override { return false; }
     void extend(std::int64_t end) override;
     /// Returns when all ranks have enqueued their parts. A pass is given up by the first rank, whose thread is the
-    /// caller's and which alone asks `watch`: the others go on to the end of the layer that it names. Throws RankFailed.
+    /// caller's and which alone asks `watch`: the others go on to the end of the layer that it names. Throws
+    /// RankFailed.
     void begin(const TargetPass& pass) override;
 
     void read_rows(NodeId node, std::byte* out) override;

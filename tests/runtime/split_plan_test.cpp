@@ -104,8 +104,7 @@ TEST(ChooseLayers, AFasterLinkGetsMore) {
 
 TEST(ChooseLayers, MoreMemoryGetsMore) {
     const Shape shape;
-    const std::vector<std::int64_t> layers =
-        choose_parts(shape.request({{120 * kMiB}, {360 * kMiB}, {120 * kMiB}}), 3);
+    const std::vector<std::int64_t> layers = choose_parts(shape.request({{120 * kMiB}, {360 * kMiB}, {120 * kMiB}}), 3);
     EXPECT_GT(layers[1], layers[0] + 2);
     EXPECT_GT(layers[1], layers[2] + 2);
     EXPECT_EQ(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}), 24);

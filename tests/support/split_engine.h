@@ -29,15 +29,16 @@ struct RankEngine {
     static constexpr std::int64_t kBudget = 9;
     static constexpr std::size_t kItemBytes = 8192;
 
-    RankEngine(const ModelFiles& files, const ModelShare& share, Streams streams, RankDevice& on)
+    RankEngine(const ModelFiles& files, const ModelShare& share, Streams streams, RankDevice& on,
+               Collective* collective = nullptr)
         : arena(on.arena),
           model(files, on.device, load_options(files, share, streams)),
           cache(on.device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
                 kv_placement(streams)) {
         const PassReads reads{&model, &cache};
         if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 17);
-        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get());
-        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get());
+        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get(), collective);
+        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get(), collective);
     }
 
     LoadOptions load_options(const ModelFiles& files, const ModelShare& share, Streams streams) {

@@ -57,9 +57,7 @@ constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
 void make_devices(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
     std::string names;
     engine.split = options.offload.split.value_or(SplitKind::Layers);
-    engine.n_threads = options.n_threads;
-    if (engine.split == SplitKind::Tensor)
-        engine.n_threads = std::max(1, options.n_threads / static_cast<int>(options.devices.size()));
+    engine.n_threads = device_threads(options.n_threads, options.devices.size(), engine.split);
     for (std::size_t i = 0; i < options.devices.size(); ++i) {
         const DeviceChoice& choice = options.devices[i];
         const DeviceLimits limits = options.offload.limits(i);
@@ -91,10 +89,9 @@ void make_devices(EngineModel& engine, const ComputeOptions& options, const Engi
 // All that a planned split follows from, but for what is measured.
 std::string split_key(const EngineModel& engine, const ComputeOptions& options) {
     std::string key = engine.split == SplitKind::Layers ? "" : fmt::format("{} ", split_name(engine.split));
-    key +=
-        fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
-                    engine.context_tokens, engine.n_threads, dtype_name(engine.kv_dtype),
-                    options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
+    key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
+                       engine.context_tokens, engine.n_threads, dtype_name(engine.kv_dtype),
+                       options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const DeviceLimits limits = options.offload.limits(i);
         key += fmt::format(", {} {} memory {} link {}", engine.devices[i].choice.name(), engine.devices[i].choice.form,

@@ -30,8 +30,8 @@ EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, con
     : engine_(&engine), callbacks_(callbacks) {
     if (engine.shares_matrices()) make_collective(needs);
     for (std::size_t device = 0; device < engine.devices.size(); ++device)
-        parts_.push_back(std::make_unique<Part>(engine, device, needs, check,
-                                                collective_ ? &collective_->rank(device) : nullptr));
+        parts_.push_back(
+            std::make_unique<Part>(engine, device, needs, check, collective_ ? &collective_->rank(device) : nullptr));
     tell_lock_refusal();
     target_ = target_of(&Part::forward);
     if (check == CheckPasses::Yes) plain_ = target_of(&Part::plain);

@@ -123,6 +123,15 @@ std::size_t size_value(std::string_view text, std::string_view where, std::strin
     return bytes;
 }
 
+std::optional<SplitKind> split_setting(const Settings& settings) {
+    const Setting* setting = settings.find("split");
+    if (setting == nullptr) return std::nullopt;
+    const std::string& kind = setting->values.back();
+    for (const SplitKind known : {SplitKind::Layers, SplitKind::Tensor})
+        if (kind == split_name(known)) return known;
+    throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
+}
+
 ShareSettings share_settings(const Settings& settings, std::size_t n_devices) {
     if (n_devices == 1) {
         for (const std::string_view name : {"split", "shares"})
@@ -131,17 +140,7 @@ ShareSettings share_settings(const Settings& settings, std::size_t n_devices) {
                     fmt::format("{} acts on several devices; name them by --devices, or leave it out", setting->where));
         return {};
     }
-    ShareSettings chosen;
-    if (const Setting* setting = settings.find("split")) {
-        const std::string& kind = setting->values.back();
-        if (kind == split_name(SplitKind::Tensor)) {
-            chosen.split = SplitKind::Tensor;
-        } else if (kind == split_name(SplitKind::Layers)) {
-            chosen.split = SplitKind::Layers;
-        } else {
-            throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
-        }
-    }
+    ShareSettings chosen{.split = split_setting(settings)};
     const Setting* setting = settings.find("shares");
     if (setting == nullptr) return chosen;
     const auto values = list_setting(*setting, n_devices);
@@ -165,9 +164,9 @@ std::vector<OptionSpec> offload_option_specs() {
             {"link-gib-s", "--link-gib-s", "X[,X]",
              "Let the link between host and device carry no more than X GiB/s, each way; 'none': as it is [none]"},
             {"split", "--split", "KIND",
-             "How several devices share the model: whole layers in turn, or every matrix (tensor): heads, columns and "
-             "rows, computed at the same time [layers]"},
-            {"shares", "--shares", "N,N", "What each device has of the layers, or of the heads, '2,1' [planned]"},
+             "How several devices share the model: layers, computed in turn, or tensor, a part of every matrix, at the "
+             "same time [layers]"},
+            {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
             {"ring", "--ring", "SIZE", "Memory of each device that streamed blocks pass through [planned]"},
             {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"}};
 }
@@ -184,9 +183,9 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     options.split = shares.split;
     options.shares = std::move(shares.shares);
     if (options.splits_matrices() && std::ranges::count(devices, devices.front()) != std::ssize(devices))
-        throw RequestError(
-            fmt::format("{}: tensor is served over devices of one kind, cpu or cuda; --split layers serves both together",
-                        settings.find("split")->where));
+        throw RequestError(fmt::format(
+            "{}: tensor is served over devices of one kind, cpu or cuda; --split layers serves both together",
+            settings.find("split")->where));
     const auto in_place = [](const DeviceLimits& device) { return !device.memory_bytes; };
     const bool any_card = std::ranges::find(devices, DeviceKind::Cuda) != devices.end();
     if (!any_card && std::ranges::all_of(options.devices, in_place))

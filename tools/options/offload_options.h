@@ -56,6 +56,9 @@ struct OffloadOptions {
 inline constexpr double kLeastLinkGib = 0.001;
 inline constexpr double kMostLinkGib = 1e6;
 
+/// --split; not given: layers. Throws UsageError.
+[[nodiscard]] std::optional<SplitKind> split_setting(const Settings& settings);
+
 /// --split and --shares.
 struct ShareSettings {
     std::optional<SplitKind> split{};  // not given: layers

@@ -73,10 +73,10 @@ std::vector<ModelShare> shares_of(const PlanRequest& request, std::int64_t conte
     const bool are_alike = request.hardware.budgets.empty() && request.hardware.links.empty();
     if (are_alike && (request.profile || request.split == SplitKind::Tensor))
         return dealt(even_parts(request.split, config, weights, n_devices));
-    return dealt(choose_parts(split_request(request, context_tokens,
-                                            generation_needs(1, context_tokens, CheckPasses::No),
-                                            request.pass_tokens.value_or(1)),
-                              n_devices));
+    return dealt(
+        choose_parts(split_request(request, context_tokens, generation_needs(1, context_tokens, CheckPasses::No),
+                                   request.pass_tokens.value_or(1)),
+                     n_devices));
 }
 
 SplitPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
@@ -193,9 +193,10 @@ std::vector<PlannedRate> planned_rates(const PlanRequest& request, const PlanRep
 std::vector<DeviceWork> device_work(const PlanRequest& request, const PlanReport& report) {
     std::vector<DeviceWork> devices;
     if (request.hardware.n_devices == 1) return devices;
+    const std::vector<std::int64_t> parts = parts_of(request.split, shares_of(request, report.context_tokens));
     for (const ModelPlan& rank : report.plan.ranks()) {
         const ResidencyPlan& plan = rank.residency();
-        DeviceWork work{.layers = rank.blocks().back().layer};
+        DeviceWork work{.parts = parts[devices.size()]};
         work.link_seconds = static_cast<double>(plan.streamed_weights_bytes + plan.streamed_kv_bytes) /
                             request.hardware.link_of(devices.size());
         for (const PlanItem& item : rank.residency_request(1, report.context_tokens).program)
@@ -262,7 +263,7 @@ void add_device_changes(std::vector<Change>& changes, const PlanRequest& request
     const auto with_profile = [&](const HardwareProfile& profile) {
         PlanRequest changed = request;
         changed.profile = profile;
-        const Hardware planned = profile_hardware(profile, request.model.config, request.kv_dtype);
+        const Hardware planned = profile_hardware(profile, request.model.config, request.kv_dtype, request.split);
         changed.hardware.n_devices = planned.n_devices;
         changed.shares.clear();
         changed.hardware.rates = planned.rates;
