@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/ranks/layer_split.h"
+#include "runtime/ranks/model_split.h"
 #include "tests/support/shape_of_weights.h"
 
 namespace slipstream {
@@ -56,10 +56,17 @@ struct Shape {
         };
         return {.config = &config, .weights = &weights, .rank_request = of_rank, .pass_tokens = 1};
     }
-    [[nodiscard]] SplitPlan plan(const std::vector<Room>& rooms, const std::vector<std::int64_t>& layers) const {
+    [[nodiscard]] SplitPlan plan(const std::vector<Room>& rooms, const std::vector<std::int64_t>& parts,
+                                 SplitKind kind = SplitKind::Layers) const {
         SplitPlanRequest asked = request(rooms);
-        if (rooms.size() > 1) asked.shares = deal_layers(config, layers);
+        asked.kind = kind;
+        if (rooms.size() > 1) asked.shares = deal_parts(kind, config, weights, parts);
         return SplitPlan(asked);
+    }
+    [[nodiscard]] std::vector<std::int64_t> choose_heads(const std::vector<Room>& rooms) const {
+        SplitPlanRequest asked = request(rooms);
+        asked.kind = SplitKind::Tensor;
+        return choose_parts(asked, rooms.size());
     }
 };
 
@@ -83,6 +90,30 @@ TEST(SplitPlan, WhatIsResidentIsComputedInTurns) {
     const SplitPlan two = shape.plan({{kRoomy}, {kRoomy}}, {6, 18});
     EXPECT_FALSE(two.streams());
     EXPECT_NEAR(two.pass(1).seconds, one.pass(1).seconds, 1e-3 * one.pass(1).seconds);
+}
+
+// Matrices among them: all links and all devices at the same time.
+TEST(SplitPlan, MatricesAreComputedAtTheSameTime) {
+    const Shape shape;
+    const SplitPlan one = shape.plan({{kRoomy}}, {});
+    const SplitPlan two = shape.plan({{kRoomy}, {kRoomy}}, {2, 2}, SplitKind::Tensor);
+    EXPECT_FALSE(two.streams());
+    EXPECT_NEAR(two.pass(1).seconds, one.pass(1).seconds / 2, 0.02 * one.pass(1).seconds);
+    const SplitPlan streamed = shape.plan({{400 * kMiB}}, {});
+    const SplitPlan halves = shape.plan({{200 * kMiB}, {200 * kMiB}}, {2, 2}, SplitKind::Tensor);
+    EXPECT_NEAR(halves.pass(1).seconds, streamed.pass(1).seconds / 2, 0.1 * streamed.pass(1).seconds);
+    EXPECT_GE(halves.sums().link_busy_fraction, 0.9);
+    // The slowest decides.
+    const SplitPlan uneven = shape.plan({{kRoomy}, {kRoomy}}, {3, 1}, SplitKind::Tensor);
+    EXPECT_NEAR(uneven.pass(1).seconds, one.pass(1).seconds * 0.75, 0.02 * one.pass(1).seconds);
+}
+
+TEST(ChooseHeads, MoreMemoryOrAFasterLinkGetsMore) {
+    const Shape shape;
+    EXPECT_THAT(shape.choose_heads({{200 * kMiB}, {200 * kMiB}}), testing::ElementsAre(2, 2));
+    EXPECT_THAT(shape.choose_heads({{150 * kMiB, 3 * kLink}, {150 * kMiB, kLink}}), testing::ElementsAre(3, 1));
+    EXPECT_THAT(shape.choose_heads({{100 * kMiB}, {500 * kMiB}}), testing::ElementsAre(1, 3));
+    EXPECT_THROW(static_cast<void>(shape.choose_heads(std::vector<Room>(5, {kRoomy}))), Unsupported);
 }
 
 TEST(ChooseLayers, EqualDevicesGetEqualShares) {
