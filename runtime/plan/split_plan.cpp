@@ -21,13 +21,8 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
         whole ? *request.weights : share_weights(*request.weights, *request.config, request.shares[rank]);
     ModelPlanRequest of_rank = request.rank_request(rank, config, weights);
     of_rank.pass_tokens = pass_tokens;
-    if (!whole && request.kind == SplitKind::Layers) {
-        // While others compute its link goes on: as far as there is room for what comes next.
-        of_rank.ring_layers = 2;
-    } else if (!whole) {
-        // All read the host's memory at the same time.
-        of_rank.memory_bytes_per_second /= static_cast<double>(request.shares.size());
-    }
+    // While others compute its link goes on: as far as there is room for what comes next.
+    of_rank.ring_layers = !whole && request.kind == SplitKind::Layers ? 2 : 1;
     try {
         return ModelPlan(of_rank);
     } catch (const OutOfBudget& error) {
@@ -118,7 +113,8 @@ void SplitPlan::order_blocks(const SplitPlanRequest& request) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) take_layer(rank);
 }
 
-// Each as alone: they meet twice a layer, which their rings bridge.
+// Each as alone: they meet twice a layer, which their rings bridge; what of the host's memory is left to it a rank's
+// request says.
 SimulatedPass SplitPlan::slowest_rank(std::int64_t n_tokens, std::int64_t text_tokens) const {
     SimulatedPass slowest;
     for (const ModelPlan& rank : ranks_) {

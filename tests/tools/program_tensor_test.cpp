@@ -36,17 +36,22 @@ std::string text_of(const std::vector<std::string>& more) {
 TEST(TensorSplit, GivesOneTextWhateverStreamsAndGuesses) {
     const std::string plain = text_of(joined(kTensor, {"--draft", "none"}));
     EXPECT_NE(plain, "");
-    for (const std::vector<std::string>& memory : std::vector<std::vector<std::string>>{
-             {}, {"--device-memory", "15M"}, {"--device-memory", "15M,none", "--link-gib-s", "0.5", "--shares", "1,1"}})
-        for (const char* draft : {"none", "auto", "context,recycling", "model,context"})
+    for (const std::string draft : {"none", "auto", "context,recycling", "model,context"}) {
+        // As little as weights stream with, beside who guesses.
+        const std::string least = draft == "none" ? "12M" : "15M";
+        for (const std::vector<std::string>& memory : std::vector<std::vector<std::string>>{
+                 {},
+                 {"--device-memory", least},
+                 {"--device-memory", least + ",none", "--link-gib-s", "0.5", "--shares", "1,1"}})
             EXPECT_EQ(text_of(joined(joined(kTensor, memory), {"--draft", draft})), plain)
                 << testing::PrintToString(memory) << draft;
+    }
 }
 
 TEST(TensorSplit, IsToldAndChecked) {
     std::string text;
     const nlohmann::json stats =
-        run_with_statistics(generate(joined(kTensor, {"--device-memory", "20M,none", "--shares", "1,1", "--link-gib-s",
+        run_with_statistics(generate(joined(kTensor, {"--device-memory", "15M,none", "--shares", "1,1", "--link-gib-s",
                                                       "1", "--draft", "context", "--budget", "8", "--self-check"})),
                             text);
     EXPECT_EQ(stats["exact"], true);
@@ -54,12 +59,13 @@ TEST(TensorSplit, IsToldAndChecked) {
     EXPECT_EQ(stats["plan"]["kv_heads"], nlohmann::json({1, 1}));
     const nlohmann::json peak = stats["peak"]["device_bytes"];
     ASSERT_EQ(peak.size(), 2U);
-    EXPECT_LE(peak[0], 20 << 20);
+    EXPECT_LE(peak[0], 15 << 20);
     std::size_t sum = 0;
     for (const std::size_t bytes : peak) sum += bytes;
     EXPECT_LE(sum, stats["plan"]["device_bytes"].get<std::size_t>());
     const nlohmann::json busy = stats["streamed"]["link_busy_fraction"];
     ASSERT_EQ(busy.size(), 2U);
+    EXPECT_GT(busy[0], 0.0);
     EXPECT_EQ(busy[1], 0.0);
 }
 
@@ -112,18 +118,18 @@ TEST(TensorSplit, ASessionGoesOnOnItsOwnSplitAlone) {
 }
 
 TEST(TensorSplit, IsPlannedAsItRuns) {
-    const ProgramResult result = run_program({"plan", "--devices", "cpu,cpu", "--split", "tensor", "--device-memory",
-                                              "20M", "--ctx", "1024", "--draft", "none", "--no-config", "--json"});
+    const std::vector<std::string> memory{"--device-memory", "12M", "--link-gib-s", "0.05", "--draft", "none"};
+    const ProgramResult result =
+        run_program(joined(joined({"plan", "--ctx", "1024", "--no-config", "--json"}, kTensor), memory));
     EXPECT_EQ(result.code, 0) << result.err;
-    const nlohmann::json plan = nlohmann::json::parse(result.out, nullptr, false);
-    ASSERT_FALSE(plan.is_discarded()) << result.out;
-    EXPECT_EQ(plan["plan"]["split"], "tensor");
-    EXPECT_EQ(plan["plan"]["kv_heads"], nlohmann::json({1, 1}));
+    const nlohmann::json plan = nlohmann::json::parse(result.out, nullptr, false)["plan"];
+    EXPECT_EQ(plan["split"], "tensor");
+    EXPECT_EQ(plan["kv_heads"], nlohmann::json({1, 1}));
+    EXPECT_GT(plan["streamed_weights_bytes"], 0);
     std::string text;
-    const nlohmann::json stats =
-        run_with_statistics(generate(joined(kTensor, {"--device-memory", "20M", "--draft", "none"})), text);
-    EXPECT_NEAR(plan["plan"]["streamed_weights_bytes"].get<double>(),
-                stats["plan"]["streamed_weights_bytes"].get<double>(), 2e6);
+    const nlohmann::json run = run_with_statistics(generate(joined(kTensor, memory)), text)["plan"];
+    for (const char* name : {"device_bytes", "ring_bytes", "resident_weights_bytes", "streamed_weights_bytes"})
+        EXPECT_EQ(plan[name], run[name]) << name;
 }
 
 TEST(TensorSplit, BenchRunsOnIt) {

@@ -48,6 +48,9 @@ SplitPlanRequest split_request(const PlanRequest& request, std::int64_t context_
         asked.rates = hardware.rates;
         asked.link_bytes_per_second = hardware.link_of(rank);
         asked.memory_bytes_per_second = hardware.memory_bytes_per_second;
+        // Cards share it for their copies; of CPU devices it was measured with the threads of one.
+        if (request.split == SplitKind::Tensor && !hardware.devices_in_host_memory)
+            asked.memory_bytes_per_second /= hardware.n_devices;
         asked.host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte;
         return asked;
     };
