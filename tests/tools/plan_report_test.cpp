@@ -132,7 +132,7 @@ TEST(PlanReport, MatricesAreSplitAmongCards) {
     const double bytes = static_cast<double>(streamed.plan.sums().streamed_weights_bytes);
     EXPECT_GT(bytes, 0.0);
     EXPECT_NEAR(streamed.one.seconds, bytes / 2 / tensor.hardware.link_bytes_per_second, 0.05 * streamed.one.seconds);
-    EXPECT_NEAR(streamed.one.seconds, make_plan_report(layers).one.seconds, 0.1 * streamed.one.seconds);
+    EXPECT_LT(streamed.one.seconds, make_plan_report(layers).one.seconds) << "whose devices compute in turn";
     // A card with half the link gets fewer heads.
     tensor.hardware.links = {tensor.hardware.link_bytes_per_second, 0.5 * tensor.hardware.link_bytes_per_second};
     const PlanReport uneven = make_plan_report(tensor);
