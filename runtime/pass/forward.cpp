@@ -28,10 +28,11 @@ BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, st
 
 }  // namespace
 
-Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pass)
+Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pass, Collective* collective)
     : model_(&model),
       limits_(limits),
       pass_(pass),
+      collective_(collective),
       stream_(model.device().make_stream(StreamKind::Compute)),
       activations_(model.device(), model.config(), activation_limits(limits, pass != nullptr)),
       paths_(limits.max_tokens) {
@@ -41,7 +42,7 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     if (!device.shares_host_memory())
         remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, model.config().vocab);
     row_positions_.reserve(static_cast<std::size_t>(limits.max_logit_rows));
-    if (pass != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
+    if (pass != nullptr || collective != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
     graph_nodes_.reserve(static_cast<std::size_t>(std::min(limits.max_tokens, kMostGraphTokens)));
     graphs_ = std::make_unique<PassGraphs>(device, *stream_);
 }
@@ -223,12 +224,17 @@ void Forward::run_layer(std::int64_t layer, const Rows& rows, LayerPart part) {
     feed_forward(layer, rows);
 }
 
-// Adds what half a layer makes, `x` times a matrix, to the residual stream. Ranks of a split model would sum up their
-// shares here, before the sum is added; one alone adds inside the product.
+// Adds what half a layer makes, `x` times a matrix, to the residual stream: inside the product, where that is whole.
+// Parts of one are summed up first; normed activations, which neither half needs any more, give them their place.
 void Forward::add_to_residual(std::int64_t layer, MatrixRole role, const Rows& rows, const ConstTensorView& x,
                               const ConstTensorView& bias) {
-    const Product product{.role = role, .y = activations_.hidden(rows.n()), .bias = bias};
-    multiply(layer, rows, x, {&product, 1}, MatmulStore::Add);
+    const TensorView hidden = activations_.hidden(rows.n());
+    Product product{.role = role, .y = hidden, .bias = bias};
+    if (collective_ == nullptr) return multiply(layer, rows, x, {&product, 1}, MatmulStore::Add);
+    product.y = activations_.rows(Activation::Normed, rows.n());
+    multiply(layer, rows, x, {&product, 1});
+    collective_->all_reduce(exec(), product.y);
+    add(exec(), {.x = product.y, .y = hidden});
 }
 
 // Queries, keys and values of a layer, the latter two rounded into scratch.

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/collective.h"
 #include "kernels/device.h"
 #include "kernels/matmul.h"
 #include "kernels/workspace.h"
@@ -40,8 +41,11 @@ struct ForwardLimits {
 class Forward {
 public:
     /// Takes the memory of activations once, on the model's device, for passes within `limits`. Where weights or KV of
-    /// a pass stream, `pass` brings them; it outlives this, and may serve several forwards in turn.
-    Forward(const Model& model, const ForwardLimits& limits, PassStream* pass = nullptr);
+    /// a pass stream, `pass` brings them; it outlives this, and may serve several forwards in turn. Where the model is
+    /// a share of one whose matrices are split, `collective` sums up what each half of a layer makes; it outlives this.
+    /// Such passes take no graph.
+    Forward(const Model& model, const ForwardLimits& limits, PassStream* pass = nullptr,
+            Collective* collective = nullptr);
 
     /// What the constructor takes from the device's budget, kernels' workspace not counted; `streaming` as `pass`.
     enum class Streaming : std::uint8_t { No, Yes };
@@ -95,8 +99,8 @@ public:
     [[nodiscard]] LogitFigures logit_figures() const;
 
     /// Passes that were launched as graphs: those of up to 64 tokens without progress to tell, with logits of the last
-    /// tokens or none, where nothing streams. Null where there are none: GraphUse::Never, something streams, or a
-    /// device without graphs.
+    /// tokens or none, where nothing streams. Null where there are none: GraphUse::Never, something streams, a
+    /// collective, or a device without graphs.
     [[nodiscard]] const PassGraphs* graphs() const { return graphs_.get(); }
 
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
@@ -221,7 +225,8 @@ private:
 
     const Model* model_;
     ForwardLimits limits_;
-    PassStream* pass_;  // null: nothing streams
+    PassStream* pass_;        // null: nothing streams
+    Collective* collective_;  // null: products are whole
     std::unique_ptr<Stream> stream_;
     Activations activations_;
     std::unique_ptr<DeviceLogits> remote_;  // null where the host reaches the device's

@@ -40,7 +40,7 @@ PromptWave::PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwne
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         sent_.push_back(exec(i).device.make_event());
         range.last_layer = owners.back().rank == i ? owners.back().layer : -1;
-        on_rank(ranks[i], ranks[i].layers[0], [&] {
+        on_rank(*ranks[i].forward, ranks[i].layers[0], [&] {
             steps_[i].emplace(*ranks[i].forward, *ranks[i].cache, range, pass.prompt, pass.tokens, pass.nodes,
                               pass.logit_tokens);
         });
@@ -114,7 +114,7 @@ void PromptWave::run_step(std::int64_t layer, std::int64_t piece, std::uint64_t 
     const LayerOwner& owner = (*owners_)[layer];
     Forward::PromptSteps& steps = *steps_[owner.rank];
     std::uint64_t sent = 0;
-    on_rank(ranks_[owner.rank], layer, [&] {
+    on_rank(*ranks_[owner.rank].forward, layer, [&] {
         if (piece == 0) steps.begin_layer(owner.layer);
         if (layer == 0) {
             steps.embed(piece);

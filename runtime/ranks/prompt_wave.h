@@ -21,7 +21,7 @@
 #include "offload/pinned_arena.h"
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
-#include "runtime/ranks/layer_rank.h"
+#include "runtime/ranks/rank.h"
 
 namespace slipstream {
 

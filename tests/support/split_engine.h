@@ -31,15 +31,15 @@ struct RankEngine {
     static constexpr std::size_t kRingBytes = std::size_t{1} << 17;
 
     RankEngine(const ModelFiles& files, const ModelShare& share, Streams streams, RankDevice& on,
-               std::size_t ring_bytes = kRingBytes)
+               std::size_t ring_bytes = kRingBytes, Collective* collective = nullptr)
         : arena(on.arena),
           model(files, on.device, load_options(files, share, streams)),
           cache(on.device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
                 kv_placement(streams)) {
         const PassReads reads{&model, &cache};
         if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, ring_bytes);
-        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get());
-        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get());
+        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get(), collective);
+        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get(), collective);
     }
 
     LoadOptions load_options(const ModelFiles& files, const ModelShare& share, Streams streams) {

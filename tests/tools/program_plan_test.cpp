@@ -222,9 +222,6 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
         EXPECT_EQ(result.code, 2) << said;
         EXPECT_THAT(result.err, HasSubstr(said));
     }
-    const ProgramResult tensor = refused({"--profile", "2x4090", "--shape", "1b", "--split", "tensor"});
-    EXPECT_EQ(tensor.code, 1);
-    EXPECT_THAT(tensor.err, HasSubstr("tensor is not served yet"));
     const ProgramResult card = refused({"--devices", "cuda:99"});
     EXPECT_EQ(card.code, 1);
     EXPECT_THAT(card.err, HasSubstr("use --devices cpu"));

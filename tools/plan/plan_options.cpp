@@ -89,8 +89,8 @@ std::vector<OptionSpec> placement_options() {
          "What each link gives, in GiB a second; 'none': as it is [measured, or the profile's]"},
         {"ring", "--ring", "SIZE", "Bytes of the transfer ring [planned]"},
         {"expect-tokens", "--expect-tokens", "N", "Tokens a pass to plan for [as many as cost next to nothing]"},
-        {"split", "--split", "KIND", "How several devices share the model: layers [layers]"},
-        {"shares", "--shares", "N,N", "What each device has of the layers, '2,1' [planned]"},
+        {"split", "--split", "KIND", "How several devices share the model: layers or tensor [layers]"},
+        {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
         {"assume", "--assume", "LIST",
          "What is not measured, to tell tokens a second for: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"}};
 }

@@ -41,7 +41,7 @@ struct Improvement {
 
 /// What one of several devices has of a pass of one token.
 struct DeviceWork {
-    std::int64_t layers = 0;
+    std::int64_t parts = 0;        // layers or kv heads
     double link_seconds = 0.0;     // what streams, over its link
     double compute_seconds = 0.0;  // with all of it there
 };
