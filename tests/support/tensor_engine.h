@@ -37,7 +37,8 @@ struct TensorEngine {
         std::vector<TensorRank> of_target;
         std::vector<TensorRank> of_plain;
         for (std::size_t i = 0; i < shares.size(); ++i) {
-            ranks.push_back(std::make_unique<RankEngine>(files, shares[i], streams, *on[i], &sums->rank(i)));
+            ranks.push_back(std::make_unique<RankEngine>(files, shares[i], streams, *on[i], RankEngine::kRingBytes,
+                                                         &sums->rank(i)));
             RankEngine& rank = *ranks.back();
             of_target.push_back({rank.forward.get(), &rank.cache, &sums->rank(i)});
             of_plain.push_back({rank.plain.get(), &rank.cache, &sums->rank(i)});
