@@ -5,28 +5,9 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "kernels/base/spin.h"
 
 namespace slipstream {
-
-namespace {
-
-// About 20 us on the machines we know (a pause is 40-140 cycles): longer than the gap between two ops of a pass,
-// shorter than a scheduler tick, so that a neighbour gets the core while we wait for anything slow. Estimated.
-constexpr int kSpins = 600;
-
-void relax() {
-#if defined(__x86_64__)
-    _mm_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
-}  // namespace
 
 ThreadPool::ThreadPool(int n_threads) {
     CHECK(n_threads >= 1 && n_threads <= 1024, "n_threads {}", n_threads);

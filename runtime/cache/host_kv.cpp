@@ -60,7 +60,9 @@ std::int64_t HostKv::recover(Stream& compute) noexcept {
     static_cast<void>(holds([&] { invalidate(compute); }));
     static_cast<void>(holds([&] { copy_out_->synchronize(); }));
     std::int64_t n_whole = 0;
-    while (n_whole < n_chunks_ && holds([&] { compute.wait(*flushed_, flush_use(n_whole)); })) ++n_whole;
+    // A use of 0: no layer streams that chunk.
+    const auto is_whole = [&] { compute.wait(*flushed_, flush_use(n_whole)); };
+    while (n_whole < n_chunks_ && (flush_use(n_whole) == 0 || holds(is_whole))) ++n_whole;
     static_cast<void>(holds([&] { static_cast<void>(copy_out_->record(*flushed_)); }));  // a use without failure
     return n_whole;
 }

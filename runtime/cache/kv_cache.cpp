@@ -1,6 +1,7 @@
 #include "runtime/cache/kv_cache.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "kernels/base/check.h"
@@ -141,28 +142,35 @@ void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, s
 
 void KvCache::restore(ExecRef exec, std::int64_t n_tokens,
                       const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
+    begin_restore(exec, n_tokens);
+    for (std::int64_t chunk = 0; chunk < chunks_of(n_tokens); ++chunk)
+        for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+            restore_chunk(exec, n_tokens, layer, chunk, [&](std::byte* out) { read(layer, chunk, out); });
+    end_restore(n_tokens);
+}
+
+void KvCache::begin_restore(ExecRef exec, std::int64_t n_tokens) {
     CHECK(n_committed() == 0 && n_nodes() == 0 && n_tokens <= context_tokens(), "{} positions", n_tokens);
-    if (host_) {
-        host_->extents().ask(n_tokens / kChunkTokens);
-        host_->invalidate(exec.stream);  // a program made ahead knows nothing of these chunks
-        host_->settle(exec.stream);      // of a text that was here before
-    }
-    std::vector<std::byte> staging(shape().chunk_bytes());
+    if (!host_) return;
+    host_->extents().ask(n_tokens / kChunkTokens);
+    host_->invalidate(exec.stream);  // a program made ahead knows nothing of these chunks
+    host_->settle(exec.stream);      // of a text that was here before
+}
+
+void KvCache::restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
+                            const std::function<void(std::byte*)>& fill) {
     const std::int64_t n_full = n_tokens / kChunkTokens;
-    for (std::int64_t chunk = 0; chunk < chunks_of(n_tokens); ++chunk) {
-        if (host_ && chunk == n_full) open_place(exec.stream, chunk);
-        for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-            if (chunk >= resident_chunks(layer) && chunk < n_full) {
-                read(layer, chunk, host_->chunk(layer, chunk));
-                continue;
-            }
-            read(layer, chunk, staging.data());
-            exec.stream.copy(chunks(layer)[chunk], staging.data(), staging.size());
-            exec.stream.synchronize();
-        }
-    }
+    if (chunk >= resident_chunks(layer) && chunk < n_full) return fill(host_->chunk(layer, chunk));
+    if (host_ && chunk == n_full) open_place(exec.stream, chunk);
+    const auto staging = std::make_unique_for_overwrite<std::byte[]>(shape().chunk_bytes());
+    fill(staging.get());
+    exec.stream.copy(chunks(layer)[chunk], staging.get(), shape().chunk_bytes());
+    exec.stream.synchronize();
+}
+
+void KvCache::end_restore(std::int64_t n_tokens) {
     nodes_.set_committed(n_tokens);
-    if (host_) host_->add_written(n_full);
+    if (host_) host_->add_written(n_tokens / kChunkTokens);
 }
 
 // Makes the place of `chunk` in the tail ready to be written in every layer where it streams.

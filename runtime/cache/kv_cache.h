@@ -100,6 +100,12 @@ public:
     /// cache is empty.
     void restore(ExecRef exec, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read);
+    /// The same in steps, for whoever fills several caches from one source: begin, restore_chunk() of each chunk and
+    /// layer in that order, end; the positions are there after the end. `fill` as `read`.
+    void begin_restore(ExecRef exec, std::int64_t n_tokens);
+    void restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
+                       const std::function<void(std::byte*)>& fill);
+    void end_restore(std::int64_t n_tokens);
 
     /// Positions up to `n_tokens` become committed; their rows are written layer by layer by the pass that follows
     /// (PromptStream), which leaves all but the last, unfilled chunk on the host where they stream.

@@ -230,7 +230,7 @@ ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
     ModelConfig config;
     config.architecture = known.architecture;
     config.rope_layout = known.layout;
-    config.name = printable(file.string("general.name").value_or(""));
+    config.name = file.string("general.name").value_or("");
     config.context_tokens = keys.required("context_length");
     config.d_model = keys.required("embedding_length");
     config.n_layers = keys.required("block_count");

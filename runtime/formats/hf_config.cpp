@@ -178,7 +178,7 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     HfConfig result;
     ModelConfig& config = result.model;
     config.architecture = known.architecture;
-    config.name = printable(fields.string("_name_or_path").value_or(""));
+    config.name = fields.string("_name_or_path").value_or("");
     config.d_model = fields.required("hidden_size");
     config.d_ff = fields.required("intermediate_size");
     config.n_layers = fields.required("num_hidden_layers");

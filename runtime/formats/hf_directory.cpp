@@ -157,8 +157,7 @@ ModelContents open_hf_directory(const fs::path& directory) {
     add_weights(model, directory);
     model.config = std::move(config.model);
     model.config.kv_dtype = kv_type(model, config);
-    if (model.config.name.empty())
-        model.config.name = printable(fs::absolute(directory / "").parent_path().filename().string());
+    if (model.config.name.empty()) model.config.name = fs::absolute(directory / "").parent_path().filename().string();
     if (const fs::path path = directory / "generation_config.json"; is_there(path)) {
         const MappedFile file(path);
         model.generation_defaults = parse_generation_config(text_of(file), path.string());

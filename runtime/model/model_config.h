@@ -39,7 +39,7 @@ struct RopeScaling {
 
 struct ModelConfig {
     Architecture architecture = Architecture::Llama;
-    std::string name;  // the file's own name for itself, may be empty
+    std::string name;  // the file's own name for itself, as it stands there; may be empty
     std::int64_t d_model = 0;
     std::int64_t d_ff = 0;
     std::int64_t n_layers = 0;

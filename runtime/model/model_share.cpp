@@ -46,6 +46,10 @@ ConstTensorView columns_of(ConstTensorView matrix, const Range& range, std::size
 
 }  // namespace
 
+std::string_view split_name(SplitKind kind) {
+    return kind == SplitKind::Layers ? "layers" : "tensor";
+}
+
 ModelShare whole_share(const ModelConfig& config) {
     return {.n_kv_heads = config.n_kv_heads, .n_ffn = config.d_ff, .n_vocab = config.vocab};
 }

@@ -6,12 +6,18 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 
 namespace slipstream {
+
+/// How several devices share a model: the two ways that are told above, the second one first.
+enum class SplitKind : std::uint8_t { Layers, Tensor };
+/// "layers", "tensor".
+[[nodiscard]] std::string_view split_name(SplitKind kind);
 
 struct ModelShare {
     std::int64_t first_kv_head = 0, n_kv_heads = 0;

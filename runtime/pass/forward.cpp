@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 #include "kernels/graph_paths.h"
-#include "runtime/pass/hidden_states.h"
 
 namespace slipstream {
 
@@ -28,17 +26,13 @@ BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, st
     return view;
 }
 
-// Pieces of a prompt, and one for the pass behind it.
-std::int64_t pieces_of(const PromptRange& range) {
-    return range.end / range.piece_tokens - range.begin / range.piece_tokens + 1;
-}
-
 }  // namespace
 
-Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pass)
+Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pass, Collective* collective)
     : model_(&model),
       limits_(limits),
       pass_(pass),
+      collective_(collective),
       stream_(model.device().make_stream(StreamKind::Compute)),
       activations_(model.device(), model.config(), activation_limits(limits, pass != nullptr)),
       paths_(limits.max_tokens) {
@@ -48,7 +42,7 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     if (!device.shares_host_memory())
         remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, model.config().vocab);
     row_positions_.reserve(static_cast<std::size_t>(limits.max_logit_rows));
-    if (pass != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
+    if (pass != nullptr || collective != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
     graph_nodes_.reserve(static_cast<std::size_t>(std::min(limits.max_tokens, kMostGraphTokens)));
     graphs_ = std::make_unique<PassGraphs>(device, *stream_);
 }
@@ -170,102 +164,6 @@ bool Forward::run_graph(const Rows& rows, std::span<const std::int32_t> logit_to
     });
 }
 
-bool Forward::runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const {
-    if (pass_ == nullptr || !PassReads{model_, &cache}.streams() || end <= begin || end % piece_tokens != 0 ||
-        !PromptStream::fits(*pass_, *model_, cache, end, piece_tokens))
-        return false;
-    const PinnedArena& arena = pass_->arena();
-    return HiddenStates::host_bytes(pieces_of({begin, end, piece_tokens}),
-                                    activations_.buffer(Activation::Hidden).size_bytes()) <=
-           arena.limit_bytes() - arena.used_bytes();
-}
-
-LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
-                                std::span<const TokenId> prompt, std::span<const TokenId> tokens,
-                                std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                                const LogitRequest& needs, const PassWatch& watch, PassHooks* hooks) {
-    const PromptRange range{begin, begin + std::ssize(prompt), piece_tokens};
-    check_pass({model_, &cache}, tokens, nodes, logit_tokens);
-    CHECK(pass_ != nullptr && !prompt.empty() && cache.n_committed() == range.end && range.end % piece_tokens == 0 &&
-          piece_tokens <= limits_.max_tokens && piece_tokens <= cache.max_nodes());
-    weights_ = nullptr;
-    kv_ = nullptr;
-    PromptStream stream(*pass_, *model_, cache, exec(), range);
-    if (!feed_layers({&cache, tokens, nodes, range.end, Phase::Decode, hooks}, prompt, range, stream, watch)) return {};
-    compute_logits(std::ssize(tokens), logit_tokens);
-    const LogitRows logits = hand_over(logit_tokens, &needs);
-    stream.complete();
-    stream_->synchronize();
-    return logits;
-}
-
-// All pieces of the prompt through a layer, the pass behind them, then the next layer. False where it was given up.
-bool Forward::feed_layers(const Rows& pass, std::span<const TokenId> prompt, const PromptRange& range,
-                          PromptStream& stream, const PassWatch& watch) {
-    piece_rows_.resize(static_cast<std::size_t>(range.piece_tokens));
-    std::iota(piece_rows_.begin(), piece_rows_.end(), 0);
-    const std::int64_t n_pieces = pieces_of(range);
-    const std::int64_t first_piece = range.begin / range.piece_tokens;
-    const auto rows_of = [&](std::int64_t piece) {
-        if (piece + 1 == n_pieces) return pass;
-        const std::int64_t first = std::max(range.begin, (first_piece + piece) * range.piece_tokens);
-        const auto n = static_cast<std::size_t>((first_piece + piece + 1) * range.piece_tokens - first);
-        return Rows{pass.kv,
-                    prompt.subspan(static_cast<std::size_t>(first - range.begin), n),
-                    std::span(piece_rows_).first(n),
-                    first,
-                    Phase::Prefill,
-                    pass.hooks};
-    };
-    HiddenStates states(
-        model_->device(), pass_->copy_in(), pass_->arena(),
-        {activations_.buffer(Activation::Hidden).data(), activations_.buffer(Activation::NextHidden).data()}, n_pieces,
-        static_cast<std::size_t>(std::max(range.piece_tokens, pass.n())) *
-            row_bytes(DType::F32, model_->config().d_model),
-        n_layers());
-    weights_ = &stream;
-    kv_ = stream.kv();
-    for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-        stream.begin_layer(layer);
-        for (std::int64_t piece = 0; piece < n_pieces; ++piece) {
-            if (watch.cancelled()) return false;
-            if (layer + piece > 0 && watch.on_progress)
-                watch.on_progress(static_cast<double>(layer * n_pieces + piece) /
-                                  static_cast<double>(n_layers() * n_pieces));
-            const Rows rows = rows_of(piece);
-            stream.begin_piece(rows.n_committed,
-                               piece + 1 == n_pieces ? rows.n_committed : rows.n_committed + rows.n());
-            activations_.use_hidden(states.begin(*stream_));
-            run_piece(layer, rows);
-            stream.end_piece();
-            states.end(*stream_);
-        }
-        stream.end_layer();
-    }
-    return true;
-}
-
-// A piece of prompt, whose rows are committed at once, or the pass behind it.
-void Forward::run_piece(std::int64_t layer, const Rows& rows) {
-    if (layer == 0) embed_rows(rows);
-    if (rows.phase == Phase::Decode) {
-        paths_.trace(*rows.kv, rows.nodes);
-        rope_angles(rows.n());
-        return run_layer(layer, rows, LayerPart::Whole);
-    }
-    paths_.trace_chain(rows.n_committed, rows.n());
-    rope_angles(rows.n());
-    // Of the last layer nothing but the rows for the cache is wanted of a prompt.
-    run_layer(layer, rows, layer + 1 < n_layers() ? LayerPart::Whole : LayerPart::KvRows);
-    kv_commit(exec(), {.shape = rows.kv->shape(),
-                       .scratch_k = rows.kv->scratch_k(layer),
-                       .scratch_v = rows.kv->scratch_v(layer),
-                       .scratch_rows = rows.nodes.data(),
-                       .n_rows = rows.n(),
-                       .first_position = rows.n_committed,
-                       .chunks = kv_ != nullptr ? kv_->chunks(layer) : rows.kv->chunks(layer)});
-}
-
 void Forward::embed_rows(const Rows& rows) {
     embed(
         exec(),
@@ -326,12 +224,17 @@ void Forward::run_layer(std::int64_t layer, const Rows& rows, LayerPart part) {
     feed_forward(layer, rows);
 }
 
-// Adds what half a layer makes, `x` times a matrix, to the residual stream. Ranks of a split model would sum up their
-// shares here, before the sum is added; one alone adds inside the product.
+// Adds what half a layer makes, `x` times a matrix, to the residual stream: inside the product, where that is whole.
+// Parts of one are summed up first; normed activations, which neither half needs any more, give them their place.
 void Forward::add_to_residual(std::int64_t layer, MatrixRole role, const Rows& rows, const ConstTensorView& x,
                               const ConstTensorView& bias) {
-    const Product product{.role = role, .y = activations_.hidden(rows.n()), .bias = bias};
-    multiply(layer, rows, x, {&product, 1}, MatmulStore::Add);
+    const TensorView hidden = activations_.hidden(rows.n());
+    Product product{.role = role, .y = hidden, .bias = bias};
+    if (collective_ == nullptr) return multiply(layer, rows, x, {&product, 1}, MatmulStore::Add);
+    product.y = activations_.rows(Activation::Normed, rows.n());
+    multiply(layer, rows, x, {&product, 1});
+    collective_->all_reduce(exec(), product.y);
+    add(exec(), {.x = product.y, .y = hidden});
 }
 
 // Queries, keys and values of a layer, the latter two rounded into scratch.

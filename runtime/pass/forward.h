@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "kernels/collective.h"
 #include "kernels/device.h"
 #include "kernels/matmul.h"
 #include "kernels/workspace.h"
@@ -39,8 +41,11 @@ struct ForwardLimits {
 class Forward {
 public:
     /// Takes the memory of activations once, on the model's device, for passes within `limits`. Where weights or KV of
-    /// a pass stream, `pass` brings them; it outlives this, and may serve several forwards in turn.
-    Forward(const Model& model, const ForwardLimits& limits, PassStream* pass = nullptr);
+    /// a pass stream, `pass` brings them; it outlives this, and may serve several forwards in turn. Where the model is
+    /// a share of one whose matrices are split, `collective` sums up what each half of a layer makes; it outlives this.
+    /// Such passes take no graph.
+    Forward(const Model& model, const ForwardLimits& limits, PassStream* pass = nullptr,
+            Collective* collective = nullptr);
 
     /// What the constructor takes from the device's budget, kernels' workspace not counted; `streaming` as `pass`.
     enum class Streaming : std::uint8_t { No, Yes };
@@ -78,6 +83,10 @@ public:
     /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
     [[nodiscard]] bool runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end,
                                      std::int64_t piece_tokens) const;
+    /// Whether the ring alone does, where something streams at all: for whoever keeps hidden states himself.
+    [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t piece_tokens) const;
+    /// Host memory for the hidden states of such a prompt.
+    [[nodiscard]] std::size_t prompt_host_bytes(const PromptRange& range) const;
     /// As the second run(), with a prompt (Phase::Prefill) before it that is committed on the way: `prompt` at the
     /// positions from `begin`, where the cache ended before begin + prompt.size() were reserved, in pieces that end
     /// at multiples of `piece_tokens`. Where it is given up, the caller rolls them back.
@@ -90,8 +99,8 @@ public:
     [[nodiscard]] LogitFigures logit_figures() const;
 
     /// Passes that were launched as graphs: those of up to 64 tokens without progress to tell, with logits of the last
-    /// tokens or none, where nothing streams. Null where there are none: GraphUse::Never, something streams, or a
-    /// device without graphs.
+    /// tokens or none, where nothing streams. Null where there are none: GraphUse::Never, something streams, a
+    /// collective, or a device without graphs.
     [[nodiscard]] const PassGraphs* graphs() const { return graphs_.get(); }
 
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
@@ -136,6 +145,46 @@ public:
         RunningPass running_;
     };
 
+    /// A prompt and the pass behind it in steps, as run_by_layer() takes them: for whoever carries the rows of pieces
+    /// from layer to layer. Layers in order, each from begin_layer() to end_layer(), all pieces in between, the pass as
+    /// the last of them; then logits(), end(), complete(). Where it does not come to complete(), what it streams is
+    /// given up, and the caller rolls the cache back.
+    class PromptSteps {
+    public:
+        PromptSteps(Forward& forward, KvCache& cache, const PromptRange& range, std::span<const TokenId> prompt,
+                    std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                    std::span<const std::int32_t> logit_tokens, PassHooks* hooks = nullptr);
+
+        void begin_layer(std::int64_t layer);
+        /// Fills the residual stream, for the model's first layer.
+        void embed(std::int64_t piece) { forward_->embed_rows(rows_of(piece)); }
+        /// [n_tokens, d_model], F32: the residual stream, memory of the device, for the rows of a piece.
+        [[nodiscard]] TensorView hidden(std::int64_t piece) const {
+            return forward_->activations_.hidden(rows_of(piece).n());
+        }
+        /// The same for the pass.
+        [[nodiscard]] TensorView hidden() const { return forward_->activations_.hidden(pass_.n()); }
+        void run_piece(std::int64_t layer, std::int64_t piece);
+        void end_layer();
+        /// The residual stream holds what the last layer made of the pass. As enqueue() returns them.
+        [[nodiscard]] LogitRows logits(const LogitRequest* needs);
+        /// All that may fail of the end.
+        void end();
+        void complete();
+
+    private:
+        friend class Forward;
+        [[nodiscard]] Rows rows_of(std::int64_t piece) const;
+
+        Forward* forward_;
+        KvCache* cache_;
+        PromptRange range_;
+        std::span<const TokenId> prompt_;
+        Rows pass_;
+        std::span<const std::int32_t> logit_tokens_;
+        std::optional<PromptStream> stream_;  // none where nothing streams
+    };
+
 private:
     // x times a matrix.
     struct Product {
@@ -152,9 +201,10 @@ private:
     void check_pass(const PassReads& reads, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;
     [[nodiscard]] bool run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens, const PassWatch& watch);
-    [[nodiscard]] bool feed_layers(const Rows& pass, std::span<const TokenId> prompt, const PromptRange& range,
-                                   PromptStream& stream, const PassWatch& watch);
-    void run_piece(std::int64_t layer, const Rows& rows);
+    [[nodiscard]] PromptRange prompt_range(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const {
+        return {.begin = begin, .end = end, .piece_tokens = piece_tokens, .last_layer = n_layers() - 1};
+    }
+    [[nodiscard]] bool feed_layers(PromptSteps& steps, const PassWatch& watch);
 
     void embed_rows(const Rows& rows);
     void rope_angles(std::int64_t n);
@@ -175,7 +225,8 @@ private:
 
     const Model* model_;
     ForwardLimits limits_;
-    PassStream* pass_;  // null: nothing streams
+    PassStream* pass_;        // null: nothing streams
+    Collective* collective_;  // null: products are whole
     std::unique_ptr<Stream> stream_;
     Activations activations_;
     std::unique_ptr<DeviceLogits> remote_;  // null where the host reaches the device's

@@ -7,6 +7,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "runtime/pass/naming.h"
 
 namespace slipstream {
 
@@ -76,12 +77,8 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
 
 const std::byte* PassStream::acquire_block(Stream& compute) {
     const auto began = std::chrono::steady_clock::now();
-    const std::byte* data = nullptr;
-    try {
-        data = feed_->acquire(static_cast<std::int64_t>(at_), compute);
-    } catch (const Error& error) {
-        throw IoError(fmt::format("{}: {}", running().blocks[at_].item >= 0 ? "weights" : "KV", error.what()));
-    }
+    const std::byte* data = naming(running().blocks[at_].item >= 0 ? "weights" : "KV",
+                                   [&] { return feed_->acquire(static_cast<std::int64_t>(at_), compute); });
     figures_.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return data;
 }

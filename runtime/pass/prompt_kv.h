@@ -15,6 +15,9 @@ struct PromptRange {
     std::int64_t begin = 0;
     std::int64_t end = 0;
     std::int64_t piece_tokens = 0;
+    std::int64_t last_layer = -1;  // of which nothing but its rows for the KV is wanted; -1: others have those behind
+    /// Its pieces, and one for the pass behind it.
+    [[nodiscard]] std::int64_t n_pieces() const { return end / piece_tokens - begin / piece_tokens + 1; }
     [[nodiscard]] std::int64_t first_chunk() const { return begin / kChunkTokens; }
     [[nodiscard]] std::int64_t end_chunk() const { return end / kChunkTokens; }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/checked_math.h"
+#include "runtime/pass/naming.h"
 
 namespace slipstream {
 
@@ -19,6 +20,7 @@ PromptKvPieces::PromptKvPieces(PassStream& pass, const PassReads& reads, const D
       exec_(exec),
       piece_chunks_(range.piece_tokens / kChunkTokens),
       first_new_chunk_(range.first_chunk()),
+      last_layer_(range.last_layer),
       slots_(area.data()),
       new_use_(static_cast<std::size_t>(range.end_chunk() - range.first_chunk())),
       table_(static_cast<std::size_t>(range.end_chunk()), nullptr),
@@ -53,8 +55,7 @@ void PromptKvPieces::begin_piece(std::int64_t first, std::int64_t end) {
     at_ = 0;
     first_number_ = ring_->next_number();
     next_ = std::max(resident, first_chunk_in_window(reads_.model->config().window(layer_), first));
-    // Of a prompt's last layer nothing but rows for the cache is wanted, so nothing is read.
-    if (first < end && layer_ + 1 == store_->n_layers()) next_ = n_host_;
+    if (first < end && layer_ == last_layer_) next_ = n_host_;  // nothing is read
     if (!own_.empty()) {
         parity_ ^= 1;
         if (slots_use_[parity_] > 0) exec_.stream.wait(reads_.kv->host()->flushed(), slots_use_[parity_]);
@@ -105,7 +106,8 @@ std::optional<KvPiece> PromptKvPieces::acquire_kv(std::int64_t layer, Stream& co
     CHECK(layer == layer_, "KV of layer {} while {} is computed", layer, layer_);
     if (at_ == copied_.size()) return std::nullopt;
     const ChunkRange range = copied_[at_];
-    const std::byte* data = ring_->acquire(first_number_ + static_cast<std::int64_t>(at_), compute);
+    const std::byte* data =
+        naming("KV", [&] { return ring_->acquire(first_number_ + static_cast<std::int64_t>(at_), compute); });
     for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += store_->shape().chunk_bytes())
         piece_[chunk] = data;
     return KvPiece{range, piece_.data()};

@@ -52,7 +52,8 @@ private:
     ExecRef exec_;
     std::int64_t piece_chunks_;
     std::int64_t first_new_chunk_;
-    std::byte* slots_;  // [2][piece_chunks]: of the running piece, of the one before, which is flushed
+    std::int64_t last_layer_;  // as PromptRange
+    std::byte* slots_;         // [2][piece_chunks]: of the running piece, of the one before, which is flushed
     std::unique_ptr<TransferRing> ring_;
     std::array<std::uint64_t, 2> slots_use_{};  // of flushed(), when the slots are on the host
     Indexed<std::uint64_t> new_use_;            // the same of each chunk of this layer from first_new_chunk_ on

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/checked_math.h"
+#include "runtime/pass/naming.h"
 #include "runtime/pass/prompt_kv_areas.h"
 #include "runtime/pass/prompt_kv_pieces.h"
 
@@ -104,7 +105,7 @@ void PromptStream::next_program(std::vector<TransferItem>& program) {
 }
 
 const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) {
-    return feed_->acquire(index_[item], compute);
+    return naming("weights", [&] { return feed_->acquire(index_[item], compute); });
 }
 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
@@ -114,28 +115,31 @@ void PromptStream::release_item(std::int32_t item, Stream& compute) {
 }
 
 void PromptStream::begin_layer(std::int64_t layer) {
-    if (kv_) kv_->begin_layer(layer);
+    if (kv_) naming("KV", [&] { kv_->begin_layer(layer); });
 }
 
 void PromptStream::begin_piece(std::int64_t first, std::int64_t end) {
     last_piece_ = first == end;
-    if (kv_) kv_->begin_piece(first, end);
+    if (kv_) naming("KV", [&] { kv_->begin_piece(first, end); });
 }
 
 void PromptStream::end_piece() {
-    if (kv_) kv_->end_piece();
+    if (kv_) naming("KV", [&] { kv_->end_piece(); });
 }
 
 void PromptStream::end_layer() {
-    if (kv_) kv_->end_layer();
+    if (kv_) naming("KV", [&] { kv_->end_layer(); });
 }
 
 // The ring may be used again at once: passes wait for the flush before they copy over what it reads.
-void PromptStream::complete() {
+void PromptStream::end() {
     if (feed_) feed_->end_pass();
     const std::uint64_t last_flush = kv_ ? kv_->last_flush() : 0;
-    if (last_flush > 0) exec_.stream.wait(cache_->host()->flushed(), last_flush);
-    cache_->publish(last_flush);
+    if (last_flush > 0) naming("KV", [&] { exec_.stream.wait(cache_->host()->flushed(), last_flush); });
+}
+
+void PromptStream::complete() {
+    cache_->publish(kv_ ? kv_->last_flush() : 0);
     complete_ = true;
 }
 

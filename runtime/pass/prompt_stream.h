@@ -41,7 +41,9 @@ public:
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
     void end_layer();
-    /// All layers are through, and the LM head: the cache publishes what was reserved.
+    /// All layers are through, and the LM head: waits for what may still fail.
+    void end();
+    /// The cache publishes what was reserved.
     void complete();
 
     void next_program(std::vector<TransferItem>& program) override;

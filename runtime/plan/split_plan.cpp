@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "runtime/ranks/layer_split.h"
+#include "runtime/ranks/model_split.h"
 
 namespace slipstream {
 
@@ -22,7 +22,7 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
     ModelPlanRequest of_rank = request.rank_request(rank, config, weights);
     of_rank.pass_tokens = pass_tokens;
     // While others compute its link goes on: as far as there is room for what comes next.
-    of_rank.ring_layers = whole ? 1 : 2;
+    of_rank.ring_layers = !whole && request.kind == SplitKind::Layers ? 2 : 1;
     try {
         return ModelPlan(of_rank);
     } catch (const OutOfBudget& error) {
@@ -35,25 +35,26 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
 struct SplitCost {
     double seconds = std::numeric_limits<double>::infinity();  // where it does not fit
     double link_seconds = 0.0;
-    std::int64_t homeless_layers = 0;  // of ranks that they do not fit on
+    std::int64_t homeless_parts = 0;  // of ranks that they do not fit on
 };
 
-std::int64_t homeless_layers(const SplitPlanRequest& request) {
+std::int64_t homeless_parts(const SplitPlanRequest& request) {
+    const std::vector<std::int64_t> parts = parts_of(request.kind, request.shares);
     std::int64_t n = 0;
     for (std::size_t rank = 0; rank < request.shares.size(); ++rank) {
         try {
             static_cast<void>(plan_rank(request, rank, 1));
         } catch (const OutOfBudget&) {
-            n += std::ssize(request.shares[rank].layers);
+            n += parts[rank];
         }
     }
     return n;
 }
 
-SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_t>& layers) {
+SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_t>& parts) {
     SplitPlanRequest asked = request;
-    asked.shares = deal_layers(*request.config, layers);
     try {
+        asked.shares = deal_parts(request.kind, *request.config, *request.weights, parts);
         const SplitPlan plan(asked);
         SplitCost cost{.seconds = plan.sums().pass_seconds};
         for (const ModelPlan& rank : plan.ranks()) {
@@ -65,13 +66,16 @@ SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_
         }
         return cost;
     } catch (const OutOfBudget&) {
-        return {.homeless_layers = homeless_layers(asked)};
+        return {.homeless_parts = homeless_parts(asked)};
+    } catch (const Unsupported&) {  // heads that belong together
+        return {.homeless_parts = n_parts(request.kind, *request.config)};
     }
 }
 
 }  // namespace
 
-SplitPlan::SplitPlan(const SplitPlanRequest& request) : pass_tokens_(request.pass_tokens.value_or(1)) {
+SplitPlan::SplitPlan(const SplitPlanRequest& request)
+    : kind_(request.kind), pass_tokens_(request.pass_tokens.value_or(1)) {
     place(request);
     if (!request.pass_tokens) {
         const double one = pass(1).seconds;
@@ -86,11 +90,15 @@ void SplitPlan::place(const SplitPlanRequest& request) {
     const bool whole = request.shares.empty();
     const std::size_t n_ranks = whole ? 1 : request.shares.size();
     ranks_.clear();
-    order_.clear();
     for (std::size_t rank = 0; rank < n_ranks; ++rank) ranks_.push_back(plan_rank(request, rank, pass_tokens_));
     context_tokens_ = ranks_.front().context_tokens();
-    // Whose turn it is: the layers of the model in order, then all parts of the LM head.
-    std::vector<std::size_t> next(n_ranks, 0);  // block
+    order_.clear();
+    if (kind_ == SplitKind::Layers) order_blocks(request);
+}
+
+// Whose turn it is: the layers of the model in order, then all parts of the LM head.
+void SplitPlan::order_blocks(const SplitPlanRequest& request) {
+    std::vector<std::size_t> next(ranks_.size(), 0);  // block
     const auto take_layer = [&](std::size_t rank) {
         const std::vector<PassBlock>& blocks = ranks_[rank].blocks();
         for (const std::int64_t layer = blocks[next[rank]].layer;
@@ -99,13 +107,26 @@ void SplitPlan::place(const SplitPlanRequest& request) {
     };
     for (std::int64_t layer = 0; layer < request.config->n_layers; ++layer) {
         std::size_t owner = 0;
-        while (!whole && !std::ranges::binary_search(request.shares[owner].layers, layer)) ++owner;
+        while (!request.shares.empty() && !std::ranges::binary_search(request.shares[owner].layers, layer)) ++owner;
         take_layer(owner);
     }
-    for (std::size_t rank = 0; rank < n_ranks; ++rank) take_layer(rank);
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) take_layer(rank);
+}
+
+// Each as alone: they meet twice a layer, which their rings bridge; what of the host's memory is left to it a rank's
+// request says.
+SimulatedPass SplitPlan::slowest_rank(std::int64_t n_tokens, std::int64_t text_tokens) const {
+    SimulatedPass slowest;
+    for (const ModelPlan& rank : ranks_) {
+        const SimulatedPass pass = rank.pass(n_tokens, text_tokens);
+        slowest.seconds = std::max(slowest.seconds, pass.seconds);
+        slowest.link_busy_fraction = std::max(slowest.link_busy_fraction, pass.link_busy_fraction);
+    }
+    return slowest;
 }
 
 SimulatedPass SplitPlan::pass(std::int64_t n_tokens, std::int64_t text_tokens) const {
+    if (kind_ == SplitKind::Tensor) return slowest_rank(n_tokens, text_tokens);
     std::vector<ResidencyRequest> requests;
     requests.reserve(ranks_.size());
     std::vector<SimulatedDevice> devices;
@@ -142,7 +163,7 @@ void SplitPlan::sum_up() {
 
 namespace {
 
-/// A search of splits, from an even one on: layers move from device to device, many at once first.
+/// A search of splits, from an even one on: parts move from device to device, many at once first.
 class SplitSearch {
 public:
     SplitSearch(const SplitPlanRequest& request, std::vector<std::int64_t> first)
@@ -151,8 +172,8 @@ public:
     /// Moves that make a pass shorter by `gain` of it. Where `plateau` > 0 also such as make it longer by no more, of
     /// the shortest found, and let all links carry less: where several devices hold a pass up, no single move helps.
     void improve(double gain, double plateau) {
-        const std::int64_t n_layers = request_.config->n_layers;
-        for (std::int64_t step = std::max<std::int64_t>(n_layers / 4, 1); step > 0;)
+        const std::int64_t n = n_parts(request_.kind, *request_.config);
+        for (std::int64_t step = std::max<std::int64_t>(n / 4, 1); step > 0;)
             if (!move(step, gain, plateau)) step /= 2;
     }
 
@@ -160,7 +181,7 @@ public:
     [[nodiscard]] bool fits() const { return cost_.seconds < std::numeric_limits<double>::infinity(); }
 
 private:
-    // The best move of so many layers; false where there is none.
+    // The best move of so many; false where there is none.
     bool move(std::int64_t step, double gain, double plateau) {
         std::vector<std::int64_t> found = best_;
         SplitCost found_cost = cost_;
@@ -175,8 +196,8 @@ private:
                 const bool lighter = plateau > 0.0 && cost.seconds <= least_seconds_ * (1.0 + plateau) &&
                                      cost.link_seconds < found_cost.link_seconds * (1.0 - gain);
                 // Towards what fits first, and never away from it.
-                const bool roomier = cost.homeless_layers < found_cost.homeless_layers;
-                if (cost.homeless_layers > found_cost.homeless_layers || !(roomier || shorter || lighter)) continue;
+                const bool roomier = cost.homeless_parts < found_cost.homeless_parts;
+                if (cost.homeless_parts > found_cost.homeless_parts || !(roomier || shorter || lighter)) continue;
                 found = moved;
                 found_cost = cost;
             }
@@ -196,16 +217,18 @@ private:
 
 }  // namespace
 
-std::vector<std::int64_t> choose_layers(const SplitPlanRequest& request, std::size_t n_ranks) {
-    const std::int64_t n_layers = request.config->n_layers;
-    if (n_layers < static_cast<std::int64_t>(n_ranks))
-        throw Unsupported(fmt::format("{} layers cannot be shared among {} devices; name fewer", n_layers, n_ranks));
-    SplitSearch search(request, layers_by_share(n_layers, std::vector<double>(n_ranks, 1.0)));
+std::vector<std::int64_t> choose_parts(const SplitPlanRequest& request, std::size_t n_ranks) {
+    const ModelConfig& config = *request.config;
+    const std::int64_t n = n_parts(request.kind, config);
+    if (n < static_cast<std::int64_t>(n_ranks))
+        throw Unsupported(
+            fmt::format("{} {}s cannot be shared among {} devices; name fewer", n, part_name(request.kind), n_ranks));
+    SplitSearch search(request, even_parts(request.kind, config, *request.weights, n_ranks));
     search.improve(0.01, 0.01);
     search.improve(0.001, 0.0);
     if (!search.fits()) {  // says what is missing
         SplitPlanRequest asked = request;
-        asked.shares = deal_layers(*request.config, search.best());
+        asked.shares = deal_parts(request.kind, config, *request.weights, search.best());
         static_cast<void>(SplitPlan(asked));
     }
     return search.best();

@@ -1,6 +1,6 @@
-// A model over several devices whose layers are shared out (runtime/ranks), planned: what of its layers stays on each,
-// and what passes take in which the devices compute in turns while all their links copy. One device with all of the
-// model is the simplest case.
+// A model over several devices (runtime/ranks), planned: what of its share stays on each, and what passes take while
+// all their links copy: where layers are shared out the devices compute in turns, where matrices are, at the same time.
+// One device with all of the model is the simplest case.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ using RankRequest =
 struct SplitPlanRequest {
     const ModelConfig* config = nullptr;    // of the whole model
     const ModelWeights* weights = nullptr;  // views with or without memory
-    std::vector<ModelShare> shares{};       // of each rank, by layers; empty: one device has all of the model
+    SplitKind kind = SplitKind::Layers;
+    std::vector<ModelShare> shares{};  // of each rank, of that kind; empty: one device has all of the model
     RankRequest rank_request;
     std::optional<std::int64_t> pass_tokens{};  // as ModelPlanRequest has it
 };
@@ -43,18 +44,22 @@ public:
 
 private:
     void place(const SplitPlanRequest& request);
+    void order_blocks(const SplitPlanRequest& request);
+    [[nodiscard]] SimulatedPass slowest_rank(std::int64_t n_tokens, std::int64_t text_tokens) const;
     void sum_up();
 
+    SplitKind kind_ = SplitKind::Layers;
     std::vector<ModelPlan> ranks_;
-    std::vector<std::int32_t> order_;  // the rank of each block of a pass, in order
+    std::vector<std::int32_t> order_;  // of layers: the rank of each block of a pass, in order
     std::int64_t context_tokens_ = 0;
     std::int64_t pass_tokens_ = 1;
     ResidencyPlan sums_;
 };
 
-/// How many layers each of `n_ranks` devices is to have so that a pass takes least: from an even split on, layers move
-/// while that gains. Of equals the first found; the same request gives the same answer. `request.shares` is not looked
-/// at. Throws Unsupported where there are fewer layers than devices, OutOfBudget where no split found fits.
-[[nodiscard]] std::vector<std::int64_t> choose_layers(const SplitPlanRequest& request, std::size_t n_ranks);
+/// How many layers, or kv heads where request.kind is Tensor, each of `n_ranks` devices is to have so that a pass takes
+/// least: from an even split on, they move while that gains. Of equals the first found; the same request gives the same
+/// answer. `request.shares` is not looked at. Throws Unsupported where there are fewer than devices, OutOfBudget where
+/// no split found fits.
+[[nodiscard]] std::vector<std::int64_t> choose_parts(const SplitPlanRequest& request, std::size_t n_ranks);
 
 }  // namespace slipstream

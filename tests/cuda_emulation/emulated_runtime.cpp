@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
@@ -304,14 +305,29 @@ Status free_blas(std::int32_t, void* blas, ErrorText*) {
     return Status::Ok;
 }
 
+// A call of the table, one at a time.
+template <auto Call>
+struct Guarded;
+template <typename... Arguments, Status (*Call)(Arguments...)>
+struct Guarded<Call> {
+    static Status call(Arguments... arguments) {
+        const std::scoped_lock guard(machine->calls_mutex);
+        return Call(arguments...);
+    }
+};
+template <auto Call>
+constexpr auto guarded = &Guarded<Call>::call;
+
 }  // namespace
 
 Status enqueue_product(Place place, std::function<void()> work, ErrorText* error) {
+    const std::scoped_lock guard(machine->calls_mutex);
     ++machine->n_prompt_products;
     return enqueue(place, std::move(work), error);
 }
 
 Status enqueue(Place place, std::function<void()> work, ErrorText* error) {
+    const std::scoped_lock guard(machine->calls_mutex);
     Stream& stream = stream_of(place);
     if (machine->fails()) {
         if (stream.capture != nullptr) stream.capture->invalid = "an injected fault";
@@ -334,31 +350,31 @@ cuda::Module runtime_table() {
             .count_devices = count_devices,
             .try_kernel = try_kernel,
             .device_properties = device_properties,
-            .memory_info = memory_info,
-            .allocate = allocate,
-            .free = free_memory,
-            .allocate_host = allocate_host,
-            .free_host = free_host,
-            .register_host = lock,
-            .unregister_host = unlock,
-            .make_stream = make_stream,
-            .free_stream = free_stream,
-            .synchronize = synchronize,
-            .copy = copy,
-            .make_event = make_event,
-            .free_event = free_event,
-            .record = record,
-            .wait = wait,
-            .query = query,
-            .await = await,
-            .elapsed = elapsed,
-            .begin_capture = begin_capture,
-            .end_capture = end_capture,
-            .launch_graph = launch_graph,
-            .free_graph = free_graph,
+            .memory_info = guarded<memory_info>,
+            .allocate = guarded<allocate>,
+            .free = guarded<free_memory>,
+            .allocate_host = guarded<allocate_host>,
+            .free_host = guarded<free_host>,
+            .register_host = guarded<lock>,
+            .unregister_host = guarded<unlock>,
+            .make_stream = guarded<make_stream>,
+            .free_stream = guarded<free_stream>,
+            .synchronize = guarded<synchronize>,
+            .copy = guarded<copy>,
+            .make_event = guarded<make_event>,
+            .free_event = guarded<free_event>,
+            .record = guarded<record>,
+            .wait = guarded<wait>,
+            .query = guarded<query>,
+            .await = guarded<await>,
+            .elapsed = guarded<elapsed>,
+            .begin_capture = guarded<begin_capture>,
+            .end_capture = guarded<end_capture>,
+            .launch_graph = guarded<launch_graph>,
+            .free_graph = guarded<free_graph>,
             .blas_version = blas_version,
-            .make_blas = make_blas,
-            .free_blas = free_blas};
+            .make_blas = guarded<make_blas>,
+            .free_blas = guarded<free_blas>};
 }
 
 }  // namespace slipstream::emulation

@@ -65,9 +65,9 @@ struct Part {
     std::unique_ptr<Forward> forward;
 };
 
-/// 12 tokens behind a prompt; guessed from `future`, where there is one.
+/// `n_tokens` behind a prompt of `n_prompt`; guessed from `future`, where there is one.
 Generated generate(const ModelFiles& files, Devices which, Streams streams, Timing timing,
-                   const std::vector<TokenId>& future = {}) {
+                   const std::vector<TokenId>& future = {}, std::int64_t n_prompt = 260, std::int64_t n_tokens = 12) {
     Machine machine({.n_cards = 2, .timing = timing});
     std::vector<std::unique_ptr<Device>> devices;
     for (std::int32_t card = 0; card < (which == Devices::TwoCards ? 2 : 1); ++card)
@@ -92,14 +92,15 @@ Generated generate(const ModelFiles& files, Devices which, Streams streams, Timi
     if (devices.size() == 1) {
         target = std::make_unique<DeviceTarget>(*parts[0]->forward, parts[0]->cache);
     } else {
-        target = std::make_unique<LayersTarget>(std::move(ranks));
+        target = std::make_unique<LayersTarget>(std::move(ranks), &arena);
+        EXPECT_TRUE(target->takes_prompt(512));
     }
     NoGuesser nothing;
     ScriptedGuesser scripted(future, 0.7, 5);
     Guesser& guesser = future.empty() ? static_cast<Guesser&>(nothing) : scripted;
     std::vector<TokenId> prompt;
-    for (int i = 0; i < 260; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % 97));
-    return logged_generation(*target, prompt, 12, guesser, future.empty() ? 1 : kBudget,
+    for (std::int64_t i = 0; i < n_prompt; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % 97));
+    return logged_generation(*target, prompt, n_tokens, guesser, future.empty() ? 1 : kBudget,
                              {.temperature = 0.8, .seed = 3}, files.config().vocab);
 }
 
@@ -123,6 +124,15 @@ TEST_P(LayersOnCards, ACardBesideTheCpuGivesOneTextWhateverStreamsAndGuesses) {
         EXPECT_EQ(generate(*files_, Devices::CardAndCpu, streams, GetParam()), plain);
         EXPECT_EQ(generate(*files_, Devices::CardAndCpu, streams, GetParam(), plain.text), plain);
     }
+}
+
+// Rows of a long prompt go from card to card without the host, and to the CPU's thread and back.
+TEST_P(LayersOnCards, LongPromptsGiveTheSameBits) {
+    const Generated one = generate(*files_, Devices::Card, Streams::Both, Timing::AtOnce, {}, 600, 3);
+    for (const Streams streams : {Streams::Nothing, Streams::Both})
+        EXPECT_EQ(generate(*files_, Devices::TwoCards, streams, GetParam(), {}, 600, 3), one);
+    const Generated beside = generate(*files_, Devices::CardAndCpu, Streams::Nothing, Timing::AtOnce, {}, 600, 3);
+    EXPECT_EQ(generate(*files_, Devices::CardAndCpu, Streams::Both, GetParam(), {}, 600, 3), beside);
 }
 
 INSTANTIATE_TEST_SUITE_P(Timings, LayersOnCards, testing::ValuesIn(kTimings));

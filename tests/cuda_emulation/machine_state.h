@@ -69,6 +69,7 @@ struct Machine::State {
     MachineOptions options;
     std::vector<std::unique_ptr<CardMemory>> cards;
     const std::thread::id thread = std::this_thread::get_id();  // which alone may capture
+    std::recursive_mutex calls_mutex;          // a call of the table at a time: ranks call from threads of their own
     mutable std::mutex locked_mutex;           // of the next three: host memory is locked by other threads, too
     std::map<std::byte*, std::size_t> locked;  // host ranges
     std::size_t locked_bytes = 0;

@@ -13,6 +13,7 @@
 #include "runtime/pass/pass_stream.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/scripted_guesser.h"
+#include "tests/support/tensor_engine.h"
 #include "tests/support/tiny_model.h"
 
 namespace {
@@ -207,6 +208,24 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
         }
         EXPECT_EQ(arena.used_bytes(), host_bytes);
         EXPECT_GT(pass.figures().kv_bytes, 0U);
+    }
+}
+
+// Ranks on threads of their own, sums between them, weights that stream.
+TEST(Allocation, PassesOverSeveralDevicesAllocateNothing) {
+    const auto files = make_tiny_model({.n_q_heads = 6, .n_kv_heads = 3});
+    TensorEngine engine(*files, {2, 1}, Streams::Both);
+    Sampler sampler({.temperature = 0.0}, files->config().vocab);
+    NoGuesser none;
+    ExactVerifier verifier(sampler);
+    GenerationLoop loop(*engine.target, verifier, none, {.budget = 1, .end_tokens = {}});
+    loop.begin(prompt_of(500));
+    while (std::ssize(loop.text()) < 530) ASSERT_FALSE(loop.step(1000).empty());  // the first chunks are on the host
+    while (std::ssize(loop.text()) < 900) {
+        for (const auto& each : engine.own) {
+            ASSERT_EQ(allocated_by(each->device, [&] { static_cast<void>(loop.step(1)); }), "")
+                << "at position " << loop.text().size();
+        }
     }
 }
 

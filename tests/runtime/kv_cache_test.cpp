@@ -174,6 +174,15 @@ TEST_F(StreamingCacheTest, WhereTheSystemHasNoMoreACommitSaysSoAndHasDoneNothing
     EXPECT_EQ(cache_.host()->n_chunks(), 17);
 }
 
+// A prompt within the resident chunks of all layers flushes nothing, and what fails behind it costs nothing of it.
+TEST_F(KvCacheTest, WhatIsResidentEverywhereIsWholeAfterAFailure) {
+    PinnedArena arena({.limit_bytes = 16U << 20, .page_lock = PageLock::Pageable});
+    KvCache cache(device_, kShape, 2, 2048, 64, {.resident_chunks = {2, 3}, .arena = &arena});
+    cache.reserve(512);
+    cache.publish(0);
+    EXPECT_EQ(cache.keep_whole(exec()), 512);
+}
+
 // What a text that was cut away still flushes, over a link that takes its time, must not land on what is restored.
 TEST_F(KvCacheTest, RestoringWaitsForTheFlushesOfTheTextBefore) {
     CpuDevice device({.n_threads = 1, .link_bytes_per_second = 1 << 20});  // a chunk in 16 ms

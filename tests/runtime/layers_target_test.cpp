@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -22,6 +21,7 @@
 #include "tests/support/logged_generation.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -29,12 +29,6 @@ namespace {
 
 constexpr std::int64_t kContext = RankEngine::kContext;
 constexpr std::int64_t kBudget = RankEngine::kBudget;
-
-std::vector<TokenId> prompt_of(std::int64_t n) {
-    std::vector<TokenId> prompt;
-    for (std::int64_t i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % 97));
-    return prompt;
-}
 
 Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
                    std::int64_t budget, Target* checked_by = nullptr) {
@@ -46,22 +40,6 @@ Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int6
         EXPECT_GE(check->figures().tokens, n_tokens);
     }
     return generated;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-std::vector<std::byte> kv_of(Target& target) {
-    std::vector<std::byte> all;
-    std::vector<std::byte> chunk(target.shape().kv.chunk_bytes());
-    for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer) {
-        for (std::int64_t i = 0; i < target.n_committed() / kChunkTokens; ++i) {
-            target.read_chunk(layer, i, chunk.data());
-            all.insert(all.end(), chunk.begin(), chunk.end());
-        }
-    }
-    return all;
 }
 
 class LayersTargetTest : public testing::Test {

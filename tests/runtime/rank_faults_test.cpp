@@ -1,12 +1,14 @@
-// A thousand random faults: on any device of two or three, at any time, of any kind. None hangs, none loses anything:
-// the error names the device, memory comes back whole, the session goes on, here and elsewhere, to the text of a run
-// without faults.
+// A thousand random faults: on any device of two or three that share layers or matrices, at any time, of any kind. None
+// hangs, none loses anything: the error names the device, memory comes back whole, the session goes on, here and
+// elsewhere, to the text of a run without faults.
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
+#include <type_traits>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,13 +18,14 @@
 #include "runtime/loop/generation_loop.h"
 #include "runtime/session/session_kv.h"
 #include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/tensor_engine.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
 namespace {
 
-constexpr std::int64_t kVocab = 97;
 constexpr std::int64_t kTokens = 30;
 constexpr std::size_t kNoLimit = std::size_t{1} << 40;
 constexpr int kFaults = 1000;
@@ -46,10 +49,15 @@ std::atomic<std::int64_t>& countdown(CpuFaults& faults, Kind kind) {
     return faults.rows_until_failure;
 }
 
+/// How a model of four layers and three kv heads may be shared out.
+template <typename Engine>
+const std::vector<std::vector<std::int64_t>> kSplits{{2, 2}, {3, 1}, {2, 1, 1}, {1, 1, 2}};
+template <>
+const std::vector<std::vector<std::int64_t>> kSplits<TensorEngine>{{2, 1}, {1, 2}, {1, 1, 1}};
+
 /// What one fault is planted into.
 struct Scene {
-    explicit Scene(int seed) : random(static_cast<unsigned>(seed)) {
-        const std::vector<std::vector<std::int64_t>> splits{{2, 2}, {3, 1}, {2, 1, 1}, {1, 1, 2}};
+    Scene(int seed, const std::vector<std::vector<std::int64_t>>& splits) : random(static_cast<unsigned>(seed)) {
         split = pick(splits);
         other_split = pick(splits);
         kind = kKinds[static_cast<std::size_t>(seed) % std::size(kKinds)];
@@ -57,7 +65,7 @@ struct Scene {
         const std::vector<Streams> all{Streams::Weights, Streams::Kv, Streams::Both};
         streams = (kind == Kind::Copy || kind == Kind::Stall) || random() % 4 > 0 ? pick(all) : Streams::Nothing;
         rank = random() % split.size();
-        n_prompt = pick(std::vector<std::int64_t>{20, 245, 500});
+        n_prompt = pick(std::vector<std::int64_t>{20, 245, 500, 1100});
         // Evenly over magnitudes: early ones, and ones late in the run.
         const double most = kind == Kind::Kernel ? 3000 : kind == Kind::Allocation ? 60 : 300;
         nth = static_cast<std::int64_t>(std::pow(most, std::uniform_real_distribution(0.0, 1.0)(random)));
@@ -75,12 +83,6 @@ struct Scene {
     std::int64_t n_prompt = 0;
     std::int64_t nth = 1;
 };
-
-std::vector<TokenId> prompt_of(std::int64_t n) {
-    std::vector<TokenId> prompt;
-    for (std::int64_t i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % kVocab));
-    return prompt;
-}
 
 /// Calls that may fail once, and soon.
 struct Attempts {
@@ -100,15 +102,19 @@ struct Attempts {
     std::vector<std::string> told;
 };
 
+template <typename Engine>
 class RankFaults : public testing::Test {
 protected:
+    // Matrices decide the bits: such a text goes on on its own split alone.
+    static constexpr bool kSplitDecides = std::is_same_v<Engine, TensorEngine>;
+
     /// Generates what a session lacks, over a target that may hold some of it; what a program does.
     static std::vector<TokenId> generate(Target& target, SessionFile& session) {
         SessionKv kv(session, target, kNoLimit);
         std::vector<TokenId> text = session.begin().prompt;
         text.insert(text.end(), session.tokens().begin(), session.tokens().end());
         if (target.n_committed() == 0) kv.restore();
-        Sampler sampler(session.begin().sampling, kVocab);
+        Sampler sampler(session.begin().sampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoGuesser nothing;
         GenerationLoop loop(target, verifier, nothing, {.budget = 1, .end_tokens = {}});
@@ -131,18 +137,19 @@ protected:
         begin.context_tokens = RankEngine::kContext;
         begin.n_layers = target.shape().n_layers;
         begin.kv_chunk_bytes = target.shape().kv.chunk_bytes();
-        begin.vocab = kVocab;
+        begin.vocab = kTinyVocab;
         begin.sampling.temperature = 0.9;
         begin.sampling.seed = 4;
         begin.prompt = prompt_of(n_prompt);
         return SessionFile::create(path, std::move(begin));
     }
 
-    std::vector<TokenId> undisturbed(std::int64_t n_prompt) {
-        std::vector<TokenId>& text = texts_[n_prompt];
+    std::vector<TokenId> undisturbed(const Scene& scene) {
+        const std::vector<std::int64_t>& split = kSplitDecides ? scene.split : kSplits<Engine>.front();
+        std::vector<TokenId>& text = texts_[{scene.n_prompt, split}];
         if (!text.empty()) return text;
-        SplitEngine engine(*files_, {2, 2}, Streams::Nothing);
-        SessionFile session = begin_session(folder_.path() / "plain", n_prompt, *engine.target);
+        Engine engine(*files_, split, Streams::Nothing);
+        SessionFile session = begin_session(folder_.path() / "plain", scene.n_prompt, *engine.target);
         text = generate(*engine.target, session);
         std::filesystem::remove(session.path());
         return text;
@@ -162,7 +169,7 @@ protected:
         Attempts attempt;
 
         left = scene.nth;
-        std::optional<SplitEngine> engine;
+        std::optional<Engine> engine;
         const auto open = [&] { engine.emplace(*files_, scene.split, scene.streams, devices); };
         if (!attempt(open)) {
             for (const auto& device : devices) expect_whole(*device);
@@ -176,7 +183,7 @@ protected:
             std::filesystem::copy_file(path, copy, std::filesystem::copy_options::overwrite_existing);
             // Here, over the same devices; what failed behind the last pass is told by the next one.
             if (!done) attempt([&] { static_cast<void>(generate(*engine->target, session)); });
-            EXPECT_EQ(session.tokens(), undisturbed(scene.n_prompt));
+            EXPECT_EQ(session.tokens(), undisturbed(scene));
         }
         // Another run on the same devices, from nothing.
         const bool struck = left == 0;
@@ -192,15 +199,15 @@ protected:
             if (!attempt(run)) {
                 EXPECT_TRUE(attempt(run));
             }
-            EXPECT_EQ(session.tokens(), undisturbed(scene.n_prompt));
+            EXPECT_EQ(session.tokens(), undisturbed(scene));
         }
         engine.reset();
         for (const auto& device : devices) expect_whole(*device);
         // Elsewhere, from the file as the fault left it.
-        SplitEngine elsewhere(*files_, scene.other_split, Streams::Both);
+        Engine elsewhere(*files_, kSplitDecides ? scene.split : scene.other_split, Streams::Both);
         {
             std::optional<SessionFile> session = SessionFile::open(copy);
-            EXPECT_EQ(generate(*elsewhere.target, session.value()), undisturbed(scene.n_prompt));
+            EXPECT_EQ(generate(*elsewhere.target, session.value()), undisturbed(scene));
         }
         std::filesystem::remove(path);
         EXPECT_LE(attempt.told.size(), struck ? 1U : 0U) << testing::PrintToString(attempt.told);
@@ -214,17 +221,21 @@ protected:
         EXPECT_EQ(device.arena.used_bytes(), 0U) << device.device.name();
     }
 
-    std::unique_ptr<ModelFiles> files_ = make_tiny_model({.n_layers = 4, .weight_type = DType::BF16});
+    std::unique_ptr<ModelFiles> files_ =
+        make_tiny_model({.n_layers = 4, .n_q_heads = 6, .n_kv_heads = 3, .weight_type = DType::BF16});
     TempFolder folder_;
-    std::map<std::int64_t, std::vector<TokenId>> texts_;  // by tokens of the prompt
+    std::map<std::pair<std::int64_t, std::vector<std::int64_t>>, std::vector<TokenId>> texts_;  // by prompt and split
 };
 
-TEST_F(RankFaults, NoneHangsAndNothingIsLost) {
+using Engines = testing::Types<SplitEngine, TensorEngine>;
+TYPED_TEST_SUITE(RankFaults, Engines);
+
+TYPED_TEST(RankFaults, NoneHangsAndNothingIsLost) {
     std::map<Kind, int> n_struck;
-    for (int seed = 0; seed < kFaults && !HasFailure(); seed += SLIPSTREAM_FAULT_STRIDE) {
-        const Scene scene(seed);
+    for (int seed = 0; seed < kFaults && !this->HasFailure(); seed += SLIPSTREAM_FAULT_STRIDE) {
+        const Scene scene(seed, kSplits<TypeParam>);
         SCOPED_TRACE("seed " + std::to_string(seed));
-        if (strike(scene)) ++n_struck[scene.kind];
+        if (this->strike(scene)) ++n_struck[scene.kind];
     }
     for (const Kind kind : kKinds) EXPECT_GT(n_struck[kind], kFaults / SLIPSTREAM_FAULT_STRIDE / 20);
 }

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "runtime/ranks/layer_split.h"
+#include "runtime/ranks/model_split.h"
 #include "tests/support/shape_of_weights.h"
 
 namespace slipstream {
@@ -56,10 +56,17 @@ struct Shape {
         };
         return {.config = &config, .weights = &weights, .rank_request = of_rank, .pass_tokens = 1};
     }
-    [[nodiscard]] SplitPlan plan(const std::vector<Room>& rooms, const std::vector<std::int64_t>& layers) const {
+    [[nodiscard]] SplitPlan plan(const std::vector<Room>& rooms, const std::vector<std::int64_t>& parts,
+                                 SplitKind kind = SplitKind::Layers) const {
         SplitPlanRequest asked = request(rooms);
-        if (rooms.size() > 1) asked.shares = deal_layers(config, layers);
+        asked.kind = kind;
+        if (rooms.size() > 1) asked.shares = deal_parts(kind, config, weights, parts);
         return SplitPlan(asked);
+    }
+    [[nodiscard]] std::vector<std::int64_t> choose_heads(const std::vector<Room>& rooms) const {
+        SplitPlanRequest asked = request(rooms);
+        asked.kind = SplitKind::Tensor;
+        return choose_parts(asked, rooms.size());
     }
 };
 
@@ -85,15 +92,39 @@ TEST(SplitPlan, WhatIsResidentIsComputedInTurns) {
     EXPECT_NEAR(two.pass(1).seconds, one.pass(1).seconds, 1e-3 * one.pass(1).seconds);
 }
 
+// Matrices among them: all links and all devices at the same time.
+TEST(SplitPlan, MatricesAreComputedAtTheSameTime) {
+    const Shape shape;
+    const SplitPlan one = shape.plan({{kRoomy}}, {});
+    const SplitPlan two = shape.plan({{kRoomy}, {kRoomy}}, {2, 2}, SplitKind::Tensor);
+    EXPECT_FALSE(two.streams());
+    EXPECT_NEAR(two.pass(1).seconds, one.pass(1).seconds / 2, 0.02 * one.pass(1).seconds);
+    const SplitPlan streamed = shape.plan({{400 * kMiB}}, {});
+    const SplitPlan halves = shape.plan({{200 * kMiB}, {200 * kMiB}}, {2, 2}, SplitKind::Tensor);
+    EXPECT_NEAR(halves.pass(1).seconds, streamed.pass(1).seconds / 2, 0.1 * streamed.pass(1).seconds);
+    EXPECT_GE(halves.sums().link_busy_fraction, 0.9);
+    // The slowest decides.
+    const SplitPlan uneven = shape.plan({{kRoomy}, {kRoomy}}, {3, 1}, SplitKind::Tensor);
+    EXPECT_NEAR(uneven.pass(1).seconds, one.pass(1).seconds * 0.75, 0.02 * one.pass(1).seconds);
+}
+
+TEST(ChooseHeads, MoreMemoryOrAFasterLinkGetsMore) {
+    const Shape shape;
+    EXPECT_THAT(shape.choose_heads({{200 * kMiB}, {200 * kMiB}}), testing::ElementsAre(2, 2));
+    EXPECT_THAT(shape.choose_heads({{150 * kMiB, 3 * kLink}, {150 * kMiB, kLink}}), testing::ElementsAre(3, 1));
+    EXPECT_THAT(shape.choose_heads({{100 * kMiB}, {500 * kMiB}}), testing::ElementsAre(1, 3));
+    EXPECT_THROW(static_cast<void>(shape.choose_heads(std::vector<Room>(5, {kRoomy}))), Unsupported);
+}
+
 TEST(ChooseLayers, EqualDevicesGetEqualShares) {
     const Shape shape;
-    EXPECT_THAT(choose_layers(shape.request({{200 * kMiB}, {200 * kMiB}}), 2), testing::ElementsAre(12, 12));
+    EXPECT_THAT(choose_parts(shape.request({{200 * kMiB}, {200 * kMiB}}), 2), testing::ElementsAre(12, 12));
 }
 
 TEST(ChooseLayers, AFasterLinkGetsMore) {
     const Shape shape;
     const std::vector<Room> rooms{{150 * kMiB, 2 * kLink}, {150 * kMiB, kLink}};
-    const std::vector<std::int64_t> layers = choose_layers(shape.request(rooms), 2);
+    const std::vector<std::int64_t> layers = choose_parts(shape.request(rooms), 2);
     // By bytes that stream: (S - 150) : (S' - 150) = 2 : 1.
     EXPECT_GE(layers[0], 13);
     EXPECT_LE(layers[0], 17);
@@ -104,8 +135,7 @@ TEST(ChooseLayers, AFasterLinkGetsMore) {
 
 TEST(ChooseLayers, MoreMemoryGetsMore) {
     const Shape shape;
-    const std::vector<std::int64_t> layers =
-        choose_layers(shape.request({{120 * kMiB}, {360 * kMiB}, {120 * kMiB}}), 3);
+    const std::vector<std::int64_t> layers = choose_parts(shape.request({{120 * kMiB}, {360 * kMiB}, {120 * kMiB}}), 3);
     EXPECT_GT(layers[1], layers[0] + 2);
     EXPECT_GT(layers[1], layers[2] + 2);
     EXPECT_EQ(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}), 24);
@@ -116,7 +146,7 @@ TEST(ChooseLayers, ADeviceInPlaceComputesWhileTheOtherStreams) {
     Shape shape;
     shape.memory_rate = 4 * kLink;
     const std::vector<Room> rooms{{150 * kMiB, kLink}, {kRoomy, kLink}};
-    const std::vector<std::int64_t> layers = choose_layers(shape.request(rooms), 2);
+    const std::vector<std::int64_t> layers = choose_parts(shape.request(rooms), 2);
     EXPECT_GT(layers[0], 1);
     EXPECT_GT(layers[1], layers[0]);
     const double best = shape.plan(rooms, layers).pass(1).seconds;
@@ -139,15 +169,15 @@ TEST(ChooseLayers, AnEvenSplitNeedNotFit) {
     std::size_t bytes = kMiB;
     while (!fits(bytes, 1)) bytes += kMiB;
     ASSERT_FALSE(fits(bytes, 12));
-    const std::vector<std::int64_t> layers = choose_layers(shape.request({{bytes}, {kRoomy}}), 2);
+    const std::vector<std::int64_t> layers = choose_parts(shape.request({{bytes}, {kRoomy}}), 2);
     EXPECT_TRUE(fits(bytes, layers[0])) << layers[0];
     EXPECT_LE(layers[0], 2);
 }
 
 TEST(ChooseLayers, WhatDoesNotFitIsRefused) {
     const Shape shape;
-    EXPECT_THROW(static_cast<void>(choose_layers(shape.request({{2 * kMiB}, {2 * kMiB}}), 2)), OutOfBudget);
-    EXPECT_THROW(static_cast<void>(choose_layers(shape.request(std::vector<Room>(25, {kRoomy})), 25)), Unsupported);
+    EXPECT_THROW(static_cast<void>(choose_parts(shape.request({{2 * kMiB}, {2 * kMiB}}), 2)), OutOfBudget);
+    EXPECT_THROW(static_cast<void>(choose_parts(shape.request(std::vector<Room>(25, {kRoomy})), 25)), Unsupported);
 }
 
 }  // namespace

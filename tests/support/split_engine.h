@@ -25,19 +25,21 @@ struct RankDevice {
 
 /// A part of a model on its device.
 struct RankEngine {
-    static constexpr std::int64_t kContext = 1400;
+    static constexpr std::int64_t kContext = 2600;
     static constexpr std::int64_t kBudget = 9;
     static constexpr std::size_t kItemBytes = 8192;
+    static constexpr std::size_t kRingBytes = std::size_t{1} << 17;
 
-    RankEngine(const ModelFiles& files, const ModelShare& share, Streams streams, RankDevice& on)
+    RankEngine(const ModelFiles& files, const ModelShare& share, Streams streams, RankDevice& on,
+               std::size_t ring_bytes = kRingBytes, Collective* collective = nullptr)
         : arena(on.arena),
           model(files, on.device, load_options(files, share, streams)),
           cache(on.device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
                 kv_placement(streams)) {
         const PassReads reads{&model, &cache};
-        if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 17);
-        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get());
-        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get());
+        if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, ring_bytes);
+        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get(), collective);
+        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get(), collective);
     }
 
     LoadOptions load_options(const ModelFiles& files, const ModelShare& share, Streams streams) {
@@ -70,29 +72,29 @@ struct RankEngine {
 struct SplitEngine {
     /// On devices of its own.
     SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
-                const std::vector<CpuDeviceOptions>& options = {}) {
+                const std::vector<CpuDeviceOptions>& options = {}, std::size_t ring_bytes = RankEngine::kRingBytes) {
         for (std::size_t i = 0; i < n_layers.size(); ++i)
             own.push_back(std::make_unique<RankDevice>(i < options.size() ? options[i] : CpuDeviceOptions{}));
-        make_ranks(files, n_layers, streams, own);
+        make_ranks(files, n_layers, streams, own, ring_bytes);
     }
     SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
                 const std::vector<std::unique_ptr<RankDevice>>& devices) {
-        make_ranks(files, n_layers, streams, devices);
+        make_ranks(files, n_layers, streams, devices, RankEngine::kRingBytes);
     }
     void make_ranks(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
-                    const std::vector<std::unique_ptr<RankDevice>>& devices) {
+                    const std::vector<std::unique_ptr<RankDevice>>& devices, std::size_t ring_bytes) {
         const std::vector<ModelShare> shares = deal_layers(files.config(), n_layers);
         std::vector<LayerRank> of_target;
         std::vector<LayerRank> of_plain;
         for (std::size_t i = 0; i < shares.size(); ++i) {
-            ranks.push_back(std::make_unique<RankEngine>(files, shares[i], streams, *devices[i]));
+            ranks.push_back(std::make_unique<RankEngine>(files, shares[i], streams, *devices[i], ring_bytes));
             RankEngine& rank = *ranks.back();
             of_target.push_back(
                 {rank.forward.get(), &rank.cache, shares[i].layers, shares[i].first_vocab, shares[i].n_vocab});
             of_plain.push_back(of_target.back());
             of_plain.back().forward = rank.plain.get();
         }
-        target = std::make_unique<LayersTarget>(std::move(of_target));
+        target = std::make_unique<LayersTarget>(std::move(of_target), &devices.front()->arena);
         plain = std::make_unique<LayersTarget>(std::move(of_plain));
     }
     std::vector<std::unique_ptr<RankDevice>> own;

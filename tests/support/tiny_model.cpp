@@ -52,6 +52,7 @@ public:
                 layer.k_bias = norm(kv);
                 layer.v_bias = norm(kv);
             }
+            if (options.output_bias) layer.attn_out_bias = norm(d);
             if (options.head_norms) {
                 layer.q_norm = norm(options.head_dim);
                 layer.k_norm = norm(options.head_dim);
@@ -59,6 +60,7 @@ public:
         }
         weights_.output_norm = norm(d);
         weights_.lm_head = matrix(options.vocab, d, type_, 2.0F);
+        if (options.head_period > 0) repeat_rows(weights_.lm_head, options.head_period);
     }
 
     std::string_view format() const override { return "memory"; }
@@ -76,6 +78,12 @@ public:
 
 private:
     std::byte* take(std::size_t bytes) { return storage_.emplace_back(bytes).data(); }
+
+    // Of a matrix that was just made.
+    static void repeat_rows(const ConstTensorView& matrix, std::int64_t period) {
+        for (std::int64_t row = period; row < matrix.rows(); ++row)
+            std::memcpy(const_cast<std::byte*>(matrix.row(row)), matrix.row(row % period), matrix.row_stride_bytes);
+    }
 
     ConstTensorView norm(std::int64_t d) {
         std::byte* data = take(row_bytes(DType::F32, d));

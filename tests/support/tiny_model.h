@@ -22,7 +22,9 @@ struct TinyModelOptions {
     DType weight_type = DType::F32;  // quantised: sizes are multiples of its block
     std::optional<DType> v_type{};   // of V and down, where another one
     bool biases = false;             // of q, k and v: Qwen2
+    bool output_bias = false;        // of the attention output
     bool head_norms = false;         // of q and k: Qwen3
+    std::int64_t head_period = 0;    // rows of the LM head repeat, so that logits tie; 0: they do not
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;
 };

@@ -96,9 +96,12 @@ TEST(OffloadOptions, ListsThatDoNotFitTheDevicesAreRefused) {
     EXPECT_THAT(refused({{"split", {"layers"}}}, {kCpu}), HasSubstr("acts on several devices"));
     EXPECT_THAT(refused({{"split", {"rows"}}}, {kCpu, kCpu}), HasSubstr("found 'rows'"));
     EXPECT_THAT(error_text<RequestError>([] {
-                    static_cast<void>(options_of({{"split", {"tensor"}}}, {kCpu, kCpu}));
+                    static_cast<void>(options_of({{"split", {"tensor"}}}, {kCard, kCpu}));
                 }),
-                HasSubstr("tensor is not served yet"));
+                HasSubstr("tensor is served over devices of one kind"));
+    EXPECT_EQ(options_of({{"split", {"tensor"}}}, {kCpu, kCpu}).split, SplitKind::Tensor);
+    EXPECT_EQ(options_of({{"split", {"layers"}}}, {kCard, kCpu}).split, SplitKind::Layers);
+    EXPECT_EQ(options_of({}, {kCpu, kCpu}).split, std::nullopt);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Options of `plan` about memory and links, and every way in which they are malformed.
 #include "tools/plan/plan_options.h"
 
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,6 +72,15 @@ TEST(PlacementOptions, OneValueServesAllDevicesOrThereIsOneForEach) {
     EXPECT_THAT(refused({{"device-memory", {"8G,4G"}}}), HasSubstr("--device-memory: 2 values for 1 devices"));
     EXPECT_THAT(refused({{"link-gib-s", {"1,2,3"}}}, 2), HasSubstr("--link-gib-s: 3 values for 2 devices"));
     EXPECT_THAT(refused({{"ring", {"1G,2G"}}}, 2), HasSubstr("--ring"));
+}
+
+// As every command takes them.
+TEST(PlacementOptions, ALinkMayBeAsItIs) {
+    EXPECT_THAT(placement({{"link-gib-s", {"0.5,none"}}}, 2).link_bytes_per_second,
+                ElementsAre(0.5 * 1073741824.0, std::numeric_limits<double>::infinity()));
+    EXPECT_THAT(placement({{"link-gib-s", {"none"}}}, 2).link_bytes_per_second, IsEmpty());
+    EXPECT_EQ(placement({{"expect-tokens", {"1048576"}}}).expect_tokens, 1 << 20);
+    EXPECT_THAT(refused({{"expect-tokens", {"1048577"}}}), HasSubstr("--expect-tokens"));
 }
 
 TEST(PlacementOptions, MalformedValuesAreNamed) {

@@ -95,8 +95,8 @@ TEST(PlanReport, LayersAreDealtOutToCards) {
     const PlanReport two = make_plan_report(asked);
     EXPECT_TRUE(one.devices.empty());
     ASSERT_EQ(two.devices.size(), 2U);
-    EXPECT_EQ(two.devices[0].layers, 40);
-    EXPECT_EQ(two.devices[1].layers, 40);
+    EXPECT_EQ(two.devices[0].parts, 40);
+    EXPECT_EQ(two.devices[1].parts, 40);
     const double bytes = static_cast<double>(two.plan.sums().streamed_weights_bytes);
     EXPECT_NEAR(two.one.seconds, bytes / 2 / asked.hardware.link_bytes_per_second, 0.02 * two.one.seconds);
     EXPECT_LE(two.plan.sums().device_bytes, 2 * asked.hardware.device_bytes);
@@ -104,13 +104,41 @@ TEST(PlanReport, LayersAreDealtOutToCards) {
     // A card with half the link gets fewer layers, and both links are through at about the same time.
     asked.hardware.links = {asked.hardware.link_bytes_per_second, 0.5 * asked.hardware.link_bytes_per_second};
     const PlanReport uneven = make_plan_report(asked);
-    EXPECT_GT(uneven.devices[0].layers, uneven.devices[1].layers);
+    EXPECT_GT(uneven.devices[0].parts, uneven.devices[1].parts);
     EXPECT_NEAR(uneven.devices[0].link_seconds, uneven.devices[1].link_seconds, 0.1 * uneven.one.seconds);
     asked.shares = {3, 1};
     const PlanReport given = make_plan_report(asked);
-    EXPECT_EQ(given.devices[0].layers, 60);
-    EXPECT_EQ(given.devices[1].layers, 20);
+    EXPECT_EQ(given.devices[0].parts, 60);
+    EXPECT_EQ(given.devices[1].parts, 20);
     EXPECT_LE(uneven.one.seconds, given.one.seconds);
+}
+
+// Every card has a part of each matrix: as many bytes a link as with layers, and computing is halved, too.
+TEST(PlanReport, MatricesAreSplitAmongCards) {
+    PlanRequest layers = request("2x4090-x16", "llama-70b", Quantisation::Q4_K_M, 4096);
+    layers.hardware.device_bytes = std::size_t{1} << 38;  // all fits
+    PlanRequest tensor = layers;
+    tensor.split = SplitKind::Tensor;
+    const PlanReport in_turn = make_plan_report(layers);
+    const PlanReport together = make_plan_report(tensor);
+    ASSERT_EQ(together.devices.size(), 2U);
+    EXPECT_EQ(together.devices[0].parts, 4);
+    EXPECT_EQ(together.devices[1].parts, 4);
+    EXPECT_EQ(together.plan.sums().regime, Regime::AllFits);
+    EXPECT_NEAR(together.one.seconds, in_turn.one.seconds / 2, 0.1 * in_turn.one.seconds);
+    // Half the memory each: what streams goes over both links.
+    tensor.hardware.device_bytes = layers.hardware.device_bytes = std::size_t{14} << 30;
+    const PlanReport streamed = make_plan_report(tensor);
+    const double bytes = static_cast<double>(streamed.plan.sums().streamed_weights_bytes);
+    EXPECT_GT(bytes, 0.0);
+    EXPECT_NEAR(streamed.one.seconds, bytes / 2 / tensor.hardware.link_bytes_per_second, 0.05 * streamed.one.seconds);
+    EXPECT_LT(streamed.one.seconds, make_plan_report(layers).one.seconds) << "whose devices compute in turn";
+    // A card with half the link gets fewer heads.
+    tensor.hardware.links = {tensor.hardware.link_bytes_per_second, 0.5 * tensor.hardware.link_bytes_per_second};
+    const PlanReport uneven = make_plan_report(tensor);
+    EXPECT_GT(uneven.devices[0].parts, uneven.devices[1].parts);
+    tensor.shares = {3, 1};
+    EXPECT_EQ(make_plan_report(tensor).devices[0].parts, 6);
 }
 
 TEST(PlanReport, AssumptionsGiveTokensASecond) {

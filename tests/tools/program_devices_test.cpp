@@ -73,6 +73,35 @@ TEST(SeveralDevices, AreToldOneByOne) {
     EXPECT_EQ(busy[2], 0.0);
 }
 
+// A prompt of many pieces brings each weight over once, as one of one piece does, and its hidden states are planned
+// for.
+TEST(SeveralDevices, APromptBringsEachWeightOnce) {
+    const TemporaryFolder folder;
+    const auto run = [&](int n_words, std::vector<std::string> more) {
+        std::string words;
+        for (int i = 0; i < n_words; ++i) words += i % 9 == 8 ? "wolf. " : "the old ";
+        std::vector<std::string> options{"generate",  "--prompt-file", folder.write("prompt", words).string(),
+                                         "--ctx",     "4096",          "--max-tokens",
+                                         "1",         "--draft",       "none",
+                                         "--tables",  "off",           "--no-config",
+                                         "--devices", "cpu,cpu"};
+        options.insert(options.end(), more.begin(), more.end());
+        std::string text;
+        return run_with_statistics(options, text);
+    };
+    for (const int n_words : {300, 900}) {
+        const nlohmann::json stats = run(n_words, {"--device-memory", "14M"});
+        ASSERT_GT(stats["prompt_tokens"], n_words == 300 ? 512 : 3 * 512);
+        EXPECT_GT(stats["streamed"]["prompt_weights_bytes"], 0);
+        EXPECT_EQ(stats["streamed"]["prompt_weights_bytes"], stats["plan"]["streamed_weights_bytes"]);
+    }
+    // Nothing streams, and hidden states are all that the host keeps.
+    const std::size_t hidden = run(900, {"--device-memory", "64M"})["peak"]["pinned_bytes"];
+    EXPECT_GT(hidden, 0U);
+    // One piece at a time where the host is to keep less.
+    EXPECT_EQ(run(900, {"--device-memory", "64M", "--host-memory", "1M"})["peak"]["pinned_bytes"], 0U);
+}
+
 TEST(SeveralDevices, TeacherForcedLogitsAreThoseOfOne) {
     const TemporaryFolder folder;
     std::string ids;
@@ -138,7 +167,6 @@ TEST(SeveralDevices, WhatCannotBeDoneIsSaidInOneLine) {
     refused({"--devices", "cpu,cpu,cpu", "--device-memory", "1G,1G"}, 2, "2 values for 3 devices");
     refused({"--devices", "cpu,cpu", "--shares", "2,1,1"}, 2, "3 values for 2 devices");
     refused({"--devices", "cpu,cpu", "--shares", "1000,1"}, 1, "less than one layer");
-    refused({"--devices", "cpu,cpu", "--split", "tensor"}, 1, "tensor is not served yet");
     refused({"--shares", "2,1"}, 2, "acts on several devices");
     refused({"--devices", "cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu"}, 1,
             "cannot be shared among 17 devices");

@@ -103,6 +103,17 @@ TEST(Plan, ForThisMachineIsMeasured) {
     EXPECT_NEAR(some["hardware"]["link_gib_s"].get<double>(), 0.01, 1e-6);
 }
 
+TEST(Plan, UnlikeDevicesAreToldOneByOne) {
+    const nlohmann::json hardware = planned({"--devices", "cpu,cpu", "--ctx", "512", "--device-memory", "20M,none",
+                                             "--link-gib-s", "0.5,none"})["hardware"];
+    EXPECT_EQ(hardware["device_memory_bytes"], 20 << 20);
+    ASSERT_EQ(hardware["each"].size(), 2U);
+    EXPECT_EQ(hardware["each"][0]["device_memory_bytes"], 20 << 20);
+    EXPECT_TRUE(hardware["each"][1]["device_memory_bytes"].is_null());
+    EXPECT_NEAR(hardware["each"][0]["link_gib_s"].get<double>(), 0.5, 1e-9);
+    EXPECT_GT(hardware["each"][1]["link_gib_s"], 0.5);
+}
+
 // What plan tells, bench and generate take: for the same options, to the byte. (tools/dev/compare_memory.py draws
 // more.)
 TEST(Plan, BenchAndGenerateNameTheSameBytes) {
@@ -213,9 +224,6 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
         EXPECT_EQ(result.code, 2) << said;
         EXPECT_THAT(result.err, HasSubstr(said));
     }
-    const ProgramResult tensor = refused({"--profile", "2x4090", "--shape", "1b", "--split", "tensor"});
-    EXPECT_EQ(tensor.code, 1);
-    EXPECT_THAT(tensor.err, HasSubstr("tensor is not served yet"));
     const ProgramResult card = refused({"--devices", "cuda:99"});
     EXPECT_EQ(card.code, 1);
     EXPECT_THAT(card.err, HasSubstr("use --devices cpu"));

@@ -1,4 +1,5 @@
 #include "tools/bench/bench_runs.h"
+#include "tools/options/sampling_options.h"
 
 #include <memory>
 #include <optional>
@@ -22,7 +23,7 @@ std::string describe_sampling(const SamplerOptions& sampling) {
     if (sampling.presence_penalty != 0.0) penalty += fmt::format(", presence penalty {}", sampling.presence_penalty);
     if (sampling.frequency_penalty != 0.0) penalty += fmt::format(", frequency penalty {}", sampling.frequency_penalty);
     if (!penalty.empty() && sampling.repeat_window != SamplerOptions{}.repeat_window)
-        penalty += fmt::format(", over the last {}", sampling.repeat_window);
+        penalty += fmt::format(", over the last {}", window_text(sampling.repeat_window));
     if (!sampling.bias.empty()) penalty += fmt::format(", {} biased", counted(std::ssize(sampling.bias), "token"));
     if (sampling.temperature == 0.0) return fmt::format("greedy{}", penalty);
     return fmt::format("temperature {}, top-k {}, top-p {}, min-p {}{}, seed {}", sampling.temperature, sampling.top_k,

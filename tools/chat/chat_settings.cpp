@@ -99,7 +99,7 @@ std::string describe_setting(const ChatSettings& settings, std::string_view name
     if (name == "top-p") return fmt::format("top-p {}", sampling.top_p);
     if (name == "min-p") return fmt::format("min-p {}", sampling.min_p);
     if (name == "repeat-penalty") return fmt::format("repeat-penalty {}", sampling.repeat_penalty);
-    if (name == "repeat-last-n") return fmt::format("repeat-last-n {}", sampling.repeat_window);
+    if (name == "repeat-last-n") return fmt::format("repeat-last-n {}", window_text(sampling.repeat_window));
     if (name == "presence-penalty") return fmt::format("presence-penalty {}", sampling.presence_penalty);
     if (name == "frequency-penalty") return fmt::format("frequency-penalty {}", sampling.frequency_penalty);
     if (name == "logit-bias") return fmt::format("logit-bias {}", logit_bias_text(sampling.bias));

@@ -13,6 +13,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
+#include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
@@ -132,7 +133,7 @@ std::string text_report(const Findings& found, const Console& console) {
     const ModelFiles& files = found.files;
     const ModelConfig& config = files.config();
     LabelledLines out(stdout_columns());
-    out.add("model", config.name.empty() ? files.paths().front().string() : config.name);
+    out.add("model", config.name.empty() ? files.paths().front().string() : printable(config.name));
     out.add("format", fmt::format("{}, {}, {}", files.format(), counted(std::ssize(files.paths()), "file"),
                                   size_text(files.total_bytes())));
     for (const auto& path : files.paths()) out.add("", path.string());

@@ -11,7 +11,7 @@
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"
-#include "runtime/ranks/layer_split.h"
+#include "runtime/ranks/model_split.h"
 #include "tools/engine/context_choice.h"
 #include "tools/engine/kept_splits.h"
 #include "tools/machine/host.h"
@@ -56,13 +56,15 @@ constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
 
 void make_devices(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
     std::string names;
+    engine.split = options.offload.split.value_or(SplitKind::Layers);
+    engine.n_threads = device_threads(options.n_threads, options.devices.size(), engine.split);
     for (std::size_t i = 0; i < options.devices.size(); ++i) {
         const DeviceChoice& choice = options.devices[i];
         const DeviceLimits limits = options.offload.limits(i);
         engine.devices.push_back(
             {.choice = choice,
              .device = make_compute_device(
-                 choice, {.n_threads = options.n_threads,
+                 choice, {.n_threads = engine.n_threads,
                           .memory_bytes = limits.memory_bytes,
                           .link_bytes_per_second = limits.link_bytes_per_second,
                           .number = options.devices.size() > 1 ? static_cast<int>(i) + 1 : 0,
@@ -78,7 +80,6 @@ void make_devices(EngineModel& engine, const ComputeOptions& options, const Engi
             callbacks.note(card->no_blas());
         names += fmt::format("{}{}", names.empty() ? "" : ",", choice.name());
     }
-    engine.n_threads = options.n_threads;
     engine.budgeted = engine.devices.size() > 1 || engine.device().budget().limit_bytes() != Budget::kUnlimited;
     callbacks.choice("devices", names, options.devices.front().why);
     callbacks.choice("threads", fmt::format("{}", options.n_threads),
@@ -87,10 +88,10 @@ void make_devices(EngineModel& engine, const ComputeOptions& options, const Engi
 
 // All that a planned split follows from, but for what is measured.
 std::string split_key(const EngineModel& engine, const ComputeOptions& options) {
-    std::string key =
-        fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
-                    engine.context_tokens, engine.n_threads, dtype_name(engine.kv_dtype),
-                    options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
+    std::string key = engine.split == SplitKind::Layers ? "" : fmt::format("{} ", split_name(engine.split));
+    key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
+                       engine.context_tokens, engine.n_threads, dtype_name(engine.kv_dtype),
+                       options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const DeviceLimits limits = options.offload.limits(i);
         key += fmt::format(", {} {} memory {} link {}", engine.devices[i].choice.name(), engine.devices[i].choice.form,
@@ -101,50 +102,66 @@ std::string split_key(const EngineModel& engine, const ComputeOptions& options) 
 }
 
 // By what this machine computes and copies, for a text without guesses: sources never move a share.
-std::vector<std::int64_t> planned_layers(EngineModel& engine, const ComputeOptions& options) {
+std::vector<std::int64_t> planned_parts(EngineModel& engine, const ComputeOptions& options) {
     const ModelWeights weights = engine.files->weights();
     engine.text_tokens = engine.context_tokens;
-    return choose_layers(split_plan_request(engine, {.weights = &weights,
-                                                     .needs = generation_needs(1, 0, CheckPasses::No),
-                                                     .ring_bytes = options.offload.ring,
-                                                     .pass_tokens = options.offload.expect_tokens.value_or(1),
-                                                     .timed = true}),
-                         engine.devices.size());
+    return choose_parts(split_plan_request(engine, {.weights = &weights,
+                                                    .needs = generation_needs(1, 0, CheckPasses::No),
+                                                    .ring_bytes = options.offload.ring,
+                                                    .pass_tokens = options.offload.expect_tokens.value_or(1),
+                                                    .timed = true}),
+                        engine.devices.size());
 }
 
-// The layers of each device. Between devices of one kind a split changes no bit, and is planned at each start; between
-// others it is planned once and kept.
-std::vector<std::int64_t> chosen_layers(EngineModel& engine, const ComputeOptions& options, std::string& why) {
-    const std::int64_t n_layers = engine.files->config().n_layers;
-    if (!options.offload.shares.empty()) return layers_by_share(n_layers, options.offload.shares);
+// Whether nothing but the order tells the devices apart.
+bool are_alike(const ComputeOptions& options) {
+    const DeviceLimits first = options.offload.limits(0);
+    for (std::size_t i = 1; i < options.devices.size(); ++i)
+        if (options.offload.limits(i) != first) return false;
+    return device_forms(options.devices).is_one;
+}
+
+// The layers of each device, or the kv heads. Of layers between devices of one kind a split changes no bit, and is
+// planned at each start; others are planned once and kept, but for matrices among devices alike, who have even shares.
+std::vector<std::int64_t> chosen_parts(EngineModel& engine, const ComputeOptions& options, std::string& why) {
+    const ModelConfig& config = engine.files->config();
+    if (!options.offload.shares.empty())
+        return parts_by_share(engine.split, config, engine.files->weights(), options.offload.shares);
+    const bool is_tensor = engine.split == SplitKind::Tensor;
+    if (is_tensor && are_alike(options)) {
+        why = "even: the devices are alike";
+        return even_parts(engine.split, config, engine.files->weights(), engine.devices.size());
+    }
     why = "planned: the least time for a pass";
-    if (device_forms(options.devices).is_one) return planned_layers(engine, options);
+    if (!is_tensor && device_forms(options.devices).is_one) return planned_parts(engine, options);
     if (!options.splits_folder)
-        throw RequestError(
-            "--devices: a split over devices of several kinds is kept beside the tables, so that texts stay the same, "
-            "and there is no such folder; name one by --tables, or give --shares");
+        throw RequestError(fmt::format(
+            "--devices: a split over {} is kept beside the tables, so that texts stay the same, and there is no such "
+            "folder; name one by --tables, or give --shares",
+            is_tensor ? "unequal devices, of matrices," : "devices of several kinds"));
     const std::string key = split_key(engine, options);
-    if (const auto kept = kept_split(*options.splits_folder, key, engine.devices.size(), n_layers)) {
+    const std::int64_t n = n_parts(engine.split, config);
+    if (const auto kept = kept_split(*options.splits_folder, key, engine.devices.size(), n)) {
         why = "planned before, and kept";
         return *kept;
     }
-    return keep_split(*options.splits_folder, key, planned_layers(engine, options));
+    return keep_split(*options.splits_folder, key, planned_parts(engine, options));
 }
 
-// Which layers each device has.
+// Which share each device has.
 void choose_shares(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
     if (engine.devices.size() == 1) return;
     std::string why;
     try {
-        const std::vector<std::int64_t> layers = chosen_layers(engine, options, why);
-        engine.shares = deal_layers(engine.files->config(), layers);
-        callbacks.choice("shares", fmt::format("{} layers", fmt::join(layers, ",")), why);
+        const std::vector<std::int64_t> parts = chosen_parts(engine, options, why);
+        engine.shares = deal_parts(engine.split, engine.files->config(), engine.files->weights(), parts);
+        callbacks.choice("shares", fmt::format("{} {}s", fmt::join(parts, ","), part_name(engine.split)), why);
     } catch (const Unsupported& error) {
         throw RequestError(fmt::format("--devices: {}", error.what()));
     }
 }
 
-// What is resident, and the arena for what is not.
+// What is resident, and the arena for what is not, and for what devices hand to one another.
 void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, const ModelWeights& weights) {
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const ModelConfig config =
@@ -161,13 +178,14 @@ void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeed
     question.pass_tokens = options.offload.expect_tokens;
     question.timed = true;
     engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, question));
-    if (!engine.plan->streams()) return;
-    // Locked for a card, where there is one: its copies are then as quick as those of the others.
+    // Locked for a card, where there is one: its copies are then as quick as those of the others. Where nothing streams
+    // hidden states of prompts lie there alone, and CPU devices copy them as they are.
     const auto locker = std::ranges::find_if(
         engine.devices, [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
-    engine.arena = std::make_unique<PinnedArena>(
-        PinnedArenaOptions{.limit_bytes = options.offload.host_memory,
-                           .device = locker != engine.devices.end() ? locker->device.get() : &engine.device()});
+    engine.arena = std::make_unique<PinnedArena>(PinnedArenaOptions{
+        .limit_bytes = options.offload.host_memory,
+        .page_lock = engine.plan->streams() || locker != engine.devices.end() ? PageLock::Locked : PageLock::Pageable,
+        .device = locker != engine.devices.end() ? locker->device.get() : &engine.device()});
 }
 
 // Which items of a device stream.
@@ -246,6 +264,7 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
     };
     return {.config = &engine.files->config(),
             .weights = question.weights,
+            .kind = engine.split,
             .shares = engine.shares,
             .rank_request = rank_request,
             .pass_tokens = question.pass_tokens};
@@ -298,9 +317,7 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
         regime_name(plan.regime), size_text(plan.device_bytes), engine.devices.size() > 1 ? "devices" : "device",
         size_text(plan.streamed_weights_bytes), size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
     if (plan.streamed_weights_bytes == 0) return;
-    if (engine.devices.size() > 1)
-        callbacks.note("on several devices a prompt brings the weights over once for each 512 tokens");
-    else if (!engine.plan->prompts_read_weights_once())
+    if (!engine.plan->prompts_read_weights_once())
         callbacks.note(
             "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
             "a larger --device-memory, or --ring, brings them once");

@@ -34,10 +34,11 @@ struct EngineDevice {
 struct EngineModel {
     std::filesystem::path path;
     std::unique_ptr<ModelFiles> files;
-    int n_threads = 1;  // of the host; CPU devices compute in turn, each with all of them
+    int n_threads = 1;  // of each CPU device: all, where they compute in turn; where at the same time, its part
     std::vector<EngineDevice> devices;
+    SplitKind split = SplitKind::Layers;         // among several
     std::vector<ModelShare> shares;              // of the devices; empty: one has all of the model
-    std::unique_ptr<PinnedArena> arena;          // null where nothing streams
+    std::unique_ptr<PinnedArena> arena;          // null on one device where nothing streams
     std::vector<std::unique_ptr<Model>> models;  // [devices], once they are loaded
     std::unique_ptr<SplitPlan> plan;             // null on a single CPU without --device-memory
     std::int64_t context_tokens = 0;
@@ -62,11 +63,13 @@ struct EngineModel {
         return plan ? plan->ranks()[device].residency().ring_bytes : 0;
     }
     [[nodiscard]] bool streams() const { return plan && plan->streams(); }
+    /// Whether every device has a part of each matrix.
+    [[nodiscard]] bool shares_matrices() const { return devices.size() > 1 && split == SplitKind::Tensor; }
 };
 
 /// Opens the files only.
 [[nodiscard]] EngineModel open_model(const std::filesystem::path& path);
-/// Chooses the context, makes the devices, and says which layers each is to have; tells what was decided. The split
+/// Chooses the context, makes the devices, and says what share each is to have; tells what was decided. The split
 /// follows from model, devices and options alone, never from what guesses. Throws RequestError where the model cannot
 /// be shared out so.
 void make_device(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks);

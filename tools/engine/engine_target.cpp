@@ -7,10 +7,12 @@
 #include "runtime/cache/cache_fill.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/ranks/layers_target.h"
+#include "runtime/ranks/tensor_target.h"
 
 namespace slipstream::tools {
 
-EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, CheckPasses check)
+EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, CheckPasses check,
+                         Collective* collective)
     : cache(*engine.devices[device].device, engine.models[device]->kv_shape(), engine.models[device]->config().n_layers,
             needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
             engine.kv_placement(device)) {
@@ -18,15 +20,18 @@ EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const Ru
     const PassReads reads{&model, &cache};
     if (reads.streams())
         pass = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes(device));
-    forward = std::make_unique<Forward>(model, needs.forward, pass.get());
-    if (check == CheckPasses::Yes) plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get());
+    forward = std::make_unique<Forward>(model, needs.forward, pass.get(), collective);
+    if (check == CheckPasses::Yes)
+        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get(), collective);
 }
 
 EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks,
                            CheckPasses check)
     : engine_(&engine), callbacks_(callbacks) {
+    if (engine.shares_matrices()) make_collective(needs);
     for (std::size_t device = 0; device < engine.devices.size(); ++device)
-        parts_.push_back(std::make_unique<Part>(engine, device, needs, check));
+        parts_.push_back(
+            std::make_unique<Part>(engine, device, needs, check, collective_ ? &collective_->rank(device) : nullptr));
     tell_lock_refusal();
     target_ = target_of(&Part::forward);
     if (check == CheckPasses::Yes) plain_ = target_of(&Part::plain);
@@ -36,8 +41,25 @@ EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, con
     view_builder_.emplace(engine.device(), cache(), *view_, config, needs.view->options);
 }
 
+// Rows of the largest pass are summed up at once.
+void EngineTarget::make_collective(const RunNeeds& needs) {
+    std::vector<Device*> devices;
+    for (const EngineDevice& each : engine_->devices) devices.push_back(each.device.get());
+    const std::int64_t n_rows = std::max(needs.forward.max_tokens, check_forward_limits().max_tokens);
+    collective_.emplace(devices,
+                        static_cast<std::size_t>(n_rows) * row_bytes(DType::F32, engine_->files->config().d_model));
+}
+
 std::unique_ptr<Target> EngineTarget::target_of(std::unique_ptr<Forward> Part::*forward) {
     if (parts_.size() == 1) return std::make_unique<DeviceTarget>(*((*parts_.front()).*forward), parts_.front()->cache);
+    if (collective_) {
+        std::vector<TensorRank> ranks;
+        for (std::size_t i = 0; i < parts_.size(); ++i)
+            ranks.push_back({.forward = ((*parts_[i]).*forward).get(),
+                             .cache = &parts_[i]->cache,
+                             .collective = &collective_->rank(i)});
+        return std::make_unique<TensorTarget>(ranks);
+    }
     std::vector<LayerRank> ranks;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         const ModelShare& share = engine_->shares[i];
@@ -47,7 +69,7 @@ std::unique_ptr<Target> EngineTarget::target_of(std::unique_ptr<Forward> Part::*
                          .first_vocab = share.first_vocab,
                          .n_vocab = share.n_vocab});
     }
-    return std::make_unique<LayersTarget>(std::move(ranks));
+    return std::make_unique<LayersTarget>(std::move(ranks), engine_->arena.get());
 }
 
 EngineTarget::Part& EngineTarget::only() {

@@ -1,5 +1,5 @@
 // An engine model with what runs it: on each device a KV cache, the stream of what is not resident, and the forward
-// pass; over them the target, of one device or of several that share the layers.
+// pass; over them the target, of one device or of several that share the model.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/host_collective.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
@@ -52,19 +53,22 @@ public:
 private:
     // What runs the part of one device.
     struct Part {
-        Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, CheckPasses check);
+        Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, CheckPasses check,
+             Collective* collective);
         KvCache cache;
         std::unique_ptr<PassStream> pass;
         std::unique_ptr<Forward> forward;
         std::unique_ptr<Forward> plain;  // null where passes are not checked
     };
     [[nodiscard]] Part& only();
+    void make_collective(const RunNeeds& needs);
     [[nodiscard]] std::unique_ptr<Target> target_of(std::unique_ptr<Forward> Part::*forward);
     void tell_lock_refusal();
 
     const EngineModel* engine_;
     EngineCallbacks callbacks_;
     bool refusal_told_ = false;
+    std::optional<HostCollective> collective_;  // where matrices are split
     std::vector<std::unique_ptr<Part>> parts_;  // [devices]
     std::optional<KvView> view_;
     std::optional<ViewBuilder> view_builder_;

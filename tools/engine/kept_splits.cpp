@@ -18,51 +18,58 @@ namespace {
 
 // A line a split, the first of a key counts: "19,9 KEY".
 constexpr const char* kFileName = "splits.txt";
+constexpr std::int64_t kMostParts = std::int64_t{1} << 20;  // more than any model has
 
 }  // namespace
 
-std::optional<std::vector<std::int64_t>> parse_layers(std::string_view text, std::size_t n_devices,
-                                                      std::int64_t n_layers) {
-    std::vector<std::int64_t> layers;
+std::optional<std::vector<std::int64_t>> parse_parts(std::string_view text) {
+    std::vector<std::int64_t> parts;
     for (const std::string_view part : split_list(text)) {
         std::int64_t n = 0;
         const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
-        if (error != std::errc() || end != part.data() + part.size() || n < 1 || n > n_layers) return std::nullopt;
-        layers.push_back(n);
+        if (error != std::errc() || end != part.data() + part.size() || n < 1 || n > kMostParts) return std::nullopt;
+        parts.push_back(n);
     }
-    if (layers.size() != n_devices || std::accumulate(layers.begin(), layers.end(), std::int64_t{0}) != n_layers)
+    return parts;
+}
+
+std::optional<std::vector<std::int64_t>> parse_parts(std::string_view text, std::size_t n_devices,
+                                                     std::int64_t n_parts) {
+    auto parts = parse_parts(text);
+    if (!parts || parts->size() != n_devices ||
+        std::accumulate(parts->begin(), parts->end(), std::int64_t{0}) != n_parts)
         return std::nullopt;
-    return layers;
+    return parts;
 }
 
 std::optional<std::vector<std::int64_t>> kept_split(const std::filesystem::path& folder, std::string_view key,
-                                                    std::size_t n_devices, std::int64_t n_layers) {
+                                                    std::size_t n_devices, std::int64_t n_parts) {
     std::ifstream file(folder / kFileName);
     for (std::string line; std::getline(file, line);) {
         const std::size_t space = line.find(' ');
         if (space == std::string::npos || std::string_view(line).substr(space + 1) != key) continue;
-        if (auto layers = parse_layers(std::string_view(line).substr(0, space), n_devices, n_layers)) return layers;
+        if (auto parts = parse_parts(std::string_view(line).substr(0, space), n_devices, n_parts)) return parts;
     }
     return std::nullopt;
 }
 
 std::vector<std::int64_t> keep_split(const std::filesystem::path& folder, std::string_view key,
-                                     const std::vector<std::int64_t>& layers) {
+                                     const std::vector<std::int64_t>& parts) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     {
         // One write, at the end: lines of two programs do not mix.
         std::ofstream file(folder / kFileName, std::ios::app);
-        const std::string line = fmt::format("{} {}\n", fmt::join(layers, ","), key);
+        const std::string line = fmt::format("{} {}\n", fmt::join(parts, ","), key);
         file.write(line.data(), static_cast<std::streamsize>(line.size()));
         if (!file.flush())
             throw IoError(
                 fmt::format("{}: the split of the model over the devices cannot be kept there; name another "
                             "folder by --tables, or give --shares {}",
-                            (folder / kFileName).string(), fmt::join(layers, ",")));
+                            (folder / kFileName).string(), fmt::join(parts, ",")));
     }
-    return kept_split(folder, key, layers.size(), std::accumulate(layers.begin(), layers.end(), std::int64_t{0}))
-        .value_or(layers);
+    return kept_split(folder, key, parts.size(), std::accumulate(parts.begin(), parts.end(), std::int64_t{0}))
+        .value_or(parts);
 }
 
 }  // namespace slipstream::tools

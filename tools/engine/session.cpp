@@ -10,6 +10,7 @@
 #include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
 #include "runtime/model/rope.h"
+#include "runtime/ranks/model_split.h"
 #include "runtime/text/printable.h"
 #include "tools/engine/kept_splits.h"
 #include "tools/options/build_version.h"
@@ -45,24 +46,26 @@ std::string shown(const T& value) {
     return fmt::format("{}", value);
 }
 
-// Devices of several kinds: the layers of each decide the bits as well, and stand behind their forms:
-// "sm_89,avx512 (19,9 layers)".
-constexpr std::string_view kLayersBegin = " (";
-constexpr std::string_view kLayersEnd = " layers)";
-std::string forms_with_layers(const EngineModel& engine) {
+// Where the split decides the bits as well it stands behind the forms: of matrices always, "avx512 (tensor 2,1)"; of
+// layers over devices of several kinds, "sm_89,avx512 (19,9 layers)".
+constexpr std::string_view kSplitBegin = " (";
+constexpr std::string_view kTensorFront = "tensor ";
+constexpr std::string_view kLayersEnd = " layers";
+std::string forms_with_split(const EngineModel& engine) {
     const DeviceForms all = engine.device_forms();
+    const std::vector<std::int64_t> parts = parts_of(engine.split, engine.shares);
+    if (engine.shares_matrices())
+        return fmt::format("{}{}{}{})", all.forms, kSplitBegin, kTensorFront, fmt::join(parts, ","));
     if (all.is_one) return all.forms;
-    std::vector<std::size_t> layers;
-    for (const ModelShare& share : engine.shares) layers.push_back(share.layers.size());
-    return fmt::format("{}{}{}{}", all.forms, kLayersBegin, fmt::join(layers, ","), kLayersEnd);
+    return fmt::format("{}{}{}{})", all.forms, kSplitBegin, fmt::join(parts, ","), kLayersEnd);
 }
 
-// "19,9" of such forms; nothing where there are none.
-std::string_view layers_of_forms(std::string_view forms) {
-    const std::size_t begin = forms.find(kLayersBegin);
-    if (begin == std::string_view::npos || !forms.ends_with(kLayersEnd)) return {};
-    forms.remove_suffix(kLayersEnd.size());
-    return forms.substr(begin + kLayersBegin.size());
+// "tensor 2,1" or "19,9 layers" of such forms; empty where there is none.
+std::string_view split_of_forms(std::string_view forms) {
+    const std::size_t begin = forms.find(kSplitBegin);
+    if (begin == std::string_view::npos || !forms.ends_with(')')) return {};
+    forms.remove_suffix(1);
+    return forms.substr(begin + kSplitBegin.size());
 }
 
 // The part of two texts in which they begin to differ.
@@ -73,16 +76,36 @@ std::string shown_from(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-// What each device has of the layers; none where they are of one kind, and any split gives the same bits.
-std::vector<double> TextSession::held_layers() const {
+// What the session's text was computed with; nothing where it was one device, or layers over devices of one kind, whose
+// split changes no bit.
+std::optional<HeldSplit> TextSession::held_split() const {
     const SessionBegin& held = begin();
+    std::string_view split = split_of_forms(held.instruction_form);
     const auto n_devices = static_cast<std::size_t>(1 + std::ranges::count(held.device_kind, ','));
-    if (n_devices == 1) return {};
-    const auto layers = parse_layers(layers_of_forms(held.instruction_form), n_devices, held.n_layers);
-    if (!layers)
+    if (split.empty() && n_devices == 1) return std::nullopt;
+    HeldSplit found;
+    std::optional<std::vector<std::int64_t>> parts;
+    if (split.starts_with(kTensorFront)) {
+        found.kind = SplitKind::Tensor;
+        parts = parse_parts(split.substr(kTensorFront.size()));
+    } else if (split.ends_with(kLayersEnd)) {
+        split.remove_suffix(kLayersEnd.size());
+        parts = parse_parts(split, n_devices, held.n_layers);
+    }
+    if (!parts)
         throw FormatError(fmt::format("{}: a damaged session (layers of its devices: {}); begin another",
                                       request_.path.string(), printable(held.instruction_form, kShownBytes)));
-    return {layers->begin(), layers->end()};
+    found.parts.assign(parts->begin(), parts->end());
+    return found;
+}
+
+// Who leaves the options out goes on as it was.
+void TextSession::take_split(ComputeOptions& compute) const {
+    OffloadOptions& offload = compute.offload;
+    const std::optional<HeldSplit> held = held_split();
+    if (!held || compute.devices.size() != held->parts.size()) return;
+    if (!offload.split) offload.split = held->kind;
+    if (offload.shares.empty() && offload.split == held->kind) offload.shares = held->parts;
 }
 
 TextSession::TextSession(SessionRequest request, SessionUse use)
@@ -109,7 +132,7 @@ void TextSession::decide(ComputeOptions& compute, TextGenerationOptions& text) c
     if (request_.kv_dtype && *request_.kv_dtype != held.kv_dtype)
         contradict("kv-type", dtype_name(*request_.kv_dtype), dtype_name(held.kv_dtype));
     compute.kv_dtype = held.kv_dtype;
-    if (compute.offload.shares.empty() && compute.devices.size() > 1) compute.offload.shares = held_layers();
+    take_split(compute);
     // Those of a template stand behind those that were asked for.
     if (request_.stops) {
         const std::size_t n_stops = std::min(request_.stops->size(), held.stops.size());
@@ -191,7 +214,7 @@ void TextSession::check_model(const EngineModel& engine, const std::vector<Devic
                         request_.path.string(), held.program_version));
     const DeviceForms here = device_forms(devices);
     if (held.device_kind != here.kinds ||
-        std::string_view(held.instruction_form).substr(0, held.instruction_form.find(kLayersBegin)) != here.forms)
+        std::string_view(held.instruction_form).substr(0, held.instruction_form.find(kSplitBegin)) != here.forms)
         throw RequestError(fmt::format(
             "the session {} was computed on {} ({}), here it would be {} ({}), whose results differ in their "
             "last bits; go on there, or begin another",
@@ -218,7 +241,7 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const EngineMod
             .model_path = (error ? engine.path : absolute).string(),
             .model_fingerprint = draft::model_fingerprint(*engine.files),
             .device_kind = engine.device_forms().kinds,
-            .instruction_form = forms_with_layers(engine),
+            .instruction_form = forms_with_split(engine),
             .context_tokens = engine.context_tokens,
             .rope_fingerprint = rope_fingerprint(engine.models.front()->rope()),
             .kv_dtype = engine.kv_dtype,
@@ -254,13 +277,18 @@ std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callback
 }
 
 void TextSession::check_split(const EngineModel& engine) const {
-    const std::string here = forms_with_layers(engine);
+    const std::string here = forms_with_split(engine);
     if (begin().instruction_form == here) return;
+    const std::string_view held = split_of_forms(begin().instruction_form);
+    const auto told = [](std::string_view split) { return split.empty() ? "whole or by layers" : split; };
+    std::string remedy = "leave --split tensor out";
+    if (const std::optional<HeldSplit> split = held_split())
+        remedy = fmt::format("give {} devices of that kind, --split {} and --shares {}", split->parts.size(),
+                             split_name(split->kind), fmt::join(split->parts, ","));
     throw RequestError(
-        fmt::format("the session {} was computed with its layers shared out as {}, here they would be as {}: between "
-                    "devices of several kinds that decides the text; give --shares {}, or begin another",
-                    request_.path.string(), layers_of_forms(begin().instruction_form), layers_of_forms(here),
-                    layers_of_forms(begin().instruction_form)));
+        fmt::format("the session {} was computed with the model split as {}, here it would be {}, which decides the "
+                    "text; {}, or begin another",
+                    request_.path.string(), told(held), told(split_of_forms(here)), remedy));
 }
 
 std::int64_t TextSession::restore(Target& target, const EngineModel& engine, const EngineCallbacks& callbacks) {

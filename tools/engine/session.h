@@ -58,6 +58,12 @@ struct SessionStart {
     std::span<const TokenId> prompt{};
 };
 
+/// How a session's model was split, where that decides its text.
+struct HeldSplit {
+    SplitKind kind = SplitKind::Layers;
+    std::vector<double> parts{};  // of each device: layers or kv heads, whole numbers
+};
+
 class TextSession {
 public:
     /// Opens what is there; one that is only read is neither begun nor added to. Throws RequestError, FormatError,
@@ -106,7 +112,8 @@ private:
     template <typename T>
     void agree(std::string_view option, const std::optional<T>& demanded, const T& held) const;
     [[noreturn]] void contradict(std::string_view option, std::string_view demanded, std::string_view held) const;
-    [[nodiscard]] std::vector<double> held_layers() const;
+    [[nodiscard]] std::optional<HeldSplit> held_split() const;
+    void take_split(ComputeOptions& compute) const;
     void check_split(const EngineModel& engine) const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const EngineModel& engine) const;
     std::int64_t restore(SessionKv& kv, const EngineCallbacks& callbacks) const;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/ranks/model_split.h"
 #include "tools/engine/engine_model.h"
 #include "tools/engine/engine_target.h"
 #include "tools/machine/host.h"
@@ -61,9 +62,8 @@ JsonObject plan_json(const EngineModel& engine) {
         .unsigned_integer("weights_bytes", engine.files->total_bytes())
         .unsigned_integer("kv_bytes", kv_bytes(engine.files->config(), engine.kv_dtype, engine.context_tokens));
     if (!engine.shares.empty()) {
-        std::vector<std::int64_t> layers;
-        for (const ModelShare& share : engine.shares) layers.push_back(std::ssize(share.layers));
-        plan.text("split", "layers").integers("layers", layers);
+        plan.text("split", split_name(engine.split))
+            .integers(engine.shares_matrices() ? "kv_heads" : "layers", parts_of(engine.split, engine.shares));
     }
     if (engine.plan) {
         const ResidencyPlan& sums = engine.plan->sums();
@@ -135,7 +135,9 @@ JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult
     const StreamSnapshot& stream = figures.streamed;
     streamed.unsigned_integer("weights_bytes", stream.weights_bytes)
         .unsigned_integer("kv_bytes", stream.kv_bytes)
-        .unsigned_integer("logits_bytes", stream.logits_bytes);
+        .unsigned_integer("logits_bytes", stream.logits_bytes)
+        .unsigned_integer("prompt_weights_bytes", figures.streamed_before.weights_bytes)
+        .unsigned_integer("prompt_kv_bytes", figures.streamed_before.kv_bytes);
     std::vector<double> busy;
     std::vector<double> rates;
     if (stream.seconds > 0.0) {

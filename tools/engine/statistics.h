@@ -33,6 +33,7 @@ struct RunFigures {
     double first_token_seconds = 0.0;  // from the start of the program; 0 where none came
     SourceTotals sources{};
     StreamSnapshot streamed{};                     // of decoding
+    StreamSnapshot streamed_before{};              // of the prompt
     std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
 };
 

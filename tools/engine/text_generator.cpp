@@ -60,7 +60,9 @@ SourceTotals TextGenerator::sources() const {
 }
 
 void TextGenerator::start_clock() {
-    start_ = stream_snapshot(*engine_, *target_);
+    const StreamSnapshot now = stream_snapshot(*engine_, *target_);
+    before_ = now - start_;
+    start_ = now;
 }
 
 void TextGenerator::complete(RunFigures& figures) const {
@@ -69,6 +71,7 @@ void TextGenerator::complete(RunFigures& figures) const {
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
     figures.streamed = stream_snapshot(*engine_, *target_) - start_;
+    figures.streamed_before = before_;
 }
 
 std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer) {

@@ -60,6 +60,7 @@ private:
     std::optional<SelfCheck> self_check_;
     std::optional<GenerationLoop> loop_;
     StreamSnapshot start_{};
+    StreamSnapshot before_{};       // what streamed up to there
     SourceTotals earlier_sources_;  // of guessers before the last resample()
 };
 

@@ -65,9 +65,10 @@ constexpr std::string_view kFetched = "smollm2";
         searched += fmt::format("{}{}{}", searched.empty() ? "" : ", ", place.what,
                                 place.path.empty() ? "" : fmt::format(" ({})", place.path.string()));
     const std::string name(model.substr(0, model.rfind(':')));
-    const std::string download = lowered(name) == kFetched             ? fmt::format("tools/get_model {}", kFetched)
-                                 : name.find('/') == std::string::npos ? fmt::format("ollama pull {}", model)
-                                                                       : fmt::format("hf download {}", name);
+    const std::string download =
+        lowered(name) == kFetched ? fmt::format("tools/get_model {0} (installed: slipstream-get-model {0})", kFetched)
+        : name.find('/') == std::string::npos ? fmt::format("ollama pull {}", model)
+                                              : fmt::format("hf download {}", name);
     throw RequestError(
         fmt::format("{} {}: no such path, and no model of that name in {}; `slipstream models` lists what is "
                     "there; to get it: {}",

@@ -105,4 +105,8 @@ ComputeOptions compute_options(const Settings& settings) {
     return options;
 }
 
+int device_threads(int n_threads, std::size_t n_devices, SplitKind split) {
+    return split == SplitKind::Layers ? n_threads : std::max(1, n_threads / static_cast<int>(n_devices));
+}
+
 }  // namespace slipstream::tools

@@ -52,4 +52,7 @@ struct ComputeOptions {
 };
 [[nodiscard]] ComputeOptions compute_options(const Settings& settings);
 
+/// Of the host's threads those of each CPU device: all where the devices compute in turn, else its part of them.
+[[nodiscard]] int device_threads(int n_threads, std::size_t n_devices, SplitKind split);
+
 }  // namespace slipstream::tools

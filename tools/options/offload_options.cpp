@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -122,7 +123,16 @@ std::size_t size_value(std::string_view text, std::string_view where, std::strin
     return bytes;
 }
 
-std::vector<double> share_settings(const Settings& settings, std::size_t n_devices) {
+std::optional<SplitKind> split_setting(const Settings& settings) {
+    const Setting* setting = settings.find("split");
+    if (setting == nullptr) return std::nullopt;
+    const std::string& kind = setting->values.back();
+    for (const SplitKind known : {SplitKind::Layers, SplitKind::Tensor})
+        if (kind == split_name(known)) return known;
+    throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
+}
+
+ShareSettings share_settings(const Settings& settings, std::size_t n_devices) {
     if (n_devices == 1) {
         for (const std::string_view name : {"split", "shares"})
             if (const Setting* setting = settings.on_command_line(name))
@@ -130,16 +140,9 @@ std::vector<double> share_settings(const Settings& settings, std::size_t n_devic
                     fmt::format("{} acts on several devices; name them by --devices, or leave it out", setting->where));
         return {};
     }
-    if (const Setting* setting = settings.find("split")) {
-        const std::string& kind = setting->values.back();
-        if (kind == "tensor")
-            throw RequestError(fmt::format("{}: tensor is not served yet; layers is", setting->where));
-        if (kind != "layers")
-            throw UsageError(fmt::format("{}: layers or tensor expected, found '{}'", setting->where, kind));
-    }
+    ShareSettings chosen{.split = split_setting(settings)};
     const Setting* setting = settings.find("shares");
-    if (setting == nullptr) return {};
-    std::vector<double> shares;
+    if (setting == nullptr) return chosen;
     const auto values = list_setting(*setting, n_devices);
     if (values.size() != n_devices)
         throw UsageError(fmt::format("{}: one share for {} devices; give one for each", setting->where, n_devices));
@@ -148,9 +151,9 @@ std::vector<double> share_settings(const Settings& settings, std::size_t n_devic
         if (!share || !(*share >= kLeastShare && *share <= kMostShare))
             throw UsageError(fmt::format("{}: numbers from {} to {} expected, found '{}'", setting->where, kLeastShare,
                                          kMostShare, value));
-        shares.push_back(*share);
+        chosen.shares.push_back(*share);
     }
-    return shares;
+    return chosen;
 }
 
 std::vector<OptionSpec> offload_option_specs() {
@@ -160,8 +163,10 @@ std::vector<OptionSpec> offload_option_specs() {
             {"host-memory", "--host-memory", "SIZE", "Most host memory for what streams [80 % of RAM]"},
             {"link-gib-s", "--link-gib-s", "X[,X]",
              "Let the link between host and device carry no more than X GiB/s, each way; 'none': as it is [none]"},
-            {"split", "--split", "KIND", "How several devices share the model: layers [layers]"},
-            {"shares", "--shares", "N,N", "What each device has of the layers, '2,1' [planned]"},
+            {"split", "--split", "KIND",
+             "How several devices share the model: layers, computed in turn, or tensor, a part of every matrix, at the "
+             "same time [layers]"},
+            {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
             {"ring", "--ring", "SIZE", "Memory of each device that streamed blocks pass through [planned]"},
             {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"}};
 }
@@ -173,8 +178,14 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     options.host_memory = size_setting(settings, "host-memory").value_or(host_memory().total_bytes / 5 * 4);
     options.ring = size_setting(settings, "ring");
     read_links(settings, devices, options);
-    options.expect_tokens = settings.integer("expect-tokens", {1, 1 << 20});
-    options.shares = share_settings(settings, devices.size());
+    options.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
+    ShareSettings shares = share_settings(settings, devices.size());
+    options.split = shares.split;
+    options.shares = std::move(shares.shares);
+    if (options.splits_matrices() && std::ranges::count(devices, devices.front()) != std::ssize(devices))
+        throw RequestError(fmt::format(
+            "{}: tensor is served over devices of one kind, cpu or cuda; --split layers serves both together",
+            settings.find("split")->where));
     const auto in_place = [](const DeviceLimits& device) { return !device.memory_bytes; };
     const bool any_card = std::ranges::find(devices, DeviceKind::Cuda) != devices.end();
     if (!any_card && std::ranges::all_of(options.devices, in_place))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "runtime/model/model_share.h"
 
 namespace slipstream::tools {
 
@@ -20,6 +21,7 @@ struct DeviceLimits {
     std::optional<std::size_t>
         memory_bytes;                    // not given: a CPU has no limit and computes in place, a card what is free
     double link_bytes_per_second = 0.0;  // 0: not throttled
+    bool operator==(const DeviceLimits&) const = default;
 };
 
 struct OffloadOptions {
@@ -27,7 +29,10 @@ struct OffloadOptions {
     std::size_t host_memory = 0;                // most that streamed weights and KV may take of the host
     std::optional<std::size_t> ring;            // of each device; not given: planned
     std::optional<std::int64_t> expect_tokens;  // of a pass, to plan for
-    std::vector<double> shares{};               // of the layers, by device; empty: planned
+    std::optional<SplitKind> split{};           // of the model among several devices; not given: layers
+    std::vector<double> shares{};               // of it, by device; empty: planned
+
+    [[nodiscard]] bool splits_matrices() const { return split == SplitKind::Tensor; }
 
     [[nodiscard]] DeviceLimits limits(std::size_t device) const {
         return device < devices.size() ? devices[device] : DeviceLimits{};
@@ -38,7 +43,7 @@ struct OffloadOptions {
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();
 /// For devices of those kinds, one or more. Throws UsageError where a value is malformed, a list is not one value or
 /// one for each device, or an option cannot act: a ring or a link where no CPU device has --device-memory, shares on
-/// one device. RequestError for a split that is not served.
+/// one device. RequestError for a split that these devices do not serve.
 [[nodiscard]] OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices);
 
 /// Bytes of "8G" = "8GB" = "8GiB", "1.5T", "300M", "64k", "4096"; nothing where it is malformed or does not fit.
@@ -50,9 +55,18 @@ struct OffloadOptions {
 // GiB a second of a link. Below the least a pass takes minutes, and an interrupt waits for it.
 inline constexpr double kLeastLinkGib = 0.001;
 inline constexpr double kMostLinkGib = 1e6;
+/// Most tokens of a pass that a placement is planned for.
+inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 
-/// --split and --shares of so many devices; empty: planned. Throws UsageError, RequestError for a split that is not
-/// served.
-[[nodiscard]] std::vector<double> share_settings(const Settings& settings, std::size_t n_devices);
+/// --split; not given: layers. Throws UsageError.
+[[nodiscard]] std::optional<SplitKind> split_setting(const Settings& settings);
+
+/// --split and --shares.
+struct ShareSettings {
+    std::optional<SplitKind> split{};  // not given: layers
+    std::vector<double> shares{};      // empty: planned
+};
+/// Of so many devices. Throws UsageError.
+[[nodiscard]] ShareSettings share_settings(const Settings& settings, std::size_t n_devices);
 
 }  // namespace slipstream::tools

@@ -40,7 +40,7 @@ struct Answered {
 };
 constexpr std::string_view kPlacement = "what lies on a device follows from --device-memory; leave it out";
 constexpr std::string_view kSeveralCards =
-    "several cards share a model by --devices and --split, which come later; leave it out";
+    "how several devices share a model is told by --devices, --split and --shares; leave it out";
 constexpr std::string_view kAttention = "there is one attention here and it needs no switch; leave it out";
 constexpr std::string_view kPasses = "passes are as large as pays (--budget bounds them); leave it out";
 constexpr std::string_view kFiles = "weights are read into memory of their own; leave it out";

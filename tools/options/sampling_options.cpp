@@ -65,6 +65,14 @@ std::optional<std::int64_t> window_setting(const Settings& settings) {
     return window == -1 ? kWindow.highest : window;
 }
 
+}  // namespace
+
+std::string window_text(std::int64_t repeat_window) {
+    return repeat_window == kWindow.highest ? "-1" : fmt::format("{}", repeat_window);
+}
+
+namespace {
+
 // 32 random bits: short enough to be typed again.
 std::uint64_t random_seed() {
     return std::random_device()();
@@ -190,7 +198,8 @@ SamplerOptions resolve_sampling(const SamplingSettings& chosen, const Generation
         if (given) value = *given;
         console.detail(settings.describe(name, fmt::format("{}", value), "built in"));
     };
-    chosen_one("repeat-last-n", chosen.repeat_window, options.repeat_window);
+    if (chosen.repeat_window) options.repeat_window = *chosen.repeat_window;
+    console.detail(settings.describe("repeat-last-n", window_text(options.repeat_window), "built in"));
     chosen_one("presence-penalty", chosen.presence_penalty, options.presence_penalty);
     chosen_one("frequency-penalty", chosen.frequency_penalty, options.frequency_penalty);
     if (chosen.bias) options.bias = *chosen.bias;

@@ -20,6 +20,9 @@ struct OptionSpec;
 /// --temperature, --top-k, --top-p, --min-p, penalties, --logit-bias, --ignore-eos, --seed.
 [[nodiscard]] std::vector<OptionSpec> sampling_option_specs();
 
+/// How many tokens penalties remember, as --repeat-last-n takes it: -1 for all.
+[[nodiscard]] std::string window_text(std::int64_t repeat_window);
+
 /// What the settings say; nothing where they are silent. Throws UsageError: called before the model is opened.
 struct SamplingSettings {
     std::optional<double> temperature;

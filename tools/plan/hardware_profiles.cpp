@@ -95,7 +95,7 @@ double link_bytes_per_second(int pcie_generation, int lanes) {
     return kLinkReached * lanes * lane_bytes_per_second(pcie_generation);
 }
 
-Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& config, DType kv_dtype) {
+Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& config, DType kv_dtype, SplitKind split) {
     const CardModel& card = profile.card;
     Hardware hardware;
     hardware.name = profile.name;
@@ -130,10 +130,12 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
     hardware.rates.layer_token_seconds =
         4.0 * sizeof(float) * static_cast<double>(3 * config.d_model + config.d_ff) / bytes_per_second;
     if (profile.n_cards > 1) {
-        // The rows of a layer go out to the host, and in to the next one's card.
-        const double bytes = 2.0 * sizeof(float) * static_cast<double>(config.d_model);
-        hardware.rates.layer_seconds += kHopSeconds;
-        hardware.rates.layer_token_seconds += bytes / hardware.link_bytes_per_second;
+        // The rows of a layer go out to the host, and in to the next one's card, or to all who sum them up.
+        const double n_hops = split == SplitKind::Layers ? 1.0 : 2.0;
+        const double n_in = split == SplitKind::Layers ? 1.0 : profile.n_cards - 1.0;
+        const double bytes = (1.0 + n_in) * sizeof(float) * static_cast<double>(config.d_model);
+        hardware.rates.layer_seconds += n_hops * kHopSeconds;
+        hardware.rates.layer_token_seconds += n_hops * bytes / hardware.link_bytes_per_second;
     }
     return hardware;
 }

@@ -11,6 +11,7 @@
 
 #include "kernels/base/dtype.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/model_share.h"
 #include "tools/engine/hardware.h"
 
 namespace slipstream::tools {
@@ -49,8 +50,9 @@ struct HardwareProfile {
 /// What large copies out of page-locked memory reach.
 [[nodiscard]] double link_bytes_per_second(int pcie_generation, int lanes);
 
-/// The profile as hardware for a model of that shape with that KV type. Several cards have whole layers in turn, and
-/// pay for a hop of hidden rows at each, through host memory.
-[[nodiscard]] Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& config, DType kv_dtype);
+/// The profile as hardware for a model of that shape with that KV type. Several cards pay for a hop of hidden rows at
+/// each layer, through host memory; where matrices are split, for two sums of such rows.
+[[nodiscard]] Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& config, DType kv_dtype,
+                                        SplitKind split = SplitKind::Layers);
 
 }  // namespace slipstream::tools

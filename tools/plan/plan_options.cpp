@@ -19,7 +19,6 @@ namespace slipstream::tools {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr std::int64_t kMostExpected = 4096;
 
 // What stands before the unit, or nothing.
 std::optional<double> leading_number(std::string_view text, std::string_view& rest) {
@@ -28,6 +27,14 @@ std::optional<double> leading_number(std::string_view text, std::string_view& re
     if (error != std::errc() || !std::isfinite(value) || text.starts_with('-')) return std::nullopt;
     rest = text.substr(static_cast<std::size_t>(end - text.data()));
     return value;
+}
+
+double list_number(const Setting& setting, std::string_view text, Range<double> range) {
+    std::string_view rest;
+    const auto value = leading_number(text, rest);
+    if (!value || !rest.empty() || *value < range.lowest || *value > range.highest)
+        throw UsageError(fmt::format("{}: numbers {} expected, found '{}'", setting.where, limits_text(range), text));
+    return *value;
 }
 
 void check_count(const Setting& setting, std::size_t n_values, int n_devices) {
@@ -48,6 +55,21 @@ std::vector<std::size_t> size_list(const Settings& settings, std::string_view na
     return sizes;
 }
 
+// Bytes a second; infinity for 'none', a link as it is. Empty where all are.
+std::vector<double> link_list(const Settings& settings) {
+    std::vector<double> links;
+    const Setting* setting = settings.find("link-gib-s");
+    if (setting == nullptr) return links;
+    bool any = false;
+    for (const std::string_view text : split_list(setting->values.back())) {
+        const bool is_none = text == "none";
+        links.push_back(is_none ? std::numeric_limits<double>::infinity()
+                                : kGiB * list_number(*setting, text, {kLeastLinkGib, kMostLinkGib}));
+        any = any || !is_none;
+    }
+    return any ? links : std::vector<double>();
+}
+
 std::optional<std::size_t> one_size(const Settings& settings, std::string_view name) {
     const std::vector<std::size_t> sizes = size_list(settings, name);
     if (sizes.empty()) return std::nullopt;
@@ -63,11 +85,12 @@ std::vector<OptionSpec> placement_options() {
          "Budget of each device; what does not fit is streamed from host memory [of a card, what it has less 1 GiB; "
          "else no limit]"},
         {"host-memory", "--host-memory", "SIZE", "Host memory for what is streamed [80 % of it]"},
-        {"link-gib-s", "--link-gib-s", "X[,X]", "What each link gives, in GiB a second [measured, or the profile's]"},
+        {"link-gib-s", "--link-gib-s", "X[,X]",
+         "What each link gives, in GiB a second; 'none': as it is [measured, or the profile's]"},
         {"ring", "--ring", "SIZE", "Bytes of the transfer ring [planned]"},
         {"expect-tokens", "--expect-tokens", "N", "Tokens a pass to plan for [as many as cost next to nothing]"},
-        {"split", "--split", "KIND", "How several devices share the model: layers [layers]"},
-        {"shares", "--shares", "N,N", "What each device has of the layers, '2,1' [planned]"},
+        {"split", "--split", "KIND", "How several devices share the model: layers or tensor [layers]"},
+        {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
         {"assume", "--assume", "LIST",
          "What is not measured, to tell tokens a second for: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"}};
 }
@@ -79,11 +102,10 @@ PlacementSettings placement_settings(const Settings& settings, int n_devices) {
         check_count(*settings.find("device-memory"), placement.device_bytes.size(), n_devices);
     placement.host_bytes = one_size(settings, "host-memory");
     placement.ring_bytes = one_size(settings, "ring");
-    for (const double gib : number_list(settings, "link-gib-s", {kLeastLinkGib, kMostLinkGib}))
-        placement.link_bytes_per_second.push_back(gib * kGiB);
+    placement.link_bytes_per_second = link_list(settings);
     if (!placement.link_bytes_per_second.empty())
         check_count(*settings.find("link-gib-s"), placement.link_bytes_per_second.size(), n_devices);
-    placement.expect_tokens = settings.integer("expect-tokens", {1, kMostExpected});
+    placement.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
     return placement;
 }
 
@@ -110,14 +132,8 @@ std::vector<double> number_list(const Settings& settings, std::string_view name,
     std::vector<double> numbers;
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return numbers;
-    for (const std::string_view text : split_list(setting->values.back())) {
-        std::string_view rest;
-        const auto value = leading_number(text, rest);
-        if (!value || !rest.empty() || *value < range.lowest || *value > range.highest)
-            throw UsageError(
-                fmt::format("{}: numbers {} expected, found '{}'", setting->where, limits_text(range), text));
-        numbers.push_back(*value);
-    }
+    for (const std::string_view text : split_list(setting->values.back()))
+        numbers.push_back(list_number(*setting, text, range));
     return numbers;
 }
 

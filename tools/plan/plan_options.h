@@ -19,7 +19,7 @@ namespace slipstream::tools {
 struct PlacementSettings {
     std::vector<std::size_t> device_bytes;      // empty: not given; one for all devices, or one each
     std::optional<std::size_t> host_bytes;      // most that what streams may take of host memory
-    std::vector<double> link_bytes_per_second;  // as device_bytes
+    std::vector<double> link_bytes_per_second;  // as device_bytes; infinite: as it is
     std::optional<std::size_t> ring_bytes;
     std::optional<std::int64_t> expect_tokens;
 };

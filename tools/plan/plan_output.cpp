@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "runtime/ranks/model_split.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/json_object.h"
@@ -86,22 +87,42 @@ void add_residency(LabelledLines& out, const PlanReport& report) {
                             : ""));
 }
 
-// Who has what, and why: where no link or device waits for another, none can be relieved.
+std::string split_reason(const PlanRequest& request) {
+    if (!request.shares.empty()) return "--shares";
+    const Hardware& hardware = request.hardware;
+    const bool are_alike = hardware.budgets.empty() && hardware.links.empty();
+    return request.split == SplitKind::Tensor && are_alike ? "even: the devices are alike"
+                                                           : "planned: the least time for a pass";
+}
+
+// Where no link or device waits for another, none can be relieved.
+std::string why_split(const PlanRequest& request, const PlanReport& report) {
+    const bool streams = report.plan.sums().regime != Regime::AllFits;
+    if (request.split == SplitKind::Tensor)
+        return fmt::format(
+            "{}the devices compute at the same time, and sum up twice a layer: a pass takes as long as "
+            "that of the slowest",
+            streams ? "the links carry side by side, " : "nothing streams, ");
+    if (!streams) return "nothing streams, the devices compute in turn: shares change next to nothing";
+    double compute_seconds = 0.0;
+    for (const DeviceWork& work : report.devices) compute_seconds += work.compute_seconds;
+    return fmt::format(
+        "the links carry side by side, the devices compute in turn ({} in all): a pass takes as long as "
+        "the longest of these",
+        seconds_text(compute_seconds));
+}
+
+// Who has what, and why.
 void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
     if (report.devices.empty()) return;
-    std::string layers;
-    double compute_seconds = 0.0;
-    for (const DeviceWork& work : report.devices) {
-        layers += fmt::format("{}{}", layers.empty() ? "" : ",", work.layers);
-        compute_seconds += work.compute_seconds;
-    }
-    out.add("split", fmt::format("layers {} ({})", layers,
-                                 request.shares.empty() ? "planned: the least time for a pass" : "--shares"));
+    std::string parts;
+    for (const DeviceWork& work : report.devices) parts += fmt::format("{}{}", parts.empty() ? "" : ",", work.parts);
+    out.add("split", fmt::format("{} {} ({})", split_name(request.split), parts, split_reason(request)));
     for (std::size_t i = 0; i < report.devices.size(); ++i) {
         const ResidencyPlan& plan = report.plan.ranks()[i].residency();
         const DeviceWork& work = report.devices[i];
         out.add(fmt::format("device {}", i + 1),
-                fmt::format("{}, {} resident; {}; computing takes {}", counted(work.layers, "layer"),
+                fmt::format("{}, {} resident; {}; computing takes {}", counted(work.parts, part_name(request.split)),
                             size_text(plan.resident_weights_bytes + plan.resident_kv_bytes),
                             work.link_seconds > 0.0
                                 ? fmt::format("{} stream, {} over {}",
@@ -110,11 +131,7 @@ void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport&
                                 : std::string("nothing streams"),
                             seconds_text(work.compute_seconds)));
     }
-    out.add("why", report.plan.sums().regime == Regime::AllFits
-                       ? std::string("nothing streams, the devices compute in turn: shares change next to nothing")
-                       : fmt::format("the links carry side by side, the devices compute in turn ({} in all): a pass "
-                                     "takes as long as the longest of these",
-                                     seconds_text(compute_seconds)));
+    out.add("why", why_split(request, report));
 }
 
 void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
@@ -214,13 +231,29 @@ JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
     return json;
 }
 
+// A budget; null: none.
+void add_memory(JsonObject& json, std::size_t bytes) {
+    if (bytes < std::numeric_limits<std::size_t>::max()) {
+        json.unsigned_integer("device_memory_bytes", bytes);
+    } else {
+        json.null("device_memory_bytes");
+    }
+}
+
+// Where devices are unlike the least of them is told, and each by itself.
 JsonObject hardware_json(const Hardware& hardware) {
     JsonObject json;
     json.text("name", hardware.name).text("device", hardware.device).integer("devices", hardware.n_devices);
-    if (is_limited(hardware)) {
-        json.unsigned_integer("device_memory_bytes", hardware.device_bytes);
-    } else {
-        json.null("device_memory_bytes");
+    add_memory(json, hardware.device_bytes);
+    if (!hardware.budgets.empty() || !hardware.links.empty()) {
+        std::vector<JsonObject> each;
+        for (std::size_t i = 0; i < static_cast<std::size_t>(hardware.n_devices); ++i) {
+            JsonObject device;
+            add_memory(device, hardware.budget_of(i));
+            device.real("link_gib_s", hardware.link_of(i) / kGiB);
+            each.push_back(std::move(device));
+        }
+        json.objects("each", each);
     }
     json.text("link", hardware.link)
         .real("link_gib_s", hardware.link_bytes_per_second / kGiB)
@@ -230,7 +263,7 @@ JsonObject hardware_json(const Hardware& hardware) {
     return json;
 }
 
-JsonObject residency_json(const PlanReport& report) {
+JsonObject residency_json(const PlanRequest& request, const PlanReport& report) {
     const SplitPlan& plan = report.plan;
     const ResidencyPlan& residency = plan.sums();
     JsonObject json;
@@ -246,9 +279,10 @@ JsonObject residency_json(const PlanReport& report) {
         .real("pass_seconds", residency.pass_seconds)
         .real("link_busy_fraction", residency.link_busy_fraction);
     if (report.devices.empty()) return json;
-    std::vector<std::int64_t> layers;
-    for (const DeviceWork& work : report.devices) layers.push_back(work.layers);
-    json.text("split", "layers").integers("layers", layers);
+    std::vector<std::int64_t> parts;
+    for (const DeviceWork& work : report.devices) parts.push_back(work.parts);
+    json.text("split", split_name(request.split))
+        .integers(request.split == SplitKind::Tensor ? "kv_heads" : "layers", parts);
     return json;
 }
 
@@ -288,7 +322,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
     out.raw("");
     add_assumed(out, request, report, detail);
     if (!helps.empty())
-        out.raw(fmt::format("What would help most (times as fast: the mean of passes of 1 and of {}):",
+        out.raw(fmt::format("What would help most (times as fast: the geometric mean of passes of 1 and of {}):",
                             report.plan.pass_tokens()));
     for (const Improvement& entry : helps)
         out.raw(fmt::format("  {:.2f}x  {}: {} for a pass of 1, {} of {}", entry.gain, entry.what,
@@ -341,7 +375,7 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
         .integer("context_tokens", report.context_tokens)
         .integer("model_context_tokens", request.model.config.context_tokens)
         .object("hardware", hardware_json(request.hardware))
-        .object("plan", residency_json(report))
+        .object("plan", residency_json(request, report))
         .objects("passes", passes)
         .objects("tokens_per_second", rates)
         .text("tokens_per_pass_from", "assumed")

@@ -11,7 +11,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "runtime/plan/split_plan.h"
-#include "runtime/ranks/layer_split.h"
+#include "runtime/ranks/model_split.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
@@ -48,29 +48,38 @@ SplitPlanRequest split_request(const PlanRequest& request, std::int64_t context_
         asked.rates = hardware.rates;
         asked.link_bytes_per_second = hardware.link_of(rank);
         asked.memory_bytes_per_second = hardware.memory_bytes_per_second;
+        // Cards share it for their copies; of CPU devices it was measured with the threads of one.
+        if (request.split == SplitKind::Tensor && !hardware.devices_in_host_memory)
+            asked.memory_bytes_per_second /= hardware.n_devices;
         asked.host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte;
         return asked;
     };
     return {.config = &request.model.config,
             .weights = &request.model.weights,
+            .kind = request.split,
             .rank_request = rank_request,
             .pass_tokens = pass_tokens};
 }
 
-// As a run shares the layers out: for the tokens that are expected or one, whatever guesses.
+// As a run shares the model out: for the tokens that are expected or one, whatever guesses.
 std::vector<ModelShare> shares_of(const PlanRequest& request, std::int64_t context_tokens) {
     const ModelConfig& config = request.model.config;
+    const ModelWeights& weights = request.model.weights;
     const auto n_devices = static_cast<std::size_t>(request.hardware.n_devices);
     if (n_devices == 1) return {};
-    if (request.run && !request.run->layers.empty()) return deal_layers(config, request.run->layers);
-    if (!request.shares.empty()) return deal_layers(config, layers_by_share(config.n_layers, request.shares));
-    // Cards alike need no search.
-    if (request.hardware.budgets.empty() && request.hardware.links.empty() && request.profile)
-        return deal_layers(config, layers_by_share(config.n_layers, std::vector<double>(n_devices, 1.0)));
-    return deal_layers(config, choose_layers(split_request(request, context_tokens,
-                                                           generation_needs(1, context_tokens, CheckPasses::No),
-                                                           request.pass_tokens.value_or(1)),
-                                             n_devices));
+    const auto dealt = [&](const std::vector<std::int64_t>& parts) {
+        return deal_parts(request.split, config, weights, parts);
+    };
+    if (request.run && !request.run->parts.empty()) return dealt(request.run->parts);
+    if (!request.shares.empty()) return dealt(parts_by_share(request.split, config, weights, request.shares));
+    // Devices alike need no search.
+    const bool are_alike = request.hardware.budgets.empty() && request.hardware.links.empty();
+    if (are_alike && (request.profile || request.split == SplitKind::Tensor))
+        return dealt(even_parts(request.split, config, weights, n_devices));
+    return dealt(
+        choose_parts(split_request(request, context_tokens, generation_needs(1, context_tokens, CheckPasses::No),
+                                   request.pass_tokens.value_or(1)),
+                     n_devices));
 }
 
 SplitPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
@@ -91,7 +100,7 @@ std::size_t sum_of(const SplitPlan& plan, Bytes bytes) {
 HostNeeds host_needs(const PlanRequest& request, const SplitPlan& plan, std::int64_t context_tokens) {
     const ConstTensorView& embedding = request.model.weights.token_embedding;
     HostNeeds needs{.pinned_bytes = sum_of(plan, &ModelPlan::pinned_bytes)};
-    if (needs.pinned_bytes > 0)
+    if (needs.pinned_bytes > 0 || plan.ranks().size() > 1)
         needs.hidden_bytes =
             static_cast<std::size_t>(context_tokens) * row_bytes(DType::F32, request.model.config.d_model);
     needs.embedding_bytes = static_cast<std::size_t>(embedding.shape[0]) * row_bytes(embedding.dtype, embedding.cols());
@@ -187,9 +196,10 @@ std::vector<PlannedRate> planned_rates(const PlanRequest& request, const PlanRep
 std::vector<DeviceWork> device_work(const PlanRequest& request, const PlanReport& report) {
     std::vector<DeviceWork> devices;
     if (request.hardware.n_devices == 1) return devices;
+    const std::vector<std::int64_t> parts = parts_of(request.split, shares_of(request, report.context_tokens));
     for (const ModelPlan& rank : report.plan.ranks()) {
         const ResidencyPlan& plan = rank.residency();
-        DeviceWork work{.layers = rank.blocks().back().layer};
+        DeviceWork work{.parts = parts[devices.size()]};
         work.link_seconds = static_cast<double>(plan.streamed_weights_bytes + plan.streamed_kv_bytes) /
                             request.hardware.link_of(devices.size());
         for (const PlanItem& item : rank.residency_request(1, report.context_tokens).program)
@@ -247,7 +257,7 @@ void add_device_changes(std::vector<Change>& changes, const PlanRequest& request
         changed.hardware.device_bytes += more;
         for (std::size_t& budget : changed.hardware.budgets)
             if (budget < std::numeric_limits<std::size_t>::max()) budget += more;
-        if (changed.run) changed.run->layers.clear();
+        if (changed.run) changed.run->parts.clear();
         changes.emplace_back(
             fmt::format("{} more device memory{}", size_text(more), request.hardware.n_devices > 1 ? " each" : ""),
             std::move(changed));
@@ -256,7 +266,7 @@ void add_device_changes(std::vector<Change>& changes, const PlanRequest& request
     const auto with_profile = [&](const HardwareProfile& profile) {
         PlanRequest changed = request;
         changed.profile = profile;
-        const Hardware planned = profile_hardware(profile, request.model.config, request.kv_dtype);
+        const Hardware planned = profile_hardware(profile, request.model.config, request.kv_dtype, request.split);
         changed.hardware.n_devices = planned.n_devices;
         changed.shares.clear();
         changed.hardware.rates = planned.rates;

@@ -17,7 +17,7 @@ namespace slipstream::tools {
 /// Bytes of host memory.
 struct HostNeeds {
     std::size_t pinned_bytes = 0;     // weights and KV that stream
-    std::size_t hidden_bytes = 0;     // page-locked, too: a prompt's states between two layers, where anything streams
+    std::size_t hidden_bytes = 0;     // the same: a prompt's states between layers, streamed or of several devices
     std::size_t embedding_bytes = 0;  // rows are gathered on the host
     std::size_t device_bytes = 0;     // of devices that are in host memory
     [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
@@ -41,7 +41,7 @@ struct Improvement {
 
 /// What one of several devices has of a pass of one token.
 struct DeviceWork {
-    std::int64_t layers = 0;
+    std::int64_t parts = 0;        // layers or kv heads
     double link_seconds = 0.0;     // what streams, over its link
     double compute_seconds = 0.0;  // with all of it there
 };

@@ -1,7 +1,9 @@
 #include "tools/plan/plan_request.h"
+#include "runtime/text/printable.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -64,7 +66,8 @@ PlannedModel opened_model(const CommandContext& context) {
     model.files = ModelFiles::open(choose_model(context));
     model.config = model.files->config();
     model.weights = model.files->weights();
-    model.name = model.config.name.empty() ? model.files->paths().front().filename().string() : model.config.name;
+    model.name =
+        model.config.name.empty() ? model.files->paths().front().filename().string() : printable(model.config.name);
     model.types = types_text(model.weights);
     return model;
 }
@@ -106,9 +109,12 @@ PassRates host_rates(const CommandContext& context, const PlannedModel& model, D
         .rates;
 }
 
-/// CPU devices of this machine, which compute in turn, each with all threads.
-Hardware this_machine(const CommandContext& context, const PlannedModel& model, DType kv_dtype, int n_devices) {
-    const int n_threads = thread_setting(context.settings);
+/// CPU devices of this machine, each with the threads that it computes with.
+Hardware this_machine(const CommandContext& context, const PlanRequest& request, int n_devices) {
+    const PlannedModel& model = request.model;
+    const DType kv_dtype = request.kv_dtype;
+    const int n_all = thread_setting(context.settings);
+    const int n_threads = device_threads(n_all, static_cast<std::size_t>(n_devices), request.split);
     context.console.detail("measuring what this machine computes and copies");
     const MachineRates measured = measure_rates(
         {.config = &model.config, .weights = &model.weights, .kv_dtype = kv_dtype, .n_threads = n_threads});
@@ -127,7 +133,7 @@ Hardware this_machine(const CommandContext& context, const PlannedModel& model, 
         memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
     hardware.devices_in_host_memory = true;
     hardware.rates = measured.rates;
-    hardware.host_rates = measured.rates;
+    hardware.host_rates = n_threads == n_all ? measured.rates : host_rates(context, model, kv_dtype);
     CpuDeviceOptions options;
     options.n_threads = n_threads;
     CpuDevice device(options);
@@ -178,7 +184,7 @@ Hardware chosen_hardware(const CommandContext& context, PlanRequest& request) {
         const int n_devices = planned_devices(settings);
         const DeviceChoice choice = n_devices == 1 ? device_setting(settings) : DeviceChoice{};
         if (choice.card) return this_card(context, request.model, request.kv_dtype, choice);
-        return this_machine(context, request.model, request.kv_dtype, n_devices);
+        return this_machine(context, request, n_devices);
     }
     refuse_beside(settings, "devices", "a profile has its own devices; leave it out, or leave --profile out");
     refuse_beside(settings, "threads", thread_note());
@@ -189,7 +195,7 @@ Hardware chosen_hardware(const CommandContext& context, PlanRequest& request) {
         throw UsageError(fmt::format("{}: no profile '{}'; there are {}", settings.find("profile")->where, *name,
                                      fmt::join(names, ", ")));
     }
-    return profile_hardware(*request.profile, request.model.config, request.kv_dtype);
+    return profile_hardware(*request.profile, request.model.config, request.kv_dtype, request.split);
 }
 
 }  // namespace
@@ -239,11 +245,12 @@ PlanRequest plan_request(const CommandContext& context) {
     request.assumed = assumed_setting(settings);
     request.model = chosen_model(context);
     request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);
+    request.split = split_setting(settings).value_or(SplitKind::Layers);
     request.hardware = chosen_hardware(context, request);
 
     const PlacementSettings placement = placement_settings(settings, request.hardware.n_devices);
     Hardware& hardware = request.hardware;
-    request.shares = share_settings(settings, static_cast<std::size_t>(hardware.n_devices));
+    request.shares = share_settings(settings, static_cast<std::size_t>(hardware.n_devices)).shares;
     if (!placement.device_bytes.empty()) {
         hardware.device_bytes = *std::min_element(placement.device_bytes.begin(), placement.device_bytes.end());
         if (placement.device_bytes.size() > 1) hardware.budgets = placement.device_bytes;
@@ -255,8 +262,8 @@ PlanRequest plan_request(const CommandContext& context) {
     if (!placement.link_bytes_per_second.empty()) {
         // Of a profile it is what the link gives; here memory is the limit of what a throttled link can give.
         std::vector<double> links = placement.link_bytes_per_second;
-        if (!request.profile)
-            for (double& link : links) link = std::min(link, hardware.link_bytes_per_second);
+        for (double& link : links)
+            if (!request.profile || std::isinf(link)) link = std::min(link, hardware.link_bytes_per_second);
         hardware.link_bytes_per_second = *std::min_element(links.begin(), links.end());
         if (links.size() > 1) hardware.links = links;
         hardware.link = request.profile ? "as given" : "throttled";

@@ -34,7 +34,7 @@ struct PlannedRun {
     std::int64_t budget = 1;                 // most nodes of a pass
     std::vector<std::size_t> taken_bytes{};  // of each device, for whoever guesses and for the workspace of ops
     std::optional<ViewNeeds> view{};
-    std::vector<std::int64_t> layers{};  // of each of several devices
+    std::vector<std::int64_t> parts{};  // of each of several devices: layers or kv heads
 };
 
 struct PlanRequest {
@@ -48,7 +48,8 @@ struct PlanRequest {
     std::size_t ring_bytes = 0;
     std::optional<PlannedRun> run{};      // not known: room for as many tokens as the pass is planned for
     std::vector<double> tokens_per_pass;  // to tell tokens a second for
-    std::vector<double> shares{};         // of the layers, of each device; empty: planned
+    SplitKind split = SplitKind::Layers;  // of the model among several devices
+    std::vector<double> shares{};         // of it, of each device; empty: planned
     std::optional<Assumptions> assumed{};
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/workspace.h"
+#include "runtime/ranks/model_split.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/engine/engine_drafter.h"
@@ -86,8 +87,8 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         Device& device = *engine.devices[i].device;
         reserve_workspace(device, Forward::workspace_shapes(config, kv, needs.forward));
         run.taken_bytes.push_back(device.budget().used_bytes());
-        if (several) run.layers.push_back(std::ssize(engine.shares[i].layers));
     }
+    if (several) run.parts = parts_of(engine.split, engine.shares);
     request.run = run;
 }
 

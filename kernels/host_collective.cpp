@@ -1,0 +1,163 @@
+#include "kernels/host_collective.h"
+
+#include <array>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/base/spin.h"
+#include "kernels/elementwise.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr int kSlices = 20;  // of the time after which a rank is lost
+
+}  // namespace
+
+class HostCollective::Rank final : public Collective {
+public:
+    Rank(HostCollective& all, std::size_t index, Device& device)
+        : all_(all), index_(index), device_(device), copied_(device.make_event()) {
+        if (device.shares_host_memory()) {
+            own_slots_ = std::make_unique_for_overwrite<std::byte[]>(2 * all.slot_bytes_);
+        } else {
+            locked_slots_ = device.allocate_host(2 * all.slot_bytes_, MemoryTag::Activations, "sums between devices");
+        }
+    }
+
+    void all_reduce(ExecRef exec, const TensorView& y) override;
+    void abort() noexcept override { all_.abort(); }
+    void restart() override { all_.restart(); }
+
+    [[nodiscard]] const Device& device() const { return device_; }
+    [[nodiscard]] bool has_come(std::uint64_t call) const { return come_.load() >= call; }
+    void begin_anew() {
+        n_calls_ = 0;
+        come_ = 0;
+    }
+
+private:
+    // A part that was copied out: behind that use of copied_.
+    struct Part {
+        std::int64_t n_rows = 0;
+        std::int64_t d = 0;
+        std::uint64_t use = 0;
+    };
+
+    [[nodiscard]] std::byte* slot(std::uint64_t call) const {
+        return (own_slots_ ? own_slots_.get() : locked_slots_.data()) + call % 2 * all_.slot_bytes_;
+    }
+    void copy_out(ExecRef exec, const TensorView& y);
+    void add_parts(ExecRef exec, const TensorView& y);
+
+    HostCollective& all_;
+    const std::size_t index_;
+    Device& device_;
+    std::unique_ptr<Event> copied_;
+    std::unique_ptr<std::byte[]> own_slots_;  // [2][slot_bytes_]
+    Buffer locked_slots_;                     // the same where a card reads them
+    std::array<Part, 2> parts_{};             // by call, as the slots; others read them once this rank has come
+    std::uint64_t n_calls_ = 0;
+    std::atomic<std::uint64_t> come_{0};  // calls that others may read the parts of
+};
+
+void HostCollective::Rank::all_reduce(ExecRef exec, const TensorView& y) {
+    CHECK(y.dtype == DType::F32 && y.packed() && &exec.device == &device_);
+    CHECK(static_cast<std::size_t>(y.rows()) * y.row_stride_bytes <= all_.slot_bytes_, "{} rows of {} bytes in {}",
+          y.rows(), y.row_stride_bytes, all_.slot_bytes_);
+    if (all_.aborted_) throw CollectiveAborted("another device has failed");
+    ++n_calls_;
+    try {
+        copy_out(exec, y);
+        come_ = n_calls_;
+        all_.announce();
+        for (const auto& other : all_.ranks_) all_.await(*other, n_calls_);
+        add_parts(exec, y);
+    } catch (const CollectiveAborted&) {
+        throw;
+    } catch (const Error& error) {
+        throw IoError(fmt::format("sums: {}", error.what()));
+    }
+}
+
+void HostCollective::Rank::copy_out(ExecRef exec, const TensorView& y) {
+    exec.stream.copy(slot(n_calls_), y.data, static_cast<std::size_t>(y.rows()) * y.row_stride_bytes);
+    parts_[n_calls_ % 2] = {.n_rows = y.rows(), .d = y.cols(), .use = exec.stream.record(*copied_)};
+}
+
+// Two terms have the same sum in either order: the first two ranks begin with their own.
+void HostCollective::Rank::add_parts(ExecRef exec, const TensorView& y) {
+    for (const auto& other : all_.ranks_) {
+        const Part& part = other->parts_[n_calls_ % 2];
+        CHECK(part.n_rows == y.rows() && part.d == y.cols(), "call {}: [{}, {}] of {}, [{}, {}] of {}: out of step",
+              n_calls_, y.rows(), y.cols(), device_.name(), part.n_rows, part.d, other->device_.name());
+        if (other.get() != this) exec.stream.wait(*other->copied_, part.use);
+    }
+    std::size_t next = 0;
+    if (index_ >= 2) {
+        exec.stream.copy(y.data, all_.ranks_.front()->slot(n_calls_),
+                         static_cast<std::size_t>(y.rows()) * y.row_stride_bytes);
+        next = 1;
+    }
+    for (; next < all_.ranks_.size(); ++next) {
+        if (next == index_ && index_ < 2) continue;
+        const std::byte* part = all_.ranks_[next]->slot(n_calls_);
+        add(exec, {.x = matrix_view(part, DType::F32, y.rows(), y.cols()), .y = y});
+    }
+}
+
+HostCollective::HostCollective(std::span<Device* const> devices, std::size_t bytes, std::chrono::nanoseconds lost_after)
+    : slot_bytes_(bytes), lost_after_(lost_after) {
+    CHECK(!devices.empty());
+    for (Device* device : devices) {
+        CHECK(device->kind() == devices.front()->kind(), "sums between devices of several kinds");
+        ranks_.push_back(std::make_unique<Rank>(*this, ranks_.size(), *device));
+    }
+}
+
+HostCollective::~HostCollective() = default;
+
+Collective& HostCollective::rank(std::size_t rank) {
+    return *ranks_.at(rank);
+}
+
+// Who waits has counted himself before he looked again: either he sees what is new, or he is seen here.
+void HostCollective::announce() {
+    if (n_waiting_ == 0) return;
+    const std::scoped_lock lock(mutex_);
+    changed_.notify_all();
+}
+
+void HostCollective::await(const Rank& rank, std::uint64_t call) {
+    for (int i = 0; i < kSpins; ++i) {
+        if (rank.has_come(call)) return;
+        relax();
+    }
+    std::unique_lock lock(mutex_);
+    ++n_waiting_;
+    int n_slices = 0;
+    while (!rank.has_come(call) && !aborted_ && n_slices < kSlices)
+        if (changed_.wait_for(lock, lost_after_ / kSlices) == std::cv_status::timeout) ++n_slices;
+    --n_waiting_;
+    if (rank.has_come(call)) return;
+    if (aborted_) throw CollectiveAborted("another device has failed");
+    throw IoError(fmt::format("{} has not come within {} s", rank.device().name(),
+                              std::chrono::duration<double>(lost_after_).count()));
+}
+
+void HostCollective::abort() noexcept {
+    aborted_ = true;
+    const std::scoped_lock lock(mutex_);
+    changed_.notify_all();
+}
+
+void HostCollective::restart() {
+    CHECK(n_waiting_ == 0, "a restart while {} wait", n_waiting_.load());
+    for (const auto& rank : ranks_) rank->begin_anew();
+    aborted_ = false;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,173 @@
+#include "runtime/ranks/prompt_wave.h"
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "runtime/pass/naming.h"
+
+namespace slipstream {
+
+namespace {
+
+PromptRange range_of(std::int64_t begin, std::int64_t end) {
+    return {.begin = begin, .end = end, .piece_tokens = kPromptPieceTokens};
+}
+
+}  // namespace
+
+bool PromptWave::fits(std::span<const LayerRank> ranks, const PinnedArena& arena, std::int64_t begin,
+                      std::int64_t end) {
+    if (end <= begin || end % kPromptPieceTokens != 0) return false;
+    return std::ranges::all_of(ranks,
+                               [&](const LayerRank& rank) {
+                                   return rank.forward->ring_holds_prompt(*rank.cache, end, kPromptPieceTokens);
+                               }) &&
+           ranks.front().forward->prompt_host_bytes(range_of(begin, end)) <= arena.limit_bytes() - arena.used_bytes();
+}
+
+PromptWave::PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners, PinnedArena& arena,
+                       std::int64_t begin, const TargetPass& pass)
+    : ranks_(ranks), owners_(&owners), steps_(ranks.size()) {
+    PromptRange range = range_of(begin, begin + std::ssize(pass.prompt));
+    n_pieces_ = range.n_pieces();
+    const std::size_t bytes = ranks.front().forward->prompt_host_bytes(range);
+    homes_ = arena.allocate(bytes, "the hidden states of the prompt");
+    home_bytes_ = bytes / static_cast<std::size_t>(n_pieces_);
+    rows_.resize(static_cast<std::size_t>(n_pieces_));
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        sent_.push_back(exec(i).device.make_event());
+        range.last_layer = owners.back().rank == i ? owners.back().layer : -1;
+        on_rank(*ranks[i].forward, ranks[i].layers[0], [&] {
+            steps_[i].emplace(*ranks[i].forward, *ranks[i].cache, range, pass.prompt, pass.tokens, pass.nodes,
+                              pass.logit_tokens);
+        });
+    }
+}
+
+// Rows may still be on their way to and from their homes.
+PromptWave::~PromptWave() {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        try {
+            exec(i).stream.synchronize();
+        } catch (...) {  // what failed was told, or is by the pass's end
+        }
+    }
+}
+
+std::vector<PromptWave::Lane> PromptWave::lanes() const {
+    std::vector<std::size_t> lane_of(ranks_.size(), 0);
+    const auto is_card = [&](std::size_t i) { return !exec(i).device.shares_host_memory(); };
+    std::size_t n_lanes = 0;
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+        if (is_card(i)) n_lanes = 1;
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+        if (!is_card(i)) lane_of[i] = n_lanes++;
+    std::vector<Lane> lanes(n_lanes);
+    for (std::int64_t layer = 0; layer < std::ssize(*owners_); ++layer)
+        lanes[lane_of[(*owners_)[layer].rank]].push_back(layer);
+    return lanes;
+}
+
+bool PromptWave::run(const PassWatch& watch) {
+    const std::vector<Lane> all = lanes();
+    std::vector<std::thread> threads;
+    try {
+        for (std::size_t i = 1; i < all.size(); ++i)
+            threads.emplace_back([this, &lane = all[i], &watch] { run_lane(lane, watch, false); });
+    } catch (const std::system_error& error) {
+        stop(std::make_exception_ptr(OutOfBudget(
+            fmt::format("the system starts no thread for a device ({}); name fewer by --devices", error.what()))));
+    }
+    run_lane(all.front(), watch, true);
+    for (std::thread& thread : threads) thread.join();
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    return !stopped_;
+}
+
+void PromptWave::run_lane(const Lane& lane, const PassWatch& watch, bool is_caller) {
+    try {
+        for (const std::int64_t layer : lane) {
+            for (std::int64_t piece = 0; piece < n_pieces_; ++piece) {
+                const std::optional<std::uint64_t> use = await_rows(layer, piece, watch);
+                if (!use) return;
+                if (is_caller && layer + piece > 0 && watch.on_progress) watch.on_progress(part_done());
+                run_step(layer, piece, *use);
+            }
+        }
+    } catch (...) {
+        stop(std::current_exception());
+    }
+}
+
+// Nothing where the prompt was given up, or failed elsewhere.
+std::optional<std::uint64_t> PromptWave::await_rows(std::int64_t layer, std::int64_t piece, const PassWatch& watch) {
+    if (watch.cancelled()) stop(nullptr);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopped_ || rows_[piece].n_layers == layer; });
+    return stopped_ ? std::nullopt : std::optional(rows_[piece].use);
+}
+
+void PromptWave::run_step(std::int64_t layer, std::int64_t piece, std::uint64_t use) {
+    const LayerOwner& owner = (*owners_)[layer];
+    Forward::PromptSteps& steps = *steps_[owner.rank];
+    std::uint64_t sent = 0;
+    on_rank(*ranks_[owner.rank].forward, layer, [&] {
+        if (piece == 0) steps.begin_layer(owner.layer);
+        if (layer == 0) {
+            steps.embed(piece);
+        } else {
+            naming("rows", [&] { take_rows(layer, piece, use); });
+        }
+        steps.run_piece(owner.layer, piece);
+        if (piece + 1 == n_pieces_) steps.end_layer();
+        if (layer + 1 < std::ssize(*owners_)) naming("rows", [&] { sent = give_rows(layer, piece); });
+    });
+    pass_on(layer, piece, sent);
+}
+
+void PromptWave::take_rows(std::int64_t layer, std::int64_t piece, std::uint64_t use) {
+    const std::size_t rank = (*owners_)[layer].rank;
+    const TensorView rows = steps_[rank]->hidden(piece);
+    if (use > 0) exec(rank).stream.wait(*sent_[(*owners_)[layer - 1].rank], use);
+    exec(rank).stream.copy(rows.data, home(piece), static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes);
+}
+
+// Cards wait for one another's events; a CPU device finds the rows at home.
+std::uint64_t PromptWave::give_rows(std::int64_t layer, std::int64_t piece) {
+    const std::size_t rank = (*owners_)[layer].rank;
+    const std::size_t next = (*owners_)[layer + 1].rank;
+    const TensorView rows = steps_[rank]->hidden(piece);
+    exec(rank).stream.copy(home(piece), rows.data, static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes);
+    if (rank == next || exec(rank).device.shares_host_memory()) return 0;
+    if (!exec(next).device.shares_host_memory()) return exec(rank).stream.record(*sent_[rank]);
+    exec(rank).stream.synchronize();
+    return 0;
+}
+
+void PromptWave::pass_on(std::int64_t layer, std::int64_t piece, std::uint64_t use) {
+    {
+        const std::scoped_lock lock(mutex_);
+        rows_[piece] = {layer + 1, use};
+        ++n_done_;
+    }
+    changed_.notify_all();
+}
+
+double PromptWave::part_done() const {
+    const std::scoped_lock lock(mutex_);
+    return static_cast<double>(n_done_) / static_cast<double>(n_pieces_ * std::ssize(*owners_));
+}
+
+void PromptWave::stop(std::exception_ptr failure) {
+    {
+        const std::scoped_lock lock(mutex_);
+        if (failure_ == nullptr && !stopped_) failure_ = std::move(failure);
+        stopped_ = true;
+    }
+    changed_.notify_all();
+}
+
+}  // namespace slipstream

@@ -1,0 +1,150 @@
+#include "runtime/ranks/rank_target.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace slipstream {
+
+RankTarget::RankTarget(std::vector<Rank> ranks, std::int64_t n_layers)
+    : passes_(ranks.size()), parts_(ranks.size()), ranks_(std::move(ranks)), n_layers_(n_layers) {
+    CHECK(!ranks_.empty());
+    const Rank& first = ranks_.front();
+    const ForwardLimits& limits = first.forward->limits();
+    for (const Rank& rank : ranks_) {
+        vocab_ += vocab_of(rank);
+        CHECK(rank.forward->limits().max_tokens == limits.max_tokens &&
+                  rank.forward->limits().max_logit_rows == limits.max_logit_rows &&
+                  rank.cache->max_nodes() == first.cache->max_nodes() &&
+                  rank.cache->context_tokens() == first.cache->context_tokens(),
+              "ranks of different limits");
+    }
+    logits_ = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(limits.max_logit_rows * vocab_));
+}
+
+TargetShape RankTarget::shape_but_kv() const {
+    const Rank& first = ranks_.front();
+    const ForwardLimits& limits = first.forward->limits();
+    return {.context_tokens = first.cache->context_tokens(),
+            .max_tokens = limits.max_tokens,
+            .max_logit_rows = limits.max_logit_rows,
+            .max_nodes = first.cache->max_nodes(),
+            .has_prompt_kernels = std::ranges::any_of(
+                ranks_, [](const Rank& rank) { return rank.forward->exec().device.has_prompt_kernels(); }),
+            .n_layers = n_layers_};
+}
+
+NodeId RankTarget::add_node(NodeId parent) {
+    const NodeId node = ranks_.front().cache->add_node(parent);
+    for (const Rank& rank : std::span(ranks_).subspan(1))
+        CHECK(rank.cache->add_node(parent) == node, "ranks number their nodes otherwise");
+    return node;
+}
+
+void RankTarget::check_between_passes() const {
+    CHECK(!in_pass_ && announced_from_ < 0, "the text changes {}",
+          in_pass_ ? "in a pass" : "before an announced prompt");
+}
+
+// All of them or none: what a commit may lack is memory of the host, which is waited for first.
+void RankTarget::commit(std::span<const NodeId> path) {
+    check_between_passes();
+    for (const Rank& rank : ranks_) rank.cache->await_room(std::ssize(path));
+    const std::int64_t before = n_committed();
+    try {
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+            on_rank(rank, kAtKv, [&] { ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path); });
+    } catch (...) {
+        cut_back(before);
+        throw;
+    }
+}
+
+void RankTarget::forget() {
+    CHECK(!in_pass_, "nodes are forgotten in a pass");
+    const std::int64_t from = std::exchange(announced_from_, -1);
+    for (const Rank& rank : ranks_) {
+        if (from < 0) {
+            rank.cache->forget();
+        } else {
+            rank.cache->rollback(from);
+        }
+    }
+    if (std::exchange(failed_, false)) cut_back(n_committed());
+}
+
+void RankTarget::truncate(std::int64_t n_tokens) {
+    check_between_passes();
+    try {
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+            on_rank(rank, kAtKv, [&] { ranks_[rank].cache->truncate(ranks_[rank].forward->exec(), n_tokens); });
+    } catch (...) {
+        cut_back(n_tokens);
+        throw;
+    }
+}
+
+void RankTarget::cut_back(std::int64_t n_tokens) noexcept {
+    for (const Rank& rank : ranks_) n_tokens = std::min(n_tokens, rank.cache->keep_whole(rank.forward->exec()));
+    for (std::size_t n_alike = 0; n_alike < ranks_.size();) {
+        const Rank& rank = ranks_[n_alike++];
+        try {
+            rank.cache->truncate(rank.forward->exec(), n_tokens);
+        } catch (...) {
+            n_tokens = std::min(n_tokens, rank.cache->keep_whole(rank.forward->exec()));
+            n_alike = 0;
+        }
+    }
+}
+
+void RankTarget::set_prompt_rows(std::int64_t n_tokens) {
+    for (const Rank& rank : ranks_) rank.cache->set_prompt_rows(n_tokens);
+}
+
+void RankTarget::announce(std::int64_t end) {
+    const std::int64_t from = n_committed();
+    for (const Rank& rank : ranks_) rank.cache->reserve(end);
+    announced_from_ = from;
+}
+
+void RankTarget::end_prompt() {
+    announced_from_ = -1;
+    set_prompt_rows(n_committed());
+}
+
+void RankTarget::open_pass() {
+    CHECK(!in_pass_, "a pass is under way");
+    n_logits_ = 0;
+    failed_ = true;
+}
+
+void RankTarget::close_pass(std::int64_t n_logits) {
+    n_logits_ = n_logits;
+    in_pass_ = true;
+}
+
+void RankTarget::drop_passes() {
+    for (auto& running : passes_) running.reset();
+}
+
+LogitRows RankTarget::finish() {
+    CHECK(in_pass_, "no pass was begun");
+    in_pass_ = false;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        on_rank(rank, kAtLmHead, [&] { ranks_[rank].forward->exec().stream.synchronize(); });
+    failed_ = false;
+    if (n_logits_ == 0) return {};
+    const TensorView rows = matrix_view(logits_.get(), n_logits_, vocab_);
+    std::int64_t column = 0;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const std::int64_t n_columns = vocab_of(ranks_[rank]);
+        const ConstTensorView part = parts_[rank].view();
+        for (std::int64_t row = 0; row < n_logits_; ++row)
+            std::copy_n(float_row(part, row), n_columns, float_row(rows, row) + column);
+        column += n_columns;
+    }
+    return {ConstTensorView(rows)};
+}
+
+}  // namespace slipstream

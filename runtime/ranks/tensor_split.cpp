@@ -1,0 +1,79 @@
+#include "runtime/ranks/tensor_split.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/base/check.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/error.h"
+#include "kernels/base/tensor_view.h"
+#include "runtime/ranks/split_parts.h"
+
+namespace slipstream {
+
+namespace {
+
+/// Columns of a block, of the layers' types together.
+std::int64_t block_columns(const ModelWeights& weights, ConstTensorView LayerWeights::*matrix) {
+    std::int64_t columns = 1;
+    for (const LayerWeights& layer : weights.layers)
+        columns = std::lcm(columns, dtype_info((layer.*matrix).dtype).block_elements);
+    return columns;
+}
+
+[[noreturn]] void refuse(const ModelConfig& config, std::int64_t together, std::size_t n_ranks) {
+    const std::string held =
+        together == 1 ? ""
+                      : fmt::format(", {} of which lie in the same blocks of the attention output's columns", together);
+    throw Unsupported(
+        fmt::format("{} kv heads{} cannot be shared among {} devices; name fewer, or split the model by layers",
+                    config.n_kv_heads, held, n_ranks));
+}
+
+}  // namespace
+
+std::int64_t heads_together(const ModelConfig& config, const ModelWeights& weights) {
+    const std::int64_t head_columns = config.n_q_heads / config.n_kv_heads * config.head_dim;
+    const std::int64_t block = block_columns(weights, &LayerWeights::attn_out);
+    return std::min(std::lcm(block, head_columns) / head_columns, config.n_kv_heads);
+}
+
+std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelWeights& weights,
+                                         std::span<const double> shares) {
+    const std::int64_t together = heads_together(config, weights);
+    const std::int64_t n_groups = config.n_kv_heads / together;
+    if (n_groups < std::ssize(shares)) refuse(config, together, shares.size());
+    std::vector<std::int64_t> heads =
+        whole_parts(n_groups, shares, together == 1 ? "kv head" : fmt::format("group of {} kv head", together));
+    for (std::int64_t& n : heads) n *= together;
+    heads.back() += config.n_kv_heads % together;
+    return heads;
+}
+
+std::vector<ModelShare> deal_heads(const ModelConfig& config, const ModelWeights& weights,
+                                   std::span<const std::int64_t> n_kv_heads) {
+    CHECK(!n_kv_heads.empty() && std::ranges::all_of(n_kv_heads, [](std::int64_t n) { return n >= 1; }) &&
+          std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.n_kv_heads);
+    // Rows of gate and up go in runs of 16, as they are packed.
+    const std::int64_t ffn_unit = std::lcm(block_columns(weights, &LayerWeights::down), kInterleavedRows);
+    const std::vector<std::int64_t> ffn_ends = ends_in_proportion(
+        config.d_ff, ffn_unit, n_kv_heads, fmt::format("a feed-forward in blocks of {} columns", ffn_unit));
+    const std::int64_t together = heads_together(config, weights);
+    std::vector<ModelShare> shares(n_kv_heads.size());
+    std::int64_t first_head = 0;
+    for (std::size_t rank = 0; rank < shares.size(); ++rank) {
+        if (first_head % together != 0) refuse(config, together, shares.size());
+        shares[rank].first_kv_head = first_head;
+        shares[rank].n_kv_heads = n_kv_heads[rank];
+        shares[rank].first_ffn = rank == 0 ? 0 : ffn_ends[rank - 1];
+        shares[rank].n_ffn = ffn_ends[rank] - shares[rank].first_ffn;
+        first_head += n_kv_heads[rank];
+    }
+    deal_vocabulary(config.vocab, n_kv_heads, shares);
+    return shares;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,140 @@
+#include "runtime/ranks/tensor_target.h"
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+
+namespace slipstream {
+
+TensorTarget::TensorTarget(const std::vector<TensorRank>& ranks)
+    : RankTarget(ranks_of(ranks), ranks.front().forward->n_layers()),
+      kv_(ranks.front().cache->shape()),
+      threads_(ranks.size(), [this] { collectives_.front()->abort(); }) {
+    kv_.n_kv_heads = 0;
+    for (const TensorRank& rank : ranks) {
+        CHECK(rank.forward->n_layers() == n_layers() && rank.collective != nullptr);
+        kv_.n_kv_heads += rank.cache->shape().n_kv_heads;
+        collectives_.push_back(rank.collective);
+        row_.resize(std::max(row_.size(), 2 * rank.cache->shape().scratch_row_bytes()));
+    }
+}
+
+TargetShape TensorTarget::shape() const {
+    TargetShape shape = shape_but_kv();
+    shape.kv = kv_;
+    return shape;
+}
+
+void TensorTarget::extend(std::int64_t end) {
+    CHECK(takes_prompt(end), "a prompt to {}", end);
+}
+
+void TensorTarget::begin(const TargetPass& pass) {
+    CHECK(pass.prompt.empty(), "a pass with a prompt");
+    open_pass();
+    given_up_ = pass.watch != nullptr && pass.watch->cancelled();
+    end_layer_ = n_layers();
+    try {
+        if (!given_up_) threads_.run([this, &pass](std::size_t rank) { run_rank(rank, pass); });
+    } catch (...) {
+        mend();
+        throw;
+    }
+    drop_passes();
+    close_pass(given_up_ ? 0 : std::ssize(pass.logit_tokens));
+}
+
+void TensorTarget::run_rank(std::size_t rank, const TargetPass& pass) {
+    std::optional<Forward::Steps>& steps = passes_[rank];
+    const Rank& own = ranks()[rank];
+    on_rank(rank, 0, [&] {
+        steps.emplace(*own.forward, *own.cache, pass.tokens, pass.nodes, pass.logit_tokens, pass.phase);
+        steps->embed();
+    });
+    for (std::int64_t layer = 0; layer < end_layer_; ++layer) {
+        if (rank == 0 && pass.watch != nullptr) look(layer, *pass.watch);
+        on_rank(rank, layer, [&] { steps->run_layer(layer); });
+    }
+    if (given_up_) return;
+    on_rank(rank, kAtLmHead, [&] {
+        parts_[rank] = steps->logits(nullptr);
+        steps->complete();
+    });
+}
+
+// Before the first rank runs a layer: without its part nobody comes to the end of that one, so all have heard by then
+// whether it is the last.
+void TensorTarget::look(std::int64_t layer, const PassWatch& watch) {
+    if (layer > 0 && watch.on_progress) watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
+    if (!watch.cancelled()) return;
+    given_up_ = true;
+    end_layer_ = layer + 1;
+}
+
+// Behind a pass that threw, with all threads back: nothing of it is under way, and sums begin anew.
+void TensorTarget::mend() {
+    drop_passes();
+    for (const Rank& rank : ranks()) {
+        try {
+            rank.forward->exec().stream.synchronize();
+        } catch (const Error&) {
+            // What failed in it is told already, or is of the same failure.
+        }
+    }
+    for (Collective* collective : collectives_) collective->restart();
+}
+
+// Heads of a row lie behind one another, keys first.
+void TensorTarget::read_rows(NodeId node, std::byte* out) {
+    const std::size_t whole = kv_.scratch_row_bytes();
+    std::size_t before = 0;
+    for (const Rank& rank : ranks()) {
+        const ExecRef exec = rank.forward->exec();
+        const std::size_t part = rank.cache->shape().scratch_row_bytes();
+        for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
+            rank.cache->read_rows(exec, layer, node, row_.data());
+            exec.stream.synchronize();
+            std::byte* of_layer = out + static_cast<std::size_t>(layer) * 2 * whole + before;
+            std::copy_n(row_.data(), part, of_layer);
+            std::copy_n(row_.data() + part, part, of_layer + whole);
+        }
+        before += part;
+    }
+}
+
+// So do heads of a chunk.
+void TensorTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
+    set_failed(true);  // until it is there
+    for (std::size_t rank = 0; rank < ranks().size(); ++rank) {
+        const Rank& own = ranks()[rank];
+        on_rank(rank, layer, [&] { own.cache->read_chunk(own.forward->exec(), layer, chunk, out); });
+        out += own.cache->shape().chunk_bytes();
+    }
+    set_failed(false);
+}
+
+void TensorTarget::restore(std::int64_t n_tokens,
+                           const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
+    std::vector<std::byte> whole(kv_.chunk_bytes());
+    try {
+        for (const Rank& rank : ranks()) rank.cache->begin_restore(rank.forward->exec(), n_tokens);
+        for (std::int64_t chunk = 0; chunk * kChunkTokens < n_tokens; ++chunk) {
+            for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
+                read(layer, chunk, whole.data());
+                const std::byte* part = whole.data();
+                for (const Rank& rank : ranks()) {
+                    const std::size_t bytes = rank.cache->shape().chunk_bytes();
+                    rank.cache->restore_chunk(rank.forward->exec(), n_tokens, layer, chunk,
+                                              [&](std::byte* out) { std::copy_n(part, bytes, out); });
+                    part += bytes;
+                }
+            }
+        }
+    } catch (...) {
+        cut_back(0);
+        throw;
+    }
+    for (const Rank& rank : ranks()) rank.cache->end_restore(n_tokens);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,63 @@
+// A target whose matrices are split among several devices: each has whole kv heads with the query heads that read them,
+// columns of the feed-forward and rows of the LM head, in every layer. All compute at the same time, a host thread
+// each, and sum up what each half of a layer makes; so each link carries, and each device reads, its share of a pass.
+//
+// E1 holds for a split: sums have the order of the ranks. Texts of another split, or of one device, may differ.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/collective.h"
+#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/rank_threads.h"
+
+namespace slipstream {
+
+/// What one device has of it.
+struct TensorRank {
+    Forward* forward = nullptr;        // over its share, sums by `collective`
+    KvCache* cache = nullptr;          // of its kv heads, all layers
+    Collective* collective = nullptr;  // as this rank calls it
+};
+
+class TensorTarget final : public RankTarget {
+public:
+    /// Shares in the order of kv heads and of rows of the vocabulary. What they point to outlives this, and may serve
+    /// other targets in turn: those over the same caches see the same nodes.
+    explicit TensorTarget(const std::vector<TensorRank>& ranks);
+
+    [[nodiscard]] TargetShape shape() const override;
+
+    /// Prompts are fed in pieces.
+    [[nodiscard]] bool takes_prompt(std::int64_t /*end*/) const override { return false; }
+    void extend(std::int64_t end) override;
+    /// Returns when all ranks have enqueued their parts. A pass is given up by the first rank, whose thread is the
+    /// caller's and which alone asks `watch`: the others go on to the end of the layer that it names. Throws
+    /// RankFailed.
+    void begin(const TargetPass& pass) override;
+
+    void read_rows(NodeId node, std::byte* out) override;
+    void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override;
+    void restore(std::int64_t n_tokens,
+                 const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
+
+private:
+    void run_rank(std::size_t rank, const TargetPass& pass);
+    void look(std::int64_t layer, const PassWatch& watch);
+    void mend();
+
+    std::vector<Collective*> collectives_;
+    KvShape kv_;                  // of the whole model
+    std::vector<std::byte> row_;  // [K|V] of one rank
+    // Of the running pass: layers that it runs, which the first rank changes before all others can have come that far.
+    std::atomic<std::int64_t> end_layer_{0};
+    bool given_up_ = false;
+    RankThreads threads_;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,225 @@
+// Prompts through several devices at once give the bits of one device, read each weight once, and leave no trace where
+// they are given up or fail.
+#include "runtime/ranks/prompt_wave.h"
+
+#include <atomic>
+#include <chrono>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cpu_faults.h"
+#include "runtime/loop/generation_loop.h"
+#include "tests/support/error_text.h"
+#include "tests/support/logged_generation.h"
+#include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+const std::vector<std::vector<std::int64_t>> kSplits{{3, 3}, {4, 2}, {1, 5}, {2, 2, 2}, {3, 2, 1}};
+constexpr Streams kAllStreams[] = {Streams::Nothing, Streams::Weights, Streams::Kv, Streams::Both};
+constexpr std::size_t kRing = std::size_t{1} << 19;
+
+Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens) {
+    NoGuesser nothing;
+    return logged_generation(target, prompt, n_tokens, nothing, 1, {.temperature = 0.9, .seed = 4}, kTinyVocab);
+}
+
+std::size_t weights_that_stream(const RankEngine& rank) {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < rank.model.items().size(); ++i)
+        if (rank.model.streams(static_cast<std::int32_t>(i))) bytes += rank.model.items()[i].bytes;
+    return bytes;
+}
+
+class PromptWaveTest : public testing::Test {
+protected:
+    /// In pieces, all resident.
+    Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
+        RankDevice device;
+        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
+        DeviceTarget target(*whole.forward, whole.cache);
+        EXPECT_FALSE(target.takes_prompt(512));
+        Generated plain = generate(target, prompt_of(n_prompt), n_tokens);
+        kv_ = kv_of(target);
+        return plain;
+    }
+
+    std::unique_ptr<ModelFiles> files_ =
+        make_tiny_model({.n_layers = 6, .window = 300, .weight_type = DType::BF16, .biases = true, .head_norms = true});
+    std::vector<std::byte> kv_;  // of what on_one_device() generated last
+};
+
+TEST_F(PromptWaveTest, EverySplitAndPlacementGivesTheBitsOfOneDevice) {
+    for (const std::int64_t n_prompt : {513, 1300}) {
+        const Generated one = on_one_device(n_prompt, 8);
+        for (const auto& split : kSplits) {
+            for (const Streams streams : kAllStreams) {
+                SplitEngine engine(*files_, split, streams, {}, kRing);
+                ASSERT_TRUE(engine.target->takes_prompt((n_prompt - 1) / 512 * 512)) << static_cast<int>(streams);
+                EXPECT_EQ(generate(*engine.target, prompt_of(n_prompt), 8), one)
+                    << testing::PrintToString(split) << ", " << static_cast<int>(streams);
+                EXPECT_EQ(kv_of(*engine.target), kv_);
+            }
+        }
+    }
+}
+
+TEST_F(PromptWaveTest, APromptWhoseKvIsReadAgainForEachPieceHasTheSameBits) {
+    const Generated one = on_one_device(2400, 8);
+    for (const auto& split : {kSplits[0], kSplits[4]}) {
+        for (const Streams streams : {Streams::Kv, Streams::Both}) {
+            // The smallest ring that does has no room for all KV of a layer.
+            std::size_t ring = std::size_t{1} << 17;
+            std::optional<SplitEngine> found;
+            do {
+                ring += 8192;
+                found.emplace(*files_, split, streams, std::vector<CpuDeviceOptions>{}, ring);
+            } while (!found->target->takes_prompt(2048));
+            SplitEngine& engine = *found;
+            EXPECT_EQ(generate(*engine.target, prompt_of(2400), 1).logits.size(), kTinyVocab);
+            for (const auto& rank : engine.ranks) EXPECT_GT(rank->pass->figures().kv_bytes, 0U);
+            engine.target->truncate(0);
+            EXPECT_EQ(generate(*engine.target, prompt_of(2400), 8), one);
+            EXPECT_EQ(kv_of(*engine.target), kv_);
+        }
+    }
+}
+
+TEST_F(PromptWaveTest, EachWeightIsReadOnceHoweverLongThePromptIs) {
+    for (const std::int64_t n_prompt : {600, 1100, 2300}) {
+        SplitEngine engine(*files_, {3, 2, 1}, Streams::Weights);
+        generate(*engine.target, prompt_of(n_prompt), 1);
+        for (const auto& rank : engine.ranks)
+            EXPECT_EQ(rank->pass->figures().weights_bytes, weights_that_stream(*rank)) << n_prompt;
+    }
+}
+
+// A conversation whose turns are long: each begins anywhere.
+TEST_F(PromptWaveTest, ATurnMayBeginAnywhere) {
+    std::mt19937 random(8);
+    for (const Streams streams : {Streams::Nothing, Streams::Both}) {
+        RankDevice device;
+        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
+        DeviceTarget one(*whole.forward, whole.cache);
+        SplitEngine several(*files_, {2, 3, 1}, streams, {}, kRing);
+        std::vector<TokenId> text;
+        for (int turn = 0; turn < 4; ++turn) {
+            const auto kept =
+                static_cast<std::int64_t>(random() % (std::min(one.n_committed(), std::ssize(text)) + 1U));
+            text.resize(static_cast<std::size_t>(kept));
+            for (const TokenId token : prompt_of(600 + static_cast<std::int64_t>(random() % 900)))
+                text.push_back(token);
+            if (std::ssize(text) > RankEngine::kContext - 20) text.resize(RankEngine::kContext - 20);
+            one.truncate(kept);
+            several.target->truncate(kept);
+            const Generated expected = generate(one, text, 6);
+            ASSERT_EQ(generate(*several.target, text, 6), expected) << "turn " << turn << " from " << kept;
+            text = expected.text;
+        }
+    }
+}
+
+// Ctrl-C at any layer and piece, and again.
+TEST_F(PromptWaveTest, APromptThatIsGivenUpLeavesNoTrace) {
+    const Generated one = on_one_device(1300, 8);
+    std::mt19937 random(21);
+    for (const Streams streams : {Streams::Nothing, Streams::Both}) {
+        SplitEngine engine(*files_, {3, 2, 1}, streams, {}, kRing);
+        for (int round = 0; round < 12; ++round) {
+            engine.target->truncate(std::min<std::int64_t>(engine.target->n_committed(), random() % 700));
+            const std::int64_t before = engine.target->n_committed();
+            const std::vector<std::byte> kv = kv_of(*engine.target);
+            Sampler sampler({.temperature = 0.9, .seed = 4}, kTinyVocab);
+            ExactVerifier verifier(sampler);
+            NoGuesser nothing;
+            GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+            loop.begin(prompt_of(1300));
+            std::atomic<bool> cancel{false};
+            const auto at = static_cast<std::int64_t>(random() % 800);
+            double told = 0;
+            const auto watch = [&](std::int64_t done, std::int64_t) {
+                EXPECT_GE(static_cast<double>(done), told);
+                told = static_cast<double>(done);
+                cancel = done >= at;
+            };
+            EXPECT_TRUE(loop.step(1, &cancel, watch).empty());
+            ASSERT_EQ(engine.target->n_committed(), before);
+            EXPECT_EQ(kv_of(*engine.target), kv);
+            engine.target->truncate(0);
+            ASSERT_EQ(generate(*engine.target, prompt_of(1300), 8), one) << "round " << round;
+            EXPECT_EQ(kv_of(*engine.target), kv_);
+        }
+    }
+}
+
+struct NamedFault {
+    std::atomic<std::int64_t> CpuFaults::*fault;
+    std::int64_t most;
+    Streams streams;
+    const char* what;
+};
+
+// One line with device, layer and kind; then the prompt is as if nothing had been.
+TEST_F(PromptWaveTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
+    const Generated one = on_one_device(1300, 4);
+    std::mt19937 random(5);
+    for (const NamedFault& named :
+         {NamedFault{&CpuFaults::copies_until_failure, 12, Streams::Weights,
+                     "device 2, (layer [135]|the LM head): weights: device 2, copies in"},
+          NamedFault{&CpuFaults::copies_until_stall, 12, Streams::Weights,
+                     "device 2, (layer [135]|the LM head): weights: device 2, copies in: .* stood still"},
+          NamedFault{&CpuFaults::copies_until_stall, 9, Streams::Kv, "device 2, .*KV: device 2, copies .* stood still"},
+          NamedFault{&CpuFaults::rows_until_failure, 15, Streams::Nothing,
+                     "device 2, layer [135]: rows: device 2: a copy"},
+          NamedFault{&CpuFaults::ops_until_failure, 100, Streams::Both,
+                     "device 2, (layer [135]|the LM head): device 2: a kernel"}}) {
+        for (int round = 0; round < 3; ++round) {
+            CpuFaults faults{.stall_after = std::chrono::milliseconds(200)};
+            SplitEngine engine(*files_, {3, 3}, named.streams,
+                               {{.name = "device 1"}, {.name = "device 2", .faults = &faults}}, kRing);
+            generate(*engine.target, prompt_of(300), 1);
+            const std::int64_t before = engine.target->n_committed();
+            const std::vector<std::byte> kv = kv_of(*engine.target);
+            faults.*named.fault = 1 + static_cast<std::int64_t>(random()) % named.most;
+            Sampler sampler({.temperature = 0.9, .seed = 4}, kTinyVocab);
+            ExactVerifier verifier(sampler);
+            NoGuesser nothing;
+            GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+            loop.begin(prompt_of(1300));
+            const auto began = std::chrono::steady_clock::now();
+            EXPECT_THAT(error_text<RankFailed>([&] { static_cast<void>(loop.step(1)); }),
+                        testing::ContainsRegex(named.what));
+            EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+            EXPECT_LE(engine.target->n_committed(), before);
+            if (engine.target->n_committed() == before) {
+                EXPECT_EQ(kv_of(*engine.target), kv);
+            }
+            EXPECT_EQ(generate(*engine.target, prompt_of(1300), 4), one) << named.what;
+            EXPECT_EQ(kv_of(*engine.target), kv_);
+        }
+    }
+}
+
+// Hidden states that the host has no room for: in pieces, as before.
+TEST_F(PromptWaveTest, APromptWithoutRoomOnTheHostGoesInPieces) {
+    const Generated one = on_one_device(1300, 4);
+    SplitEngine engine(*files_, {3, 3}, Streams::Weights);
+    PinnedArena& arena = engine.ranks[0]->arena;
+    ASSERT_TRUE(engine.target->takes_prompt(1024));
+    {
+        const std::size_t needed = 3 * engine.ranks[0]->forward->limits().max_tokens * 64 * sizeof(float);
+        const HostBlock rest = arena.allocate(arena.limit_bytes() - arena.used_bytes() - needed + 1, "the rest");
+        EXPECT_FALSE(engine.target->takes_prompt(1024));
+        EXPECT_TRUE(engine.target->takes_prompt(512));
+    }
+    const HostBlock rest = arena.allocate(arena.limit_bytes() - arena.used_bytes(), "the rest");
+    EXPECT_EQ(generate(*engine.target, prompt_of(1300), 4), one);
+}
+
+}  // namespace
+}  // namespace slipstream

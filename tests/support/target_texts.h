@@ -1,0 +1,38 @@
+// Texts for targets over tiny models of 97 tokens, and what is looked at of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "runtime/loop/target.h"
+
+namespace slipstream {
+
+inline constexpr std::int64_t kTinyVocab = 97;
+
+[[nodiscard]] inline std::vector<TokenId> prompt_of(std::int64_t n) {
+    std::vector<TokenId> prompt;
+    for (std::int64_t i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % kTinyVocab));
+    return prompt;
+}
+
+[[nodiscard]] inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// The chunks that are full, of all layers.
+[[nodiscard]] inline std::vector<std::byte> kv_of(Target& target) {
+    std::vector<std::byte> all;
+    std::vector<std::byte> chunk(target.shape().kv.chunk_bytes());
+    for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer) {
+        for (std::int64_t i = 0; i < target.n_committed() / kChunkTokens; ++i) {
+            target.read_chunk(layer, i, chunk.data());
+            all.insert(all.end(), chunk.begin(), chunk.end());
+        }
+    }
+    return all;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,163 @@
+// Matrices split among several devices, as a user asks for it: one text of a split, whatever streams and guesses; and
+// one line where it cannot be done.
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::HasSubstr;
+
+const std::vector<std::string> kTensor{"--devices", "cpu,cpu", "--split", "tensor"};
+
+std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+}
+
+std::vector<std::string> generate(const std::vector<std::string>& more) {
+    return joined({"generate", "--prompt", "The wolf said", "--max-tokens", "150", "--temperature", "0.8", "--seed",
+                   "5", "--ctx", "1024", "--no-config", "--tables", "off"},
+                  more);
+}
+
+std::string text_of(const std::vector<std::string>& more) {
+    const ProgramResult result = run_program(generate(more));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+}
+
+TEST(TensorSplit, GivesOneTextWhateverStreamsAndGuesses) {
+    const std::string plain = text_of(joined(kTensor, {"--draft", "none"}));
+    EXPECT_NE(plain, "");
+    for (const std::string draft : {"none", "auto", "context,recycling", "model,context"}) {
+        // As little as weights stream with, beside who guesses.
+        const std::string least = draft == "none" ? "12M" : "15M";
+        for (const std::vector<std::string>& memory : std::vector<std::vector<std::string>>{
+                 {},
+                 {"--device-memory", least},
+                 {"--device-memory", least + ",none", "--link-gib-s", "0.5", "--shares", "1,1"}})
+            EXPECT_EQ(text_of(joined(joined(kTensor, memory), {"--draft", draft})), plain)
+                << testing::PrintToString(memory) << draft;
+    }
+}
+
+TEST(TensorSplit, IsToldAndChecked) {
+    std::string text;
+    const nlohmann::json stats =
+        run_with_statistics(generate(joined(kTensor, {"--device-memory", "15M,none", "--shares", "1,1", "--link-gib-s",
+                                                      "1", "--draft", "context", "--budget", "8", "--self-check"})),
+                            text);
+    EXPECT_EQ(stats["exact"], true);
+    EXPECT_EQ(stats["plan"]["split"], "tensor");
+    EXPECT_EQ(stats["plan"]["kv_heads"], nlohmann::json({1, 1}));
+    const nlohmann::json peak = stats["peak"]["device_bytes"];
+    ASSERT_EQ(peak.size(), 2U);
+    EXPECT_LE(peak[0], 15 << 20);
+    std::size_t sum = 0;
+    for (const std::size_t bytes : peak) sum += bytes;
+    EXPECT_LE(sum, stats["plan"]["device_bytes"].get<std::size_t>());
+    const nlohmann::json busy = stats["streamed"]["link_busy_fraction"];
+    ASSERT_EQ(busy.size(), 2U);
+    EXPECT_GT(busy[0], 0.0);
+    EXPECT_EQ(busy[1], 0.0);
+}
+
+// Between unequal devices heads are planned, which measures; then they stay.
+TEST(TensorSplit, IsPlannedOnceBetweenUnequalDevices) {
+    const TemporaryFolder folder;
+    const std::vector<std::string> options = joined(
+        {"generate", "--prompt", "The wolf said", "--max-tokens", "40", "--temperature", "0", "--ctx", "1024",
+         "--no-config", "--device-memory", "20M,16M", "--draft", "none", "--tables", folder.path().string(), "-v"},
+        kTensor);
+    const ProgramResult first = run_program(options);
+    EXPECT_EQ(first.code, 0) << first.err;
+    EXPECT_THAT(first.err, HasSubstr("shares = 1,1 kv heads (planned: the least time for a pass)"));
+    const ProgramResult second = run_program(options);
+    EXPECT_THAT(second.err, HasSubstr("shares = 1,1 kv heads (planned before, and kept)"));
+    EXPECT_EQ(second.out, first.out);
+}
+
+TEST(TensorSplit, ASessionGoesOnOnItsOwnSplitAlone) {
+    const std::string whole = text_of(joined(kTensor, {"--draft", "none", "--max-tokens", "700"}));
+    const TemporaryFolder folder;
+    const auto begin = [&](const char* name, const std::vector<std::string>& devices) {
+        const std::string session = (folder.path() / name).string();
+        EXPECT_EQ(run_program(generate(joined(devices, {"--session", session, "--max-tokens", "400"}))).code, 0);
+        return session;
+    };
+    const auto go_on = [](const std::string& session, const std::vector<std::string>& devices) {
+        return run_program(joined(
+            {"generate", "--session", session, "--max-tokens", "700", "--tables", "off", "--no-config"}, devices));
+    };
+    const std::string tensor = begin("tensor", kTensor);
+    const std::string layers = begin("layers", {"--devices", "cpu,cpu"});
+    const auto refused = [](const ProgramResult& result, const char* words) {
+        EXPECT_EQ(result.code, 1);
+        EXPECT_THAT(result.err, HasSubstr(words));
+        EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+    };
+    refused(go_on(tensor, {"--devices", "cpu"}),
+            "was computed with the model split as tensor 1,1, here it would be whole or by layers, which decides the "
+            "text; give 2 devices of that kind, --split tensor and --shares 1,1, or begin another");
+    refused(go_on(tensor, {"--devices", "cpu,cpu", "--split", "layers"}),
+            "split as tensor 1,1, here it would be whole");
+    refused(go_on(layers, kTensor),
+            "was computed with the model split as whole or by layers, here it would be tensor 1,1, which decides the "
+            "text; leave --split tensor out, or begin another");
+    // Streamed, and with the split left out.
+    const ProgramResult result = go_on(tensor, {"--devices", "cpu,cpu", "--device-memory", "15M"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, whole);
+}
+
+TEST(TensorSplit, IsPlannedAsItRuns) {
+    const std::vector<std::string> memory{"--device-memory", "12M", "--link-gib-s", "0.05", "--draft", "none"};
+    const ProgramResult result =
+        run_program(joined(joined({"plan", "--ctx", "1024", "--no-config", "--json"}, kTensor), memory));
+    EXPECT_EQ(result.code, 0) << result.err;
+    const nlohmann::json plan = nlohmann::json::parse(result.out, nullptr, false)["plan"];
+    EXPECT_EQ(plan["split"], "tensor");
+    EXPECT_EQ(plan["kv_heads"], nlohmann::json({1, 1}));
+    EXPECT_GT(plan["streamed_weights_bytes"], 0);
+    std::string text;
+    const nlohmann::json run = run_with_statistics(generate(joined(kTensor, memory)), text)["plan"];
+    for (const char* name : {"device_bytes", "ring_bytes", "resident_weights_bytes", "streamed_weights_bytes"})
+        EXPECT_EQ(plan[name], run[name]) << name;
+}
+
+TEST(TensorSplit, BenchRunsOnIt) {
+    const ProgramResult result = run_program(joined({"bench", "--device-memory", "13M", "--passes", "1,4", "--depth",
+                                                     "64", "--ctx", "512", "--repeat", "1", "--json", "--no-config"},
+                                                    kTensor));
+    EXPECT_EQ(result.code, 0) << result.err;
+    const nlohmann::json json = nlohmann::json::parse(result.out, nullptr, false);
+    ASSERT_FALSE(json.is_discarded()) << result.out;
+    EXPECT_EQ(json["runs"][0]["passes"].size(), 2U);
+}
+
+TEST(TensorSplit, WhatCannotBeDoneIsSaidInOneLine) {
+    const auto refused = [](const std::vector<std::string>& more, int code, const char* words) {
+        const ProgramResult result = run_program(generate(more));
+        EXPECT_EQ(result.code, code) << result.err;
+        EXPECT_THAT(result.err, HasSubstr(words));
+        EXPECT_EQ(result.out, "");
+        EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+    };
+    refused({"--devices", "cpu,cpu,cpu", "--split", "tensor"}, 1, "2 kv heads cannot be shared among 3 devices");
+    refused(joined(kTensor, {"--shares", "3,1"}), 1, "is less than one kv head, for device 2 of 2");
+    refused({"--devices", "cpu,cpu", "--split", "rows"}, 2, "layers or tensor expected, found 'rows'");
+    refused({"--devices", "cpu", "--split", "tensor"}, 2, "acts on several devices");
+    refused(joined(kTensor, {"--draft", "retrieval"}), 1, "on one device only");
+    refused(joined(kTensor, {"--device-memory", "1M"}), 1, "device 1 of 2: a device budget of");
+    refused(joined(kTensor, {"--device-memory", "20M,16M"}), 1, "a split over unequal devices, of matrices, is kept");
+}
+
+}  // namespace
+}  // namespace slipstream::tools
