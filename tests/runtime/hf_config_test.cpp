@@ -80,7 +80,7 @@ TEST(HfConfig, ReadsItsFields) {
     EXPECT_EQ(read.model.kv_dtype, DType::BF16);
     EXPECT_EQ(read.bos_id, 7);
     EXPECT_THAT(read.end_tokens, ElementsAre(8, 9));
-    EXPECT_EQ(read.model.name, "a\\x0Ab");
+    EXPECT_EQ(read.model.name, "a\nb");
     EXPECT_EQ(parse(config("LlamaForCausalLM", R"("dtype":"float16","torch_dtype":"bfloat16")")).dtype, DType::F16);
     EXPECT_EQ(parse(config("LlamaForCausalLM", R"("dtype":"float64")")).dtype, std::nullopt);
     EXPECT_THAT(parse(config("LlamaForCausalLM", R"("eos_token_id":null)")).end_tokens, IsEmpty());

@@ -116,6 +116,7 @@ TEST(Offload, WhatCannotBeDoneIsSaidInOneLine) {
         EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     };
     refused({"--device-memory", "2M"}, 1, "--device-memory 15M or more");
+    refused({"--device-memory", "20M", "--self-check"}, 1, "--self-check, which computes again, is part of it");
     refused({"--device-memory", "20M", "--ring", "4k"}, 1, "ring");
     refused({"--device-memory", "20M", "--host-memory", "1M"}, 1, "--host-memory");
     refused({"--device-memory", "lots"}, 2, "a size from 1 byte to");

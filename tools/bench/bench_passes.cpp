@@ -97,7 +97,7 @@ RunNeeds needs_of_generating(Guessing& guessing, EngineModel& engine, const Benc
     if (largest > budget)
         context.console.note(
             fmt::format("passes of {} need more memory than generating does, whose largest here has {}: less of the "
-                        "model stays on the device",
+                        "model may stay on the device",
                         counted(largest, "token"), counted(budget, "token")));
     needs.forward.max_tokens = std::max(needs.forward.max_tokens, largest);
     needs.forward.max_logit_rows = std::max(needs.forward.max_logit_rows, largest);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/options/sampling_options.h"
 
@@ -25,7 +28,12 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
     limits_ = {drafter_->budget(), std::move(end_tokens)};
     RunNeeds needs = generation_needs(limits_.budget, 0, options.check);
     needs.view = drafter_->view_needs();
-    if (engine.budgeted) load_model(engine, options.compute, needs, callbacks);
+    try {
+        if (engine.budgeted) load_model(engine, options.compute, needs, callbacks);
+    } catch (const OutOfBudget& error) {
+        if (options.check == CheckPasses::No) throw;
+        throw OutOfBudget(fmt::format("{}; --self-check, which computes again, is part of it", error.what()));
+    }
     target_.emplace(engine, needs, callbacks, options.check);
     if (target_->view() != nullptr) {
         drafter_->attach_view(engine, *target_->view());
