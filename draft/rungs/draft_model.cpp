@@ -12,7 +12,6 @@ namespace slipstream::draft {
 
 namespace {
 
-
 // Nodes of a tree: no more than half the positions that the model knows, since they may all stand in one chain.
 std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
     CHECK(wanted >= 1, "{} nodes", wanted);

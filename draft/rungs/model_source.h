@@ -1,5 +1,5 @@
-// A source that needs passes of its own to guess: a draft model, or the target over a view of its KV. It answers for a batch of
-// nodes at a time, so that a tree grows level by level.
+// A source that needs passes of its own to guess: a draft model, or the target over a view of its KV. It answers for a
+// batch of nodes at a time, so that a tree grows level by level.
 #pragma once
 
 #include <cstdint>

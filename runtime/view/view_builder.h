@@ -43,8 +43,8 @@ struct ViewOptions {
     GroupScore score = GroupScore::Mass;
     std::int64_t budget_tokens = 1024;  // of each layer and kv head when it is built; whole groups (0, of a view that
                                         // is asked for: the engine plans it)
-    std::int64_t sink_tokens = 16;     // of them the first
-    std::int64_t recent_tokens = 768;  // and the last: kRecentPercent of a view that somebody plans
+    std::int64_t sink_tokens = 16;      // of them the first
+    std::int64_t recent_tokens = 768;   // and the last: kRecentPercent of a view that somebody plans
     std::int64_t rebuild_tokens =
         64;  // that the text grows by from building to building; 0: it is built when it is full
     // Tokens of text behind which a query's scores count half, beside those of later ones; 0: the last pass's alone

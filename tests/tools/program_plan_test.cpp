@@ -30,9 +30,9 @@ TEST(Plan, ForAProfileAndAShape) {
     const ProgramResult text =
         run_program({"plan", "--profile", "1x4090", "--shape", "llama-70b", "--quant", "Q4_K_M"});
     EXPECT_EQ(text.code, 0) << text.err;
-    for (const char* part :
-         {"llama-70b in Q4_K_M", "RTX 4090", "PCIe 4.0 x16", "weights stream", "pass of 1 ", "tokens/s",
-          "What would help most (times as fast: the mean of passes", "a second RTX 4090", "nothing was measured"})
+    for (const char* part : {"llama-70b in Q4_K_M", "RTX 4090", "PCIe 4.0 x16", "weights stream", "pass of 1 ",
+                             "tokens/s", "What would help most (times as fast: the geometric mean of passes",
+                             "a second RTX 4090", "nothing was measured"})
         EXPECT_THAT(text.out, HasSubstr(part));
     const nlohmann::json json = planned({"--profile", "1x4090", "--shape", "llama-70b", "--quant", "Q4_K_M",
                                          "--expect-tokens", "64", "--tokens-per-pass", "1,8"});

@@ -35,18 +35,18 @@ constexpr std::size_t kLogitShare = 16;
 constexpr std::size_t kWindowShare = 16;
 constexpr std::size_t kHostWindowShare = 8;  // of the host's free memory, where a device has no limit
 // What is assumed before anything is known (measured with Qwen2.5-Coder 1.5B and its 0.5B: draft/NOTES.md).
-constexpr double kModelAcceptance = 0.75;      // of a draft model's guesses, each behind an accepted one
-constexpr double kTableTokens = 1.5;           // a pass, by tables alone
-constexpr std::int64_t kTableNodes = 4;        // that they take for it
-constexpr std::int64_t kLeastBudget = 2;       // node 0 and a guess
-constexpr std::size_t kDraftReserve = 8;       // of a draft model's bytes: angles, chunks, what is rounded up
-constexpr double kViewAcceptance = 0.9;        // of guesses over a view, each behind an accepted one
-constexpr double kViewGain = 1.05;             // that a view must promise
-constexpr std::int64_t kViewShare = 16;        // of the context that a view keeps
+constexpr double kModelAcceptance = 0.75;  // of a draft model's guesses, each behind an accepted one
+constexpr double kTableTokens = 1.5;       // a pass, by tables alone
+constexpr std::int64_t kTableNodes = 4;    // that they take for it
+constexpr std::int64_t kLeastBudget = 2;   // node 0 and a guess
+constexpr std::size_t kDraftReserve = 8;   // of a draft model's bytes: angles, chunks, what is rounded up
+constexpr double kViewAcceptance = 0.9;    // of guesses over a view, each behind an accepted one
+constexpr double kViewGain = 1.05;         // that a view must promise
+constexpr std::int64_t kViewShare = 16;    // of the context that a view keeps
 constexpr std::int64_t kLeastViewTokens = 256;
-constexpr std::int64_t kMostViewTokens = 4096;   // TriForce's
-constexpr std::int64_t kViewSlack = 128;         // rows that are committed while a view is due to be built anew
-constexpr std::int64_t kViewBuiltOnce = 1024;    // that a view takes in which is never built anew
+constexpr std::int64_t kMostViewTokens = 4096;  // TriForce's
+constexpr std::int64_t kViewSlack = 128;        // rows that are committed while a view is due to be built anew
+constexpr std::int64_t kViewBuiltOnce = 1024;   // that a view takes in which is never built anew
 
 // A run of the target with different guessers beside it.
 class PlannedRun {
