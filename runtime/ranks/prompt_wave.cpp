@@ -74,12 +74,13 @@ std::vector<PromptWave::Lane> PromptWave::lanes() const {
 bool PromptWave::run(const PassWatch& watch) {
     const std::vector<Lane> all = lanes();
     std::vector<std::thread> threads;
+    threads.reserve(all.size());
     try {
         for (std::size_t i = 1; i < all.size(); ++i)
             threads.emplace_back([this, &lane = all[i], &watch] { run_lane(lane, watch, false); });
-    } catch (const std::system_error& error) {
-        stop(std::make_exception_ptr(OutOfBudget(
-            fmt::format("the system starts no thread for a device ({}); name fewer by --devices", error.what()))));
+    } catch (const std::system_error&) {
+        stop(std::make_exception_ptr(
+            OutOfBudget("the system starts no further thread for a device; name fewer by --devices")));
     }
     run_lane(all.front(), watch, true);
     for (std::thread& thread : threads) thread.join();

@@ -77,7 +77,7 @@ void TensorTarget::mend() {
     for (const Rank& rank : ranks()) {
         try {
             rank.forward->exec().stream.synchronize();
-        } catch (const Error&) {
+        } catch (...) {
             // What failed in it is told already, or is of the same failure.
         }
     }

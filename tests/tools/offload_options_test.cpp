@@ -89,7 +89,7 @@ TEST(OffloadOptions, ListsThatDoNotFitTheDevicesAreRefused) {
                 HasSubstr("acts where something streams"));
     EXPECT_THAT(refused({{"device-memory", {"1G"}}, {"link-gib-s", {"0"}}}, {kCpu}), HasSubstr("found '0'"));
     EXPECT_THAT(refused({{"shares", {"2,1,1"}}}, {kCpu, kCpu}), HasSubstr("3 values for 2 devices"));
-    EXPECT_THAT(refused({{"shares", {"2"}}}, {kCpu, kCpu}), HasSubstr("one share for 2 devices"));
+    EXPECT_THAT(refused({{"shares", {"2"}}}, {kCpu, kCpu}), HasSubstr("1 value for 2 devices"));
     EXPECT_THAT(refused({{"shares", {"2,0"}}}, {kCpu, kCpu}), HasSubstr("found '0'"));
     EXPECT_THAT(refused({{"shares", {"1e308,1e308"}}}, {kCpu, kCpu}), HasSubstr("found '1e308'"));
     EXPECT_THAT(refused({{"shares", {"2,1"}}}, {kCpu}), HasSubstr("acts on several devices"));

@@ -104,12 +104,12 @@ TEST(TensorSplit, ASessionGoesOnOnItsOwnSplitAlone) {
         EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
     };
     refused(go_on(tensor, {"--devices", "cpu"}),
-            "was computed with the model split as tensor 1,1, here it would be whole or by layers, which decides the "
+            "was computed with the model split as tensor 1,1, here it would be layers, or none, which decides the "
             "text; give 2 devices of that kind, --split tensor and --shares 1,1, or begin another");
     refused(go_on(tensor, {"--devices", "cpu,cpu", "--split", "layers"}),
-            "split as tensor 1,1, here it would be whole");
+            "split as tensor 1,1, here it would be layers");
     refused(go_on(layers, kTensor),
-            "was computed with the model split as whole or by layers, here it would be tensor 1,1, which decides the "
+            "was computed with the model split as layers, or none, here it would be tensor 1,1, which decides the "
             "text; leave --split tensor out, or begin another");
     // Streamed, and with the split left out.
     const ProgramResult result = go_on(tensor, {"--devices", "cpu,cpu", "--device-memory", "15M"});

@@ -1,5 +1,4 @@
 #include "tools/bench/bench_runs.h"
-#include "tools/options/sampling_options.h"
 
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "tools/cli/session_options.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
+#include "tools/options/sampling_options.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/signals.h"
 

@@ -259,6 +259,9 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
         if (question.timed) {
             static_cast<void>(machine_rates(engine, rank, *question.weights));
             set_rates(request, engine.devices[rank]);
+            // Cards share it for their copies; of CPU devices it was measured with the threads of one.
+            if (engine.shares_matrices() && engine.devices[rank].choice.card)
+                request.memory_bytes_per_second /= static_cast<double>(engine.devices.size());
         }
         return request;
     };

@@ -93,7 +93,7 @@ std::optional<HeldSplit> TextSession::held_split() const {
         parts = parse_parts(split, n_devices, held.n_layers);
     }
     if (!parts)
-        throw FormatError(fmt::format("{}: a damaged session (layers of its devices: {}); begin another",
+        throw FormatError(fmt::format("{}: a damaged session (the split among its devices: {}); begin another",
                                       request_.path.string(), printable(held.instruction_form, kShownBytes)));
     found.parts.assign(parts->begin(), parts->end());
     return found;
@@ -280,7 +280,7 @@ void TextSession::check_split(const EngineModel& engine) const {
     const std::string here = forms_with_split(engine);
     if (begin().instruction_form == here) return;
     const std::string_view held = split_of_forms(begin().instruction_form);
-    const auto told = [](std::string_view split) { return split.empty() ? "whole or by layers" : split; };
+    const auto told = [](std::string_view split) { return split.empty() ? "layers, or none" : split; };
     std::string remedy = "leave --split tensor out";
     if (const std::optional<HeldSplit> split = held_split())
         remedy = fmt::format("give {} devices of that kind, --split {} and --shares {}", split->parts.size(),

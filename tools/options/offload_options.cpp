@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "tools/machine/host.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
 
@@ -143,9 +144,10 @@ ShareSettings share_settings(const Settings& settings, std::size_t n_devices) {
     ShareSettings chosen{.split = split_setting(settings)};
     const Setting* setting = settings.find("shares");
     if (setting == nullptr) return chosen;
-    const auto values = list_setting(*setting, n_devices);
+    const std::vector<std::string_view> values = split_list(setting->values.back());
     if (values.size() != n_devices)
-        throw UsageError(fmt::format("{}: one share for {} devices; give one for each", setting->where, n_devices));
+        throw UsageError(fmt::format("{}: {} for {} devices; give one for each", setting->where,
+                                     counted(std::ssize(values), "value"), n_devices));
     for (const std::string_view value : values) {
         const std::optional<double> share = number(value);
         if (!share || !(*share >= kLeastShare && *share <= kMostShare))
