@@ -14,7 +14,7 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftTarget& t
     : options_(options),
       temperature_(target.sampling.temperature),
       sources_(make_sources(options, target)),
-      control_(std::max<std::int64_t>(options.max_budget, 1), target.pass_plan),
+      control_(std::max<std::int64_t>(options.max_budget, 1), target.planned_seconds),
       builder_(sources_.table_list(), sources_.model_list(), target.vocab),
       drawn_(target.sampling.seed),
       drawn_ladder_(target.vocab, target.sampling.seed) {
@@ -118,8 +118,8 @@ std::vector<SourceFigures> SourcesDrafter::figures() const {
     return figures;
 }
 
-void SourcesDrafter::attach_view(const Model& model, KvView& view, PassPlan pass_plan) {
-    if (sources_.view != nullptr) sources_.view->attach(model, view, std::move(pass_plan));
+void SourcesDrafter::attach_view(const Model& model, KvView& view, PlannedSeconds planned_seconds) {
+    if (sources_.view != nullptr) sources_.view->attach(model, view, std::move(planned_seconds));
 }
 
 std::vector<PassCurve*> SourcesDrafter::model_pass_curves() {

@@ -89,10 +89,10 @@ struct DraftTarget {
     const Model* model = nullptr;             // the target: bigram and unigram are made out of it; null: they must be
                                               // on disk
     std::shared_ptr<KeptNgrams> kept_ngrams;  // filled by the first drafter that has no tables on disk; null: not kept
-    const Model* draft_model = nullptr;  // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
-    std::int64_t text_tokens = 0;        // of the longest text; 0: nobody knows
-    PassPlan pass_plan;                  // of the target; empty: passes tell by and by
-    PassPlan draft_pass_plan;            // of the draft model
+    const Model* draft_model = nullptr;    // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
+    std::int64_t text_tokens = 0;          // of the longest text; 0: nobody knows
+    PlannedSeconds planned_seconds;        // of the target; empty: passes tell by and by
+    PlannedSeconds draft_planned_seconds;  // of the draft model
     /// What is going on that takes time (building a table): what, done, in all. May throw to give up.
     std::function<void(std::string_view, double, double)> on_progress;
     /// What a user should know, one line: a damaged table was set aside.
@@ -114,9 +114,9 @@ public:
     /// The same of sources that have passes of their own.
     [[nodiscard]] virtual std::vector<PassCurve*> model_pass_curves() = 0;
     /// The target is loaded, all of its weights resident: `retrieval`, where it is among the sources, guesses by
-    /// `model` over `view` from now on. `pass_plan`: of a pass behind so many slots. Both outlive the drafter. Throws
-    /// OutOfBudget.
-    virtual void attach_view(const Model& model, KvView& view, PassPlan pass_plan) = 0;
+    /// `model` over `view` from now on. `planned_seconds`: of a pass behind so many slots. Both outlive the drafter.
+    /// Throws OutOfBudget.
+    virtual void attach_view(const Model& model, KvView& view, PlannedSeconds planned_seconds) = 0;
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;

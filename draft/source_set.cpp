@@ -175,7 +175,7 @@ std::unique_ptr<ModelSource> make_draft_model(DraftRows rows, const DraftOptions
     return std::make_unique<DraftModel>(*target.draft_model, target.vocab, target.sampling,
                                         DraftModelOptions{.max_nodes = model_nodes(options, target.vocab),
                                                           .window = model_window(options, target),
-                                                          .pass_plan = target.draft_pass_plan,
+                                                          .planned_seconds = target.draft_planned_seconds,
                                                           .rows = rows});
 }
 

@@ -34,7 +34,7 @@ struct Rests {
 
 class DraftControl {
 public:
-    DraftControl(std::int64_t max_nodes, PassPlan plan) : curve_(max_nodes, std::move(plan)) {}
+    DraftControl(std::int64_t max_nodes, PlannedSeconds plan) : curve_(max_nodes, std::move(plan)) {}
 
     /// What passes of the target take.
     [[nodiscard]] PassCurve& curve() { return curve_; }

@@ -28,7 +28,7 @@ double PassCurve::Size::ratio() const {
     return sorted[(kept - 1) / 2];
 }
 
-PassCurve::PassCurve(std::int64_t max_nodes, PassPlan plan) : plan_(std::move(plan)) {
+PassCurve::PassCurve(std::int64_t max_nodes, PlannedSeconds plan) : plan_(std::move(plan)) {
     CHECK(max_nodes >= 1, "{} nodes", max_nodes);
     for (std::int64_t n = 1; n < max_nodes; n = n < 4 ? n + 1 : n < 16 ? n + 4 : n + n / 2) sizes_.push_back(n);
     sizes_.push_back(max_nodes);

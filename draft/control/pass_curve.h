@@ -22,7 +22,7 @@
 namespace slipstream::draft {
 
 /// Seconds that a pass over `n_nodes` behind `text_tokens` committed ones takes by the plan of a machine.
-using PassPlan = std::function<double(std::int64_t n_nodes, std::int64_t text_tokens)>;
+using PlannedSeconds = std::function<double(std::int64_t n_nodes, std::int64_t text_tokens)>;
 
 class PassCurve {
 public:
@@ -30,7 +30,7 @@ public:
     static constexpr double kDoubt = 3.0;
 
     /// Sizes up to `max_nodes` (>= 1). Without a plan a node more costs nothing until passes say otherwise.
-    explicit PassCurve(std::int64_t max_nodes, PassPlan plan = {});
+    explicit PassCurve(std::int64_t max_nodes, PlannedSeconds plan = {});
 
     /// Passes stand behind a text of so many tokens from now on.
     void move_to(std::int64_t text_tokens);
@@ -46,7 +46,7 @@ public:
     [[nodiscard]] bool plain_was_seen() const { return seen_.front().n > 0; }
     [[nodiscard]] std::int64_t max_nodes() const { return sizes_.back(); }
     /// Takes up another plan; what passes told of the one before stays.
-    void replan(PassPlan plan) { plan_ = std::move(plan), refresh(); }
+    void replan(PlannedSeconds plan) { plan_ = std::move(plan), refresh(); }
 
 private:
     static constexpr std::size_t kKept = 3;
@@ -63,7 +63,7 @@ private:
     [[nodiscard]] std::size_t nearest(std::int64_t n_nodes) const;
     [[nodiscard]] std::size_t largest_seen() const;  // lately
 
-    PassPlan plan_;
+    PlannedSeconds plan_;
     std::int64_t text_tokens_ = 0;
     std::int64_t planned_for_ = -1;    // text tokens
     std::vector<std::int64_t> sizes_;  // ascending, 1 first: linear between them

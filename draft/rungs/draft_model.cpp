@@ -41,7 +41,7 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
                    .max_nodes = fit_nodes(options.max_nodes, model),
                    .max_lead = kFedTokens,
                    .rows = options.rows},
-                  sampling, options.pass_plan),
+                  sampling, options.planned_seconds),
       forward_(model,
                {.max_tokens = kFedTokens + max_nodes(), .max_logit_rows = max_nodes(), .graphs = options.graphs}),
       window_(model, fit_window(options.window, model, max_nodes()),

@@ -30,7 +30,7 @@ struct DraftModelOptions {
         64;              // of one tree, node 0 included: memory is taken for them; at most half the model's context
     WindowShape window;  // cut to what the model's context leaves
     GraphUse graphs = GraphUse::Allowed;
-    PassPlan pass_plan;  // of the model behind its window; empty: passes tell by and by
+    PlannedSeconds planned_seconds;  // of the model behind its window; empty: passes tell by and by
     DraftRows rows = DraftRows::Best;
 };
 

@@ -9,14 +9,14 @@
 
 namespace slipstream::draft {
 
-LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sampling, PassPlan pass_plan)
+LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sampling, PlannedSeconds planned_seconds)
     : n_ids_(shape.n_ids),
       max_nodes_(shape.max_nodes),
       max_rows_(shape.max_rows > 0 ? shape.max_rows : shape.max_nodes),
       sampler_(sampling, n_ids_),
       list_(sampling),
       row_top_(list_.n_listed(), n_ids_),
-      pass_curve_(shape.max_lead + max_nodes_, std::move(pass_plan)) {
+      pass_curve_(shape.max_lead + max_nodes_, std::move(planned_seconds)) {
     const auto n_nodes = static_cast<std::size_t>(max_nodes_);
     const auto n_tokens = static_cast<std::size_t>(shape.max_lead + max_nodes_);
     const bool whole = shape.rows == DraftRows::Whole;

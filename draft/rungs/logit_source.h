@@ -63,7 +63,7 @@ protected:
     };
 
     /// `sampling` is the target's.
-    LogitSource(const LogitSourceShape& shape, const SamplerOptions& sampling, PassPlan pass_plan);
+    LogitSource(const LogitSourceShape& shape, const SamplerOptions& sampling, PlannedSeconds planned_seconds);
 
     // What a source must do itself.
 

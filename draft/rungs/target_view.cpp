@@ -23,12 +23,12 @@ TargetView::TargetView(std::int64_t vocab, const SamplerOptions& sampling, const
     : LogitSource({.n_ids = vocab, .max_nodes = options.max_nodes, .max_rows = kMostRows, .rows = options.rows},
                   sampling, {}) {}
 
-void TargetView::attach(const Model& model, KvView& view, PassPlan pass_plan) {
+void TargetView::attach(const Model& model, KvView& view, PlannedSeconds planned_seconds) {
     CHECK(!model.streams_weights() && model.config().vocab == n_ids() && view.nodes().max_nodes() >= max_nodes(),
           "a view of {} nodes for {}", view.nodes().max_nodes(), max_nodes());
     forward_.emplace(model, limits_of(max_nodes()));
     view_ = &view;
-    if (pass_plan) pass_curve()->replan(std::move(pass_plan));
+    if (planned_seconds) pass_curve()->replan(std::move(planned_seconds));
 }
 
 std::size_t TargetView::device_bytes(const ModelConfig& config, std::int64_t max_nodes) {

@@ -28,7 +28,7 @@ public:
     TargetView(std::int64_t vocab, const SamplerOptions& sampling, const TargetViewOptions& options);
     /// Guesses by `model`, all of whose weights are resident, over `view`, which has room for max_nodes() nodes (both
     /// CHECKed); both outlive this. Takes memory of activations now. Throws OutOfBudget.
-    void attach(const Model& model, KvView& view, PassPlan pass_plan);
+    void attach(const Model& model, KvView& view, PlannedSeconds planned_seconds);
     /// What attach() takes from the device's budget, kernels' workspace not counted.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t max_nodes);
 

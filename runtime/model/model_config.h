@@ -1,6 +1,7 @@
 // What a model is, in numbers: read out of config.json or GGUF keys, checked, and nothing of where its bytes lie.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -60,6 +61,10 @@ struct ModelConfig {
 
     [[nodiscard]] std::int64_t window(std::int64_t layer) const {
         return layer_window.empty() ? 0 : layer_window[layer];
+    }
+    /// What a query's products with keys are multiplied by before the softmax.
+    [[nodiscard]] float attention_scale() const {
+        return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
     }
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
@@ -295,7 +294,7 @@ void Forward::attend(std::int64_t layer, const Rows& rows) {
         .scratch_v = rows.kv->scratch_v(layer),
         .path_begin = paths_.begin().data(),
         .path_rows = paths_.rows().data(),
-        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+        .scale = config.attention_scale(),
         .window = config.window(layer),
         .next = next_weights(layer, rows, {MatrixRole::AttnOut}),
     };

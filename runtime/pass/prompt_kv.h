@@ -15,7 +15,7 @@ struct PromptRange {
     std::int64_t begin = 0;
     std::int64_t end = 0;
     std::int64_t piece_tokens = 0;
-    std::int64_t last_layer = -1;  // of which nothing but its rows for the KV is wanted; -1: others have those behind
+    std::int64_t last_layer = -1;  // of the model, where this device has it: only its KV rows are wanted; -1: it is not
     /// Its pieces, and one for the pass behind it.
     [[nodiscard]] std::int64_t n_pieces() const { return end / piece_tokens - begin / piece_tokens + 1; }
     [[nodiscard]] std::int64_t first_chunk() const { return begin / kChunkTokens; }

@@ -11,7 +11,7 @@
 namespace slipstream {
 
 ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
-    CHECK(request.config != nullptr && request.weights != nullptr && request.n_devices >= 1);
+    CHECK(request.config != nullptr && request.weights != nullptr);
     pass_tokens_ = request.pass_tokens.value_or(1);
     queries_per_kv_head_ = request.config->n_q_heads / request.config->n_kv_heads;
     const std::size_t limit = request.max_item_bytes > 0 ? request.max_item_bytes : item_limit(request.budget_bytes);
@@ -33,15 +33,12 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
 
 void ModelPlan::place(std::size_t max_item_bytes) {
     request_.max_item_bytes = max_item_bytes;
-    // A device's share of an item is what travels.
-    items_ = cut_weight_items(*request_.weights, request_.rounding,
-                              max_item_bytes * static_cast<std::size_t>(request_.n_devices));
-    blocks_ = shared_among(pass_blocks({.config = request_.config,
-                                        .weights = request_.weights,
-                                        .items = items_,
-                                        .kv_dtype = request_.kv_dtype,
-                                        .context_tokens = request_.context_tokens}),
-                           request_.n_devices);
+    items_ = cut_weight_items(*request_.weights, request_.rounding, max_item_bytes);
+    blocks_ = pass_blocks({.config = request_.config,
+                           .weights = request_.weights,
+                           .items = items_,
+                           .kv_dtype = request_.kv_dtype,
+                           .context_tokens = request_.context_tokens});
     least_kv_ring_bytes_ = 0;
     for (const PassBlock& block : blocks_)
         if (block.tag == PlanTag::Kv)
@@ -76,7 +73,7 @@ ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_
             .least_ring_bytes = least_ring_bytes_,
             .least_kv_ring_bytes = least_kv_ring_bytes_,
             .link_bytes_per_second = request_.link_bytes_per_second,
-            .memory_bytes_per_second = request_.memory_bytes_per_second / request_.n_devices,
+            .memory_bytes_per_second = request_.memory_bytes_per_second,
             .host_bytes_per_copied_byte = request_.host_bytes_per_copied_byte,
             .weights_stay = request_.weights_stay,
             .fixed_seconds = request_.fixed_seconds + request_.rates.pass_seconds};
@@ -96,7 +93,7 @@ std::size_t ModelPlan::kv_bytes() const {
     std::size_t bytes = 0;
     for (const PassBlock& block : blocks_)
         if (block.tag == PlanTag::Kv) bytes += block.bytes;
-    return bytes * static_cast<std::size_t>(request_.n_devices);
+    return bytes;
 }
 
 std::size_t ModelPlan::pinned_bytes() const {
@@ -106,7 +103,7 @@ std::size_t ModelPlan::pinned_bytes() const {
         const std::size_t resident = residency_.resident_bytes[i];
         if (resident < block.bytes) bytes += block.tag == PlanTag::Kv ? block.bytes - resident : block.bytes;
     }
-    return bytes * static_cast<std::size_t>(request_.n_devices);
+    return bytes;
 }
 
 }  // namespace slipstream

@@ -20,7 +20,7 @@ struct ModelPlanRequest {
     DType kv_dtype = DType::F16;
     std::int64_t context_tokens = 0;
 
-    std::size_t budget_bytes = 0;     // of each device
+    std::size_t budget_bytes = 0;
     std::size_t fixed_bytes = 0;      // of it taken whatever streams
     std::size_t kv_tail_bytes = 0;    // of it taken as soon as KV streams
     std::size_t streaming_bytes = 0;  // of it taken as soon as anything streams, the ring not counted
@@ -29,13 +29,12 @@ struct ModelPlanRequest {
     bool weights_stay = false;        // KV alone may stream
     std::size_t max_item_bytes = 0;   // 0: item_limit() of the budget, less where that is too much for it
 
-    PassRates rates;                       // of one device
-    double link_bytes_per_second = 0.0;    // of one device
-    double memory_bytes_per_second = 0.0;  // of the host, for all devices; 0: no limit
+    PassRates rates;
+    double link_bytes_per_second = 0.0;
+    double memory_bytes_per_second = 0.0;  // of the host, as much as this device may take; 0: no limit
     double host_bytes_per_copied_byte = 1.0;
     double fixed_seconds = 0.0;               // of a pass: drafting that nothing hides
     std::optional<std::int64_t> pass_tokens;  // to plan for; nothing: as many as ride along (see ModelPlan)
-    int n_devices = 1;  // each with its share of every block (split `tensor`), its own link and one host memory
 };
 
 /// Tokens ride along while a pass with twice as many takes at most this much more than a pass of one: so that the link
@@ -49,11 +48,10 @@ public:
     explicit ModelPlan(const ModelPlanRequest& request);
 
     [[nodiscard]] const ResidencyPlan& residency() const { return residency_; }
-    /// Of one device; block i belongs to residency().resident_bytes[i].
+    /// Block i belongs to residency().resident_bytes[i].
     [[nodiscard]] const std::vector<PassBlock>& blocks() const { return blocks_; }
-    /// Of the whole model.
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
-    /// That they were cut to, on one device.
+    /// That they were cut to.
     [[nodiscard]] std::size_t max_item_bytes() const { return request_.max_item_bytes; }
     /// Tokens of the pass that was planned for: those of the request, or the largest power of two, up to 256, whose
     /// pass takes at most kRidingAlong times a pass of one.
@@ -63,13 +61,12 @@ public:
     [[nodiscard]] bool prompts_read_weights_once() const {
         return least_ring_bytes_ > 0 || residency_.streamed_weights_bytes == 0;
     }
-    /// What its devices are asked to hold and copy in such a pass: the request whose decisions residency() has.
+    /// What its device is asked to hold and copy in such a pass: the request whose decisions residency() has.
     [[nodiscard]] ResidencyRequest residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const;
     /// A pass of `n_tokens` behind `text_tokens` committed ones (at most the context), with this residency.
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens, std::int64_t text_tokens) const;
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, request_.context_tokens); }
 
-    // Of all devices together.
     [[nodiscard]] std::size_t weights_bytes() const;
     [[nodiscard]] std::size_t kv_bytes() const;
     /// Host memory that what streams lies in: whole items of weights, and of KV what is not resident.

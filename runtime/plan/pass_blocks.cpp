@@ -67,23 +67,6 @@ std::vector<PassBlock> pass_blocks(const PassBlockRequest& request) {
     return blocks;
 }
 
-std::vector<PassBlock> shared_among(std::vector<PassBlock> blocks, int n) {
-    CHECK(n >= 1);
-    const auto share = [n](std::size_t& bytes) { bytes = ceil_div(bytes, static_cast<std::size_t>(n)); };
-    for (PassBlock& block : blocks) {
-        // Whole units, so that a share of KV is as many chunks as before, each smaller.
-        const std::size_t n_units = block.bytes / std::max<std::size_t>(block.unit_bytes, 1);
-        const std::size_t n_shown = block.window_bytes / std::max<std::size_t>(block.unit_bytes, 1);
-        const std::size_t n_copied = block.transfer_bytes / std::max<std::size_t>(block.unit_bytes, 1);
-        share(block.unit_bytes);
-        block.bytes = n_units * block.unit_bytes;
-        block.window_bytes = n_shown * block.unit_bytes;
-        block.transfer_bytes = n_copied * block.unit_bytes;
-        for (PassBlock::Part& part : block.parts) share(part.bytes);
-    }
-    return blocks;
-}
-
 std::vector<PlanItem> plan_program(std::span<const PassBlock> blocks, const PassRates& rates, const PassLoad& load) {
     std::vector<PlanItem> program;
     program.reserve(blocks.size());

@@ -42,10 +42,6 @@ struct PassBlockRequest {
 };
 [[nodiscard]] std::vector<PassBlock> pass_blocks(const PassBlockRequest& request);
 
-/// What one of `n` devices has of each block where the model is split `tensor`: kv heads, rows and columns in equal
-/// shares.
-[[nodiscard]] std::vector<PassBlock> shared_among(std::vector<PassBlock> blocks, int n);
-
 struct PassLoad {
     std::int64_t n_tokens = 1;                                            // of the pass
     std::int64_t text_tokens = std::numeric_limits<std::int64_t>::max();  // committed; at most the context

@@ -67,8 +67,6 @@ SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_
         return cost;
     } catch (const OutOfBudget&) {
         return {.homeless_parts = homeless_parts(asked)};
-    } catch (const Unsupported&) {  // heads that belong together
-        return {.homeless_parts = n_parts(request.kind, *request.config)};
     }
 }
 
@@ -138,6 +136,7 @@ SimulatedPass SplitPlan::pass(std::int64_t n_tokens, std::int64_t text_tokens) c
 }
 
 bool SplitPlan::prompts_read_weights_once() const {
+    if (kind_ == SplitKind::Tensor && ranks_.size() > 1 && sums_.streamed_weights_bytes > 0) return false;
     return std::ranges::all_of(ranks_, &ModelPlan::prompts_read_weights_once);
 }
 
@@ -172,9 +171,10 @@ public:
     /// Moves that make a pass shorter by `gain` of it. Where `plateau` > 0 also such as make it longer by no more, of
     /// the shortest found, and let all links carry less: where several devices hold a pass up, no single move helps.
     void improve(double gain, double plateau) {
-        const std::int64_t n = n_parts(request_.kind, *request_.config);
+        const std::int64_t together = parts_together(request_.kind, *request_.config, *request_.weights);
+        const std::int64_t n = n_parts(request_.kind, *request_.config) / together;
         for (std::int64_t step = std::max<std::int64_t>(n / 4, 1); step > 0;)
-            if (!move(step, gain, plateau)) step /= 2;
+            if (!move(step * together, gain, plateau)) step /= 2;
     }
 
     [[nodiscard]] const std::vector<std::int64_t>& best() const { return best_; }

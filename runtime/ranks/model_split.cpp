@@ -13,6 +13,10 @@ std::int64_t n_parts(SplitKind kind, const ModelConfig& config) {
     return kind == SplitKind::Layers ? config.n_layers : config.n_kv_heads;
 }
 
+std::int64_t parts_together(SplitKind kind, const ModelConfig& config, const ModelWeights& weights) {
+    return kind == SplitKind::Layers ? 1 : heads_together(config, weights);
+}
+
 std::vector<std::int64_t> parts_by_share(SplitKind kind, const ModelConfig& config, const ModelWeights& weights,
                                          std::span<const double> shares) {
     return kind == SplitKind::Layers ? layers_by_share(config.n_layers, shares)

@@ -17,6 +17,8 @@ namespace slipstream {
 [[nodiscard]] std::string_view part_name(SplitKind kind);
 /// All that there are.
 [[nodiscard]] std::int64_t n_parts(SplitKind kind, const ModelConfig& config);
+/// How many of them stay on one rank: heads whose columns lie in the same blocks (heads_together()).
+[[nodiscard]] std::int64_t parts_together(SplitKind kind, const ModelConfig& config, const ModelWeights& weights);
 /// How many each rank has, by its share (> 0 each).
 [[nodiscard]] std::vector<std::int64_t> parts_by_share(SplitKind kind, const ModelConfig& config,
                                                        const ModelWeights& weights, std::span<const double> shares);

@@ -1,7 +1,7 @@
 #include "runtime/ranks/prompt_wave.h"
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -78,7 +78,7 @@ bool PromptWave::run(const PassWatch& watch) {
     try {
         for (std::size_t i = 1; i < all.size(); ++i)
             threads.emplace_back([this, &lane = all[i], &watch] { run_lane(lane, watch, false); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {  // std::system_error, or no memory
         stop(std::make_exception_ptr(
             OutOfBudget("the system starts no further thread for a device; name fewer by --devices")));
     }

@@ -1,5 +1,6 @@
 #include "runtime/ranks/rank_threads.h"
 
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,9 @@ RankThreads::RankThreads(std::size_t n_ranks, std::function<void()> on_failure) 
     threads_.reserve(n_ranks - 1);
     try {
         for (std::size_t rank = 1; rank < n_ranks; ++rank) threads_.emplace_back([this, rank] { work(rank); });
+    } catch (const std::bad_alloc&) {
+        stop();
+        throw OutOfBudget("no memory for the threads of several devices");
     } catch (const std::system_error& error) {
         stop();
         throw OutOfBudget(fmt::format("the system starts no thread for device {} of {} ({}); name fewer devices",

@@ -38,18 +38,19 @@ std::int64_t block_columns(const ModelWeights& weights, ConstTensorView LayerWei
 std::int64_t heads_together(const ModelConfig& config, const ModelWeights& weights) {
     const std::int64_t head_columns = config.n_q_heads / config.n_kv_heads * config.head_dim;
     const std::int64_t block = block_columns(weights, &LayerWeights::attn_out);
-    return std::min(std::lcm(block, head_columns) / head_columns, config.n_kv_heads);
+    return std::lcm(block, head_columns) / head_columns;
 }
 
 std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelWeights& weights,
                                          std::span<const double> shares) {
     const std::int64_t together = heads_together(config, weights);
+    // A row of the attention output is whole blocks, and whole heads.
+    CHECK(config.n_kv_heads % together == 0, "{} kv heads in groups of {}", config.n_kv_heads, together);
     const std::int64_t n_groups = config.n_kv_heads / together;
     if (n_groups < std::ssize(shares)) refuse(config, together, shares.size());
     std::vector<std::int64_t> heads =
         whole_parts(n_groups, shares, together == 1 ? "kv head" : fmt::format("group of {} kv head", together));
     for (std::int64_t& n : heads) n *= together;
-    heads.back() += config.n_kv_heads % together;
     return heads;
 }
 

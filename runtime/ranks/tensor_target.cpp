@@ -15,7 +15,8 @@ TensorTarget::TensorTarget(const std::vector<TensorRank>& ranks)
         CHECK(rank.forward->n_layers() == n_layers() && rank.collective != nullptr);
         kv_.n_kv_heads += rank.cache->shape().n_kv_heads;
         collectives_.push_back(rank.collective);
-        row_.resize(std::max(row_.size(), 2 * rank.cache->shape().scratch_row_bytes()));
+        row_.resize(
+            std::max(row_.size(), 2 * rank.cache->shape().scratch_row_bytes() * static_cast<std::size_t>(n_layers())));
     }
 }
 
@@ -91,12 +92,14 @@ void TensorTarget::read_rows(NodeId node, std::byte* out) {
     for (const Rank& rank : ranks()) {
         const ExecRef exec = rank.forward->exec();
         const std::size_t part = rank.cache->shape().scratch_row_bytes();
-        for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-            rank.cache->read_rows(exec, layer, node, row_.data());
-            exec.stream.synchronize();
-            std::byte* of_layer = out + static_cast<std::size_t>(layer) * 2 * whole + before;
-            std::copy_n(row_.data(), part, of_layer);
-            std::copy_n(row_.data() + part, part, of_layer + whole);
+        for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+            rank.cache->read_rows(exec, layer, node, row_.data() + static_cast<std::size_t>(layer) * 2 * part);
+        exec.stream.synchronize();
+        for (std::size_t layer = 0; layer < static_cast<std::size_t>(n_layers()); ++layer) {
+            const std::byte* in = row_.data() + layer * 2 * part;
+            std::byte* of_layer = out + layer * 2 * whole + before;
+            std::copy_n(in, part, of_layer);
+            std::copy_n(in + part, part, of_layer + whole);
         }
         before += part;
     }
@@ -117,15 +120,19 @@ void TensorTarget::restore(std::int64_t n_tokens,
                            const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
     std::vector<std::byte> whole(kv_.chunk_bytes());
     try {
-        for (const Rank& rank : ranks()) rank.cache->begin_restore(rank.forward->exec(), n_tokens);
+        for (std::size_t rank = 0; rank < ranks().size(); ++rank)
+            on_rank(rank, kAtKv, [&] { ranks()[rank].cache->begin_restore(ranks()[rank].forward->exec(), n_tokens); });
         for (std::int64_t chunk = 0; chunk * kChunkTokens < n_tokens; ++chunk) {
             for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
                 read(layer, chunk, whole.data());
                 const std::byte* part = whole.data();
-                for (const Rank& rank : ranks()) {
-                    const std::size_t bytes = rank.cache->shape().chunk_bytes();
-                    rank.cache->restore_chunk(rank.forward->exec(), n_tokens, layer, chunk,
-                                              [&](std::byte* out) { std::copy_n(part, bytes, out); });
+                for (std::size_t rank = 0; rank < ranks().size(); ++rank) {
+                    const Rank& own = ranks()[rank];
+                    const std::size_t bytes = own.cache->shape().chunk_bytes();
+                    on_rank(rank, layer, [&] {
+                        own.cache->restore_chunk(own.forward->exec(), n_tokens, layer, chunk,
+                                                 [&](std::byte* out) { std::copy_n(part, bytes, out); });
+                    });
                     part += bytes;
                 }
             }

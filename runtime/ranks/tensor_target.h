@@ -53,7 +53,7 @@ private:
 
     std::vector<Collective*> collectives_;
     KvShape kv_;                  // of the whole model
-    std::vector<std::byte> row_;  // [K|V] of one rank
+    std::vector<std::byte> row_;  // [layers][K|V] of one rank
     // Of the running pass: layers that it runs, which the first rank changes before all others can have come that far.
     std::atomic<std::int64_t> end_layer_{0};
     bool given_up_ = false;

@@ -145,7 +145,7 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
                     .first_chunk = piece.range.first,
                     .end_chunk = piece.range.end,
                     .n_committed = n_pass_,
-                    .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_->head_dim))),
+                    .scale = config_->attention_scale(),
                     .score = options_.score,
                     .out = reinterpret_cast<float*>(device_scores_.data()) + layer * config_->n_q_heads * max_groups_,
                     .n_groups = max_groups_});

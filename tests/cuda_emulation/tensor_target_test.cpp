@@ -7,16 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "emulated_machine.h"
-#include "kernels/cuda/host/cuda_device.h"
 #include "kernels/host_collective.h"
-#include "kernels/workspace.h"
-#include "runtime/loop/device_target.h"
-#include "runtime/loop/generation_loop.h"
-#include "runtime/pass/pass_stream.h"
+#include "rank_on_card.h"
 #include "runtime/ranks/tensor_split.h"
-#include "tests/support/logged_generation.h"
-#include "tests/support/scripted_guesser.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -24,44 +17,9 @@ namespace {
 
 using emulation::kTimings;
 using emulation::Machine;
+using emulation::RankOnCard;
+using emulation::Streams;
 using emulation::Timing;
-
-constexpr std::int64_t kBudget = 6;
-constexpr std::int64_t kContext = 512;
-
-enum class Streams : std::uint8_t { Nothing, Both };
-
-/// A card with its part of a model.
-struct Part {
-    Part(const ModelFiles& files, Device& device, const ModelShare& share, PinnedArena& arena, Streams streams,
-         Collective* collective)
-        : model(files, device, load_options(files, share, arena, streams)),
-          cache(device, model.kv_shape(), model.config().n_layers, kContext, scratch_nodes_for(kBudget),
-                {.resident_chunks = streams == Streams::Both
-                                        ? std::vector<std::int64_t>(static_cast<std::size_t>(model.config().n_layers))
-                                        : std::vector<std::int64_t>(),
-                 .arena = &arena}) {
-        reserve_workspace(device,
-                          Forward::workspace_shapes(model.config(), model.kv_shape(), forward_limits_for(kBudget)));
-        const PassReads reads{&model, &cache};
-        if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 20);
-        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get(), collective);
-    }
-    static LoadOptions load_options(const ModelFiles& files, const ModelShare& share, PinnedArena& arena,
-                                    Streams streams) {
-        LoadOptions options{.context_tokens = kContext, .share = share};
-        if (streams == Streams::Nothing) return options;
-        options.placement = {.max_item_bytes = 20000, .arena = &arena};
-        const ModelWeights thin = share_weights(files.weights(), files.config(), share);
-        const std::size_t n = cut_weight_items(thin, WeightRounding::None, 20000).size();
-        for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 != 0);
-        return options;
-    }
-    Model model;
-    KvCache cache;
-    std::unique_ptr<PassStream> pass;
-    std::unique_ptr<Forward> forward;
-};
 
 /// 10 tokens behind a prompt over cards that have so many kv heads; guessed from `future`, where there is one.
 Generated generate(const ModelFiles& files, const std::vector<std::int64_t>& heads, Streams streams, Timing timing,
@@ -70,20 +28,18 @@ Generated generate(const ModelFiles& files, const std::vector<std::int64_t>& hea
     std::vector<std::unique_ptr<Device>> cards;
     std::vector<Device*> devices;
     for (std::int32_t card = 0; card < std::ssize(heads); ++card) {
-        cards.push_back(std::make_unique<CudaDevice>(
-            machine.table(),
-            CudaDeviceOptions{.ordinal = card, .memory_bytes = std::size_t{256} << 20, .n_threads = 1}));
+        cards.push_back(emulation::small_card(machine, card));
         devices.push_back(cards.back().get());
     }
     PinnedArena arena({.limit_bytes = std::size_t{64} << 20, .device = devices.front()});
-    const auto n_rows = static_cast<std::size_t>(forward_limits_for(kBudget).max_tokens);
+    const auto n_rows = static_cast<std::size_t>(forward_limits_for(emulation::kBudget).max_tokens);
     HostCollective sums(devices, n_rows * row_bytes(DType::F32, files.config().d_model));
     const std::vector<ModelShare> shares = deal_heads(files.config(), files.weights(), heads);
-    std::vector<std::unique_ptr<Part>> parts;
+    std::vector<std::unique_ptr<RankOnCard>> parts;
     std::vector<TensorRank> ranks;
     for (std::size_t i = 0; i < heads.size(); ++i) {
         Collective* collective = heads.size() > 1 ? &sums.rank(i) : nullptr;
-        parts.push_back(std::make_unique<Part>(files, *cards[i], shares[i], arena, streams, collective));
+        parts.push_back(std::make_unique<RankOnCard>(files, *cards[i], shares[i], arena, streams, collective));
         ranks.push_back({parts[i]->forward.get(), &parts[i]->cache, collective});
     }
     std::unique_ptr<Target> target;
@@ -92,13 +48,7 @@ Generated generate(const ModelFiles& files, const std::vector<std::int64_t>& hea
     } else {
         target = std::make_unique<TensorTarget>(ranks);
     }
-    NoGuesser nothing;
-    ScriptedGuesser scripted(future, 0.7, 5);
-    Guesser& guesser = future.empty() ? static_cast<Guesser&>(nothing) : scripted;
-    std::vector<TokenId> prompt;
-    for (int i = 0; i < 260; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % 97));
-    return logged_generation(*target, prompt, 10, guesser, future.empty() ? 1 : kBudget,
-                             {.temperature = 0.8, .seed = 3}, files.config().vocab);
+    return emulation::generate_on(*target, future, 260, 10);
 }
 
 class TensorOnCards : public testing::TestWithParam<Timing> {

@@ -91,8 +91,9 @@ TEST(DraftModel, WhatAPassTakesIsPlannedAndThenSeen) {
     const Model model(*files, device, {});
     DraftModel untold(model, 97, {.temperature = 0.0});
     EXPECT_EQ(untold.expand_seconds(1), 0.0);
-    DraftModel planned(model, 97, {.temperature = 0.0},
-                       {.pass_plan = [](std::int64_t n, std::int64_t) { return 100.0 + static_cast<double>(n); }});
+    DraftModel planned(model, 97, {.temperature = 0.0}, {.planned_seconds = [](std::int64_t n, std::int64_t) {
+                           return 100.0 + static_cast<double>(n);
+                       }});
     EXPECT_DOUBLE_EQ(planned.expand_seconds(1), 101.0);
     EXPECT_DOUBLE_EQ(planned.expand_seconds(32), 132.0);
     TokenTree tree;

@@ -243,12 +243,12 @@ TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
         Texts first;
         for (const double seconds_a_node : {1e-9, 1.0}) {  // a pass for nothing, and one that never pays
             DraftTarget target = pair->target(sampling);
-            target.pass_plan = [=](std::int64_t n, std::int64_t) {
+            target.planned_seconds = [=](std::int64_t n, std::int64_t) {
                 return 1e-3 + seconds_a_node * static_cast<double>(n);
             };
             const auto drafter = make_drafter(options, target);
             Server server(*pair, sampling, view);
-            drafter->attach_view(pair->model, server.view(), target.pass_plan);
+            drafter->attach_view(pair->model, server.view(), target.planned_seconds);
             server.walk_by(drafter->distributions(), pair->model.config().vocab);
             const Texts texts = server.serve(*drafter, pair->prompts);
             if (first.empty()) first = texts;

@@ -240,7 +240,7 @@ std::unique_ptr<Drafter> timed_drafter(std::int64_t vocab) {
     options.adapt_budget = true;
     DraftTarget target = target_at();
     target.vocab = vocab;
-    target.pass_plan = [](std::int64_t n, std::int64_t) { return kBase + kANode * static_cast<double>(n); };
+    target.planned_seconds = [](std::int64_t n, std::int64_t) { return kBase + kANode * static_cast<double>(n); };
     return make_drafter(options, target);
 }
 

@@ -199,7 +199,7 @@ TEST(PassCurve, NeverFallsWhateverComes) {
         std::mt19937 random(seed);
         const std::int64_t most = 1 + static_cast<std::int64_t>(random() % 130);
         std::lognormal_distribution<double> seconds(0.0, 2.0);
-        PassPlan plan;
+        PlannedSeconds plan;
         if (seed % 2 == 0) plan = [](std::int64_t n, std::int64_t) { return n % 7 == 0 ? 3.0 : 1.0; };  // falls itself
         PassCurve curve(most, plan);
         for (int i = 0; i < 300; ++i) {

@@ -193,7 +193,7 @@ void learn(Script& script, TreeBuilder& builder, const TokenTree& tree, TokenId 
 }
 
 // None, or of any times at all, some of which cannot be.
-PassPlan any_plan(Script& script) {
+PlannedSeconds any_plan(Script& script) {
     if (script.one_in(3)) return {};
     const double base = script.seconds();
     const double a_node = script.seconds();

@@ -2,6 +2,9 @@
 #include "kernels/host_collective.h"
 
 #include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -17,8 +20,6 @@
 
 namespace slipstream {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr std::int64_t kCols = 48;
 constexpr std::int64_t kMostRows = 7;

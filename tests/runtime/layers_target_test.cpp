@@ -18,7 +18,7 @@
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/layer_split.h"
 #include "tests/support/error_text.h"
-#include "tests/support/logged_generation.h"
+#include "tests/support/named_faults.h"
 #include "tests/support/scripted_guesser.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
@@ -30,26 +30,13 @@ namespace {
 constexpr std::int64_t kContext = RankEngine::kContext;
 constexpr std::int64_t kBudget = RankEngine::kBudget;
 
-Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
-                   std::int64_t budget, Target* checked_by = nullptr) {
-    std::optional<SelfCheck> check;
-    if (checked_by != nullptr) check.emplace(*checked_by);
-    Generated generated = logged_generation(target, prompt, n_tokens, guesser, budget, {.temperature = 0.9, .seed = 4},
-                                            97, check ? &*check : nullptr);
-    if (check) {
-        EXPECT_GE(check->figures().tokens, n_tokens);
-    }
-    return generated;
-}
-
 class LayersTargetTest : public testing::Test {
 protected:
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
         RankDevice device;
         RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
         DeviceTarget target(*whole.forward, whole.cache);
-        NoGuesser nothing;
-        Generated plain = generate(target, prompt_of(n_prompt), n_tokens, nothing, 1);
+        Generated plain = plainly(target, prompt_of(n_prompt), n_tokens);
         kv_ = kv_of(target);
         return plain;
     }
@@ -149,7 +136,7 @@ TEST_F(LayersTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
     const Generated one = on_one_device(40, 60);
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
         SplitEngine engine(*files_, {3, 2, 1}, streams);
-        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+        Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoGuesser nothing;
         GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
@@ -185,7 +172,7 @@ TEST_F(LayersTargetTest, ACopyThatFailsOnOneDeviceIsNamedAndLeavesNoTrace) {
                            {{.name = "device 1", .faults = &faults[0]},
                             {.name = "device 2", .faults = &faults[1]},
                             {.name = "device 3", .faults = &faults[2]}});
-        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
+        Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoGuesser nothing;
         GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
@@ -207,49 +194,19 @@ TEST_F(LayersTargetTest, ACopyThatFailsOnOneDeviceIsNamedAndLeavesNoTrace) {
     EXPECT_GT(n_failures, 4);
 }
 
-struct NamedFault {
-    std::atomic<std::int64_t> CpuFaults::*fault;
-    std::int64_t nth;
-    Streams streams;
-    const char* what;
-};
-
 // What stands still, or fails, is told in one line: device, layer and kind; then text and logits are as if it had not.
 TEST_F(LayersTargetTest, EveryKindOfFailureIsNamedAndThePassAfterItIsRight) {
     const Generated one = on_one_device(250, 30);
-    for (const NamedFault& named :
-         {NamedFault{&CpuFaults::copies_until_stall, 3, Streams::Weights,
-                     "device 2, (layer [135]|the LM head): weights: device 2, copies in: a copy of .* stood still"},
-          NamedFault{&CpuFaults::copies_until_stall, 1, Streams::Kv,
-                     "device 2, (layer [135]: )?KV: device 2, copies out: a copy of .* stood still"},
-          NamedFault{&CpuFaults::copies_until_failure, 3, Streams::Weights,
-                     "device 2, .*: weights: device 2, copies in"},
-          NamedFault{&CpuFaults::rows_until_failure, 3, Streams::Nothing,
-                     "device 2, layer [135]: rows: device 2: a copy"},
-          NamedFault{&CpuFaults::ops_until_failure, 30, Streams::Nothing,
-                     "device 2, (layer [0135]|the LM head): device 2: a kernel"}}) {
-        CpuFaults faults{.stall_after = std::chrono::milliseconds(200)};
-        SplitEngine engine(*files_, {3, 3}, named.streams,
-                           {{.name = "device 1"}, {.name = "device 2", .faults = &faults}});
-        Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
-        ExactVerifier verifier(sampler);
-        NoGuesser nothing;
-        LogitLog log(nothing);
-        GenerationLoop loop(*engine.target, verifier, log, {.budget = 1, .end_tokens = {}});
-        loop.begin(prompt_of(250));
-        std::vector<std::string> told;
-        faults.*named.fault = named.nth;
-        while (std::ssize(loop.text()) < 280) {
-            const auto began = std::chrono::steady_clock::now();
-            const std::string error = error_text<RankFailed>([&] { ASSERT_FALSE(loop.step(1).empty()); });
-            EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
-            if (error != "nothing thrown") told.push_back(error);
-            ASSERT_LE(told.size(), 2U) << testing::PrintToString(told);
-        }
-        EXPECT_THAT(told, testing::ElementsAre(testing::ContainsRegex(named.what)));
-        EXPECT_EQ(loop.text(), one.text) << named.what;
-        EXPECT_TRUE(same_bits(log.rows, one.logits));
-    }
+    expect_named<SplitEngine>(
+        *files_, {3, 3}, one,
+        {{&CpuFaults::copies_until_stall, 3, Streams::Weights,
+          "^device 2, (layer [135]|the LM head): weights: device 2, copies in: a copy of .* stood still"},
+         {&CpuFaults::copies_until_stall, 1, Streams::Kv,
+          "^device 2, (layer [135]: )?KV: device 2, copies out: a copy of .* stood still"},
+         {&CpuFaults::copies_until_failure, 3, Streams::Weights, "^device 2, .*: weights: device 2, copies in"},
+         {&CpuFaults::rows_until_failure, 3, Streams::Nothing, "^device 2, layer [135]: rows: device 2: a copy"},
+         {&CpuFaults::ops_until_failure, 30, Streams::Nothing,
+          "^device 2, (layer [0135]|the LM head): device 2: a kernel"}});
 }
 
 TEST(LayerSplit, LayersGoInTurnByShare) {

@@ -156,25 +156,6 @@ TEST(ModelPlan, ARingHasRoomForPromptsByLayers) {
     }
 }
 
-TEST(ModelPlan, TwoDevicesHalveWhatALinkCarries) {
-    const Shape shape;
-    ModelPlanRequest request = shape.request(6 * kGiB);
-    request.pass_tokens = 1;
-    request.max_item_bytes = std::size_t{1} << 30;  // a side of a layer is one item, or half of it
-    const ModelPlan one(request);
-    request.n_devices = 2;
-    const ModelPlan two(request);
-    EXPECT_EQ(two.weights_bytes(), one.weights_bytes());
-    EXPECT_EQ(two.kv_bytes(), one.kv_bytes());
-    // Each has half of every block, and as much memory as the one had for all of it.
-    EXPECT_GT(one.pass(1).seconds / two.pass(1).seconds, 2.5);
-    EXPECT_LE(two.residency().device_bytes, 6 * kGiB);
-    EXPECT_EQ(two.blocks()[0].bytes, one.blocks()[0].bytes / 2);
-    // Links that have to share the host's memory are no faster than that.
-    request.memory_bytes_per_second = 20e9;
-    EXPECT_NEAR(ModelPlan(request).pass(1).seconds / two.pass(1).seconds, 2.0, 0.05);
-}
-
 TEST(ModelPlan, OfALargeModelBehindALongTextTakesMilliseconds) {
     // 80 layers of a 70B model in F16, 128K tokens of KV: some 3000 items and 2560 extents.
     Shape shape;

@@ -123,18 +123,6 @@ TEST(PassBlocks, OfAWindowOneChunkMoreThanItsLengthIsRead) {
     EXPECT_EQ(Fixture(std::size_t{1} << 30, 1024, 900).blocks[1].window_bytes, 0U);
 }
 
-TEST(PassBlocks, DevicesShareEveryBlock) {
-    const Fixture made(std::size_t{1} << 30, 1025);
-    const std::vector<PassBlock> halves = shared_among(made.blocks, 2);
-    ASSERT_EQ(halves.size(), made.blocks.size());
-    for (std::size_t i = 0; i < halves.size(); ++i) {
-        EXPECT_EQ(halves[i].bytes, made.blocks[i].bytes / 2);
-        EXPECT_EQ(halves[i].unit_bytes, made.blocks[i].unit_bytes / 2);
-        EXPECT_EQ(halves[i].transfer_bytes, made.blocks[i].transfer_bytes / 2);
-    }
-    EXPECT_EQ(halves[0].parts[1].bytes, made.blocks[0].parts[1].bytes / 2);
-}
-
 TEST(PlanProgram, TimesFollowFromBytesAndTokens) {
     const Fixture made(std::size_t{1} << 30);
     PassRates rates;

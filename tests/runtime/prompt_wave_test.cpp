@@ -12,7 +12,6 @@
 #include "kernels/cpu_faults.h"
 #include "runtime/loop/generation_loop.h"
 #include "tests/support/error_text.h"
-#include "tests/support/logged_generation.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/tiny_model.h"
@@ -23,11 +22,6 @@ namespace {
 const std::vector<std::vector<std::int64_t>> kSplits{{3, 3}, {4, 2}, {1, 5}, {2, 2, 2}, {3, 2, 1}};
 constexpr Streams kAllStreams[] = {Streams::Nothing, Streams::Weights, Streams::Kv, Streams::Both};
 constexpr std::size_t kRing = std::size_t{1} << 19;
-
-Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens) {
-    NoGuesser nothing;
-    return logged_generation(target, prompt, n_tokens, nothing, 1, {.temperature = 0.9, .seed = 4}, kTinyVocab);
-}
 
 std::size_t weights_that_stream(const RankEngine& rank) {
     std::size_t bytes = 0;
@@ -44,7 +38,7 @@ protected:
         RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
         DeviceTarget target(*whole.forward, whole.cache);
         EXPECT_FALSE(target.takes_prompt(512));
-        Generated plain = generate(target, prompt_of(n_prompt), n_tokens);
+        Generated plain = plainly(target, prompt_of(n_prompt), n_tokens);
         kv_ = kv_of(target);
         return plain;
     }
@@ -61,7 +55,7 @@ TEST_F(PromptWaveTest, EverySplitAndPlacementGivesTheBitsOfOneDevice) {
             for (const Streams streams : kAllStreams) {
                 SplitEngine engine(*files_, split, streams, {}, kRing);
                 ASSERT_TRUE(engine.target->takes_prompt((n_prompt - 1) / 512 * 512)) << static_cast<int>(streams);
-                EXPECT_EQ(generate(*engine.target, prompt_of(n_prompt), 8), one)
+                EXPECT_EQ(plainly(*engine.target, prompt_of(n_prompt), 8), one)
                     << testing::PrintToString(split) << ", " << static_cast<int>(streams);
                 EXPECT_EQ(kv_of(*engine.target), kv_);
             }
@@ -81,10 +75,10 @@ TEST_F(PromptWaveTest, APromptWhoseKvIsReadAgainForEachPieceHasTheSameBits) {
                 found.emplace(*files_, split, streams, std::vector<CpuDeviceOptions>{}, ring);
             } while (!found->target->takes_prompt(2048));
             SplitEngine& engine = *found;
-            EXPECT_EQ(generate(*engine.target, prompt_of(2400), 1).logits.size(), kTinyVocab);
+            EXPECT_EQ(plainly(*engine.target, prompt_of(2400), 1).logits.size(), kTinyVocab);
             for (const auto& rank : engine.ranks) EXPECT_GT(rank->pass->figures().kv_bytes, 0U);
             engine.target->truncate(0);
-            EXPECT_EQ(generate(*engine.target, prompt_of(2400), 8), one);
+            EXPECT_EQ(plainly(*engine.target, prompt_of(2400), 8), one);
             EXPECT_EQ(kv_of(*engine.target), kv_);
         }
     }
@@ -93,7 +87,7 @@ TEST_F(PromptWaveTest, APromptWhoseKvIsReadAgainForEachPieceHasTheSameBits) {
 TEST_F(PromptWaveTest, EachWeightIsReadOnceHoweverLongThePromptIs) {
     for (const std::int64_t n_prompt : {600, 1100, 2300}) {
         SplitEngine engine(*files_, {3, 2, 1}, Streams::Weights);
-        generate(*engine.target, prompt_of(n_prompt), 1);
+        static_cast<void>(plainly(*engine.target, prompt_of(n_prompt), 1));
         for (const auto& rank : engine.ranks)
             EXPECT_EQ(rank->pass->figures().weights_bytes, weights_that_stream(*rank)) << n_prompt;
     }
@@ -117,8 +111,8 @@ TEST_F(PromptWaveTest, ATurnMayBeginAnywhere) {
             if (std::ssize(text) > RankEngine::kContext - 20) text.resize(RankEngine::kContext - 20);
             one.truncate(kept);
             several.target->truncate(kept);
-            const Generated expected = generate(one, text, 6);
-            ASSERT_EQ(generate(*several.target, text, 6), expected) << "turn " << turn << " from " << kept;
+            const Generated expected = plainly(one, text, 6);
+            ASSERT_EQ(plainly(*several.target, text, 6), expected) << "turn " << turn << " from " << kept;
             text = expected.text;
         }
     }
@@ -134,7 +128,7 @@ TEST_F(PromptWaveTest, APromptThatIsGivenUpLeavesNoTrace) {
             engine.target->truncate(std::min<std::int64_t>(engine.target->n_committed(), random() % 700));
             const std::int64_t before = engine.target->n_committed();
             const std::vector<std::byte> kv = kv_of(*engine.target);
-            Sampler sampler({.temperature = 0.9, .seed = 4}, kTinyVocab);
+            Sampler sampler(kTinySampling, kTinyVocab);
             ExactVerifier verifier(sampler);
             NoGuesser nothing;
             GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
@@ -151,7 +145,7 @@ TEST_F(PromptWaveTest, APromptThatIsGivenUpLeavesNoTrace) {
             ASSERT_EQ(engine.target->n_committed(), before);
             EXPECT_EQ(kv_of(*engine.target), kv);
             engine.target->truncate(0);
-            ASSERT_EQ(generate(*engine.target, prompt_of(1300), 8), one) << "round " << round;
+            ASSERT_EQ(plainly(*engine.target, prompt_of(1300), 8), one) << "round " << round;
             EXPECT_EQ(kv_of(*engine.target), kv_);
         }
     }
@@ -182,11 +176,11 @@ TEST_F(PromptWaveTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
             CpuFaults faults{.stall_after = std::chrono::milliseconds(200)};
             SplitEngine engine(*files_, {3, 3}, named.streams,
                                {{.name = "device 1"}, {.name = "device 2", .faults = &faults}}, kRing);
-            generate(*engine.target, prompt_of(300), 1);
+            static_cast<void>(plainly(*engine.target, prompt_of(300), 1));
             const std::int64_t before = engine.target->n_committed();
             const std::vector<std::byte> kv = kv_of(*engine.target);
             faults.*named.fault = 1 + static_cast<std::int64_t>(random()) % named.most;
-            Sampler sampler({.temperature = 0.9, .seed = 4}, kTinyVocab);
+            Sampler sampler(kTinySampling, kTinyVocab);
             ExactVerifier verifier(sampler);
             NoGuesser nothing;
             GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
@@ -199,7 +193,7 @@ TEST_F(PromptWaveTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
             if (engine.target->n_committed() == before) {
                 EXPECT_EQ(kv_of(*engine.target), kv);
             }
-            EXPECT_EQ(generate(*engine.target, prompt_of(1300), 4), one) << named.what;
+            EXPECT_EQ(plainly(*engine.target, prompt_of(1300), 4), one) << named.what;
             EXPECT_EQ(kv_of(*engine.target), kv_);
         }
     }
@@ -218,7 +212,7 @@ TEST_F(PromptWaveTest, APromptWithoutRoomOnTheHostGoesInPieces) {
         EXPECT_TRUE(engine.target->takes_prompt(512));
     }
     const HostBlock rest = arena.allocate(arena.limit_bytes() - arena.used_bytes(), "the rest");
-    EXPECT_EQ(generate(*engine.target, prompt_of(1300), 4), one);
+    EXPECT_EQ(plainly(*engine.target, prompt_of(1300), 4), one);
 }
 
 }  // namespace

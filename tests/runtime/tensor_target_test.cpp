@@ -16,15 +16,14 @@
 #include "runtime/loop/generation_loop.h"
 #include "runtime/ranks/rank_threads.h"
 #include "tests/support/error_text.h"
-#include "tests/support/logged_generation.h"
+#include "tests/support/named_faults.h"
 #include "tests/support/scripted_guesser.h"
+#include "tests/support/target_texts.h"
 #include "tests/support/tensor_engine.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
 namespace {
-
-constexpr std::int64_t kVocab = 97;
 
 TinyModelOptions three_heads(DType type) {
     return {.d_ff = 160,
@@ -36,25 +35,6 @@ TinyModelOptions three_heads(DType type) {
             .biases = true,
             .output_bias = true,
             .head_norms = true};
-}
-
-std::vector<TokenId> prompt_of(std::int64_t n) {
-    std::vector<TokenId> prompt;
-    for (std::int64_t i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + i / 7 + 7) % kVocab));
-    return prompt;
-}
-
-Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
-                   std::int64_t budget, Target* checked_by = nullptr) {
-    std::optional<SelfCheck> check;
-    if (checked_by != nullptr) check.emplace(*checked_by);
-    return logged_generation(target, prompt, n_tokens, guesser, budget, {.temperature = 0.9, .seed = 4}, kVocab,
-                             check ? &*check : nullptr);
-}
-
-Generated plainly(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens) {
-    NoGuesser nothing;
-    return generate(target, prompt, n_tokens, nothing, 1);
 }
 
 /// Logits of every token of a text, in passes of up to `most`.
@@ -92,27 +72,15 @@ Likeness compare(const std::vector<float>& expected, const std::vector<float>& f
         errors += (double{found[i]} - expected[i]) * (double{found[i]} - expected[i]);
     }
     std::int64_t n_same = 0;
-    const std::int64_t n_rows = std::ssize(expected) / kVocab;
+    const std::int64_t n_rows = std::ssize(expected) / kTinyVocab;
     for (std::int64_t row = 0; row < n_rows; ++row) {
         const auto best = [&](const std::vector<float>& logits) {
-            return std::max_element(logits.begin() + row * kVocab, logits.begin() + (row + 1) * kVocab) -
+            return std::max_element(logits.begin() + row * kTinyVocab, logits.begin() + (row + 1) * kTinyVocab) -
                    logits.begin();
         };
         n_same += best(expected) == best(found) ? 1 : 0;
     }
     return {errors / squares, static_cast<double>(n_same) / static_cast<double>(n_rows)};
-}
-
-std::vector<std::byte> kv_of(Target& target) {
-    std::vector<std::byte> all;
-    std::vector<std::byte> chunk(target.shape().kv.chunk_bytes());
-    for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer) {
-        for (std::int64_t i = 0; i < target.n_committed() / kChunkTokens; ++i) {
-            target.read_chunk(layer, i, chunk.data());
-            all.insert(all.end(), chunk.begin(), chunk.end());
-        }
-    }
-    return all;
 }
 
 std::vector<float> as_floats(const std::vector<std::byte>& bytes) {
@@ -197,11 +165,11 @@ TEST_F(TensorTargetTest, TiesAcrossTheCutGoToTheLowestId) {
     TensorEngine engine(*files, {2, 1}, Streams::Nothing);
     NoGuesser nothing;
     const Generated text =
-        logged_generation(*engine.target, prompt_of(9), 60, nothing, 1, {.temperature = 0.0}, kVocab);
+        logged_generation(*engine.target, prompt_of(9), 60, nothing, 1, {.temperature = 0.0}, kTinyVocab);
     ASSERT_EQ(std::ssize(text.text), 69);
     for (std::size_t i = 9; i < text.text.size(); ++i) EXPECT_LT(text.text[i], 40);
-    for (std::size_t row = 0; row < text.logits.size(); row += kVocab)
-        for (std::size_t id = 40; id < kVocab; ++id) ASSERT_EQ(text.logits[row + id], text.logits[row + id - 40]);
+    for (std::size_t row = 0; row < text.logits.size(); row += kTinyVocab)
+        for (std::size_t id = 40; id < kTinyVocab; ++id) ASSERT_EQ(text.logits[row + id], text.logits[row + id - 40]);
 }
 
 TEST_F(TensorTargetTest, ATextGoesOnOnTheSameSplit) {
@@ -243,7 +211,7 @@ TEST_F(TensorTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
     const Generated expected = plainly(*undisturbed.target, prompt_of(40), 60);
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
         TensorEngine engine(*files_, {1, 1, 1}, streams);
-        Sampler sampler({.temperature = 0.9, .seed = 4}, kVocab);
+        Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoGuesser nothing;
         GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
@@ -268,49 +236,20 @@ TEST_F(TensorTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
     }
 }
 
-struct NamedFault {
-    std::atomic<std::int64_t> CpuFaults::*fault;
-    std::int64_t nth;
-    Streams streams;
-    const char* what;
-};
-
 // What fails on one device ends the pass on all, is told in one line of that device, and leaves no trace.
 TEST_F(TensorTargetTest, EveryKindOfFailureIsNamedAndThePassAfterItIsRight) {
     TensorEngine undisturbed(*files_, {2, 1}, Streams::Nothing);
     const Generated expected = plainly(*undisturbed.target, prompt_of(250), 30);
-    for (const NamedFault& named :
-         {NamedFault{&CpuFaults::copies_until_stall, 3, Streams::Weights,
-                     "^device 2, (layer [0-3]|the LM head): weights: device 2, copies in: a copy of .* stood still"},
-          NamedFault{&CpuFaults::copies_until_stall, 1, Streams::Kv,
-                     "^device 2, (layer [0-3]: )?KV: device 2, copies out: a copy of .* stood still"},
-          NamedFault{&CpuFaults::copies_until_failure, 3, Streams::Weights,
-                     "^device 2, .*: weights: device 2, copies in"},
-          NamedFault{&CpuFaults::rows_until_failure, 3, Streams::Nothing,
-                     "^device 2, layer [0-3]: sums: device 2: a copy"},
-          NamedFault{&CpuFaults::ops_until_failure, 30, Streams::Nothing,
-                     "^device 2, (layer [0-3]|the LM head): (sums: )?device 2: a kernel"}}) {
-        CpuFaults faults{.stall_after = std::chrono::milliseconds(200)};
-        TensorEngine engine(*files_, {2, 1}, named.streams,
-                            {{.name = "device 1"}, {.name = "device 2", .faults = &faults}});
-        Sampler sampler({.temperature = 0.9, .seed = 4}, kVocab);
-        ExactVerifier verifier(sampler);
-        NoGuesser nothing;
-        LogitLog log(nothing);
-        GenerationLoop loop(*engine.target, verifier, log, {.budget = 1, .end_tokens = {}});
-        loop.begin(prompt_of(250));
-        std::vector<std::string> told;
-        faults.*named.fault = named.nth;
-        while (std::ssize(loop.text()) < 280) {
-            const auto began = std::chrono::steady_clock::now();
-            const std::string error = error_text<RankFailed>([&] { ASSERT_FALSE(loop.step(1).empty()); });
-            EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
-            if (error != "nothing thrown") told.push_back(error);
-            ASSERT_LE(told.size(), 2U) << testing::PrintToString(told);
-        }
-        EXPECT_THAT(told, testing::ElementsAre(testing::ContainsRegex(named.what)));
-        EXPECT_EQ((Generated{loop.text(), log.rows}), expected) << named.what;
-    }
+    expect_named<TensorEngine>(
+        *files_, {2, 1}, expected,
+        {{&CpuFaults::copies_until_stall, 3, Streams::Weights,
+          "^device 2, (layer [0-3]|the LM head): weights: device 2, copies in: a copy of .* stood still"},
+         {&CpuFaults::copies_until_stall, 1, Streams::Kv,
+          "^device 2, (layer [0-3]: )?KV: device 2, copies out: a copy of .* stood still"},
+         {&CpuFaults::copies_until_failure, 3, Streams::Weights, "^device 2, .*: weights: device 2, copies in"},
+         {&CpuFaults::rows_until_failure, 3, Streams::Nothing, "^device 2, layer [0-3]: sums: device 2: a copy"},
+         {&CpuFaults::ops_until_failure, 30, Streams::Nothing,
+          "^device 2, (layer [0-3]|the LM head): (sums: )?device 2: a kernel"}});
 }
 
 TEST(RankThreads, ThrowWhatWasThrownFirstWhenAllAreBackAndServeAgain) {

@@ -4,13 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "runtime/loop/target.h"
+#include "tests/support/logged_generation.h"
 
 namespace slipstream {
 
 inline constexpr std::int64_t kTinyVocab = 97;
+inline constexpr SamplerOptions kTinySampling{.temperature = 0.9, .seed = 4};
 
 [[nodiscard]] inline std::vector<TokenId> prompt_of(std::int64_t n) {
     std::vector<TokenId> prompt;
@@ -20,6 +25,24 @@ inline constexpr std::int64_t kTinyVocab = 97;
 
 [[nodiscard]] inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// The prompt and `n_tokens` behind it, each pass checked by `checked_by`, where there is one.
+[[nodiscard]] inline Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens,
+                                        Guesser& guesser, std::int64_t budget, Target* checked_by = nullptr) {
+    std::optional<SelfCheck> check;
+    if (checked_by != nullptr) check.emplace(*checked_by);
+    Generated generated = logged_generation(target, prompt, n_tokens, guesser, budget, kTinySampling, kTinyVocab,
+                                            check ? &*check : nullptr);
+    if (check) {
+        EXPECT_GE(check->figures().tokens, n_tokens);
+    }
+    return generated;
+}
+
+[[nodiscard]] inline Generated plainly(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens) {
+    NoGuesser nothing;
+    return generate(target, prompt, n_tokens, nothing, 1);
 }
 
 /// The chunks that are full, of all layers.

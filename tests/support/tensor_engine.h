@@ -1,7 +1,6 @@
 // A model over several CPU devices, its matrices split among them, and all that a text over them needs.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,24 +15,23 @@ namespace slipstream {
 struct TensorEngine {
     /// On devices of its own.
     TensorEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_kv_heads, Streams streams,
-                 const std::vector<CpuDeviceOptions>& options = {}, std::chrono::nanoseconds lost_after = kRankIsLost) {
+                 const std::vector<CpuDeviceOptions>& options = {}) {
         for (std::size_t i = 0; i < n_kv_heads.size(); ++i)
             own.push_back(std::make_unique<RankDevice>(i < options.size() ? options[i] : CpuDeviceOptions{}));
-        make_ranks(files, n_kv_heads, streams, own, lost_after);
+        make_ranks(files, n_kv_heads, streams, own);
     }
     TensorEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_kv_heads, Streams streams,
                  const std::vector<std::unique_ptr<RankDevice>>& devices) {
-        make_ranks(files, n_kv_heads, streams, devices, kRankIsLost);
+        make_ranks(files, n_kv_heads, streams, devices);
     }
     void make_ranks(const ModelFiles& files, const std::vector<std::int64_t>& n_kv_heads, Streams streams,
-                    const std::vector<std::unique_ptr<RankDevice>>& on, std::chrono::nanoseconds lost_after) {
+                    const std::vector<std::unique_ptr<RankDevice>>& on) {
         const std::vector<ModelShare> shares = deal_heads(files.config(), files.weights(), n_kv_heads);
         std::vector<Device*> devices;
         for (const auto& each : on) devices.push_back(&each->device);
         const auto n_rows = static_cast<std::size_t>(
             std::max(forward_limits_for(RankEngine::kBudget).max_tokens, check_forward_limits().max_tokens));
-        sums = std::make_unique<HostCollective>(devices, n_rows * row_bytes(DType::F32, files.config().d_model),
-                                                lost_after);
+        sums = std::make_unique<HostCollective>(devices, n_rows * row_bytes(DType::F32, files.config().d_model));
         std::vector<TensorRank> of_target;
         std::vector<TensorRank> of_plain;
         for (std::size_t i = 0; i < shares.size(); ++i) {

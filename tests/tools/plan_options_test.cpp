@@ -69,8 +69,9 @@ TEST(PlacementOptions, AreRead) {
 TEST(PlacementOptions, OneValueServesAllDevicesOrThereIsOneForEach) {
     EXPECT_THAT(placement({{"device-memory", {"8G"}}}, 2).device_bytes, ElementsAre(8 * kGiB));
     EXPECT_THAT(placement({{"device-memory", {"8G,4G"}}}, 2).device_bytes, ElementsAre(8 * kGiB, 4 * kGiB));
-    EXPECT_THAT(refused({{"device-memory", {"8G,4G"}}}), HasSubstr("--device-memory: 2 values for 1 devices"));
+    EXPECT_THAT(refused({{"device-memory", {"8G,4G"}}}), HasSubstr("--device-memory: 2 values for 1 device;"));
     EXPECT_THAT(refused({{"link-gib-s", {"1,2,3"}}}, 2), HasSubstr("--link-gib-s: 3 values for 2 devices"));
+    EXPECT_THAT(refused({{"link-gib-s", {"none,none,none"}}}, 2), HasSubstr("--link-gib-s: 3 values for 2 devices"));
     EXPECT_THAT(refused({{"ring", {"1G,2G"}}}, 2), HasSubstr("--ring"));
 }
 
@@ -88,7 +89,7 @@ TEST(PlacementOptions, MalformedValuesAreNamed) {
     EXPECT_THAT(refused({{"device-memory", {"0"}}}), HasSubstr("'0'"));
     EXPECT_THAT(refused({{"device-memory", {"8G,"}}}, 2), HasSubstr("''"));
     EXPECT_THAT(refused({{"host-memory", {"-1G"}}}), HasSubstr("--host-memory"));
-    EXPECT_THAT(refused({{"link-gib-s", {"0"}}}), HasSubstr("numbers from 0.001 to 1000000 expected"));
+    EXPECT_THAT(refused({{"link-gib-s", {"0"}}}), HasSubstr("GiB a second from 0.001 to 1000000 expected"));
     EXPECT_THAT(refused({{"link-gib-s", {"2GiB"}}}), HasSubstr("'2GiB'"));
     EXPECT_THAT(refused({{"link-gib-s", {"nan"}}}), HasSubstr("'nan'"));
     EXPECT_THAT(refused({{"expect-tokens", {"0"}}}), HasSubstr("--expect-tokens"));

@@ -213,13 +213,13 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--profile", "3x4090", "--shape", "1b"}, "no profile '3x4090'; there are"},
              {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},
              {{"--profile", "1x4090", "--shape", "1b", "--devices", "cpu"}, "a profile has its own devices"},
-             {{"--device-memory", "8G,8G"}, "2 values for 1 devices"},
+             {{"--device-memory", "8G,8G"}, "2 values for 1 device;"},
              {{"--shares", "2,1"}, "--shares acts on several devices"},
              {{"--devices", "cpu,cpu", "--shares", "2,1,1"}, "--shares: 3 values for 2 devices"},
              {{"--profile", "1x4090", "--shape", "1b", "--device-memory", "none"}, "a size from 1 byte"},
              {{"--devices", "cpu,cpu", "--split", "rows"}, "layers or tensor expected"},
              {{"--assume", "hidden=0"}, "give acceptance=.95"},
-             {{"--link-gib-s", "x"}, "numbers from 0.001 to 1000000"}}) {
+             {{"--link-gib-s", "x"}, "GiB a second from 0.001 to 1000000"}}) {
         const ProgramResult result = refused(arguments);
         EXPECT_EQ(result.code, 2) << said;
         EXPECT_THAT(result.err, HasSubstr(said));

@@ -148,8 +148,8 @@ CommandSpec replay_command() {
         .name = "replay",
         .summary = "Tokens a pass that guessing would give over recorded answers, without a model",
         .details =
-            "Answers as Spec-Bench records them (choices[0].turns), prompts by question_id. Of\n"
-            "sources those that learn from token ids alone. MAT: tokens committed a pass, the target's own included,\n"
+            "Answers as Spec-Bench records them (choices[0].turns), prompts by question_id. --draft\n"
+            "takes sources that learn from token ids alone. MAT: tokens committed a pass, the target's own included,\n"
             "over all passes.",
         .example =
             "slipstream replay --trace tools/demo_model/replay/answers.jsonl --prompts "

@@ -17,6 +17,7 @@
 #include "runtime/text/printable.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
@@ -108,6 +109,7 @@ void name_models(std::vector<TableFacts>& tables, const std::vector<FoundModel>&
             nameless.emplace(*fingerprint, &table);
     for (const FoundModel& model : models) {
         if (nameless.empty()) return;
+        throw_if_interrupted();
         try {
             const auto [first, last] = nameless.equal_range(draft::model_fingerprint(*ModelFiles::open(model.path)));
             for (auto at = first; at != last; ++at) at->second->model = full_name(model);

@@ -16,7 +16,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tools/engine/pass_plan.h"
+#include "tools/engine/planned_seconds.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/terminal/amounts.h"
@@ -144,8 +144,8 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
             draft::tokenizer_fingerprint(*make_tokenizer(target.files->tokenizer_source()));
     if (draft_model != nullptr) {
         for_target.draft_model = draft_model->model.get();
-        for_target.draft_pass_plan = resident_pass_plan(*draft_model->files, draft_model->files->config().kv_dtype,
-                                                        WeightRounding::Q8_0, target);
+        for_target.draft_planned_seconds = resident_planned_seconds(
+            *draft_model->files, draft_model->files->config().kv_dtype, WeightRounding::Q8_0, target);
     }
     for_target.on_progress = [&](std::string_view what, double done, double total) { progress(done, total, what); };
     for_target.kept_ngrams = std::make_shared<draft::KeptNgrams>();
@@ -175,8 +175,8 @@ const draft::DraftDistributions* EngineDrafter::distributions() const {
 
 void EngineDrafter::plan_passes(const EngineModel& target) {
     if (!drafter_ || !made_with_.adapt_budget) return;
-    made_for_.pass_plan = target_pass_plan(target);
-    drafter_->pass_curve().replan(made_for_.pass_plan);
+    made_for_.planned_seconds = target_planned_seconds(target);
+    drafter_->pass_curve().replan(made_for_.planned_seconds);
 }
 
 std::optional<ViewNeeds> EngineDrafter::view_needs() const {
@@ -187,9 +187,9 @@ std::optional<ViewNeeds> EngineDrafter::view_needs() const {
 }
 
 void EngineDrafter::attach_view(const EngineModel& target, KvView& view) {
-    draft::PassPlan plan;
+    draft::PlannedSeconds plan;
     if (made_with_.adapt_budget)
-        plan = resident_pass_plan(*target.files, target.kv_dtype, WeightRounding::None, target);
+        plan = resident_planned_seconds(*target.files, target.kv_dtype, WeightRounding::None, target);
     attach_view_ = [model = target.whole_model(), &view, plan](draft::Drafter& drafter) {
         drafter.attach_view(*model, view, plan);
     };

@@ -57,14 +57,15 @@ constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
 void make_devices(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
     std::string names;
     engine.split = options.offload.split.value_or(SplitKind::Layers);
-    engine.n_threads = device_threads(options.n_threads, options.devices.size(), engine.split);
+    engine.n_threads = options.n_threads;
+    engine.device_threads = device_threads(options.n_threads, options.devices.size(), engine.split);
     for (std::size_t i = 0; i < options.devices.size(); ++i) {
         const DeviceChoice& choice = options.devices[i];
         const DeviceLimits limits = options.offload.limits(i);
         engine.devices.push_back(
             {.choice = choice,
              .device = make_compute_device(
-                 choice, {.n_threads = engine.n_threads,
+                 choice, {.n_threads = engine.device_threads,
                           .memory_bytes = limits.memory_bytes,
                           .link_bytes_per_second = limits.link_bytes_per_second,
                           .number = options.devices.size() > 1 ? static_cast<int>(i) + 1 : 0,
@@ -90,7 +91,7 @@ void make_devices(EngineModel& engine, const ComputeOptions& options, const Engi
 std::string split_key(const EngineModel& engine, const ComputeOptions& options) {
     std::string key = engine.split == SplitKind::Layers ? "" : fmt::format("{} ", split_name(engine.split));
     key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
-                       engine.context_tokens, engine.n_threads, dtype_name(engine.kv_dtype),
+                       engine.context_tokens, engine.device_threads, dtype_name(engine.kv_dtype),
                        options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const DeviceLimits limits = options.offload.limits(i);
@@ -113,11 +114,18 @@ std::vector<std::int64_t> planned_parts(EngineModel& engine, const ComputeOption
                         engine.devices.size());
 }
 
-// Whether nothing but the order tells the devices apart.
-bool are_alike(const ComputeOptions& options) {
+// Whether nothing but the order tells the devices apart, and perhaps the slots of cards.
+bool are_alike(const EngineModel& engine, const ComputeOptions& options) {
     const DeviceLimits first = options.offload.limits(0);
-    for (std::size_t i = 1; i < options.devices.size(); ++i)
+    const auto* card = dynamic_cast<const CudaDevice*>(&engine.device());
+    for (std::size_t i = 1; i < options.devices.size(); ++i) {
         if (options.offload.limits(i) != first) return false;
+        const auto* other = dynamic_cast<const CudaDevice*>(engine.devices[i].device.get());
+        if (card != nullptr && other != nullptr &&
+            (std::string_view(card->properties().name) != other->properties().name ||
+             card->properties().memory_bytes != other->properties().memory_bytes))
+            return false;
+    }
     return device_forms(options.devices).is_one;
 }
 
@@ -128,7 +136,7 @@ std::vector<std::int64_t> chosen_parts(EngineModel& engine, const ComputeOptions
     if (!options.offload.shares.empty())
         return parts_by_share(engine.split, config, engine.files->weights(), options.offload.shares);
     const bool is_tensor = engine.split == SplitKind::Tensor;
-    if (is_tensor && are_alike(options)) {
+    if (is_tensor && are_alike(engine, options)) {
         why = "even: the devices are alike";
         return even_parts(engine.split, config, engine.files->weights(), engine.devices.size());
     }
@@ -282,7 +290,7 @@ const MachineRates& machine_rates(EngineModel& engine, std::size_t device, const
         asked.rates = measure_rates({.config = &engine.files->config(),
                                      .weights = &weights,
                                      .kv_dtype = engine.kv_dtype,
-                                     .n_threads = engine.n_threads,
+                                     .n_threads = engine.device_threads,
                                      .card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr});
     return *asked.rates;
 }
@@ -320,10 +328,14 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
         regime_name(plan.regime), size_text(plan.device_bytes), engine.devices.size() > 1 ? "devices" : "device",
         size_text(plan.streamed_weights_bytes), size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
     if (plan.streamed_weights_bytes == 0) return;
-    if (!engine.plan->prompts_read_weights_once())
+    if (engine.shares_matrices()) {
+        callbacks.note(
+            "--split tensor: a prompt brings the weights over once for each 512 tokens; layers bring them once");
+    } else if (!engine.plan->prompts_read_weights_once()) {
         callbacks.note(
             "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
             "a larger --device-memory, or --ring, brings them once");
+    }
 }
 
 void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config) {

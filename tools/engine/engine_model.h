@@ -34,7 +34,8 @@ struct EngineDevice {
 struct EngineModel {
     std::filesystem::path path;
     std::unique_ptr<ModelFiles> files;
-    int n_threads = 1;  // of each CPU device: all, where they compute in turn; where at the same time, its part
+    int n_threads = 1;       // of all CPU devices together
+    int device_threads = 1;  // of each: all, where they compute in turn; where at the same time, its part
     std::vector<EngineDevice> devices;
     SplitKind split = SplitKind::Layers;         // among several
     std::vector<ModelShare> shares;              // of the devices; empty: one has all of the model

@@ -36,7 +36,6 @@ ModelPlanRequest memory_request(const MemoryRequest& request) {
     const ModelConfig& config = *request.config;
     const RunNeeds& needs = request.needs;
     const KvShape kv{config.n_kv_heads, config.head_dim, request.kv_dtype};
-    const auto shared = [&](std::size_t bytes) { return ceil_div(bytes, static_cast<std::size_t>(request.n_devices)); };
     const std::size_t plain = Forward::device_bytes(config, needs.forward, Forward::Streaming::No);
     const std::size_t scratch = KvCache::device_bytes(kv, config.n_layers, 0, needs.scratch_nodes);
     const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
@@ -50,12 +49,11 @@ ModelPlanRequest memory_request(const MemoryRequest& request) {
             .weights = request.weights,
             .kv_dtype = request.kv_dtype,
             .context_tokens = request.text_tokens,
-            .fixed_bytes = request.taken_bytes + needs.other_bytes + check + view + plain + shared(scratch) +
+            .fixed_bytes = request.taken_bytes + needs.other_bytes + check + view + plain + scratch +
                            Model::small_tensor_bytes(*request.weights),
-            .kv_tail_bytes = shared(tails),
+            .kv_tail_bytes = tails,
             .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,
-            .weights_stay = needs.view.has_value(),
-            .n_devices = request.n_devices};
+            .weights_stay = needs.view.has_value()};
 }
 
 }  // namespace slipstream::tools

@@ -43,8 +43,7 @@ struct MemoryRequest {
     DType kv_dtype = DType::F16;
     std::int64_t text_tokens = 0;  // > 0, that there is to be room for
     RunNeeds needs{};
-    std::size_t taken_bytes = 0;  // of each device by what is no part of the model: workspace of ops, a draft model
-    int n_devices = 1;            // that share the model
+    std::size_t taken_bytes = 0;  // of the device by what is no part of the model: workspace of ops, a draft model
 };
 /// The request for a plan with all sums in it: what is fixed, what streaming takes, what KV takes that streams. Budget,
 /// ring, speeds and tokens of a pass are for the caller to set.

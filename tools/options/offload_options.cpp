@@ -31,15 +31,6 @@ std::optional<std::size_t> size_setting(const Settings& settings, std::string_vi
     return size_value(setting->values.back(), setting->where);
 }
 
-// The values of a list: one for each device, or one for all of them.
-std::vector<std::string_view> list_setting(const Setting& setting, std::size_t n_devices) {
-    std::vector<std::string_view> values = split_list(setting.values.back());
-    if (values.size() > 1 && values.size() != n_devices)
-        throw UsageError(fmt::format("{}: {} values for {} device{}; give one for each, or one for all", setting.where,
-                                     values.size(), n_devices, n_devices == 1 ? "" : "s"));
-    return values;
-}
-
 std::optional<double> number(std::string_view text) {
     double value = 0.0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -55,7 +46,7 @@ bool gets_common_value(std::span<const DeviceKind> devices, std::size_t device) 
 void read_memory(const Settings& settings, std::span<const DeviceKind> devices, OffloadOptions& options) {
     const Setting* setting = settings.find("device-memory");
     if (setting == nullptr) return;
-    const auto values = list_setting(*setting, devices.size());
+    const auto values = device_values(*setting, devices.size());
     for (std::size_t i = 0; i < devices.size(); ++i) {
         if (values.size() == 1 && !gets_common_value(devices, i)) continue;
         const std::string_view value = values.size() == 1 ? values.front() : values[i];
@@ -74,23 +65,36 @@ void read_memory(const Settings& settings, std::span<const DeviceKind> devices, 
 void read_links(const Settings& settings, std::span<const DeviceKind> devices, OffloadOptions& options) {
     const Setting* setting = settings.find("link-gib-s");
     if (setting == nullptr) return;
-    const auto values = list_setting(*setting, devices.size());
+    const auto values = device_values(*setting, devices.size());
     for (std::size_t i = 0; i < devices.size(); ++i) {
         const std::string_view value = values.size() == 1 ? values.front() : values[i];
         const bool has_link = devices[i] == DeviceKind::Cuda || options.devices[i].memory_bytes.has_value();
         if (value == "none" || (values.size() == 1 && !has_link && devices.size() > 1)) continue;
-        const std::optional<double> gib = number(value);
-        if (!gib || !(*gib >= kLeastLinkGib) || *gib > kMostLinkGib)
-            throw UsageError(fmt::format("{}: GiB a second from {} to {} expected, found '{}'", setting->where,
-                                         kLeastLinkGib, kMostLinkGib, value));
+        const double bytes_per_second = link_value(value, setting->where);
         if (!has_link && settings.on_command_line("link-gib-s") != nullptr)
             throw UsageError(
                 fmt::format("{} acts where something streams; give --device-memory, or leave it out", setting->where));
-        if (has_link) options.devices[i].link_bytes_per_second = *gib * kGib;
+        if (has_link) options.devices[i].link_bytes_per_second = bytes_per_second;
     }
 }
 
 }  // namespace
+
+std::vector<std::string_view> device_values(const Setting& setting, std::size_t n_devices) {
+    std::vector<std::string_view> values = split_list(setting.values.back());
+    if (values.size() > 1 && values.size() != n_devices)
+        throw UsageError(fmt::format("{}: {} values for {} device{}; give one for each, or one for all", setting.where,
+                                     values.size(), n_devices, n_devices == 1 ? "" : "s"));
+    return values;
+}
+
+double link_value(std::string_view text, std::string_view where) {
+    const std::optional<double> gib = number(text);
+    if (!gib || !(*gib >= kLeastLinkGib) || *gib > kMostLinkGib)
+        throw UsageError(fmt::format("{}: GiB a second from {} to {} expected, found '{}'", where, kLeastLinkGib,
+                                     kMostLinkGib, text));
+    return *gib * kGib;
+}
 
 std::optional<std::size_t> parse_size(std::string_view text) {
     double number = 0.0;

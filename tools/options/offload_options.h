@@ -13,6 +13,7 @@
 
 namespace slipstream::tools {
 
+struct Setting;
 class Settings;
 struct OptionSpec;
 
@@ -60,6 +61,11 @@ inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 
 /// --split; not given: layers. Throws UsageError.
 [[nodiscard]] std::optional<SplitKind> split_setting(const Settings& settings);
+
+/// The values of a list: one for each device, or one for all of them. UsageError where they are others in number.
+[[nodiscard]] std::vector<std::string_view> device_values(const Setting& setting, std::size_t n_devices);
+/// Bytes a second of a link, told in GiB; UsageError where that is no number, or out of range.
+[[nodiscard]] double link_value(std::string_view text, std::string_view where);
 
 /// --split and --shares.
 struct ShareSettings {

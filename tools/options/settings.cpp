@@ -191,7 +191,7 @@ std::optional<std::int64_t> Settings::integer(std::string_view name, Range<std::
     const auto value = parse_number<std::int64_t>(text);
     if (value && *value >= range.lowest && *value <= range.highest) return value;
     // What does not fit 64 bits is too much for a range without an end, too.
-    const bool is_huge = !value && !text.empty() && text.find_first_not_of("+0123456789") == std::string::npos;
+    const bool is_huge = !value && !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
     const bool ends = range.highest != Range<std::int64_t>().highest;
     throw UsageError(fmt::format("{}: a whole number{} expected, found '{}'", setting->where,
                                  is_huge && !ends ? fmt::format(" from {} to 2^63 - 1", range.lowest) : words_of(range),

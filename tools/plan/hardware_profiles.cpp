@@ -30,8 +30,8 @@ constexpr double kAttentionReached = 0.25;
 // x16 (TriForce's figures imply 25.4 GB/s: Sun et al. 2024, arXiv 2404.11912, section 5).
 constexpr double kLinkReached = 0.80;
 constexpr double kHostReached = 0.75;  // of the peak of DDR5 channels, when cards read
-// Sixteen cores at 4 GHz with 32 products a cycle (AVX2), half of them reached; four channels' worth of bytes are read
-// long before. A card's board says which memory it is, not which processor.
+// Estimated: sixteen cores at 4 GHz with 32 operations a cycle (AVX2), half of them reached; four channels' worth of
+// bytes are read long before. A card's board says which memory it is, not which processor: a laptop's has fewer cores.
 constexpr double kHostFlops = 1.0e12;
 // Driver, context and display; and the GiB that is left free by default (--device-memory).
 constexpr double kReservedMib = 600.0 + 1024.0;

@@ -1,7 +1,6 @@
 #include "tools/plan/plan_options.h"
 
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <string>
 
@@ -18,63 +17,36 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-// What stands before the unit, or nothing.
-std::optional<double> leading_number(std::string_view text, std::string_view& rest) {
-    double value = 0.0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-    if (error != std::errc() || !std::isfinite(value) || text.starts_with('-')) return std::nullopt;
-    rest = text.substr(static_cast<std::size_t>(end - text.data()));
-    return value;
-}
-
-double list_number(const Setting& setting, std::string_view text, Range<double> range) {
-    std::string_view rest;
-    const auto value = leading_number(text, rest);
-    if (!value || !rest.empty() || *value < range.lowest || *value > range.highest)
-        throw UsageError(fmt::format("{}: numbers {} expected, found '{}'", setting.where, limits_text(range), text));
-    return *value;
-}
-
-void check_count(const Setting& setting, std::size_t n_values, int n_devices) {
-    if (n_values == 1 || n_values == static_cast<std::size_t>(n_devices)) return;
-    throw UsageError(fmt::format("{}: {} values for {} devices; give one for all, or one for each", setting.where,
-                                 n_values, n_devices));
-}
-
-std::vector<std::size_t> size_list(const Settings& settings, std::string_view name) {
+std::vector<std::size_t> budgets(const Settings& settings, int n_devices) {
     std::vector<std::size_t> sizes;
-    const Setting* setting = settings.find(name);
+    const Setting* setting = settings.find("device-memory");
     if (setting == nullptr) return sizes;
-    for (const std::string_view text : split_list(setting->values.back())) {
+    for (const std::string_view text : device_values(*setting, static_cast<std::size_t>(n_devices))) {
         // A CPU device that computes in place; a card has its memory.
-        const bool is_unlimited = text == "none" && name == "device-memory" && !settings.text("profile");
+        const bool is_unlimited = text == "none" && !settings.text("profile");
         sizes.push_back(is_unlimited ? std::numeric_limits<std::size_t>::max() : size_value(text, setting->where));
     }
     return sizes;
 }
 
 // Bytes a second; infinity for 'none', a link as it is. Empty where all are.
-std::vector<double> link_list(const Settings& settings) {
-    std::vector<double> links;
+std::vector<double> links(const Settings& settings, int n_devices) {
+    std::vector<double> found;
     const Setting* setting = settings.find("link-gib-s");
-    if (setting == nullptr) return links;
+    if (setting == nullptr) return found;
     bool any = false;
-    for (const std::string_view text : split_list(setting->values.back())) {
+    for (const std::string_view text : device_values(*setting, static_cast<std::size_t>(n_devices))) {
         const bool is_none = text == "none";
-        links.push_back(is_none ? std::numeric_limits<double>::infinity()
-                                : kGiB * list_number(*setting, text, {kLeastLinkGib, kMostLinkGib}));
+        found.push_back(is_none ? std::numeric_limits<double>::infinity() : link_value(text, setting->where));
         any = any || !is_none;
     }
-    return any ? links : std::vector<double>();
+    return any ? found : std::vector<double>();
 }
 
-std::optional<std::size_t> one_size(const Settings& settings, std::string_view name) {
-    const std::vector<std::size_t> sizes = size_list(settings, name);
-    if (sizes.empty()) return std::nullopt;
-    check_count(*settings.find(name), sizes.size(), 1);
-    return sizes.front();
+std::optional<std::size_t> size(const Settings& settings, std::string_view name) {
+    const Setting* setting = settings.find(name);
+    if (setting == nullptr) return std::nullopt;
+    return size_value(setting->values.back(), setting->where);
 }
 
 }  // namespace
@@ -97,14 +69,10 @@ std::vector<OptionSpec> placement_options() {
 
 PlacementSettings placement_settings(const Settings& settings, int n_devices) {
     PlacementSettings placement;
-    placement.device_bytes = size_list(settings, "device-memory");
-    if (!placement.device_bytes.empty())
-        check_count(*settings.find("device-memory"), placement.device_bytes.size(), n_devices);
-    placement.host_bytes = one_size(settings, "host-memory");
-    placement.ring_bytes = one_size(settings, "ring");
-    placement.link_bytes_per_second = link_list(settings);
-    if (!placement.link_bytes_per_second.empty())
-        check_count(*settings.find("link-gib-s"), placement.link_bytes_per_second.size(), n_devices);
+    placement.device_bytes = budgets(settings, n_devices);
+    placement.host_bytes = size(settings, "host-memory");
+    placement.ring_bytes = size(settings, "ring");
+    placement.link_bytes_per_second = links(settings, n_devices);
     placement.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
     return placement;
 }
@@ -132,8 +100,14 @@ std::vector<double> number_list(const Settings& settings, std::string_view name,
     std::vector<double> numbers;
     const Setting* setting = settings.find(name);
     if (setting == nullptr) return numbers;
-    for (const std::string_view text : split_list(setting->values.back()))
-        numbers.push_back(list_number(*setting, text, range));
+    for (const std::string_view text : split_list(setting->values.back())) {
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), numbers.emplace_back());
+        // A NaN is in no range.
+        if (error != std::errc() || end != text.data() + text.size() ||
+            !(numbers.back() >= range.lowest && numbers.back() <= range.highest))
+            throw UsageError(
+                fmt::format("{}: numbers {} expected, found '{}'", setting->where, limits_text(range), text));
+    }
     return numbers;
 }
 

@@ -100,7 +100,8 @@ std::size_t sum_of(const SplitPlan& plan, Bytes bytes) {
 HostNeeds host_needs(const PlanRequest& request, const SplitPlan& plan, std::int64_t context_tokens) {
     const ConstTensorView& embedding = request.model.weights.token_embedding;
     HostNeeds needs{.pinned_bytes = sum_of(plan, &ModelPlan::pinned_bytes)};
-    if (needs.pinned_bytes > 0 || plan.ranks().size() > 1)
+    const bool in_pieces = request.split == SplitKind::Tensor && plan.ranks().size() > 1;
+    if (!in_pieces && (needs.pinned_bytes > 0 || plan.ranks().size() > 1))
         needs.hidden_bytes =
             static_cast<std::size_t>(context_tokens) * row_bytes(DType::F32, request.model.config.d_model);
     needs.embedding_bytes = static_cast<std::size_t>(embedding.shape[0]) * row_bytes(embedding.dtype, embedding.cols());
@@ -225,7 +226,8 @@ AssumedRate assumed_rate(const PlanRequest& request, const PlanReport& report) {
                       [&](std::int64_t n_tokens) { return report.plan.pass(n_tokens).seconds; });
 }
 
-InPlace in_place(const PlanRequest& request, const PlanReport& report) {
+// Nothing where the host cannot hold it.
+std::optional<InPlace> in_place(const PlanRequest& request, const PlanReport& report) {
     PlanRequest changed = request;
     Hardware& hardware = changed.hardware;
     hardware.n_devices = 1;
@@ -233,9 +235,12 @@ InPlace in_place(const PlanRequest& request, const PlanReport& report) {
     hardware.links.clear();
     hardware.device_bytes = std::numeric_limits<std::size_t>::max();
     hardware.rates = hardware.host_rates;
+    hardware.devices_in_host_memory = true;
     const std::int64_t n = report.plan.pass_tokens();
     const SplitPlan plan = plan_of(changed, report.context_tokens, n, n);
-    return {.one_seconds = plan.pass(1).seconds, .expected_seconds = plan.pass(n).seconds};
+    if (hardware.host_bytes > 0 && host_needs(changed, plan, report.context_tokens).total_bytes() > hardware.host_bytes)
+        return std::nullopt;
+    return InPlace{.one_seconds = plan.pass(1).seconds, .expected_seconds = plan.pass(n).seconds};
 }
 
 std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {

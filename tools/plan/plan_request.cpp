@@ -1,5 +1,4 @@
 #include "tools/plan/plan_request.h"
-#include "runtime/text/printable.h"
 
 #include <algorithm>
 #include <array>
@@ -20,6 +19,7 @@
 #include "runtime/model/weight_items.h"
 #include "runtime/pass/forward.h"
 #include "runtime/plan/model_plan.h"
+#include "runtime/text/printable.h"
 #include "tools/engine/measured_rates.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"

@@ -39,7 +39,7 @@ void refuse_draft_options(const Settings& settings) {
 EngineModel roomy_model(const PlanRequest& request, const CommandContext& context, const ComputeOptions& compute) {
     const DeviceChoice& choice = compute.devices.front();
     EngineModel engine = open_model(choose_model(context));
-    engine.n_threads = thread_setting(context.settings);
+    engine.n_threads = engine.device_threads = thread_setting(context.settings);
     engine.kv_dtype = request.kv_dtype;
     engine.budgeted = true;
     engine.devices.push_back(

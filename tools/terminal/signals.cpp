@@ -35,10 +35,16 @@ termios terminal_meanwhile{};
 std::atomic<bool> terminal_changed{false};
 
 // From here on only what signal-safety(7) allows.
+
+// In the background the terminal is somebody else's.
+void put_terminal(const termios& state) {
+    if (terminal_changed.load() && tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &state);
+}
+
 [[noreturn]] void leave(int code) {
     for (const Slot& slot : removed_at_once)
         if (slot.state.load() == SlotState::Full) unlink(slot.path.data());
-    if (terminal_changed.load()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+    put_terminal(terminal_before);
     _exit(code);
 }
 
@@ -53,11 +59,6 @@ void handle_by(int signal, void (*handler)(int)) {
     action.sa_handler = handler;
     action.sa_flags = SA_RESTART;
     sigaction(signal, &action, nullptr);
-}
-
-// In the background the terminal is somebody else's.
-void put_terminal(const termios& state) {
-    if (terminal_changed.load() && tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &state);
 }
 
 // Ctrl-\ and Ctrl-Z: the terminal as it was, then what the signal does anyway. Behind a stop the program goes on here.

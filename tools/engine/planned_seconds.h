@@ -9,10 +9,10 @@
 namespace slipstream::tools {
 
 /// Of the engine model, which is loaded and outlives the result.
-[[nodiscard]] draft::PassPlan target_pass_plan(const EngineModel& engine);
+[[nodiscard]] draft::PlannedSeconds target_planned_seconds(const EngineModel& engine);
 
 /// Of a small model, loaded on the device of `engine`, with all it needs resident; both outlive the result.
-[[nodiscard]] draft::PassPlan resident_pass_plan(const ModelFiles& files, DType kv_dtype, WeightRounding rounding,
-                                                 const EngineModel& engine);
+[[nodiscard]] draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype,
+                                                             WeightRounding rounding, const EngineModel& engine);
 
 }  // namespace slipstream::tools

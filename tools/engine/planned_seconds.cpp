@@ -1,4 +1,4 @@
-#include "tools/engine/pass_plan.h"
+#include "tools/engine/planned_seconds.h"
 
 #include <cstddef>
 #include <memory>
@@ -12,7 +12,7 @@ namespace slipstream::tools {
 namespace {
 
 template <typename Plan>
-draft::PassPlan seconds_by(std::shared_ptr<const Plan> plan) {
+draft::PlannedSeconds seconds_by(std::shared_ptr<const Plan> plan) {
     return [plan = std::move(plan)](std::int64_t n_nodes, std::int64_t text_tokens) {
         return plan->pass(n_nodes, text_tokens).seconds;
     };
@@ -20,21 +20,21 @@ draft::PassPlan seconds_by(std::shared_ptr<const Plan> plan) {
 
 }  // namespace
 
-draft::PassPlan target_pass_plan(const EngineModel& engine) {
+draft::PlannedSeconds target_planned_seconds(const EngineModel& engine) {
     if (engine.streams() || engine.devices.size() > 1)
         return seconds_by(std::make_shared<const SplitPlan>(*engine.plan));
-    return resident_pass_plan(*engine.files, engine.kv_dtype, WeightRounding::None, engine);
+    return resident_planned_seconds(*engine.files, engine.kv_dtype, WeightRounding::None, engine);
 }
 
-draft::PassPlan resident_pass_plan(const ModelFiles& files, DType kv_dtype, WeightRounding rounding,
-                                   const EngineModel& engine) {
+draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype, WeightRounding rounding,
+                                               const EngineModel& engine) {
     const ModelWeights weights = files.weights();
     const MachineRates machine =
         measure_rates({.config = &files.config(),
                        .weights = &weights,
                        .rounding = rounding,
                        .kv_dtype = kv_dtype,
-                       .n_threads = engine.n_threads,
+                       .n_threads = engine.device_threads,
                        .card = engine.device().kind() == DeviceKind::Cuda ? &engine.device() : nullptr,
                        .effort = RateEffort::Compute});
     constexpr std::size_t everything = std::size_t{1} << 56;
