@@ -2,6 +2,7 @@
 // published for GGUF vocabularies.
 #include "runtime/text/tokenizer/tokenizer.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/interrupted.h"
 #include "runtime/formats/gguf_vocabulary.h"
 
 namespace slipstream {
@@ -163,6 +165,35 @@ TEST(Tokenizer, PutsBosInFrontOfAPromptOnce) {
     GgufVocabulary vocabulary = small_gguf();
     vocabulary.add_bos = false;
     EXPECT_THAT(make_tokenizer(gguf_source(vocabulary))->encode_prompt("a", SpecialTokens::AsText), ElementsAre(5));
+}
+
+TEST(Tokenizer, GivesUpATextWhenItIsInterrupted) {
+    GgufVocabulary by_score = small_gguf();
+    by_score.model = "t5";
+    GgufVocabulary whole_text = small_gguf();  // a piece with a space inside: the text is merged as one word
+    whole_text.tokens[7] = "a\u2581a";
+    whole_text.types[7] = 1;
+    GgufVocabulary by_bytes = small_gguf();
+    by_bytes.model = "gpt2";
+    by_bytes.tokens = {"a", "aa"};
+    by_bytes.types.clear();
+    by_bytes.scores.clear();
+    by_bytes.merges = {"a a"};
+    by_bytes.bos_id = by_bytes.eos_id = std::nullopt;
+    std::atomic<bool> stop = false;
+    for (const GgufVocabulary& vocabulary : {small_gguf(), by_score, whole_text, by_bytes}) {
+        const auto tokenizer = make_tokenizer(gguf_source(vocabulary));
+        const std::vector<TokenId> ids = tokenizer->encode("a a", SpecialTokens::AsText);
+        const std::size_t literal[] = {0};
+        stop = false;
+        EXPECT_EQ(tokenizer->encode("a a", SpecialTokens::AsText, &stop), ids);
+        stop = true;
+        for (const SpecialTokens special : {SpecialTokens::AsText, SpecialTokens::Parse}) {
+            EXPECT_THROW((void)tokenizer->encode("a a", special, &stop), Interrupted) << tokenizer->kind();
+            EXPECT_THROW((void)tokenizer->encode_prompt("a a", special, &stop), Interrupted) << tokenizer->kind();
+        }
+        EXPECT_THROW((void)tokenizer->encode_prompt("a a", literal, &stop), Interrupted) << tokenizer->kind();
+    }
 }
 
 TEST_F(TokenizerFiles, TakesTheJsonWhereThereAreBoth) {
