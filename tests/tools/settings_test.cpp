@@ -95,7 +95,10 @@ TEST(Settings, MalformedValuesNameTheirSource) {
                     (void)settings_of({{"heat", {"99999999999999999999"}}}).integer("heat", {});
                 }),
                 HasSubstr("--heat"));
-    EXPECT_THAT(error_of([] { (void)settings_of({{"heat", {"-1"}}}).unsigned_integer("heat", ""); }), HasSubstr("2^64"));
+    EXPECT_THAT(error_of([] {
+                    (void)settings_of({{"heat", {"-1"}}}).unsigned_integer("heat", "");
+                }),
+                HasSubstr("2^64"));
     EXPECT_THAT(error_of([] { (void)settings_of({{"share", {"nan"}}}).real("share", {}); }), HasSubstr("a number"));
     EXPECT_THAT(error_of([] {
                     (void)settings_of({{"share", {"1.5"}}}).real("share", {0, 1});
