@@ -39,7 +39,7 @@ inside root apt-get -q -y --no-install-recommends install /tmp/slipstream.deb >"
 
 inside nobody slipstream version >"$to/version" || fail "version ends with $?"
 grep -q '^slipstream ' "$to/version" || fail "version says '$(cat "$to/version")'"
-inside nobody slipstream help | grep -q '^  generate ' || fail "help lists no generate"
+inside nobody slipstream help >"$to/help" && grep -q '^  generate ' "$to/help" || fail "help lists no generate"
 tale=(generate "Once upon a time" -n 20 --temperature 0 --tables off)
 inside nobody slipstream "${tale[@]}" >"$to/text" 2>"$to/said" || fail "$(cat "$to/said")"
 "$build/slipstream" "${tale[@]}" --no-config >"$to/expected" 2>/dev/null
