@@ -65,6 +65,13 @@ std::size_t file_bytes(std::span<const TableSection> sections) {
     return n;
 }
 
+// Earlier versions left the folder of the user's cache for all to look into. One that somebody named keeps its mode.
+void make_private(const fs::path& folder) {
+    if (folder.filename() != "tables" || folder.parent_path().filename() != "slipstream") return;
+    std::error_code refused;  // somebody else's: its files are private all the same
+    fs::permissions(folder, fs::perms::owner_all, refused);
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> stored_fingerprint(std::string_view file_name) {
@@ -124,6 +131,7 @@ void TableStore::save(std::uint64_t fingerprint, std::span<const TableSection> s
         return;
     }
     write_table_file(file, sections);
+    make_private(options_.folder);
     bound_folder(file);
 }
 

@@ -11,9 +11,9 @@ ForwardLimits forward_limits_for(std::int64_t budget) {
     return {.max_tokens = scratch_nodes_for(budget), .max_logit_rows = budget};
 }
 
-ForwardLimits check_forward_limits() {
+ForwardLimits check_forward_limits(std::int64_t max_tokens) {
     // Op by op: where passes are launched as graphs, that is checked as well.
-    return {.max_tokens = kPrefillPieceTokens, .max_logit_rows = 1, .graphs = GraphUse::Never};
+    return {.max_tokens = max_tokens, .max_logit_rows = 1, .graphs = GraphUse::Never};
 }
 
 TargetShape DeviceTarget::shape() const {

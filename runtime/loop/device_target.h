@@ -15,8 +15,8 @@ namespace slipstream {
 
 /// What a forward pass must allow for trees of that budget: a piece of prompt and a tree at once.
 [[nodiscard]] ForwardLimits forward_limits_for(std::int64_t budget);
-/// The same of a forward that computes again what SelfCheck compares.
-[[nodiscard]] ForwardLimits check_forward_limits();
+/// The same of a forward that computes again what SelfCheck compares, so many tokens at a time.
+[[nodiscard]] ForwardLimits check_forward_limits(std::int64_t max_tokens = kPromptPieceTokens);
 
 class DeviceTarget final : public Target {
 public:

@@ -1,5 +1,6 @@
 #include "runtime/loop/self_check.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -10,8 +11,8 @@ namespace slipstream {
 
 SelfCheck::SelfCheck(Target& plain) : plain_(&plain) {
     const TargetShape shape = plain.shape();
-    CHECK(shape.max_tokens >= kPrefillPieceTokens && shape.max_logit_rows >= 1, "passes of {} tokens",
-          shape.max_tokens);
+    CHECK(shape.max_tokens >= 1 && shape.max_logit_rows >= 1, "passes of {} tokens", shape.max_tokens);
+    max_pass_tokens_ = static_cast<std::size_t>(shape.max_tokens);
     row_bytes_ = shape.kv.scratch_row_bytes();
     fetched_.resize(4 * static_cast<std::size_t>(shape.n_layers) * row_bytes_);
     nodes_.reserve(static_cast<std::size_t>(shape.max_nodes / 2));
@@ -32,9 +33,17 @@ bool SelfCheck::check(const CheckedPass& pass, const std::atomic<bool>* cancel) 
     NodeId above = kCommittedTip;
     for (std::size_t i = 0; i < missing.size(); ++i) nodes_.push_back(above = plain_->add_node(above));
     const PassWatch watch{.cancel = cancel};
-    auto row = static_cast<std::int32_t>(missing.size()) - 1;
-    LogitRows plain = plain_->run({.tokens = missing, .nodes = nodes_, .logit_tokens = {&row, 1}, .watch = &watch});
-    if (plain.empty()) return false;
+    LogitRows plain;
+    std::int32_t row = 0;
+    for (std::size_t begin = 0; begin < missing.size(); begin += max_pass_tokens_) {
+        const std::size_t n = std::min(missing.size() - begin, max_pass_tokens_);
+        row = static_cast<std::int32_t>(n) - 1;
+        plain = plain_->run({.tokens = missing.subspan(begin, n),
+                             .nodes = std::span(nodes_).subspan(begin, n),
+                             .logit_tokens = {&row, 1},
+                             .watch = &watch});
+        if (plain.empty()) return false;
+    }
     compare_logits(pass, 0, plain);
     row = 0;
     for (std::size_t depth = 1; depth < pass.accepted.size(); ++depth) {

@@ -1,9 +1,9 @@
 // The self-check of exactness (E1): what a pass over a tree said of its accepted path is computed
-// once more as plain decoding would, and compared bit for bit. First the committed tokens that the cache lacks, in one
-// pass, as they are fed without guesses; then each accepted guess by itself, below the one before. Logits must be
-// equal, and the rows of keys and values that are about to be committed, so that what later passes read is plain
-// decoding's, too. The nodes of these passes stand beside those of the tree; the loop's commit takes the tree's own and
-// drops them.
+// once more as plain decoding would, and compared bit for bit. First the committed tokens that the cache lacks, as they
+// are fed without guesses, in passes as large as memory allows; then each accepted guess by itself, below the one
+// before. Logits must be equal, and the rows of keys and values that are about to be committed, so that what later
+// passes read is plain decoding's, too. The nodes of these passes stand beside those of the tree; the loop's commit
+// takes the tree's own and drops them.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ struct SelfCheckFigures {
 class SelfCheck {
 public:
     /// `plain` computes over the same KV as the target that is checked, in memory of its own, since the tree's logits
-    /// lie in that one's; passes of a piece of prompt with one row of logits (CHECKed). It outlives this.
+    /// lie in that one's, with a row of logits (CHECKed). It outlives this.
     explicit SelfCheck(Target& plain);
 
     /// Nodes that a target must have room for, so that passes of up to `budget` nodes can be checked.
@@ -61,6 +61,7 @@ private:
     void compare_rows(NodeId guessed, NodeId plain);
 
     Target* plain_;
+    std::size_t max_pass_tokens_;
     std::size_t row_bytes_;           // of K or V of a node in a layer
     std::vector<NodeId> nodes_;       // of the check's passes, as CheckedPass::path
     std::vector<std::byte> fetched_;  // [2][n_layers][K|V] rows of two nodes

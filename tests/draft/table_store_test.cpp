@@ -74,6 +74,18 @@ TEST_F(TableStoreTest, KeepsOneFileAModelAndKind) {
     EXPECT_THAT(notes_, IsEmpty());
 }
 
+TEST_F(TableStoreTest, TheFolderOfTheUsersCacheIsForTheUserAlone) {
+    const fs::path own = folder_.path() / "slipstream" / "tables";
+    const fs::path named = folder_.path() / "named";
+    for (const fs::path& folder : {own, named}) {
+        fs::create_directories(folder);
+        fs::permissions(folder, fs::perms::owner_all | fs::perms::group_read | fs::perms::others_read);
+        TableStore({.folder = folder}).save(1, section_of(3));
+    }
+    EXPECT_EQ(fs::status(own).permissions(), fs::perms::owner_all);
+    EXPECT_NE(fs::status(named).permissions(), fs::perms::owner_all);
+}
+
 TEST_F(TableStoreTest, SetsADamagedFileAside) {
     const TableStore tables = store();
     for (int i = 1; i <= 2; ++i) {  // the second takes the first one's place

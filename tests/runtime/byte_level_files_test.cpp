@@ -280,6 +280,13 @@ TEST(GgufByteBpe, AByteWithoutATokenIsDropped) {
     EXPECT_THAT(byte_bpe_from_gguf(vocabulary)->encode("a!b", SpecialTokens::AsText), ElementsAre('a', 'b'));
 }
 
+// In DeepSeek Coder's they are called user-defined; they merge as others do.
+TEST(GgufByteBpe, AByteThatIsCalledUserDefinedIsAByte) {
+    GgufVocabulary vocabulary = gguf();
+    vocabulary.types['a'] = vocabulary.types['!'] = 4;
+    EXPECT_THAT(byte_bpe_from_gguf(vocabulary)->encode("!ab", SpecialTokens::AsText), ElementsAre('!', 256));
+}
+
 TEST(GgufByteBpe, RefusesUnknownNamesAndBrokenArrays) {
     const auto refused = [](auto change) {
         GgufVocabulary vocabulary = gguf();

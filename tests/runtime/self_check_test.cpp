@@ -41,7 +41,7 @@ private:
 class SelfChecked {
 public:
     SelfChecked(std::int64_t budget, const SamplerOptions& sampling, std::vector<TokenId> future, double hit,
-                DType weight_type = DType::F32)
+                DType weight_type = DType::F32, std::int64_t check_tokens = kPromptPieceTokens)
         : files_(make_tiny_model({.weight_type = weight_type})),
           device_({.n_threads = 1}),
           model_(*files_, device_, {}),
@@ -52,7 +52,7 @@ public:
           guesser_(std::move(future), hit, 7),
           target_(forward_, cache_),
           loop_(target_, verifier_, budget > 1 ? static_cast<Guesser&>(guesser_) : none_, {.budget = budget}),
-          check_(model_, cache_) {
+          check_(model_, cache_, nullptr, check_tokens) {
         loop_.check_with(check_);
     }
 
@@ -110,6 +110,16 @@ TEST(SelfCheck, PassesOverTreesAreThoseOfPlainDecoding) {
                 }
             }
         }
+    }
+}
+
+TEST(SelfCheck, SmallPassesSayTheSame) {
+    SelfChecked plain(1, {.temperature = 0.0}, {}, 0.0);
+    const std::vector<TokenId> text = plain.generate(prompt_of(700), 12);
+    for (const std::int64_t check_tokens : {1, 7, 8, 200}) {
+        SelfChecked run(9, {.temperature = 0.0}, text, 0.9, DType::F32, check_tokens);
+        EXPECT_EQ(run.generate(prompt_of(700), 12), text);
+        EXPECT_EQ(run.figures().tokens, 12) << check_tokens;
     }
 }
 

@@ -38,10 +38,17 @@ public:
     [[nodiscard]] bool adds_bos() const override { return true; }
     [[nodiscard]] TokenKind token_kind(TokenId) const override { return TokenKind::Normal; }
     [[nodiscard]] std::vector<TokenId> end_tokens() const override { return {}; }
-    [[nodiscard]] std::vector<TokenId> encode(std::string_view, SpecialTokens) const override { return {}; }
+    [[nodiscard]] std::vector<TokenId> encode(std::string_view, SpecialTokens,
+                                              const std::atomic<bool>*) const override {
+        return {};
+    }
     [[nodiscard]] std::string_view piece(TokenId id) const override { return pieces_[static_cast<std::size_t>(id)]; }
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return piece(id); }
     [[nodiscard]] bool adds_space_prefix() const override { return false; }
+    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view, std::span<const std::size_t>,
+                                                     const std::atomic<bool>*) const override {
+        return {};
+    }
 
 private:
     static std::string two_letters(TokenId id) {

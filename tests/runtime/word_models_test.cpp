@@ -1,5 +1,6 @@
 // What turns words into ids: merging short and long words alike, the unigram search against all ways to cut a text, and
 // the tables behind them.
+#include <atomic>
 #include <random>
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/interrupted.h"
 #include "runtime/text/tokenizer/byte_spellings.h"
 #include "runtime/text/tokenizer/merging.h"
 #include "runtime/text/tokenizer/text_normalizer.h"
@@ -77,6 +79,9 @@ TEST(PairMerger, ALongWordTakesNoQuadraticTime) {
     merger.merge(word, scratch, ids);
     EXPECT_EQ(ids.size(), 250'000U);
     EXPECT_EQ(ids.front(), 4);
+    const std::atomic<bool> stop = true;  // nor is it waited for
+    scratch.cancel = &stop;
+    EXPECT_THROW(merger.merge(word, scratch, ids), Interrupted);
 }
 
 TEST(MergeTable, HoldsManyPairsAndTheLastOfEqualOnes) {

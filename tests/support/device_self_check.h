@@ -7,17 +7,18 @@
 namespace slipstream {
 
 struct PlainPasses {
-    PlainPasses(const Model& model, KvCache& cache, PassStream* pass)
-        : forward(model, check_forward_limits(), pass), plain(forward, cache) {}
+    PlainPasses(const Model& model, KvCache& cache, PassStream* pass, std::int64_t max_tokens)
+        : forward(model, check_forward_limits(max_tokens), pass), plain(forward, cache) {}
     Forward forward;
     DeviceTarget plain;
 };
 
 class DeviceSelfCheck : private PlainPasses, public SelfCheck {
 public:
-    /// `pass` as Forward takes it.
-    DeviceSelfCheck(const Model& model, KvCache& cache, PassStream* pass = nullptr)
-        : PlainPasses(model, cache, pass), SelfCheck(plain) {}
+    /// `pass` as Forward takes it; passes of up to `max_tokens`.
+    DeviceSelfCheck(const Model& model, KvCache& cache, PassStream* pass = nullptr,
+                    std::int64_t max_tokens = kPromptPieceTokens)
+        : PlainPasses(model, cache, pass, max_tokens), SelfCheck(plain) {}
 };
 
 }  // namespace slipstream

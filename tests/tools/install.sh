@@ -15,12 +15,17 @@ if [ "${2:-}" = --package ]; then
     fi
     (cd "$to" && cpack --config "$build/CPackConfig.cmake" -B "$to/packages") >"$to/log" 2>&1 || fail "$(tail -n 5 "$to/log")"
     package=$(echo "$to"/packages/slipstream_*.deb)
-    dpkg-deb -I "$package" | grep -q 'Depends:.*libc6' || fail "the package depends on nothing"
+    # Not through a pipe: grep leaves at the first match, and whoever still writes then fails.
+    grep -q 'Depends:.*libc6' <(dpkg-deb -I "$package") || fail "the package depends on nothing"
     dpkg-deb -x "$package" "$to/root"
     prefix=$to/root/usr
+    zsh_folder=vendor-completions
 else
     cmake --install "$build" --prefix "$to/prefix" >"$to/log" 2>&1 || fail "$(tail -n 5 "$to/log")"
     prefix=$to/prefix
+    zsh_folder=site-functions
+    # Where zsh looks by itself only below /usr.
+    grep -q "fpath+=($prefix/share/zsh/site-functions)" "$to/log" || fail "nobody says how zsh finds its completions"
 fi
 
 program=$prefix/bin/slipstream
@@ -28,7 +33,7 @@ cd /
 env -i HOME="$to" PATH=/usr/bin:/bin "$program" generate "Once upon a time" -n 3 --tables off >"$to/text" 2>"$to/said" ||
     fail "$(cat "$to/said")"
 [ -s "$to/text" ] || fail "no text from the bundled model"
-"$prefix/bin/slipstream-get-model" --list | grep -q '^smollm2 ' || fail "no list of models"
+grep -q '^smollm2 ' <("$prefix/bin/slipstream-get-model" --list) || fail "no list of models"
 
 page=$prefix/share/man/man1/slipstream.1
 if command -v groff >/dev/null; then
@@ -40,7 +45,7 @@ completed=$(bash -c "source '$prefix/share/bash-completion/completions/slipstrea
     COMP_WORDS=(slipstream gen) COMP_CWORD=1; _slipstream; echo \"\${COMPREPLY[*]}\"
     COMP_WORDS=(slipstream generate --max-to) COMP_CWORD=2; _slipstream; echo \"\${COMPREPLY[*]}\"")
 [ "$completed" = $'generate\n--max-tokens' ] || fail "bash completes to '$completed'"
-for shell in zsh:zsh/vendor-completions/_slipstream fish:fish/vendor_completions.d/slipstream.fish; do
+for shell in zsh:zsh/$zsh_folder/_slipstream fish:fish/vendor_completions.d/slipstream.fish; do
     file=$prefix/share/${shell#*:}
     [ -s "$file" ] || fail "no $file"
     if command -v "${shell%%:*}" >/dev/null; then "${shell%%:*}" -n "$file" || fail "$file: not what ${shell%%:*} reads"; fi

@@ -83,6 +83,14 @@ TEST(Options, RefusesWhatThisVersionDoesNotHave) {
     EXPECT_THAT(error_of({"generate", "--prompt"}), HasSubstr("--prompt"));
 }
 
+TEST(Options, AValueThatIsMissingIsNamedWithItsOption) {
+    EXPECT_EQ(error_of({"generate", "-hf"}), "-hf takes a value, PATH (it is --model here); there is none behind it");
+    EXPECT_EQ(error_of({"generate", "-hf", "--prompt", "x"}), error_of({"generate", "-hf"}));
+    EXPECT_EQ(error_of({"generate", "--seed", "--prompt=x"}), "--seed takes a value, N; there is none behind it");
+    EXPECT_THAT(parse({"generate", "--prompt", "--seed", "--seed", "-1"}).values.at("prompt"), ElementsAre("--seed"));
+    EXPECT_THAT(parse({"generate", "-m", "--odd-name"}).values.at("model"), ElementsAre("--odd-name"));
+}
+
 TEST(Options, TakesAModelByPlaceOrByName) {
     EXPECT_THAT(parse({"inspect", "file"}).values.at("model"), ElementsAre("file"));
     EXPECT_THAT(parse({"inspect", "-m", "file", "--json"}).values.at("model"), ElementsAre("file"));

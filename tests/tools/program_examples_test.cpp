@@ -94,5 +94,25 @@ TEST_F(Examples, EveryExampleOfTheHelpRuns) {
     }
 }
 
+// What help_text_test asks of the other commands: this one, which edits lines, is the program's alone.
+TEST(HelpOfChat, FitsEightyColumnsAndIsCompleted) {
+    std::string completions = run_program({"help", "--completion", "bash"}).out;
+    completions.erase(0, completions.find("chat) options='"));
+    completions.resize(completions.find("' ;;"));
+    completions += ' ';
+    for (const char* depth : {"--help", "--help-all"}) {
+        const std::string help = run_program({"chat", depth}).out;
+        EXPECT_THAT(help, HasSubstr("\nGuessing\n"));
+        EXPECT_THAT(help, testing::Not(HasSubstr("\nOptions\n"))) << "an option without a group";
+        std::istringstream lines(help.substr(0, help.find("Example:")));
+        for (std::string line; std::getline(lines, line);) {
+            EXPECT_LE(line.size(), 80U) << line;
+            const std::size_t name = line.find("--");
+            if (!line.starts_with("  ") || name > 6 || line.starts_with("  --help")) continue;
+            EXPECT_THAT(completions, HasSubstr(line.substr(name, line.find_first_of(" ,", name) - name) + " "));
+        }
+    }
+}
+
 }  // namespace
 }  // namespace slipstream::tools

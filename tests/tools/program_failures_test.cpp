@@ -79,6 +79,11 @@ TEST(Failures, AFullDiskIsSaid) {
     const std::string ids = folder.write("ids", "1 2 3").string();
     EXPECT_THAT(answer(1, {"perplexity", "--tokens", ids, "--logits", "/dev/full"}), HasSubstr("No space left"));
     EXPECT_TRUE(fs::is_character_file("/dev/full"));
+    const ProgramResult logged =
+        run_program({"generate", "x", "-n", "5", "--tables", "off", "--log-file", "/dev/full"});
+    EXPECT_EQ(logged.code, 0) << "the text is what was asked for";
+    EXPECT_THAT(logged.err, StartsWith("slipstream: --log-file /dev/full: cannot be written: No space left"));
+    EXPECT_EQ(logged.err.find("--log-file", 20), std::string::npos) << logged.err;
     ProgramRun run{.arguments = {"generate", "--prompt", "x", "--max-tokens", "5", "--temperature", "0"},
                    .input = "",
                    .environment = {},

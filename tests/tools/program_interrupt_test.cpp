@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <random>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -91,6 +93,29 @@ TEST(Interrupt, LeavesNoHalfFileOfLogits) {
     EXPECT_EQ(n_files(folder), 1);
 }
 
+// Words that no two of are alike, so that none is looked up: the whole takes ten seconds and more.
+TEST(Interrupt, ALongTextIsNotTokenisedToItsEnd) {
+    const TemporaryFolder folder;
+    std::mt19937 random(5);
+    std::string text;
+    while (text.size() < (std::size_t{64} << 20)) text += fmt::format(" {:08x}{:08x}", random(), random());
+    const std::string file = folder.write("text", text).string();
+    for (const char* command : {"tokenize", "perplexity"}) {
+        ProgramRun run;
+        run.arguments = {command, "--file", file};
+        RunningProgram program(run);
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        ASSERT_TRUE(program.is_running()) << command;
+        const auto told = std::chrono::steady_clock::now();
+        program.send(SIGINT);
+        const ProgramResult result = program.finish();
+        EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::seconds(4)) << command;
+        EXPECT_EQ(result.code, 130) << command;
+        EXPECT_EQ(result.out, "") << command;
+        EXPECT_EQ(result.err, "slipstream: interrupted\n") << command;
+    }
+}
+
 TEST(Interrupt, EndsTheWaitForTheOtherEndOfAPipe) {
     const TemporaryFolder folder;
     const std::string pipe = (folder.path() / "pipe").string();
@@ -106,7 +131,7 @@ TEST(Interrupt, EndsTheWaitForTheOtherEndOfAPipe) {
             program.send(signal);
             const ProgramResult result = program.finish();
             EXPECT_EQ(result.code, 128 + signal) << option;
-            EXPECT_EQ(result.err, "") << option;
+            EXPECT_EQ(result.err, "slipstream: interrupted\n") << option;
         }
     }
     // Statistics are written at the end, so that is when their reader is waited for.

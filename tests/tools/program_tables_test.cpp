@@ -202,7 +202,7 @@ TEST_F(Tables, AnInterruptLeavesNothingBehind) {
         program.send(SIGINT);
         const ProgramResult result = program.finish();
         EXPECT_EQ(result.code, 130) << kind;
-        EXPECT_EQ(result.err, "") << kind;
+        EXPECT_EQ(result.err, "slipstream: interrupted\n") << kind;
         EXPECT_EQ(n_files(), 1) << kind;
     }
     // While it waits for its text.

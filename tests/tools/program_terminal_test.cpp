@@ -47,6 +47,13 @@ TEST(Terminal, NoTextMovesTheCursor) {
     EXPECT_THAT(run_program(arguments).out, testing::StartsWith("a\x1b[2J\x07 \xff\n\tb")) << "a pipe gets the bytes";
 }
 
+TEST(Terminal, NoTextMovesTheCursorOfATerminalThatIsNamed) {
+    for (const char* quiet : {"-q", "-v"})
+        EXPECT_THAT(
+            on_terminal({"generate", "--prompt", "a\x1b[2J", "--echo", "-n", "1", "-o", "/dev/stdout", quiet}, {}),
+            testing::AllOf(HasSubstr("a\\x1B[2J"), Not(HasSubstr("a\x1b[2J")), EndsWith("\n")));
+}
+
 TEST(Terminal, MessagesBeginALineWhereTheyShareAPipeWithTheText) {
     ProgramRun run;
     run.arguments = {"generate", "Once", "-n", "5", "--seed", "3"};
@@ -56,6 +63,8 @@ TEST(Terminal, MessagesBeginALineWhereTheyShareAPipeWithTheText) {
     const std::string text = run_program(run).out;
     EXPECT_EQ(text, run_program(run.arguments).out);
     EXPECT_THAT(text, Not(EndsWith("\n")));
+    run.arguments.insert(run.arguments.end(), {"--token-ids", "/dev/full"});
+    EXPECT_THAT(run_program(run).out, testing::StartsWith(text + "\nslipstream: /dev/full: cannot be written"));
 }
 
 TEST(Terminal, KeepsNothingOfTheLiveRate) {

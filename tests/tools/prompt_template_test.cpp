@@ -2,6 +2,8 @@
 // the form of a conversation without one.
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,20 +33,8 @@ public:
     std::optional<TokenId> eos_id() const override { return 257; }
     TokenKind token_kind(TokenId id) const override { return id < 256 ? TokenKind::Normal : TokenKind::Control; }
     std::vector<TokenId> end_tokens() const override { return {257}; }
-    std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override {
-        std::vector<TokenId> ids;
-        while (!text.empty()) {
-            TokenId id = static_cast<unsigned char>(text.front());
-            std::size_t length = 1;
-            for (TokenId i = 256; special == SpecialTokens::Parse && i < vocab_size(); ++i)
-                if (text.starts_with(piece(i))) {
-                    id = i;
-                    length = piece(i).size();
-                }
-            ids.push_back(id);
-            text.remove_prefix(length);
-        }
-        return ids;
+    std::vector<TokenId> encode(std::string_view text, SpecialTokens special, const std::atomic<bool>*) const override {
+        return encoded(text, [&](std::size_t) { return special == SpecialTokens::Parse; });
     }
     std::string_view piece(TokenId id) const override {
         static const std::array<char, 256> kBytes = [] {
@@ -59,7 +49,30 @@ public:
     std::string_view token_bytes(TokenId id) const override { return id < 256 ? piece(id) : std::string_view(); }
     bool adds_space_prefix() const override { return false; }
 
+protected:
+    std::vector<TokenId> encode_around(std::string_view text, std::span<const std::size_t> literal_at,
+                                       const std::atomic<bool>*) const override {
+        return encoded(text, [&](std::size_t at) { return std::ranges::find(literal_at, at) == literal_at.end(); });
+    }
+
 private:
+    template <typename MayBeToken>
+    std::vector<TokenId> encoded(std::string_view text, MayBeToken may_be_token) const {
+        std::vector<TokenId> ids;
+        for (std::size_t at = 0; at < text.size();) {
+            TokenId id = static_cast<unsigned char>(text[at]);
+            std::size_t length = 1;
+            for (TokenId i = 256; may_be_token(at) && i < vocab_size(); ++i)
+                if (text.substr(at).starts_with(piece(i))) {
+                    id = i;
+                    length = piece(i).size();
+                }
+            ids.push_back(id);
+            at += length;
+        }
+        return ids;
+    }
+
     std::vector<std::string> special_;
 };
 

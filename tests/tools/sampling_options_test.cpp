@@ -55,6 +55,12 @@ TEST(SamplingOptions, PenaltiesBiasesAndWhatMinusOneMeans) {
     EXPECT_EQ(options.repeat_window, std::numeric_limits<std::int64_t>::max());
     EXPECT_EQ(options.top_k, 0);
     EXPECT_NE(options.seed, resolved({}, {{"seed", {"-1"}}}).seed) << "a random one each time";
+    try {
+        static_cast<void>(resolved({}, {{"seed", {"-2"}}}));
+        ADD_FAILURE() << "accepted";
+    } catch (const UsageError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("from 0 to 2^64 - 1, or -1 for a random one, expected, found '-2'"));
+    }
     EXPECT_EQ(logit_bias_text(options.bias), "7=1.5,8=-inf,9=2");
     EXPECT_EQ(parse_logit_bias(logit_bias_text(options.bias), "x"), options.bias);
     for (const char* wrong : {"", "7", "=1", "7=", "7=x", "7=inf", "7=2000", "-7=1", "7=nan", "7=1,", "7==1", "71.5x"})

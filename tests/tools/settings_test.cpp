@@ -69,6 +69,7 @@ TEST(Settings, ACommandsSectionGoesBeforeTheTopOfTheFile) {
 
 TEST(Settings, AFileMayOnlySetWhatExists) {
     EXPECT_THAT(error_of([] { settings_of({}, {}, "haet = 3\n"); }), HasSubstr("c.toml:1: haet is no option"));
+    EXPECT_THAT(error_of([] { settings_of({}, {}, "haet = 3\n"); }), testing::EndsWith("; heat is one"));
     EXPECT_THAT(error_of([] { settings_of({}, {}, "[bkae]\nheat = 3\n"); }),
                 HasSubstr("c.toml:2: [bkae] is no command"));
     EXPECT_THAT(error_of([] { settings_of({}, {}, "[serve]\nheat = 3\n"); }), HasSubstr("heat is no option of serve"));
@@ -94,7 +95,10 @@ TEST(Settings, MalformedValuesNameTheirSource) {
                     (void)settings_of({{"heat", {"99999999999999999999"}}}).integer("heat", {});
                 }),
                 HasSubstr("--heat"));
-    EXPECT_THAT(error_of([] { (void)settings_of({{"heat", {"-1"}}}).unsigned_integer("heat"); }), HasSubstr("2^64"));
+    EXPECT_THAT(error_of([] {
+                    (void)settings_of({{"heat", {"-1"}}}).unsigned_integer("heat", "");
+                }),
+                HasSubstr("2^64"));
     EXPECT_THAT(error_of([] { (void)settings_of({{"share", {"nan"}}}).real("share", {}); }), HasSubstr("a number"));
     EXPECT_THAT(error_of([] {
                     (void)settings_of({{"share", {"1.5"}}}).real("share", {0, 1});

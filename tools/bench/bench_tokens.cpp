@@ -2,6 +2,7 @@
 
 #include "kernels/base/philox.h"
 #include "tools/engine/engine_model.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
@@ -21,7 +22,7 @@ std::vector<TokenId> seeded_tokens(std::int64_t n, std::int64_t vocab) {
 }
 
 std::vector<TokenId> text_tokens(const Tokenizer& tokenizer, std::string_view text, const ModelConfig& config) {
-    std::vector<TokenId> tokens = tokenizer.encode(text, SpecialTokens::AsText);
+    std::vector<TokenId> tokens = tokenizer.encode(text, SpecialTokens::AsText, &cancel_flag());
     check_tokens(tokens, config);
     return tokens;
 }

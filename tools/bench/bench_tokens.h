@@ -16,7 +16,8 @@ namespace slipstream::tools {
 /// What the model expects before a text: BOS or nothing.
 [[nodiscard]] std::vector<TokenId> start_tokens(const Tokenizer& tokenizer);
 
-/// Ids of a text, without BOS. FormatError where one is not in the vocabulary of `config`.
+/// Ids of a text, without BOS. FormatError where one is not in the vocabulary of `config`;
+/// Interrupted after a signal.
 [[nodiscard]] std::vector<TokenId> text_tokens(const Tokenizer& tokenizer, std::string_view text,
                                                const ModelConfig& config);
 

@@ -105,11 +105,10 @@ EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplat
         std::vector<Message> messages;
         if (request.chat_template.system) messages.push_back({"system", *request.chat_template.system});
         messages.push_back({"user", text});
-        prompt = encode_rendered(render_prompt(*prompt_template, messages, &cancel_flag()), tokenizer);
+        prompt = encode_rendered(render_prompt(*prompt_template, messages, &cancel_flag()), tokenizer, &cancel_flag());
     } else {
-        prompt = encode_raw(text, tokenizer, request.special);
+        prompt = encode_raw(text, tokenizer, request.special, &cancel_flag());
     }
-    throw_if_interrupted();  // a long text takes long
     check_tokens(prompt.tokens, config);
     return prompt;
 }

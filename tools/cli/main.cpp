@@ -76,9 +76,12 @@ int run(const std::vector<std::string>& arguments) {
     const EnvironmentReader environment = process_environment();
     std::optional<Console> console;
     ParsedCommandLine parsed;
-    const auto fail = [&](int code, std::string_view message) {
+    const auto needed_console = [&]() -> Console& {
         if (!console) console.emplace(Verbosity::Normal, color_use(environment), std::nullopt);
-        console->error(message);
+        return *console;
+    };
+    const auto fail = [&](int code, std::string_view message) {
+        needed_console().error(message);
         return code;
     };
     try {
@@ -89,6 +92,8 @@ int run(const std::vector<std::string>& arguments) {
         }
         return run_command(commands, parsed, environment, console);
     } catch (const Interrupted&) {
+        // A closed pipe gives up work as a signal does, and is none.
+        if (signal_exit_code() != 0) needed_console().note("interrupted");
         return signal_exit_code();
     } catch (const UsageError& error) {
         const bool known = std::any_of(commands.begin(), commands.end(), [&](const CommandSpec& command) {

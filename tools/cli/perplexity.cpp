@@ -154,7 +154,7 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     const std::string text = read_text(file, "--file", kMostCorpusBytes);
     EngineModel engine = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    const std::vector<TokenId> tokens = tokenizer->encode(text, SpecialTokens::AsText);
+    const std::vector<TokenId> tokens = tokenizer->encode(text, SpecialTokens::AsText, &cancel_flag());
     check_tokens(tokens, engine.files->config());
     const std::optional<TokenId> bos = tokenizer->adds_bos() ? tokenizer->bos_id() : std::nullopt;
     if (tokens.size() < (bos ? 1U : 2U))

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
@@ -67,8 +68,8 @@ std::vector<draft::RecordedTurn> recorded_tokens(const RecordedRun& run, const T
     if (const auto start = start_token_of(tokenizer, format)) opening.push_back(*start);
     for (std::size_t i = 0; i < run.turns.size(); ++i) {
         const TurnTexts texts = turn_texts(run.turns[i], format, i);
-        const std::vector<TokenId> prompt = tokenizer.encode(texts.prompt, SpecialTokens::AsText);
-        const std::vector<TokenId> whole = tokenizer.encode(texts.whole, SpecialTokens::AsText);
+        const std::vector<TokenId> prompt = tokenizer.encode(texts.prompt, SpecialTokens::AsText, &cancel_flag());
+        const std::vector<TokenId> whole = tokenizer.encode(texts.whole, SpecialTokens::AsText, &cancel_flag());
         const auto border = std::mismatch(prompt.begin(), prompt.end(), whole.begin(), whole.end()).second;
 
         draft::RecordedTurn& turn = turns.emplace_back();

@@ -24,7 +24,7 @@ enum class RecordedFormat : std::uint8_t { Vicuna, Raw };
 
 /// An answer ends with the end token where the run's new_tokens leave room for one, or are not known; else the end
 /// token opens the next turn. Throws RequestError where the tokenizer has no end token, or no BOS that the format
-/// wants.
+/// wants, Interrupted after a signal.
 [[nodiscard]] std::vector<draft::RecordedTurn> recorded_tokens(const RecordedRun& run, const Tokenizer& tokenizer,
                                                                RecordedFormat format);
 

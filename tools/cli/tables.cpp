@@ -83,8 +83,7 @@ void tokenize_files(const std::vector<std::string>& files, const Tokenizer& toke
         const std::string text = read_text(files[i], "the text", kMostCorpusBytes);
         std::vector<TokenId> ids;
         for (std::string_view rest = text; !rest.empty();) {
-            throw_if_interrupted();
-            const auto more = tokenizer.encode(take_piece(rest), SpecialTokens::AsText);
+            const auto more = tokenizer.encode(take_piece(rest), SpecialTokens::AsText, &cancel_flag());
             ids.insert(ids.end(), more.begin(), more.end());
             const double share = 1.0 - static_cast<double>(rest.size()) / static_cast<double>(text.size());
             bar.update(static_cast<double>(i) + share, static_cast<double>(files.size()), files[i]);

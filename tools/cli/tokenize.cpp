@@ -16,6 +16,7 @@
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
+#include "tools/terminal/signals.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -37,7 +38,10 @@ void detokenize(const Tokenizer& tokenizer, const std::string& input, CommandCon
 
 std::string listed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
     std::string text;
-    for (const TokenId id : ids) text += fmt::format("{}\t{}\n", id, printable(tokenizer.piece(id), 1024));
+    for (const TokenId id : ids) {
+        throw_if_interrupted();
+        text += fmt::format("{}\t{}\n", id, printable(tokenizer.piece(id), 1024));
+    }
     return text;
 }
 
@@ -55,15 +59,15 @@ int run_tokenize(CommandContext& context) {
         detokenize(*tokenizer, input, context);
         return 0;
     }
-    std::vector<TokenId> ids =
-        tokenizer->encode(input, settings.flag("special") ? SpecialTokens::Parse : SpecialTokens::AsText);
+    std::vector<TokenId> ids = tokenizer->encode(
+        input, settings.flag("special") ? SpecialTokens::Parse : SpecialTokens::AsText, &cancel_flag());
     // A text that spells BOS itself, as a template's does, gets no second one.
     const auto bos = tokenizer->bos_id();
     const bool adds_bos = bos && tokenizer->adds_bos() && !settings.flag("no-bos");
     if (adds_bos && (ids.empty() || ids.front() != *bos)) ids.insert(ids.begin(), *bos);
     TextOutput(std::nullopt)
         .write(settings.flag("ids") ? fmt::format("{}\n", fmt::join(ids, " ")) : listed(*tokenizer, ids));
-    return 0;
+    return signal_exit_code();
 }
 
 }  // namespace

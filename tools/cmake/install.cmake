@@ -31,7 +31,16 @@ install(CODE "
 ")
 install(FILES ${help_files}/slipstream.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${help_files}/slipstream DESTINATION share/bash-completion/completions)
-install(FILES ${help_files}/_slipstream DESTINATION share/zsh/vendor-completions)
+# Packages have a folder of their own there; zsh itself looks into one below /usr/local, and elsewhere nowhere.
+install(CODE "
+  set(zsh_folder \${CMAKE_INSTALL_PREFIX}/share/zsh/site-functions)
+  if(CMAKE_INSTALL_PREFIX MATCHES [[/usr/?$]])
+    set(zsh_folder \${CMAKE_INSTALL_PREFIX}/share/zsh/vendor-completions)
+  elseif(NOT CMAKE_INSTALL_PREFIX MATCHES [[/usr/local/?$]])
+    message(STATUS \"For completion in zsh put 'fpath+=(\${zsh_folder})' before compinit into ~/.zshrc\")
+  endif()
+  file(INSTALL DESTINATION \${zsh_folder} TYPE FILE FILES ${help_files}/_slipstream)
+")
 install(FILES ${help_files}/slipstream.fish DESTINATION share/fish/vendor_completions.d)
 
 set(CPACK_GENERATOR DEB)

@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
         tools::watch_signals();
         tools::run(tools::parse({argv + 1, argv + argc}));
         return 0;
-    } catch (const tools::Interrupted&) {
+    } catch (const Interrupted&) {
         return tools::signal_exit_code();
     } catch (const tools::UsageError& error) {
         fmt::print(stderr, "random_model: {}\n", error.what());

@@ -43,7 +43,8 @@ PromptText ChatForm::prompt_text(const std::optional<std::string>& system, const
 EncodedPrompt ChatForm::prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                const std::string& begun) const {
     const PromptText prompt = prompt_text(system, messages, begun);
-    return template_ ? encode_rendered(prompt, *tokenizer_) : encode_raw(prompt.text, *tokenizer_);
+    return template_ ? encode_rendered(prompt, *tokenizer_, cancel_)
+                     : encode_raw(prompt.text, *tokenizer_, SpecialTokens::AsText, cancel_);
 }
 
 TextGenerationOptions ChatForm::with_stops(TextGenerationOptions options) const {

@@ -15,7 +15,7 @@ namespace slipstream::tools {
 
 class ChatForm {
 public:
-    /// `tokenizer` outlives this, and `cancel`, which ends the rendering of a template. No template: one text in turns.
+    /// `tokenizer` outlives this, and `cancel`, which ends the making of a prompt. No template: one text in turns.
     ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer,
              const std::atomic<bool>* cancel = nullptr);
 

@@ -72,11 +72,7 @@ public:
         if (view_)
             question.needs.view =
                 ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.files->config().vocab)};
-        try {
-            return SplitPlan(split_plan_request(target_, question));
-        } catch (const OutOfBudget&) {
-            return std::nullopt;
-        }
+        return fitting_plan(target_, question);
     }
 
     /// From now on with a view of the KV, or without.

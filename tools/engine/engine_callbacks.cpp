@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tools/terminal/usage_error.h"
+#include "kernels/base/interrupted.h"
 
 namespace slipstream::tools {
 
@@ -27,7 +27,7 @@ WorkProgress EngineCallbacks::work(std::string what) const {
 }
 
 void EngineCallbacks::throw_if_cancelled() const {
-    if (cancel != nullptr && cancel->load()) throw Interrupted();
+    slipstream::throw_if_cancelled(cancel);
 }
 
 }  // namespace slipstream::tools

@@ -281,6 +281,16 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
             .pass_tokens = question.pass_tokens};
 }
 
+std::optional<SplitPlan> fitting_plan(EngineModel& engine, PlanQuestion& question) {
+    do {
+        try {
+            return SplitPlan(split_plan_request(engine, question));
+        } catch (const OutOfBudget&) {  // the next may fit
+        }
+    } while (shrink_check(question.needs));
+    return std::nullopt;
+}
+
 const MachineRates& machine_rates(EngineModel& engine, std::size_t device, const ModelWeights& weights) {
     EngineDevice& asked = engine.devices[device];
     if (asked.rates) return *asked.rates;

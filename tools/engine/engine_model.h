@@ -92,6 +92,9 @@ struct PlanQuestion {
     bool has_workspace = false;                   // it is reserved already
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& question);
+/// The plan that is asked for; where it does not fit, with the largest passes of the self-check with which it does, as
+/// question.needs says then. Nothing where there is none.
+[[nodiscard]] std::optional<SplitPlan> fitting_plan(EngineModel& engine, PlanQuestion& question);
 
 /// rates of a device, measured now if they were not.
 [[nodiscard]] const MachineRates& machine_rates(EngineModel& engine, std::size_t device, const ModelWeights& weights);

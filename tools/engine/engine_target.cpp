@@ -11,8 +11,7 @@
 
 namespace slipstream::tools {
 
-EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, CheckPasses check,
-                         Collective* collective)
+EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, Collective* collective)
     : cache(*engine.devices[device].device, engine.models[device]->kv_shape(), engine.models[device]->config().n_layers,
             needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
             engine.kv_placement(device)) {
@@ -21,20 +20,19 @@ EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const Ru
     if (reads.streams())
         pass = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes(device));
     forward = std::make_unique<Forward>(model, needs.forward, pass.get(), collective);
-    if (check == CheckPasses::Yes)
-        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get(), collective);
+    if (needs.check_tokens > 0)
+        plain = std::make_unique<Forward>(model, check_forward_limits(needs.check_tokens), pass.get(), collective);
 }
 
-EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks,
-                           CheckPasses check)
+EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks)
     : engine_(&engine), callbacks_(callbacks) {
     if (engine.shares_matrices()) make_collective(needs);
     for (std::size_t device = 0; device < engine.devices.size(); ++device)
         parts_.push_back(
-            std::make_unique<Part>(engine, device, needs, check, collective_ ? &collective_->rank(device) : nullptr));
+            std::make_unique<Part>(engine, device, needs, collective_ ? &collective_->rank(device) : nullptr));
     tell_lock_refusal();
     target_ = target_of(&Part::forward);
-    if (check == CheckPasses::Yes) plain_ = target_of(&Part::plain);
+    if (needs.check_tokens > 0) plain_ = target_of(&Part::plain);
     if (!needs.view) return;
     const ModelConfig& config = engine.files->config();
     view_.emplace(engine.device(), engine.kv_shape(), config.n_layers, needs.view->room());
@@ -45,7 +43,7 @@ EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, con
 void EngineTarget::make_collective(const RunNeeds& needs) {
     std::vector<Device*> devices;
     for (const EngineDevice& each : engine_->devices) devices.push_back(each.device.get());
-    const std::int64_t n_rows = std::max(needs.forward.max_tokens, check_forward_limits().max_tokens);
+    const std::int64_t n_rows = std::max(needs.forward.max_tokens, needs.check_tokens);
     collective_.emplace(devices,
                         static_cast<std::size_t>(n_rows) * row_bytes(DType::F32, engine_->files->config().d_model));
 }

@@ -22,8 +22,7 @@ class EngineTarget {
 public:
     /// `engine` is loaded, for these needs where it is budgeted, and outlives this. Tells where the system did not let
     /// host memory be locked: now, or in the end where it refused memory that came with the text. Throws OutOfBudget.
-    EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks,
-                 CheckPasses check = CheckPasses::No);
+    EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks);
     ~EngineTarget();
     EngineTarget(const EngineTarget&) = delete;
     EngineTarget& operator=(const EngineTarget&) = delete;
@@ -53,8 +52,7 @@ public:
 private:
     // What runs the part of one device.
     struct Part {
-        Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, CheckPasses check,
-             Collective* collective);
+        Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, Collective* collective);
         KvCache cache;
         std::unique_ptr<PassStream> pass;
         std::unique_ptr<Forward> forward;

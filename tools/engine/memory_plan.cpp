@@ -1,5 +1,6 @@
 #include "tools/engine/memory_plan.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "draft/rungs/target_view.h"
@@ -17,9 +18,16 @@ RunNeeds generation_needs(std::int64_t budget, std::int64_t text_tokens, CheckPa
         .text_tokens = text_tokens, .forward = forward_limits_for(budget), .scratch_nodes = scratch_nodes_for(budget)};
     if (check == CheckPasses::Yes) {
         needs.scratch_nodes = SelfCheck::scratch_nodes_for(budget);
-        needs.check = check;
+        needs.check_tokens = kPrefillPieceTokens;
     }
     return needs;
+}
+
+bool shrink_check(RunNeeds& needs) {
+    constexpr std::int64_t kFewest = 8;
+    if (needs.check_tokens <= kFewest) return false;
+    needs.check_tokens = std::max(needs.check_tokens / 4, kFewest);
+    return true;
 }
 
 namespace {
@@ -41,9 +49,10 @@ ModelPlanRequest memory_request(const MemoryRequest& request) {
     const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
     const std::size_t tails =
         KvCache::device_bytes(kv, config.n_layers, request.text_tokens, needs.scratch_nodes, no_chunks) - scratch;
-    const std::size_t check = needs.check == CheckPasses::Yes
-                                  ? Forward::device_bytes(config, check_forward_limits(), Forward::Streaming::Yes)
-                                  : 0;
+    const std::size_t check =
+        needs.check_tokens > 0
+            ? Forward::device_bytes(config, check_forward_limits(needs.check_tokens), Forward::Streaming::Yes)
+            : 0;
     const std::size_t view = needs.view ? view_bytes(config, kv, request.text_tokens, *needs.view) : 0;
     return {.config = request.config,
             .weights = request.weights,

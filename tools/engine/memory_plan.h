@@ -26,16 +26,18 @@ struct ViewNeeds {
 
 /// What runs over the model will need of the device beside it.
 struct RunNeeds {
-    std::int64_t text_tokens = 0;    // of the longest text; 0: the whole context
-    ForwardLimits forward{};         // of the largest pass
-    std::int64_t scratch_nodes = 1;  // of the KV cache
-    CheckPasses check = CheckPasses::No;
+    std::int64_t text_tokens = 0;     // of the longest text; 0: the whole context
+    ForwardLimits forward{};          // of the largest pass
+    std::int64_t scratch_nodes = 1;   // of the KV cache
+    std::int64_t check_tokens = 0;    // of the largest pass of the self-check; 0: none is made
     std::size_t other_bytes = 0;      // taken later by whoever else computes there
     std::optional<ViewNeeds> view{};  // then all weights are resident
 };
 
 /// What generating with trees of up to `budget` nodes needs; texts of up to `text_tokens`, 0: the whole context.
 [[nodiscard]] RunNeeds generation_needs(std::int64_t budget, std::int64_t text_tokens, CheckPasses check);
+/// Smaller passes of the self-check, whose result is the same. False where there is none, or they are the smallest.
+[[nodiscard]] bool shrink_check(RunNeeds& needs);
 
 struct MemoryRequest {
     const ModelConfig* config = nullptr;

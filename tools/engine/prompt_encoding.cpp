@@ -1,6 +1,6 @@
 #include "tools/engine/prompt_encoding.h"
 
-#include "tools/terminal/usage_error.h"
+#include "kernels/base/interrupted.h"
 
 namespace slipstream::tools {
 
@@ -17,17 +17,18 @@ PromptText render_prompt(const PromptTemplate& form, std::span<const Message> me
     try {
         return form.render(messages, cancel);
     } catch (const TemplateError&) {
-        if (cancel != nullptr && cancel->load()) throw Interrupted();
+        throw_if_cancelled(cancel);
         throw;
     }
 }
 
-EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer) {
-    return {tokenizer.encode_prompt(prompt.text, prompt.literal_at), start_behind(prompt.text)};
+EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer, const std::atomic<bool>* cancel) {
+    return {tokenizer.encode_prompt(prompt.text, prompt.literal_at, cancel), start_behind(prompt.text)};
 }
 
-EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer, SpecialTokens special) {
-    return {tokenizer.encode_prompt(text, special), start_behind(text)};
+EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer, SpecialTokens special,
+                         const std::atomic<bool>* cancel) {
+    return {tokenizer.encode_prompt(text, special, cancel), start_behind(text)};
 }
 
 }  // namespace slipstream::tools

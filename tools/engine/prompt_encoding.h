@@ -18,15 +18,17 @@ struct EncodedPrompt {
     StreamingDetokenizer::Start start = StreamingDetokenizer::Start::Continued;
 };
 
-/// A conversation through its template. Throws TemplateError; Interrupted soon after `cancel`, which may be null, is
-/// true.
+// All throw Interrupted soon after `cancel`, which may be null, is true.
+
+/// A conversation through its template. Throws TemplateError.
 [[nodiscard]] PromptText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
                                        const std::atomic<bool>* cancel);
 /// A conversation that a template rendered.
-[[nodiscard]] EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer);
+[[nodiscard]] EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer,
+                                            const std::atomic<bool>* cancel);
 /// A text as it stands; empty is the beginning of a text and nothing else. `special`: whether spellings of control
 /// tokens in it stand for them, which only who wrote the whole text may ask for.
-[[nodiscard]] EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer,
-                                       SpecialTokens special = SpecialTokens::AsText);
+[[nodiscard]] EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer, SpecialTokens special,
+                                       const std::atomic<bool>* cancel);
 
 }  // namespace slipstream::tools

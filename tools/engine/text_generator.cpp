@@ -8,8 +8,25 @@
 #include "kernels/base/error.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/options/sampling_options.h"
+#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
+
+namespace {
+
+// The self-check's passes shrink until the device holds them beside all else; where it does not even so, loading tells.
+void fit_check(EngineModel& engine, const ComputeOptions& options, RunNeeds& needs, const EngineCallbacks& callbacks) {
+    const ModelWeights weights = engine.files->weights();
+    engine.text_tokens = engine.context_tokens;
+    PlanQuestion question{.weights = &weights, .needs = needs, .ring_bytes = options.offload.ring};
+    if (fitting_plan(engine, question) && question.needs.check_tokens < needs.check_tokens)
+        callbacks.note(
+            fmt::format("the self-check computes {} of a prompt at a time, for more do not fit beside the model",
+                        counted(question.needs.check_tokens, "token")));
+    needs = question.needs;
+}
+
+}  // namespace
 
 TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engine, const SamplerOptions& sampling,
                              std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks)
@@ -28,13 +45,14 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
     limits_ = {drafter_->budget(), std::move(end_tokens)};
     RunNeeds needs = generation_needs(limits_.budget, 0, options.check);
     needs.view = drafter_->view_needs();
+    if (engine.budgeted && options.check == CheckPasses::Yes) fit_check(engine, options.compute, needs, callbacks);
     try {
         if (engine.budgeted) load_model(engine, options.compute, needs, callbacks);
     } catch (const OutOfBudget& error) {
         if (options.check == CheckPasses::No) throw;
         throw OutOfBudget(fmt::format("{}; --self-check, which computes again, is part of it", error.what()));
     }
-    target_.emplace(engine, needs, callbacks, options.check);
+    target_.emplace(engine, needs, callbacks);
     if (target_->view() != nullptr) {
         drafter_->attach_view(engine, *target_->view());
         target_->use_view(true);

@@ -90,6 +90,14 @@ std::size_t attached_number(const CommandSpec& command, const std::string& argum
     return option != nullptr && !option->value.empty() && number ? kShort : 0;
 }
 
+// Whether what follows an option is its value: not the name of another, unless the value may be any text.
+bool has_value_behind(const CommandSpec& command, const OptionSpec& option, std::span<const std::string> rest) {
+    if (rest.empty()) return false;
+    const bool takes_any_text = option.value == "TEXT" || option.value == "PROMPT";
+    return takes_any_text || !rest.front().starts_with("--") ||
+           find_option(command, std::string_view(rest.front()).substr(0, rest.front().find('='))) == nullptr;
+}
+
 [[noreturn]] void refuse_unknown(const CommandSpec& command, std::string_view argument) {
     std::vector<std::string> known;
     for (const OptionSpec& option : command.options)
@@ -156,8 +164,11 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
         if (option == nullptr || option->value.empty()) continue;
         if (has_value) {
             result.push_back(std::move(value));
-        } else if (i + 1 < arguments.size()) {
+        } else if (has_value_behind(command, *option, arguments.subspan(i + 1))) {
             result.push_back(arguments[++i]);
+        } else {
+            throw UsageError(fmt::format("{} takes a value, {}{}; there is none behind it", typed, option->value,
+                                         typed == result.back() ? "" : fmt::format(" (it is {} here)", result.back())));
         }
     }
     return result;

@@ -81,7 +81,7 @@ std::uint64_t random_seed() {
 std::optional<std::uint64_t> seed_setting(const Settings& settings) {
     const Setting* setting = settings.find("seed");
     if (setting != nullptr && setting->values.back() == "-1") return random_seed();
-    return settings.unsigned_integer("seed");
+    return settings.unsigned_integer("seed", ", or -1 for a random one,");
 }
 
 std::optional<std::vector<TokenBias>> bias_setting(const Settings& settings) {

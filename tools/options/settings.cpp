@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "tools/options/closest_name.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -29,6 +30,18 @@ bool has_option(const CommandSpec& command, std::string_view name) {
     return find_option(command.options, name) != nullptr || find_option(common_options(), name) != nullptr;
 }
 
+// ", X is one": of those that `commands` have.
+std::string meant_option(std::span<const CommandSpec> commands, const TomlEntry& entry) {
+    std::vector<std::string_view> names;
+    for (const CommandSpec& command : commands)
+        for (const OptionSpec& option : command.options)
+            if (entry.section.empty() || entry.section == command.name) names.push_back(option.name);
+    for (const OptionSpec& option : common_options()) names.push_back(option.name);
+    std::erase_if(names, is_for_command_line_only);
+    const std::string_view meant = closest_name(entry.key, names);
+    return meant.empty() || meant == entry.key ? "" : fmt::format("; {} is one", meant);
+}
+
 void check_config(std::span<const CommandSpec> commands, std::span<const TomlEntry> config, std::string_view file) {
     for (const TomlEntry& entry : config) {
         const auto serves = [&](const CommandSpec& command) {
@@ -38,8 +51,9 @@ void check_config(std::span<const CommandSpec> commands, std::span<const TomlEnt
                                                    [&](const auto& command) { return command.name == entry.section; }))
             throw UsageError(fmt::format("{}:{}: [{}] is no command", file, entry.line, entry.section));
         if (is_for_command_line_only(entry.key) || std::none_of(commands.begin(), commands.end(), serves))
-            throw UsageError(fmt::format("{}:{}: {} is no option{}{} that a configuration file can set", file,
-                                         entry.line, entry.key, entry.section.empty() ? "" : " of ", entry.section));
+            throw UsageError(fmt::format("{}:{}: {} is no option{}{} that a configuration file can set{}", file,
+                                         entry.line, entry.key, entry.section.empty() ? "" : " of ", entry.section,
+                                         meant_option(commands, entry)));
         if (entry.values.empty())
             throw UsageError(fmt::format("{}:{}: {} has no value; leave the line out", file, entry.line, entry.key));
     }
@@ -198,13 +212,13 @@ std::optional<std::int64_t> Settings::integer(std::string_view name, Range<std::
                                  text));
 }
 
-std::optional<std::uint64_t> Settings::unsigned_integer(std::string_view name) const {
+std::optional<std::uint64_t> Settings::unsigned_integer(std::string_view name, std::string_view or_else) const {
     const Setting* setting = find(name);
     if (setting == nullptr) return std::nullopt;
     const auto value = parse_number<std::uint64_t>(setting->values.back());
     if (!value)
-        throw UsageError(fmt::format("{}: a whole number from 0 to 2^64 - 1 expected, found '{}'", setting->where,
-                                     setting->values.back()));
+        throw UsageError(fmt::format("{}: a whole number from 0 to 2^64 - 1{} expected, found '{}'", setting->where,
+                                     or_else, setting->values.back()));
     return value;
 }
 

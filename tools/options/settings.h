@@ -78,7 +78,8 @@ public:
     [[nodiscard]] std::optional<std::string> path(std::string_view name) const;
     [[nodiscard]] std::vector<std::string> texts(std::string_view name) const;
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, Range<std::int64_t> range) const;
-    [[nodiscard]] std::optional<std::uint64_t> unsigned_integer(std::string_view name) const;
+    /// `or_else`: what the caller takes beside numbers, for the message.
+    [[nodiscard]] std::optional<std::uint64_t> unsigned_integer(std::string_view name, std::string_view or_else) const;
     [[nodiscard]] std::optional<double> real(std::string_view name, Range<double> range) const;
 
     [[nodiscard]] const EnvironmentReader& environment() const { return environment_; }

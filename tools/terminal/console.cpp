@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -60,10 +61,11 @@ Console::Console(Verbosity verbosity, ColorUse colors, const std::optional<std::
       shares_output_(shares_terminal_ || is_same_file(STDOUT_FILENO, STDERR_FILENO)),
       colored_(stderr_is_terminal_ && colors == ColorUse::Allowed) {
     if (!log_file) return;
+    log_name_ = log_file->string();
     FileHandle file = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kFileMode);
     if (file.get() >= 0) log_file_ = fdopen(file.get(), "a");
     if (log_file_ == nullptr)
-        throw IoError(fmt::format("--log-file {}: cannot be opened: {}", log_file->string(), std::strerror(errno)));
+        throw IoError(fmt::format("--log-file {}: cannot be opened: {}", log_name_, std::strerror(errno)));
     file.release();  // belongs to the stream now
 }
 
@@ -75,7 +77,10 @@ void Console::log(std::string_view message) {
     if (log_file_ == nullptr) return;
     std::fwrite(message.data(), 1, message.size(), log_file_);
     std::fputc('\n', log_file_);
-    std::fflush(log_file_);
+    if (std::fflush(log_file_) == 0) return;
+    const int refusal = errno;
+    std::fclose(std::exchange(log_file_, nullptr));
+    error(fmt::format("--log-file {}: cannot be written: {}; it ends here", log_name_, std::strerror(refusal)));
 }
 
 std::string Console::dim(std::string_view text) const {
@@ -86,7 +91,15 @@ std::string Console::fitted(std::string_view line) const {
     return folded(line, stderr_is_terminal_ ? columns() : 0);
 }
 
+void Console::end_line() {
+    if (quiet())
+        is_within_line_ = true;
+    else
+        draw("\n");
+}
+
 void Console::error(std::string_view message) {
+    if (std::exchange(is_within_line_, false)) draw("\n");
     const std::string line = fmt::format("slipstream: {}", printable(message, kMessageBytes));
     draw(colored_ ? fmt::format("{}{}{}\n", kRed, fitted(line), kPlain) : fitted(line) + "\n");
     log(line);

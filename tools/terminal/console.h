@@ -46,6 +46,9 @@ public:
     [[nodiscard]] bool verbose() const { return verbosity_ == Verbosity::Verbose; }
     /// Columns of the terminal; 80 where it does not say.
     [[nodiscard]] int columns() const;
+    /// The text ended within a line, and messages go where it goes: the next one begins a line. With -q only an error
+    /// does, so that else nothing is added to the text.
+    void end_line();
     /// Writes to stderr as it stands; for drawing.
     void draw(std::string_view text);
     /// `text` in a weaker colour where there are colours.
@@ -62,6 +65,8 @@ private:
     bool shares_terminal_;
     bool shares_output_;
     bool colored_;
+    bool is_within_line_ = false;  // of the text; an error ends it
+    std::string log_name_;
     std::FILE* log_file_ = nullptr;
 };
 

@@ -65,10 +65,13 @@ void open_standard_descriptors() {
 }
 
 TextOutput::TextOutput(const std::optional<std::filesystem::path>& file) : name_(file ? file->string() : "stdout") {
-    on_terminal_ = !file && isatty(STDOUT_FILENO) == 1;
-    if (!file) return;
-    file_ = open_file(*file, O_WRONLY | O_CREAT, kFileMode);
-    if (file_.get() < 0) throw IoError(fmt::format("--output {}: cannot be opened: {}", name_, std::strerror(errno)));
+    if (file) {
+        // A terminal does not become the program's own, where it has none.
+        file_ = open_file(*file, O_WRONLY | O_CREAT | O_NOCTTY, kFileMode);
+        if (file_.get() < 0)
+            throw IoError(fmt::format("--output {}: cannot be opened: {}", name_, std::strerror(errno)));
+    }
+    on_terminal_ = isatty(is_stdout() ? STDOUT_FILENO : file_.get()) == 1;
 }
 
 TextOutput::~TextOutput() {

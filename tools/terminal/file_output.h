@@ -71,6 +71,8 @@ public:
     [[nodiscard]] bool closed() const { return closed_; }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     [[nodiscard]] bool is_stdout() const { return file_.get() < 0; }
+    /// stdout, or a file such as /dev/tty.
+    [[nodiscard]] bool on_terminal() const { return on_terminal_; }
     /// Last byte written; '\n' where there is none.
     [[nodiscard]] char last_byte() const { return last_byte_; }
 

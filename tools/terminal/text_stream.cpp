@@ -11,9 +11,10 @@ namespace slipstream::tools {
 TextStream::TextStream(TextOutput& output, Console& console)
     : output_(output),
       console_(console),
-      on_terminal_(output.is_stdout() && console.stdout_is_terminal()),
-      beside_text_(output.is_stdout() && console.shares_output()),
-      rate_(console, output.is_stdout() && console.shares_terminal() ? RatePlace::BesideText : RatePlace::OwnLine),
+      on_terminal_(output.on_terminal()),
+      beside_text_(output.is_stdout() ? console.shares_output() : on_terminal_),
+      rate_(console, beside_text_ && (!output.is_stdout() || console.shares_terminal()) ? RatePlace::BesideText
+                                                                                        : RatePlace::OwnLine),
       prefill_(console, "reading the prompt") {}
 
 void TextStream::write(std::string_view text) {
@@ -54,8 +55,8 @@ void TextStream::finish() {
     if (output_.last_byte() != '\n') {
         if (on_terminal_) {
             output_.write("\n");
-        } else if (beside_text_ && !console_.quiet()) {
-            console_.draw("\n");
+        } else if (beside_text_) {
+            console_.end_line();
         }
     }
     tell_note();

@@ -1,7 +1,9 @@
-// A mistake in how the program was called: exit code 2, unlike every other error.
+// A mistake in how the program was called, exit code 2, unlike every other error; and the end of work that SIGINT or
+// SIGTERM interrupted, 130 or 143 (Interrupted).
 #pragma once
 
 #include "kernels/base/error.h"
+#include "kernels/base/interrupted.h"
 
 namespace slipstream::tools {
 
@@ -9,12 +11,6 @@ namespace slipstream::tools {
 class UsageError : public Error {
 public:
     using Error::Error;
-};
-
-/// SIGINT or SIGTERM arrived where there is nothing to keep. Ends in exit code 130 or 143, without a message.
-class Interrupted : public Error {
-public:
-    Interrupted() : Error("interrupted") {}
 };
 
 }  // namespace slipstream::tools

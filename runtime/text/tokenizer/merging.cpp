@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/interrupted.h"
 #include "runtime/text/utf8.h"
 
 namespace slipstream {
@@ -52,6 +53,7 @@ void PairMerger::merge(std::span<const TokenId> symbols, Scratch& scratch, std::
     scratch.ranks.assign(symbols.size(), kNoRank);
     scratch.merged.resize(symbols.size());
     for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
+        throw_if_cancelled(scratch.cancel);
         const MergeTable::Merge merge = table_.find(symbols[i], symbols[i + 1]);
         scratch.ranks[i] = merge.rank;
         scratch.merged[i] = merge.id;
@@ -114,6 +116,7 @@ void PairMerger::merge_long(Scratch& scratch, std::vector<TokenId>& out) const {
         std::ranges::push_heap(heap, std::greater{});
     };
     while (!heap.empty()) {
+        throw_if_cancelled(scratch.cancel);
         std::ranges::pop_heap(heap, std::greater{});
         const auto at = static_cast<std::uint32_t>(heap.back());
         const auto rank = static_cast<std::uint32_t>(heap.back() >> 32);
@@ -132,20 +135,14 @@ void PairMerger::merge_long(Scratch& scratch, std::vector<TokenId>& out) const {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁"
-
 /// Heap order: the highest score on top, the leftmost of equals.
 bool merges_later(const BpeMerger::Merge& a, const BpeMerger::Merge& b) {
     return a.score < b.score || (a.score == b.score && a.left > b.left);
 }
 
 bool has_inner_space_mark(std::string_view piece) {
-    const std::size_t first_other = piece.starts_with(kSpaceMark) ? [&] {
-        std::size_t end = 0;
-        while (piece.substr(end).starts_with(kSpaceMark)) end += kSpaceMark.size();
-        return end;
-    }() : 0;
-    return piece.find(kSpaceMark, first_other) != std::string_view::npos;
+    while (piece.starts_with(kSpaceMark)) piece.remove_prefix(kSpaceMark.size());
+    return piece.find(kSpaceMark) != std::string_view::npos;
 }
 
 }  // namespace
@@ -201,6 +198,7 @@ void BpeMerger::encode(std::string_view word, Scratch& scratch, std::vector<Toke
     scratch.heap.clear();
     scratch.unused_splits.clear();
     for (std::size_t begin = 0; begin < word.size();) {
+        throw_if_cancelled(scratch.cancel);
         const Utf8Step step = next_utf8(word.substr(begin));
         const std::size_t length = step.kind == Utf8Kind::Complete ? step.length : 1;
         const auto index = static_cast<std::int32_t>(symbols.size());
@@ -209,8 +207,12 @@ void BpeMerger::encode(std::string_view word, Scratch& scratch, std::vector<Toke
                            static_cast<std::uint32_t>(length), find(word.substr(begin, length))});
         begin += length;
     }
-    for (std::int32_t right = 1; right < std::ssize(symbols); ++right) push_merge(word, right - 1, right, scratch);
+    for (std::int32_t right = 1; right < std::ssize(symbols); ++right) {
+        throw_if_cancelled(scratch.cancel);
+        push_merge(word, right - 1, right, scratch);
+    }
     while (!scratch.heap.empty()) {
+        throw_if_cancelled(scratch.cancel);
         std::ranges::pop_heap(scratch.heap, merges_later);
         const Merge merge = scratch.heap.back();
         scratch.heap.pop_back();
@@ -319,6 +321,7 @@ void UnigramSegmenter::segment(std::string_view text, Scratch& scratch, std::vec
         if (node.length == 0 || sum > node.score) node = {sum, static_cast<std::uint32_t>(length), id};
     };
     for (std::size_t begin = 0; begin < text.size();) {
+        throw_if_cancelled(scratch.cancel);
         const Utf8Step step = next_utf8(text.substr(begin));
         const std::size_t character = step.kind == Utf8Kind::Complete ? step.length : 1;
         const double before = ends[begin].score;

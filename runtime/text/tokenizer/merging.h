@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -79,6 +80,7 @@ public:
         Indexed<TokenId> merged;                    // what the two become
         std::vector<std::uint32_t> previous, next;  // long words
         std::vector<std::uint64_t> heap;            // rank << 32 | place
+        const std::atomic<bool>* cancel = nullptr;  // turns true: throws Interrupted
     };
 
     explicit PairMerger(MergeTable table) : table_(std::move(table)) {}
@@ -94,8 +96,6 @@ private:
 
     MergeTable table_;
 };
-
-// The two algorithms of SentencePiece: merging by score, and the best cut by scores.
 
 // Byte-pair merging as SentencePiece defines it (Sennrich et al. 2016, arXiv 1508.07909, with Kudo and Richardson 2018,
 // arXiv 1808.06226, section 3.2: a heap of candidate merges over a linked list of symbols, O(n log n)).
@@ -123,6 +123,7 @@ public:
         Indexed<Symbol> symbols;
         std::vector<Merge> heap;
         std::unordered_map<std::string_view, std::uint32_t> unused_splits;  // unused piece -> length of its left half
+        const std::atomic<bool>* cancel = nullptr;                          // turns true: throws Interrupted
     };
 
     /// `model` is validated and stays alive and unchanged.
@@ -170,7 +171,8 @@ public:
     };
     /// Grows to the longest text and stays.
     struct Scratch {
-        std::vector<Node> ends;  // [bytes + 1]
+        std::vector<Node> ends;                     // [bytes + 1]
+        const std::atomic<bool>* cancel = nullptr;  // turns true: throws Interrupted
     };
     struct Segment {
         std::uint32_t length;  // bytes

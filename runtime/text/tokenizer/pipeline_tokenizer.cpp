@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/interrupted.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/vocabulary.h"
 #include "runtime/text/utf8.h"
@@ -35,7 +36,10 @@ std::vector<AddedToken> normalised(std::vector<AddedToken> tokens, const TextNor
 /// One call of encode().
 class PipelineTokenizer::Encoding final : public WordSink {
 public:
-    explicit Encoding(const PipelineTokenizer& tokenizer) : tokenizer_(tokenizer), words_(tokenizer.pre_tokenizer_) {}
+    Encoding(const PipelineTokenizer& tokenizer, const std::atomic<bool>* cancel)
+        : tokenizer_(tokenizer), cancel_(cancel), words_(tokenizer.pre_tokenizer_) {
+        scratch_.merger.cancel = scratch_.segmenter.cancel = cancel;
+    }
 
     /// A part of the text: the whole, or what follows a cut. Ids come behind those of earlier parts.
     void run(std::string_view text, SpecialTokens special, PieceStart start) {
@@ -53,6 +57,7 @@ public:
     [[nodiscard]] std::vector<TokenId> take_ids() { return std::move(ids_); }
 
     void on_word(std::string_view word) override {
+        throw_if_cancelled(cancel_);
         if (const auto known = cache_.find(word)) {
             ids_.insert(ids_.end(), known->begin(), known->end());
             return;
@@ -77,11 +82,8 @@ private:
     }
 
     void between_tokens(std::string_view text, PieceStart start) {
-        std::string normalised_text;
-        if (!tokenizer_.normalizer_.is_identity()) {
-            normalised_text = tokenizer_.normalizer_.normalise(text, start);
-            text = normalised_text;
-        }
+        const std::string normalised_text = tokenizer_.normalizer_.normalise(text, start, cancel_);
+        text = normalised_text;
         tokenizer_.in_normalised_.split(text, special_, [&](const AddedTokenMatcher::Part& part) {
             if (part.id)
                 ids_.push_back(*part.id);
@@ -91,6 +93,7 @@ private:
     }
 
     const PipelineTokenizer& tokenizer_;
+    const std::atomic<bool>* cancel_;
     SpecialTokens special_ = SpecialTokens::Parse;  // of the part at hand
     PreTokenizer::Run words_;
     WordCache cache_;
@@ -115,9 +118,10 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts)
     end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
 }
 
-std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, SpecialTokens special) const {
+std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, SpecialTokens special,
+                                               const std::atomic<bool>* cancel) const {
     check_size(text);
-    Encoding encoding(*this);
+    Encoding encoding(*this, cancel);
     encoding.run(text, special, PieceStart::OfText);
     return encoding.take_ids();
 }
@@ -135,10 +139,10 @@ bool PipelineTokenizer::is_special(std::string_view character) const {
            is_found(in_normalised_, normalizer_.normalise(character, PieceStart::Inside));
 }
 
-std::vector<TokenId> PipelineTokenizer::encode_around(std::string_view text,
-                                                      std::span<const std::size_t> literal_at) const {
+std::vector<TokenId> PipelineTokenizer::encode_around(std::string_view text, std::span<const std::size_t> literal_at,
+                                                      const std::atomic<bool>* cancel) const {
     check_size(text);
-    Encoding encoding(*this);
+    Encoding encoding(*this, cancel);
     std::size_t begin = 0;
     const auto encode_to = [&](std::size_t end, SpecialTokens special) {
         encoding.run(text.substr(begin, end - begin), special, begin == 0 ? PieceStart::OfText : PieceStart::Inside);

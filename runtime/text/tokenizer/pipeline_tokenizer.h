@@ -49,16 +49,17 @@ public:
     [[nodiscard]] std::vector<TokenId> end_tokens() const override { return end_tokens_; }
     /// Tokens that were added without being special are found in either mode. Throws RequestError beyond 512 MiB, and
     /// where a pattern of the file takes too long.
-    [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override;
+    [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
+                                              const std::atomic<bool>* cancel = nullptr) const override;
     [[nodiscard]] std::string_view piece(TokenId id) const override { return vocabulary_->spelling(id); }
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return vocabulary_->bytes(id); }
     [[nodiscard]] bool adds_space_prefix() const override { return adds_space_prefix_; }
 
 protected:
-    /// Cuts as the base does, but only a character that is a token by itself stands alone, and nothing is put in front
-    /// of the part behind a cut.
-    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text,
-                                                     std::span<const std::size_t> literal_at) const override;
+    /// The text is cut behind the first character, which stands alone where it is a token by itself; nothing is put in
+    /// front of the part behind a cut.
+    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text, std::span<const std::size_t> literal_at,
+                                                     const std::atomic<bool>* cancel) const override;
 
 private:
     class Encoding;

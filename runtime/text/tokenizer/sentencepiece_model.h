@@ -18,6 +18,8 @@
 
 namespace slipstream {
 
+inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁"
+
 struct SentencePiece {
     std::string text;  // as spelt in the file, spaces as "▁"
     float score = 0;   // higher merges first

@@ -7,14 +7,13 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/interrupted.h"
 #include "runtime/text/tokenizer/word_models.h"
 #include "runtime/text/utf8.h"
 
 namespace slipstream {
 
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁"
 
 void append_replaced(std::string_view text, std::string_view from, std::string_view to, std::string& out) {
     for (std::size_t found = text.find(from); found != std::string_view::npos; found = text.find(from)) {
@@ -144,20 +143,22 @@ std::string_view SentencePieceTokenizer::token_bytes(TokenId id) const {
     return in_range(id) ? std::string_view(token_bytes_[id]) : std::string_view();
 }
 
-std::vector<TokenId> SentencePieceTokenizer::encode(std::string_view text, SpecialTokens special) const {
-    if (special == SpecialTokens::Parse) return encode_around(text, {});
+std::vector<TokenId> SentencePieceTokenizer::encode(std::string_view text, SpecialTokens special,
+                                                    const std::atomic<bool>* cancel) const {
+    if (special == SpecialTokens::Parse) return encode_around(text, {}, cancel);
     check_size(text);
     std::vector<TokenId> ids;
-    Scratch scratch;
+    Scratch scratch(cancel);
     encode_text(text, PieceStart::OfText, scratch, ids);
     return ids;
 }
 
 std::vector<TokenId> SentencePieceTokenizer::encode_around(std::string_view text,
-                                                           std::span<const std::size_t> literal_at) const {
+                                                           std::span<const std::size_t> literal_at,
+                                                           const std::atomic<bool>* cancel) const {
     check_size(text);
     std::vector<TokenId> ids;
-    Scratch scratch;
+    Scratch scratch(cancel);
     std::size_t begin = 0;
     PieceStart start = PieceStart::OfText;
     auto literal = literal_at.begin();
@@ -187,8 +188,8 @@ std::vector<TokenId> SentencePieceTokenizer::encode_around(std::string_view text
     return ids;
 }
 
-std::string SentencePieceTokenizer::normalise(std::string_view text) const {
-    if (!model_.rules.empty()) return normalise_by_rules(text);
+std::string SentencePieceTokenizer::normalise(std::string_view text, const std::atomic<bool>* cancel) const {
+    if (!model_.rules.empty()) return normalise_by_rules(text, cancel);
     std::string tidy;
     if (model_.remove_extra_whitespaces) {
         tidy = without_extra_spaces(text);
@@ -207,7 +208,7 @@ std::string SentencePieceTokenizer::normalise(std::string_view text) const {
 
 /// Place by place: a user-defined piece stays, else the longest rule applies, else the character stays. Spaces that the
 /// rules make count as spaces.
-std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text) const {
+std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text, const std::atomic<bool>* cancel) const {
     struct Step {
         std::string_view result;
         std::size_t length;
@@ -231,6 +232,7 @@ std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text) co
     bool is_behind_space = model_.remove_extra_whitespaces;
     const std::size_t max_bytes = max_normalised_bytes(text.size());
     while (!text.empty()) {
+        throw_if_cancelled(cancel);
         Step step = next();
         text.remove_prefix(step.length);
         while (is_behind_space && step.result.starts_with(' ')) step.result.remove_prefix(1);
@@ -245,7 +247,7 @@ std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text) co
 
 void SentencePieceTokenizer::encode_text(std::string_view text, PieceStart start, Scratch& scratch,
                                          std::vector<TokenId>& out) const {
-    std::string normalised = normalise(text);
+    std::string normalised = normalise(text, scratch.merger.cancel);
     const std::string_view space = model_.escape_whitespaces ? kSpaceMark : " ";
     // A text that spells the blank behind a control token itself, as Mistral's templates do, gets no second one.
     const bool has_blank = start == PieceStart::OfPart && text.starts_with(' ') && !model_.remove_extra_whitespaces;
@@ -283,6 +285,7 @@ void SentencePieceTokenizer::encode_words(std::string_view normalised, Scratch& 
         const std::size_t end = word_end(normalised, begin);
         const std::string_view word = normalised.substr(begin, end - begin);
         begin = end;
+        throw_if_cancelled(scratch.merger.cancel);
         if (const auto known = scratch.words.find(word)) {
             out.insert(out.end(), known->begin(), known->end());
             continue;

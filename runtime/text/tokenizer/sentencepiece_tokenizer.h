@@ -39,18 +39,20 @@ public:
     /// it spells one behind a control token: Mistral's "[INST] Hi" is [INST], "▁Hi".
     /// User-defined pieces are matched in either mode, as their vocabulary wants it. Throws RequestError beyond 512
     /// MiB.
-    [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override;
+    [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
+                                              const std::atomic<bool>* cancel = nullptr) const override;
     [[nodiscard]] std::string_view piece(TokenId id) const override;
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override;
     [[nodiscard]] bool adds_space_prefix() const override { return model_.add_dummy_prefix; }
 
 protected:
-    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text,
-                                                     std::span<const std::size_t> literal_at) const override;
+    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text, std::span<const std::size_t> literal_at,
+                                                     const std::atomic<bool>* cancel) const override;
 
 private:
     /// Scratch space of one call.
     struct Scratch {
+        explicit Scratch(const std::atomic<bool>* cancel) { merger.cancel = segmenter.cancel = cancel; }
         BpeMerger::Scratch merger;
         WordCache words;
         UnigramSegmenter::Scratch segmenter;
@@ -61,8 +63,8 @@ private:
     void encode_by_merging(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
     void encode_words(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
     void encode_by_score(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
-    [[nodiscard]] std::string normalise(std::string_view text) const;
-    [[nodiscard]] std::string normalise_by_rules(std::string_view text) const;
+    [[nodiscard]] std::string normalise(std::string_view text, const std::atomic<bool>* cancel) const;
+    [[nodiscard]] std::string normalise_by_rules(std::string_view text, const std::atomic<bool>* cancel) const;
     [[nodiscard]] bool in_range(TokenId id) const { return id >= 0 && id < vocab_size(); }
 
     const SentencePieceModel model_;

@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/indexed.h"
+#include "kernels/base/interrupted.h"
 #include "runtime/text/utf8.h"
 
 namespace slipstream {
@@ -268,8 +269,9 @@ std::string replace(std::string_view text, const ReplaceStep& step, std::size_t 
     return replace_matches(text, step.content, max_bytes, [&](std::size_t) { return search.next(); });
 }
 
-std::string applied(const NormalizerStep& step, std::string_view text, PieceStart start, std::size_t max_bytes) {
-    if (const auto* form = std::get_if<UnicodeForm>(&step)) return to_unicode_form(text, *form);
+std::string applied(const NormalizerStep& step, std::string_view text, PieceStart start, std::size_t max_bytes,
+                    const std::atomic<bool>* cancel) {
+    if (const auto* form = std::get_if<UnicodeForm>(&step)) return to_unicode_form(text, *form, cancel);
     if (const auto* prepend = std::get_if<PrependStep>(&step)) {
         std::string result;
         if (!text.empty() && start != PieceStart::Inside) result = prepend->text;
@@ -292,13 +294,14 @@ std::string replace_literal(std::string_view text, std::string_view what, std::s
     });
 }
 
-std::string to_unicode_form(std::string_view text, UnicodeForm form) {
+std::string to_unicode_form(std::string_view text, UnicodeForm form, const std::atomic<bool>* cancel) {
     std::string result;
     result.reserve(text.size());
     FormWriter writer(form);
     // No character composes with an ASCII character behind it, so a run ends before the next one; the one in front may
     // take the run's first mark.
     for (std::size_t begin = 0; begin < text.size();) {
+        throw_if_cancelled(cancel);
         std::size_t first = begin;
         while (first < text.size() && is_ascii(text[first])) ++first;
         if (first == text.size()) {
@@ -322,11 +325,12 @@ std::string to_unicode_form(std::string_view text, UnicodeForm form) {
     return result;
 }
 
-std::string TextNormalizer::normalise(std::string_view text, PieceStart start) const {
+std::string TextNormalizer::normalise(std::string_view text, PieceStart start, const std::atomic<bool>* cancel) const {
     std::string result(text);
     const std::size_t max_bytes = max_normalised_bytes(text.size());
     for (const NormalizerStep& step : steps_) {
-        result = applied(step, result, start, max_bytes);
+        throw_if_cancelled(cancel);
+        result = applied(step, result, start, max_bytes, cancel);
         check_growth(result.size(), max_bytes);
     }
     return result;

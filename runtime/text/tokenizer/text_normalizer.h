@@ -1,6 +1,7 @@
 // Rewriting of text before it is cut into words: SentencePiece's rules, and the "normalizer" of a tokenizer.json.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -86,10 +87,9 @@ public:
     TextNormalizer() = default;
     explicit TextNormalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
-    /// Whether every text stays as it is.
-    [[nodiscard]] bool is_identity() const { return steps_.empty(); }
     /// `text` is valid UTF-8. Where it is PieceStart::Inside nothing is put in front.
-    [[nodiscard]] std::string normalise(std::string_view text, PieceStart start) const;
+    [[nodiscard]] std::string normalise(std::string_view text, PieceStart start,
+                                        const std::atomic<bool>* cancel = nullptr) const;
 
 private:
     std::vector<NormalizerStep> steps_;
@@ -99,7 +99,8 @@ private:
 [[nodiscard]] std::string replace_literal(std::string_view text, std::string_view what, std::string_view content,
                                           std::size_t max_bytes);
 
-/// `text`, valid UTF-8, in a Unicode normalisation form.
-[[nodiscard]] std::string to_unicode_form(std::string_view text, UnicodeForm form);
+/// `text`, valid UTF-8, in a Unicode normalisation form. Throws Interrupted, as normalise() does.
+[[nodiscard]] std::string to_unicode_form(std::string_view text, UnicodeForm form,
+                                          const std::atomic<bool>* cancel = nullptr);
 
 }  // namespace slipstream

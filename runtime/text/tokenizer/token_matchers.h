@@ -78,7 +78,6 @@ public:
     /// Tokens with empty content are ignored.
     explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
-    [[nodiscard]] bool empty() const { return matcher_.empty(); }
     /// Calls `emit` with the parts of `text`, valid UTF-8, in order; text between tokens is never empty.
     template <typename Emit>
     void split(std::string_view text, SpecialTokens special, Emit&& emit) const {

@@ -116,29 +116,14 @@ void Tokenizer::check_size(std::string_view text) {
                         text.size(), kMaxTextBytes));
 }
 
-std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, SpecialTokens special) const {
-    return behind_bos(*this, encode(text, special));
+std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, SpecialTokens special,
+                                              const std::atomic<bool>* cancel) const {
+    return behind_bos(*this, encode(text, special, cancel));
 }
 
-std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, std::span<const std::size_t> literal_at) const {
-    return behind_bos(*this, literal_at.empty() ? encode(text, SpecialTokens::Parse) : encode_around(text, literal_at));
-}
-
-std::vector<TokenId> Tokenizer::encode_around(std::string_view text, std::span<const std::size_t> literal_at) const {
-    std::vector<TokenId> ids;
-    std::size_t begin = 0;
-    const auto encode_to = [&](std::size_t end, SpecialTokens special) {
-        const std::vector<TokenId> part = encode(text.substr(begin, end - begin), special);
-        ids.insert(ids.end(), part.begin(), part.end());
-        begin = end;
-    };
-    for (const std::size_t at : literal_at) {
-        if (at < begin || at >= text.size()) continue;  // cut there already, or nothing stands behind the mark
-        encode_to(at, SpecialTokens::Parse);
-        encode_to(at + next_utf8(text.substr(at)).length, SpecialTokens::AsText);
-    }
-    encode_to(text.size(), SpecialTokens::Parse);
-    return ids;
+std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, std::span<const std::size_t> literal_at,
+                                              const std::atomic<bool>* cancel) const {
+    return behind_bos(*this, encode_around(text, literal_at, cancel));
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids) const {

@@ -1,6 +1,7 @@
 // Text to ids and back. One kind of tokenizer a file; `make_tokenizer` picks by what the model's files hold.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,6 @@
 namespace slipstream {
 
 // A vocabulary as arrays, by id, whichever file held it. What is optional stands for "the file does not say".
-
 struct PlainVocabulary {
     std::string model;          // "llama", "gpt2", ...
     std::string pre_tokenizer;  // "default", "qwen2", ... or empty
@@ -27,8 +27,6 @@ struct PlainVocabulary {
     std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
     std::string precompiled_charsmap;  // normalisation rules, bytes; or empty
 };
-
-// Text to ids and back. One kind of tokenizer a file; `make_tokenizer` picks by what the model's files hold.
 
 enum class SpecialTokens : std::uint8_t {
     AsText,  // "</s>" in the input is five characters
@@ -55,15 +53,18 @@ public:
     /// End tokens that the vocabulary itself names (</s>, <|eot_id|>, ...).
     [[nodiscard]] virtual std::vector<TokenId> end_tokens() const = 0;
 
-    /// Ids of `text`, BOS not included. Any bytes; invalid UTF-8 goes through byte fallback.
-    [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
+    /// Ids of `text`, BOS not included. Any bytes; invalid UTF-8 goes through byte fallback. Throws Interrupted soon
+    /// after *cancel turned true; so do all below.
+    [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
+                                                      const std::atomic<bool>* cancel = nullptr) const = 0;
     /// The ids of a prompt: encode() with BOS in front where adds_bos(), unless the text begins with it itself, as text
     /// out of a chat template does. An empty text is BOS alone.
-    [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, SpecialTokens special) const;
+    [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, SpecialTokens special,
+                                                     const std::atomic<bool>* cancel = nullptr) const;
     /// The same with SpecialTokens::Parse, but where `literal_at` (byte offsets, ascending) points, the spelling of a
     /// special token is text.
-    [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text,
-                                                     std::span<const std::size_t> literal_at) const;
+    [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, std::span<const std::size_t> literal_at,
+                                                     const std::atomic<bool>* cancel = nullptr) const;
     /// The piece as the vocabulary spells it (for `tokenize`), e.g. "▁the", "<0x0A>".
     [[nodiscard]] virtual std::string_view piece(TokenId id) const = 0;
     /// The bytes that the token stands for in running text ("▁the" -> " the", "<0x0A>" -> "\n", control -> "").
@@ -77,11 +78,11 @@ public:
 protected:
     /// Throws RequestError beyond 512 MiB: normalised, three times as much still fits 31 bits.
     static void check_size(std::string_view text);
-    /// encode() with SpecialTokens::Parse, but for the tokens that begin at `literal_at`. Here: the first
-    /// character of the spelling is cut out as text, and the parts are encoded as texts of their own. Offsets at the
-    /// end of the text and behind it say nothing.
+    /// encode() with SpecialTokens::Parse, but for the tokens that begin at `literal_at`: the first character of such a
+    /// spelling is text. Offsets at the end of the text and behind it say nothing.
     [[nodiscard]] virtual std::vector<TokenId> encode_around(std::string_view text,
-                                                             std::span<const std::size_t> literal_at) const;
+                                                             std::span<const std::size_t> literal_at,
+                                                             const std::atomic<bool>* cancel) const = 0;
 };
 
 /// A file of a tokenizer: what it holds, and its name for messages.

@@ -225,8 +225,6 @@ IndexedVocabulary read_vocabulary_object(std::string_view text, std::string_view
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁"
-
 enum class TokenSpelling : std::uint8_t { ByteAlphabet, Characters };
 
 TokenSpelling spelling_of(const std::vector<PreTokenizerStep>& steps) {

@@ -99,12 +99,6 @@ void set_bytes_by_alphabet(TokenVocabulary& vocabulary) {
     }
 }
 
-namespace {
-
-constexpr std::size_t kFirstSlots = 256;
-
-}  // namespace
-
 std::optional<std::span<const TokenId>> WordCache::find(std::string_view word) {
     if (word.size() > kMaxWordBytes) return std::nullopt;
     if (slots_.empty()) slots_.resize(kFirstSlots);

@@ -158,6 +158,7 @@ private:
     }
     void grow();
 
+    static constexpr std::size_t kFirstSlots = 256;
     std::vector<std::uint32_t> slots_;  // entry + 1; 0: free. A power of two, at most half full
     std::vector<Entry> entries_;
     std::string words_;
