@@ -1,4 +1,4 @@
-// Faults of a CPU device, for tests: what memory, links and kernels can do.
+// What happens to a CPU device from outside: faults, for tests, of memory, links and kernels; and the wish to stop.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace slipstream {
 
-/// How long a copy may stand still, beyond the time that its link allows it, before whoever waits for it gives it up.
+/// How long a copy may stand still, beyond the time that its link allows it, before it is given up.
 inline constexpr std::chrono::nanoseconds kStallAfter = std::chrono::seconds(5);
 
 /// Counts down to the call that fails: 1 is the next one, 0 none. May be set while the device is in use.
@@ -18,6 +18,10 @@ struct CpuFaults {
     std::atomic<std::int64_t> ops_until_failure{0};          // a kernel throws instead
     std::atomic<std::int64_t> rows_until_failure{0};         // copies on compute streams
     std::chrono::nanoseconds stall_after = kStallAfter;      // before the device is used
+    /// Turns true, and may turn back: copies take no time of their link meanwhile. Null: never. Outlives the device.
+    const std::atomic<bool>* stop = nullptr;
+
+    [[nodiscard]] bool stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
 };
 
 /// Counts a call; whether it is the one to fail.

@@ -9,8 +9,10 @@
 // After a failure copies are skipped and events carry it on, until synchronize() has told it. A wait for another
 // stream's use that carries a failure takes it over: what this stream would copy is not there.
 //
-// Whoever waits for this thread does so with the patience of copy_progress.h: a copy that stands still past its time
-// fails in the end.
+// Every wait for this thread ends, since each of its copies does: with its turn on the link, as a failure once it has
+// stood still for as long as the deadline says, and early where the program is asked to stop. The thread counts that
+// time itself, so that copies of several devices that stand still together fail together, whoever waits for which; and
+// in slices, so that a program that was stopped for an hour (Ctrl-Z) has not waited.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -24,7 +26,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/copy_progress.h"
 #include "kernels/cpu/event.h"
 #include "kernels/cpu/link_clock.h"
 #include "kernels/cpu/stream.h"
@@ -41,20 +42,18 @@ void ask_for_a_core_first() {
     static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));  // on Linux: of the calling thread
 }
 
+constexpr int kStallSlices = 10;                             // of the deadline of a copy that stands still
+constexpr auto kStopSlice = std::chrono::milliseconds(100);  // until a wish to stop is heard
+
 class CopyStream final : public Stream {
 public:
-    explicit CopyStream(const CopyStreamSettings& settings)
-        : settings_(settings),
-          progress_(
-              std::make_shared<CopyProgress>(settings.faults != nullptr ? settings.faults->stall_after : kStallAfter)),
-          thread_([this] { run(); }) {}
+    explicit CopyStream(const CopyStreamSettings& settings) : settings_(settings), thread_([this] { run(); }) {}
     ~CopyStream() override {
         {
             const std::scoped_lock lock(mutex_);
             hurry_ = true;
         }
         hurried_.notify_all();
-        progress_->stop();
         push({Task::Kind::Stop});
         thread_.join();
     }
@@ -66,7 +65,6 @@ public:
         push({.kind = Task::Kind::Copy, .target = dst, .source = src, .bytes = bytes});
     }
     std::uint64_t record(Event& event) override {
-        as_cpu(event).set_progress(progress_);
         const std::uint64_t use = as_cpu(event).next_use();
         push({.kind = Task::Kind::Complete, .target = &as_cpu(event), .use = use});
         return use;
@@ -77,7 +75,7 @@ public:
     }
     void synchronize() override {
         std::unique_lock lock(mutex_);
-        wait_for_thread(lock, drained_, [this] { return head_ == tail_ && idle_; });
+        drained_.wait(lock, [this] { return head_ == tail_ && idle_; });
         if (!failure_.empty()) throw IoError(std::exchange(failure_, {}));
     }
 
@@ -96,19 +94,11 @@ private:
 
     void push(Task task) {
         std::unique_lock lock(mutex_);
-        wait_for_thread(lock, room_, [this] { return tail_ - head_ < queue_.size(); });
+        room_.wait(lock, [this] { return tail_ - head_ < queue_.size(); });
         task.enqueued = Clock::now();
         queue_[tail_ % queue_.size()] = task;
         ++tail_;
         work_.notify_one();
-    }
-
-    template <typename Condition>
-    void wait_for_thread(std::unique_lock<std::mutex>& lock, std::condition_variable& told,
-                         const Condition& condition) {
-        Patience patience(progress_);
-        while (!condition())
-            if (told.wait_for(lock, patience.slice()) == std::cv_status::timeout) patience.slice_over();
     }
 
     void run() {
@@ -151,21 +141,18 @@ private:
             return;
         }
         if (settings_.faults != nullptr && fault_is_due(settings_.faults->copies_until_stall)) {
-            progress_->begin(Clock::now());
-            progress_->stand_still();
-        } else {
-            const LinkClock::Turn turn = settings_.link.take(task.bytes, std::max(task.enqueued, waited_until_));
-            progress_->begin(turn.end);
-            pause_until(turn.begin);
-            std::memcpy(task.target, task.source, task.bytes);
-            pause_until(turn.end);
-            settings_.link.finish(task.bytes);
-        }
-        if (progress_->end())
+            stand_still();
             fail(fmt::format(
                 "{}: a copy of {} bytes has stood still for {:.3g} s; see to the device and its link, or "
                 "leave it out of --devices",
-                settings_.place, task.bytes, std::chrono::duration<double>(progress_->stall_after()).count()));
+                settings_.place, task.bytes, std::chrono::duration<double>(settings_.faults->stall_after).count()));
+            return;
+        }
+        const LinkClock::Turn turn = settings_.link.take(task.bytes, std::max(task.enqueued, waited_until_));
+        pause_until(turn.begin);
+        std::memcpy(task.target, task.source, task.bytes);
+        pause_until(turn.end);
+        settings_.link.finish(task.bytes);
     }
 
     void run_wait(const CpuEvent& event, std::uint64_t use) {
@@ -175,9 +162,18 @@ private:
     }
 
     void pause_until(Clock::time_point time) {
-        if (time <= Clock::now()) return;
+        for (Clock::time_point now = Clock::now(); now < time; now = Clock::now()) {
+            if (settings_.faults != nullptr && settings_.faults->stopped()) return settings_.link.give_up_turns();
+            std::unique_lock lock(mutex_);
+            if (hurried_.wait_until(lock, std::min(time, now + kStopSlice), [this] { return hurry_; })) return;
+        }
+    }
+
+    void stand_still() {
         std::unique_lock lock(mutex_);
-        hurried_.wait_until(lock, time, [this] { return hurry_; });
+        for (int slice = 0; slice < kStallSlices; ++slice)
+            if (hurried_.wait_for(lock, settings_.faults->stall_after / kStallSlices, [this] { return hurry_; }))
+                return;
     }
 
     [[nodiscard]] std::string failure() {
@@ -190,7 +186,6 @@ private:
     }
 
     const CopyStreamSettings settings_;
-    const std::shared_ptr<CopyProgress> progress_;
     Clock::time_point waited_until_{};  // the thread's own: when the uses waited for so far were done
     std::mutex mutex_;
     std::condition_variable work_, room_, drained_, hurried_;
@@ -198,7 +193,7 @@ private:
     std::size_t head_ = 0;  // tasks taken so far
     std::size_t tail_ = 0;  // tasks pushed so far
     bool idle_ = false;     // the thread is between tasks
-    bool hurry_ = false;    // the stream ends: the link's time is not waited for any more
+    bool hurry_ = false;    // the stream ends: nothing is waited for any more
     std::string failure_;   // empty: none
     std::thread thread_;    // last: starts when all above is made
 };

@@ -2,11 +2,6 @@
 
 namespace slipstream::cpu {
 
-void CpuEvent::set_progress(const std::shared_ptr<CopyProgress>& progress) {
-    const std::scoped_lock lock(mutex_);
-    if (progress_ != progress) progress_ = progress;
-}
-
 void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
     const std::scoped_lock lock(mutex_);
     if (!failure.empty()) {
@@ -24,9 +19,7 @@ void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
 
 void CpuEvent::block_until(std::uint64_t use) const {
     std::unique_lock lock(mutex_);  // always: whoever completed it has let go of the event then
-    Patience patience(progress_);
-    while (completed() < use)
-        if (done_.wait_for(lock, patience.slice()) == std::cv_status::timeout) patience.slice_over();
+    done_.wait(lock, [&] { return completed() >= use; });
 }
 
 CpuEvent::Clock::time_point CpuEvent::completed_at() const {

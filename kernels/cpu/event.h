@@ -9,13 +9,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "kernels/base/check.h"
-#include "kernels/cpu/copy_progress.h"
 #include "kernels/device.h"
 
 namespace slipstream::cpu {
@@ -28,11 +26,9 @@ public:
     [[nodiscard]] std::uint64_t completed() const override { return completed_.load(std::memory_order_acquire); }
 
     std::uint64_t next_use() { return recorded_.fetch_add(1, std::memory_order_acq_rel) + 1; }
-    /// Whose copies the uses recorded from now on wait for.
-    void set_progress(const std::shared_ptr<CopyProgress>& progress);
     /// `failure`: why work before this use was not done; empty where it was.
     void complete(std::uint64_t use, const std::string& failure);
-    /// Returns when the use is done, or the copy that stands still before it was given up.
+    /// Returns when the use is done.
     void block_until(std::uint64_t use) const;
     /// Of a use that is done: when, at the latest.
     [[nodiscard]] Clock::time_point completed_at() const;
@@ -51,7 +47,6 @@ private:
     std::atomic<bool> has_failures_{false};
     mutable std::mutex mutex_;  // of what follows
     mutable std::condition_variable done_;
-    std::shared_ptr<CopyProgress> progress_;
     std::vector<FailedUses> failures_;
 };
 

@@ -29,6 +29,14 @@ LinkClock::Turn LinkClock::take(std::size_t bytes, Clock::time_point ready) {
     return {time_at(begin), time_at(free_from_)};
 }
 
+void LinkClock::give_up_turns() {
+    const std::scoped_lock lock(mutex_);
+    const double left = free_from_ - seconds_since_start(Clock::now());
+    if (left <= 0.0) return;
+    free_from_ -= left;
+    busy_seconds_ -= left;
+}
+
 void LinkClock::finish(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
     bytes_ += bytes;

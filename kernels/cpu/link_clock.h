@@ -29,6 +29,8 @@ public:
     [[nodiscard]] bool throttled() const { return bytes_per_second_ > 0.0; }
     /// The turn of a copy that is ready since `ready` (not in the future); turns are given in the order of calls.
     [[nodiscard]] Turn take(std::size_t bytes, Clock::time_point ready);
+    /// Of turns nothing is waited for any more: the link is free from now on.
+    void give_up_turns();
     /// Behind the copy of each turn.
     void finish(std::size_t bytes);
     [[nodiscard]] LinkFigures figures() const;

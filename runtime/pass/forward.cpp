@@ -8,6 +8,7 @@
 #include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 #include "kernels/graph_paths.h"
+#include "runtime/pass/naming.h"
 
 namespace slipstream {
 
@@ -122,14 +123,14 @@ LogitRows Forward::enqueue(PassKv& kv, std::span<const TokenId> tokens, std::spa
     embed_rows(rows);
     if (graphs_ != nullptr && watch.cancelled()) return {};
     if (run_graph(rows, logit_tokens, watch)) return hand_over(logit_tokens, needs);
-    Steps steps(*this, rows, logit_tokens);
+    Steps steps = at_layer(0, [&] { return Steps(*this, rows, logit_tokens); });
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         if (watch.cancelled()) return {};
         if (layer > 0 && watch.on_progress)
             watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
-        steps.run_layer(layer);
+        at_layer(layer, [&] { steps.run_layer(layer); });
     }
-    const LogitRows logits = steps.logits(needs);
+    const LogitRows logits = at_layer(kAtLmHead, [&] { return steps.logits(needs); });
     steps.complete();
     return logits;
 }

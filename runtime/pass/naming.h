@@ -1,5 +1,8 @@
-// Says in an error what was on its way.
+// Says in an error what was on its way, and at which layer.
 #pragma once
+
+#include <cstdint>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -14,6 +17,28 @@ decltype(auto) naming(const char* what, const Call& call) {
         return call();
     } catch (const Error& error) {
         throw IoError(fmt::format("{}: {}", what, error.what()));
+    }
+}
+
+/// Where a pass is that is at no layer.
+inline constexpr std::int64_t kAtKv = -1;
+inline constexpr std::int64_t kAtLmHead = -2;
+
+/// "layer 3", "the LM head", "KV".
+[[nodiscard]] inline std::string pass_place(std::int64_t layer) {
+    if (layer == kAtKv) return "KV";
+    return layer == kAtLmHead ? "the LM head" : fmt::format("layer {}", layer);
+}
+
+/// Calls `call`; what a copy, a file or a card refuses in it begins with the layer of the model (or kAtKv, kAtLmHead).
+template <typename Call>
+decltype(auto) at_layer(std::int64_t layer, const Call& call) {
+    try {
+        return call();
+    } catch (const IoError& error) {
+        throw IoError(fmt::format("{}: {}", pass_place(layer), error.what()));
+    } catch (const CudaError& error) {
+        throw CudaError(fmt::format("{}: {}", pass_place(layer), error.what()));
     }
 }
 

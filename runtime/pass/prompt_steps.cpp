@@ -4,6 +4,7 @@
 
 #include "runtime/pass/forward.h"
 #include "runtime/pass/hidden_states.h"
+#include "runtime/pass/naming.h"
 
 namespace slipstream {
 
@@ -29,11 +30,13 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
                                 std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
                                 const LogitRequest& needs, const PassWatch& watch, PassHooks* hooks) {
     CHECK(pass_ != nullptr);
-    PromptSteps steps(*this, cache, prompt_range(begin, begin + std::ssize(prompt), piece_tokens), prompt, tokens,
-                      nodes, logit_tokens, hooks);
+    PromptSteps steps = at_layer(0, [&] {
+        return PromptSteps(*this, cache, prompt_range(begin, begin + std::ssize(prompt), piece_tokens), prompt, tokens,
+                           nodes, logit_tokens, hooks);
+    });
     if (!feed_layers(steps, watch)) return {};
-    const LogitRows logits = steps.logits(&needs);
-    steps.end();
+    const LogitRows logits = at_layer(kAtLmHead, [&] { return steps.logits(&needs); });
+    at_layer(kAtKv, [&] { steps.end(); });
     steps.complete();
     stream_->synchronize();
     return logits;
@@ -48,18 +51,20 @@ bool Forward::feed_layers(PromptSteps& steps, const PassWatch& watch) {
         {activations_.buffer(Activation::Hidden).data(), activations_.buffer(Activation::NextHidden).data()}, n_pieces,
         static_cast<std::size_t>(most_tokens) * row_bytes(DType::F32, model_->config().d_model), n_layers());
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-        steps.begin_layer(layer);
+        at_layer(layer, [&] { steps.begin_layer(layer); });
         for (std::int64_t piece = 0; piece < n_pieces; ++piece) {
             if (watch.cancelled()) return false;
             if (layer + piece > 0 && watch.on_progress)
                 watch.on_progress(static_cast<double>(layer * n_pieces + piece) /
                                   static_cast<double>(n_layers() * n_pieces));
-            activations_.use_hidden(states.begin(*stream_));
-            if (layer == 0) steps.embed(piece);
-            steps.run_piece(layer, piece);
-            states.end(*stream_);
+            at_layer(layer, [&] {
+                activations_.use_hidden(naming("rows", [&] { return states.begin(*stream_); }));
+                if (layer == 0) steps.embed(piece);
+                steps.run_piece(layer, piece);
+                states.end(*stream_);
+            });
         }
-        steps.end_layer();
+        at_layer(layer, [&] { steps.end_layer(); });
     }
     return true;
 }

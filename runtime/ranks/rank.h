@@ -14,6 +14,7 @@
 #include "kernels/collective.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/forward.h"
+#include "runtime/pass/naming.h"
 
 namespace slipstream {
 
@@ -53,10 +54,6 @@ struct LayerOwner {
     std::int64_t layer = 0;  // of its own
 };
 
-/// Where a pass is that is at no layer.
-inline constexpr std::int64_t kAtKv = -1;
-inline constexpr std::int64_t kAtLmHead = -2;
-
 /// What `call` throws is said of the device of `forward` and of `layer` of the whole model; CollectiveAborted, which is
 /// another one's failure, goes on as it is.
 template <typename Call>
@@ -66,10 +63,7 @@ void on_rank(const Forward& forward, std::int64_t layer, const Call& call) {
     } catch (const CollectiveAborted&) {
         throw;
     } catch (const std::exception& error) {
-        const std::string place = layer == kAtKv       ? "KV"
-                                  : layer == kAtLmHead ? "the LM head"
-                                                       : fmt::format("layer {}", layer);
-        throw RankFailed(fmt::format("{}, {}: {}", forward.model().device().name(), place, error.what()));
+        throw RankFailed(fmt::format("{}, {}: {}", forward.model().device().name(), pass_place(layer), error.what()));
     }
 }
 

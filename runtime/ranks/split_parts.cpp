@@ -1,15 +1,37 @@
 #include "runtime/ranks/split_parts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <string>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "kernels/base/tensor_view.h"
 
 namespace slipstream {
+
+namespace {
+
+// What a share that comes to less than one part is answered with.
+std::string nearest_parts(std::int64_t n_parts, std::span<const double> shares) {
+    const std::int64_t n_ranks = std::ssize(shares);
+    if (n_parts < n_ranks) return "name fewer devices";
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    std::vector<std::int64_t> parts;
+    for (const double share : shares)
+        parts.push_back(std::max<std::int64_t>(1, std::llround(static_cast<double>(n_parts) * share / sum)));
+    // What rounding has made too many or too few is the largest one's.
+    *std::max_element(parts.begin(), parts.end()) +=
+        n_parts - std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+    if (*std::min_element(parts.begin(), parts.end()) < 1) return "give even shares";
+    return fmt::format("give {}, the nearest that goes, or name fewer devices", fmt::join(parts, ","));
+}
+
+}  // namespace
 
 std::vector<std::int64_t> whole_parts(std::int64_t n_parts, std::span<const double> shares, std::string_view what) {
     CHECK(!shares.empty());
@@ -20,10 +42,9 @@ std::vector<std::int64_t> whole_parts(std::int64_t n_parts, std::span<const doub
         CHECK(shares[rank] > 0.0, "a share of {}", shares[rank]);
         const double exact = static_cast<double>(n_parts) * shares[rank] / sum;
         if (!(exact >= 1.0))
-            throw Unsupported(
-                fmt::format("a share of {:.3g} in {:.3g} of {} {}s is less than one {}, for device {} of {}; give "
-                            "it a larger share, or leave it out",
-                            shares[rank], sum, n_parts, what, what, rank + 1, shares.size()));
+            throw Unsupported(fmt::format(
+                "a share of {:.3g} in {:.3g} of {} {}s is less than one {}, for device {} of {}; {}", shares[rank], sum,
+                n_parts, what, what, rank + 1, shares.size(), nearest_parts(n_parts, shares)));
         parts.push_back(static_cast<std::int64_t>(exact));
         missing.push_back(exact - static_cast<double>(parts.back()));
     }

@@ -118,6 +118,63 @@ TEST_F(StallingCopy, EndsEveryWait) {
     }
 }
 
+// Of several devices at once: all have had their time when the first has.
+TEST(StallingCopies, ThatStandStillTogetherDoNotAddUp) {
+    constexpr int kDevices = 4;
+    std::vector<std::unique_ptr<CpuFaults>> faults;
+    std::vector<std::unique_ptr<CpuDevice>> devices;
+    std::vector<std::unique_ptr<Stream>> streams;
+    std::vector<std::unique_ptr<Event>> events;
+    std::vector<char> source(100, 'x'), target(100, 0);
+    for (int i = 0; i < kDevices; ++i) {
+        faults.push_back(std::make_unique<CpuFaults>());
+        faults[i]->stall_after = std::chrono::seconds(1);
+        faults[i]->copies_until_stall = 1;
+        devices.push_back(std::make_unique<CpuDevice>(CpuDeviceOptions{.name = "card", .faults = faults[i].get()}));
+        streams.push_back(devices[i]->make_stream(StreamKind::CopyIn));
+        events.push_back(devices[i]->make_event());
+        streams[i]->copy(target.data(), source.data(), source.size());
+    }
+    const Clock::time_point began = Clock::now();
+    for (int i = 0; i < kDevices; ++i) {
+        const auto compute = devices[i]->make_stream(StreamKind::Compute);
+        const std::uint64_t use = streams[i]->record(*events[i]);
+        EXPECT_THAT(error_text<IoError>([&] { compute->wait(*events[i], use); }), HasSubstr("stood still for 1 s"));
+    }
+    EXPECT_GE(Clock::now() - began, std::chrono::milliseconds(900));
+    EXPECT_LT(Clock::now() - began, std::chrono::milliseconds(2500));
+}
+
+// A program that is asked to stop waits for no link; one that goes on after that finds it free.
+TEST(SlowLink, IsNotWaitedForOnceTheProgramIsToStop) {
+    std::atomic<bool> stop{false};
+    CpuFaults wish{.stop = &stop};
+    CpuDevice device({.link_bytes_per_second = 1000.0, .faults = &wish});
+    const auto compute = device.make_stream(StreamKind::Compute);
+    const auto copies = device.make_stream(StreamKind::CopyIn);
+    const auto event = device.make_event();
+    std::vector<char> source(100'000, 'x'), target(100'000, 0);
+    const Clock::time_point began = Clock::now();
+    for (int i = 0; i < 3; ++i) copies->copy(target.data(), source.data(), source.size());  // 300 s
+    const std::uint64_t use = copies->record(*event);
+    const std::jthread stopping([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        stop = true;
+    });
+    compute->wait(*event, use);
+    EXPECT_GE(Clock::now() - began, std::chrono::milliseconds(100));
+    EXPECT_LT(Clock::now() - began, std::chrono::seconds(2));
+    EXPECT_EQ(target, source);
+    EXPECT_LT(device.link_in().busy_seconds, 2.0);
+
+    stop = false;
+    const Clock::time_point again = Clock::now();
+    copies->copy(target.data(), source.data(), 300);
+    copies->synchronize();
+    EXPECT_GE(Clock::now() - again, std::chrono::milliseconds(300));
+    EXPECT_LT(Clock::now() - again, std::chrono::seconds(2));
+}
+
 // A block is a step of progress: the deadline counts from the time at which a link of that rate has brought it.
 TEST(SlowLink, IsNotTakenForOneThatStandsStill) {
     CpuFaults faults;

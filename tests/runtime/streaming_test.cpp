@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
@@ -368,6 +369,7 @@ TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
                 left -= std::ssize(loop.step(left));
             } catch (const Error& error) {
                 ASSERT_LE(++failures_here, 1) << "round " << round << ": " << error.what();
+                EXPECT_THAT(error.what(), testing::ContainsRegex("^(layer [012]|the LM head|KV): .*cpu, copies "));
             }
         }
         failures += failures_here;

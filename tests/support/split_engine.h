@@ -78,8 +78,8 @@ struct SplitEngine {
         make_ranks(files, n_layers, streams, own, ring_bytes);
     }
     SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
-                const std::vector<std::unique_ptr<RankDevice>>& devices) {
-        make_ranks(files, n_layers, streams, devices, RankEngine::kRingBytes);
+                std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
+        make_ranks(files, n_layers, streams, devices, ring_bytes);
     }
     void make_ranks(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
                     const std::vector<std::unique_ptr<RankDevice>>& devices, std::size_t ring_bytes) {

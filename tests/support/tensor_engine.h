@@ -21,11 +21,12 @@ struct TensorEngine {
         make_ranks(files, n_kv_heads, streams, own);
     }
     TensorEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_kv_heads, Streams streams,
-                 const std::vector<std::unique_ptr<RankDevice>>& devices) {
-        make_ranks(files, n_kv_heads, streams, devices);
+                 std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
+        make_ranks(files, n_kv_heads, streams, devices, ring_bytes);
     }
     void make_ranks(const ModelFiles& files, const std::vector<std::int64_t>& n_kv_heads, Streams streams,
-                    const std::vector<std::unique_ptr<RankDevice>>& on) {
+                    const std::vector<std::unique_ptr<RankDevice>>& on,
+                    std::size_t ring_bytes = RankEngine::kRingBytes) {
         const std::vector<ModelShare> shares = deal_heads(files.config(), files.weights(), n_kv_heads);
         std::vector<Device*> devices;
         for (const auto& each : on) devices.push_back(&each->device);
@@ -35,8 +36,8 @@ struct TensorEngine {
         std::vector<TensorRank> of_target;
         std::vector<TensorRank> of_plain;
         for (std::size_t i = 0; i < shares.size(); ++i) {
-            ranks.push_back(std::make_unique<RankEngine>(files, shares[i], streams, *on[i], RankEngine::kRingBytes,
-                                                         &sums->rank(i)));
+            ranks.push_back(
+                std::make_unique<RankEngine>(files, shares[i], streams, *on[i], ring_bytes, &sums->rank(i)));
             RankEngine& rank = *ranks.back();
             of_target.push_back({rank.forward.get(), &rank.cache, &sums->rank(i)});
             of_plain.push_back({rank.plain.get(), &rank.cache, &sums->rank(i)});

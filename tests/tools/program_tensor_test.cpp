@@ -111,10 +111,39 @@ TEST(TensorSplit, ASessionGoesOnOnItsOwnSplitAlone) {
     refused(go_on(layers, kTensor),
             "was computed with the model split as layers, or none, here it would be tensor 1,1, which decides the "
             "text; leave --split tensor out, or begin another");
-    // Streamed, and with the split left out.
+    // What a file wishes for gives way.
+    const std::string config = folder.write("config.toml", "split = \"tensor\"\n").string();
+    const ProgramResult by_layers = run_program({"generate", "--session", layers, "--max-tokens", "410", "--tables",
+                                                 "off", "--config", config, "--devices", "cpu,cpu"});
+    EXPECT_EQ(by_layers.code, 0) << by_layers.err;
+    // With nothing but its name, over what the environment wishes for; and streamed, with the split left out.
+    const std::string again = (folder.path() / "again").string();
+    std::filesystem::copy_file(tensor, again);
+    ProgramRun alone;
+    alone.arguments = {"generate", "--session", again, "--max-tokens", "700", "--tables", "off", "--no-config"};
+    alone.environment = {{"SLIPSTREAM_DEVICES", "cpu"}};
+    EXPECT_EQ(run_program(alone).out, whole);
     const ProgramResult result = go_on(tensor, {"--devices", "cpu,cpu", "--device-memory", "15M"});
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(result.out, whole);
+}
+
+// Whoever asked for it is named.
+TEST(TensorSplit, OfAFileIsRefusedByTheFilesKey) {
+    const TemporaryFolder folder;
+    const auto refused = [&](const char* text, const std::vector<std::string>& more, const char* words) {
+        const std::string config = folder.write("config.toml", text).string();
+        const ProgramResult result = run_program(joined({"generate", "--prompt", "x", "--max-tokens", "1", "--tables",
+                                                         "off", "--config", config, "--devices", "cpu,cpu"},
+                                                        more));
+        EXPECT_EQ(result.code, 1);
+        EXPECT_THAT(result.err, HasSubstr(words));
+        EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+    };
+    refused("split = \"tensor\"\n", {"--device-memory", "20M,16M"}, "config.toml:1: split: a split over unequal");
+    refused("split = \"tensor\"\nshares = \"5,1\"\n", {},
+            "config.toml:2: shares: a share of 1 in 6 of 2 kv heads is less than one kv head, for device 2 of 2; "
+            "give 1,1, the nearest that goes, or name fewer devices");
 }
 
 TEST(TensorSplit, IsPlannedAsItRuns) {
@@ -151,12 +180,16 @@ TEST(TensorSplit, WhatCannotBeDoneIsSaidInOneLine) {
         EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
     };
     refused({"--devices", "cpu,cpu,cpu", "--split", "tensor"}, 1, "2 kv heads cannot be shared among 3 devices");
-    refused(joined(kTensor, {"--shares", "3,1"}), 1, "is less than one kv head, for device 2 of 2");
+    refused(joined(kTensor, {"--shares", "3,1"}), 1,
+            "slipstream: --shares: a share of 1 in 4 of 2 kv heads is less than one kv head, for device 2 of 2; give "
+            "1,1, the nearest that goes, or name fewer devices");
     refused({"--devices", "cpu,cpu", "--split", "rows"}, 2, "layers or tensor expected, found 'rows'");
     refused({"--devices", "cpu", "--split", "tensor"}, 2, "acts on several devices");
     refused(joined(kTensor, {"--draft", "retrieval"}), 1, "on one device only");
     refused(joined(kTensor, {"--device-memory", "1M"}), 1, "device 1 of 2: a device budget of");
-    refused(joined(kTensor, {"--device-memory", "20M,16M"}), 1, "a split over unequal devices, of matrices, is kept");
+    refused(joined(kTensor, {"--device-memory", "20M,16M"}), 1,
+            "slipstream: --split: a split over unequal devices, of matrices, is kept beside the tables, so that texts "
+            "stay the same, and there is no such folder; name one by --tables, or give --shares 1,1");
 }
 
 }  // namespace

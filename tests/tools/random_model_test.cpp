@@ -1,11 +1,16 @@
 // Models of random weights: blocks of the deviation that was asked for, files that load, plan and generate, the same
 // bytes however they are made, and one line where they cannot be.
+#include <signal.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -198,6 +203,51 @@ TEST(RandomModelProgram, RefusesWhatTheDiskHasNoRoomFor) {
         FAIL() << "written";
     } catch (const IoError& error) {
         EXPECT_THAT(error.what(), HasSubstr("its disk has"));
+    }
+}
+
+// Blocks of a layer take ten seconds over such a link, and the ring holds several.
+TEST(RandomModelProgram, AnInterruptIsHeardWhileItStreamsOverTheSlowestLink) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    const std::string log = (folder.path() / "log").string();
+    RandomModelOptions options = small_options(Quantisation::Q8_0);
+    options.config.n_layers = 4;
+    write_random_model(path, options);
+    for (const auto& [devices, memory] : {std::pair{"cpu", "48M"}, std::pair{"cpu,cpu", "40M"}}) {
+        ProgramRun run;
+        run.arguments = {"generate",
+                         "-m",
+                         path,
+                         "--prompt",
+                         "x",
+                         "-n",
+                         "9",
+                         "--ctx",
+                         "256",
+                         "--no-config",
+                         "--tables",
+                         "off",
+                         "--draft",
+                         "none",
+                         "--devices",
+                         devices,
+                         "--device-memory",
+                         memory,
+                         "--link-gib-s",
+                         "0.001",
+                         "--log-file",
+                         log + devices};
+        RunningProgram program(run);
+        while (program.is_running() && file_text(log + devices).find("each pass") == std::string::npos)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        program.send(SIGINT);
+        const auto told = std::chrono::steady_clock::now();
+        const ProgramResult result = program.finish();
+        EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::milliseconds(1500)) << devices;
+        EXPECT_EQ(result.code, 130) << result.err;
+        EXPECT_THAT(result.err, HasSubstr("each pass"));
     }
 }
 

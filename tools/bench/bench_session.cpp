@@ -12,6 +12,8 @@ TextSession open_bench_session(const std::filesystem::path& path, const Settings
     SessionRequest asked{.path = path};
     if (settings.on_command_line("ctx") != nullptr) asked.context_tokens = compute.context_tokens;
     if (settings.on_command_line("kv-type") != nullptr) asked.kv_dtype = compute.kv_dtype;
+    asked.split = settings.on_command_line("split") != nullptr;
+    asked.shares = settings.on_command_line("shares") != nullptr;
     TextSession session(std::move(asked), SessionUse::Read);
     if (!session.resumes())
         throw RequestError(fmt::format(

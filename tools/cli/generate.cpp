@@ -252,10 +252,13 @@ int run_generate(CommandContext& context) {
     const Clock::time_point began = Clock::now();
     Console& console = context.console;
     const EngineCallbacks callbacks = console_callbacks(context);
+    std::optional<TextSession> session;
+    if (auto asked = session_request(context.settings)) {
+        session.emplace(std::move(*asked));
+        take_session_devices(*session, context.settings);
+    }
     Request request = read_request(context);
     RunRecords records(context.settings);
-    std::optional<TextSession> session;
-    if (auto asked = session_request(context.settings)) session.emplace(std::move(*asked));
     TextSession* const resumed = session && session->resumes() ? &*session : nullptr;
     if (resumed != nullptr) resumed->decide(request.generator.compute, request.text);
     const std::string prompt_text = prompt_text_of(context.settings, session);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/base/error.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/offload_options.h"
@@ -86,8 +87,22 @@ std::optional<SessionRequest> session_request(const Settings& settings) {
     request.stops = demanded(settings, "stop", std::optional(text.stops));
     request.max_tokens = demanded(settings, "max-tokens", std::optional(text.max_tokens));
     request.echo = settings.on_command_line("echo") != nullptr && settings.flag("echo");
+    request.split = settings.on_command_line("split") != nullptr;
+    request.shares = settings.on_command_line("shares") != nullptr;
     request.prompt_options = prompt_options(settings);
     return request;
+}
+
+void take_session_devices(const TextSession& session, Settings& settings) {
+    if (!session.resumes() || settings.on_command_line("devices") != nullptr) return;
+    const std::string devices = session.devices_instead_of(devices_setting(settings));
+    if (devices.empty()) return;
+    try {
+        static_cast<void>(choose_devices(devices));
+    } catch (const RequestError&) {
+        return;  // not here: that of the model says where the text was computed
+    }
+    settings = settings.with("devices", devices, "the session's devices");
 }
 
 EngineModel open_session_model(const TextSession& session, const std::vector<DeviceChoice>& devices,

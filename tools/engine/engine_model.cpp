@@ -56,6 +56,8 @@ constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
 
 void make_devices(EngineModel& engine, const ComputeOptions& options, const EngineCallbacks& callbacks) {
     std::string names;
+    engine.faults = std::make_unique<CpuFaults>();
+    engine.faults->stop = callbacks.cancel;
     engine.split = options.offload.split.value_or(SplitKind::Layers);
     engine.n_threads = options.n_threads;
     engine.device_threads = device_threads(options.n_threads, options.devices.size(), engine.split);
@@ -69,7 +71,8 @@ void make_devices(EngineModel& engine, const ComputeOptions& options, const Engi
                           .memory_bytes = limits.memory_bytes,
                           .link_bytes_per_second = limits.link_bytes_per_second,
                           .number = options.devices.size() > 1 ? static_cast<int>(i) + 1 : 0,
-                          .on_announcement = [&callbacks](std::string_view line) { callbacks.note(line); }}),
+                          .on_announcement = [&callbacks](std::string_view line) { callbacks.note(line); },
+                          .faults = engine.faults.get()}),
              .throttled_link_bytes_per_second = limits.link_bytes_per_second});
         const Device& device = *engine.devices.back().device;
         if (choice.card)
@@ -144,9 +147,11 @@ std::vector<std::int64_t> chosen_parts(EngineModel& engine, const ComputeOptions
     if (!is_tensor && device_forms(options.devices).is_one) return planned_parts(engine, options);
     if (!options.splits_folder)
         throw RequestError(fmt::format(
-            "--devices: a split over {} is kept beside the tables, so that texts stay the same, and there is no such "
-            "folder; name one by --tables, or give --shares",
-            is_tensor ? "unequal devices, of matrices," : "devices of several kinds"));
+            "{}: a split over {} is kept beside the tables, so that texts stay the same, and there is no such "
+            "folder; name one by --tables, or give --shares {}",
+            options.offload.split_where.empty() ? "--devices" : options.offload.split_where,
+            is_tensor ? "unequal devices, of matrices," : "devices of several kinds",
+            fmt::join(even_parts(engine.split, config, engine.files->weights(), engine.devices.size()), ",")));
     const std::string key = split_key(engine, options);
     const std::int64_t n = n_parts(engine.split, config);
     if (const auto kept = kept_split(*options.splits_folder, key, engine.devices.size(), n)) {
@@ -165,7 +170,9 @@ void choose_shares(EngineModel& engine, const ComputeOptions& options, const Eng
         engine.shares = deal_parts(engine.split, engine.files->config(), engine.files->weights(), parts);
         callbacks.choice("shares", fmt::format("{} {}s", fmt::join(parts, ","), part_name(engine.split)), why);
     } catch (const Unsupported& error) {
-        throw RequestError(fmt::format("--devices: {}", error.what()));
+        const OffloadOptions& offload = options.offload;
+        const std::string& where = offload.shares_where.empty() ? offload.split_where : offload.shares_where;
+        throw RequestError(fmt::format("{}: {}", where.empty() ? "--devices" : where, error.what()));
     }
 }
 

@@ -15,6 +15,7 @@
 #include "tools/engine/kept_splits.h"
 #include "tools/options/build_version.h"
 #include "tools/terminal/amounts.h"
+#include "tools/terminal/text_parts.h"
 
 namespace slipstream::tools {
 
@@ -99,13 +100,29 @@ std::optional<HeldSplit> TextSession::held_split() const {
     return found;
 }
 
+std::string TextSession::devices_instead_of(const std::vector<DeviceChoice>& devices) const {
+    const std::optional<HeldSplit> held = held_split();
+    if (!held) return {};
+    const std::string& kinds = begin().device_kind;
+    if (devices.size() == held->parts.size() && device_forms(devices).kinds == kinds) return {};
+    const std::vector<std::string_view> each = split_list(kinds);
+    std::string names;
+    int n_cards = 0;
+    for (std::size_t i = 0; i < held->parts.size(); ++i) {
+        const std::string_view kind = each[std::min(i, each.size() - 1)];
+        if (i > 0) names += ',';
+        names += kind == device_kind_name(DeviceKind::Cuda) ? fmt::format("{}:{}", kind, n_cards++) : std::string(kind);
+    }
+    return names;
+}
+
 // Who leaves the options out goes on as it was.
 void TextSession::take_split(ComputeOptions& compute) const {
     OffloadOptions& offload = compute.offload;
     const std::optional<HeldSplit> held = held_split();
+    if (!request_.split) offload.split = held ? held->kind : SplitKind::Layers;
     if (!held || compute.devices.size() != held->parts.size()) return;
-    if (!offload.split) offload.split = held->kind;
-    if (offload.shares.empty() && offload.split == held->kind) offload.shares = held->parts;
+    if (!request_.shares && offload.split == held->kind) offload.shares = held->parts;
 }
 
 TextSession::TextSession(SessionRequest request, SessionUse use)

@@ -43,6 +43,8 @@ struct SessionRequest {
     std::optional<std::vector<std::string>> stops{};
     std::optional<std::int64_t> max_tokens{};
     bool echo = false;
+    bool split = false;   // how the model is shared out is demanded
+    bool shares = false;  // and how much each device has
     std::vector<PromptOption> prompt_options{};
 };
 
@@ -74,6 +76,9 @@ public:
     [[nodiscard]] bool resumes() const { return file_.has_value(); }
     [[nodiscard]] const SessionBegin& begin() const { return file_->begin(); }
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return file_->tokens(); }
+    /// The devices that it goes on with, where their split decides its text: "cpu,cpu"; cards by their order. Empty
+    /// where others do, and where `devices` are such.
+    [[nodiscard]] std::string devices_instead_of(const std::vector<DeviceChoice>& devices) const;
     /// Puts what the session decides in the place of what was wished for. RequestError where something else is
     /// demanded.
     void decide(ComputeOptions& compute, TextGenerationOptions& text) const;

@@ -136,6 +136,7 @@ std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const De
     CpuDeviceOptions options;
     if (request.number > 0) options.name = fmt::format("device {} (cpu)", request.number);
     options.n_threads = request.n_threads;
+    options.faults = request.faults;
     if (request.memory_bytes) {
         options.memory_bytes = *request.memory_bytes;
         options.link_bytes_per_second = request.link_bytes_per_second;

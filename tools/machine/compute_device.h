@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cpu_faults.h"
 #include "kernels/cuda/host/cuda_module.h"
 #include "kernels/device.h"
 
@@ -51,6 +52,7 @@ struct DeviceRequest {
     double link_bytes_per_second = 0.0;       // 0: not throttled
     int number = 0;                           // among several devices, from 1, for messages; 0: it is the only one
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce()
+    CpuFaults* faults = nullptr;                              // of a CPU device: how it hears of a stop; outlives it
 };
 /// Throws CudaError, OutOfBudget.
 [[nodiscard]] std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const DeviceRequest& request);

@@ -146,8 +146,10 @@ ShareSettings share_settings(const Settings& settings, std::size_t n_devices) {
         return {};
     }
     ShareSettings chosen{.split = split_setting(settings)};
+    if (chosen.split) chosen.split_where = settings.find("split")->where;
     const Setting* setting = settings.find("shares");
     if (setting == nullptr) return chosen;
+    chosen.shares_where = setting->where;
     const std::vector<std::string_view> values = split_list(setting->values.back());
     if (values.size() != n_devices)
         throw UsageError(fmt::format("{}: {} for {} devices; give one for each", setting->where,
@@ -187,7 +189,9 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     options.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});
     ShareSettings shares = share_settings(settings, devices.size());
     options.split = shares.split;
+    options.split_where = std::move(shares.split_where);
     options.shares = std::move(shares.shares);
+    options.shares_where = std::move(shares.shares_where);
     if (options.splits_matrices() && std::ranges::count(devices, devices.front()) != std::ssize(devices))
         throw RequestError(fmt::format(
             "{}: tensor is served over devices of one kind, cpu or cuda; --split layers serves both together",

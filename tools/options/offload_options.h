@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,7 +32,9 @@ struct OffloadOptions {
     std::optional<std::size_t> ring;            // of each device; not given: planned
     std::optional<std::int64_t> expect_tokens;  // of a pass, to plan for
     std::optional<SplitKind> split{};           // of the model among several devices; not given: layers
+    std::string split_where{};                  // who said so, for messages: "--split"; empty: nobody
     std::vector<double> shares{};               // of it, by device; empty: planned
+    std::string shares_where{};
 
     [[nodiscard]] bool splits_matrices() const { return split == SplitKind::Tensor; }
 
@@ -53,7 +56,7 @@ struct OffloadOptions {
 /// range; `also` is what the option takes besides: "'none'".
 [[nodiscard]] std::size_t size_value(std::string_view text, std::string_view where, std::string_view also = {});
 
-// GiB a second of a link. Below the least a pass takes minutes, and an interrupt waits for it.
+// GiB a second of a link. Below the least a pass takes minutes.
 inline constexpr double kLeastLinkGib = 0.001;
 inline constexpr double kMostLinkGib = 1e6;
 /// Most tokens of a pass that a placement is planned for.
@@ -70,7 +73,9 @@ inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 /// --split and --shares.
 struct ShareSettings {
     std::optional<SplitKind> split{};  // not given: layers
-    std::vector<double> shares{};      // empty: planned
+    std::string split_where{};
+    std::vector<double> shares{};  // empty: planned
+    std::string shares_where{};
 };
 /// Of so many devices. Throws UsageError.
 [[nodiscard]] ShareSettings share_settings(const Settings& settings, std::size_t n_devices);
