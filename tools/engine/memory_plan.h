@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/device.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 #include "runtime/pass/forward.h"
@@ -37,6 +38,14 @@ struct RunNeeds {
 /// What generating with trees of up to `budget` nodes needs; texts of up to `text_tokens`, 0: the whole context.
 [[nodiscard]] RunNeeds generation_needs(std::int64_t budget, std::int64_t text_tokens, CheckPasses check);
 
+/// Devices that share every matrix, and sum up what each makes of it.
+struct SummingDevices {
+    DeviceKind kind = DeviceKind::Cpu;
+    std::size_t n = 0;  // 0 or 1: there are no sums
+};
+/// Most that is summed up at once: rows of the largest pass.
+[[nodiscard]] std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs);
+
 struct MemoryRequest {
     const ModelConfig* config = nullptr;
     const ModelWeights* weights = nullptr;  // views with or without memory
@@ -45,6 +54,7 @@ struct MemoryRequest {
     RunNeeds needs{};
     std::size_t taken_bytes = 0;  // of each device by what is no part of the model: workspace of ops, a draft model
     int n_devices = 1;            // that share the model
+    SummingDevices summing{};
 };
 /// The request for a plan with all sums in it: what is fixed, what streaming takes, what KV takes that streams. Budget,
 /// ring, speeds and tokens of a pass are for the caller to set.
