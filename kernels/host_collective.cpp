@@ -1,38 +1,28 @@
 #include "kernels/host_collective.h"
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
-#include "kernels/base/spin.h"
 #include "kernels/elementwise.h"
 
 namespace slipstream {
-
-namespace {
-
-constexpr int kSlices = 20;  // of the time after which a rank is lost
-
-}  // namespace
 
 class HostCollective::Rank final : public Collective {
 public:
     Rank(HostCollective& all, std::size_t index, Device& device)
         : all_(all), index_(index), device_(device), copied_(device.make_event()) {
-        if (device.shares_host_memory()) {
-            own_slots_ = std::make_unique_for_overwrite<std::byte[]>(2 * all.slot_bytes_);
-        } else {
-            locked_slots_ = device.allocate_host(2 * all.slot_bytes_, MemoryTag::Activations, "sums between devices");
-        }
+        slots_ = device.allocate_host(device_bytes(all.slot_bytes_), MemoryTag::Activations, "sums between devices");
     }
 
     void all_reduce(ExecRef exec, const TensorView& y) override;
-    void abort() noexcept override { all_.abort(); }
+    void abort() noexcept override { all_.meeting_.abort(); }
     void restart() override { all_.restart(); }
 
-    [[nodiscard]] const Device& device() const { return device_; }
     [[nodiscard]] bool has_come(std::uint64_t call) const { return come_.load() >= call; }
     void begin_anew() {
         n_calls_ = 0;
@@ -47,9 +37,7 @@ private:
         std::uint64_t use = 0;
     };
 
-    [[nodiscard]] std::byte* slot(std::uint64_t call) const {
-        return (own_slots_ ? own_slots_.get() : locked_slots_.data()) + call % 2 * all_.slot_bytes_;
-    }
+    [[nodiscard]] std::byte* slot(std::uint64_t call) const { return slots_.data() + call % 2 * all_.slot_bytes_; }
     void copy_out(ExecRef exec, const TensorView& y);
     void add_parts(ExecRef exec, const TensorView& y);
 
@@ -57,9 +45,8 @@ private:
     const std::size_t index_;
     Device& device_;
     std::unique_ptr<Event> copied_;
-    std::unique_ptr<std::byte[]> own_slots_;  // [2][slot_bytes_]
-    Buffer locked_slots_;                     // the same where a card reads them
-    std::array<Part, 2> parts_{};             // by call, as the slots; others read them once this rank has come
+    Buffer slots_;                 // [2][slot_bytes_], of host memory
+    std::array<Part, 2> parts_{};  // by call, as the slots; others read them once this rank has come
     std::uint64_t n_calls_ = 0;
     std::atomic<std::uint64_t> come_{0};  // calls that others may read the parts of
 };
@@ -68,13 +55,15 @@ void HostCollective::Rank::all_reduce(ExecRef exec, const TensorView& y) {
     CHECK(y.dtype == DType::F32 && y.packed() && &exec.device == &device_);
     CHECK(static_cast<std::size_t>(y.rows()) * y.row_stride_bytes <= all_.slot_bytes_, "{} rows of {} bytes in {}",
           y.rows(), y.row_stride_bytes, all_.slot_bytes_);
-    if (all_.aborted_) throw CollectiveAborted("another device has failed");
+    if (all_.meeting_.aborted()) RankMeeting::throw_aborted();
     ++n_calls_;
     try {
         copy_out(exec, y);
         come_ = n_calls_;
-        all_.announce();
-        for (const auto& other : all_.ranks_) all_.await(*other, n_calls_);
+        all_.meeting_.announce();
+        for (const auto& other : all_.ranks_)
+            all_.meeting_.await([&] { return other->has_come(n_calls_); },
+                                [&] { return fmt::format("{} has not come", other->device_.name()); });
         add_parts(exec, y);
     } catch (const CollectiveAborted&) {
         throw;
@@ -110,7 +99,7 @@ void HostCollective::Rank::add_parts(ExecRef exec, const TensorView& y) {
 }
 
 HostCollective::HostCollective(std::span<Device* const> devices, std::size_t bytes, std::chrono::nanoseconds lost_after)
-    : slot_bytes_(bytes), lost_after_(lost_after) {
+    : slot_bytes_(bytes), meeting_(lost_after) {
     CHECK(!devices.empty());
     for (Device* device : devices) {
         CHECK(device->kind() == devices.front()->kind(), "sums between devices of several kinds");
@@ -124,40 +113,9 @@ Collective& HostCollective::rank(std::size_t rank) {
     return *ranks_.at(rank);
 }
 
-// Who waits has counted himself before he looked again: either he sees what is new, or he is seen here.
-void HostCollective::announce() {
-    if (n_waiting_ == 0) return;
-    const std::scoped_lock lock(mutex_);
-    changed_.notify_all();
-}
-
-void HostCollective::await(const Rank& rank, std::uint64_t call) {
-    for (int i = 0; i < kSpins; ++i) {
-        if (rank.has_come(call)) return;
-        relax();
-    }
-    std::unique_lock lock(mutex_);
-    ++n_waiting_;
-    int n_slices = 0;
-    while (!rank.has_come(call) && !aborted_ && n_slices < kSlices)
-        if (changed_.wait_for(lock, lost_after_ / kSlices) == std::cv_status::timeout) ++n_slices;
-    --n_waiting_;
-    if (rank.has_come(call)) return;
-    if (aborted_) throw CollectiveAborted("another device has failed");
-    throw IoError(fmt::format("{} has not come within {} s", rank.device().name(),
-                              std::chrono::duration<double>(lost_after_).count()));
-}
-
-void HostCollective::abort() noexcept {
-    aborted_ = true;
-    const std::scoped_lock lock(mutex_);
-    changed_.notify_all();
-}
-
 void HostCollective::restart() {
-    CHECK(n_waiting_ == 0, "a restart while {} wait", n_waiting_.load());
+    meeting_.restart();
     for (const auto& rank : ranks_) rank->begin_anew();
-    aborted_ = false;
 }
 
 }  // namespace slipstream

@@ -7,53 +7,38 @@
 // events.
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
-#include "kernels/collective.h"
+#include "kernels/rank_sums.h"
 
 namespace slipstream {
 
-/// How long ranks wait for one. A link that stands still is given up far sooner, by who waits for its copy; this is
-/// longer than what a layer takes to come over the slowest of them.
-inline constexpr std::chrono::nanoseconds kRankIsLost = std::chrono::minutes(10);
-
-class HostCollective {
+class HostCollective final : public RankSums {
 public:
-    /// Between `devices`, a rank each, all of one kind (CHECKed), which outlive this; of up to `bytes` at once. Time is
-    /// counted in slices, so that a program that was stopped (Ctrl-Z) has not waited. Throws OutOfBudget where cards
-    /// get no page-locked memory.
+    /// Between `devices`, a rank each, all of one kind (CHECKed), which outlive this; of up to `bytes` at once. Slots
+    /// of CPU devices are in their budgets, those of cards page-locked memory of the host. Throws OutOfBudget.
     HostCollective(std::span<Device* const> devices, std::size_t bytes,
                    std::chrono::nanoseconds lost_after = kRankIsLost);
-    ~HostCollective();
+    ~HostCollective() override;
     HostCollective(const HostCollective&) = delete;
     HostCollective& operator=(const HostCollective&) = delete;
 
-    /// What that rank calls; lives as long as this.
-    [[nodiscard]] Collective& rank(std::size_t rank);
+    [[nodiscard]] Collective& rank(std::size_t rank) override;
+    /// Of each device's slots.
+    [[nodiscard]] static std::size_t device_bytes(std::size_t bytes) { return 2 * bytes; }
 
 private:
     class Rank;
 
-    void announce();
-    void await(const Rank& rank, std::uint64_t call);
-    void abort() noexcept;
     void restart();
 
     std::size_t slot_bytes_;
-    std::chrono::nanoseconds lost_after_;
+    RankMeeting meeting_;
     std::vector<std::unique_ptr<Rank>> ranks_;
-    std::atomic<bool> aborted_{false};
-    std::atomic<int> n_waiting_{0};
-    std::mutex mutex_;
-    std::condition_variable changed_;  // a rank has come, or all is given up
 };
 
 }  // namespace slipstream

@@ -43,7 +43,7 @@ step_facts() {
     { echo "free $(memory_gb) GB, /dev/shm $(free_gb /dev/shm) GB, $scratch $(free_gb "$scratch") GB, $JOBS CPUs, kernel $(uname -r)"
         nvidia-smi --query-gpu=name,driver_version,pcie.link.gen.max,pcie.link.width.max,clocks.max.sm,clocks.max.mem,power.limit \
             --format=csv,noheader -i "$CARD_INDEX"
-        echo "cuBLASLt: ${blas_folder:-where the loader looks}"; } >"$STEP_DIR/table" 2>&1
+        echo "cuBLASLt: ${blas_folder:-where the loader looks}; NCCL: ${nccl_folder:-not found}"; } >"$STEP_DIR/table" 2>&1
     mb=$(($(free_gb /dev/shm) * 512 < 49152 ? $(free_gb /dev/shm) * 512 : 49152))
     if [ $((mb / 512)) -gt "$(memory_gb)" ]; then mb=$(($(memory_gb) * 512)); fi
     STEP_LINE="less than 64 GB of memory: not touched"
@@ -75,9 +75,11 @@ test_run() {
 # middle of a capture. Where the first suite fails, it is run again with each launch waited for, so
 # that the log names the kernel.
 step_tests() {
-    local status=0 one
+    local status=0 one rest='-CudaElementwise*:CudaLarge*:CudaLong*'
+    # One card has no use for NCCL: its tests are run where it lies about.
+    if [ -z "$nccl_folder" ]; then rest+=:CudaNccl*; fi
     n_passed=0 n_failed=0 n_skipped=0
-    for one in 'CudaElementwise*' 'CudaGraph.LaunchesRunInStreamOrder' '-CudaElementwise*:CudaLarge*:CudaLong*' 'CudaLarge*'; do
+    for one in 'CudaElementwise*' 'CudaGraph.LaunchesRunInStreamOrder' "$rest" 'CudaLarge*'; do
         test_run "$one" "$STEP_DIR/run.log" || {
             status=$?
             if [ "$one" = 'CudaElementwise*' ] && [ "$status" -ne 124 ]; then

@@ -28,6 +28,7 @@ struct PromptActivationsLaunch;
 struct PromptProductLaunch;
 struct PromptStoreLaunch;
 struct PromptWeightsLaunch;
+struct RankPart;
 struct RmsNormLaunch;
 struct RopeLaunch;
 struct RotateWriteLaunch;
@@ -35,7 +36,7 @@ struct SwigluLaunch;
 struct TopKLaunch;
 
 /// Raised with every change of this file or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 4;
+inline constexpr std::uint32_t kModuleVersion = 5;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
@@ -49,7 +50,8 @@ enum class Status : std::int32_t {
     NoDevice,      // a driver, and no card that it shows to this program
     OutOfMemory,   // of the device, or of lockable host memory
     Failed,
-    NoImage,  // no code in the module that the card runs
+    NoImage,       // no code in the module that the card runs
+    NotInstalled,  // a library that is opened by name
 };
 
 struct ErrorText {
@@ -130,6 +132,25 @@ struct Module {
     Status (*blas_version)(std::int64_t* version, ErrorText* error);  // 130100 for 13.1.0
     Status (*make_blas)(std::int32_t device, void** blas, ErrorText* error);
     Status (*free_blas)(std::int32_t device, void* blas, ErrorText* error);
+
+    // Whether `device` reads and writes the memory of `peer` by itself.
+    Status (*can_access_peer)(std::int32_t device, std::int32_t peer, bool* can, ErrorText* error);
+    // NCCL, for sums over cards. Loaded by the first call; NotInstalled where it is not there, Failed where it does not
+    // open. What fails is said by the name of its call and in its own words.
+    Status (*nccl_version)(std::int64_t* version, ErrorText* error);  // 22809 for 2.28.9
+    // One for each of n_ranks different devices, in the order of the ranks; all or none. Blocks the host.
+    Status (*make_communicators)(std::int32_t n_ranks, const std::int32_t* devices, void** communicators,
+                                 ErrorText* error);
+    // With nothing under way; and whatever is, which then ends and leaves anything behind. Block the host.
+    Status (*free_communicator)(std::int32_t device, void* communicator, ErrorText* error);
+    Status (*abort_communicator)(std::int32_t device, void* communicator, ErrorText* error);
+    // Enqueue for all ranks at once: of n_floats of each, `to` of all becomes the sum, of more than two parts in
+    // an order of the library's own; or the parts of all, one behind the other. From any thread, one at a time;
+    // none takes or gives back memory meanwhile. `failed` is the rank where it failed; -1: not known.
+    Status (*sum_parts)(std::int32_t n_ranks, const RankPart* parts, std::size_t n_floats, std::int32_t* failed,
+                        ErrorText* error);
+    Status (*gather_parts)(std::int32_t n_ranks, const RankPart* parts, std::size_t n_floats, std::int32_t* failed,
+                           ErrorText* error);
 
     // Kernels. Parameters are copied by the call; what they point at is device memory.
     Status (*add)(Place place, const AddLaunch* launch, ErrorText* error);

@@ -37,10 +37,11 @@ Machine::Machine(const MachineOptions& options) : state_(std::make_unique<State>
 
 Machine::~Machine() {
     CHECK(state_->streams.empty() && state_->n_events == 0 && state_->n_graphs == 0 && state_->locked.empty() &&
-              allocated_bytes() == 0 && state_->n_blas == 0,
-          "{} streams, {} events, {} graphs, {} host ranges, {} bytes and {} of cuBLASLt outlive their machine",
+              allocated_bytes() == 0 && state_->n_blas == 0 && state_->n_communicators == 0,
+          "{} streams, {} events, {} graphs, {} host ranges, {} bytes, {} of cuBLASLt and {} of NCCL outlive their "
+          "machine",
           state_->streams.size(), state_->n_events, state_->n_graphs, state_->locked.size(), allocated_bytes(),
-          state_->n_blas);
+          state_->n_blas, state_->n_communicators);
     ::sigaction(SIGSEGV, &before, nullptr);
     machine = nullptr;
 }
@@ -84,6 +85,18 @@ std::size_t Machine::allocated_bytes() const {
 }
 void Machine::fail_in(std::int64_t n) {
     state_->fail_in = n;
+}
+std::int64_t Machine::n_sums() const {
+    return state_->n_sums;
+}
+std::int64_t Machine::n_communicators() const {
+    return state_->n_communicators;
+}
+void Machine::fail_sum_of(std::int32_t rank) {
+    state_->failing_sum = rank;
+}
+void Machine::refuse_communicators(bool refuses) {
+    state_->refuses_communicators = refuses;
 }
 
 Machine::Window::Window() {

@@ -29,6 +29,8 @@ enum class Timing : std::uint8_t {
 };
 inline constexpr Timing kTimings[] = {Timing::AtOnce, Timing::Latest, Timing::CopiesEarly};
 
+enum class Nccl : std::uint8_t { None, DoesNotOpen, Serves };
+
 struct MachineOptions {
     int n_cards = 1;
     std::int32_t sm = 89;
@@ -37,6 +39,8 @@ struct MachineOptions {
     std::size_t allocation_bytes = 1;  // what an allocation takes is rounded up to; a card: 2 MiB
     bool has_blas = true;              // what stands for cuBLASLt
     bool blas_opens = true;            // where it is there
+    Nccl nccl = Nccl::None;            // what stands for it
+    bool has_peers = true;             // each card reaches the memory of every other
     const char* architectures = "80";  // of the module
     bool runs_kernels = true;          // else the module has no code for its cards, whatever it says
     std::size_t lockable_bytes = static_cast<std::size_t>(-1);  // registrations beyond it are refused
@@ -78,6 +82,13 @@ public:
     [[nodiscard]] std::int64_t n_prompt_products() const;
     /// The n-th copy or kernel from now on fails at its call; 0: none.
     void fail_in(std::int64_t n);
+    /// Calls of what stands for NCCL, each for all ranks; communicators that live.
+    [[nodiscard]] std::int64_t n_sums() const;
+    [[nodiscard]] std::int64_t n_communicators() const;
+    /// The next such call fails at that rank's part.
+    void fail_sum_of(std::int32_t rank);
+    /// Whether no communicators are to be had.
+    void refuse_communicators(bool refuses);
 
     /// Opens the cards' memory to the host for as long as it lives: for tests that look into it.
     class Window {

@@ -1,6 +1,7 @@
 // The kernels of the emulated machine's table: the very launch functions of kernels/cuda, compiled for the host.
 #include "emulated_blas.h"
 #include "emulated_machine.h"
+#include "emulated_nccl.h"
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
@@ -26,6 +27,13 @@ Status run(Place place, const Launch* launch, ErrorText* error) {
 
 cuda::Module full_table() {
     cuda::Module table = runtime_table();
+    table.can_access_peer = can_access_peer;
+    table.nccl_version = nccl_version;
+    table.make_communicators = make_communicators;
+    table.free_communicator = free_communicator;
+    table.abort_communicator = abort_communicator;
+    table.sum_parts = sum_parts;
+    table.gather_parts = gather_parts;
     table.add = run<AddLaunch, launch_add>;
     table.argmax = run<ArgmaxLaunch, launch_argmax>;
     table.attention = run<AttentionLaunch, launch_attention>;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -49,12 +50,26 @@ struct Graph {
     std::string invalid;           // what has ended the capture, if anything did
 };
 
+/// What several streams do together: once all have come to it.
+struct Meeting {
+    struct Side {
+        Stream* stream = nullptr;
+        std::shared_ptr<const bool> aborted{};  // then it ends here alone, and leaves anything behind
+        float* to = nullptr;
+        std::size_t n_floats = 0;
+    };
+    std::vector<Side> sides;
+    std::function<void()> work;
+    bool is_done = false;
+};
+
 struct Stream {
     struct Task {
         std::function<void()> work;  // or
         Event* event = nullptr;
         std::uint64_t use = 0;
-        bool records = false;  // else waits
+        bool records = false;  // else waits; or
+        std::shared_ptr<Meeting> meeting{};
     };
     bool is_for_copies = false;
     std::deque<Task> tasks;
@@ -84,6 +99,10 @@ struct Machine::State {
     std::int64_t n_graphs = 0;
     std::int64_t n_prompt_products = 0;
     std::int64_t n_blas = 0;  // made and not freed
+    std::int64_t n_communicators = 0;
+    std::int64_t n_sums = 0;
+    std::int32_t failing_sum = -1;  // the rank where the next one fails
+    bool refuses_communicators = false;
     std::int64_t fail_in = 0;
     bool refuses_graphs = false;
     int n_open = 0;
@@ -115,6 +134,7 @@ struct Machine::State {
     // Does the next task; false where it waits for what is not done.
     bool step(Stream& stream) {
         Stream::Task& task = stream.tasks.front();
+        if (task.meeting) return meet(stream, task.meeting);
         if (task.event != nullptr && !task.records && task.event->done < task.use) return false;
         if (task.records) {
             task.event->done = task.use;
@@ -127,6 +147,35 @@ struct Machine::State {
         }
         stream.tasks.pop_front();
         return true;
+    }
+    static bool is_at(const Stream& stream, const std::shared_ptr<Meeting>& meeting) {
+        return !stream.tasks.empty() && stream.tasks.front().meeting == meeting;
+    }
+    // What all of its streams do at once; one that was given up ends alone.
+    bool meet(Stream& stream, const std::shared_ptr<Meeting> meeting) {
+        CHECK(n_open > 0);
+        for (const Meeting::Side& side : meeting->sides) {
+            if (side.stream != &stream || !*side.aborted) continue;
+            std::fill_n(side.to, side.n_floats, std::numeric_limits<float>::quiet_NaN());
+            stream.tasks.pop_front();
+            ++n_done;
+            return true;
+        }
+        for (const Meeting::Side& side : meeting->sides)
+            if (!is_at(*side.stream, meeting)) return false;
+        meeting->work();
+        meeting->is_done = true;
+        for (const Meeting::Side& side : meeting->sides) {
+            side.stream->tasks.pop_front();
+            ++n_done;
+        }
+        return true;
+    }
+    void bring_together(const std::shared_ptr<Meeting> meeting) {
+        for (const Meeting::Side& side : meeting->sides) {
+            CHECK(!*side.aborted, "a kernel waits for good for one that was given up");
+            while (!meeting->is_done && !is_at(*side.stream, meeting)) advance(*side.stream);
+        }
     }
     // Everything that is enqueued, and what of other streams it waits for.
     void drain(Stream& stream) {
@@ -144,7 +193,10 @@ struct Machine::State {
     }
     // The next task, or what it waits for. Where copies come early they overtake what is computed meanwhile.
     void advance(Stream& stream) {
-        if (!step(stream)) return bring_about(*stream.tasks.front().event, stream.tasks.front().use);
+        if (!step(stream)) {
+            const Stream::Task& task = stream.tasks.front();
+            return task.meeting ? bring_together(task.meeting) : bring_about(*task.event, task.use);
+        }
         if (options.timing == Timing::CopiesEarly && !stream.is_for_copies) copies_go_on();
     }
     void copies_go_on() {

@@ -1,15 +1,18 @@
-// Matrices split among emulated cards: each copies its part of a sum out and adds the others' from page-locked memory,
-// under every timing of streams.
+// Matrices split among emulated cards, under every timing of streams. Sums go through page-locked memory, where each
+// card adds the others' parts, or by what stands for NCCL: the same text.
 #include "runtime/ranks/tensor_target.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/host_collective.h"
+#include "kernels/rank_sums.h"
 #include "rank_on_card.h"
 #include "runtime/ranks/tensor_split.h"
+#include "tests/support/error_text.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -17,38 +20,53 @@ namespace {
 
 using emulation::kTimings;
 using emulation::Machine;
+using emulation::Nccl;
 using emulation::RankOnCard;
 using emulation::Streams;
 using emulation::Timing;
 
-/// 10 tokens behind a prompt over cards that have so many kv heads; guessed from `future`, where there is one.
+/// Cards that have so many kv heads each.
+struct Engine {
+    Engine(const ModelFiles& files, const std::vector<std::int64_t>& heads, Streams streams, Timing timing,
+           Nccl nccl = Nccl::None)
+        : machine({.n_cards = static_cast<int>(heads.size()), .timing = timing, .nccl = nccl}) {
+        std::vector<Device*> devices;
+        for (std::int32_t card = 0; card < std::ssize(heads); ++card) {
+            cards.push_back(emulation::small_card(machine, card));
+            devices.push_back(cards.back().get());
+        }
+        arena.emplace(PinnedArenaOptions{.limit_bytes = std::size_t{64} << 20, .device = devices.front()});
+        const auto n_rows = static_cast<std::size_t>(forward_limits_for(emulation::kBudget).max_tokens);
+        if (heads.size() > 1)
+            sums = choose_rank_sums(devices, n_rows * row_bytes(DType::F32, files.config().d_model)).sums;
+        const std::vector<ModelShare> shares = deal_heads(files.config(), files.weights(), heads);
+        std::vector<TensorRank> ranks;
+        for (std::size_t i = 0; i < heads.size(); ++i) {
+            Collective* collective = sums ? &sums->rank(i) : nullptr;
+            parts.push_back(std::make_unique<RankOnCard>(files, *cards[i], shares[i], *arena, streams, collective));
+            ranks.push_back({parts[i]->forward.get(), &parts[i]->cache, collective});
+        }
+        if (sums) {
+            target = std::make_unique<TensorTarget>(ranks);
+        } else {
+            target = std::make_unique<DeviceTarget>(*parts[0]->forward, parts[0]->cache);
+        }
+    }
+    /// 10 tokens behind a prompt; guessed from `future`, where there is one.
+    [[nodiscard]] Generated generate(const std::vector<TokenId>& future = {}) {
+        return emulation::generate_on(*target, future, 260, 10);
+    }
+    Machine machine;
+    std::vector<std::unique_ptr<Device>> cards;
+    std::optional<PinnedArena> arena;
+    std::unique_ptr<RankSums> sums;
+    std::vector<std::unique_ptr<RankOnCard>> parts;
+    std::unique_ptr<Target> target;
+};
+
 Generated generate(const ModelFiles& files, const std::vector<std::int64_t>& heads, Streams streams, Timing timing,
                    const std::vector<TokenId>& future = {}) {
-    Machine machine({.n_cards = static_cast<int>(heads.size()), .timing = timing});
-    std::vector<std::unique_ptr<Device>> cards;
-    std::vector<Device*> devices;
-    for (std::int32_t card = 0; card < std::ssize(heads); ++card) {
-        cards.push_back(emulation::small_card(machine, card));
-        devices.push_back(cards.back().get());
-    }
-    PinnedArena arena({.limit_bytes = std::size_t{64} << 20, .device = devices.front()});
-    const auto n_rows = static_cast<std::size_t>(forward_limits_for(emulation::kBudget).max_tokens);
-    HostCollective sums(devices, n_rows * row_bytes(DType::F32, files.config().d_model));
-    const std::vector<ModelShare> shares = deal_heads(files.config(), files.weights(), heads);
-    std::vector<std::unique_ptr<RankOnCard>> parts;
-    std::vector<TensorRank> ranks;
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-        Collective* collective = heads.size() > 1 ? &sums.rank(i) : nullptr;
-        parts.push_back(std::make_unique<RankOnCard>(files, *cards[i], shares[i], arena, streams, collective));
-        ranks.push_back({parts[i]->forward.get(), &parts[i]->cache, collective});
-    }
-    std::unique_ptr<Target> target;
-    if (heads.size() == 1) {
-        target = std::make_unique<DeviceTarget>(*parts[0]->forward, parts[0]->cache);
-    } else {
-        target = std::make_unique<TensorTarget>(ranks);
-    }
-    return emulation::generate_on(*target, future, 260, 10);
+    return Engine(files, heads, streams, timing).generate(future);
 }
 
 class TensorOnCards : public testing::TestWithParam<Timing> {
@@ -68,6 +86,32 @@ TEST_P(TensorOnCards, TwoCardsGiveOneTextWhateverStreamsAndGuesses) {
 TEST_P(TensorOnCards, ThreeCardsAddInOrder) {
     const Generated plain = generate(*files_, {1, 1, 1}, Streams::Nothing, Timing::AtOnce);
     EXPECT_EQ(generate(*files_, {1, 1, 1}, Streams::Both, GetParam(), plain.text), plain);
+}
+
+TEST_P(TensorOnCards, NcclAndHostMemoryGiveOneText) {
+    for (const std::vector<std::int64_t>& heads : {std::vector<std::int64_t>{2, 1}, {1, 1, 1}}) {
+        const Generated by_host = generate(*files_, heads, Streams::Nothing, Timing::AtOnce);
+        for (const Streams streams : {Streams::Nothing, Streams::Both}) {
+            Engine engine(*files_, heads, streams, GetParam(), Nccl::Serves);
+            EXPECT_EQ(engine.generate(by_host.text), by_host);
+            EXPECT_GT(engine.machine.n_sums(), 10);
+        }
+    }
+}
+
+// Each rank's part of the first sum.
+TEST_P(TensorOnCards, APassThatNcclFailsInIsToldAndTheNextOneWorks) {
+    const Generated whole = generate(*files_, {1, 1, 1}, Streams::Both, Timing::AtOnce);
+    Engine engine(*files_, {1, 1, 1}, Streams::Both, GetParam(), Nccl::Serves);
+    for (std::int32_t rank = 0; rank < 3; ++rank) {
+        engine.machine.fail_sum_of(rank);
+        EXPECT_EQ(
+            error_text<RankFailed>([&] { static_cast<void>(engine.generate()); }),
+            fmt::format("cuda:{0}, layer 0: sums: cuda:{0} (rank {0}): an emulated call: unhandled cuda error", rank));
+        engine.target->forget();
+        engine.target->truncate(0);
+    }
+    EXPECT_EQ(engine.generate(), whole);
 }
 
 // Half of the text's logits would be NaN, or another token's, where a sum took a part too early.

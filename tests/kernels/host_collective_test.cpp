@@ -108,6 +108,22 @@ TEST(HostCollective, ARankThatDoesNotComeIsNamed) {
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
 }
 
+TEST(HostCollective, SlotsAreInTheBudgetsOfCpuDevices) {
+    const Ranks ranks(2);
+    const std::size_t bytes = static_cast<std::size_t>(kMostRows) * row_bytes(DType::F32, kCols);
+    for (const auto& device : ranks.devices)
+        EXPECT_EQ(device->budget().used_bytes(), rank_sums_bytes(DeviceKind::Cpu, 2, bytes));
+    EXPECT_EQ(rank_sums_bytes(DeviceKind::Cpu, 2, bytes), 2 * bytes);
+    EXPECT_EQ(rank_sums_bytes(DeviceKind::Cpu, 1, bytes), 0U);
+}
+
+TEST(RankMeeting, ASlowLinkHasItsTime) {
+    using std::chrono::minutes;
+    EXPECT_EQ(rank_is_lost_after(std::size_t{1} << 40, 0.0), kRankIsLost);
+    EXPECT_EQ(rank_is_lost_after(120000, 100.0), kRankIsLost + minutes(20));
+    EXPECT_EQ(rank_is_lost_after(std::size_t{1} << 60, 1e-9), kRankIsLost + minutes(7 * 24 * 60));
+}
+
 TEST(HostCollective, ACopyThatFailsIsTheSums) {
     CpuFaults faults;
     Ranks ranks(2, std::chrono::minutes(1), &faults);

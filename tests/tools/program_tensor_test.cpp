@@ -78,6 +78,7 @@ TEST(TensorSplit, IsPlannedOnceBetweenUnequalDevices) {
         kTensor);
     const ProgramResult first = run_program(options);
     EXPECT_EQ(first.code, 0) << first.err;
+    EXPECT_THAT(first.err, HasSubstr("sums between the devices: host memory\n"));
     EXPECT_THAT(first.err, HasSubstr("shares = 1,1 kv heads (planned: the least time for a pass)"));
     const ProgramResult second = run_program(options);
     EXPECT_THAT(second.err, HasSubstr("shares = 1,1 kv heads (planned before, and kept)"));

@@ -266,7 +266,8 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
                             .text_tokens = engine.text_tokens,
                             .needs = question.needs,
                             .taken_bytes = device.budget().used_bytes() + workspace +
-                                           (question.beside_bytes.empty() ? 0 : question.beside_bytes[rank])});
+                                           (question.beside_bytes.empty() ? 0 : question.beside_bytes[rank]),
+                            .summing = {device.kind(), engine.shares_matrices() ? engine.devices.size() : 0}});
         request.budget_bytes = std::min(
             question.budget_bytes.empty() ? device.budget().limit_bytes() : question.budget_bytes[rank], kRoomyBytes);
         request.ring_bytes = question.ring_bytes.value_or(0);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "kernels/base/check.h"
 #include "runtime/cache/cache_fill.h"
@@ -26,10 +29,9 @@ EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const Ru
 
 EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks)
     : engine_(&engine), callbacks_(callbacks) {
-    if (engine.shares_matrices()) make_collective(needs);
+    if (engine.shares_matrices()) make_sums(needs);
     for (std::size_t device = 0; device < engine.devices.size(); ++device)
-        parts_.push_back(
-            std::make_unique<Part>(engine, device, needs, collective_ ? &collective_->rank(device) : nullptr));
+        parts_.push_back(std::make_unique<Part>(engine, device, needs, sums_ ? &sums_->rank(device) : nullptr));
     tell_lock_refusal();
     target_ = target_of(&Part::forward);
     if (needs.check_tokens > 0) plain_ = target_of(&Part::plain);
@@ -39,23 +41,34 @@ EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, con
     view_builder_.emplace(engine.device(), cache(), *view_, config, needs.view->options);
 }
 
-// Rows of the largest pass are summed up at once.
-void EngineTarget::make_collective(const RunNeeds& needs) {
+// A rank may have to wait for all that its pass streams.
+std::chrono::nanoseconds EngineTarget::rank_is_lost_after() const {
+    std::chrono::nanoseconds longest = kRankIsLost;
+    for (std::size_t i = 0; engine_->plan && i < engine_->devices.size(); ++i) {
+        const ResidencyPlan& plan = engine_->plan->ranks()[i].residency();
+        longest =
+            std::max(longest, slipstream::rank_is_lost_after(plan.streamed_weights_bytes + plan.streamed_kv_bytes,
+                                                             engine_->devices[i].throttled_link_bytes_per_second));
+    }
+    return longest;
+}
+
+void EngineTarget::make_sums(const RunNeeds& needs) {
     std::vector<Device*> devices;
     for (const EngineDevice& each : engine_->devices) devices.push_back(each.device.get());
-    const std::int64_t n_rows = std::max(needs.forward.max_tokens, needs.check_tokens);
-    collective_.emplace(devices,
-                        static_cast<std::size_t>(n_rows) * row_bytes(DType::F32, engine_->files->config().d_model));
+    ChosenSums chosen = choose_rank_sums(devices, sum_bytes(engine_->files->config(), needs), rank_is_lost_after());
+    sums_ = std::move(chosen.sums);
+    callbacks_.detail(fmt::format("sums between the devices: {}", chosen.way));
+    if (!chosen.trouble.empty()) callbacks_.note(chosen.trouble);
 }
 
 std::unique_ptr<Target> EngineTarget::target_of(std::unique_ptr<Forward> Part::*forward) {
     if (parts_.size() == 1) return std::make_unique<DeviceTarget>(*((*parts_.front()).*forward), parts_.front()->cache);
-    if (collective_) {
+    if (sums_) {
         std::vector<TensorRank> ranks;
         for (std::size_t i = 0; i < parts_.size(); ++i)
-            ranks.push_back({.forward = ((*parts_[i]).*forward).get(),
-                             .cache = &parts_[i]->cache,
-                             .collective = &collective_->rank(i)});
+            ranks.push_back(
+                {.forward = ((*parts_[i]).*forward).get(), .cache = &parts_[i]->cache, .collective = &sums_->rank(i)});
         return std::make_unique<TensorTarget>(ranks);
     }
     std::vector<LayerRank> ranks;

@@ -2,13 +2,14 @@
 // pass; over them the target, of one device or of several that share the model.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "kernels/host_collective.h"
+#include "kernels/rank_sums.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
@@ -59,14 +60,15 @@ private:
         std::unique_ptr<Forward> plain;  // null where passes are not checked
     };
     [[nodiscard]] Part& only();
-    void make_collective(const RunNeeds& needs);
+    [[nodiscard]] std::chrono::nanoseconds rank_is_lost_after() const;
+    void make_sums(const RunNeeds& needs);
     [[nodiscard]] std::unique_ptr<Target> target_of(std::unique_ptr<Forward> Part::*forward);
     void tell_lock_refusal();
 
     const EngineModel* engine_;
     EngineCallbacks callbacks_;
     bool refusal_told_ = false;
-    std::optional<HostCollective> collective_;  // where matrices are split
+    std::unique_ptr<RankSums> sums_;            // where matrices are split
     std::vector<std::unique_ptr<Part>> parts_;  // [devices]
     std::optional<KvView> view_;
     std::optional<ViewBuilder> view_builder_;

@@ -5,6 +5,7 @@
 
 #include "draft/rungs/target_view.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/rank_sums.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
@@ -40,6 +41,12 @@ std::size_t view_bytes(const ModelConfig& config, const KvShape& kv, std::int64_
 
 }  // namespace
 
+// Passes that check others are among them, also where nobody checks yet.
+std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs) {
+    const std::int64_t n_rows = std::max(needs.forward.max_tokens, needs.check_tokens);
+    return static_cast<std::size_t>(n_rows) * row_bytes(DType::F32, config.d_model);
+}
+
 ModelPlanRequest memory_request(const MemoryRequest& request) {
     const ModelConfig& config = *request.config;
     const RunNeeds& needs = request.needs;
@@ -53,12 +60,13 @@ ModelPlanRequest memory_request(const MemoryRequest& request) {
         needs.check_tokens > 0
             ? Forward::device_bytes(config, check_forward_limits(needs.check_tokens), Forward::Streaming::Yes)
             : 0;
+    const std::size_t sums = rank_sums_bytes(request.summing.kind, request.summing.n, sum_bytes(config, needs));
     const std::size_t view = needs.view ? view_bytes(config, kv, request.text_tokens, *needs.view) : 0;
     return {.config = request.config,
             .weights = request.weights,
             .kv_dtype = request.kv_dtype,
             .context_tokens = request.text_tokens,
-            .fixed_bytes = request.taken_bytes + needs.other_bytes + check + view + plain + scratch +
+            .fixed_bytes = request.taken_bytes + needs.other_bytes + check + sums + view + plain + scratch +
                            Model::small_tensor_bytes(*request.weights),
             .kv_tail_bytes = tails,
             .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,

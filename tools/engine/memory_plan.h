@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/device.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 #include "runtime/pass/forward.h"
@@ -39,6 +40,14 @@ struct RunNeeds {
 /// Smaller passes of the self-check, whose result is the same. False where there is none, or they are the smallest.
 [[nodiscard]] bool shrink_check(RunNeeds& needs);
 
+/// Devices that share every matrix, and sum up what each makes of it.
+struct SummingDevices {
+    DeviceKind kind = DeviceKind::Cpu;
+    std::size_t n = 0;  // 0 or 1: there are no sums
+};
+/// Most that is summed up at once: rows of the largest pass.
+[[nodiscard]] std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs);
+
 struct MemoryRequest {
     const ModelConfig* config = nullptr;
     const ModelWeights* weights = nullptr;  // views with or without memory
@@ -46,6 +55,7 @@ struct MemoryRequest {
     std::int64_t text_tokens = 0;  // > 0, that there is to be room for
     RunNeeds needs{};
     std::size_t taken_bytes = 0;  // of the device by what is no part of the model: workspace of ops, a draft model
+    SummingDevices summing{};
 };
 /// The request for a plan with all sums in it: what is fixed, what streaming takes, what KV takes that streams. Budget,
 /// ring, speeds and tokens of a pass are for the caller to set.

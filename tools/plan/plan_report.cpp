@@ -36,13 +36,15 @@ SplitPlanRequest split_request(const PlanRequest& request, std::int64_t context_
     const auto rank_request = [&request, context_tokens, needs](std::size_t rank, const ModelConfig& config,
                                                                 const ModelWeights& weights) {
         const Hardware& hardware = request.hardware;
-        ModelPlanRequest asked =
-            memory_request({.config = &config,
-                            .weights = &weights,
-                            .kv_dtype = request.kv_dtype,
-                            .text_tokens = context_tokens,
-                            .needs = needs,
-                            .taken_bytes = request.run ? request.run->taken_bytes[rank] : hardware.workspace_bytes});
+        ModelPlanRequest asked = memory_request(
+            {.config = &config,
+             .weights = &weights,
+             .kv_dtype = request.kv_dtype,
+             .text_tokens = context_tokens,
+             .needs = needs,
+             .taken_bytes = request.run ? request.run->taken_bytes[rank] : hardware.workspace_bytes,
+             .summing = {hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda,
+                         request.split == SplitKind::Tensor ? static_cast<std::size_t>(hardware.n_devices) : 0}});
         asked.budget_bytes = hardware.budget_of(rank);
         asked.ring_bytes = request.ring_bytes;
         asked.rates = hardware.rates;

@@ -3,6 +3,7 @@
 // device, as everywhere in CUDA: compute-sanitizer names the kernel.
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/card/blas.h"
+#include "kernels/cuda/card/nccl_calls.h"
 #include "kernels/cuda/card/runtime.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/host/table_bytes.h"
@@ -62,6 +63,13 @@ constexpr Module kModule{
     card::blas_version,
     card::make_blas,
     card::free_blas,
+    card::can_access_peer,
+    card::nccl_version,
+    card::make_communicators,
+    card::free_communicator,
+    card::abort_communicator,
+    card::sum_parts,
+    card::gather_parts,
     enqueue<AddLaunch, launch_add>,
     enqueue<ArgmaxLaunch, launch_argmax>,
     enqueue<AttentionLaunch, launch_attention>,

@@ -68,6 +68,11 @@ Status use_device(std::int32_t device, ErrorText* error) {
     return status_of(cudaSetDevice(device), error);
 }
 
+std::mutex& memory_mutex() {
+    static std::mutex mutex;
+    return mutex;
+}
+
 Status count_devices(std::int32_t* n, ErrorText* error) {
     int count = 0;
     const Status status = status_of(cudaGetDeviceCount(&count), error);
@@ -111,6 +116,13 @@ Status device_properties(std::int32_t device, DeviceProperties* properties, Erro
     return Status::Ok;
 }
 
+Status can_access_peer(std::int32_t device, std::int32_t peer, bool* can, ErrorText* error) {
+    int answer = 0;
+    const Status status = status_of(cudaDeviceCanAccessPeer(&answer, device, peer), error);
+    *can = status == Status::Ok && answer != 0;
+    return status;
+}
+
 Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText* error) {
     if (const Status status = use_device(device, error); status != Status::Ok) return status;
     std::size_t free = 0;
@@ -123,11 +135,13 @@ Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t
 
 Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
     if (const Status status = use_device(device, error); status != Status::Ok) return status;
+    const std::scoped_lock lock(memory_mutex());
     return status_of(cudaMalloc(data, bytes), error);
 }
 
 Status free(std::int32_t device, void* data, ErrorText* error) {
     if (const Status status = use_device(device, error); status != Status::Ok) return status;
+    const std::scoped_lock lock(memory_mutex());
     return status_of(cudaFree(data), error);
 }
 
@@ -135,21 +149,25 @@ Status free(std::int32_t device, void* data, ErrorText* error) {
 // whichever card the thread has, card 0 at first, and take its memory.
 Status allocate_host(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
     if (const Status status = use_device(device, error); status != Status::Ok) return status;
+    const std::scoped_lock lock(memory_mutex());
     return status_of(cudaHostAlloc(data, bytes, cudaHostAllocPortable), error);
 }
 
 Status free_host(std::int32_t device, void* data, ErrorText* error) {
     if (const Status status = use_device(device, error); status != Status::Ok) return status;
+    const std::scoped_lock lock(memory_mutex());
     return status_of(cudaFreeHost(data), error);
 }
 
 Status register_host(std::int32_t device, void* data, std::size_t bytes, ErrorText* error) {
     if (const Status status = use_device(device, error); status != Status::Ok) return status;
+    const std::scoped_lock lock(memory_mutex());
     return status_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable), error);
 }
 
 Status unregister_host(std::int32_t device, void* data, ErrorText* error) {
     if (const Status status = use_device(device, error); status != Status::Ok) return status;
+    const std::scoped_lock lock(memory_mutex());
     return status_of(cudaHostUnregister(data), error);
 }
 

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <mutex>
+
 #include "kernels/cuda/module_api.h"
 
 namespace slipstream::cuda::card {
@@ -12,6 +14,10 @@ namespace slipstream::cuda::card {
 Status status_of(cudaError_t result, ErrorText* error);
 /// Makes `device` the calling thread's.
 Status use_device(std::int32_t device, ErrorText* error);
+/// Held while memory is taken, locked or given back, for which the driver may wait for all kernels of all cards that
+/// reach one another; and while kernels are enqueued that wait on their cards for one another. Between two of those it
+/// would wait for good (NVIDIA/nccl, issues 48 and 744).
+std::mutex& memory_mutex();
 
 Status count_devices(std::int32_t* n, ErrorText* error);
 Status try_kernel(std::int32_t device, ErrorText* error);
@@ -38,5 +44,6 @@ Status begin_capture(Place place, ErrorText* error);
 Status end_capture(Place place, void** graph, std::int64_t* n_nodes, ErrorText* error);
 Status launch_graph(Place place, void* graph, ErrorText* error);
 Status free_graph(std::int32_t device, void* graph, ErrorText* error);
+Status can_access_peer(std::int32_t device, std::int32_t peer, bool* can, ErrorText* error);
 
 }  // namespace slipstream::cuda::card

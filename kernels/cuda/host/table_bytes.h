@@ -14,6 +14,7 @@
 #include "kernels/cuda/matmul/prompt_launch.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/cuda/sampling_launch.h"
+#include "kernels/cuda/sums_launch.h"
 
 namespace slipstream::cuda {
 
@@ -39,6 +40,7 @@ constexpr std::uint32_t mixed() {
                                       sizeof(PromptProductLaunch),
                                       sizeof(PromptStoreLaunch),
                                       sizeof(PromptWeightsLaunch),
+                                      sizeof(RankPart),
                                       sizeof(RmsNormLaunch),
                                       sizeof(RopeLaunch),
                                       sizeof(RotateWriteLaunch),
