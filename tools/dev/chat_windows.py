@@ -20,7 +20,7 @@ TURNS = ('Write the opening of a novel about a lighthouse keeper who finds a let
          'Now write a Python module with a class LetterBox that stores letters, with methods add, remove, find_by_sender, '
          'find_by_date, to_json and from_json, with docstrings.',
          'Now give a numbered list of a hundred things that a lighthouse keeper needs, one short line each.')
-STILL = 3.0  # seconds without a byte: the turn has ended
+STILL = 6.0  # seconds without a byte: the turn has ended
 
 
 def answers(args, draft):
@@ -60,7 +60,10 @@ def main():
     rows, equal = [], True
     for turn, _ in enumerate(TURNS):
         text = pairs[0][0][turn][0]
-        equal &= all(run[turn][0] == text for pair in pairs for run in pair)
+        if any(run[turn][0] != text for pair in pairs for run in pair):
+            print(f'turn {turn + 1}: texts differ, or one stood still for {STILL:g} s; left out', flush=True)
+            equal = False
+            continue
         # Words and signs, about as many as tokens: the same bytes for both, which is what counts.
         ends = [found.end() for found in re.finditer(rb' ?[A-Za-z]+|\d| *[^A-Za-z\d ]', text)]
         for first in range(0, len(ends) - args.window, args.window):
@@ -69,6 +72,8 @@ def main():
                       for plain, guessed in pairs]
             rows.append({'turn': turn, 'first_byte': begin, 'ratio': statistics.median(ratios), 'lowest': min(ratios)})
             print(f"turn {turn + 1}, from byte {begin:5d}: {rows[-1]['ratio']:.3f} (lowest {rows[-1]['lowest']:.3f})", flush=True)
+    if not rows:
+        raise SystemExit('no window was measured')
     print(f"lowest window {min(row['ratio'] for row in rows):.3f}, texts equal: {equal}")
     if args.json:
         with open(args.json, 'w', encoding='utf-8') as file:
