@@ -51,10 +51,10 @@ std::size_t Forward::device_bytes(const ModelConfig& config, const ForwardLimits
     return Activations::bytes(config, activation_limits(limits, streaming == Streaming::Yes));
 }
 
-WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, const KvShape& kv, const ForwardLimits& limits) {
+WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, DType kv_dtype, const ForwardLimits& limits) {
     return {.n_tokens = limits.max_tokens,
             .max_cols = std::max({config.d_model, config.d_ff, config.n_q_heads * config.head_dim}),
-            .kv = kv,
+            .kv = {config.n_kv_heads, config.head_dim, kv_dtype},
             .n_q_heads = config.n_q_heads,
             .n_logit_rows = limits.max_logit_rows,
             .vocab = config.vocab,

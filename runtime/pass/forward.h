@@ -51,8 +51,8 @@ public:
     enum class Streaming : std::uint8_t { No, Yes };
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, const ForwardLimits& limits,
                                                   Streaming streaming);
-    /// The largest calls that passes within `limits` make.
-    [[nodiscard]] static WorkspaceShapes workspace_shapes(const ModelConfig& config, const KvShape& kv,
+    /// The largest calls that passes within `limits` make, over the model of `config`: of several devices each its own.
+    [[nodiscard]] static WorkspaceShapes workspace_shapes(const ModelConfig& config, DType kv_dtype,
                                                           const ForwardLimits& limits);
 
     [[nodiscard]] const ForwardLimits& limits() const { return limits_; }

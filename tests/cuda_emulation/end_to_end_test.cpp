@@ -66,7 +66,7 @@ public:
                                          ? std::vector<std::int64_t>(static_cast<std::size_t>(model_.config().n_layers))
                                          : std::vector<std::int64_t>(),
                   .arena = &arena_}) {
-        reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_shape(), limits()));
+        reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, limits()));
         if (PassReads{&model_, &cache_}.streams())
             pass_ =
                 std::make_unique<PassStream>(std::vector{PassReads{&model_, &cache_}}, arena_, std::size_t{2} << 20);
@@ -624,7 +624,7 @@ TEST(EmulatedModel, PassesTakeNoMemoryBeyondTheWorkspace) {
     {
         const Machine::Window window;  // no more than a look from outside
         const WorkspaceShapes shapes =
-            Forward::workspace_shapes(engine.model().config(), engine.model().kv_shape(), Engine::limits());
+            Forward::workspace_shapes(engine.model().config(), engine.model().kv_shape().dtype, Engine::limits());
         EXPECT_EQ(workspace_bytes(engine.device(), shapes), engine.device().budget().used_bytes(MemoryTag::Workspace));
     }
     const std::size_t before = engine.device().budget().peak_bytes();

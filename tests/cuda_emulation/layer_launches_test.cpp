@@ -101,7 +101,7 @@ public:
           model_(*files_, device, {.context_tokens = kContext}),
           cache_(device, model_.kv_shape(), model_.config().n_layers, kContext, kMostTokens) {
         const ForwardLimits limits{.max_tokens = kMostTokens, .max_logit_rows = kMostTokens, .graphs = GraphUse::Never};
-        reserve_workspace(device, Forward::workspace_shapes(model_.config(), model_.kv_shape(), limits));
+        reserve_workspace(device, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, limits));
         forward_ = std::make_unique<Forward>(model_, limits);
         fill_cache(cache_, forward_->exec(), kFilled, 7, {});
     }

@@ -87,8 +87,8 @@ public:
           model_(files, device_, {.context_tokens = 512}),
           cache_(device_, model_.kv_shape(), model_.config().n_layers, 512, SelfCheck::scratch_nodes_for(kBudget)),
           forward_(model_, forward_limits_for(kBudget)) {
-        reserve_workspace(device_,
-                          Forward::workspace_shapes(model_.config(), model_.kv_shape(), forward_limits_for(kBudget)));
+        reserve_workspace(
+            device_, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, forward_limits_for(kBudget)));
     }
     CudaDevice& device() { return device_; }
     Model& model() { return model_; }

@@ -49,7 +49,7 @@ struct Resident {
         machine.refuse_graphs(refuses);
         ForwardLimits limits = forward_limits_for(kBudget);
         limits.graphs = graphs;
-        reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_shape(), limits));
+        reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, limits));
         forward = std::make_unique<Forward>(model, limits);
     }
 

@@ -32,8 +32,8 @@ struct RankOnCard {
                                         ? std::vector<std::int64_t>(static_cast<std::size_t>(model.config().n_layers))
                                         : std::vector<std::int64_t>(),
                  .arena = &arena}) {
-        reserve_workspace(device,
-                          Forward::workspace_shapes(model.config(), model.kv_shape(), forward_limits_for(kBudget)));
+        reserve_workspace(
+            device, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, forward_limits_for(kBudget)));
         const PassReads reads{&model, &cache};
         if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 20);
         forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get(), collective);

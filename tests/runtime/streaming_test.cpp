@@ -332,7 +332,7 @@ TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
             if (placement.streams()) expected += placement.ring_bytes;
             EXPECT_EQ(engine.device().budget().used_bytes(), expected);
             // Kernels' own memory is announced as well: a run takes nothing beyond it.
-            reserve_workspace(engine.device(), Forward::workspace_shapes(files->config(), engine.cache().shape(),
+            reserve_workspace(engine.device(), Forward::workspace_shapes(files->config(), engine.cache().shape().dtype,
                                                                          forward_limits_for(budget)));
             const std::size_t before = engine.device().budget().used_bytes();
             NoGuesser none;

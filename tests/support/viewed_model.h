@@ -36,7 +36,7 @@ struct ViewedModel {
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena,
                                                 2 * cache.shape().chunk_bytes());
         const ForwardLimits limits{.max_tokens = kMaxTokens, .max_logit_rows = kMaxTokens};
-        reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_shape(), limits));
+        reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, limits));
         forward.emplace(model, limits, pass.get());
         over_view.emplace(model, limits);
         target.emplace(*forward, cache);

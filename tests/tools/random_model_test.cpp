@@ -206,6 +206,34 @@ TEST(RandomModelProgram, RefusesWhatTheDiskHasNoRoomFor) {
     }
 }
 
+// As many kv heads as query heads, as the older Llama models have: a device's part of them is all that its kernels see.
+TEST(RandomModelProgram, ASessionGoesOnOnAnUnevenSplitOfItsHeads) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    write_random_model(path, small_options(Quantisation::Q8_0));
+    const auto generate = [&](const std::string& tokens, const std::vector<std::string>& more) {
+        std::vector<std::string> arguments{"generate", "-m",     path,      "--prompt", "x",
+                                           "-n",       tokens,   "--ctx",   "512",      "--no-config",
+                                           "--tables", "off",    "--draft", "context",  "--temperature",
+                                           "0.8",      "--seed", "3"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const ProgramResult result = run_program(arguments);
+        EXPECT_EQ(result.code, 0) << result.err;
+        return result.out;
+    };
+    const std::vector<std::string> split{"--devices", "cpu,cpu", "--split", "tensor", "--shares", "2,1"};
+    const std::string whole = generate("80", split);
+    EXPECT_NE(whole, "");
+    const std::string session = (folder.path() / "session").string();
+    std::vector<std::string> kept = split;
+    kept.insert(kept.end(), {"--session", session});
+    static_cast<void>(generate("40", kept));
+    const ProgramResult rest =
+        run_program({"generate", "--session", session, "-n", "80", "--no-config", "--tables", "off"});
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    EXPECT_EQ(rest.out, whole);
+}
+
 // Blocks of a layer take ten seconds over such a link, and the ring holds several.
 TEST(RandomModelProgram, AnInterruptIsHeardWhileItStreamsOverTheSlowestLink) {
     const TemporaryFolder folder;

@@ -181,8 +181,7 @@ void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeed
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const ModelConfig config =
             engine.shares.empty() ? engine.files->config() : share_config(engine.files->config(), engine.shares[i]);
-        reserve_workspace(*engine.devices[i].device,
-                          Forward::workspace_shapes(config, engine.kv_shape(), needs.forward));
+        reserve_workspace(*engine.devices[i].device, Forward::workspace_shapes(config, engine.kv_dtype, needs.forward));
     }
     PlanQuestion question{
         .weights = &weights, .needs = needs, .ring_bytes = options.offload.ring, .has_workspace = true};
@@ -258,7 +257,7 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
         const std::size_t workspace =
             question.has_workspace
                 ? 0
-                : workspace_bytes(device, Forward::workspace_shapes(config, engine.kv_shape(), question.needs.forward));
+                : workspace_bytes(device, Forward::workspace_shapes(config, engine.kv_dtype, question.needs.forward));
         ModelPlanRequest request =
             memory_request({.config = &config,
                             .weights = &weights,

@@ -137,9 +137,8 @@ Hardware this_machine(const CommandContext& context, const PlanRequest& request,
     CpuDeviceOptions options;
     options.n_threads = n_threads;
     CpuDevice device(options);
-    hardware.workspace_bytes = workspace_bytes(
-        device, Forward::workspace_shapes(model.config, {model.config.n_kv_heads, model.config.head_dim, kv_dtype},
-                                          forward_limits_for(kMostPassTokens)));
+    hardware.workspace_bytes =
+        workspace_bytes(device, Forward::workspace_shapes(model.config, kv_dtype, forward_limits_for(kMostPassTokens)));
     return hardware;
 }
 
@@ -172,8 +171,7 @@ Hardware this_card(const CommandContext& context, const PlannedModel& model, DTy
     hardware.rates = measured.rates;
     hardware.host_rates = host_rates(context, model, kv_dtype);
     hardware.workspace_bytes = workspace_bytes(
-        *device, Forward::workspace_shapes(model.config, {model.config.n_kv_heads, model.config.head_dim, kv_dtype},
-                                           forward_limits_for(kMostPassTokens)));
+        *device, Forward::workspace_shapes(model.config, kv_dtype, forward_limits_for(kMostPassTokens)));
     return hardware;
 }
 

@@ -83,9 +83,8 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const ModelConfig config =
             several ? share_config(request.model.config, engine.shares[i]) : request.model.config;
-        const KvShape kv{config.n_kv_heads, config.head_dim, request.kv_dtype};
         Device& device = *engine.devices[i].device;
-        reserve_workspace(device, Forward::workspace_shapes(config, kv, needs.forward));
+        reserve_workspace(device, Forward::workspace_shapes(config, request.kv_dtype, needs.forward));
         run.taken_bytes.push_back(device.budget().used_bytes());
     }
     if (several) run.parts = parts_of(engine.split, engine.shares);
