@@ -102,6 +102,9 @@ TEST(Options, AWordOfOneDashIsNeverReadAsLetters) {
     for (const char* option : {"-xyz", "-hf2", "-qv", "-st1", "-nope", "-cnvx", "-mfile", "-p20x"})
         EXPECT_EQ(error_of({"generate", option, "x"}), fmt::format("unknown option {}", option));
     EXPECT_THAT(parse({"generate", "-n20", "-c4096", "-s=7"}).values.at("max-tokens"), ElementsAre("20"));
+    EXPECT_THAT(parse({"generate", "-s-1"}).values.at("seed"), ElementsAre("-1"));
+    EXPECT_THAT(parse({"generate", "-l5=1.5"}).values.at("logit-bias"), ElementsAre("5=1.5"));
+    EXPECT_THAT(error_of({"generate", "-s-"}), HasSubstr("unknown option -s-"));
     EXPECT_THAT(error_of({"generate", "--promt", "x"}), HasSubstr("unknown option --promt; --prompt is one"));
     EXPECT_THAT(error_of({"generate", "--echo=yes"}), HasSubstr("--echo takes no value"));
     EXPECT_THAT(error_of({"generat"}), HasSubstr("did you mean 'generate'"));
@@ -137,7 +140,8 @@ TEST(Options, WhatIsRefusedIsWhatWasTyped) {
 TEST(Options, WithoutACommandThereIsAList) {
     const std::string list = parse({}).text;
     EXPECT_THAT(list, HasSubstr("  inspect "));
-    for (const std::vector<std::string>& asked : std::vector<std::vector<std::string>>{{"help"}, {"--help"}, {"-h"}})
+    for (const std::vector<std::string>& asked :
+         std::vector<std::vector<std::string>>{{"help"}, {"--help"}, {"-h"}, {"help", "help"}})
         EXPECT_EQ(parse(asked).text, list);
     EXPECT_EQ(parse({"help", "generate"}).text, parse({"generate", "-h"}).text);
     EXPECT_EQ(parse({"help", "generate", "--all"}).text, parse({"generate", "--help-all"}).text);

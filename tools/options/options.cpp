@@ -81,12 +81,15 @@ const OptionSpec* find_option(const CommandSpec& command, std::string_view flag)
     return shared == common.end() ? nullptr : &*shared;
 }
 
-// The option's own name of one dash and a letter that `argument` begins with, with a number behind it ("-n20"); else 0.
+// The option's own name of one dash and a letter that `argument` begins with, with a number behind it ("-n20", "-s-1",
+// and with a value of its own "-l5=1"); else 0.
 std::size_t attached_number(const CommandSpec& command, const std::string& argument) {
     constexpr std::size_t kShort = 2;
     if (argument.size() <= kShort || argument[1] == '-') return 0;
     const OptionSpec* option = find_option(command, argument.substr(0, kShort));
-    const bool number = argument.find_first_not_of("0123456789", kShort) == std::string::npos;
+    const std::size_t digits = argument[kShort] == '-' ? kShort + 1 : kShort;
+    const std::size_t end = std::min(argument.find_first_not_of("0123456789", digits), argument.size());
+    const bool number = end > digits && (end == argument.size() || argument[end] == '=');
     return option != nullptr && !option->value.empty() && number ? kShort : 0;
 }
 
@@ -132,13 +135,14 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
         if (argument == "--help-all") throw HelpAsked{HelpDepth::All};
         std::string value;
         bool has_value = false;
-        if (const std::size_t equals = argument.find('='); argument.starts_with("-") && equals != std::string::npos) {
-            value = argument.substr(equals + 1);
-            argument.resize(equals);
-            has_value = true;
-        } else if (const std::size_t name = attached_number(command, argument); name > 0) {
+        if (const std::size_t name = attached_number(command, argument); name > 0) {
             value = argument.substr(name);
             argument.resize(name);
+            has_value = true;
+        } else if (const std::size_t equals = argument.find('=');
+                   argument.starts_with("-") && equals != std::string::npos) {
+            value = argument.substr(equals + 1);
+            argument.resize(equals);
             has_value = true;
         }
         if (std::ranges::find(kConversation, argument) != kConversation.end()) {
@@ -246,7 +250,7 @@ OptionValues conversation_values(const CommandSpec& chat, std::span<const std::s
 
 // `help`, `help COMMAND`, and what an installation asks for.
 std::string help_answer(std::span<const CommandSpec> commands, std::span<const std::string> asked) {
-    if (asked.empty()) return program_help(commands);
+    if (asked.empty() || (asked.front() == "help" && asked.size() == 1)) return program_help(commands);
     if (asked.front() == "--man" && asked.size() == 1) return manual_page(commands);
     if (asked.front() == "--completion" && asked.size() == 2) return completion_script(asked[1], commands);
     const CommandSpec* command = nullptr;
