@@ -162,23 +162,28 @@ TEST(ChatInput, JoinsLinesBetweenQuotes) {
     Lines lines(
         {"one", "\"\"\"two", "", "  three\"\"\"", "\"\"\"", "", "four", "\"\"\"", "\"\"\"five\"\"\"", "\"\"\"\"\"\""});
     for (const char* expected : {"one", "two\n\n  three", "\nfour", "five", ""}) {
-        const ChatLine line = next_message(lines);
+        const ChatLine line = next_message(lines, 100);
         EXPECT_EQ(line.kind, InputKind::Text);
         EXPECT_EQ(line.text, expected);
     }
-    EXPECT_EQ(next_message(lines).kind, InputKind::End);
+    EXPECT_EQ(next_message(lines, 100).kind, InputKind::End);
     Lines open({"\"\"\"a", "b"});
-    EXPECT_THAT(error_of<RequestError>([&] { static_cast<void>(next_message(open)); }), HasSubstr("has no end"));
+    EXPECT_THAT(error_of<RequestError>([&] { static_cast<void>(next_message(open, 100)); }), HasSubstr("has no end"));
+    Lines endless({"\"\"\"a", "b", "c"});
+    EXPECT_THAT(error_of<RequestError>([&] { static_cast<void>(next_message(endless, 3)); }),
+                HasSubstr("more than 3 bytes"));
 }
 
 TEST(LineHistory, KeepsLinesBetweenRuns) {
     const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "deep" / "history";
+    const std::filesystem::path path = folder.path() / "slipstream" / "history";
     LineHistory first(path);
     for (const char* line : {"a", "a", "", "b\\n\n\\"}) EXPECT_TRUE(first.add(line));
     EXPECT_THAT(LineHistory(path).lines(), ElementsAre("a", "b\\n\n\\"));
     EXPECT_EQ(std::filesystem::status(path).permissions() & std::filesystem::perms::all,
               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    EXPECT_EQ(std::filesystem::status(path.parent_path()).permissions() & std::filesystem::perms::all,
+              std::filesystem::perms::owner_all);
     for (std::size_t i = 0; i < LineHistory::kMostLines + 10; ++i) EXPECT_TRUE(first.add(std::to_string(i)));
     const LineHistory second(path);
     EXPECT_EQ(second.lines().size(), LineHistory::kMostLines);

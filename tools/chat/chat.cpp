@@ -31,6 +31,7 @@
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
 #include "tools/terminal/amounts.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/shown_text.h"
 #include "tools/terminal/signals.h"
@@ -94,10 +95,10 @@ ChatSession open_session(const Request& request, ChatSession fresh, CommandConte
     return session;
 }
 
-std::unique_ptr<ChatInput> make_input(InputMode mode, CommandContext& context) {
+std::unique_ptr<ChatInput> make_input(InputMode mode, std::int64_t context_tokens, CommandContext& context) {
     if (mode == InputMode::Interactive)
         return std::make_unique<LineEditor>(context.settings.environment(), context.console);
-    return std::make_unique<PipedInput>();
+    return std::make_unique<PipedInput>(most_text_bytes(context_tokens));
 }
 
 // "smollm2-135m-instruct" of .../smollm2-135m-instruct.gguf; the bundled model's folder says little.
@@ -156,7 +157,7 @@ int run_chat(CommandContext& context) {
     ChatGenerator generator(request.generator, engine, *tokenizer, session.settings, callbacks);
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
-    const auto input = make_input(mode, context);
+    const auto input = make_input(mode, engine.context_tokens, context);
     greet(engine, form, session, mode, console);
     ChatLoop loop(generator, form, console, mode, std::move(session), request.session);
     const int code = loop.run(*input);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -18,6 +19,11 @@ namespace {
 constexpr std::string_view kPrompt = "> ";
 constexpr std::string_view kPromptInside = ". ";
 constexpr std::string_view kQuotes = "\"\"\"";
+
+[[noreturn]] void refuse_length(std::size_t most_bytes) {
+    throw RequestError(
+        fmt::format("stdin: a message of more than {}, which no context of this model holds", size_text(most_bytes)));
+}
 
 }  // namespace
 
@@ -32,6 +38,7 @@ ChatLine PipedInput::next_line(std::string_view /*prompt*/) {
             return line;
         }
         if (at_end_) return {InputKind::End, {}};
+        if (held_.size() > most_bytes_) refuse_length(most_bytes_);
         looked_at = held_.size();
         std::array<char, 16384> piece;
         const ssize_t n = read(STDIN_FILENO, piece.data(), piece.size());
@@ -43,7 +50,7 @@ ChatLine PipedInput::next_line(std::string_view /*prompt*/) {
     }
 }
 
-ChatLine next_message(ChatInput& input) {
+ChatLine next_message(ChatInput& input, std::size_t most_bytes) {
     ChatLine line = input.next_line(kPrompt);
     if (line.kind != InputKind::Text || !line.text.starts_with(kQuotes)) return line;
     std::string text = line.text.substr(kQuotes.size());
@@ -53,6 +60,7 @@ ChatLine next_message(ChatInput& input) {
         if (line.kind == InputKind::End)
             throw RequestError("a message begun by \"\"\" has no end; close it by \"\"\" at the end of a line");
         text += "\n" + line.text;
+        if (text.size() > most_bytes) refuse_length(most_bytes);
     }
     text.resize(text.size() - kQuotes.size());
     // Quotes that stand alone on a line are no part of the text, nor is that line's end.

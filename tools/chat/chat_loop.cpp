@@ -72,7 +72,7 @@ ChatLoop::ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& cons
 int ChatLoop::run(ChatInput& input) {
     for (;;) {
         try {
-            const ChatLine line = next_message(input);
+            const ChatLine line = next_message(input, most_text_bytes(generator_.context_tokens()));
             if (line.kind == InputKind::End) return 0;
             if ((line.kind == InputKind::Interrupted ? on_interrupt() : on_text(line.text)) == Next::Leave)
                 return interrupts_ > 0 ? 130 : signal_exit_code();

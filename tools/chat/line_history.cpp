@@ -84,7 +84,8 @@ bool LineHistory::add(const std::string& line) {
     lines_.push_back(line);
     if (path_.empty()) return true;
     std::error_code error;
-    std::filesystem::create_directories(path_.parent_path(), error);
+    if (std::filesystem::create_directories(path_.parent_path(), error))
+        std::filesystem::permissions(path_.parent_path(), std::filesystem::perms::owner_all, error);
     return write_to(path_, O_APPEND, escaped(line));
 }
 
