@@ -142,6 +142,14 @@ TEST_F(ModelLookup, SeveralFilesNeedAChoice) {
     EXPECT_THAT(refusal("acme/Rocket-GGUF"), AllOf(HasSubstr("rocket-Q4_K_M, rocket-Q8_0"), HasSubstr(":QUANT")));
 }
 
+TEST_F(ModelLookup, OfOneFileInSeveralFoldersTheFirstIsTaken) {
+    variables_["SLIPSTREAM_MODELS"] =
+        fmt::format("{}:{}", (folder_.path() / "second").string(), (folder_.path() / "mine").string());
+    for (const char* place : {"mine", "second"}) folder_.write(fs::path(place) / "dog-Q8_0.gguf", "1");
+    EXPECT_EQ(resolve("dog"), "second/dog-Q8_0.gguf");
+    EXPECT_EQ(resolve("dog-q8_0"), "second/dog-Q8_0.gguf");
+}
+
 TEST_F(ModelLookup, APathIsTakenAsItIs) {
     const auto no_search = []() -> ModelStores { throw std::logic_error("searched for a path"); };
     const fs::path gguf = folder_.path() / "mine/acme/Rocket-GGUF/rocket-Q8_0.gguf";

@@ -130,6 +130,14 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
     const auto whole = [&](const FoundModel* found) { return lowered(found->name) == name; };
     if (std::any_of(matches.begin(), matches.end(), whole))
         std::erase_if(matches, [&](const FoundModel* found) { return !whole(found); });
+    // Of files of one name in several folders the first one's, in the order of the search.
+    for (std::size_t i = 0; i < matches.size(); ++i)
+        matches.erase(std::remove_if(matches.begin() + static_cast<std::ptrdiff_t>(i) + 1, matches.end(),
+                                     [&, first = matches[i]](const FoundModel* found) {
+                                         return found->path.filename() == first->path.filename() &&
+                                                found->name == first->name && found->variant == first->variant;
+                                     }),
+                      matches.end());
     if (matches.size() == 1) return matches.front()->path;
     std::string choices;
     if (!answers_to(*matches.front(), name)) {
