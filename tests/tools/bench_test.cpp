@@ -12,6 +12,7 @@
 #include "tools/bench/bench_prompts.h"
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_request.h"
+#include "tools/bench/bench_tokens.h"
 #include "tools/bench/bench_view_request.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/usage_error.h"
@@ -386,6 +387,16 @@ TEST(BenchReport, ASweepIsOneTable) {
     EXPECT_THAT(table, HasSubstr("\nthreads  tokens"));
     EXPECT_THAT(table, HasSubstr("\n      1       8"));
     EXPECT_THAT(table, HasSubstr("\n     16       1"));
+}
+
+TEST(BenchTokens, AreRepeatedWhereTheyStoodBefore) {
+    const std::vector<TokenId> fresh = seeded_tokens(80, 30000);
+    EXPECT_FALSE(repeats_itself(fresh, 20));
+    std::vector<TokenId> copied = fresh;
+    copied.insert(copied.end(), fresh.begin() + 10, fresh.begin() + 60);
+    EXPECT_TRUE(repeats_itself(copied, 80)) << "out of the prompt";
+    EXPECT_FALSE(repeats_itself(copied, 20)) << "43 of 103";
+    EXPECT_FALSE(repeats_itself(copied, 110)) << "too few to tell";
 }
 
 }  // namespace

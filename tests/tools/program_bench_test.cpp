@@ -194,6 +194,23 @@ TEST(Bench, PromptsOfAFile) {
     EXPECT_THAT(refused(1, {"--prompts", "/nonexistent.jsonl"}), HasSubstr("/nonexistent.jsonl"));
 }
 
+TEST(Bench, SaysWhereATextSaysAgainWhatStoodBefore) {
+    const TemporaryFolder folder;
+    const std::string file = folder.write("p.jsonl", "{\"prompt\": \"Once\"}\n").string();
+    for (const std::vector<std::string>& text :
+         std::vector<std::vector<std::string>>{{"--prompts", file}, {"-p", "Once"}}) {
+        for (const char* bias : {"100", "0"}) {
+            std::vector<std::string> arguments = text;
+            arguments.insert(arguments.end(),
+                             {"--max-tokens", "60", "--temperature", "0.9", "--logit-bias", fmt::format("300={}", bias)});
+            const ProgramResult result = run_program(bench(arguments));
+            EXPECT_EQ(result.code, 0) << result.err;
+            EXPECT_EQ(result.err.find("what stood before") != std::string::npos, bias == std::string("100"))
+                << result.err;
+        }
+    }
+}
+
 TEST(Bench, RealPromptFilesAreRead) {
     int found = 0;
     for (const char* name : {"HumanEval.jsonl", "gsm8k_test.jsonl", "mt_bench_question.jsonl"}) {

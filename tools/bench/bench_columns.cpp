@@ -6,10 +6,12 @@
 
 #include "draft/rungs/target_view.h"
 #include "tools/bench/bench_runs.h"
+#include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
@@ -107,11 +109,23 @@ void BenchColumns::converse(const BenchTalk& talk, std::int64_t decode_tokens, B
         std::vector<TokenId> text = converse_in(*column, talk, decode_tokens, sample);
         if (column == columns_.front()) {
             plain_text_ = std::move(text);
+            if (sample != BenchSample::Measured) continue;
+            ++n_plain_;
+            if (repeats_itself(plain_text_, std::ssize(talk.prompt(0, {}, {})) + 1)) ++n_repeating_;
         } else if (sample == BenchSample::Measured) {
             ++column->figures.texts;
             column->figures.texts_equal += text == plain_text_ ? 1 : 0;
         }
     }
+}
+
+void BenchColumns::tell_repeats(Console& console) const {
+    if (2 * n_repeating_ <= n_plain_) return;
+    console.note(
+        fmt::format("{} mostly what stood before, in the prompt or in itself, which makes guessing look better than "
+                    "it is elsewhere; give another --prompt, --prompts F, or a --temperature",
+                    n_plain_ == 1 ? std::string("the text that was decoded says")
+                                  : fmt::format("{} of {} texts that were decoded say", n_repeating_, n_plain_)));
 }
 
 void BenchColumns::put_figures(BenchResult& result) const {

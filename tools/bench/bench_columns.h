@@ -38,11 +38,10 @@ public:
     /// turn 1 + `decode_tokens` are generated. Throws Interrupted after a signal.
     void converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample);
 
-    /// The last text of plain decoding, prompt and all.
-    [[nodiscard]] const std::vector<TokenId>& plain_text() const { return plain_text_; }
-
     /// Phases of plain decoding and the columns of the drafts.
     void put_figures(BenchResult& result) const;
+    /// A note where most texts of plain decoding say again what stood before: guessing looks better there.
+    void tell_repeats(Console& console) const;
 
 private:
     struct Column {
@@ -58,8 +57,10 @@ private:
                                      BenchSample sample);
 
     bool keeps_tables_;
-    std::int64_t n_kept_ = 0;  // tokens that all conversations begin with
-    std::vector<TokenId> plain_text_;
+    std::int64_t n_kept_ = 0;          // tokens that all conversations begin with
+    std::vector<TokenId> plain_text_;  // the last one, prompt and all
+    std::int64_t n_plain_ = 0;         // texts of plain decoding that were measured
+    std::int64_t n_repeating_ = 0;     // of them
     std::optional<EngineDraftModel> draft_model_;
     std::vector<std::unique_ptr<Column>> columns_;  // plain first
     std::optional<EngineTarget> target_;            // all columns use it, in turn

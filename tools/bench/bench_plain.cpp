@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,8 +23,8 @@ namespace slipstream::tools {
 
 namespace {
 
-// Repeated until it has as many tokens as are wanted. Longer than the built-in prefill, so that nothing in it stands
-// twice and the model does not go on in a circle.
+// Repeated until it has as many tokens as are wanted. Longer than the built-in prefill for vocabularies of every size,
+// so that nothing in it stands twice: a model that sees the beginning again recites what came behind it.
 constexpr std::string_view kBuiltInText =
     "In a village at the edge of the forest there lived a miller who had three sons and one mill. When he felt that "
     "his end was near he called them to him and said that each should go out into the world for a year and bring back "
@@ -48,7 +46,14 @@ constexpr std::string_view kBuiltInText =
     "aside by itself, and under it lay a small wheel of iron with seventeen teeth.\n"
     "A year is soon over. They came home on the same morning, one with a ledger, one with a scar, one with a wheel in "
     "his pocket. Their father listened to each of them until the candle had burned down. Then he asked a single "
-    "question, the same for all three: what would you do if the river ran dry tomorrow? ";
+    "question, the same for all three: what would you do if the river ran dry tomorrow?\n"
+    "The eldest answered that flour would cost twice as much by noon, so he would buy grain today, on credit, and "
+    "lend the wheel of the mill to the smith as a grindstone until it rained. The second said he would build sails "
+    "upon the roof, for wind had moved heavier things than a millstone. The youngest took his time. He would first "
+    "walk up along the bed, he thought, past the bridge and the two meadows, and look at what lay on the spring; a "
+    "river seldom goes anywhere without a reason, and somebody up there might be tired of pushing. The old man "
+    "smiled, asked for his boots, and wanted to see the place himself before supper. So all four of them set out, "
+    "with bread, a rope, one lantern, and the dog, which had not been asked. ";
 
 // The model's tokenizer; none where there is none, or none that can be used.
 std::unique_ptr<Tokenizer> find_tokenizer(const ModelFiles& files, Console& console) {
@@ -111,22 +116,6 @@ std::vector<TokenId> raw_prompt(const BenchRequest& request, const Tokenizer* to
     return tokens;
 }
 
-// Whether most of what stands behind the first `n_prompt` tokens is eight tokens that stood there before.
-bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt) {
-    constexpr std::size_t kPiece = 8;
-    const auto said = text.subspan(std::min(text.size(), static_cast<std::size_t>(n_prompt)));
-    if (said.size() < 4 * kPiece) return false;
-    std::set<std::vector<TokenId>> seen;
-    std::size_t n_again = 0;
-    const std::size_t n_pieces = said.size() - kPiece + 1;
-    for (std::size_t i = 0; i < n_pieces; ++i)
-        if (!seen.emplace(said.begin() + static_cast<std::ptrdiff_t>(i),
-                          said.begin() + static_cast<std::ptrdiff_t>(i + kPiece))
-                 .second)
-            ++n_again;
-    return 2 * n_again > n_pieces;
-}
-
 }  // namespace
 
 void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, TextSession* session,
@@ -160,11 +149,8 @@ void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& en
         bar.update(static_cast<double>(i + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} runs", i + 1, request.repeat + 1));
     }
-    if (repeats_itself(columns.plain_text(), lengths.prompt + 1))
-        context.console.note(
-            "the text that was decoded goes in a circle, which makes guessing look better than it is; give another "
-            "--prompt, --prompts F, or a --temperature");
     columns.put_figures(result);
+    columns.tell_repeats(context.console);
 }
 
 }  // namespace slipstream::tools

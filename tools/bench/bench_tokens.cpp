@@ -1,5 +1,8 @@
 #include "tools/bench/bench_tokens.h"
 
+#include <algorithm>
+#include <set>
+
 #include "kernels/base/philox.h"
 #include "tools/engine/engine_model.h"
 #include "tools/terminal/signals.h"
@@ -25,6 +28,20 @@ std::vector<TokenId> text_tokens(const Tokenizer& tokenizer, std::string_view te
     std::vector<TokenId> tokens = tokenizer.encode(text, SpecialTokens::AsText, &cancel_flag());
     check_tokens(tokens, config);
     return tokens;
+}
+
+bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt) {
+    constexpr std::int64_t kPiece = 8;
+    const std::int64_t n_said = std::ssize(text) - n_prompt;
+    if (n_said < 4 * kPiece) return false;
+    std::set<std::vector<TokenId>> seen;
+    std::int64_t n_again = 0;
+    for (std::int64_t i = 0; i + kPiece <= std::ssize(text); ++i) {
+        const auto piece = text.subspan(static_cast<std::size_t>(i), kPiece);
+        const bool is_new = seen.emplace(piece.begin(), piece.end()).second;
+        if (!is_new && i >= n_prompt) ++n_again;
+    }
+    return 2 * n_again > n_said - kPiece + 1;
 }
 
 std::vector<TokenId> start_tokens(const Tokenizer& tokenizer) {

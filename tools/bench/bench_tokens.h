@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -20,5 +21,9 @@ namespace slipstream::tools {
 /// Interrupted after a signal.
 [[nodiscard]] std::vector<TokenId> text_tokens(const Tokenizer& tokenizer, std::string_view text,
                                                const ModelConfig& config);
+
+/// Whether most of what stands behind the first `n_prompt` tokens is eight tokens that stood before, there or in the
+/// prompt. False of fewer than 32.
+[[nodiscard]] bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt);
 
 }  // namespace slipstream::tools
