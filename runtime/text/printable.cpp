@@ -8,6 +8,17 @@
 
 namespace slipstream {
 
+namespace {
+
+// Marks that turn the direction of what follows (U+202A to U+202E, U+2066 to U+2069): a name could show as another.
+bool turns_direction(std::string_view character) {
+    const auto last = static_cast<unsigned char>(character[2]);
+    return (character.starts_with("\xE2\x80") && last >= 0xAA && last <= 0xAE) ||
+           (character.starts_with("\xE2\x81") && last >= 0xA6 && last <= 0xA9);
+}
+
+}  // namespace
+
 std::string printable(std::string_view text, std::size_t max_bytes) {
     std::string out;
     std::size_t at = 0;
@@ -18,7 +29,11 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
         // C1 controls (C2 80 to C2 9F) move terminals as well as C0 ones do.
         const bool control = first < 0x20 || first == 0x7F ||
                              (first == 0xC2 && length == 2 && static_cast<unsigned char>(text[at + 1]) < 0xA0);
-        if (length == 0 || control) {
+        if (length == 3 && turns_direction(text.substr(at, 3))) {
+            for (const char byte : text.substr(at, 3))
+                fmt::format_to(std::back_inserter(out), "\\x{:02X}", static_cast<unsigned char>(byte));
+            at += 3;
+        } else if (length == 0 || control) {
             fmt::format_to(std::back_inserter(out), "\\x{:02X}", first);
             at += 1;
         } else {

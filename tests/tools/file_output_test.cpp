@@ -10,6 +10,7 @@
 
 #include "kernels/base/error.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 namespace {
@@ -124,6 +125,11 @@ TEST(ReadBytes, TakesAnyBytes) {
     EXPECT_EQ(read_bytes(folder.write("f", bytes)), bytes);
     EXPECT_THROW(static_cast<void>(read_bytes(folder.path() / "none")), IoError);
     EXPECT_THROW(static_cast<void>(read_bytes(folder.path())), IoError);
+}
+
+TEST(JsonObject, KeepsTheBytesOfWhatIsNoText) {
+    const std::string json = JsonObject().text("name", "b\xff").text("other", "b").to_text(JsonLayout::OneLine);
+    EXPECT_EQ(json, "{\"name\":\"b\xEF\xBF\xBD\",\"name_hex\":\"62ff\",\"other\":\"b\"}\n");
 }
 
 }  // namespace

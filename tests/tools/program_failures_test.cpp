@@ -124,6 +124,25 @@ TEST_F(DamagedModel, AWrongShapeIsFoundByInspect) {
     EXPECT_THAT(refusal(), HasSubstr("shape [768, 256]"));
 }
 
+TEST_F(DamagedModel, ABrokenChatTemplateIsFoundByInspect) {
+    folder_.write("model/chat_template.jinja", "{% bogus %}");
+    const ProgramResult inspected = run_program({"inspect", model().string()});
+    EXPECT_EQ(inspected.code, 1);
+    EXPECT_THAT(inspected.out, HasSubstr("chat template"));
+    EXPECT_THAT(inspected.err, HasSubstr("unknown tag 'bogus'"));
+    EXPECT_THAT(answer(1, {"generate", "-m", model().string(), "--prompt", "x"}), HasSubstr("unknown tag 'bogus'"));
+}
+
+TEST_F(DamagedModel, AFoldersNameStaysOnOneLine) {
+    const fs::path other = folder_.path() /
+                           "b\xff"
+                           "d\n\xE2\x80\xAE";
+    fs::rename(model(), other);
+    const ProgramResult shown = run_program({"inspect", other.string()});
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    EXPECT_THAT(shown.out, HasSubstr("b\\xFFd\\x0A\\xE2\\x80\\xAE"));
+}
+
 TEST_F(DamagedModel, ATypeThatIsNotServedIsFoundByInspect) {
     replace("model.safetensors", "\"BF16\"", "\"I16\" ");
     EXPECT_THAT(refusal(), HasSubstr("type I16"));

@@ -13,6 +13,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
+#include "runtime/text/chat/chat_template.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/options/command.h"
@@ -89,7 +90,12 @@ Findings find(const ModelFiles& files, const Settings& settings) {
         found.parameters += n_elements(tensor);
     }
     found.context = context_setting(settings).value_or(config.context_tokens);
-    // Whatever keeps the model from being loaded is said here too.
+    // Whatever keeps the model from being loaded, or a prompt from being made, is said here too.
+    if (found.refusal.empty() && files.chat_template()) try {
+            static_cast<void>(ChatTemplate::parse(*files.chat_template(), "the model's chat template"));
+        } catch (const Error& error) {
+            found.refusal = error.what();
+        }
     static_cast<void>(files.weights());
     static_cast<void>(rope_frequencies(config, found.context));
     found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
@@ -133,10 +139,11 @@ std::string text_report(const Findings& found, const Console& console) {
     const ModelFiles& files = found.files;
     const ModelConfig& config = files.config();
     LabelledLines out(stdout_columns());
-    out.add("model", config.name.empty() ? files.paths().front().string() : printable(config.name));
+    out.add("model", config.name.empty() ? printable(files.paths().front().string(), std::string::npos)
+                                         : printable(config.name));
     out.add("format", fmt::format("{}, {}, {}", files.format(), counted(std::ssize(files.paths()), "file"),
                                   size_text(files.total_bytes())));
-    for (const auto& path : files.paths()) out.add("", path.string());
+    for (const auto& path : files.paths()) out.add("", printable(path.string(), std::string::npos));
     out.add("architecture", architecture_name(config.architecture));
     out.add("parameters", count_text(found.parameters));
     out.add("shape", fmt::format("{} layers, d_model {}, d_ff {}, vocab {}{}", config.n_layers, config.d_model,

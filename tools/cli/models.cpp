@@ -31,9 +31,12 @@ std::string table(const std::vector<FoundModel>& models, int columns) {
     const auto shown_name = [&](const FoundModel& model) {
         return columns > 0 ? printable(full_name(model)) : full_name(model);
     };
+    const auto shown_path = [&](const FoundModel& model) {
+        return columns > 0 ? printable(model.path.string(), std::string::npos) : model.path.string();
+    };
     for (const FoundModel& model : models) {
         width = std::max(width, shown_name(model).size());
-        path_width = std::max(path_width, model.path.string().size());
+        path_width = std::max(path_width, shown_path(model).size());
     }
     const std::size_t room = columns > 0 ? static_cast<std::size_t>(columns) : std::string::npos;
     const bool below = width + kFacts + 2 + path_width > room;
@@ -47,7 +50,7 @@ std::string table(const std::vector<FoundModel>& models, int columns) {
     };
     add("NAME", "FORMAT", "SIZE", "PATH");
     for (const FoundModel& model : models)
-        add(shown_name(model), model.format, size_text(model.bytes), model.path.string());
+        add(shown_name(model), model.format, size_text(model.bytes), shown_path(model));
     return text;
 }
 

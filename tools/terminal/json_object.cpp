@@ -1,6 +1,9 @@
 #include "tools/terminal/json_object.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "runtime/text/utf8.h"
 
 namespace slipstream::tools {
 
@@ -20,6 +23,10 @@ JsonObject::~JsonObject() = default;
 
 JsonObject& JsonObject::text(std::string_view key, std::string_view value) {
     tree_->set(key, std::string(value));
+    if (valid_utf8_prefix(value) == value.size()) return *this;
+    std::string digits;
+    for (const char byte : value) digits += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    tree_->set(fmt::format("{}_hex", key), digits);
     return *this;
 }
 
