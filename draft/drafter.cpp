@@ -118,8 +118,8 @@ std::vector<SourceFigures> SourcesDrafter::figures() const {
     return figures;
 }
 
-void SourcesDrafter::attach_view(const Model& model, KvView& view, PlannedSeconds planned_seconds) {
-    if (sources_.view != nullptr) sources_.view->attach(model, view, std::move(planned_seconds));
+void SourcesDrafter::attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) {
+    if (sources_.view != nullptr) sources_.view->attach(passes, std::move(planned_seconds));
 }
 
 std::vector<PassCurve*> SourcesDrafter::model_pass_curves() {

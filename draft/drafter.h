@@ -22,6 +22,7 @@
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/model.h"
 #include "runtime/view/view_builder.h"
+#include "runtime/view/view_passes.h"
 
 namespace slipstream::draft {
 
@@ -114,9 +115,8 @@ public:
     /// The same of sources that have passes of their own.
     [[nodiscard]] virtual std::vector<PassCurve*> model_pass_curves() = 0;
     /// The target is loaded, all of its weights resident: `retrieval`, where it is among the sources, guesses by
-    /// `model` over `view` from now on. `planned_seconds`: of a pass behind so many slots. Both outlive the drafter.
-    /// Throws OutOfBudget.
-    virtual void attach_view(const Model& model, KvView& view, PlannedSeconds planned_seconds) = 0;
+    /// `passes` from now on, which outlive the drafter. `planned_seconds`: of a pass behind so many slots.
+    virtual void attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) = 0;
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;

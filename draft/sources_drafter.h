@@ -32,7 +32,7 @@ public:
 
     [[nodiscard]] PassCurve& pass_curve() override { return control_.curve(); }
     [[nodiscard]] std::vector<PassCurve*> model_pass_curves() override;
-    void attach_view(const Model& model, KvView& view, PlannedSeconds planned_seconds) override;
+    void attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) override;
     [[nodiscard]] const DraftDistributions* distributions() const override {
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
     }

@@ -101,7 +101,7 @@ void DeviceTarget::begin(const TargetPass& pass) {
     // A pass without logits is a piece of text that is fed: more is to come before anybody guesses.
     PassHooks* hooks = nullptr;
     if (view_ != nullptr && !pass.logit_tokens.empty())
-        hooks = view_->begin_pass(pass.logit_tokens.front(), !pass.prompt.empty());
+        hooks = view_->begin_pass(pass.logit_tokens.front(), !pass.prompt.empty() || !cache_->streams());
     if (pass.prompt.empty()) {
         logits_ =
             forward_->enqueue(*cache_, pass.tokens, pass.nodes, pass.logit_tokens, needs, watch, pass.phase, hooks);

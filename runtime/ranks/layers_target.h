@@ -7,15 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "offload/pinned_arena.h"
 #include "runtime/loop/target.h"
+#include "runtime/ranks/layer_relay.h"
 #include "runtime/ranks/rank_target.h"
-#include "runtime/ranks/row_hop.h"
 
 namespace slipstream {
 
@@ -25,6 +24,10 @@ public:
     /// this, and may serve other targets in turn: those over the same caches see the same nodes. Hidden rows of prompts
     /// lie in `arena`, which outlives this; null: prompts go in pieces.
     explicit LayersTarget(std::vector<LayerRank> ranks, PinnedArena* arena = nullptr);
+
+    /// From now on `builders` [ranks], each of its rank's cache and layers, see each pass and each commit; none: nobody
+    /// does. They outlive this. Views of all ranks stand for a text together, or none does.
+    void build_views_with(std::vector<ViewBuilder*> builders) { follow_with(std::move(builders)); }
 
     [[nodiscard]] TargetShape shape() const override;
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
@@ -39,17 +42,12 @@ public:
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
 
 private:
-    [[nodiscard]] bool run_pass(const TargetPass& pass);
-    [[nodiscard]] bool run_layers(const PassWatch& watch);
-    [[nodiscard]] bool run_prompt(const TargetPass& pass);
-    void hop(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out);
-    template <typename Steps>
-    void take_logits(const TargetPass& pass, std::vector<std::optional<Steps>>& steps);
+    [[nodiscard]] bool run_prompt(const TargetPass& pass, std::span<PassHooks* const> hooks);
 
     std::vector<LayerRank> layer_ranks_;
+    std::vector<PassKv*> caches_;  // [ranks]
     PinnedArena* arena_;
-    Indexed<LayerOwner> owners_;  // [n_layers]
-    std::optional<RowHop> rows_;
+    LayerRelay relay_;
 };
 
 }  // namespace slipstream

@@ -29,7 +29,7 @@ bool PromptWave::fits(std::span<const LayerRank> ranks, const PinnedArena& arena
 }
 
 PromptWave::PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners, PinnedArena& arena,
-                       std::int64_t begin, const TargetPass& pass)
+                       std::int64_t begin, const TargetPass& pass, std::span<PassHooks* const> hooks)
     : ranks_(ranks), owners_(&owners), steps_(ranks.size()) {
     PromptRange range = range_of(begin, begin + std::ssize(pass.prompt));
     n_pieces_ = range.n_pieces();
@@ -42,7 +42,7 @@ PromptWave::PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwne
         range.last_layer = owners.back().rank == i ? owners.back().layer : -1;
         on_rank(*ranks[i].forward, ranks[i].layers[0], [&] {
             steps_[i].emplace(*ranks[i].forward, *ranks[i].cache, range, pass.prompt, pass.tokens, pass.nodes,
-                              pass.logit_tokens);
+                              pass.logit_tokens, hooks.empty() ? nullptr : hooks[i]);
         });
     }
 }

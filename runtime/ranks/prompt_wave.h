@@ -33,9 +33,10 @@ public:
                                    std::int64_t end);
 
     /// The prompt of `pass` from position `begin` on, reserved in the caches of all ranks, and the pass behind it.
-    /// `owners` [layers of the whole model]. All outlive this. Throws RankFailed, OutOfBudget.
+    /// `owners` [layers of the whole model]; `hooks` [ranks] of the pass, or none. All outlive this. Throws RankFailed,
+    /// OutOfBudget.
     PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners, PinnedArena& arena,
-               std::int64_t begin, const TargetPass& pass);
+               std::int64_t begin, const TargetPass& pass, std::span<PassHooks* const> hooks);
     /// Ends what is enqueued.
     ~PromptWave();
     PromptWave(const PromptWave&) = delete;

@@ -7,20 +7,20 @@
 
 namespace slipstream {
 
-RankTarget::RankTarget(std::vector<Rank> ranks, std::int64_t n_layers)
-    : passes_(ranks.size()), parts_(ranks.size()), ranks_(std::move(ranks)), n_layers_(n_layers) {
+RankTarget::RankTarget(std::vector<Rank> ranks, std::int64_t n_layers) : ranks_(std::move(ranks)), n_layers_(n_layers) {
     CHECK(!ranks_.empty());
     const Rank& first = ranks_.front();
     const ForwardLimits& limits = first.forward->limits();
+    std::vector<Forward*> all;
     for (const Rank& rank : ranks_) {
-        vocab_ += vocab_of(rank);
+        all.push_back(rank.forward);
         CHECK(rank.forward->limits().max_tokens == limits.max_tokens &&
                   rank.forward->limits().max_logit_rows == limits.max_logit_rows &&
                   rank.cache->max_nodes() == first.cache->max_nodes() &&
                   rank.cache->context_tokens() == first.cache->context_tokens(),
               "ranks of different limits");
     }
-    logits_ = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(limits.max_logit_rows * vocab_));
+    logits_.emplace(all, limits.max_logit_rows);
 }
 
 TargetShape RankTarget::shape_but_kv() const {
@@ -54,7 +54,10 @@ void RankTarget::commit(std::span<const NodeId> path) {
     const std::int64_t before = n_committed();
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(rank, kAtKv, [&] { ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path); });
+            on_rank(rank, kAtKv, [&] {
+                if (!views_.empty()) views_[rank]->commit(ranks_[rank].forward->exec(), path);
+                ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path);
+            });
     } catch (...) {
         cut_back(before);
         throw;
@@ -83,6 +86,7 @@ void RankTarget::truncate(std::int64_t n_tokens) {
         cut_back(n_tokens);
         throw;
     }
+    for (ViewBuilder* view : views_) view->truncate(n_tokens);
 }
 
 void RankTarget::cut_back(std::int64_t n_tokens) noexcept {
@@ -96,6 +100,7 @@ void RankTarget::cut_back(std::int64_t n_tokens) noexcept {
             n_alike = 0;
         }
     }
+    for (ViewBuilder* view : views_) view->truncate(n_committed());
 }
 
 void RankTarget::set_prompt_rows(std::int64_t n_tokens) {
@@ -124,8 +129,44 @@ void RankTarget::close_pass(std::int64_t n_logits) {
     in_pass_ = true;
 }
 
-void RankTarget::drop_passes() {
-    for (auto& running : passes_) running.reset();
+void RankTarget::follow_with(std::vector<ViewBuilder*> builders) {
+    CHECK(!in_pass_ && (builders.empty() || builders.size() == ranks_.size()), "{} views of {} ranks", builders.size(),
+          ranks_.size());
+    views_ = std::move(builders);
+    hooks_.assign(views_.size(), nullptr);
+}
+
+// A pass without logits is a piece of text that is fed: more is to come before anybody guesses. What a view is built in
+// is decided for all ranks alike, as on a device that holds what all of them do.
+std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
+    if (views_.empty() || pass.logit_tokens.empty()) return {};
+    even_views();
+    const bool whole_layers =
+        !pass.prompt.empty() || std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.cache->streams(); });
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        hooks_[rank] = views_[rank]->begin_pass(pass.logit_tokens.front(), whole_layers);
+    return hooks_;
+}
+
+void RankTarget::end_views(bool complete) {
+    try {
+        for (std::size_t rank = 0; rank < views_.size(); ++rank)
+            on_rank(rank, kAtKv, [&] { views_[rank]->end_pass(ranks_[rank].forward->exec(), complete); });
+    } catch (...) {
+        for (ViewBuilder* view : views_) view->restart();
+        throw;
+    }
+    even_views();
+}
+
+// Where one stands for nothing, none does: a rank whose ring has no room for a whole layer is a pass behind the others.
+void RankTarget::even_views() {
+    const bool even = std::ranges::all_of(views_, [&](ViewBuilder* view) {
+        return view->view().n_text() == views_.front()->view().n_text() &&
+               view->view().n_slots() == views_.front()->view().n_slots();
+    });
+    if (even) return;
+    for (ViewBuilder* view : views_) view->view().invalidate();
 }
 
 LogitRows RankTarget::finish() {
@@ -133,18 +174,9 @@ LogitRows RankTarget::finish() {
     in_pass_ = false;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         on_rank(rank, kAtLmHead, [&] { ranks_[rank].forward->exec().stream.synchronize(); });
+    end_views(n_logits_ > 0);
     failed_ = false;
-    if (n_logits_ == 0) return {};
-    const TensorView rows = matrix_view(logits_.get(), n_logits_, vocab_);
-    std::int64_t column = 0;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-        const std::int64_t n_columns = vocab_of(ranks_[rank]);
-        const ConstTensorView part = parts_[rank].view();
-        for (std::int64_t row = 0; row < n_logits_; ++row)
-            std::copy_n(float_row(part, row), n_columns, float_row(rows, row) + column);
-        column += n_columns;
-    }
-    return {ConstTensorView(rows)};
+    return logits_->gather(n_logits_);
 }
 
 }  // namespace slipstream

@@ -1,10 +1,10 @@
 // What targets over several devices have in common, however the model is split among them: nodes and committed
-// positions, which every rank's cache has alike, logits whose columns the ranks make, and what is left when one fails.
+// positions, which every rank's cache has alike, views that follow them, logits whose columns the ranks make, and what
+// is left when one fails.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,6 +13,8 @@
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
 #include "runtime/ranks/rank.h"
+#include "runtime/ranks/rank_logits.h"
+#include "runtime/view/view_builder.h"
 
 namespace slipstream {
 
@@ -42,10 +44,14 @@ protected:
 
     /// A pass of `n_logits` rows begins: until it is through positions may be lost, which forget() finds out.
     void open_pass();
-    /// It is on its way with so many rows of logits, in parts_; 0: it was given up.
+    /// Where views follow, it begins for them: the hooks of each rank, or none.
+    [[nodiscard]] std::span<PassHooks* const> begin_views(const TargetPass& pass);
+    /// It is on its way with so many rows of logits, in parts(); 0: it was given up.
     void close_pass(std::int64_t n_logits);
-    /// Those that did not come to their end give up what they stream.
-    void drop_passes();
+    /// [ranks], of the running pass's logits.
+    [[nodiscard]] std::span<LogitRows> parts() { return logits_->parts(); }
+    /// From now on `builders` [ranks], each of its rank's cache, see each pass and each commit; none: nobody does.
+    void follow_with(std::vector<ViewBuilder*> builders);
 
     /// What `call` throws is thrown as RankFailed, which names that device and `layer` (kAtKv, kAtLmHead).
     template <typename Call>
@@ -65,17 +71,16 @@ protected:
     void cut_back(std::int64_t n_tokens) noexcept;
     void set_failed(bool failed) { failed_ = failed; }
 
-    std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
-    std::vector<LogitRows> parts_;                       // [ranks], of its logits
-
 private:
-    [[nodiscard]] std::int64_t vocab_of(const Rank& rank) const { return rank.forward->model().config().vocab; }
+    void end_views(bool complete);
+    void even_views();
 
     std::vector<Rank> ranks_;
     std::int64_t n_layers_;
-    std::int64_t vocab_ = 0;
-    std::unique_ptr<float[]> logits_;  // [max_logit_rows, vocab], gathered
-    std::int64_t n_logits_ = 0;        // rows that the pass has; 0: none, or it was given up
+    std::vector<ViewBuilder*> views_;  // [ranks], or none
+    std::vector<PassHooks*> hooks_;    // [ranks], of the running pass
+    std::optional<RankLogits> logits_;
+    std::int64_t n_logits_ = 0;  // rows that the pass has; 0: none, or it was given up
     std::int64_t announced_from_ = -1;
     bool in_pass_ = false;
     bool failed_ = false;  // what was done last: positions may be lost, which forget() finds out

@@ -9,6 +9,7 @@ namespace slipstream {
 TensorTarget::TensorTarget(const std::vector<TensorRank>& ranks)
     : RankTarget(ranks_of(ranks), ranks.front().forward->n_layers()),
       kv_(ranks.front().cache->shape()),
+      passes_(ranks.size()),
       threads_(ranks.size(), [this] { collectives_.front()->abort(); }) {
     kv_.n_kv_heads = 0;
     for (const TensorRank& rank : ranks) {
@@ -58,7 +59,7 @@ void TensorTarget::run_rank(std::size_t rank, const TargetPass& pass) {
     }
     if (given_up_) return;
     on_rank(rank, kAtLmHead, [&] {
-        parts_[rank] = steps->logits(nullptr);
+        parts()[rank] = steps->logits(nullptr);
         steps->complete();
     });
 }
@@ -70,6 +71,11 @@ void TensorTarget::look(std::int64_t layer, const PassWatch& watch) {
     if (!watch.cancelled()) return;
     given_up_ = true;
     end_layer_ = layer + 1;
+}
+
+// Those that did not come to their end give up what they stream.
+void TensorTarget::drop_passes() {
+    for (auto& running : passes_) running.reset();
 }
 
 // Behind a pass that threw, with all threads back: nothing of it is under way, and sums begin anew.

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,10 +51,12 @@ private:
     void run_rank(std::size_t rank, const TargetPass& pass);
     void look(std::int64_t layer, const PassWatch& watch);
     void mend();
+    void drop_passes();
 
     std::vector<Collective*> collectives_;
-    KvShape kv_;                  // of the whole model
-    std::vector<std::byte> row_;  // [layers][K|V] of one rank
+    KvShape kv_;                                         // of the whole model
+    std::vector<std::byte> row_;                         // [layers][K|V] of one rank
+    std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
     // Of the running pass: layers that it runs, which the first rank changes before all others can have come that far.
     std::atomic<std::int64_t> end_layer_{0};
     bool given_up_ = false;

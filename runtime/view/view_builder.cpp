@@ -67,10 +67,10 @@ bool ViewBuilder::is_due(std::int64_t n_text) const {
     return options_.rebuild_tokens > 0 && n_text - n_built_at_ >= options_.rebuild_tokens;
 }
 
-ViewBuilder::Work ViewBuilder::work_of_pass(bool with_prompt) const {
+ViewBuilder::Work ViewBuilder::work_of_pass(bool whole_layers) const {
     const bool due = is_due(n_pass_);
     if (options_.kind == ViewKind::Window) return {.gather = due};
-    const bool at_once = due && !options_.in_steps && (with_prompt || !cache_->streams());
+    const bool at_once = due && !options_.in_steps && whole_layers;
     // A view that is built once is chosen once.
     const bool again = options_.rebuild_tokens > 0 && n_pass_ - n_scored_ >= kScoreTokens;
     return {.score = at_once || (due && n_scored_ == 0) || (n_scored_ > 0 && again),
@@ -78,14 +78,14 @@ ViewBuilder::Work ViewBuilder::work_of_pass(bool with_prompt) const {
             .at_once = at_once};
 }
 
-PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool with_prompt) {
+PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
     if (work_.any()) forget_scores();  // the pass before threw
     n_pass_ = cache_->n_committed();
     root_ = root;
     // Where the text went on without the view, or was cut under it, it stands for another one.
     if (view_->n_text() != 0 && view_->n_text() != n_pass_) view_->invalidate();
     if (n_scored_ > n_pass_) forget_scores();
-    work_ = work_of_pass(with_prompt);
+    work_ = work_of_pass(whole_layers);
     n_pooled_ = 0;
     keep_ = n_scored_ == 0 ? 0.0F
                            : static_cast<float>(std::exp2(-static_cast<double>(n_pass_ - n_scored_) /

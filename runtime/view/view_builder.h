@@ -80,9 +80,10 @@ public:
 
     /// Another text: the view stands for nothing, and what was scored is forgotten.
     void restart();
-    /// A pass over the cache begins, whose root is its `root`-th token; `with_prompt`: layer by layer behind a prompt.
-    /// The hooks that it is to run with; null: none.
-    [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool with_prompt);
+    /// A pass over the cache begins, whose root is its `root`-th token; `whole_layers`: all KV of a layer is at hand at
+    /// once, since none streams, on any device of the model, or a prompt goes layer by layer. The hooks that it is to
+    /// run with; null: none.
+    [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool whole_layers);
     /// It has come to its end, its stream is synchronized; or it was given up.
     void end_pass(ExecRef exec, bool complete);
     /// Rows of the cache's scratch are about to be committed.
@@ -103,7 +104,7 @@ private:
     };
 
     [[nodiscard]] bool is_due(std::int64_t n_text) const;
-    [[nodiscard]] Work work_of_pass(bool with_prompt) const;
+    [[nodiscard]] Work work_of_pass(bool whole_layers) const;
     [[nodiscard]] bool scores(std::int64_t layer) const {
         return options_.kind != ViewKind::Window && config_->window(layer) == 0;
     }

@@ -36,6 +36,7 @@ public:
           view_(device_, model_.kv_shape(), model_.config().n_layers,
                 {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
           view_builder_(device_, cache_, view_, model_.config(), kView),
+          view_passes_(model_, view_),
           forward_(model_, forward_limits_for(kBudget)),
           sampler_(sampling_, model_.config().vocab),
           walk_(sampler_) {
@@ -49,7 +50,7 @@ public:
         target.sampling = sampling_;
         target.draft_model = &draft_model_;
         drafter_ = make_drafter(options, target);
-        drafter_->attach_view(model_, view_, {});
+        drafter_->attach_view(view_passes_, {});
         target_.build_view_with(&view_builder_);
         loop_.emplace(target_, walk_, *drafter_, LoopLimits{.budget = kBudget, .end_tokens = {}});
     }
@@ -84,6 +85,7 @@ private:
     KvCache cache_;
     KvView view_;
     ViewBuilder view_builder_;
+    DeviceViewPasses view_passes_;
     Forward forward_;
     DeviceTarget target_{forward_, cache_};
     Sampler sampler_;

@@ -91,6 +91,7 @@ public:
           view_(pair.model.device(), pair.model.kv_shape(), pair.model.config().n_layers,
                 {.n_slots = view.slots(), .max_nodes = 2 * kBudget}),
           view_builder_(pair.model.device(), cache_, view_, pair.model.config(), view),
+          view_passes_(pair.model, view_),
           forward_(pair.model, forward_limits_for(kBudget)),
           sampler_(sampling, pair.model.config().vocab),
           walk_(sampler_),
@@ -121,7 +122,7 @@ public:
         }
         return texts;
     }
-    [[nodiscard]] KvView& view() { return view_; }
+    [[nodiscard]] ViewPasses& view() { return view_passes_; }
     std::int64_t n_passes = 0;
 
 private:
@@ -136,6 +137,7 @@ private:
     KvCache cache_;
     KvView view_;
     ViewBuilder view_builder_;
+    DeviceViewPasses view_passes_;
     Forward forward_;
     Sampler sampler_;
     ExactVerifier walk_;
@@ -148,7 +150,7 @@ void expect_plain(const Pair& pair, const DraftOptions& options, const SamplerOp
     const Texts plain = Server(pair, sampling).serve(nothing, pair.prompts);
     const auto drafter = make_drafter(options, pair.target(sampling));
     Server server(pair, sampling);
-    drafter->attach_view(pair.model, server.view(), {});
+    drafter->attach_view(server.view(), {});
     for (int round = 0; round < 2; ++round) EXPECT_EQ(server.serve(*drafter, pair.prompts), plain);
     std::int64_t accepted = 0;
     for (const SourceFigures& figures : drafter->figures()) accepted += figures.accepted;
@@ -248,7 +250,7 @@ TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
             };
             const auto drafter = make_drafter(options, target);
             Server server(*pair, sampling, view);
-            drafter->attach_view(pair->model, server.view(), target.planned_seconds);
+            drafter->attach_view(server.view(), target.planned_seconds);
             server.walk_by(drafter->distributions(), pair->model.config().vocab);
             const Texts texts = server.serve(*drafter, pair->prompts);
             if (first.empty()) first = texts;

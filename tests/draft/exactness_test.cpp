@@ -194,6 +194,7 @@ public:
           view_(subject.model->device(), subject.model->kv_shape(), subject.model->config().n_layers,
                 {.n_slots = kView.slots(), .max_nodes = 2 * kMaxBudget}),
           view_builder_(subject.model->device(), cache_, view_, subject.model->config(), kView),
+          view_passes_(*subject.model, view_),
           forward_(*subject.model, forward_limits_for(kMaxBudget)),
           self_check_(*subject.model, cache_) {}
 
@@ -221,7 +222,7 @@ public:
         return {loop.text().begin() + n_prompt, loop.text().end()};
     }
 
-    [[nodiscard]] KvView& view() { return view_; }
+    [[nodiscard]] ViewPasses& view() { return view_passes_; }
     std::int64_t n_passes = 0;
 
 private:
@@ -231,6 +232,7 @@ private:
     KvCache cache_;
     KvView view_;
     ViewBuilder view_builder_;
+    DeviceViewPasses view_passes_;
     Forward forward_;
     DeviceSelfCheck self_check_;
 };
@@ -272,7 +274,7 @@ TEST_P(Exactness, GuessesNeverChangeTheTokens) {
         target.model = model->model.get();
         target.draft_model = model->draft_model.get();
         const std::unique_ptr<Drafter> drafter = make_drafter(setting.options, target);
-        drafter->attach_view(*model->model, decoder.view(), {});
+        drafter->attach_view(decoder.view(), {});
         for (std::size_t p = s % kStride; p < plain.size(); p += kStride) {
             SCOPED_TRACE(fmt::format("{}, prompt {}", setting.name, p));
             // Tables of earlier texts are as good as none.

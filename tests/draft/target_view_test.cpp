@@ -35,6 +35,7 @@ struct Teller {
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
         forward.emplace(model, forward_limits_for(kBudget), pass.get());
         target.emplace(*forward, cache);
+        over_view.emplace(model, view);
         target->build_view_with(&builder);
         const auto tokenizer = make_tokenizer(files->tokenizer_source());
         prompt.push_back(tokenizer->bos_id().value());
@@ -59,7 +60,7 @@ struct Teller {
         for_target.sampling = sampling;
         for_target.files = files.get();
         auto made = make_drafter(options, for_target);
-        made->attach_view(model, view, {});
+        made->attach_view(*over_view, {});
         return made;
     }
     std::vector<TokenId> tell(Guesser& guesser, const SamplerOptions& sampling) {
@@ -87,6 +88,7 @@ struct Teller {
     std::unique_ptr<PassStream> pass;
     std::optional<Forward> forward;
     std::optional<DeviceTarget> target;
+    std::optional<DeviceViewPasses> over_view;
     std::vector<TokenId> prompt;
     std::int64_t n_passes = 0;
 };
@@ -175,7 +177,7 @@ TEST(TargetView, VerificationReadsNothingThatAViewHolds) {
 TEST(TargetView, MoreNodesThanAPassTakesCostSeveralPasses) {
     Teller teller(kSmall);
     TargetView source(teller.model.config().vocab, {.temperature = 0.0}, {});
-    source.attach(teller.model, teller.view, [](std::int64_t n, std::int64_t) { return 1.0 + static_cast<double>(n); });
+    source.attach(*teller.over_view, [](std::int64_t n, std::int64_t) { return 1.0 + static_cast<double>(n); });
     EXPECT_DOUBLE_EQ(source.expand_seconds(16), 17.0);
     EXPECT_DOUBLE_EQ(source.expand_seconds(32), 34.0);
     EXPECT_DOUBLE_EQ(source.expand_seconds(37), 34.0 + 6.0);

@@ -168,16 +168,16 @@ TEST(KvView, AQueryScoresEveryEightTokens) {
     viewed.run(6, 3);
     EXPECT_EQ(viewed.builder.n_built(), 1);
     viewed.run(6, 4);
-    EXPECT_EQ(viewed.builder.begin_pass(0, false), nullptr) << "7 tokens since";
+    EXPECT_EQ(viewed.builder.begin_pass(0, true), nullptr) << "7 tokens since";
     viewed.run(6, 1);
-    EXPECT_EQ(viewed.builder.begin_pass(0, false), &viewed.builder);
+    EXPECT_EQ(viewed.builder.begin_pass(0, true), &viewed.builder);
     viewed.builder.end_pass(viewed.forward->exec(), false);
     // One that is built once is scored once.
     Viewed once(*files, {.budget_tokens = 128, .rebuild_tokens = 0, .growth_tokens = 600});
     once.feed(1000);
     for (int i = 0; i < 20; ++i) once.run(6, 3);
     EXPECT_EQ(once.builder.n_built(), 1);
-    EXPECT_EQ(once.builder.begin_pass(0, false), nullptr);
+    EXPECT_EQ(once.builder.begin_pass(0, true), nullptr);
 }
 
 TEST(KvView, ATextThatIsCutCutsItsViewOrEndsIt) {

@@ -14,11 +14,72 @@
 #include "runtime/loop/device_target.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/view/view_builder.h"
+#include "runtime/view/view_passes.h"
 
 namespace slipstream {
 
-/// Passes are told apart by what they feed and what they commit of it. Random tokens, the same behind as many
-/// positions.
+/// Random tokens below 97, the same for the same seed.
+[[nodiscard]] inline std::vector<TokenId> random_tokens(std::int64_t n, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<TokenId> tokens(static_cast<std::size_t>(n));
+    for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 97);
+    return tokens;
+}
+
+enum class Wanted : std::uint8_t { Nothing, Logits };
+/// `n` random tokens, the same behind as many positions, of which `n_kept` are committed; with logits of the first,
+/// unless they are fed without.
+inline void run_chain(Target& target, std::int64_t n, std::int64_t n_kept, Wanted wanted = Wanted::Logits,
+                      const std::atomic<bool>* cancel = nullptr) {
+    const std::vector<TokenId> tokens = random_tokens(n, static_cast<std::uint32_t>(target.n_committed()));
+    std::vector<NodeId> nodes;
+    for (std::int64_t i = 0; i < n; ++i) nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back()));
+    const std::int32_t root = 0;
+    const PassWatch watch{.cancel = cancel};
+    static_cast<void>(target.run({.tokens = tokens,
+                                  .nodes = nodes,
+                                  .logit_tokens = {&root, wanted == Wanted::Logits ? 1U : 0U},
+                                  .watch = &watch}));
+    if (n_kept == 0) return target.forget();
+    target.commit(std::span(nodes).first(static_cast<std::size_t>(n_kept)));
+}
+
+/// Logits of a tree of `n` nodes: `add` makes them, `run` passes over them.
+template <typename Add, typename Run>
+[[nodiscard]] std::vector<float> logits_of_tree(std::int64_t n, const Add& add, const Run& run) {
+    std::vector<NodeId> nodes;
+    std::vector<std::int32_t> rows;
+    for (std::int32_t i = 0; i < n; ++i) {
+        nodes.push_back(add(i == 0 ? kCommittedTip : nodes[static_cast<std::size_t>(i - (i % 3 == 0 ? 1 : i % 3))]));
+        rows.push_back(i);
+    }
+    const LogitRows logits = run(random_tokens(n, 5), nodes, rows);
+    std::vector<float> all;
+    for (std::int64_t i = 0; i < logits.rows(); ++i) all.insert(all.end(), logits.row(i).begin(), logits.row(i).end());
+    return all;
+}
+
+/// Of passes over a view, whatever devices it is on.
+[[nodiscard]] inline std::vector<float> logits_over_view(ViewPasses& passes) {
+    passes.forget();
+    std::vector<float> seen = logits_of_tree(
+        kMostViewRows, [&](NodeId above) { return passes.add_node(above); },
+        [&](const auto& tokens, const auto& nodes, const auto& rows) { return passes.run(tokens, nodes, rows, {}); });
+    passes.forget();
+    return seen;
+}
+/// The same tree, over the cache.
+[[nodiscard]] inline std::vector<float> logits_over_cache(Target& target) {
+    std::vector<float> whole = logits_of_tree(
+        kMostViewRows, [&](NodeId above) { return target.add_node(above); },
+        [&](const auto& tokens, const auto& nodes, const auto& rows) {
+            return target.run({.tokens = tokens, .nodes = nodes, .logit_tokens = rows});
+        });
+    target.forget();
+    return whole;
+}
+
+/// Passes are told apart by what they feed and what they commit of it.
 struct ViewedModel {
     static constexpr std::int64_t kContext = 2048;
     static constexpr std::int64_t kMaxTokens = 64;
@@ -38,26 +99,15 @@ struct ViewedModel {
         const ForwardLimits limits{.max_tokens = kMaxTokens, .max_logit_rows = kMaxTokens};
         reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, limits));
         forward.emplace(model, limits, pass.get());
-        over_view.emplace(model, limits);
+        over_view.emplace(model, view);
         target.emplace(*forward, cache);
         target->build_view_with(&builder);
     }
 
-    /// `n` tokens, of which `n_kept` are committed; with logits of the first, unless they are fed without.
-    enum class Wanted : std::uint8_t { Nothing, Logits };
+    using Wanted = slipstream::Wanted;
     void run(std::int64_t n, std::int64_t n_kept, Wanted wanted = Wanted::Logits,
              const std::atomic<bool>* cancel = nullptr) {
-        const std::vector<TokenId> tokens = random_tokens(n, static_cast<std::uint32_t>(target->n_committed()));
-        std::vector<NodeId> nodes;
-        for (std::int64_t i = 0; i < n; ++i) nodes.push_back(target->add_node(i == 0 ? kCommittedTip : nodes.back()));
-        const std::int32_t root = 0;
-        const PassWatch watch{.cancel = cancel};
-        static_cast<void>(target->run({.tokens = tokens,
-                                       .nodes = nodes,
-                                       .logit_tokens = {&root, wanted == Wanted::Logits ? 1U : 0U},
-                                       .watch = &watch}));
-        if (n_kept == 0) return target->forget();
-        target->commit(std::span(nodes).first(static_cast<std::size_t>(n_kept)));
+        run_chain(*target, n, n_kept, wanted, cancel);
     }
     void feed(std::int64_t n) {
         for (std::int64_t left = n; left > 0; left -= kMaxTokens) {
@@ -71,22 +121,16 @@ struct ViewedModel {
         while (view.n_text() != cache.n_committed() && n < 5) run(6, 3), ++n;
         return n;
     }
-    /// Logits of the same tree over the cache and over the view.
+    /// Logits of the same tree over the cache and over the view. The builder hears of nothing.
     [[nodiscard]] bool same_logits() {
         if (view.n_text() != cache.n_committed()) return false;
-        const std::vector<float> whole =
-            tree_over(*forward, cache, [&](NodeId above) { return cache.add_node(above); });
-        cache.forget();
+        target->build_view_with(nullptr);
+        const std::vector<float> whole = logits_over_cache(*target);
+        target->build_view_with(&builder);
         const std::vector<float> seen = logits_over_view();
         return whole.size() == seen.size() && std::memcmp(whole.data(), seen.data(), whole.size() * sizeof(float)) == 0;
     }
-
-    [[nodiscard]] std::vector<float> logits_over_view() {
-        view.forget();
-        std::vector<float> seen = tree_over(*over_view, view, [&](NodeId above) { return view.add_node(above); });
-        view.forget();
-        return seen;
-    }
+    [[nodiscard]] std::vector<float> logits_over_view() { return slipstream::logits_over_view(*over_view); }
 
     PinnedArena arena;
     Model model;
@@ -94,30 +138,13 @@ struct ViewedModel {
     KvView view;
     ViewBuilder builder;
     std::unique_ptr<PassStream> pass;
-    std::optional<Forward> forward, over_view;
+    std::optional<Forward> forward;
+    std::optional<DeviceViewPasses> over_view;
     std::optional<DeviceTarget> target;
 
 private:
-    static std::vector<TokenId> random_tokens(std::int64_t n, std::uint32_t seed) {
-        std::mt19937 random(seed);
-        std::vector<TokenId> tokens(static_cast<std::size_t>(n));
-        for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 97);
-        return tokens;
-    }
     static PageLock lock_of(const Device& device) {
         return device.shares_host_memory() ? PageLock::Pageable : PageLock::Locked;
-    }
-    template <typename Add>
-    static std::vector<float> tree_over(Forward& forward, PassKv& kv, Add&& add) {
-        std::vector<NodeId> nodes;
-        std::vector<std::int32_t> rows;
-        for (std::int32_t i = 0; i < 20; ++i) {
-            nodes.push_back(
-                add(i == 0 ? kCommittedTip : nodes[static_cast<std::size_t>(i - (i % 3 == 0 ? 1 : i % 3))]));
-            rows.push_back(i);
-        }
-        const ConstTensorView logits = forward.run(kv, random_tokens(20, 5), nodes, rows);
-        return {float_row(logits, 0), float_row(logits, 0) + logits.rows() * logits.cols()};
     }
 };
 

@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "runtime/ranks/layer_split.h"
+#include "runtime/ranks/model_split.h"
+#include "tests/support/error_text.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream::tools {
@@ -43,7 +46,10 @@ protected:
 
     DraftSettings choose(std::size_t device_bytes) {
         said_.clear();
-        const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); }};
+        details_.clear();
+        const EngineCallbacks callbacks{
+            .on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
+            .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
         ComputeOptions options;
         options.offload.host_memory = 1024 * kMiB;
         target_.devices.front().throttled_link_bytes_per_second = link_;
@@ -52,7 +58,7 @@ protected:
     EngineModel target_;
     DraftSettings draft_;
     double link_ = 1e8;
-    std::string said_;
+    std::string said_, details_;
 };
 
 TEST_F(DraftChoice, NothingIsDecidedWhereThereIsNothingToDecide) {
@@ -78,6 +84,40 @@ TEST_F(DraftChoice, WhatIsDrawnIsRefusedByNameWhereItDoesNotFit) {
         }
     }
     EXPECT_TRUE(refused);
+}
+
+// Views over several devices: weighed where layers are shared out, refused by name where matrices are.
+TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirLayers) {
+    target_.context_tokens = 8192;
+    target_.devices.emplace_back();
+    target_.devices.back().device =
+        std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1, .memory_bytes = 24 * kMiB});
+    target_.devices.back().rates = target_.devices.front().rates;
+    const ModelConfig& config = target_.files->config();
+    target_.shares = deal_layers(config, std::vector{config.n_layers - config.n_layers / 2, config.n_layers / 2});
+    const auto has_view = [](const DraftSettings& draft) { return draft.options.has(SourceKind::Retrieval); };
+    draft_.model.reset();
+    draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
+    link_ = 1e6;
+    target_.devices.back().throttled_link_bytes_per_second = link_;
+    EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
+    EXPECT_THAT(details_, HasSubstr("draft: auto takes retrieval"));
+    EXPECT_FALSE(has_view(choose(17 * kMiB))) << details_;  // the weights alone
+    EXPECT_THAT(details_, HasSubstr("leaves retrieval out"));
+    EXPECT_EQ(target_.shares[0].layers.size() + target_.shares[1].layers.size(), std::size_t(config.n_layers));
+    draft_.options.child_rule = draft::ChildRule::Draw;
+    draft_.automatic = false;
+    EXPECT_THROW(static_cast<void>(choose(17 * kMiB)), OutOfBudget);
+    draft_.options.child_rule = draft::ChildRule::Pick;
+
+    target_.split = SplitKind::Tensor;
+    EXPECT_THAT(error_text<RequestError>([&] { static_cast<void>(choose(24 * kMiB)); }),
+                HasSubstr("not served with --split tensor"));
+    draft_.automatic = true;
+    target_.shares = deal_parts(SplitKind::Tensor, config, target_.files->weights(),
+                                even_parts(SplitKind::Tensor, config, target_.files->weights(), 2));
+    EXPECT_FALSE(has_view(choose(24 * kMiB)));
+    EXPECT_THAT(details_, HasSubstr("auto leaves retrieval out: it is not served with --split tensor"));
 }
 
 TEST_F(DraftChoice, WithoutALimitTheWindowIsAShareOfTheHost) {

@@ -50,6 +50,33 @@ TEST(SeveralDevices, GiveTheTextOfOneWhateverTheyHold) {
     }
 }
 
+// Each device has a view of its layers, beside all of its weights.
+TEST(SeveralDevices, GuessOverTheirViewsOfTheKv) {
+    const std::vector<std::string> rejection{"--verify", "rejection", "--budget", "6"};
+    for (const char* draft : {"retrieval", "model,retrieval", "context,recycling,retrieval"}) {
+        const bool draws = std::string_view(draft) != "context,recycling,retrieval";
+        std::vector<std::string> guessing{"--draft", draft, "--kv-budget", "64", "--view-rebuild", "16"};
+        const std::string plain = text_of({"--draft", "none"});
+        std::vector<std::string> drawing = guessing;
+        drawing.insert(drawing.end(), rejection.begin(), rejection.end());
+        const std::string drawn = draws ? text_of(drawing) : "";
+        for (const std::vector<std::string>& devices : std::vector<std::vector<std::string>>{
+                 {"--devices", "cpu,cpu"},
+                 {"--devices", "cpu,cpu", "--device-memory", "40M,32M", "--link-gib-s", "0.5,0.25", "--self-check"},
+                 {"--devices", "cpu,cpu,cpu", "--device-memory", "40M,none,32M", "--shares", "2,1,1"}}) {
+            std::vector<std::string> options = guessing;
+            options.insert(options.end(), devices.begin(), devices.end());
+            std::string text;
+            const nlohmann::json stats = stats_of(options, text);
+            EXPECT_EQ(text, plain) << testing::PrintToString(options);
+            EXPECT_FALSE(stats["rungs"].empty());
+            if (!draws || devices.back() == "--self-check") continue;
+            options.insert(options.end(), rejection.begin(), rejection.end());
+            EXPECT_EQ(text_of(options), drawn) << testing::PrintToString(options);
+        }
+    }
+}
+
 TEST(SeveralDevices, AreToldOneByOne) {
     std::string text;
     const nlohmann::json stats = stats_of({"--draft", "context", "--budget", "8", "--self-check", "--devices",
@@ -170,7 +197,6 @@ TEST(SeveralDevices, WhatCannotBeDoneIsSaidInOneLine) {
     refused({"--shares", "2,1"}, 2, "acts on several devices");
     refused({"--devices", "cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu"}, 1,
             "cannot be shared among 17 devices");
-    refused({"--devices", "cpu,cpu", "--draft", "retrieval"}, 1, "on one device only");
     refused({"--devices", "cpu,cpu", "--device-memory", "1M"}, 1, "device 1 of 2: a device budget of");
 }
 

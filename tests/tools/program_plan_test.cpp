@@ -180,7 +180,10 @@ TEST(Plan, TellsWhatAssumptionsComeTo) {
                                              "130304",  "--assume",       "acceptance=.95,hidden=.7"};
     const std::string text = run_program(arguments).out;
     EXPECT_THAT(text, AllOf(HasSubstr("Assumed: acceptance 0.95"), HasSubstr("tokens/s, "),
-                            HasSubstr("Not served yet: views over several devices")));
+                            testing::Not(HasSubstr("Not served"))));
+    std::vector<std::string> tensor = arguments;
+    tensor.insert(tensor.end(), {"--split", "tensor"});
+    EXPECT_THAT(run_program(tensor).out, HasSubstr("Not served with --split tensor: views of the KV."));
     EXPECT_THAT(text, testing::Not(HasSubstr("(1 - a^(n + 1))")));
     std::vector<std::string> verbose = arguments;
     verbose.emplace_back("-v");

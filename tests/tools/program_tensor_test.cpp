@@ -186,7 +186,7 @@ TEST(TensorSplit, WhatCannotBeDoneIsSaidInOneLine) {
             "1,1, the nearest that goes, or name fewer devices");
     refused({"--devices", "cpu,cpu", "--split", "rows"}, 2, "layers or tensor expected, found 'rows'");
     refused({"--devices", "cpu", "--split", "tensor"}, 2, "acts on several devices");
-    refused(joined(kTensor, {"--draft", "retrieval"}), 1, "on one device only");
+    refused(joined(kTensor, {"--draft", "retrieval"}), 1, "not served with --split tensor");
     refused(joined(kTensor, {"--device-memory", "1M"}), 1, "device 1 of 2: a device budget of");
     refused(joined(kTensor, {"--device-memory", "20M,16M"}), 1,
             "slipstream: --split: a split over unequal devices, of matrices, is kept beside the tables, so that texts "

@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "draft/rungs/target_view.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
@@ -53,17 +52,11 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Eng
     }
     // Where memory is limited the plan is the one that generating has: for the whole context.
     RunNeeds needs = generation_needs(budget, engine.budgeted ? 0 : text_tokens, CheckPasses::No);
-    // Options of views are one for all columns; each has passes of its own over it.
-    std::int64_t n_views = 0;
+    // Options of views are one for all columns.
     for (const auto& column : columns_) {
         const std::optional<ViewNeeds> view = column->drafter.view_needs();
-        if (!view) continue;
-        ++n_views;
-        if (!needs.view || needs.view->max_nodes < view->max_nodes) needs.view = view;
+        if (view && (!needs.view || needs.view->max_nodes < view->max_nodes)) needs.view = view;
     }
-    if (n_views > 1)
-        needs.other_bytes += static_cast<std::size_t>(n_views - 1) *
-                             draft::TargetView::device_bytes(engine.files->config(), needs.view->max_nodes);
     if (engine.budgeted) load_for_bench(result, engine, request, needs, context);
     target_.emplace(engine, needs, callbacks);
     for (const auto& column : columns_) {

@@ -150,7 +150,7 @@ void ViewComparison::run_view(Compared& compared, std::span<const TokenId> token
 
 void ViewComparison::run_target(std::span<const TokenId> tokens) {
     hooks_.clear();
-    for (const auto& compared : views_) hooks_.add(compared->builder.begin_pass(0, false));
+    for (const auto& compared : views_) hooks_.add(compared->builder.begin_pass(0, true));
     const Rows rows = run(*target_, *cache_, tokens, hooks_.empty() ? nullptr : &hooks_);
     for (const auto& compared : views_) compared->builder.end_pass(target_->exec(), true);
     chosen_ = choose(rows.logits);

@@ -20,6 +20,7 @@
 #include "runtime/model/weight_items.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/memory_plan.h"
+#include "tools/engine/planned_seconds.h"
 #include "tools/machine/host.h"
 #include "tools/terminal/amounts.h"
 
@@ -77,17 +78,10 @@ public:
 
     /// From now on with a view of the KV, or without.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
-    /// What a pass takes with all on the device, behind so many slots.
+    /// What a pass takes with all on the devices, behind so many slots.
     [[nodiscard]] double resident_seconds(std::int64_t n_slots) {
-        ModelPlanRequest request{.config = &target_.files->config(),
-                                 .weights = &weights_,
-                                 .kv_dtype = target_.kv_dtype,
-                                 .context_tokens = std::max(n_slots, kChunkTokens),
-                                 .budget_bytes = std::size_t{1} << 56,
-                                 .pass_tokens = 1};
-        static_cast<void>(machine_rates(target_, 0, weights_));
-        set_rates(request, target_.devices.front());
-        return ModelPlan(request).pass(1).seconds;
+        for (std::size_t i = 0; i < target_.devices.size(); ++i) static_cast<void>(machine_rates(target_, i, weights_));
+        return resident_plan(target_, weights_, std::max(n_slots, kChunkTokens)).pass(1).seconds;
     }
 
 private:
@@ -196,7 +190,7 @@ bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, do
     const std::optional<SplitPlan> beside = run.with(budget, draft_bytes, Timed::Yes);
     run.keep_view(std::nullopt);
     if (!beside) {
-        callbacks.detail("draft: auto leaves retrieval out: the weights do not fit on the device beside a view");
+        callbacks.detail("draft: auto leaves retrieval out: the weights do not fit beside a view");
         return false;
     }
     const double a_guess = run.resident_seconds(view.budget_tokens);
@@ -232,8 +226,7 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
     if (fits == 0 && options.has(SourceKind::Retrieval)) {
         run.keep_view(std::nullopt);
         fits = largest(draft_model);
-        if (fits > 0)
-            callbacks.note("retrieval stays out: all weights and a view of the KV do not fit on the device at once");
+        if (fits > 0) callbacks.note("retrieval stays out: all weights and a view of the KV do not fit at once");
         std::erase(options.sources, SourceKind::Retrieval);
     }
     if (fits == 0 && draft_model != nullptr) {
@@ -281,12 +274,12 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (chosen.options.sources.empty()) return chosen;
     const std::int64_t asked_view = chosen.options.view.budget_tokens;
     chosen.options.view = planned_view(chosen.options.view, target.context_tokens);
-    if (target.devices.size() > 1 && chosen.options.has(SourceKind::Retrieval)) {
+    if (target.shares_matrices() && chosen.options.has(SourceKind::Retrieval)) {
         if (!chosen.automatic)
             throw RequestError(
-                "--draft retrieval: a view of the KV is served on one device only; leave it out of --draft, or name "
-                "one device by --devices");
-        callbacks.detail("draft: auto leaves retrieval out: several devices share the model");
+                "--draft retrieval: a view of the KV is not served with --split tensor; leave it out of --draft, or "
+                "give --split layers");
+        callbacks.detail("draft: auto leaves retrieval out: it is not served with --split tensor");
         std::erase(chosen.options.sources, SourceKind::Retrieval);
     }
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);

@@ -186,13 +186,10 @@ std::optional<ViewNeeds> EngineDrafter::view_needs() const {
     return needs;
 }
 
-void EngineDrafter::attach_view(const EngineModel& target, KvView& view) {
+void EngineDrafter::attach_view(const EngineModel& target, ViewPasses& passes) {
     draft::PlannedSeconds plan;
-    if (made_with_.adapt_budget)
-        plan = resident_planned_seconds(*target.files, target.kv_dtype, WeightRounding::None, target);
-    attach_view_ = [model = target.whole_model(), &view, plan](draft::Drafter& drafter) {
-        drafter.attach_view(*model, view, plan);
-    };
+    if (made_with_.adapt_budget) plan = view_planned_seconds(target);
+    attach_view_ = [&passes, plan](draft::Drafter& drafter) { drafter.attach_view(passes, plan); };
     attach_view_(*drafter_);
 }
 

@@ -56,8 +56,8 @@ public:
     void plan_passes(const EngineModel& target);
     /// The view of the target's KV that it guesses over; nothing where it does not.
     [[nodiscard]] std::optional<ViewNeeds> view_needs() const;
-    /// That view is there, and so is the target, whose weights are resident; both outlive this. Throws OutOfBudget.
-    void attach_view(const EngineModel& target, KvView& view);
+    /// Passes over that view are there, and so is the target; both outlive this.
+    void attach_view(const EngineModel& target, ViewPasses& passes);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.
     void reset();

@@ -10,6 +10,7 @@
 #include "runtime/cache/cache_fill.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/ranks/layers_target.h"
+#include "runtime/ranks/layers_view.h"
 #include "runtime/ranks/tensor_target.h"
 
 namespace slipstream::tools {
@@ -35,10 +36,25 @@ EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, con
     tell_lock_refusal();
     target_ = target_of(&Part::forward);
     if (needs.check_tokens > 0) plain_ = target_of(&Part::plain);
-    if (!needs.view) return;
-    const ModelConfig& config = engine.files->config();
-    view_.emplace(engine.device(), engine.kv_shape(), config.n_layers, needs.view->room());
-    view_builder_.emplace(engine.device(), cache(), *view_, config, needs.view->options);
+    if (needs.view) make_views(*needs.view);
+}
+
+EngineTarget::PartView::PartView(const Model& model, KvCache& cache, const ViewNeeds& needs)
+    : view(model.device(), model.kv_shape(), model.config().n_layers, needs.room()),
+      builder(model.device(), cache, view, model.config(), needs.options) {}
+
+void EngineTarget::make_views(const ViewNeeds& needs) {
+    CHECK(!engine_->shares_matrices(), "a view of a part of each head");
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+        views_.push_back(std::make_unique<PartView>(*engine_->models[i], parts_[i]->cache, needs));
+    if (parts_.size() == 1) {
+        view_passes_ = std::make_unique<DeviceViewPasses>(*engine_->models.front(), views_.front()->view);
+        return;
+    }
+    std::vector<ViewRank> ranks;
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+        ranks.push_back({engine_->models[i].get(), &views_[i]->view, engine_->shares[i].layers});
+    view_passes_ = std::make_unique<LayersViewPasses>(ranks);
 }
 
 // A rank may have to wait for all that its pass streams.
@@ -94,9 +110,17 @@ void EngineTarget::fill(std::int64_t n_tokens, std::uint64_t seed,
 }
 
 void EngineTarget::use_view(bool use) {
-    if (!view_) return;
-    view_builder_->restart();
-    static_cast<DeviceTarget&>(*target_).build_view_with(use ? &*view_builder_ : nullptr);
+    if (views_.empty()) return;
+    std::vector<ViewBuilder*> builders;
+    for (const auto& each : views_) {
+        each->builder.restart();
+        builders.push_back(&each->builder);
+    }
+    if (views_.size() == 1) {
+        static_cast<DeviceTarget&>(*target_).build_view_with(use ? builders.front() : nullptr);
+    } else {
+        static_cast<LayersTarget&>(*target_).build_views_with(use ? std::move(builders) : std::vector<ViewBuilder*>{});
+    }
 }
 
 bool EngineTarget::streams() const {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "kernels/rank_sums.h"
@@ -15,6 +14,7 @@
 #include "runtime/pass/forward.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/view/view_builder.h"
+#include "runtime/view/view_passes.h"
 #include "tools/engine/engine_model.h"
 
 namespace slipstream::tools {
@@ -37,8 +37,8 @@ public:
     [[nodiscard]] Forward& forward() { return *only().forward; }
     /// As many positions without a pass, for benches (runtime/cache/cache_fill.h).
     void fill(std::int64_t n_tokens, std::uint64_t seed, const std::function<void(std::int64_t)>& on_progress);
-    /// The view of its KV that `needs` asked for; null: none.
-    [[nodiscard]] KvView* view() { return view_ ? &*view_ : nullptr; }
+    /// Passes over the view of its KV that `needs` asked for, each device with that of its layers; null: none.
+    [[nodiscard]] ViewPasses* view() { return view_passes_.get(); }
     /// Whether the view follows the passes: it costs a little, and whoever guesses without it does without. It stands
     /// for nothing when it begins to.
     void use_view(bool use);
@@ -59,6 +59,13 @@ private:
         std::unique_ptr<Forward> forward;
         std::unique_ptr<Forward> plain;  // null where passes are not checked
     };
+    // A view of what that device holds.
+    struct PartView {
+        PartView(const Model& model, KvCache& cache, const ViewNeeds& needs);
+        KvView view;
+        ViewBuilder builder;
+    };
+    void make_views(const ViewNeeds& needs);
     [[nodiscard]] Part& only();
     [[nodiscard]] std::chrono::nanoseconds rank_is_lost_after() const;
     void make_sums(const RunNeeds& needs);
@@ -68,10 +75,10 @@ private:
     const EngineModel* engine_;
     EngineCallbacks callbacks_;
     bool refusal_told_ = false;
-    std::unique_ptr<RankSums> sums_;            // where matrices are split
-    std::vector<std::unique_ptr<Part>> parts_;  // [devices]
-    std::optional<KvView> view_;
-    std::optional<ViewBuilder> view_builder_;
+    std::unique_ptr<RankSums> sums_;                // where matrices are split
+    std::vector<std::unique_ptr<Part>> parts_;      // [devices]
+    std::vector<std::unique_ptr<PartView>> views_;  // [devices], or none
+    std::unique_ptr<ViewPasses> view_passes_;
     std::unique_ptr<Target> target_;
     std::unique_ptr<Target> plain_;
 };

@@ -3,6 +3,8 @@
 // second.
 #pragma once
 
+#include <cstdint>
+
 #include "draft/control/pass_curve.h"
 #include "tools/engine/engine_model.h"
 
@@ -10,6 +12,13 @@ namespace slipstream::tools {
 
 /// Of the engine model, which is loaded and outlives the result.
 [[nodiscard]] draft::PlannedSeconds target_planned_seconds(const EngineModel& engine);
+
+/// Of a target over a view of its KV: with all of it resident on the devices that share it.
+[[nodiscard]] draft::PlannedSeconds view_planned_seconds(const EngineModel& engine);
+
+/// A model of `weights` with all of it on its devices, whose rates are measured, behind up to `context_tokens`.
+[[nodiscard]] SplitPlan resident_plan(const EngineModel& engine, const ModelWeights& weights,
+                                      std::int64_t context_tokens);
 
 /// Of a small model, loaded on the device of `engine`, with all it needs resident; both outlive the result.
 [[nodiscard]] draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype,

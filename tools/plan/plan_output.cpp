@@ -172,8 +172,8 @@ void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanRepor
     out.raw(fmt::format("Then {} tokens/s, {} a token: chains of {}, {} tokens a pass.",
                         number_text(1.0 / rate.seconds_per_token()), seconds_text(rate.seconds_per_token()),
                         rate.n_guesses, number_text(rate.tokens_per_pass)));
-    if (by_view && request.hardware.n_devices > 1)
-        out.raw("Not served yet: views over several devices. Reckoned as if they were, one device after the other.");
+    if (by_view && request.hardware.n_devices > 1 && request.split == SplitKind::Tensor)
+        out.raw("Not served with --split tensor: views of the KV. Reckoned as if they were.");
     if (detail == PlanDetail::Formulas) {
         out.raw(fmt::format("  tokens a pass = (1 - a^(n + 1)) / (1 - a) = (1 - {0}^{1}) / (1 - {0}) = {2:.2f}",
                             assumed.acceptance, rate.n_guesses + 1, rate.tokens_per_pass));

@@ -1,0 +1,65 @@
+// A pass through devices that share the layers of a model: each runs its own, one after the other, and hands the hidden
+// rows on; of the last layer's rows each makes its columns of the logits. What KV it reads the caller says: caches
+// (layers_target.h), or views of them (layers_view.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/indexed.h"
+#include "runtime/cache/pass_kv.h"
+#include "runtime/loop/target.h"
+#include "runtime/pass/forward.h"
+#include "runtime/pass/pass_hooks.h"
+#include "runtime/ranks/rank.h"
+#include "runtime/ranks/row_hop.h"
+
+namespace slipstream {
+
+/// One of the devices.
+struct RelayRank {
+    Forward* forward = nullptr;      // over the model of its share
+    Indexed<std::int64_t> layers{};  // of the whole model, ascending
+};
+
+class LayerRelay {
+public:
+    /// All of `ranks` together have each layer once (CHECKed), and limits alike. What they point to outlives this.
+    explicit LayerRelay(std::vector<RelayRank> ranks);
+
+    [[nodiscard]] const Indexed<LayerOwner>& owners() const { return owners_; }
+    [[nodiscard]] std::int64_t n_layers() const { return std::ssize(owners_); }
+
+    /// A pass without a prompt over `kvs` [ranks], with `hooks` [ranks], or none: it returns when all layers are
+    /// enqueued; where devices do not share the host's memory it waits for each before the next one begins. Logits come
+    /// into `parts` [ranks], which hold once the streams are synchronized. False where it was given up; what it streams
+    /// is given up then, and where it throws. Throws RankFailed.
+    [[nodiscard]] bool run(std::span<PassKv* const> kvs, const TargetPass& pass, std::span<PassHooks* const> hooks,
+                           std::span<LogitRows> parts);
+    /// The logits of a pass in steps [ranks] of the caller's: the last layer's rows are everybody's.
+    template <typename Steps>
+    void take_logits(const TargetPass& pass, std::vector<std::optional<Steps>>& steps, std::span<LogitRows> parts) {
+        const std::size_t last = owners_.back().rank;
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+            on_rank(*ranks_[rank].forward, kAtLmHead, [&] {
+                if (rank != last && !pass.logit_tokens.empty())
+                    hop(last, steps[last]->hidden(), rank, steps[rank]->hidden());
+                parts[rank] = steps[rank]->logits(nullptr);
+            });
+    }
+
+private:
+    [[nodiscard]] bool run_layers(const PassWatch& watch);
+    void hop(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out);
+
+    std::vector<RelayRank> ranks_;
+    Indexed<LayerOwner> owners_;  // [n_layers]
+    std::optional<RowHop> rows_;
+    std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
+};
+
+}  // namespace slipstream

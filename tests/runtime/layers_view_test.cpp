@@ -1,0 +1,207 @@
+// Views over several devices: together they keep what one device keeps, bit for bit, stand for a text together or not
+// at all, and what fails on one of them is told by its name and costs nothing.
+#include "runtime/ranks/layers_view.h"
+
+#include <algorithm>
+#include <random>
+#include <tuple>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cpu_faults.h"
+#include "tests/support/target_texts.h"
+#include "tests/support/tiny_model.h"
+#include "tests/support/viewed_model.h"
+#include "tests/support/viewed_split.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::int64_t kLayers = 4;
+const ViewOptions kSmall{.budget_tokens = 256, .recent_tokens = 64, .rebuild_tokens = 16, .growth_tokens = 48};
+const ViewOptions kWhole{.budget_tokens = 2048, .rebuild_tokens = 500, .growth_tokens = 128};
+
+class LayersView : public testing::Test {
+protected:
+    static ViewedSplitOptions options(std::vector<std::int64_t> n_layers, const ViewOptions& view, KvStreams streams) {
+        return {.n_layers = std::move(n_layers), .view = view, .streams = streams};
+    }
+    static std::vector<std::int64_t> resident(KvStreams streams) {
+        return streams == KvStreams::Nowhere ? std::vector<std::int64_t>{} : std::vector<std::int64_t>(kLayers, 0);
+    }
+    static void feed(Target& target, std::int64_t n) {
+        for (std::int64_t left = n; left > 0; left -= 64)
+            run_chain(target, std::min<std::int64_t>(left, 64), std::min<std::int64_t>(left, 64), Wanted::Nothing);
+    }
+    static void expect_alike(ViewedModel& one, ViewedSplit& several) {
+        ASSERT_EQ(several.over_view->n_text(), one.view.n_text());
+        for (const auto& rank : several.ranks) {
+            ASSERT_EQ(rank->view.n_text(), one.view.n_text());
+            ASSERT_EQ(rank->view.n_slots(), one.view.n_slots());
+            ASSERT_EQ(rank->builder.n_built(), one.builder.n_built());
+        }
+        for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+            const auto same = [](const GroupMove& a, const GroupMove& b) {
+                return std::tie(a.head, a.from, a.to) == std::tie(b.head, b.from, b.to);
+            };
+            ASSERT_TRUE(std::ranges::equal(several.chosen(layer), one.builder.chosen(layer), same)) << layer;
+        }
+        if (one.view.n_text() > 0) {
+            ASSERT_TRUE(same_bits(logits_over_view(*several.over_view), one.logits_over_view()));
+        }
+    }
+    /// Rounds of passes, a cut, and more of them.
+    static void expect_alike_throughout(ViewedModel& one, ViewedSplit& several) {
+        one.feed(1500);
+        feed(*several.target, 1500);
+        for (int i = 0; i < 24 && !HasFatalFailure(); ++i) {
+            const std::int64_t n_kept = 1 + i % 4;
+            one.run(6, n_kept);
+            run_chain(*several.target, 6, n_kept);
+            if (i == 12 || i == 18) {  // among the last, and among what was left out
+                const std::int64_t n = one.cache.n_committed() - (i == 12 ? 5 : 700);
+                one.target->truncate(n);
+                several.target->truncate(n);
+            }
+            expect_alike(one, several);
+        }
+        EXPECT_GT(one.builder.n_built(), 2);
+    }
+
+    std::unique_ptr<ModelFiles> files_ = make_tiny_model({.n_layers = kLayers, .biases = true});
+};
+
+TEST_F(LayersView, KeepsWhatOneDeviceKeeps) {
+    const auto window = make_tiny_model({.n_layers = kLayers, .window = 300});
+    for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere}) {
+        for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{2, 2}, {3, 1}, {1, 2, 1}}) {
+            SCOPED_TRACE(testing::PrintToString(split) + (streams == KvStreams::Nowhere ? "" : ", KV streams"));
+            ViewOptions view = kSmall;
+            view.kind = split.size() == 3 ? ViewKind::Window : ViewKind::Retrieval;
+            view.score = split[0] == 3 ? GroupScore::Mean : GroupScore::Mass;
+            view.in_steps = split[0] == 3;
+            const ModelFiles& files = split[0] == 2 ? *window : *files_;
+            CpuDevice device(CpuDeviceOptions{.n_threads = 1});
+            ViewedModel one(files, device, view, resident(streams));
+            ViewedSplit several(files, options(split, view, streams));
+            expect_alike_throughout(one, several);
+        }
+    }
+}
+
+// As a device that streams does: none of a layer's KV is whole on one of them.
+TEST_F(LayersView, OneThatStreamsHasAllBuildInTwoPasses) {
+    CpuDevice device(CpuDeviceOptions{.n_threads = 1});
+    ViewedModel one(*files_, device, kSmall, resident(KvStreams::Everywhere));
+    ViewedSplit several(*files_, options({2, 2}, kSmall, KvStreams::BehindTheFirst));
+    expect_alike_throughout(one, several);
+}
+
+TEST_F(LayersView, OfTheWholeTextGivesTheBitsOfTheCaches) {
+    for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere, KvStreams::BehindTheFirst}) {
+        ViewedSplit several(*files_, options({1, 3}, kWhole, streams));
+        feed(*several.target, 1000);
+        const std::atomic<bool> cancel{true};
+        for (int i = 0; i < 6; ++i) {
+            const bool given_up = i == 0 || i == 2;
+            run_chain(*several.target, 6, given_up ? 0 : 3, Wanted::Logits, given_up ? &cancel : nullptr);
+            EXPECT_TRUE(several.over_view->n_text() == 0 ||
+                        several.over_view->n_text() == several.target->n_committed());
+        }
+        ASSERT_EQ(several.over_view->n_text(), several.target->n_committed());
+        several.follow(false);
+        EXPECT_TRUE(same_bits(logits_over_view(*several.over_view), logits_over_cache(*several.target)));
+        several.follow(true);
+        run_chain(*several.target, 6, 4);  // it grows by rows of each cache
+        several.follow(false);
+        EXPECT_TRUE(same_bits(logits_over_view(*several.over_view), logits_over_cache(*several.target)));
+    }
+}
+
+// Where one rank's is lost, all are: the source is not ready, and the next pass that builds builds all.
+TEST_F(LayersView, StandsForATextOnAllDevicesOrOnNone) {
+    ViewedSplit several(*files_, options({2, 2}, kWhole, KvStreams::Nowhere));
+    feed(*several.target, 600);
+    run_chain(*several.target, 4, 4);
+    EXPECT_EQ(several.over_view->n_text(), 604);
+    several.ranks[1]->view.invalidate();
+    EXPECT_EQ(several.over_view->n_text(), 0);
+    run_chain(*several.target, 4, 4);
+    EXPECT_EQ(several.over_view->n_text(), 608);
+    EXPECT_EQ(several.ranks[0]->builder.n_built(), 2);
+    several.follow(false);
+    EXPECT_TRUE(same_bits(logits_over_view(*several.over_view), logits_over_cache(*several.target)));
+}
+
+TEST_F(LayersView, AGuessThatFailsIsToldByItsDeviceAndCostsNothing) {
+    for (const auto fault : {&CpuFaults::ops_until_failure, &CpuFaults::rows_until_failure}) {
+        CpuFaults faults[2];
+        ViewedSplitOptions on = options({2, 2}, kSmall, KvStreams::Everywhere);
+        for (std::size_t i = 0; i < 2; ++i)
+            on.devices.push_back({.name = "device " + std::to_string(i + 1), .faults = &faults[i]});
+        ViewedSplit several(*files_, on);
+        feed(*several.target, 900);
+        for (int i = 0; i < 4; ++i) run_chain(*several.target, 6, 3);
+        ASSERT_GT(several.over_view->n_text(), 0);
+        const std::vector<float> expected = logits_over_view(*several.over_view);
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+            int n_failures = 0;
+            for (std::int64_t nth = 1; nth < 40; nth += 2) {
+                (faults[rank].*fault) = nth;
+                try {
+                    static_cast<void>(logits_over_view(*several.over_view));
+                } catch (const RankFailed& failure) {
+                    ++n_failures;
+                    EXPECT_THAT(failure.what(), testing::StartsWith("device " + std::to_string(rank + 1) + ", "));
+                }
+                (faults[rank].*fault) = 0;
+                ASSERT_TRUE(same_bits(logits_over_view(*several.over_view), expected));
+            }
+            EXPECT_GT(n_failures, 0);
+        }
+    }
+}
+
+// A fault anywhere in what verifies, builds and commits: behind it views are those of the text, or none.
+TEST_F(LayersView, FaultsOfTheTargetLeaveViewsOfTheTextOrNone) {
+    std::mt19937 random(7);
+    int n_failures = 0;
+    for (int round = 0; round < 60; ++round) {
+        CpuFaults faults[2];
+        const auto streams = static_cast<KvStreams>(round % 3);
+        ViewedSplitOptions on = options({2, 2}, kWhole, streams);
+        on.view.rebuild_tokens = 8;
+        for (CpuFaults& each : faults) {
+            each.stall_after = std::chrono::milliseconds(100);
+            on.devices.push_back({.faults = &each});
+        }
+        ViewedSplit several(*files_, on);
+        feed(*several.target, 520);
+        CpuFaults& struck = faults[random() % 2];
+        const int kind = round / 3 % 3;
+        auto& countdown = kind == 0 ? struck.ops_until_failure
+                                    : (kind == 1 ? struck.rows_until_failure : struck.copies_until_failure);
+        countdown = 1 + static_cast<std::int64_t>(random() % (kind == 0 ? 600 : 60));
+        for (int i = 0; i < 18; ++i) {
+            if (i == 12) countdown = 0;  // what failed behind the last pass is told by the next one
+            try {
+                run_chain(*several.target, 6, 1 + i % 4);
+            } catch (const RankFailed&) {
+                ++n_failures;
+                several.target->forget();
+            }
+            ASSERT_TRUE(several.over_view->n_text() == 0 ||
+                        several.over_view->n_text() == several.target->n_committed())
+                << round;
+            ASSERT_EQ(several.ranks[0]->cache.n_committed(), several.ranks[1]->cache.n_committed());
+        }
+        ASSERT_EQ(several.over_view->n_text(), several.target->n_committed()) << round;
+        several.follow(false);
+        ASSERT_TRUE(same_bits(logits_over_view(*several.over_view), logits_over_cache(*several.target))) << round;
+    }
+    EXPECT_GT(n_failures, 15);
+}
+
+}  // namespace
+}  // namespace slipstream

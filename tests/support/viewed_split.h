@@ -1,0 +1,103 @@
+// A model over several CPU devices, each with a view of the cache of its layers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu_device.h"
+#include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/layer_split.h"
+#include "runtime/ranks/layers_target.h"
+#include "runtime/ranks/layers_view.h"
+#include "runtime/view/view_builder.h"
+
+namespace slipstream {
+
+/// Whose KV streams, all of it.
+enum class KvStreams : std::uint8_t { Nowhere, Everywhere, BehindTheFirst };
+
+struct ViewedSplitOptions {
+    std::vector<std::int64_t> n_layers{};  // of each device
+    ViewOptions view{};
+    KvStreams streams = KvStreams::Nowhere;
+    std::int64_t context_tokens = 2048;
+    ForwardLimits forward{.max_tokens = 64, .max_logit_rows = 64};
+    std::int64_t scratch_nodes = 64;
+    std::int64_t view_nodes = 32;
+    std::size_t ring_bytes = std::size_t{1} << 16;  // of each
+    std::vector<CpuDeviceOptions> devices{};        // fewer: as they are by default
+};
+
+struct ViewedRank {
+    ViewedRank(const ModelFiles& files, const ModelShare& share, const ViewedSplitOptions& options, std::size_t rank)
+        : device(rank < options.devices.size() ? options.devices[rank] : CpuDeviceOptions{.n_threads = 1}),
+          model(files, device, {.context_tokens = options.context_tokens, .share = share}),
+          cache(device, model.kv_shape(), model.config().n_layers, options.context_tokens, options.scratch_nodes,
+                {.resident_chunks = resident(options.streams, rank), .arena = &arena}),
+          view(device, model.kv_shape(), model.config().n_layers,
+               {.n_slots = options.view.slots(), .max_nodes = options.view_nodes}),
+          builder(device, cache, view, model.config(), options.view) {
+        if (cache.streams())
+            pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, options.ring_bytes);
+        forward.emplace(model, options.forward, pass.get());
+    }
+    [[nodiscard]] std::vector<std::int64_t> resident(KvStreams streams, std::size_t rank) const {
+        if (streams == KvStreams::Nowhere || (streams == KvStreams::BehindTheFirst && rank == 0)) return {};
+        return std::vector<std::int64_t>(static_cast<std::size_t>(model.config().n_layers), 0);
+    }
+
+    PinnedArena arena{{.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable}};
+    CpuDevice device;
+    Model model;
+    KvCache cache;
+    KvView view;
+    ViewBuilder builder;
+    std::unique_ptr<PassStream> pass;
+    std::optional<Forward> forward;
+};
+
+struct ViewedSplit {
+    ViewedSplit(const ModelFiles& files, const ViewedSplitOptions& options)
+        : shares(deal_layers(files.config(), options.n_layers)) {
+        std::vector<LayerRank> of_target;
+        std::vector<ViewRank> of_view;
+        for (std::size_t i = 0; i < shares.size(); ++i) {
+            ranks.push_back(std::make_unique<ViewedRank>(files, shares[i], options, i));
+            ViewedRank& rank = *ranks.back();
+            of_target.push_back({.forward = &*rank.forward,
+                                 .cache = &rank.cache,
+                                 .layers = shares[i].layers,
+                                 .first_vocab = shares[i].first_vocab,
+                                 .n_vocab = shares[i].n_vocab});
+            of_view.push_back({&rank.model, &rank.view, shares[i].layers});
+        }
+        target.emplace(std::move(of_target), &ranks.front()->arena);
+        over_view.emplace(of_view);
+        follow(true);
+    }
+    /// Whether views follow the target.
+    void follow(bool do_follow) {
+        std::vector<ViewBuilder*> builders;
+        for (const auto& rank : ranks)
+            if (do_follow) builders.push_back(&rank->builder);
+        target->build_views_with(std::move(builders));
+    }
+    /// The groups of a layer of the whole model that were chosen last.
+    [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const {
+        for (std::size_t i = 0; i < shares.size(); ++i)
+            for (std::size_t own = 0; own < shares[i].layers.size(); ++own)
+                if (shares[i].layers[own] == layer) return ranks[i]->builder.chosen(static_cast<std::int64_t>(own));
+        return {};
+    }
+
+    std::vector<ModelShare> shares;
+    std::vector<std::unique_ptr<ViewedRank>> ranks;
+    std::optional<LayersTarget> target;
+    std::optional<LayersViewPasses> over_view;
+};
+
+}  // namespace slipstream
