@@ -70,6 +70,8 @@ TEST(SeveralDevices, GuessOverTheirViewsOfTheKv) {
             const nlohmann::json stats = stats_of(options, text);
             EXPECT_EQ(text, plain) << testing::PrintToString(options);
             EXPECT_FALSE(stats["rungs"].empty());
+            EXPECT_TRUE(devices.size() < 4 || stats["peak"]["device_bytes"][0] <= (40 << 20));
+            EXPECT_TRUE(devices.size() < 4 || stats["peak"]["device_bytes"].back() <= (32 << 20));
             if (!draws || devices.back() == "--self-check") continue;
             options.insert(options.end(), rejection.begin(), rejection.end());
             EXPECT_EQ(text_of(options), drawn) << testing::PrintToString(options);
