@@ -201,8 +201,8 @@ TEST(Bench, SaysWhereATextSaysAgainWhatStoodBefore) {
          std::vector<std::vector<std::string>>{{"--prompts", file}, {"-p", "Once"}}) {
         for (const char* bias : {"100", "0"}) {
             std::vector<std::string> arguments = text;
-            arguments.insert(arguments.end(),
-                             {"--max-tokens", "60", "--temperature", "0.9", "--logit-bias", fmt::format("300={}", bias)});
+            arguments.insert(arguments.end(), {"--max-tokens", "60", "--temperature", "0.9", "--logit-bias",
+                                               fmt::format("300={}", bias)});
             const ProgramResult result = run_program(bench(arguments));
             EXPECT_EQ(result.code, 0) << result.err;
             EXPECT_EQ(result.err.find("what stood before") != std::string::npos, bias == std::string("100"))
