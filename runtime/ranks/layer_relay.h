@@ -1,6 +1,5 @@
 // A pass through devices that share the layers of a model: each runs its own, one after the other, and hands the hidden
-// rows on; of the last layer's rows each makes its columns of the logits. What KV it reads the caller says: caches
-// (layers_target.h), or views of them (layers_view.h).
+// rows on; of the last layer's rows each makes its columns of the logits.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +15,7 @@
 #include "runtime/pass/forward.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/ranks/rank.h"
+#include "runtime/ranks/rank_passes.h"
 #include "runtime/ranks/row_hop.h"
 
 namespace slipstream {
@@ -26,7 +26,7 @@ struct RelayRank {
     Indexed<std::int64_t> layers{};  // of the whole model, ascending
 };
 
-class LayerRelay {
+class LayerRelay final : public RankPasses {
 public:
     /// All of `ranks` together have each layer once (CHECKed), and limits alike. What they point to outlives this.
     explicit LayerRelay(std::vector<RelayRank> ranks);
@@ -34,12 +34,9 @@ public:
     [[nodiscard]] const Indexed<LayerOwner>& owners() const { return owners_; }
     [[nodiscard]] std::int64_t n_layers() const { return std::ssize(owners_); }
 
-    /// A pass without a prompt over `kvs` [ranks], with `hooks` [ranks], or none: it returns when all layers are
-    /// enqueued; where devices do not share the host's memory it waits for each before the next one begins. Logits come
-    /// into `parts` [ranks], which hold once the streams are synchronized. False where it was given up; what it streams
-    /// is given up then, and where it throws. Throws RankFailed.
+    /// Where devices do not share the host's memory it waits for each before the next one begins.
     [[nodiscard]] bool run(std::span<PassKv* const> kvs, const TargetPass& pass, std::span<PassHooks* const> hooks,
-                           std::span<LogitRows> parts);
+                           std::span<LogitRows> parts) override;
     /// The logits of a pass in steps [ranks] of the caller's: the last layer's rows are everybody's.
     template <typename Steps>
     void take_logits(const TargetPass& pass, std::vector<std::optional<Steps>>& steps, std::span<LogitRows> parts) {

@@ -25,10 +25,6 @@ public:
     /// lie in `arena`, which outlives this; null: prompts go in pieces.
     explicit LayersTarget(std::vector<LayerRank> ranks, PinnedArena* arena = nullptr);
 
-    /// From now on `builders` [ranks], each of its rank's cache and layers, see each pass and each commit; none: nobody
-    /// does. They outlive this. Views of all ranks stand for a text together, or none does.
-    void build_views_with(std::vector<ViewBuilder*> builders) { follow_with(std::move(builders)); }
-
     [[nodiscard]] TargetShape shape() const override;
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;

@@ -129,7 +129,7 @@ void RankTarget::close_pass(std::int64_t n_logits) {
     in_pass_ = true;
 }
 
-void RankTarget::follow_with(std::vector<ViewBuilder*> builders) {
+void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
     CHECK(!in_pass_ && (builders.empty() || builders.size() == ranks_.size()), "{} views of {} ranks", builders.size(),
           ranks_.size());
     views_ = std::move(builders);

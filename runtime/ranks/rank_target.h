@@ -20,6 +20,10 @@ namespace slipstream {
 
 class RankTarget : public Target {
 public:
+    /// From now on `builders` [ranks], each of its rank's cache, see each pass and each commit; none: nobody does. They
+    /// outlive this. Views of all ranks stand for a text together, or none does.
+    void build_views_with(std::vector<ViewBuilder*> builders);
+
     [[nodiscard]] std::int64_t n_committed() const override { return ranks_.front().cache->n_committed(); }
     [[nodiscard]] std::int64_t n_nodes() const override { return ranks_.front().cache->n_nodes(); }
     [[nodiscard]] std::int64_t position(NodeId node) const override { return ranks_.front().cache->position(node); }
@@ -50,9 +54,6 @@ protected:
     void close_pass(std::int64_t n_logits);
     /// [ranks], of the running pass's logits.
     [[nodiscard]] std::span<LogitRows> parts() { return logits_->parts(); }
-    /// From now on `builders` [ranks], each of its rank's cache, see each pass and each commit; none: nobody does.
-    void follow_with(std::vector<ViewBuilder*> builders);
-
     /// What `call` throws is thrown as RankFailed, which names that device and `layer` (kAtKv, kAtLmHead).
     template <typename Call>
     void on_rank(std::size_t rank, std::int64_t layer, const Call& call) const {

@@ -6,16 +6,24 @@
 
 namespace slipstream {
 
+namespace {
+
+std::vector<SummingRank> summing_ranks(const std::vector<TensorRank>& ranks) {
+    std::vector<SummingRank> all;
+    for (const TensorRank& rank : ranks) all.push_back({rank.forward, rank.collective});
+    return all;
+}
+
+}  // namespace
+
 TensorTarget::TensorTarget(const std::vector<TensorRank>& ranks)
     : RankTarget(ranks_of(ranks), ranks.front().forward->n_layers()),
       kv_(ranks.front().cache->shape()),
-      passes_(ranks.size()),
-      threads_(ranks.size(), [this] { collectives_.front()->abort(); }) {
+      passes_(summing_ranks(ranks)) {
     kv_.n_kv_heads = 0;
     for (const TensorRank& rank : ranks) {
-        CHECK(rank.forward->n_layers() == n_layers() && rank.collective != nullptr);
         kv_.n_kv_heads += rank.cache->shape().n_kv_heads;
-        collectives_.push_back(rank.collective);
+        caches_.push_back(rank.cache);
         row_.resize(
             std::max(row_.size(), 2 * rank.cache->shape().scratch_row_bytes() * static_cast<std::size_t>(n_layers())));
     }
@@ -32,63 +40,9 @@ void TensorTarget::extend(std::int64_t end) {
 }
 
 void TensorTarget::begin(const TargetPass& pass) {
-    CHECK(pass.prompt.empty(), "a pass with a prompt");
     open_pass();
-    given_up_ = pass.watch != nullptr && pass.watch->cancelled();
-    end_layer_ = n_layers();
-    try {
-        if (!given_up_) threads_.run([this, &pass](std::size_t rank) { run_rank(rank, pass); });
-    } catch (...) {
-        mend();
-        throw;
-    }
-    drop_passes();
-    close_pass(given_up_ ? 0 : std::ssize(pass.logit_tokens));
-}
-
-void TensorTarget::run_rank(std::size_t rank, const TargetPass& pass) {
-    std::optional<Forward::Steps>& steps = passes_[rank];
-    const Rank& own = ranks()[rank];
-    on_rank(rank, 0, [&] {
-        steps.emplace(*own.forward, *own.cache, pass.tokens, pass.nodes, pass.logit_tokens, pass.phase);
-        steps->embed();
-    });
-    for (std::int64_t layer = 0; layer < end_layer_; ++layer) {
-        if (rank == 0 && pass.watch != nullptr) look(layer, *pass.watch);
-        on_rank(rank, layer, [&] { steps->run_layer(layer); });
-    }
-    if (given_up_) return;
-    on_rank(rank, kAtLmHead, [&] {
-        parts()[rank] = steps->logits(nullptr);
-        steps->complete();
-    });
-}
-
-// Before the first rank runs a layer: without its part nobody comes to the end of that one, so all have heard by then
-// whether it is the last.
-void TensorTarget::look(std::int64_t layer, const PassWatch& watch) {
-    if (layer > 0 && watch.on_progress) watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
-    if (!watch.cancelled()) return;
-    given_up_ = true;
-    end_layer_ = layer + 1;
-}
-
-// Those that did not come to their end give up what they stream.
-void TensorTarget::drop_passes() {
-    for (auto& running : passes_) running.reset();
-}
-
-// Behind a pass that threw, with all threads back: nothing of it is under way, and sums begin anew.
-void TensorTarget::mend() {
-    drop_passes();
-    for (const Rank& rank : ranks()) {
-        try {
-            rank.forward->exec().stream.synchronize();
-        } catch (...) {
-            // What failed in it is told already, or is of the same failure.
-        }
-    }
-    for (Collective* collective : collectives_) collective->restart();
+    const bool is_whole = passes_.run(caches_, pass, begin_views(pass), parts());
+    close_pass(is_whole ? std::ssize(pass.logit_tokens) : 0);
 }
 
 // Heads of a row lie behind one another, keys first.

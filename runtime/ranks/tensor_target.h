@@ -1,21 +1,18 @@
 // A target whose matrices are split among several devices: each has whole kv heads with the query heads that read them,
-// columns of the feed-forward and rows of the LM head, in every layer. All compute at the same time, a host thread
-// each, and sum up what each half of a layer makes; so each link carries, and each device reads, its share of a pass.
+// columns of the feed-forward and rows of the LM head, in every layer (tensor_passes.h).
 //
 // E1 holds for a split: sums have the order of the ranks. Texts of another split, or of one device, may differ.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/collective.h"
 #include "runtime/ranks/rank_target.h"
-#include "runtime/ranks/rank_threads.h"
+#include "runtime/ranks/tensor_passes.h"
 
 namespace slipstream {
 
@@ -37,9 +34,7 @@ public:
     /// Prompts are fed in pieces.
     [[nodiscard]] bool takes_prompt(std::int64_t /*end*/) const override { return false; }
     void extend(std::int64_t end) override;
-    /// Returns when all ranks have enqueued their parts. A pass is given up by the first rank, whose thread is the
-    /// caller's and which alone asks `watch`: the others go on to the end of the layer that it names. Throws
-    /// RankFailed.
+    /// Returns when all ranks have enqueued their parts. Throws RankFailed.
     void begin(const TargetPass& pass) override;
 
     void read_rows(NodeId node, std::byte* out) override;
@@ -48,19 +43,10 @@ public:
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
 
 private:
-    void run_rank(std::size_t rank, const TargetPass& pass);
-    void look(std::int64_t layer, const PassWatch& watch);
-    void mend();
-    void drop_passes();
-
-    std::vector<Collective*> collectives_;
-    KvShape kv_;                                         // of the whole model
-    std::vector<std::byte> row_;                         // [layers][K|V] of one rank
-    std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
-    // Of the running pass: layers that it runs, which the first rank changes before all others can have come that far.
-    std::atomic<std::int64_t> end_layer_{0};
-    bool given_up_ = false;
-    RankThreads threads_;
+    KvShape kv_;                   // of the whole model
+    std::vector<PassKv*> caches_;  // [ranks]
+    std::vector<std::byte> row_;   // [layers][K|V] of one rank
+    TensorPasses passes_;
 };
 
 }  // namespace slipstream

@@ -1,6 +1,6 @@
 // Passes over a view of a KV, as whoever guesses by it knows them: nodes below the end of the text that it stands for,
-// tokens in, logits out. On how many devices the view's layers lie an implementation knows alone: DeviceViewPasses is
-// the one of one device, LayersViewPasses (runtime/ranks/layers_view.h) that of several.
+// tokens in, logits out. On how many devices the view lies an implementation knows alone: DeviceViewPasses is
+// the one of one device, RankViewPasses (runtime/ranks/rank_view.h) that of several.
 //
 // Who fills the view is another's matter (view_builder.h); nothing of a pass is ever committed.
 #pragma once

@@ -41,10 +41,12 @@ protected:
                 for (const TokenId token : tokenizer->encode(text, SpecialTokens::AsText))
                     if (std::ssize(prompt_) < 560) prompt_.push_back(token);
     }
-    [[nodiscard]] ViewedSplitOptions on(std::vector<std::int64_t> n_layers, KvStreams streams) const {
-        return {.n_layers = std::move(n_layers),
+    [[nodiscard]] ViewedSplitOptions on(std::vector<std::int64_t> parts, KvStreams streams,
+                                        SplitKind kind = SplitKind::Layers) const {
+        return {.parts = std::move(parts),
                 .view = kSmall,
                 .streams = streams,
+                .kind = kind,
                 .context_tokens = kContext,
                 .forward = forward_limits_for(kBudget),
                 .scratch_nodes = scratch_nodes_for(kBudget),
@@ -115,6 +117,8 @@ protected:
         return tell_with_view(target, passes, sampling);
     }
 
+    void expect_faults_cost_no_token(SplitKind kind, const std::vector<std::int64_t>& parts) const;
+
     std::unique_ptr<ModelFiles> files_ = ModelFiles::open(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target");
     std::vector<TokenId> prompt_;
 };
@@ -139,16 +143,16 @@ TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
 }
 
 // Whatever fails on whichever device, in guesses as well as in passes: one line with its name, and the text goes on.
-TEST_F(SplitView, AFaultOfADeviceCostsAPassAndNoToken) {
+void SplitView::expect_faults_cost_no_token(SplitKind kind, const std::vector<std::int64_t>& parts) const {
     const SamplerOptions sampling{.temperature = 0.8, .top_k = 40, .seed = 3};
-    ViewedSplit plain(*files_, on(halves(), KvStreams::Nowhere));
+    ViewedSplit plain(*files_, on(parts, KvStreams::Nowhere, kind));
     NoGuesser nothing;
     const std::vector<TokenId> expected = tell(*plain.target, nothing, sampling).text;
     std::mt19937 random(23);
     int n_failures = 0;
     for (int round = 0; round < 24; ++round) {
         CpuFaults faults[2];
-        ViewedSplitOptions options = on(halves(), round % 2 == 0 ? KvStreams::Nowhere : KvStreams::Everywhere);
+        ViewedSplitOptions options = on(parts, round % 2 == 0 ? KvStreams::Nowhere : KvStreams::Everywhere, kind);
         for (std::size_t i = 0; i < 2; ++i)
             options.devices.push_back({.name = "device " + std::to_string(i + 1), .faults = &faults[i]});
         ViewedSplit several(*files_, options);
@@ -173,6 +177,31 @@ TEST_F(SplitView, AFaultOfADeviceCostsAPassAndNoToken) {
         ASSERT_EQ(loop.text(), expected) << round;
     }
     EXPECT_GT(n_failures, 12);
+}
+
+TEST_F(SplitView, AFaultOfADeviceCostsAPassAndNoToken) {
+    expect_faults_cost_no_token(SplitKind::Layers, halves());
+}
+
+TEST_F(SplitView, AFaultOfADeviceOfATensorSplitCostsAPassAndNoToken) {
+    expect_faults_cost_no_token(SplitKind::Tensor, {1, 1});
+}
+
+TEST_F(SplitView, GuessesOverHeadsLeaveTheTextOfTheirSplit) {
+    for (const double temperature : {0.0, 0.8}) {
+        const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
+        std::vector<TokenId> text;
+        for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::BehindTheFirst, KvStreams::Everywhere}) {
+            ViewedSplit several(*files_, on({1, 1}, streams, SplitKind::Tensor));
+            NoGuesser nothing;
+            const Told plain = tell(*several.target, nothing, sampling);
+            const Told told = tell_with_view(*several.target, *several.over_view, sampling);
+            EXPECT_EQ(told.text, plain.text);
+            EXPECT_GT(told.accepted, 20);
+            if (text.empty()) text = plain.text;
+            EXPECT_EQ(plain.text, text);
+        }
+    }
 }
 
 }  // namespace

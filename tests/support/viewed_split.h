@@ -1,4 +1,4 @@
-// A model over several CPU devices, each with a view of the cache of its layers.
+// A model over several CPU devices, each with a view of its cache: of its layers, or of its kv heads.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "kernels/cpu_device.h"
+#include "kernels/host_collective.h"
 #include "runtime/pass/pass_stream.h"
-#include "runtime/ranks/layer_split.h"
 #include "runtime/ranks/layers_target.h"
-#include "runtime/ranks/layers_view.h"
+#include "runtime/ranks/model_split.h"
+#include "runtime/ranks/rank_view.h"
+#include "runtime/ranks/tensor_target.h"
 #include "runtime/view/view_builder.h"
 
 namespace slipstream {
@@ -21,9 +23,10 @@ namespace slipstream {
 enum class KvStreams : std::uint8_t { Nowhere, Everywhere, BehindTheFirst };
 
 struct ViewedSplitOptions {
-    std::vector<std::int64_t> n_layers{};  // of each device
+    std::vector<std::int64_t> parts{};  // of each device: layers, or kv heads
     ViewOptions view{};
     KvStreams streams = KvStreams::Nowhere;
+    SplitKind kind = SplitKind::Layers;
     std::int64_t context_tokens = 2048;
     ForwardLimits forward{.max_tokens = 64, .max_logit_rows = 64};
     std::int64_t scratch_nodes = 64;
@@ -33,17 +36,18 @@ struct ViewedSplitOptions {
 };
 
 struct ViewedRank {
-    ViewedRank(const ModelFiles& files, const ModelShare& share, const ViewedSplitOptions& options, std::size_t rank)
-        : device(rank < options.devices.size() ? options.devices[rank] : CpuDeviceOptions{.n_threads = 1}),
-          model(files, device, {.context_tokens = options.context_tokens, .share = share}),
-          cache(device, model.kv_shape(), model.config().n_layers, options.context_tokens, options.scratch_nodes,
+    ViewedRank(const ModelFiles& files, const ModelShare& share, const ViewedSplitOptions& options, std::size_t rank,
+               CpuDevice& on, Collective* collective)
+        : device(&on),
+          model(files, on, {.context_tokens = options.context_tokens, .share = share}),
+          cache(on, model.kv_shape(), model.config().n_layers, options.context_tokens, options.scratch_nodes,
                 {.resident_chunks = resident(options.streams, rank), .arena = &arena}),
-          view(device, model.kv_shape(), model.config().n_layers,
+          view(on, model.kv_shape(), model.config().n_layers,
                {.n_slots = options.view.slots(), .max_nodes = options.view_nodes}),
-          builder(device, cache, view, model.config(), options.view) {
+          builder(on, cache, view, model.config(), options.view) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, options.ring_bytes);
-        forward.emplace(model, options.forward, pass.get());
+        forward.emplace(model, options.forward, pass.get(), collective);
     }
     [[nodiscard]] std::vector<std::int64_t> resident(KvStreams streams, std::size_t rank) const {
         if (streams == KvStreams::Nowhere || (streams == KvStreams::BehindTheFirst && rank == 0)) return {};
@@ -51,7 +55,7 @@ struct ViewedRank {
     }
 
     PinnedArena arena{{.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable}};
-    CpuDevice device;
+    CpuDevice* device;
     Model model;
     KvCache cache;
     KvView view;
@@ -62,22 +66,44 @@ struct ViewedRank {
 
 struct ViewedSplit {
     ViewedSplit(const ModelFiles& files, const ViewedSplitOptions& options)
-        : shares(deal_layers(files.config(), options.n_layers)) {
-        std::vector<LayerRank> of_target;
+        : shares(deal_parts(options.kind, files.config(), files.weights(), options.parts)) {
+        std::vector<Device*> all;
+        for (std::size_t i = 0; i < shares.size(); ++i) {
+            devices.push_back(std::make_unique<CpuDevice>(
+                i < options.devices.size() ? options.devices[i] : CpuDeviceOptions{.n_threads = 1}));
+            all.push_back(devices.back().get());
+        }
+        if (options.kind == SplitKind::Tensor)
+            sums = std::make_unique<HostCollective>(all, static_cast<std::size_t>(options.forward.max_tokens) *
+                                                             row_bytes(DType::F32, files.config().d_model));
         std::vector<ViewRank> of_view;
         for (std::size_t i = 0; i < shares.size(); ++i) {
-            ranks.push_back(std::make_unique<ViewedRank>(files, shares[i], options, i));
+            Collective* collective = sums ? &sums->rank(i) : nullptr;
+            ranks.push_back(std::make_unique<ViewedRank>(files, shares[i], options, i, *devices[i], collective));
             ViewedRank& rank = *ranks.back();
-            of_target.push_back({.forward = &*rank.forward,
+            of_view.push_back({&rank.model, &rank.view, shares[i].layers, collective});
+        }
+        make_target();
+        over_view.emplace(of_view);
+        follow(true);
+    }
+    void make_target() {
+        std::vector<LayerRank> of_layers;
+        std::vector<TensorRank> of_heads;
+        for (std::size_t i = 0; i < shares.size(); ++i) {
+            ViewedRank& rank = *ranks[i];
+            of_layers.push_back({.forward = &*rank.forward,
                                  .cache = &rank.cache,
                                  .layers = shares[i].layers,
                                  .first_vocab = shares[i].first_vocab,
                                  .n_vocab = shares[i].n_vocab});
-            of_view.push_back({&rank.model, &rank.view, shares[i].layers});
+            of_heads.push_back({&*rank.forward, &rank.cache, sums ? &sums->rank(i) : nullptr});
         }
-        target.emplace(std::move(of_target), &ranks.front()->arena);
-        over_view.emplace(of_view);
-        follow(true);
+        if (sums) {
+            target = std::make_unique<TensorTarget>(of_heads);
+        } else {
+            target = std::make_unique<LayersTarget>(std::move(of_layers), &ranks.front()->arena);
+        }
     }
     /// Whether views follow the target.
     void follow(bool do_follow) {
@@ -86,7 +112,7 @@ struct ViewedSplit {
             if (do_follow) builders.push_back(&rank->builder);
         target->build_views_with(std::move(builders));
     }
-    /// The groups of a layer of the whole model that were chosen last.
+    /// The groups of a layer of the whole model that were chosen last, by the device that has all of it.
     [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const {
         for (std::size_t i = 0; i < shares.size(); ++i)
             for (std::size_t own = 0; own < shares[i].layers.size(); ++own)
@@ -95,9 +121,11 @@ struct ViewedSplit {
     }
 
     std::vector<ModelShare> shares;
+    std::vector<std::unique_ptr<CpuDevice>> devices;
+    std::unique_ptr<HostCollective> sums;  // where matrices are split
     std::vector<std::unique_ptr<ViewedRank>> ranks;
-    std::optional<LayersTarget> target;
-    std::optional<LayersViewPasses> over_view;
+    std::unique_ptr<RankTarget> target;
+    std::optional<RankViewPasses> over_view;
 };
 
 }  // namespace slipstream

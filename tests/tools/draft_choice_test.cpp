@@ -86,8 +86,8 @@ TEST_F(DraftChoice, WhatIsDrawnIsRefusedByNameWhereItDoesNotFit) {
     EXPECT_TRUE(refused);
 }
 
-// Views over several devices: weighed where layers are shared out, refused by name where matrices are.
-TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirLayers) {
+// Views over several devices are weighed for both ways to share a model out.
+TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
     target_.context_tokens = 8192;
     target_.devices.emplace_back();
     target_.devices.back().device =
@@ -109,15 +109,13 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirLayers) {
     draft_.automatic = false;
     EXPECT_THROW(static_cast<void>(choose(17 * kMiB)), OutOfBudget);
     draft_.options.child_rule = draft::ChildRule::Pick;
+    draft_.automatic = true;
 
     target_.split = SplitKind::Tensor;
-    EXPECT_THAT(error_text<RequestError>([&] { static_cast<void>(choose(24 * kMiB)); }),
-                HasSubstr("not served with --split tensor"));
-    draft_.automatic = true;
     target_.shares = deal_parts(SplitKind::Tensor, config, target_.files->weights(),
                                 even_parts(SplitKind::Tensor, config, target_.files->weights(), 2));
-    EXPECT_FALSE(has_view(choose(24 * kMiB)));
-    EXPECT_THAT(details_, HasSubstr("auto leaves retrieval out: it is not served with --split tensor"));
+    EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
+    EXPECT_FALSE(has_view(choose(13 * kMiB))) << details_;
 }
 
 TEST_F(DraftChoice, WithoutALimitTheWindowIsAShareOfTheHost) {

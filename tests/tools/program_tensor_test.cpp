@@ -48,6 +48,31 @@ TEST(TensorSplit, GivesOneTextWhateverStreamsAndGuesses) {
     }
 }
 
+// Each device has a view of its heads, beside all of its weights.
+TEST(TensorSplit, GuessesOverItsViewsOfTheKv) {
+    const std::string plain = text_of(joined(kTensor, {"--draft", "none"}));
+    const std::vector<std::string> rejection{"--verify", "rejection", "--budget", "6"};
+    for (const char* draft : {"retrieval", "model,retrieval", "context,recycling,retrieval"}) {
+        const bool draws = std::string_view(draft) != "context,recycling,retrieval";
+        const std::vector<std::string> guessing =
+            joined(kTensor, {"--draft", draft, "--kv-budget", "64", "--view-rebuild", "16"});
+        const std::string drawn = draws ? text_of(joined(guessing, rejection)) : "";
+        for (const std::vector<std::string>& memory : std::vector<std::vector<std::string>>{
+                 {},
+                 {"--device-memory", "32M", "--link-gib-s", "0.5,0.25", "--shares", "1,1", "--self-check"},
+                 {"--device-memory", "32M,none", "--shares", "1,1"}}) {
+            std::string text;
+            const nlohmann::json stats = run_with_statistics(generate(joined(guessing, memory)), text);
+            EXPECT_EQ(text, plain) << testing::PrintToString(memory) << draft;
+            EXPECT_FALSE(stats["rungs"].empty());
+            EXPECT_TRUE(memory.empty() || stats["peak"]["device_bytes"][0] <= (32 << 20));
+            if (!draws || (!memory.empty() && memory.back() == "--self-check")) continue;
+            EXPECT_EQ(text_of(joined(joined(guessing, memory), rejection)), drawn)
+                << testing::PrintToString(memory) << draft;
+        }
+    }
+}
+
 TEST(TensorSplit, IsToldAndChecked) {
     std::string text;
     const nlohmann::json stats =
@@ -186,7 +211,6 @@ TEST(TensorSplit, WhatCannotBeDoneIsSaidInOneLine) {
             "1,1, the nearest that goes, or name fewer devices");
     refused({"--devices", "cpu,cpu", "--split", "rows"}, 2, "layers or tensor expected, found 'rows'");
     refused({"--devices", "cpu", "--split", "tensor"}, 2, "acts on several devices");
-    refused(joined(kTensor, {"--draft", "retrieval"}), 1, "not served with --split tensor");
     refused(joined(kTensor, {"--device-memory", "1M"}), 1, "device 1 of 2: a device budget of");
     refused(joined(kTensor, {"--device-memory", "20M,16M"}), 1,
             "slipstream: --split: a split over unequal devices, of matrices, is kept beside the tables, so that texts "

@@ -274,14 +274,6 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (chosen.options.sources.empty()) return chosen;
     const std::int64_t asked_view = chosen.options.view.budget_tokens;
     chosen.options.view = planned_view(chosen.options.view, target.context_tokens);
-    if (target.shares_matrices() && chosen.options.has(SourceKind::Retrieval)) {
-        if (!chosen.automatic)
-            throw RequestError(
-                "--draft retrieval: a view of the KV is not served with --split tensor; leave it out of --draft, or "
-                "give --split layers");
-        callbacks.detail("draft: auto leaves retrieval out: it is not served with --split tensor");
-        std::erase(chosen.options.sources, SourceKind::Retrieval);
-    }
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);
     if (wants_view && asked_view > chosen.options.view.budget_tokens)
         callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",

@@ -10,7 +10,7 @@
 #include "runtime/cache/cache_fill.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/ranks/layers_target.h"
-#include "runtime/ranks/layers_view.h"
+#include "runtime/ranks/rank_view.h"
 #include "runtime/ranks/tensor_target.h"
 
 namespace slipstream::tools {
@@ -44,7 +44,6 @@ EngineTarget::PartView::PartView(const Model& model, KvCache& cache, const ViewN
       builder(model.device(), cache, view, model.config(), needs.options) {}
 
 void EngineTarget::make_views(const ViewNeeds& needs) {
-    CHECK(!engine_->shares_matrices(), "a view of a part of each head");
     for (std::size_t i = 0; i < parts_.size(); ++i)
         views_.push_back(std::make_unique<PartView>(*engine_->models[i], parts_[i]->cache, needs));
     if (parts_.size() == 1) {
@@ -53,8 +52,11 @@ void EngineTarget::make_views(const ViewNeeds& needs) {
     }
     std::vector<ViewRank> ranks;
     for (std::size_t i = 0; i < parts_.size(); ++i)
-        ranks.push_back({engine_->models[i].get(), &views_[i]->view, engine_->shares[i].layers});
-    view_passes_ = std::make_unique<LayersViewPasses>(ranks);
+        ranks.push_back({.model = engine_->models[i].get(),
+                         .view = &views_[i]->view,
+                         .layers = engine_->shares[i].layers,
+                         .collective = sums_ ? &sums_->rank(i) : nullptr});
+    view_passes_ = std::make_unique<RankViewPasses>(ranks);
 }
 
 // A rank may have to wait for all that its pass streams.
@@ -119,7 +121,7 @@ void EngineTarget::use_view(bool use) {
     if (views_.size() == 1) {
         static_cast<DeviceTarget&>(*target_).build_view_with(use ? builders.front() : nullptr);
     } else {
-        static_cast<LayersTarget&>(*target_).build_views_with(use ? std::move(builders) : std::vector<ViewBuilder*>{});
+        static_cast<RankTarget&>(*target_).build_views_with(use ? std::move(builders) : std::vector<ViewBuilder*>{});
     }
 }
 

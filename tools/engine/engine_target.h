@@ -37,7 +37,7 @@ public:
     [[nodiscard]] Forward& forward() { return *only().forward; }
     /// As many positions without a pass, for benches (runtime/cache/cache_fill.h).
     void fill(std::int64_t n_tokens, std::uint64_t seed, const std::function<void(std::int64_t)>& on_progress);
-    /// Passes over the view of its KV that `needs` asked for, each device with that of its layers; null: none.
+    /// Passes over the view of its KV that `needs` asked for, each device with that of what it has; null: none.
     [[nodiscard]] ViewPasses* view() { return view_passes_.get(); }
     /// Whether the view follows the passes: it costs a little, and whoever guesses without it does without. It stands
     /// for nothing when it begins to.

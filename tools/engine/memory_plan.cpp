@@ -41,9 +41,10 @@ std::size_t view_bytes(const ModelConfig& config, const KvShape& kv, std::int64_
 
 }  // namespace
 
-// Passes that check others are among them, also where nobody checks yet.
+// Passes that check others are among them, and those over a view, also where there are none yet.
 std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs) {
-    const std::int64_t n_rows = std::max(needs.forward.max_tokens, needs.check_tokens);
+    const std::int64_t n_rows =
+        std::max({needs.forward.max_tokens, needs.check_tokens, needs.view ? kMostViewRows : std::int64_t{0}});
     return static_cast<std::size_t>(n_rows) * row_bytes(DType::F32, config.d_model);
 }
 

@@ -1,5 +1,5 @@
-// Passes over the views of several devices that share the layers of a model, each with those of its own layers: a view
-// of the whole model's KV where all of them stand for the same text, and of none else.
+// Passes over the views of several devices that share a model, each with that of its own layers or kv heads: a view of
+// the whole model's KV where all of them stand for the same text, and of none else.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,27 @@
 #include <vector>
 
 #include "kernels/base/indexed.h"
-#include "runtime/ranks/layer_relay.h"
+#include "kernels/collective.h"
 #include "runtime/ranks/rank_logits.h"
+#include "runtime/ranks/rank_passes.h"
 #include "runtime/view/view_passes.h"
 
 namespace slipstream {
 
 /// What one device has of it.
 struct ViewRank {
-    const Model* model = nullptr;    // of its share, all of whose weights are resident (CHECKed)
-    KvView* view = nullptr;          // of its layers
-    Indexed<std::int64_t> layers{};  // of the whole model, ascending
+    const Model* model = nullptr;      // of its share, all of whose weights are resident (CHECKed)
+    KvView* view = nullptr;            // of its layers, or of its kv heads
+    Indexed<std::int64_t> layers{};    // of the whole model, ascending
+    Collective* collective = nullptr;  // where matrices are split; null of all ranks: whole layers are shared out
 };
 
-class LayersViewPasses final : public ViewPasses {
+class RankViewPasses final : public ViewPasses {
 public:
     /// Ranks in the order of their rows of the LM head, views with room alike. What they point to outlives this. Takes
     /// memory of activations on every device, as DeviceViewPasses::device_bytes() says of its share. Throws
     /// OutOfBudget.
-    explicit LayersViewPasses(const std::vector<ViewRank>& ranks);
+    explicit RankViewPasses(const std::vector<ViewRank>& ranks);
 
     [[nodiscard]] std::int64_t vocab() const override { return logits_->vocab(); }
     [[nodiscard]] std::int64_t max_nodes() const override { return views_.front()->nodes().max_nodes(); }
@@ -43,7 +45,7 @@ private:
     std::vector<std::unique_ptr<Forward>> forwards_;  // [ranks]
     std::vector<KvView*> views_;                      // [ranks]
     std::vector<PassKv*> kvs_;                        // [ranks]: the same
-    std::optional<LayerRelay> relay_;
+    std::unique_ptr<RankPasses> passes_;
     std::optional<RankLogits> logits_;
 };
 
