@@ -1,7 +1,9 @@
 // Views built on a card: the groups that the CPU chooses, over every placement of KV and every timing of streams, and
-// rows that are the cache's own; scores come to the host by one copy a pass.
+// rows that are the cache's own; scores come to the host by one copy a pass. Two cards keep and guess what their split
+// does, whatever streams.
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,8 +12,10 @@
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "runtime/cache/cache_fill.h"
+#include "tests/support/target_texts.h"
 #include "tests/support/tiny_model.h"
 #include "tests/support/viewed_model.h"
+#include "tests/support/viewed_split.h"
 
 namespace slipstream {
 namespace {
@@ -100,6 +104,48 @@ TEST(EmulatedView, ScoresOfAllLayersComeByOneCopy) {
         copies_of_a_pass(nullptr);  // arrays that differ from what is there are copied once
         const std::int64_t plain = copies_of_a_pass(nullptr);
         EXPECT_EQ(copies_of_a_pass(&viewed.builder), plain + 1) << n_layers;
+    }
+}
+
+// Logits over the views of two cards, behind passes that build them in two steps.
+std::vector<float> seen_on_two_cards(const ModelFiles& files, SplitKind kind, KvStreams streams, Timing timing) {
+    Machine machine({.n_cards = 2, .timing = timing});
+    std::vector<std::unique_ptr<Device>> cards;
+    std::vector<Device*> given;
+    for (std::int32_t card = 0; card < 2; ++card) {
+        cards.push_back(std::make_unique<CudaDevice>(
+            machine.table(), CudaDeviceOptions{.ordinal = card, .memory_bytes = kCardBytes, .n_threads = 1}));
+        given.push_back(cards.back().get());
+    }
+    ViewedSplit several(
+        files,
+        {.parts = kind == SplitKind::Layers ? std::vector<std::int64_t>{2, 1} : std::vector<std::int64_t>{1, 1},
+         .view = {.budget_tokens = 128, .recent_tokens = 64, .rebuild_tokens = 8, .in_steps = true},
+         .streams = streams,
+         .kind = kind,
+         .ring_bytes = std::size_t{1} << 18},
+        given);
+    for (int i = 0; i < 3; ++i) run_chain(*several.target, 64, 64, Wanted::Nothing);
+    std::vector<float> all;
+    for (int i = 0; i < 6; ++i) {
+        run_chain(*several.target, 6, 3);
+        if (i < 4) continue;  // built, and built again
+        EXPECT_GT(several.over_view->n_text(), 0);
+        const std::vector<float> logits = logits_over_view(*several.over_view);
+        all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+}
+
+TEST(EmulatedView, TwoCardsGuessAlikeWhateverStreamsAndWhenever) {
+    const auto files = make_tiny_model(kModel);
+    for (const SplitKind kind : {SplitKind::Layers, SplitKind::Tensor}) {
+        const std::vector<float> expected = seen_on_two_cards(*files, kind, KvStreams::Nowhere, Timing::AtOnce);
+        EXPECT_EQ(std::ssize(expected), 2 * kMostViewRows * kTinyVocab);
+        for (const Timing timing : kTimings)
+            for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere, KvStreams::BehindTheFirst})
+                EXPECT_TRUE(same_bits(seen_on_two_cards(*files, kind, streams, timing), expected))
+                    << static_cast<int>(kind) << static_cast<int>(timing) << static_cast<int>(streams);
     }
 }
 

@@ -79,6 +79,10 @@ template <typename Add, typename Run>
     return whole;
 }
 
+[[nodiscard]] inline PageLock lock_of(const Device& device) {
+    return device.shares_host_memory() ? PageLock::Pageable : PageLock::Locked;
+}
+
 /// Passes are told apart by what they feed and what they commit of it.
 struct ViewedModel {
     static constexpr std::int64_t kContext = 2048;
@@ -141,11 +145,6 @@ struct ViewedModel {
     std::optional<Forward> forward;
     std::optional<DeviceViewPasses> over_view;
     std::optional<DeviceTarget> target;
-
-private:
-    static PageLock lock_of(const Device& device) {
-        return device.shares_host_memory() ? PageLock::Pageable : PageLock::Locked;
-    }
 };
 
 }  // namespace slipstream

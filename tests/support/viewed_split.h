@@ -1,4 +1,4 @@
-// A model over several CPU devices, each with a view of its cache: of its layers, or of its kv heads.
+// A model over several devices, each with a view of its cache: of its layers, or of its kv heads.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "kernels/cpu_device.h"
-#include "kernels/host_collective.h"
+#include "kernels/rank_sums.h"
+#include "kernels/workspace.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/layers_target.h"
 #include "runtime/ranks/model_split.h"
 #include "runtime/ranks/rank_view.h"
 #include "runtime/ranks/tensor_target.h"
 #include "runtime/view/view_builder.h"
+#include "tests/support/viewed_model.h"
 
 namespace slipstream {
 
@@ -37,8 +39,8 @@ struct ViewedSplitOptions {
 
 struct ViewedRank {
     ViewedRank(const ModelFiles& files, const ModelShare& share, const ViewedSplitOptions& options, std::size_t rank,
-               CpuDevice& on, Collective* collective)
-        : device(&on),
+               Device& on, Collective* collective)
+        : arena({.limit_bytes = std::size_t{256} << 20, .page_lock = lock_of(on), .device = &on}),
           model(files, on, {.context_tokens = options.context_tokens, .share = share}),
           cache(on, model.kv_shape(), model.config().n_layers, options.context_tokens, options.scratch_nodes,
                 {.resident_chunks = resident(options.streams, rank), .arena = &arena}),
@@ -47,6 +49,7 @@ struct ViewedRank {
           builder(on, cache, view, model.config(), options.view) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, options.ring_bytes);
+        reserve_workspace(on, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, options.forward));
         forward.emplace(model, options.forward, pass.get(), collective);
     }
     [[nodiscard]] std::vector<std::int64_t> resident(KvStreams streams, std::size_t rank) const {
@@ -54,8 +57,7 @@ struct ViewedRank {
         return std::vector<std::int64_t>(static_cast<std::size_t>(model.config().n_layers), 0);
     }
 
-    PinnedArena arena{{.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable}};
-    CpuDevice* device;
+    PinnedArena arena;
     Model model;
     KvCache cache;
     KvView view;
@@ -65,21 +67,22 @@ struct ViewedRank {
 };
 
 struct ViewedSplit {
-    ViewedSplit(const ModelFiles& files, const ViewedSplitOptions& options)
+    /// On `given` devices, which outlive this; none: on CPU devices of its own.
+    ViewedSplit(const ModelFiles& files, const ViewedSplitOptions& options, std::vector<Device*> given = {})
         : shares(deal_parts(options.kind, files.config(), files.weights(), options.parts)) {
-        std::vector<Device*> all;
-        for (std::size_t i = 0; i < shares.size(); ++i) {
+        for (std::size_t i = given.size(); i < shares.size(); ++i) {
             devices.push_back(std::make_unique<CpuDevice>(
                 i < options.devices.size() ? options.devices[i] : CpuDeviceOptions{.n_threads = 1}));
-            all.push_back(devices.back().get());
+            given.push_back(devices.back().get());
         }
         if (options.kind == SplitKind::Tensor)
-            sums = std::make_unique<HostCollective>(all, static_cast<std::size_t>(options.forward.max_tokens) *
-                                                             row_bytes(DType::F32, files.config().d_model));
+            sums = choose_rank_sums(given, static_cast<std::size_t>(options.forward.max_tokens) *
+                                               row_bytes(DType::F32, files.config().d_model))
+                       .sums;
         std::vector<ViewRank> of_view;
         for (std::size_t i = 0; i < shares.size(); ++i) {
             Collective* collective = sums ? &sums->rank(i) : nullptr;
-            ranks.push_back(std::make_unique<ViewedRank>(files, shares[i], options, i, *devices[i], collective));
+            ranks.push_back(std::make_unique<ViewedRank>(files, shares[i], options, i, *given[i], collective));
             ViewedRank& rank = *ranks.back();
             of_view.push_back({&rank.model, &rank.view, shares[i].layers, collective});
         }
@@ -122,7 +125,7 @@ struct ViewedSplit {
 
     std::vector<ModelShare> shares;
     std::vector<std::unique_ptr<CpuDevice>> devices;
-    std::unique_ptr<HostCollective> sums;  // where matrices are split
+    std::unique_ptr<RankSums> sums;  // where matrices are split
     std::vector<std::unique_ptr<ViewedRank>> ranks;
     std::unique_ptr<RankTarget> target;
     std::optional<RankViewPasses> over_view;

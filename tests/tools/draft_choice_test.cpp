@@ -103,6 +103,14 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
     EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
     EXPECT_THAT(details_, HasSubstr("draft: auto takes retrieval"));
     EXPECT_FALSE(has_view(choose(17 * kMiB))) << details_;  // the weights alone
+    // Before it is left out trees become smaller beside it.
+    bool is_smaller = false;
+    for (std::size_t bytes = 24 * kMiB; bytes > 17 * kMiB && !is_smaller; bytes -= kMiB / 8) {
+        const DraftSettings chosen = choose(bytes);
+        is_smaller = has_view(chosen) && chosen.options.max_budget < draft_.options.max_budget;
+    }
+    EXPECT_TRUE(is_smaller) << draft_.options.max_budget;
+    static_cast<void>(choose(17 * kMiB));
     EXPECT_THAT(details_, HasSubstr("leaves retrieval out"));
     EXPECT_EQ(target_.shares[0].layers.size() + target_.shares[1].layers.size(), std::size_t(config.n_layers));
     draft_.options.child_rule = draft::ChildRule::Draw;

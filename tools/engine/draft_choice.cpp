@@ -178,20 +178,22 @@ ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
     return view;
 }
 
-// Whether the target over a view of its KV guesses for more than its memory costs.
-bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, double seconds_a_draft_guess,
-               const ViewOptions& view, const EngineCallbacks& callbacks) {
+// The nodes of trees with which the target over a view of its KV guesses for more than its memory costs: as many as fit
+// beside all weights and a view, `budget` at most and `least` at least; 0: it does not pay.
+std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
+                         double seconds_a_draft_guess, const ViewOptions& view, const EngineCallbacks& callbacks) {
     const std::optional<SplitPlan> without = run.with(budget, draft_bytes, Timed::Yes);
     if (!without || without->sums().streamed_kv_bytes == 0) {
         callbacks.detail("draft: auto leaves retrieval out: no KV streams");
-        return false;
+        return 0;
     }
     run.keep_view(view);
-    const std::optional<SplitPlan> beside = run.with(budget, draft_bytes, Timed::Yes);
+    std::optional<SplitPlan> beside = run.with(budget, draft_bytes, Timed::Yes);
+    for (; !beside && budget / 2 >= least; budget /= 2) beside = run.with(budget / 2, draft_bytes, Timed::Yes);
     run.keep_view(std::nullopt);
     if (!beside) {
         callbacks.detail("draft: auto leaves retrieval out: the weights do not fit beside a view");
-        return false;
+        return 0;
     }
     const double a_guess = run.resident_seconds(view.budget_tokens);
     const double by_view = draft::best_chain(kViewAcceptance, draft::kLongestChain, [&](std::int64_t guesses) {
@@ -205,7 +207,7 @@ bool view_pays(PlannedRun& run, std::int64_t budget, std::size_t draft_bytes, do
         fmt::format("draft: auto {} retrieval: about {:.2g} tokens/s at full context with a view of {} "
                     "tokens, {:.2g} without",
                     pays ? "takes" : "leaves out", by_view, view.budget_tokens, by_others));
-    return pays;
+    return pays ? budget : 0;
 }
 
 // Trees, and then sources, shrink until the device holds them beside the target: what `auto` says of the budget. Where
@@ -327,7 +329,12 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
         const std::size_t kept =
             files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
         const double a_guess = files ? seconds_a_guess(target, kept) : 0.0;
-        if (view_pays(run, chosen.options.max_budget, kept, a_guess, chosen.options.view, callbacks)) {
+        const std::int64_t budget = chosen.options.max_budget;
+        const std::int64_t least = chosen.options.adapt_budget ? kLeastBudget : budget;
+        if (const std::int64_t beside_view =
+                view_budget(run, budget, least, kept, a_guess, chosen.options.view, callbacks);
+            beside_view > 0) {
+            chosen.options.max_budget = beside_view;
             chosen.options.sources.push_back(SourceKind::Retrieval);
             run.keep_view(chosen.options.view);
         }
