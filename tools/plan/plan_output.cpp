@@ -160,7 +160,7 @@ std::string rates_text(const std::vector<PlannedRate>& rates) {
 }
 
 // Guessing by assumption; formulas where they are asked for.
-void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanReport& report, PlanDetail detail) {
+void add_assumed(LabelledLines& out, const PlanReport& report, PlanDetail detail) {
     if (!report.assumed) return;
     const AssumedRate& rate = *report.assumed;
     const Assumptions& assumed = rate.assumed;
@@ -172,8 +172,6 @@ void add_assumed(LabelledLines& out, const PlanRequest& request, const PlanRepor
     out.raw(fmt::format("Then {} tokens/s, {} a token: chains of {}, {} tokens a pass.",
                         number_text(1.0 / rate.seconds_per_token()), seconds_text(rate.seconds_per_token()),
                         rate.n_guesses, number_text(rate.tokens_per_pass)));
-    if (by_view && request.hardware.n_devices > 1 && request.split == SplitKind::Tensor)
-        out.raw("Not served with --split tensor: views of the KV. Reckoned as if they were.");
     if (detail == PlanDetail::Formulas) {
         out.raw(fmt::format("  tokens a pass = (1 - a^(n + 1)) / (1 - a) = (1 - {0}^{1}) / (1 - {0}) = {2:.2f}",
                             assumed.acceptance, rate.n_guesses + 1, rate.tokens_per_pass));
@@ -320,7 +318,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
     if (report.in_place)
         if (const std::string text = in_place_text(request, report); !text.empty()) out.raw(text);
     out.raw("");
-    add_assumed(out, request, report, detail);
+    add_assumed(out, report, detail);
     if (!helps.empty())
         out.raw(fmt::format("What would help most (times as fast: the geometric mean of passes of 1 and of {}):",
                             report.plan.pass_tokens()));
