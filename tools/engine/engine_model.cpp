@@ -303,12 +303,16 @@ const MachineRates& machine_rates(EngineModel& engine, std::size_t device, const
     if (asked.rates) return *asked.rates;
     for (const EngineDevice& other : engine.devices)
         if (other.rates && !other.choice.card && !asked.choice.card) asked.rates = other.rates;
-    if (!asked.rates)
-        asked.rates = measure_rates({.config = &engine.files->config(),
-                                     .weights = &weights,
-                                     .kv_dtype = engine.kv_dtype,
-                                     .n_threads = engine.device_threads,
-                                     .card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr});
+    if (asked.rates) return *asked.rates;
+    Device* card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr;
+    // CPU devices that share matrices compute at once, on cores and memory that they share.
+    const std::size_t at_once = engine.shares_matrices() && card == nullptr ? engine.devices.size() : 1;
+    asked.rates = measure_rates({.config = &engine.files->config(),
+                                 .weights = &weights,
+                                 .kv_dtype = engine.kv_dtype,
+                                 .n_threads = engine.device_threads * static_cast<int>(at_once),
+                                 .card = card})
+                      .shared_by(at_once);
     return *asked.rates;
 }
 

@@ -297,6 +297,16 @@ private:
 
 }  // namespace
 
+MachineRates MachineRates::shared_by(std::size_t n) const {
+    MachineRates each = *this;
+    const auto share = static_cast<double>(n);
+    for (ByteCost& cost : each.rates.weights) cost = cost.scaled(share);
+    each.rates.kv = rates.kv.scaled(share);
+    each.rates.host_bytes_per_second /= share;
+    each.memory_bytes_per_second /= share;
+    return each;
+}
+
 MachineRates measure_rates(const RateQuestion& question) {
     return Measuring(question).run();
 }

@@ -36,6 +36,9 @@ struct MachineRates {
     // that are not read meanwhile. A card has memory of its own: 0, no limit, and nothing lost.
     double memory_bytes_per_second = 0.0;     // of weights, computing alone
     double host_bytes_per_copied_byte = 0.0;  // of weights not read for each byte copied
+
+    /// What each of `n` devices has of them that compute at once, measured with the threads of all.
+    [[nodiscard]] MachineRates shared_by(std::size_t n) const;
 };
 
 /// Takes up to 320 MiB of the device for as long, less where memory is short.
