@@ -303,7 +303,7 @@ void Forward::attend(std::int64_t layer, const Rows& rows) {
     if (streamed.empty()) {
         fold(args, layer, rows);
     } else {
-        fold_pieces(args, streamed, layer, rows);
+        fold_segments(args, streamed, layer, rows);
     }
     add_to_residual(layer, MatrixRole::AttnOut, rows, attended, model_->weights().layers[layer].attn_out_bias);
 }
@@ -317,7 +317,7 @@ void Forward::fold(AttentionArgs args, std::int64_t layer, const Rows& rows) {
 }
 
 // Chunks that are resident, those that stream as they come, then the tail and the scratch.
-void Forward::fold_pieces(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const Rows& rows) {
+void Forward::fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const Rows& rows) {
     const std::byte* const* here = args.chunks;
     const auto fold_part = [&](const ChunkRange& range, const std::byte* const* chunks) {
         args.first_chunk = range.first;
@@ -329,8 +329,8 @@ void Forward::fold_pieces(AttentionArgs args, const ChunkRange& streamed, std::i
     args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
     args.part = AttentionPart::First;
     if (streamed.first > 0) fold_part({0, streamed.first}, here);
-    while (const std::optional<KvPiece> piece = kv_->acquire_kv(layer, *stream_)) {
-        fold_part(piece->range, piece->chunks);
+    while (const std::optional<KvSegment> segment = kv_->acquire_kv(layer, *stream_)) {
+        fold_part(segment->range, segment->chunks);
         kv_->release_kv(*stream_);
     }
     args.part = args.part == AttentionPart::First ? AttentionPart::Whole : AttentionPart::Last;

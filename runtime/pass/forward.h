@@ -212,7 +212,7 @@ private:
     void keys_and_values(std::int64_t layer, const Rows& rows);
     void attend(std::int64_t layer, const Rows& rows);
     void fold(AttentionArgs args, std::int64_t layer, const Rows& rows);
-    void fold_pieces(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const Rows& rows);
+    void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const Rows& rows);
     void feed_forward(std::int64_t layer, const Rows& rows);
     void add_to_residual(std::int64_t layer, MatrixRole role, const Rows& rows, const ConstTensorView& x,
                          const ConstTensorView& bias);

@@ -40,7 +40,7 @@ struct ChunkRange {
 };
 
 /// Committed chunks of a layer that lie on the device now.
-struct KvPiece {
+struct KvSegment {
     ChunkRange range;
     const std::byte* const* chunks = nullptr;  // by number; those of `range` are looked at
 };
@@ -54,7 +54,7 @@ public:
     /// By number; what a prompt's piece fills can be written there.
     [[nodiscard]] virtual std::byte* const* chunks(std::int64_t layer) const = 0;
     /// The next of them, ascending, until release_kv(). Nothing when there are no more.
-    [[nodiscard]] virtual std::optional<KvPiece> acquire_kv(std::int64_t layer, Stream& compute) = 0;
+    [[nodiscard]] virtual std::optional<KvSegment> acquire_kv(std::int64_t layer, Stream& compute) = 0;
     virtual void release_kv(Stream& compute) = 0;
 };
 

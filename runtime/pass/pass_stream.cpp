@@ -35,7 +35,7 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
                                            std::clamp<std::int64_t>(2 * most.n_blocks, 1, 4096));
     feed_ = std::make_unique<PassFeed>(*ring_, *this, most.n_blocks);
     for (Program& program : programs_) program.blocks.reserve(static_cast<std::size_t>(most.n_blocks));
-    piece_.assign(static_cast<std::size_t>(n_chunks), nullptr);
+    segment_.assign(static_cast<std::size_t>(n_chunks), nullptr);
 }
 
 PassStream::~PassStream() {
@@ -58,8 +58,8 @@ void PassStream::drop_program() {
 
 void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
     CHECK(!in_pass_, "a pass within a pass");
-    CHECK(reads.kv->nodes().context_tokens() <= std::ssize(piece_) * kChunkTokens, "a KV of {} tokens, {} chunks",
-          reads.kv->nodes().context_tokens(), piece_.size());
+    CHECK(reads.kv->nodes().context_tokens() <= std::ssize(segment_) * kChunkTokens, "a KV of {} tokens, {} chunks",
+          reads.kv->nodes().context_tokens(), segment_.size());
     if (n_made_ > n_begun_ && reads_ != reads) invalidate(compute);
     reads_ = reads;
     ++n_begun_;  // first: the feed may ask for the program behind this one at once
@@ -110,15 +110,15 @@ std::byte* const* PassStream::chunks(std::int64_t layer) const {
     return running().reads.kv->chunks(layer);
 }
 
-std::optional<KvPiece> PassStream::acquire_kv(std::int64_t layer, Stream& compute) {
+std::optional<KvSegment> PassStream::acquire_kv(std::int64_t layer, Stream& compute) {
     CHECK(in_pass_);
     const std::vector<ProgramBlock>& blocks = running().blocks;
     if (at_ == blocks.size() || blocks[at_].item >= 0 || blocks[at_].layer != layer) return std::nullopt;
     const ChunkRange range = blocks[at_].chunks;
     const std::byte* data = acquire_block(compute);
     const std::size_t chunk_bytes = running().reads.kv->shape().chunk_bytes();
-    for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += chunk_bytes) piece_[chunk] = data;
-    return KvPiece{range, piece_.data()};
+    for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += chunk_bytes) segment_[chunk] = data;
+    return KvSegment{range, segment_.data()};
 }
 
 void PassStream::release_kv(Stream& compute) {

@@ -50,7 +50,7 @@ public:
     void release_item(std::int32_t item, Stream& compute) override;
     [[nodiscard]] ChunkRange streamed(std::int64_t layer) const override;
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const override;
-    [[nodiscard]] std::optional<KvPiece> acquire_kv(std::int64_t layer, Stream& compute) override;
+    [[nodiscard]] std::optional<KvSegment> acquire_kv(std::int64_t layer, Stream& compute) override;
     void release_kv(Stream& compute) override;
     /// What is left of the program is passed over (logits that nobody wants).
     void end_pass(Stream& compute);
@@ -93,7 +93,7 @@ private:
     std::uint64_t n_begun_ = 0;        // number of the program that runs, or ran last
     std::size_t at_ = 0;               // block of the running program
     bool in_pass_ = false;
-    Indexed<const std::byte*> piece_;  // [chunks of a layer]: where those of the piece at hand lie
+    Indexed<const std::byte*> segment_;  // [chunks of a layer]: where those of the segment at hand lie
     StreamFigures figures_;
 };
 

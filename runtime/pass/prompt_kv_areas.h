@@ -33,7 +33,7 @@ public:
 
     [[nodiscard]] ChunkRange streamed(std::int64_t /*layer*/) const override { return {}; }
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const override;
-    [[nodiscard]] std::optional<KvPiece> acquire_kv(std::int64_t /*layer*/, Stream& /*compute*/) override {
+    [[nodiscard]] std::optional<KvSegment> acquire_kv(std::int64_t /*layer*/, Stream& /*compute*/) override {
         return std::nullopt;
     }
     void release_kv(Stream& /*compute*/) override {}

@@ -24,7 +24,7 @@ PromptKvPieces::PromptKvPieces(PassStream& pass, const PassReads& reads, const D
       slots_(area.data()),
       new_use_(static_cast<std::size_t>(range.end_chunk() - range.first_chunk())),
       table_(static_cast<std::size_t>(range.end_chunk()), nullptr),
-      piece_(static_cast<std::size_t>(range.end_chunk()), nullptr) {
+      segment_(static_cast<std::size_t>(range.end_chunk()), nullptr) {
     const std::size_t chunk = store.shape().chunk_bytes();
     CHECK(range.piece_tokens % kChunkTokens == 0 && area.size() >= least_bytes(chunk, range.piece_tokens),
           "pieces of {} tokens in {} bytes", range.piece_tokens, area.size());
@@ -102,15 +102,15 @@ ChunkRange PromptKvPieces::streamed(std::int64_t layer) const {
     return {store_->resident_chunks(layer), n_host_};
 }
 
-std::optional<KvPiece> PromptKvPieces::acquire_kv(std::int64_t layer, Stream& compute) {
+std::optional<KvSegment> PromptKvPieces::acquire_kv(std::int64_t layer, Stream& compute) {
     CHECK(layer == layer_, "KV of layer {} while {} is computed", layer, layer_);
     if (at_ == copied_.size()) return std::nullopt;
     const ChunkRange range = copied_[at_];
     const std::byte* data =
         naming("KV", [&] { return ring_->acquire(first_number_ + static_cast<std::int64_t>(at_), compute); });
     for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += store_->shape().chunk_bytes())
-        piece_[chunk] = data;
-    return KvPiece{range, piece_.data()};
+        segment_[chunk] = data;
+    return KvSegment{range, segment_.data()};
 }
 
 void PromptKvPieces::release_kv(Stream& compute) {

@@ -39,7 +39,7 @@ public:
 
     [[nodiscard]] ChunkRange streamed(std::int64_t layer) const override;
     [[nodiscard]] std::byte* const* chunks(std::int64_t /*layer*/) const override { return table_.data(); }
-    [[nodiscard]] std::optional<KvPiece> acquire_kv(std::int64_t layer, Stream& compute) override;
+    [[nodiscard]] std::optional<KvSegment> acquire_kv(std::int64_t layer, Stream& compute) override;
     void release_kv(Stream& compute) override;
 
 private:
@@ -58,7 +58,7 @@ private:
     std::array<std::uint64_t, 2> slots_use_{};  // of flushed(), when the slots are on the host
     Indexed<std::uint64_t> new_use_;            // the same of each chunk of this layer from first_new_chunk_ on
     Indexed<std::byte*> table_;                 // [end_chunk]: resident ones of the layer, and those that are filled
-    Indexed<const std::byte*> piece_;           // [end_chunk]: where those of the copy at hand lie
+    Indexed<const std::byte*> segment_;         // [end_chunk]: where those of the copy at hand lie
     std::uint64_t last_flush_ = 0;
 
     // The running piece.

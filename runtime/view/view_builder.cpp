@@ -97,43 +97,43 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
     return work_.any() ? this : nullptr;
 }
 
-void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q,
+void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                         std::int64_t n_committed) {
     if (n_committed != n_pass_) return;  // of a piece of prompt in front of the pass
-    if (work_.score && scores(layer)) score(exec, layer, piece, q, root_);
+    if (work_.score && scores(layer)) score(exec, layer, segment, q, root_);
     if (!work_.at_once) {
-        if (work_.gather) gather(exec, layer, piece);
+        if (work_.gather) gather(exec, layer, segment);
         return;
     }
     // With the layer's last chunk at hand all of it has passed by, and the table names where it lies.
-    if (piece.range.end * kChunkTokens < n_pass_) return;
-    if (piece.range.first > 0) {
+    if (segment.range.end * kChunkTokens < n_pass_) return;
+    if (segment.range.first > 0) {
         work_.at_once = work_.gather = false;  // it came in parts after all
         return;
     }
     if (scores(layer)) fetch_scores(exec, layer, 1);
     pool(layer, keep_);
-    score_further(exec, layer, piece, q);
+    score_further(exec, layer, segment, q);
     n_pooled_ = layer + 1;
     choose(layer);
-    gather(exec, layer, piece);
+    gather(exec, layer, segment);
 }
 
 // By more queries of the pass, one after the other in the same memory: of a prompt those in front of the root's, which
 // are text as well, of a chain those behind it.
-void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q) {
+void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q) {
     if (!scores(layer)) return;
     const std::int64_t n_behind = q.rows() - root_;
     const std::int64_t n =
         root_ > 0 ? std::min(kPromptRows, root_ / kScoreTokens + 1) : std::min(options_.score_rows, n_behind);
     for (std::int64_t i = 1; i < n; ++i) {
-        score(exec, layer, piece, q, root_ > 0 ? root_ - i * kScoreTokens : i * n_behind / n);
+        score(exec, layer, segment, q, root_ > 0 ? root_ - i * kScoreTokens : i * n_behind / n);
         fetch_scores(exec, layer, 1);
         pool(layer, 1.0F);
     }
 }
 
-void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q,
+void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                         std::int64_t row) {
     ConstTensorView query = q;
     query.data = q.row(row);
@@ -141,9 +141,9 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvPiece& piece, 
     kv_score(exec, {.shape = cache_->shape(),
                     .q = query,
                     .n_q_heads = config_->n_q_heads,
-                    .chunks = piece.chunks,
-                    .first_chunk = piece.range.first,
-                    .end_chunk = piece.range.end,
+                    .chunks = segment.chunks,
+                    .first_chunk = segment.range.first,
+                    .end_chunk = segment.range.end,
                     .n_committed = n_pass_,
                     .scale = config_->attention_scale(),
                     .score = options_.score,
@@ -212,13 +212,13 @@ void ViewBuilder::choose(std::int64_t layer) {
 }
 
 // The part of the moves that a piece holds.
-void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvPiece& piece) {
+void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segment) {
     const auto& moves = nth(moves_, layer);
     const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
-    const auto first = std::ranges::lower_bound(moves, piece.range.first * kChunkGroups, {}, from);
-    const auto end = std::ranges::lower_bound(moves, piece.range.end * kChunkGroups, {}, from);
+    const auto first = std::ranges::lower_bound(moves, segment.range.first * kChunkGroups, {}, from);
+    const auto end = std::ranges::lower_bound(moves, segment.range.end * kChunkGroups, {}, from);
     kv_gather(exec, {.shape = cache_->shape(),
-                     .from = piece.chunks,
+                     .from = segment.chunks,
                      .to = view_->chunks(layer),
                      .moves = moves.data() + (first - moves.begin()),
                      .n_moves = end - first});

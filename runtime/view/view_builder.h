@@ -91,7 +91,7 @@ public:
     /// The cache was cut.
     void truncate(std::int64_t n_tokens);
 
-    void on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q,
+    void on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                std::int64_t n_committed) override;
 
 private:
@@ -109,14 +109,14 @@ private:
         return options_.kind != ViewKind::Window && config_->window(layer) == 0;
     }
     [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
-    void score(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q, std::int64_t row);
-    void score_further(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q);
+    void score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t row);
+    void score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q);
     void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);
     [[nodiscard]] std::span<float> pooled_of(std::int64_t layer, std::int64_t head);
     void pool(std::int64_t layer, float keep);
     void forget_scores();
     void choose(std::int64_t layer);
-    void gather(ExecRef exec, std::int64_t layer, const KvPiece& piece);
+    void gather(ExecRef exec, std::int64_t layer, const KvSegment& segment);
     void fill(ExecRef exec);
 
     KvCache* cache_;

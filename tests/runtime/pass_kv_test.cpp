@@ -144,13 +144,13 @@ public:
         for (const ConstTensorView& part : {k, v})
             rows.insert(rows.end(), float_row(part, 0), float_row(part, 0) + part.rows() * part.cols());
     }
-    void on_kv(ExecRef, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q, std::int64_t) override {
+    void on_kv(ExecRef, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t) override {
         queries.insert(queries.end(), float_row(q, 0), float_row(q, 0) + q.cols());
         chunks.resize(std::max(chunks.size(), static_cast<std::size_t>(layer) + 1));
         auto& found = chunks[static_cast<std::size_t>(layer)];
-        EXPECT_EQ(piece.range.first, std::ssize(found)) << "chunks ascend without gaps";
-        for (std::int64_t chunk = piece.range.first; chunk < piece.range.end; ++chunk)
-            found.emplace_back(piece.chunks[chunk], piece.chunks[chunk] + chunk_bytes_);
+        EXPECT_EQ(segment.range.first, std::ssize(found)) << "chunks ascend without gaps";
+        for (std::int64_t chunk = segment.range.first; chunk < segment.range.end; ++chunk)
+            found.emplace_back(segment.chunks[chunk], segment.chunks[chunk] + chunk_bytes_);
     }
     std::vector<float> rows, queries;
     std::vector<std::vector<std::vector<std::byte>>> chunks;  // [layer][chunk]

@@ -83,11 +83,11 @@ void SharedHooks::add(PassHooks* hooks) {
     if (hooks != nullptr) hooks_.push_back(hooks);
 }
 
-void SharedHooks::on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q,
+void SharedHooks::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                         std::int64_t n_committed) {
     exec.stream.synchronize();  // what was enqueued before is the pass's own
     const auto began = std::chrono::steady_clock::now();
-    for (PassHooks* hooks : hooks_) hooks->on_kv(exec, layer, piece, q, n_committed);
+    for (PassHooks* hooks : hooks_) hooks->on_kv(exec, layer, segment, q, n_committed);
     exec.stream.synchronize();
     seconds_ += seconds_since(began);
 }

@@ -27,7 +27,7 @@ public:
     /// Since clear().
     [[nodiscard]] double seconds() const { return seconds_; }
 
-    void on_kv(ExecRef exec, std::int64_t layer, const KvPiece& piece, const ConstTensorView& q,
+    void on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                std::int64_t n_committed) override;
 
 private:
