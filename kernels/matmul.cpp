@@ -63,11 +63,12 @@ void check_product(const MatmulArgs& args) {
         check_floats(args.bias, "bias");
         CHECK(!overlap(args.bias, args.y), "y overlaps the bias");
     }
-    if (const std::optional<PromptPiece>& piece = args.prompt)
-        CHECK(piece->first_token >= 0 && piece->first_token + n_tokens <= kPromptPieceTokens && piece->first_row >= 0 &&
-                  piece->first_row % kInterleavedRows == 0 && piece->first_row + m <= piece->matrix_rows,
-              "{} tokens from {} of a piece of prompt, {} rows from {} of {}", n_tokens, piece->first_token, m,
-              piece->first_row, piece->matrix_rows);
+    if (const std::optional<PrefillChunk>& chunk = args.prompt)
+        CHECK(chunk->first_token >= 0 && chunk->first_token + n_tokens <= kPrefillChunkTokens &&
+                  chunk->first_row >= 0 && chunk->first_row % kInterleavedRows == 0 &&
+                  chunk->first_row + m <= chunk->matrix_rows,
+              "{} tokens from {} of a piece of prompt, {} rows from {} of {}", n_tokens, chunk->first_token, m,
+              chunk->first_row, chunk->matrix_rows);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ void DeviceTarget::forget() {
 }
 
 bool DeviceTarget::takes_prompt(std::int64_t end) const {
-    return forward_->runs_by_layer(*cache_, cache_->n_committed(), end, kPromptPieceTokens);
+    return forward_->runs_by_layer(*cache_, cache_->n_committed(), end, kPrefillChunkTokens);
 }
 
 void DeviceTarget::extend(std::int64_t end) {
@@ -98,7 +98,7 @@ void DeviceTarget::begin(const TargetPass& pass) {
     const PassWatch unwatched;
     const PassWatch& watch = pass.watch != nullptr ? *pass.watch : unwatched;
     const LogitRequest* needs = pass.needs ? &*pass.needs : nullptr;
-    // A pass without logits is a piece of text that is fed: more is to come before anybody guesses.
+    // A pass without logits is a prefill chunk of text that is fed: more is to come before anybody guesses.
     PassHooks* hooks = nullptr;
     if (view_ != nullptr && !pass.logit_tokens.empty())
         hooks = view_->begin_pass(pass.logit_tokens.front(), !pass.prompt.empty() || !cache_->streams());
@@ -107,7 +107,7 @@ void DeviceTarget::begin(const TargetPass& pass) {
             forward_->enqueue(*cache_, pass.tokens, pass.nodes, pass.logit_tokens, needs, watch, pass.phase, hooks);
     } else {
         CHECK(needs != nullptr && pass.phase == Phase::Decode, "what goes along with a prompt");
-        logits_ = forward_->run_by_layer(*cache_, extended_from_, kPromptPieceTokens, pass.prompt, pass.tokens,
+        logits_ = forward_->run_by_layer(*cache_, extended_from_, kPrefillChunkTokens, pass.prompt, pass.tokens,
                                          pass.nodes, pass.logit_tokens, *needs, watch, hooks);
         if (!logits_.empty()) {
             extended_from_ = -1;

@@ -13,10 +13,10 @@
 
 namespace slipstream {
 
-/// What a forward pass must allow for trees of that budget: a piece of prompt and a tree at once.
+/// What a forward pass must allow for trees of that budget: a prefill chunk and a tree at once.
 [[nodiscard]] ForwardLimits forward_limits_for(std::int64_t budget);
 /// The same of a forward that computes again what SelfCheck compares, so many tokens at a time.
-[[nodiscard]] ForwardLimits check_forward_limits(std::int64_t max_tokens = kPromptPieceTokens);
+[[nodiscard]] ForwardLimits check_forward_limits(std::int64_t max_tokens = kPrefillChunkTokens);
 
 class DeviceTarget final : public Target {
 public:

@@ -101,10 +101,11 @@ PassWatch GenerationLoop::watch_of(std::int64_t begin, std::int64_t end, const P
             }};
 }
 
-// Rows below are computed as prompt (Phase::Prefill), by whole pieces; those from here to the prompt's end as tokens
-// that are generated, since the last of them are computed with those. A prompt's own length decides, and nothing else.
+// Rows below are computed as prompt (Phase::Prefill), by whole prefill chunks; those from here to the prompt's end as
+// tokens that are generated, since the last of them are computed with those. A prompt's own length decides, and nothing
+// else.
 std::int64_t GenerationLoop::prompt_border_of(std::int64_t n_prompt) {
-    return (n_prompt - 1) / kPrefillPieceTokens * kPrefillPieceTokens;
+    return (n_prompt - 1) / kPrefillChunkTokens * kPrefillChunkTokens;
 }
 
 std::int64_t GenerationLoop::rows_to_keep(const Target& target, std::int64_t n_same, std::int64_t n_prompt) {
@@ -115,7 +116,7 @@ std::int64_t GenerationLoop::rows_to_keep(const Target& target, std::int64_t n_s
     return std::min({n_same, border, target.prompt_rows()});
 }
 
-// Where the pieces of prompt end that are fed before the pass of the last tokens.
+// Where the prefill chunks end that are fed before the pass of the last tokens.
 std::int64_t GenerationLoop::prompt_border() const {
     return std::max(prompt_border_of(n_prompt_), target_->n_committed());
 }
@@ -134,16 +135,17 @@ bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomi
     }
     for (;;) {
         const std::int64_t begin = target_->n_committed();
-        std::int64_t border = (begin / kPrefillPieceTokens + 1) * kPrefillPieceTokens;
+        std::int64_t border = (begin / kPrefillChunkTokens + 1) * kPrefillChunkTokens;
         if (begin < n_prompt_) border = std::min(border, n_prompt_);
         if (border >= total) return true;
-        if (!feed_piece(border, on_progress, cancel)) return false;
+        if (!feed_prefill_chunk(border, on_progress, cancel)) return false;
         if (on_progress) on_progress(target_->n_committed(), total);
     }
 }
 
 // Commits text [n_committed, end).
-bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
+bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& on_progress,
+                                        const std::atomic<bool>* cancel) {
     const std::int64_t begin = target_->n_committed();
     add_chain(end - begin);
     const PassWatch watch = watch_of(begin, end, on_progress, cancel);
@@ -158,8 +160,8 @@ bool GenerationLoop::feed_piece(std::int64_t end, const PromptProgress& on_progr
     return true;
 }
 
-// The prompt of a text that is resumed, its pieces along with the rest of it, and committed: without the tokens that
-// were generated behind it.
+// The prompt of a text that is resumed, its prefill chunks along with the rest of it, and committed: without the tokens
+// that were generated behind it.
 bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = prompt_border();
@@ -312,7 +314,7 @@ void GenerationLoop::truncate(std::int64_t n_tokens) {
     if (n_tokens == n_text) return;
     text_.resize(static_cast<std::size_t>(n_tokens));
     std::int64_t n_kept = std::min(target_->n_committed(), n_tokens - 1);
-    // Of a prompt that is cut, rows of the last piece may have been computed as part of a whole one.
+    // Of a prompt that is cut, rows of the last prefill chunk may have been computed as part of a whole one.
     if (n_tokens < n_prompt_) n_kept = rows_to_keep(*target_, n_kept, n_tokens);
     n_prompt_ = std::min(n_prompt_, n_tokens);
     target_->truncate(n_kept);

@@ -18,7 +18,6 @@
 namespace slipstream {
 
 /// Prefill borders are multiples of this, at absolute positions, whatever the budget or placement (E1).
-inline constexpr std::int64_t kPrefillPieceTokens = kPromptPieceTokens;
 
 struct LoopLimits {
     std::int64_t budget = 1;  // most nodes of a tree, node 0 included
@@ -34,13 +33,14 @@ struct LoopSeconds {
     double commit = 0.0;
 };
 
-/// Nodes that a target must have room for with this budget, and tokens in one of its passes: a piece of prompt and a
+/// Nodes that a target must have room for with this budget, and tokens in one of its passes: a prefill chunk and a
 /// tree.
 [[nodiscard]] inline std::int64_t scratch_nodes_for(std::int64_t budget) {
-    return kPrefillPieceTokens + budget;
+    return kPrefillChunkTokens + budget;
 }
 
-/// Hears of prompt tokens done and in all, after each layer and piece; tokens inside a piece count by its layers done.
+/// Hears of prompt tokens done and in all, after each layer and prefill chunk; tokens inside a prefill chunk count by
+/// its layers done.
 using PromptProgress = std::function<void(std::int64_t, std::int64_t)>;
 
 class SelfCheck;
@@ -72,8 +72,8 @@ public:
     /// backends whose prefill has kernels of its own). Otherwise as begin().
     void resume(std::vector<TokenId> text, std::int64_t n_prompt);
 
-    /// Feeds the prompt but for its last piece; nothing where the model streams, since step() then feeds it whole,
-    /// layer by layer, so that each weight crosses the link once. False where *cancel turned true; calling again
+    /// Feeds the prompt but for its last prefill chunk; nothing where the model streams, since step() then feeds it
+    /// whole, layer by layer, so that each weight crosses the link once. False where *cancel turned true; calling again
     /// continues.
     bool prefill(const PromptProgress& on_progress = {}, const std::atomic<bool>* cancel = nullptr);
 
@@ -98,7 +98,8 @@ public:
     [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
 
 private:
-    [[nodiscard]] bool feed_piece(std::int64_t end, const PromptProgress& on_progress, const std::atomic<bool>* cancel);
+    [[nodiscard]] bool feed_prefill_chunk(std::int64_t end, const PromptProgress& on_progress,
+                                          const std::atomic<bool>* cancel);
     [[nodiscard]] bool feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
     [[nodiscard]] static std::int64_t prompt_border_of(std::int64_t n_prompt);
     [[nodiscard]] std::int64_t prompt_border() const;

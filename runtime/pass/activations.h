@@ -14,7 +14,7 @@ namespace slipstream {
 
 enum class Activation : std::uint8_t {
     Hidden,      // [n_tokens, d_model]: the residual stream
-    NextHidden,  // the same of the next piece of a prompt; where something streams
+    NextHidden,  // the same of the next prefill chunk; where something streams
     Fold,        // the state of attention over KV that streams; likewise
     Normed,      // [n_tokens, d_model]; the part of a product that is to be summed up, where there are several
     Q,           // [n_tokens, n_q_heads * head_dim]

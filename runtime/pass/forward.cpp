@@ -58,7 +58,7 @@ WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, DType kv_dt
             .n_q_heads = config.n_q_heads,
             .n_logit_rows = limits.max_logit_rows,
             .vocab = config.vocab,
-            .prompt_rows = limits.max_tokens < kPromptPieceTokens
+            .prompt_rows = limits.max_tokens < kPrefillChunkTokens
                                ? 0
                                : std::max({config.d_model, config.d_ff, config.n_q_heads * config.head_dim,
                                            config.n_kv_heads * config.head_dim})};
@@ -194,9 +194,9 @@ void Forward::multiply(std::int64_t layer, const Rows& rows, const ConstTensorVi
             MatmulArgs& args = batch[n++];
             args = {.weights = part.packed, .x = x, .y = columns(product.y, part.first_row, n_rows), .store = store};
             if (rows.phase == Phase::Prefill)
-                args.prompt = PromptPiece{.first_token = rows.n_committed % kPromptPieceTokens,
-                                          .first_row = part.first_row,
-                                          .matrix_rows = product.y.shape[1]};
+                args.prompt = PrefillChunk{.first_token = rows.n_committed % kPrefillChunkTokens,
+                                           .first_row = part.first_row,
+                                           .matrix_rows = product.y.shape[1]};
             if (streams) args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
             if (!product.bias.empty()) args.bias = columns(product.bias, part.first_row, n_rows);
             const bool ends = streams && part.ends_item;
@@ -207,7 +207,7 @@ void Forward::multiply(std::int64_t layer, const Rows& rows, const ConstTensorVi
     if (n > 0) compute();
 }
 
-// What an op may lay its output out for. Whole pieces of prompt may have kernels that want it in another way.
+// What an op may lay its output out for. Whole prefill chunks may have kernels that want it in another way.
 NextWeights Forward::next_weights(std::int64_t layer, const Rows& rows, std::initializer_list<MatrixRole> roles) const {
     NextWeights next;
     if (rows.phase == Phase::Prefill) return next;
@@ -216,7 +216,7 @@ NextWeights Forward::next_weights(std::int64_t layer, const Rows& rows, std::ini
     return next;
 }
 
-// The one body of a layer: of passes, of their graphs, and of pieces of a prompt.
+// The one body of a layer: of passes, of their graphs, and of prefill chunks.
 void Forward::run_layer(std::int64_t layer, const Rows& rows, LayerPart part) {
     keys_and_values(layer, rows);
     if (part == LayerPart::KvRows) return;

@@ -79,18 +79,19 @@ public:
                       std::span<const std::int32_t> logit_tokens, const LogitRequest* needs, const PassWatch& watch,
                       Phase phase, PassHooks* hooks = nullptr);
 
-    /// Whether a prompt from position `begin` to `end`, in pieces that end at multiples of `piece_tokens`, goes through
-    /// layer by layer: something streams, and ring and host hold what that takes. The bits are those of piece by piece.
+    /// Whether a prompt from position `begin` to `end`, in prefill chunks that end at multiples of `chunk_tokens`, goes
+    /// through layer by layer: something streams, and ring and host hold what that takes. The bits are those of prefill
+    /// chunk by prefill chunk.
     [[nodiscard]] bool runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end,
-                                     std::int64_t piece_tokens) const;
+                                     std::int64_t chunk_tokens) const;
     /// Whether the ring alone does, where something streams at all: for whoever keeps hidden states himself.
-    [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t piece_tokens) const;
+    [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const;
     /// Host memory for the hidden states of such a prompt.
     [[nodiscard]] std::size_t prompt_host_bytes(const PromptRange& range) const;
     /// As the second run(), with a prompt (Phase::Prefill) before it that is committed on the way: `prompt` at the
-    /// positions from `begin`, where the cache ended before begin + prompt.size() were reserved, in pieces that end
-    /// at multiples of `piece_tokens`. Where it is given up, the caller rolls them back.
-    LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
+    /// positions from `begin`, where the cache ended before begin + prompt.size() were reserved, in prefill chunks that
+    /// end at multiples of `chunk_tokens`. Where it is given up, the caller rolls them back.
+    LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
                            const LogitRequest& needs, const PassWatch& watch = {}, PassHooks* hooks = nullptr);
@@ -145,10 +146,10 @@ public:
         RunningPass running_;
     };
 
-    /// A prompt and the pass behind it in steps, as run_by_layer() takes them: for whoever carries the rows of pieces
-    /// from layer to layer. Layers in order, each from begin_layer() to end_layer(), all pieces in between, the pass as
-    /// the last of them; then logits(), end(), complete(). Where it does not come to complete(), what it streams is
-    /// given up, and the caller rolls the cache back.
+    /// A prompt and the pass behind it in steps, as run_by_layer() takes them: for whoever carries the rows of prefill
+    /// chunks from layer to layer. Layers in order, each from begin_layer() to end_layer(), all prefill chunks in
+    /// between, the pass as the last of them; then logits(), end(), complete(). Where it does not come to complete(),
+    /// what it streams is given up, and the caller rolls the cache back.
     class PromptSteps {
     public:
         PromptSteps(Forward& forward, KvCache& cache, const PromptRange& range, std::span<const TokenId> prompt,
@@ -157,14 +158,14 @@ public:
 
         void begin_layer(std::int64_t layer);
         /// Fills the residual stream, for the model's first layer.
-        void embed(std::int64_t piece) { forward_->embed_rows(rows_of(piece)); }
-        /// [n_tokens, d_model], F32: the residual stream, memory of the device, for the rows of a piece.
-        [[nodiscard]] TensorView hidden(std::int64_t piece) const {
-            return forward_->activations_.hidden(rows_of(piece).n());
+        void embed(std::int64_t prefill_chunk) { forward_->embed_rows(rows_of(prefill_chunk)); }
+        /// [n_tokens, d_model], F32: the residual stream, memory of the device, for the rows of a prefill chunk.
+        [[nodiscard]] TensorView hidden(std::int64_t prefill_chunk) const {
+            return forward_->activations_.hidden(rows_of(prefill_chunk).n());
         }
         /// The same for the pass.
         [[nodiscard]] TensorView hidden() const { return forward_->activations_.hidden(pass_.n()); }
-        void run_piece(std::int64_t layer, std::int64_t piece);
+        void run_prefill_chunk(std::int64_t layer, std::int64_t prefill_chunk);
         void end_layer();
         /// The residual stream holds what the last layer made of the pass. As enqueue() returns them.
         [[nodiscard]] LogitRows logits(const LogitRequest* needs);
@@ -174,7 +175,7 @@ public:
 
     private:
         friend class Forward;
-        [[nodiscard]] Rows rows_of(std::int64_t piece) const;
+        [[nodiscard]] Rows rows_of(std::int64_t prefill_chunk) const;
 
         Forward* forward_;
         KvCache* cache_;
@@ -201,8 +202,8 @@ private:
     void check_pass(const PassReads& reads, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;
     [[nodiscard]] bool run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens, const PassWatch& watch);
-    [[nodiscard]] PromptRange prompt_range(std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const {
-        return {.begin = begin, .end = end, .piece_tokens = piece_tokens, .last_layer = n_layers() - 1};
+    [[nodiscard]] PromptRange prompt_range(std::int64_t begin, std::int64_t end, std::int64_t chunk_tokens) const {
+        return {.begin = begin, .end = end, .chunk_tokens = chunk_tokens, .last_layer = n_layers() - 1};
     }
     [[nodiscard]] bool feed_layers(PromptSteps& steps, const PassWatch& watch);
 
@@ -236,7 +237,7 @@ private:
     KvStream* kv_ = nullptr;           // the same of KV
     PassPaths paths_;
     std::vector<std::int64_t> row_positions_;  // [logit rows]: of the tokens that follow
-    std::vector<NodeId> piece_rows_;           // scratch rows 0, 1, ... of a piece of prompt
+    std::vector<NodeId> prefill_rows_;         // scratch rows 0, 1, ... of a prefill chunk
     std::vector<NodeId> graph_nodes_;          // scratch rows, where graphs read them
 };
 

@@ -19,7 +19,7 @@ public:
                          const ConstTensorView& /*v*/) {}
     /// Committed chunks of a layer as they pass by, ascending, each once, those wholly outside of a layer's window left
     /// out at will; the queries that read them [n_tokens, n_q_heads * head_dim], turned; and the slots that are
-    /// committed before those: fewer for a piece of prompt than for the pass behind it.
+    /// committed before those: fewer for a prefill chunk than for the pass behind it.
     virtual void on_kv(ExecRef /*exec*/, std::int64_t /*layer*/, const KvSegment& /*segment*/,
                        const ConstTensorView& /*q*/, std::int64_t /*n_committed*/) {}
 };

@@ -49,9 +49,9 @@ struct KvSegment {
 class KvStream {
 public:
     virtual ~KvStream() = default;
-    /// Chunks of `layer` that come piece by piece. All others of its committed ones lie at chunks().
+    /// Chunks of `layer` that come prefill chunk by prefill chunk. All others of its committed ones lie at chunks().
     [[nodiscard]] virtual ChunkRange streamed(std::int64_t layer) const = 0;
-    /// By number; what a prompt's piece fills can be written there.
+    /// By number; what a prompt's prefill chunk fills can be written there.
     [[nodiscard]] virtual std::byte* const* chunks(std::int64_t layer) const = 0;
     /// The next of them, ascending, until release_kv(). Nothing when there are no more.
     [[nodiscard]] virtual std::optional<KvSegment> acquire_kv(std::int64_t layer, Stream& compute) = 0;

@@ -10,7 +10,7 @@ namespace slipstream {
 /// What a caller hears of a running pass, between two layers.
 struct PassWatch {
     const std::atomic<bool>* cancel = nullptr;  // turns true: the pass is given up
-    std::function<void(double)> on_progress{};  // part of the pass done, after each layer (and piece)
+    std::function<void(double)> on_progress{};  // part of the pass done, after each layer (and prefill chunk)
 
     [[nodiscard]] bool cancelled() const { return cancel != nullptr && cancel->load(std::memory_order_relaxed); }
 };
@@ -19,7 +19,8 @@ struct PassWatch {
 /// follow from its position and from this alone.
 enum class Phase : std::uint8_t {
     Decode,   // any nodes
-    Prefill,  // the next positions of the text, within one piece of kPromptPieceTokens; their logits are not wanted
+    Prefill,  // the next positions of the text, within one prefill chunk of kPrefillChunkTokens; their logits are not
+              // wanted
 };
 
 }  // namespace slipstream

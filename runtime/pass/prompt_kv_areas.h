@@ -25,8 +25,8 @@ public:
     PromptKvAreas(PassStream& pass, KvCache& cache, ExecRef exec, std::span<std::byte> areas, const PromptRange& range);
 
     void begin_layer(std::int64_t layer) override;
-    void begin_piece(std::int64_t /*first*/, std::int64_t /*end*/) override {}
-    void end_piece() override {}
+    void begin_prefill_chunk(std::int64_t /*first*/, std::int64_t /*end*/) override {}
+    void end_prefill_chunk() override {}
     void end_layer() override;
     [[nodiscard]] std::uint64_t last_flush() const override { return last_flush_; }
     void drop() override {}

@@ -1,4 +1,4 @@
-// Prompts layer by layer: the part of Forward that sends all pieces of a prompt through one layer after the other.
+// Prompts layer by layer: the part of Forward that sends all prefill chunks through one layer after the other.
 #include <algorithm>
 #include <numeric>
 
@@ -8,30 +8,30 @@
 
 namespace slipstream {
 
-bool Forward::ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t piece_tokens) const {
+bool Forward::ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const {
     return !PassReads{model_, &cache}.streams() ||
-           (pass_ != nullptr && PromptStream::fits(*pass_, *model_, cache, end, piece_tokens));
+           (pass_ != nullptr && PromptStream::fits(*pass_, *model_, cache, end, chunk_tokens));
 }
 
 std::size_t Forward::prompt_host_bytes(const PromptRange& range) const {
-    return HiddenStates::host_bytes(range.n_pieces(), activations_.buffer(Activation::Hidden).size_bytes());
+    return HiddenStates::host_bytes(range.n_prefill_chunks(), activations_.buffer(Activation::Hidden).size_bytes());
 }
 
-bool Forward::runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end, std::int64_t piece_tokens) const {
-    if (pass_ == nullptr || !PassReads{model_, &cache}.streams() || end <= begin || end % piece_tokens != 0 ||
-        !ring_holds_prompt(cache, end, piece_tokens))
+bool Forward::runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end, std::int64_t chunk_tokens) const {
+    if (pass_ == nullptr || !PassReads{model_, &cache}.streams() || end <= begin || end % chunk_tokens != 0 ||
+        !ring_holds_prompt(cache, end, chunk_tokens))
         return false;
-    return prompt_host_bytes(prompt_range(begin, end, piece_tokens)) <=
+    return prompt_host_bytes(prompt_range(begin, end, chunk_tokens)) <=
            pass_->arena().limit_bytes() - pass_->arena().used_bytes();
 }
 
-LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t piece_tokens,
+LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                                 std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                                 std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
                                 const LogitRequest& needs, const PassWatch& watch, PassHooks* hooks) {
     CHECK(pass_ != nullptr);
     PromptSteps steps = at_layer(0, [&] {
-        return PromptSteps(*this, cache, prompt_range(begin, begin + std::ssize(prompt), piece_tokens), prompt, tokens,
+        return PromptSteps(*this, cache, prompt_range(begin, begin + std::ssize(prompt), chunk_tokens), prompt, tokens,
                            nodes, logit_tokens, hooks);
     });
     if (!feed_layers(steps, watch)) return {};
@@ -42,25 +42,26 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
     return logits;
 }
 
-// All pieces of the prompt through a layer, the pass behind them, then the next layer. False where it was given up.
+// All prefill chunks through a layer, the pass behind them, then the next layer. False where it was given up.
 bool Forward::feed_layers(PromptSteps& steps, const PassWatch& watch) {
-    const std::int64_t n_pieces = steps.range_.n_pieces();
-    const std::int64_t most_tokens = std::max(steps.range_.piece_tokens, steps.pass_.n());
+    const std::int64_t n_prefill_chunks = steps.range_.n_prefill_chunks();
+    const std::int64_t most_tokens = std::max(steps.range_.chunk_tokens, steps.pass_.n());
     HiddenStates states(
         model_->device(), pass_->copy_in(), pass_->arena(),
-        {activations_.buffer(Activation::Hidden).data(), activations_.buffer(Activation::NextHidden).data()}, n_pieces,
-        static_cast<std::size_t>(most_tokens) * row_bytes(DType::F32, model_->config().d_model), n_layers());
+        {activations_.buffer(Activation::Hidden).data(), activations_.buffer(Activation::NextHidden).data()},
+        n_prefill_chunks, static_cast<std::size_t>(most_tokens) * row_bytes(DType::F32, model_->config().d_model),
+        n_layers());
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         at_layer(layer, [&] { steps.begin_layer(layer); });
-        for (std::int64_t piece = 0; piece < n_pieces; ++piece) {
+        for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks; ++prefill_chunk) {
             if (watch.cancelled()) return false;
-            if (layer + piece > 0 && watch.on_progress)
-                watch.on_progress(static_cast<double>(layer * n_pieces + piece) /
-                                  static_cast<double>(n_layers() * n_pieces));
+            if (layer + prefill_chunk > 0 && watch.on_progress)
+                watch.on_progress(static_cast<double>(layer * n_prefill_chunks + prefill_chunk) /
+                                  static_cast<double>(n_layers() * n_prefill_chunks));
             at_layer(layer, [&] {
                 activations_.use_hidden(naming("rows", [&] { return states.begin(*stream_); }));
-                if (layer == 0) steps.embed(piece);
-                steps.run_piece(layer, piece);
+                if (layer == 0) steps.embed(prefill_chunk);
+                steps.run_prefill_chunk(layer, prefill_chunk);
                 states.end(*stream_);
             });
         }
@@ -82,25 +83,25 @@ Forward::PromptSteps::PromptSteps(Forward& forward, KvCache& cache, const Prompt
     const PassReads reads{forward.model_, &cache};
     forward.check_pass(reads, tokens, nodes, logit_tokens);
     CHECK(!prompt.empty() && range.begin + std::ssize(prompt) == range.end && cache.n_committed() == range.end &&
-              range.end % range.piece_tokens == 0 && range.piece_tokens <= forward.limits_.max_tokens &&
-              range.piece_tokens <= cache.max_nodes(),
+              range.end % range.chunk_tokens == 0 && range.chunk_tokens <= forward.limits_.max_tokens &&
+              range.chunk_tokens <= cache.max_nodes(),
           "a prompt of {} tokens from {} to {}", prompt.size(), range.begin, range.end);
-    forward.piece_rows_.resize(static_cast<std::size_t>(range.piece_tokens));
-    std::iota(forward.piece_rows_.begin(), forward.piece_rows_.end(), 0);
+    forward.prefill_rows_.resize(static_cast<std::size_t>(range.chunk_tokens));
+    std::iota(forward.prefill_rows_.begin(), forward.prefill_rows_.end(), 0);
     forward.activations_.use_hidden(forward.activations_.buffer(Activation::Hidden).data());
     if (reads.streams()) stream_.emplace(*forward.pass_, *forward.model_, cache, forward.exec(), range);
     forward.weights_ = stream_ ? &*stream_ : nullptr;
     forward.kv_ = stream_ ? stream_->kv() : nullptr;
 }
 
-Forward::Rows Forward::PromptSteps::rows_of(std::int64_t piece) const {
-    if (piece + 1 == range_.n_pieces()) return pass_;
-    const std::int64_t number = range_.begin / range_.piece_tokens + piece;
-    const std::int64_t first = std::max(range_.begin, number * range_.piece_tokens);
-    const auto n = static_cast<std::size_t>((number + 1) * range_.piece_tokens - first);
+Forward::Rows Forward::PromptSteps::rows_of(std::int64_t prefill_chunk) const {
+    if (prefill_chunk + 1 == range_.n_prefill_chunks()) return pass_;
+    const std::int64_t number = range_.begin / range_.chunk_tokens + prefill_chunk;
+    const std::int64_t first = std::max(range_.begin, number * range_.chunk_tokens);
+    const auto n = static_cast<std::size_t>((number + 1) * range_.chunk_tokens - first);
     return {cache_,
             prompt_.subspan(static_cast<std::size_t>(first - range_.begin), n),
-            std::span(forward_->piece_rows_).first(n),
+            std::span(forward_->prefill_rows_).first(n),
             first,
             Phase::Prefill,
             pass_.hooks};
@@ -110,11 +111,12 @@ void Forward::PromptSteps::begin_layer(std::int64_t layer) {
     if (stream_) stream_->begin_layer(layer);
 }
 
-// A piece of prompt, whose rows are committed at once, or the pass behind it.
-void Forward::PromptSteps::run_piece(std::int64_t layer, std::int64_t piece) {
-    const Rows rows = rows_of(piece);
+// A prefill chunk, whose rows are committed at once, or the pass behind it.
+void Forward::PromptSteps::run_prefill_chunk(std::int64_t layer, std::int64_t prefill_chunk) {
+    const Rows rows = rows_of(prefill_chunk);
     const bool is_prompt = rows.phase == Phase::Prefill;
-    if (stream_) stream_->begin_piece(rows.n_committed, is_prompt ? rows.n_committed + rows.n() : rows.n_committed);
+    if (stream_)
+        stream_->begin_prefill_chunk(rows.n_committed, is_prompt ? rows.n_committed + rows.n() : rows.n_committed);
     if (is_prompt) {
         forward_->paths_.trace_chain(rows.n_committed, rows.n());
     } else {
@@ -131,7 +133,7 @@ void Forward::PromptSteps::run_piece(std::int64_t layer, std::int64_t piece) {
                    .n_rows = rows.n(),
                    .first_position = rows.n_committed,
                    .chunks = forward_->kv_ != nullptr ? forward_->kv_->chunks(layer) : cache_->chunks(layer)});
-    if (stream_) stream_->end_piece();
+    if (stream_) stream_->end_prefill_chunk();
 }
 
 void Forward::PromptSteps::end_layer() {

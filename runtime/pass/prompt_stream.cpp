@@ -5,7 +5,7 @@
 #include "kernels/base/checked_math.h"
 #include "runtime/pass/naming.h"
 #include "runtime/pass/prompt_kv_areas.h"
-#include "runtime/pass/prompt_kv_pieces.h"
+#include "runtime/pass/prompt_kv_by_chunk.h"
 
 namespace slipstream {
 
@@ -40,12 +40,12 @@ std::size_t weights_bytes_at_once(const Model& model) {
 }  // namespace
 
 bool PromptStream::fits(const PassStream& pass, const Model& model, KvCache& cache, std::int64_t end,
-                        std::int64_t piece_tokens) {
+                        std::int64_t chunk_tokens) {
     std::size_t kv = 0;
     if (cache.streams()) {
         kv = PromptKvAreas::area_bytes(cache, end / kChunkTokens);
-        if (piece_tokens % kChunkTokens == 0)
-            kv = std::min(kv, PromptKvPieces::least_bytes(cache.shape().chunk_bytes(), piece_tokens));
+        if (chunk_tokens % kChunkTokens == 0)
+            kv = std::min(kv, PromptKvByChunk::least_bytes(cache.shape().chunk_bytes(), chunk_tokens));
     }
     return round_up(weights_bytes_at_once(model), kAlign) + kv <= pass.ring_bytes();
 }
@@ -64,8 +64,8 @@ PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache,
         if (fit) {
             kv_ = std::make_unique<PromptKvAreas>(pass, cache, exec, ring.subspan(at, areas), range);
         } else {
-            kv_ = std::make_unique<PromptKvPieces>(pass, PassReads{&model, &cache}, cache.store(), exec,
-                                                   ring.subspan(at), range);
+            kv_ = std::make_unique<PromptKvByChunk>(pass, PassReads{&model, &cache}, cache.store(), exec,
+                                                    ring.subspan(at), range);
         }
         ring = ring.first(at);
     }
@@ -109,7 +109,7 @@ const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) 
 }
 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
-    if (!last_piece_) return;
+    if (!last_prefill_chunk_) return;
     feed_->release(index_[item], compute);
     pass_->count(model_->items()[item].bytes, 0);
 }
@@ -118,13 +118,13 @@ void PromptStream::begin_layer(std::int64_t layer) {
     if (kv_) naming("KV", [&] { kv_->begin_layer(layer); });
 }
 
-void PromptStream::begin_piece(std::int64_t first, std::int64_t end) {
-    last_piece_ = first == end;
-    if (kv_) naming("KV", [&] { kv_->begin_piece(first, end); });
+void PromptStream::begin_prefill_chunk(std::int64_t first, std::int64_t end) {
+    last_prefill_chunk_ = first == end;
+    if (kv_) naming("KV", [&] { kv_->begin_prefill_chunk(first, end); });
 }
 
-void PromptStream::end_piece() {
-    if (kv_) naming("KV", [&] { kv_->end_piece(); });
+void PromptStream::end_prefill_chunk() {
+    if (kv_) naming("KV", [&] { kv_->end_prefill_chunk(); });
 }
 
 void PromptStream::end_layer() {

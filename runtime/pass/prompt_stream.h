@@ -1,6 +1,6 @@
-// A prompt through a streamed model layer by layer: all its pieces go through a layer while that layer's weights lie in
-// the ring, so each weight crosses the link once a prompt. Where KV streams, the rest of the ring
-// takes it layer by layer (prompt_kv.h).
+// A prompt through a streamed model layer by layer: all its prefill chunks go through a layer while that layer's
+// weights lie in the ring, so each weight crosses the link once a prompt. Where KV streams, the rest of the ring takes
+// it layer by layer (prompt_kv.h).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class PromptStream final : public WeightStream, public ProgramSource {
 public:
     /// Whether the ring of `pass` holds what a prompt up to position `end` (a multiple of 512) needs at once.
     [[nodiscard]] static bool fits(const PassStream& pass, const Model& model, KvCache& cache, std::int64_t end,
-                                   std::int64_t piece_tokens);
+                                   std::int64_t chunk_tokens);
 
     /// Borrows the ring of `pass`. The cache has range.begin positions committed and reserved range.end.
     PromptStream(PassStream& pass, const Model& model, KvCache& cache, ExecRef exec, const PromptRange& range);
@@ -33,9 +33,9 @@ public:
     void begin_layer(std::int64_t layer);
     /// Positions [first, end) of this layer come next; first == end for the pass behind the prompt: then releases are
     /// the last ones of the layer.
-    void begin_piece(std::int64_t first, std::int64_t end);
+    void begin_prefill_chunk(std::int64_t first, std::int64_t end);
     /// Their rows are in their chunks.
-    void end_piece();
+    void end_prefill_chunk();
     /// Where the layer's KV is; null where all of it rests on the device.
     [[nodiscard]] KvStream* kv() { return kv_.get(); }
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
@@ -58,7 +58,7 @@ private:
     Indexed<std::int64_t> index_;     // [items]: in the program
     bool program_made_ = false;
     std::unique_ptr<PromptKv> kv_;  // null where none streams
-    bool last_piece_ = false;
+    bool last_prefill_chunk_ = false;
     bool complete_ = false;
 };
 

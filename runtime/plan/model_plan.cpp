@@ -6,7 +6,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/pass/prompt_kv_pieces.h"
+#include "runtime/pass/prompt_kv_by_chunk.h"
 
 namespace slipstream {
 
@@ -43,7 +43,7 @@ void ModelPlan::place(std::size_t max_item_bytes) {
     for (const PassBlock& block : blocks_)
         if (block.tag == PlanTag::Kv)
             least_kv_ring_bytes_ =
-                std::max(least_kv_ring_bytes_, PromptKvPieces::least_bytes(block.unit_bytes, kPrefillPieceTokens));
+                std::max(least_kv_ring_bytes_, PromptKvByChunk::least_bytes(block.unit_bytes, kPrefillChunkTokens));
     for (std::int64_t n_layers = request_.ring_layers; n_layers > 0; --n_layers) {
         least_ring_bytes_ = least_ring_bytes(blocks_, n_layers);
         try {
@@ -52,7 +52,7 @@ void ModelPlan::place(std::size_t max_item_bytes) {
         } catch (const OutOfBudget&) {
         }
     }
-    // A ring for two blocks does for passes; prompts then read the weights once a piece.
+    // A ring for two blocks does for passes; prompts then read the weights once a prefill chunk.
     least_ring_bytes_ = 0;
     least_kv_ring_bytes_ = 0;
     residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));

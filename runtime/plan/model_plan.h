@@ -57,7 +57,7 @@ public:
     /// pass takes at most kRidingAlong times a pass of one.
     [[nodiscard]] std::int64_t pass_tokens() const { return pass_tokens_; }
     [[nodiscard]] std::int64_t context_tokens() const { return request_.context_tokens; }
-    /// Whether a prompt reads what streams of the weights once; otherwise once a piece of 512 tokens.
+    /// Whether a prompt reads what streams of the weights once; otherwise once a prefill chunk of 512 tokens.
     [[nodiscard]] bool prompts_read_weights_once() const {
         return least_ring_bytes_ > 0 || residency_.streamed_weights_bytes == 0;
     }

@@ -51,8 +51,8 @@ struct PassLoad {
 [[nodiscard]] std::vector<PlanItem> plan_program(std::span<const PassBlock> blocks, const PassRates& rates,
                                                  const PassLoad& load);
 
-/// What must fit into the ring at once: two blocks, and the weights of the largest layer, so that all pieces of a
-/// prompt can go through a layer while it is there; of `n_layers` such layers where a device waits for others in
+/// What must fit into the ring at once: two blocks, and the weights of the largest layer, so that all prefill chunks of
+/// a prompt can go through a layer while it is there; of `n_layers` such layers where a device waits for others in
 /// between.
 [[nodiscard]] std::size_t least_ring_bytes(std::span<const PassBlock> blocks, std::int64_t n_layers = 1);
 

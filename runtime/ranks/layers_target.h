@@ -1,7 +1,7 @@
 // A target whose layers are shared out over several devices: each runs its own, one after the other, and hands the
 // hidden rows on. Weights and KV of a layer live with its owner; while one device computes the rings of the others
-// fill, so one host thread does for passes. Of a prompt each computes another piece (prompt_wave.h). Rows of the LM
-// head are shared out likewise. The logits are those of one device of the kind, bit for bit.
+// fill, so one host thread does for passes. Of a prompt each computes another prefill chunk (prompt_wave.h). Rows of
+// the LM head are shared out likewise. The logits are those of one device of the kind, bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class LayersTarget final : public RankTarget {
 public:
     /// All of `ranks` together have each layer and each row of the LM head once (CHECKed). What they point to outlives
     /// this, and may serve other targets in turn: those over the same caches see the same nodes. Hidden rows of prompts
-    /// lie in `arena`, which outlives this; null: prompts go in pieces.
+    /// lie in `arena`, which outlives this; null: prompts go in prefill chunks.
     explicit LayersTarget(std::vector<LayerRank> ranks, PinnedArena* arena = nullptr);
 
     [[nodiscard]] TargetShape shape() const override;

@@ -13,17 +13,17 @@ namespace slipstream {
 namespace {
 
 PromptRange range_of(std::int64_t begin, std::int64_t end) {
-    return {.begin = begin, .end = end, .piece_tokens = kPromptPieceTokens};
+    return {.begin = begin, .end = end, .chunk_tokens = kPrefillChunkTokens};
 }
 
 }  // namespace
 
 bool PromptWave::fits(std::span<const LayerRank> ranks, const PinnedArena& arena, std::int64_t begin,
                       std::int64_t end) {
-    if (end <= begin || end % kPromptPieceTokens != 0) return false;
+    if (end <= begin || end % kPrefillChunkTokens != 0) return false;
     return std::ranges::all_of(ranks,
                                [&](const LayerRank& rank) {
-                                   return rank.forward->ring_holds_prompt(*rank.cache, end, kPromptPieceTokens);
+                                   return rank.forward->ring_holds_prompt(*rank.cache, end, kPrefillChunkTokens);
                                }) &&
            ranks.front().forward->prompt_host_bytes(range_of(begin, end)) <= arena.limit_bytes() - arena.used_bytes();
 }
@@ -32,11 +32,11 @@ PromptWave::PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwne
                        std::int64_t begin, const TargetPass& pass, std::span<PassHooks* const> hooks)
     : ranks_(ranks), owners_(&owners), steps_(ranks.size()) {
     PromptRange range = range_of(begin, begin + std::ssize(pass.prompt));
-    n_pieces_ = range.n_pieces();
+    n_prefill_chunks_ = range.n_prefill_chunks();
     const std::size_t bytes = ranks.front().forward->prompt_host_bytes(range);
     homes_ = arena.allocate(bytes, "the hidden states of the prompt");
-    home_bytes_ = bytes / static_cast<std::size_t>(n_pieces_);
-    rows_.resize(static_cast<std::size_t>(n_pieces_));
+    home_bytes_ = bytes / static_cast<std::size_t>(n_prefill_chunks_);
+    rows_.resize(static_cast<std::size_t>(n_prefill_chunks_));
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         sent_.push_back(exec(i).device.make_event());
         range.last_layer = owners.back().rank == i ? owners.back().layer : -1;
@@ -91,11 +91,11 @@ bool PromptWave::run(const PassWatch& watch) {
 void PromptWave::run_lane(const Lane& lane, const PassWatch& watch, bool is_caller) {
     try {
         for (const std::int64_t layer : lane) {
-            for (std::int64_t piece = 0; piece < n_pieces_; ++piece) {
-                const std::optional<std::uint64_t> use = await_rows(layer, piece, watch);
+            for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks_; ++prefill_chunk) {
+                const std::optional<std::uint64_t> use = await_rows(layer, prefill_chunk, watch);
                 if (!use) return;
-                if (is_caller && layer + piece > 0 && watch.on_progress) watch.on_progress(part_done());
-                run_step(layer, piece, *use);
+                if (is_caller && layer + prefill_chunk > 0 && watch.on_progress) watch.on_progress(part_done());
+                run_step(layer, prefill_chunk, *use);
             }
         }
     } catch (...) {
@@ -104,54 +104,57 @@ void PromptWave::run_lane(const Lane& lane, const PassWatch& watch, bool is_call
 }
 
 // Nothing where the prompt was given up, or failed elsewhere.
-std::optional<std::uint64_t> PromptWave::await_rows(std::int64_t layer, std::int64_t piece, const PassWatch& watch) {
+std::optional<std::uint64_t> PromptWave::await_rows(std::int64_t layer, std::int64_t prefill_chunk,
+                                                    const PassWatch& watch) {
     if (watch.cancelled()) stop(nullptr);
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopped_ || rows_[piece].n_layers == layer; });
-    return stopped_ ? std::nullopt : std::optional(rows_[piece].use);
+    changed_.wait(lock, [&] { return stopped_ || rows_[prefill_chunk].n_layers == layer; });
+    return stopped_ ? std::nullopt : std::optional(rows_[prefill_chunk].use);
 }
 
-void PromptWave::run_step(std::int64_t layer, std::int64_t piece, std::uint64_t use) {
+void PromptWave::run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
     const LayerOwner& owner = (*owners_)[layer];
     Forward::PromptSteps& steps = *steps_[owner.rank];
     std::uint64_t sent = 0;
     on_rank(*ranks_[owner.rank].forward, layer, [&] {
-        if (piece == 0) steps.begin_layer(owner.layer);
+        if (prefill_chunk == 0) steps.begin_layer(owner.layer);
         if (layer == 0) {
-            steps.embed(piece);
+            steps.embed(prefill_chunk);
         } else {
-            naming("rows", [&] { take_rows(layer, piece, use); });
+            naming("rows", [&] { take_rows(layer, prefill_chunk, use); });
         }
-        steps.run_piece(owner.layer, piece);
-        if (piece + 1 == n_pieces_) steps.end_layer();
-        if (layer + 1 < std::ssize(*owners_)) naming("rows", [&] { sent = give_rows(layer, piece); });
+        steps.run_prefill_chunk(owner.layer, prefill_chunk);
+        if (prefill_chunk + 1 == n_prefill_chunks_) steps.end_layer();
+        if (layer + 1 < std::ssize(*owners_)) naming("rows", [&] { sent = give_rows(layer, prefill_chunk); });
     });
-    pass_on(layer, piece, sent);
+    pass_on(layer, prefill_chunk, sent);
 }
 
-void PromptWave::take_rows(std::int64_t layer, std::int64_t piece, std::uint64_t use) {
+void PromptWave::take_rows(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
     const std::size_t rank = (*owners_)[layer].rank;
-    const TensorView rows = steps_[rank]->hidden(piece);
+    const TensorView rows = steps_[rank]->hidden(prefill_chunk);
     if (use > 0) exec(rank).stream.wait(*sent_[(*owners_)[layer - 1].rank], use);
-    exec(rank).stream.copy(rows.data, home(piece), static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes);
+    exec(rank).stream.copy(rows.data, home(prefill_chunk),
+                           static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes);
 }
 
 // Cards wait for one another's events; a CPU device finds the rows at home.
-std::uint64_t PromptWave::give_rows(std::int64_t layer, std::int64_t piece) {
+std::uint64_t PromptWave::give_rows(std::int64_t layer, std::int64_t prefill_chunk) {
     const std::size_t rank = (*owners_)[layer].rank;
     const std::size_t next = (*owners_)[layer + 1].rank;
-    const TensorView rows = steps_[rank]->hidden(piece);
-    exec(rank).stream.copy(home(piece), rows.data, static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes);
+    const TensorView rows = steps_[rank]->hidden(prefill_chunk);
+    exec(rank).stream.copy(home(prefill_chunk), rows.data,
+                           static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes);
     if (rank == next || exec(rank).device.shares_host_memory()) return 0;
     if (!exec(next).device.shares_host_memory()) return exec(rank).stream.record(*sent_[rank]);
     exec(rank).stream.synchronize();
     return 0;
 }
 
-void PromptWave::pass_on(std::int64_t layer, std::int64_t piece, std::uint64_t use) {
+void PromptWave::pass_on(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
     {
         const std::scoped_lock lock(mutex_);
-        rows_[piece] = {layer + 1, use};
+        rows_[prefill_chunk] = {layer + 1, use};
         ++n_done_;
     }
     changed_.notify_all();
@@ -159,7 +162,7 @@ void PromptWave::pass_on(std::int64_t layer, std::int64_t piece, std::uint64_t u
 
 double PromptWave::part_done() const {
     const std::scoped_lock lock(mutex_);
-    return static_cast<double>(n_done_) / static_cast<double>(n_pieces_ * std::ssize(*owners_));
+    return static_cast<double>(n_done_) / static_cast<double>(n_prefill_chunks_ * std::ssize(*owners_));
 }
 
 void PromptWave::stop(std::exception_ptr failure) {

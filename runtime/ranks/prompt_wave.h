@@ -1,10 +1,11 @@
-// A prompt through all ranks, layer by layer: all its pieces go through a layer, and the device that has the next one
-// begins with each as soon as it is there. So each weight crosses its link once a prompt, and all devices compute.
+// A prompt through all ranks, layer by layer: all its prefill chunks go through a layer, and the device that has the
+// next one begins with each as soon as it is there. So each weight crosses its link once a prompt, and all devices
+// compute.
 //
-// Hidden rows of all pieces lie in host memory between two layers. A CPU device computes on its caller's thread, so
-// each has a thread; cards, whose work is enqueued only, share the caller's. Every thread takes its layers in the
-// model's order and all pieces of one in turn, and waits for nothing but a piece's rows from the layer before: so no
-// two wait for each other.
+// Hidden rows of all prefill chunks lie in host memory between two layers. A CPU device computes on its caller's
+// thread, so each has a thread; cards, whose work is enqueued only, share the caller's. Every thread takes its layers
+// in the model's order and all prefill chunks of one in turn, and waits for nothing but a prefill chunk's rows from the
+// layer before: so no two wait for each other.
 #pragma once
 
 #include <condition_variable>
@@ -27,8 +28,8 @@ namespace slipstream {
 
 class PromptWave {
 public:
-    /// Whether a prompt at positions [begin, end) may go through `ranks` so: it ends at a piece's end, every ring holds
-    /// what it needs at once, and `arena` the hidden rows.
+    /// Whether a prompt at positions [begin, end) may go through `ranks` so: it ends at a prefill chunk's end, every
+    /// ring holds what it needs at once, and `arena` the hidden rows.
     [[nodiscard]] static bool fits(std::span<const LayerRank> ranks, const PinnedArena& arena, std::int64_t begin,
                                    std::int64_t end);
 
@@ -51,7 +52,7 @@ public:
 private:
     using Lane = std::vector<std::int64_t>;  // layers that a thread sees to
 
-    // Of a piece between two layers.
+    // Of a prefill chunk between two layers.
     struct Rows {
         std::int64_t n_layers = 0;  // through which it is
         std::uint64_t use = 0;      // of sent_ of the last one's owner, where that is a card; 0: they are there
@@ -59,31 +60,31 @@ private:
 
     [[nodiscard]] std::vector<Lane> lanes() const;
     void run_lane(const Lane& lane, const PassWatch& watch, bool is_caller);
-    [[nodiscard]] std::optional<std::uint64_t> await_rows(std::int64_t layer, std::int64_t piece,
+    [[nodiscard]] std::optional<std::uint64_t> await_rows(std::int64_t layer, std::int64_t prefill_chunk,
                                                           const PassWatch& watch);
-    void run_step(std::int64_t layer, std::int64_t piece, std::uint64_t use);
-    void take_rows(std::int64_t layer, std::int64_t piece, std::uint64_t use);
-    [[nodiscard]] std::uint64_t give_rows(std::int64_t layer, std::int64_t piece);
-    void pass_on(std::int64_t layer, std::int64_t piece, std::uint64_t use);
+    void run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
+    void take_rows(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
+    [[nodiscard]] std::uint64_t give_rows(std::int64_t layer, std::int64_t prefill_chunk);
+    void pass_on(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
     [[nodiscard]] double part_done() const;
     void stop(std::exception_ptr failure);
     [[nodiscard]] ExecRef exec(std::size_t rank) const { return ranks_[rank].forward->exec(); }
-    [[nodiscard]] std::byte* home(std::int64_t piece) const {
-        return homes_.data() + static_cast<std::size_t>(piece) * home_bytes_;
+    [[nodiscard]] std::byte* home(std::int64_t prefill_chunk) const {
+        return homes_.data() + static_cast<std::size_t>(prefill_chunk) * home_bytes_;
     }
 
     std::span<const LayerRank> ranks_;
     const Indexed<LayerOwner>* owners_;
-    std::int64_t n_pieces_ = 0;
-    HostBlock homes_;  // [n_pieces]: hidden rows of each
+    std::int64_t n_prefill_chunks_ = 0;
+    HostBlock homes_;  // [n_prefill_chunks]: hidden rows of each
     std::size_t home_bytes_ = 0;
     std::vector<std::unique_ptr<Event>> sent_;                // [ranks]: rows are at home
     std::vector<std::optional<Forward::PromptSteps>> steps_;  // [ranks]
 
     mutable std::mutex mutex_;  // of what follows
     std::condition_variable changed_;
-    Indexed<Rows> rows_;       // [n_pieces]
-    std::int64_t n_done_ = 0;  // steps: a piece through a layer
+    Indexed<Rows> rows_;       // [n_prefill_chunks]
+    std::int64_t n_done_ = 0;  // steps: a prefill chunk through a layer
     bool stopped_ = false;
     std::exception_ptr failure_;  // the first
 };

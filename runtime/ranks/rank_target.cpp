@@ -136,8 +136,8 @@ void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
     hooks_.assign(views_.size(), nullptr);
 }
 
-// A pass without logits is a piece of text that is fed: more is to come before anybody guesses. What a view is built in
-// is decided for all ranks alike, as on a device that holds what all of them do.
+// A pass without logits is a prefill chunk of text that is fed: more is to come before anybody guesses. What a view is
+// built in is decided for all ranks alike, as on a device that holds what all of them do.
 std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
     if (views_.empty() || pass.logit_tokens.empty()) return {};
     even_views();

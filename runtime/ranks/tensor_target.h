@@ -31,7 +31,7 @@ public:
 
     [[nodiscard]] TargetShape shape() const override;
 
-    /// Prompts are fed in pieces.
+    /// Prompts are fed in prefill chunks.
     [[nodiscard]] bool takes_prompt(std::int64_t /*end*/) const override { return false; }
     void extend(std::int64_t end) override;
     /// Returns when all ranks have enqueued their parts. Throws RankFailed.

@@ -77,7 +77,7 @@ TEST_F(CudaAttention, AQueryTakesNothingFromTheRestOfItsPass) {
     }
 }
 
-TEST_F(CudaAttention, PiecesOfAPromptGiveTheBitsOfSingleTokens) {
+TEST_F(CudaAttention, PrefillChunksGiveTheBitsOfSingleTokens) {
     const std::vector<Case> shapes{{DType::F16, 4, 1, 64}, {DType::BF16, 4, 2, 128}};
     for (const Case& shape : shapes) {
         DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 5);
@@ -85,10 +85,10 @@ TEST_F(CudaAttention, PiecesOfAPromptGiveTheBitsOfSingleTokens) {
         const std::vector<int> chain = cache.path(cache.add_chain(-1, n));
         const auto columns = static_cast<std::size_t>(cache.q_cols());
         for (const std::int64_t begin : {std::int64_t{0}, std::int64_t{512}}) {
-            const std::vector<int> piece(chain.begin() + begin, begin == 0 ? chain.begin() + 512 : chain.end());
-            const std::vector<float> together = cache.run(piece, begin);
-            for (std::size_t i = 0; i < piece.size(); i += 37) {
-                const std::vector<float> alone = cache.run({piece[i]}, static_cast<std::int64_t>(i) + begin);
+            const std::vector<int> chunk(chain.begin() + begin, begin == 0 ? chain.begin() + 512 : chain.end());
+            const std::vector<float> together = cache.run(chunk, begin);
+            for (std::size_t i = 0; i < chunk.size(); i += 37) {
+                const std::vector<float> alone = cache.run({chunk[i]}, static_cast<std::int64_t>(i) + begin);
                 ASSERT_TRUE(same_bits(alone, std::span(together).subspan(i * columns, columns)))
                     << dtype_name(shape.dtype) << " position " << begin + static_cast<std::int64_t>(i);
             }

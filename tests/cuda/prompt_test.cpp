@@ -1,5 +1,5 @@
 // Matmul over prompt: by cuBLASLt, or what stands for it on the emulated machine. Near the sum in double; a row's bits
-// follow from its place in its piece and matrix, however both are cut; and no other kernel's bits.
+// follow from its place in its prefill chunk and matrix, however both are cut; and no other kernel's bits.
 #include <cmath>
 #include <vector>
 
@@ -20,7 +20,8 @@ protected:
         CudaMatmul::SetUp();
         if (!testing::Test::IsSkipped() && device().blas() == nullptr) GTEST_SKIP() << device().no_blas();
     }
-    /// y of rows [first_row, first_row + n_rows) of `weights` and tokens [first, first + n) of a piece `x` [512, K].
+    /// y of rows [first_row, first_row + n_rows) of `weights` and tokens [first, first + n) of a prefill chunk `x`
+    /// [512, K].
     std::vector<float> multiply(const ConstTensorView& weights, const std::vector<float>& x, std::int64_t first,
                                 std::int64_t n, std::int64_t first_row, std::int64_t n_rows,
                                 const MatmulArgs& options = {}, const std::vector<float>* there = nullptr,
@@ -33,12 +34,12 @@ protected:
         args.weights = rows_of(weights, first_row, n_rows);
         args.x = x_device.view();
         args.y = y.view();
-        args.prompt = PromptPiece{.first_token = first, .first_row = first_row, .matrix_rows = weights.shape[0]};
+        args.prompt = PrefillChunk{.first_token = first, .first_row = first_row, .matrix_rows = weights.shape[0]};
         matmul(exec(), args);
         return y.read();
     }
     std::vector<float> multiply(const ConstTensorView& weights, const std::vector<float>& x) {
-        return multiply(weights, x, 0, kPromptPieceTokens, 0, weights.shape[0]);
+        return multiply(weights, x, 0, kPrefillChunkTokens, 0, weights.shape[0]);
     }
     static ConstTensorView rows_of(const ConstTensorView& weights, std::int64_t first_row, std::int64_t n_rows) {
         return packed_view(
@@ -65,14 +66,14 @@ TEST_F(CudaPrompt, IsNearTheSumInDouble) {
         for (const std::int64_t k :
              block == 256 ? std::vector<std::int64_t>{256, 768} : std::vector<std::int64_t>{32, 160, 512}) {
             const Weights weights = random_weights(type, 150, k);
-            const std::vector<float> x = random_floats(kPromptPieceTokens * k, 5);
+            const std::vector<float> x = random_floats(kPrefillChunkTokens * k, 5);
             const std::vector<float> y = multiply(on_device(weights), x);
             const double each = type == DType::F16    ? std::ldexp(1.0, -11)
                                 : type == DType::BF16 ? std::ldexp(1.0, -8)
                                                       : std::ldexp(2.02, -8);
             for (std::int64_t row = 0; row < weights.m; row += 7) {
                 const std::vector<float> w = weights.decoded_row(row);
-                for (std::int64_t token = 0; token < kPromptPieceTokens; token += 13) {
+                for (std::int64_t token = 0; token < kPrefillChunkTokens; token += 13) {
                     double exact = 0.0;
                     double bound = 1e-30;
                     for (std::int64_t i = 0; i < k; ++i) {
@@ -99,7 +100,7 @@ TEST_F(CudaPrompt, CutsDoNotShow) {
         ASSERT_EQ(cuda::prompt_slab_rows(m), 1152);
         const Weights weights = random_weights(type, m, k);
         const ConstTensorView packed = on_device(weights);
-        const std::vector<float> x = random_floats(kPromptPieceTokens * k, 6);
+        const std::vector<float> x = random_floats(kPrefillChunkTokens * k, 6);
         const std::vector<float> all = multiply(packed, x);
         for (const float value : all) ASSERT_TRUE(std::isfinite(value));
         struct Cut {
@@ -119,10 +120,10 @@ TEST_F(CudaPrompt, CutsDoNotShow) {
 TEST_F(CudaPrompt, WhereTheOutputLiesDoesNotShow) {
     const Weights weights = random_weights(DType::Q8_0, 256, 64);
     const ConstTensorView packed = on_device(weights);
-    const std::vector<float> x = random_floats(kPromptPieceTokens * 64, 12);
+    const std::vector<float> x = random_floats(kPrefillChunkTokens * 64, 12);
     const std::vector<float> expected = multiply(packed, x);
     for (const std::int64_t padding : {0, 4, 1})
-        EXPECT_TRUE(same_bits(multiply(packed, x, 0, kPromptPieceTokens, 0, 256, {}, nullptr, padding), expected))
+        EXPECT_TRUE(same_bits(multiply(packed, x, 0, kPrefillChunkTokens, 0, 256, {}, nullptr, padding), expected))
             << padding;
 }
 
@@ -130,25 +131,25 @@ TEST_F(CudaPrompt, AddsBiasAndWhatWasThere) {
     for (const DType type : {DType::BF16, DType::F16}) {
         const Weights weights = random_weights(type, 48, 64);
         const ConstTensorView packed = on_device(weights);
-        const std::vector<float> x = random_floats(kPromptPieceTokens * 64, 9);
+        const std::vector<float> x = random_floats(kPrefillChunkTokens * 64, 9);
         const std::vector<float> b = random_floats(48, 10);
-        const std::vector<float> there = random_floats(kPromptPieceTokens * 48, 11);
+        const std::vector<float> there = random_floats(kPrefillChunkTokens * 48, 11);
         const std::vector<float> plain = multiply(packed, x);
         const DeviceFloats bias(exec(), 1, 48, b);
         const std::vector<float> found =
-            multiply(packed, x, 0, kPromptPieceTokens, 0, 48,
+            multiply(packed, x, 0, kPrefillChunkTokens, 0, 48,
                      {.bias = vector_view(bias.view().data, DType::F32, 48), .store = MatmulStore::Add}, &there);
         for (std::size_t i = 0; i < found.size(); ++i)
             ASSERT_EQ(found[i], there[i] + (plain[i] + b[i % 48])) << dtype_name(type) << " " << i;
     }
 }
 
-// Infinities and NaN among the tokens of a piece stay where they are.
+// Infinities and NaN among the tokens of a prefill chunk stay where they are.
 TEST_F(CudaPrompt, TakesNothingFromTokensThatAreNotFinite) {
     for (const DType type : {DType::BF16, DType::F16}) {
         const Weights weights = random_weights(type, 128, 64);
         const ConstTensorView packed = on_device(weights);
-        std::vector<float> x = random_floats(kPromptPieceTokens * 64, 8);
+        std::vector<float> x = random_floats(kPrefillChunkTokens * 64, 8);
         const std::vector<float> all = multiply(packed, x);
         for (std::size_t i = 0; i < x.size(); ++i)
             if (i / 64 % 3 == 1) x[i] = i % 2 == 0 ? INFINITY : NAN;
@@ -160,12 +161,12 @@ TEST_F(CudaPrompt, TakesNothingFromTokensThatAreNotFinite) {
     }
 }
 
-// Several matrices that meet one x find it rounded; what lies elsewhere in the piece, or was computed between, is not
-// taken for it.
+// Several matrices that meet one x find it rounded; what lies elsewhere in the prefill chunk, or was computed between,
+// is not taken for it.
 TEST_F(CudaPrompt, TokensAreRoundedAnewWhereTheyDiffer) {
     const Weights weights = random_weights(DType::BF16, 128, 64);
     const ConstTensorView packed = on_device(weights);
-    const std::vector<float> x = random_floats(kPromptPieceTokens * 64, 14);
+    const std::vector<float> x = random_floats(kPrefillChunkTokens * 64, 14);
     const DeviceFloats x_device(exec(), 16, 64, {x.begin(), x.begin() + 16 * 64});
     const DeviceFloats first(exec(), 16, 128);
     const DeviceFloats again(exec(), 16, 128);
@@ -175,7 +176,7 @@ TEST_F(CudaPrompt, TokensAreRoundedAnewWhereTheyDiffer) {
         return MatmulArgs{.weights = packed,
                           .x = x_device.view(),
                           .y = y.view(),
-                          .prompt = PromptPiece{.first_token = first_token, .first_row = 0, .matrix_rows = 128}};
+                          .prompt = PrefillChunk{.first_token = first_token, .first_row = 0, .matrix_rows = 128}};
     };
     matmul(exec(), args(first, 0));
     matmul(exec(), args(again, 0));
@@ -198,9 +199,9 @@ TEST_F(CudaPrompt, IsComputedByTheLibraryWhereTheRuleSaysSo) {
             if (is_card() && !ours) continue;
             const Weights weights = random_weights(type, 64, k);
             const ConstTensorView packed = on_device(weights);
-            const std::vector<float> x = random_floats(kPromptPieceTokens * k, 13);
-            const DeviceFloats x_device(exec(), kPromptPieceTokens, k, x);
-            const DeviceFloats own(exec(), kPromptPieceTokens, 64);
+            const std::vector<float> x = random_floats(kPrefillChunkTokens * k, 13);
+            const DeviceFloats x_device(exec(), kPrefillChunkTokens, k, x);
+            const DeviceFloats own(exec(), kPrefillChunkTokens, 64);
             matmul(exec(), {.weights = packed, .x = x_device.view(), .y = own.view()});
             EXPECT_EQ(same_bits(multiply(packed, x), own.read()), ours) << dtype_name(type) << " " << k;
         }
@@ -221,7 +222,7 @@ TEST_F(CudaPrompt, TakesTheWorkspaceThatIsPlanned) {
     matmul(exec(), {.weights = packed,
                     .x = x.view(),
                     .y = y.view(),
-                    .prompt = PromptPiece{.first_token = 0, .first_row = 0, .matrix_rows = 2200}});
+                    .prompt = PrefillChunk{.first_token = 0, .first_row = 0, .matrix_rows = 2200}});
     EXPECT_EQ(device().budget().used_bytes(MemoryTag::Workspace), before);
 }
 

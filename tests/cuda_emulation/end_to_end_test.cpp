@@ -167,7 +167,8 @@ TEST(EmulatedModel, SchedulesOfBlocksGiveTheSameBits) {
     }
 }
 
-// A prompt of several pieces through a model that streams goes layer by layer; KV streams in and out on the way.
+// A prompt of several prefill chunks through a model that streams goes layer by layer; KV streams in and out on the
+// way.
 TEST(EmulatedModel, LongPromptsGoThroughLayerByLayer) {
     const auto files = make_tiny_model({.d_model = 32,
                                         .d_ff = 64,
@@ -192,9 +193,9 @@ TEST(EmulatedModel, LongPromptsGoThroughLayerByLayer) {
     }
 }
 
-// Of more pieces than there are buffers for hidden states: copies that run ahead of a layer's computing must not take a
-// buffer before it is read, in the last layer either, which hands nothing on.
-TEST(EmulatedModel, PromptsOfManyPiecesGoThroughLayerByLayer) {
+// Of more prefill chunks than there are buffers for hidden states: copies that run ahead of a layer's computing must
+// not take a buffer before it is read, in the last layer either, which hands nothing on.
+TEST(EmulatedModel, PromptsOfManyPrefillChunksGoThroughLayerByLayer) {
     const auto files = make_tiny_model({.d_model = 32,
                                         .d_ff = 64,
                                         .n_layers = 2,
@@ -428,7 +429,7 @@ TEST(EmulatedModel, TablesOutOfAModelAreNearTheCpus) {
     EXPECT_GT(n_same, found->bigrams.tokens.size() * 9 / 10);
 }
 
-// A prompt of two whole pieces and a part of one; one slab and several items a matrix where weights stream.
+// A prompt of two whole prefill chunks and a part of one; one slab and several items a matrix where weights stream.
 std::unique_ptr<ModelFiles> prompt_model() {
     return make_tiny_model({.d_model = 32,
                             .d_ff = 160,
@@ -441,7 +442,7 @@ std::unique_ptr<ModelFiles> prompt_model() {
 constexpr std::int64_t kLongPrompt = 1230;
 constexpr std::int64_t kLongContext = 1536;
 
-// Whole pieces of a prompt go through what stands for cuBLASLt, the rest and what is generated through our kernels:
+// Whole prefill chunks go through what stands for cuBLASLt, the rest and what is generated through our kernels:
 // alike in every placement, with and without guesses; and the bits tell that they do.
 TEST(EmulatedPromptModel, EveryWayGivesTheSameBits) {
     const auto files = prompt_model();
@@ -452,7 +453,7 @@ TEST(EmulatedPromptModel, EveryWayGivesTheSameBits) {
             Engine engine(*files, {.context = kLongContext});
             NoGuesser none;
             expected = generate(engine, prompt, 8, none, sampling);
-            // Seven matrices a layer of one slab each, two pieces.
+            // Seven matrices a layer of one slab each, two prefill chunks.
             EXPECT_EQ(engine.machine().n_prompt_products(), 2 * 2 * 7);
             EXPECT_EQ(engine.device().instruction_form(), "sm_89x4+cublaslt-1");
         }
@@ -479,7 +480,7 @@ TEST(EmulatedPromptModel, EveryWayGivesTheSameBits) {
 }
 
 // A text that is resumed: its first chunks out of a session, the rest of the prompt as prompt, also where that begins
-// inside a piece, and what was generated as it was generated.
+// inside a prefill chunk, and what was generated as it was generated.
 TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
     const auto files = prompt_model();
     const std::vector<TokenId> prompt = prompt_of(kLongPrompt);
@@ -523,7 +524,7 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                 for (std::int64_t left = kTokens - n_resumed; left > 0;) left -= std::ssize(loop.step(left));
                 ASSERT_EQ(loop.text(), expected.text) << streams << " " << n_chunks;
                 // Restored rows are known to be the prompt's, as those that were computed here.
-                EXPECT_EQ(engine.cache().prompt_rows(), kLongPrompt / kPromptPieceTokens * kPromptPieceTokens);
+                EXPECT_EQ(engine.cache().prompt_rows(), kLongPrompt / kPrefillChunkTokens * kPrefillChunkTokens);
                 const std::vector<float> rest(expected.logits.begin() + n_logits * n_resumed, expected.logits.end());
                 ASSERT_TRUE(same_bits(log.rows, rest)) << streams << " " << n_chunks << " " << n_resumed;
             }
@@ -537,7 +538,7 @@ TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
     struct Turn {
         std::int64_t n_first, n_same, n_second, n_kept;
     };
-    for (const Turn& turn : {Turn{600, 605, 1000, 605},       // no piece more
+    for (const Turn& turn : {Turn{600, 605, 1000, 605},       // no prefill chunk more
                              Turn{600, 605, 1100, 512},       // rows of the answer become prompt
                              Turn{1100, 1010, 1020, 512}}) {  // rows of a prompt become the end of one
         Engine engine(*files, {.timing = Timing::Latest, .context = kLongContext});
@@ -558,7 +559,8 @@ TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
     }
 }
 
-// A prompt that ends with a piece, or a text that is cut back into the prompt, has other last rows than a longer one.
+// A prompt that ends with a prefill chunk, or a text that is cut back into the prompt, has other last rows than a
+// longer one.
 TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
     const auto files = prompt_model();
     const std::vector<TokenId> prompt = prompt_of(kLongPrompt);

@@ -1,5 +1,5 @@
 // The kernels around cuBLASLt, emulated under every schedule: weights of every type unpacked to rows, tokens rounded
-// into their rows of a piece, products stored; nothing is written beside.
+// into their rows of a prefill chunk, products stored; nothing is written beside.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Types, EmulatedPrompt,
                          testing::ValuesIn(std::vector<DType>(std::begin(kAllTypes) + 1, std::end(kAllTypes))),
                          [](const auto& which) { return std::string(dtype_name(which.param)); });
 
-TEST(EmulatedPromptTokens, AreRoundedIntoTheirRowsOfThePiece) {
+TEST(EmulatedPromptTokens, AreRoundedIntoTheirRowsOfThePrefillChunk) {
     constexpr std::int64_t kCols = 160;
     constexpr std::int64_t kFirst = 300;
     constexpr std::int64_t kTokens = 21;

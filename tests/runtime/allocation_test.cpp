@@ -150,7 +150,7 @@ TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
     }
 }
 
-TEST(Allocation, PiecesOfAPromptAllocateNothingAfterTheFirst) {
+TEST(Allocation, PrefillChunksAllocateNothingAfterTheFirst) {
     for (const int n_threads : {1, 2}) {
         const auto files = make_tiny_model({});
         CpuDevice device({.n_threads = n_threads});

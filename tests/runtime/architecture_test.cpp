@@ -22,17 +22,17 @@ namespace slipstream {
 namespace {
 
 /// Logits of all tokens, [n_tokens, vocab], fed `piece_tokens` a pass, each pass committed behind the one before.
-std::vector<float> run_in_pieces(const ModelFiles& files, const GoldenModel& golden, const CpuDeviceOptions& cpu,
-                                 std::int64_t piece_tokens) {
+std::vector<float> run_in_prefill_chunks(const ModelFiles& files, const GoldenModel& golden,
+                                         const CpuDeviceOptions& cpu, std::int64_t chunk_tokens) {
     CpuDevice device(cpu);
     const Model model(files, device,
                       {.context_tokens = golden.context_tokens, .kv_dtype = DType::F32, .on_progress = {}});
-    Forward forward(model, {.max_tokens = piece_tokens, .max_logit_rows = piece_tokens});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers, golden.context_tokens, piece_tokens);
+    Forward forward(model, {.max_tokens = chunk_tokens, .max_logit_rows = chunk_tokens});
+    KvCache cache(device, model.kv_shape(), model.config().n_layers, golden.context_tokens, chunk_tokens);
     std::vector<float> logits;
     const auto n_tokens = static_cast<std::int64_t>(golden.tokens.size());
-    for (std::int64_t begin = 0; begin < n_tokens; begin += piece_tokens) {
-        const std::int64_t count = std::min(piece_tokens, n_tokens - begin);
+    for (std::int64_t begin = 0; begin < n_tokens; begin += chunk_tokens) {
+        const std::int64_t count = std::min(chunk_tokens, n_tokens - begin);
         std::vector<NodeId> nodes;
         std::vector<std::int32_t> rows;
         for (std::int64_t i = 0; i < count; ++i) {
@@ -66,15 +66,16 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 void expect_golden(const ModelFiles& files, const GoldenModel& golden, CpuForm form) {
     SCOPED_TRACE(fmt::format("{} as {}, {} kernels", golden.name, files.format(), cpu_form_name(form)));
-    const std::vector<float> single = run_in_pieces(files, golden, {.n_threads = 1, .form = form}, 1);
+    const std::vector<float> single = run_in_prefill_chunks(files, golden, {.n_threads = 1, .form = form}, 1);
     ASSERT_EQ(single.size(), golden.tokens.size() * static_cast<std::size_t>(golden.vocab));
     const std::span<const float> last(single.data() + single.size() - golden.logits.size(), golden.logits.size());
     // The bound of the project for F32 against another engine; found is below 1e-12, a wrong detail 1e-2 and up.
     EXPECT_LT(nmse(last, golden.logits), 1e-6);
     const auto n_tokens = static_cast<std::int64_t>(golden.tokens.size());
-    EXPECT_TRUE(same_bits(single, run_in_pieces(files, golden, {.n_threads = 2, .form = form}, n_tokens)))
+    EXPECT_TRUE(same_bits(single, run_in_prefill_chunks(files, golden, {.n_threads = 2, .form = form}, n_tokens)))
         << "in one pass";
-    EXPECT_TRUE(same_bits(single, run_in_pieces(files, golden, {.n_threads = 1, .form = form}, 7))) << "in pieces of 7";
+    EXPECT_TRUE(same_bits(single, run_in_prefill_chunks(files, golden, {.n_threads = 1, .form = form}, 7)))
+        << "in pieces of 7";
 }
 
 void expect_golden_in_all_forms(const std::filesystem::path& path, const GoldenModel& golden) {

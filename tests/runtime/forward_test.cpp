@@ -58,12 +58,12 @@ struct Engine {
     std::vector<std::vector<float>> feed(const std::vector<TokenId>& tokens, std::size_t n) {
         std::vector<std::vector<float>> all;
         for (std::size_t at = 0; at < tokens.size(); at += n) {
-            const std::vector<TokenId> piece(
+            const std::vector<TokenId> chunk(
                 tokens.begin() + static_cast<std::ptrdiff_t>(at),
                 tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), at + n)));
             std::vector<int> parents;
-            for (std::size_t i = 0; i < piece.size(); ++i) parents.push_back(static_cast<int>(i) - 1);
-            for (auto& row : run(piece, parents)) all.push_back(std::move(row));
+            for (std::size_t i = 0; i < chunk.size(); ++i) parents.push_back(static_cast<int>(i) - 1);
+            for (auto& row : run(chunk, parents)) all.push_back(std::move(row));
             cache.commit(forward.exec(), nodes);
         }
         return all;
@@ -117,16 +117,16 @@ TEST_P(ForwardTest, ATreeGivesEachNodeTheBitsOfPlainDecoding) {
     std::vector<std::vector<float>> in_three;
     for (int begin = 0; begin < 120; begin += 40) {
         std::vector<std::int32_t> rows;
-        std::vector<NodeId> piece;
+        std::vector<NodeId> chunk;
         for (int i = begin; i < begin + 40; ++i) {
             const int parent = parents[static_cast<std::size_t>(i)];
             nodes.push_back(
                 engine.cache.add_node(parent < 0 ? kCommittedTip : nodes[static_cast<std::size_t>(parent)]));
-            piece.push_back(nodes.back());
+            chunk.push_back(nodes.back());
             rows.push_back(i - begin);
         }
         const std::span<const TokenId> part(tokens.data() + begin, 40);
-        const ConstTensorView logits = engine.forward.run(engine.cache, part, piece, rows);
+        const ConstTensorView logits = engine.forward.run(engine.cache, part, chunk, rows);
         for (std::int64_t i = 0; i < 40; ++i)
             in_three.emplace_back(float_row(logits, i), float_row(logits, i) + logits.cols());
     }

@@ -9,7 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/pass/prompt_kv_pieces.h"
+#include "runtime/pass/prompt_kv_by_chunk.h"
 #include "tests/support/shape_of_weights.h"
 
 namespace slipstream {
@@ -152,7 +152,7 @@ TEST(ModelPlan, ARingHasRoomForPromptsByLayers) {
         EXPECT_TRUE(plan.prompts_read_weights_once());
         const std::size_t chunk = KvShape{8, 128, DType::F16}.chunk_bytes();
         EXPECT_GE(plan.residency().ring_bytes,
-                  least_ring_bytes(plan.blocks()) + PromptKvPieces::least_bytes(chunk, kPrefillPieceTokens));
+                  least_ring_bytes(plan.blocks()) + PromptKvByChunk::least_bytes(chunk, kPrefillChunkTokens));
     }
 }
 

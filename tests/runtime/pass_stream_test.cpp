@@ -16,7 +16,7 @@ namespace slipstream {
 namespace {
 
 constexpr std::int64_t kContext = 3072;
-constexpr std::int64_t kPiece = 512;
+constexpr std::int64_t kChunk = 512;
 
 std::vector<TokenId> random_tokens(std::size_t n) {
     std::mt19937 random(7);
@@ -32,13 +32,13 @@ public:
         : arena_({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}),
           streamed_model(files, device_, {.context_tokens = kContext, .placement = all_stream(files)}),
           resident_model(files, device_, {.context_tokens = kContext}),
-          streamed_kv(device_, resident_model.kv_shape(), 3, kContext, kPiece,
+          streamed_kv(device_, resident_model.kv_shape(), 3, kContext, kChunk,
                       {.resident_chunks = {0, 2, 1}, .arena = &arena_}),
-          resident_kv(device_, resident_model.kv_shape(), 3, kContext, kPiece),
+          resident_kv(device_, resident_model.kv_shape(), 3, kContext, kChunk),
           pass({{&streamed_model, &streamed_kv}, {&resident_model, &streamed_kv}, {&streamed_model, &resident_kv}},
                arena_, std::size_t{512} << 10),
-          streamed(streamed_model, {.max_tokens = kPiece, .max_logit_rows = 1}, &pass),
-          resident(resident_model, {.max_tokens = kPiece, .max_logit_rows = 1}, &pass) {}
+          streamed(streamed_model, {.max_tokens = kChunk, .max_logit_rows = 1}, &pass),
+          resident(resident_model, {.max_tokens = kChunk, .max_logit_rows = 1}, &pass) {}
 
 private:
     WeightPlacement all_stream(const ModelFiles& files) {
@@ -75,7 +75,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 std::vector<std::vector<float>> plain_logits(const ModelFiles& files, const std::vector<TokenId>& tokens) {
     CpuDevice device({.n_threads = 2});
     const Model model(files, device, {.context_tokens = kContext});
-    KvCache cache(device, model.kv_shape(), 3, kContext, kPiece);
+    KvCache cache(device, model.kv_shape(), 3, kContext, kChunk);
     Forward forward(model, {.max_tokens = 1, .max_logit_rows = 1});
     std::vector<std::vector<float>> logits;
     for (const TokenId& token : tokens) logits.push_back(feed(forward, cache, {&token, 1}));
@@ -127,20 +127,20 @@ TEST(PassStream, PromptsByLayerTakeTurns) {
     const auto part = [&](std::int64_t begin, std::int64_t end) {
         return std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
     };
-    EXPECT_FALSE(engine.resident.runs_by_layer(engine.resident_kv, 0, 1024, kPiece)) << "nothing streams";
+    EXPECT_FALSE(engine.resident.runs_by_layer(engine.resident_kv, 0, 1024, kChunk)) << "nothing streams";
     std::int64_t at = 0;
     for (const bool weights_stream : {false, true, false}) {
         Forward& forward = weights_stream ? engine.streamed : engine.resident;
         Forward& other = weights_stream ? engine.resident : engine.streamed;
-        const std::int64_t border = (at / kPiece + 1) * kPiece;
-        ASSERT_TRUE(forward.runs_by_layer(engine.streamed_kv, at, border, kPiece));
+        const std::int64_t border = (at / kChunk + 1) * kChunk;
+        ASSERT_TRUE(forward.runs_by_layer(engine.streamed_kv, at, border, kChunk));
         const std::uint64_t weights = engine.pass.figures().weights_bytes;
         engine.streamed_kv.reserve(border);
         std::vector<NodeId> nodes;
         for (int i = 0; i < 60; ++i)
             nodes.push_back(engine.streamed_kv.add_node(nodes.empty() ? kCommittedTip : nodes.back()));
         const std::int32_t last = 59;
-        const LogitRows logits = forward.run_by_layer(engine.streamed_kv, at, kPiece, part(at, border),
+        const LogitRows logits = forward.run_by_layer(engine.streamed_kv, at, kChunk, part(at, border),
                                                       part(border, border + 60), nodes, {&last, 1}, {});
         const std::vector<float> row(logits.row(0).begin(), logits.row(0).end());
         ASSERT_TRUE(same_bits(row, plain[static_cast<std::size_t>(border + 59)])) << "from " << at;
@@ -184,12 +184,12 @@ TEST(PassStreamDeathTest, ACacheStreamsThroughOneRing) {
     PinnedArena arena({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {.context_tokens = kContext});
-    KvCache cache(device, model.kv_shape(), 3, kContext, kPiece, {.resident_chunks = {0, 0, 0}, .arena = &arena});
+    KvCache cache(device, model.kv_shape(), 3, kContext, kChunk, {.resident_chunks = {0, 0, 0}, .arena = &arena});
     const std::vector<PassReads> reads{{&model, &cache}};
     PassStream first(reads, arena, std::size_t{512} << 10);
     PassStream second(reads, arena, std::size_t{512} << 10);
-    Forward one(model, {.max_tokens = kPiece}, &first);
-    Forward other(model, {.max_tokens = kPiece}, &second);
+    Forward one(model, {.max_tokens = kChunk}, &first);
+    Forward other(model, {.max_tokens = kChunk}, &second);
     static_cast<void>(feed(one, cache, random_tokens(300)));
     EXPECT_DEATH(static_cast<void>(feed(other, cache, random_tokens(10))), "two streams over one KV cache");
 }

@@ -63,7 +63,7 @@ TEST_F(PromptWaveTest, EverySplitAndPlacementGivesTheBitsOfOneDevice) {
     }
 }
 
-TEST_F(PromptWaveTest, APromptWhoseKvIsReadAgainForEachPieceHasTheSameBits) {
+TEST_F(PromptWaveTest, APromptWhoseKvIsReadAgainForEachPrefillChunkHasTheSameBits) {
     const Generated one = on_one_device(2400, 8);
     for (const auto& split : {kSplits[0], kSplits[4]}) {
         for (const Streams streams : {Streams::Kv, Streams::Both}) {
@@ -200,7 +200,7 @@ TEST_F(PromptWaveTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
 }
 
 // Hidden states that the host has no room for: in pieces, as before.
-TEST_F(PromptWaveTest, APromptWithoutRoomOnTheHostGoesInPieces) {
+TEST_F(PromptWaveTest, APromptWithoutRoomOnTheHostGoesInPrefillChunks) {
     const Generated one = on_one_device(1300, 4);
     SplitEngine engine(*files_, {3, 3}, Streams::Weights);
     PinnedArena& arena = engine.ranks[0]->arena;

@@ -41,7 +41,7 @@ private:
 class SelfChecked {
 public:
     SelfChecked(std::int64_t budget, const SamplerOptions& sampling, std::vector<TokenId> future, double hit,
-                DType weight_type = DType::F32, std::int64_t check_tokens = kPromptPieceTokens)
+                DType weight_type = DType::F32, std::int64_t check_tokens = kPrefillChunkTokens)
         : files_(make_tiny_model({.weight_type = weight_type})),
           device_({.n_threads = 1}),
           model_(*files_, device_, {}),

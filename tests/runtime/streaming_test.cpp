@@ -155,7 +155,7 @@ TEST(Streaming, APromptByLayersReadsEachWeightOnce) {
         placement.chunks.assign(kv ? 3 : 0, 1);
         placement.ring_bytes = std::size_t{1} << 20;
         Engine streamed(*files, placement, 2048, 1);
-        ASSERT_TRUE(streamed.forward().runs_by_layer(streamed.cache(), 0, 1536, kPrefillPieceTokens));
+        ASSERT_TRUE(streamed.forward().runs_by_layer(streamed.cache(), 0, 1536, kPrefillChunkTokens));
         const Generated found = generate(streamed, prompt_of(1700), 1, none, 1);
         EXPECT_EQ(streamed.pass()->figures().weights_bytes, bytes);
         ASSERT_TRUE(same_bits(found.logits, std::vector<float>(plain.logits.begin(), plain.logits.begin() + 97)));
@@ -185,7 +185,7 @@ TEST(Streaming, APromptByLayersReadsKvAgainWhereALayersDoesNotFit) {
             placement.ring_bytes = least_ring(*files, placement, kv_of(*files));
             const auto by_layers = [&] {
                 Engine engine(*files, placement, 5120, 1);
-                return engine.forward().runs_by_layer(engine.cache(), 0, 4608, kPrefillPieceTokens);
+                return engine.forward().runs_by_layer(engine.cache(), 0, 4608, kPrefillChunkTokens);
             };
             while (!by_layers()) placement.ring_bytes += chunk;
             placement.ring_bytes += random() % 5 * chunk;
@@ -203,7 +203,7 @@ TEST(Streaming, APromptByLayersReadsKvAgainWhereALayersDoesNotFit) {
                 for (Engine* engine : {&resident, &streamed}) engine->cache().truncate(engine->forward().exec(), keep);
                 std::vector<TokenId> prompt = prompt_of(static_cast<std::size_t>(keep));
                 for (std::int64_t i = 0; i < 3000; ++i) prompt.push_back(static_cast<TokenId>(random() % 97));
-                ASSERT_TRUE(streamed.forward().runs_by_layer(streamed.cache(), keep, 3072, kPrefillPieceTokens));
+                ASSERT_TRUE(streamed.forward().runs_by_layer(streamed.cache(), keep, 3072, kPrefillChunkTokens));
                 const Generated a = generate(resident, prompt, 30, none, 1);
                 const Generated b = generate(streamed, prompt, 30, none, 1);
                 ASSERT_EQ(a.text, b.text) << keep;

@@ -17,7 +17,7 @@ class DeviceSelfCheck : private PlainPasses, public SelfCheck {
 public:
     /// `pass` as Forward takes it; passes of up to `max_tokens`.
     DeviceSelfCheck(const Model& model, KvCache& cache, PassStream* pass = nullptr,
-                    std::int64_t max_tokens = kPromptPieceTokens)
+                    std::int64_t max_tokens = kPrefillChunkTokens)
         : PlainPasses(model, cache, pass, max_tokens), SelfCheck(plain) {}
 };
 

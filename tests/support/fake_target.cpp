@@ -33,7 +33,7 @@ std::uint32_t FakeKv::next(std::uint32_t above, std::int64_t position, TokenId t
 }
 
 std::vector<std::uint32_t> FakeKv::reference(std::span<const TokenId> text, std::int64_t n_prompt) const {
-    const std::int64_t border = (n_prompt - 1) / kPromptPieceTokens * kPromptPieceTokens;
+    const std::int64_t border = (n_prompt - 1) / kPrefillChunkTokens * kPrefillChunkTokens;
     std::vector<std::uint32_t> states;
     for (std::int64_t i = 0; i < std::ssize(text); ++i)
         states.push_back(next(i == 0 ? 0 : states.back(), i, text[static_cast<std::size_t>(i)],
@@ -91,7 +91,7 @@ void FakeTarget::truncate(std::int64_t n_tokens) {
 }
 
 bool FakeTarget::takes_prompt(std::int64_t end) const {
-    return kv_->options.takes_prompts && end > n_committed() && end % kPromptPieceTokens == 0;
+    return kv_->options.takes_prompts && end > n_committed() && end % kPrefillChunkTokens == 0;
 }
 
 void FakeTarget::extend(std::int64_t end) {
@@ -130,7 +130,7 @@ void FakeTarget::begin(const TargetPass& pass) {
     if (!pass.prompt.empty()) compute_prompt(pass.prompt);
     if (pass.phase == Phase::Prefill) {
         CHECK(pass.logit_tokens.empty() &&
-              at(pass.nodes[0]).position / kPromptPieceTokens == at(pass.nodes.back()).position / kPromptPieceTokens);
+              at(pass.nodes[0]).position / kPrefillChunkTokens == at(pass.nodes.back()).position / kPrefillChunkTokens);
     }
     for (std::size_t i = 0; i < pass.nodes.size(); ++i) {
         FakeKv::Node& node = kv_->nodes[static_cast<std::size_t>(pass.nodes[i])];

@@ -4,7 +4,7 @@
 // (FakeKv::reference), and thousands of runs take no time.
 //
 // It is as strict as the interface: passes one at a time, nodes made before, a prompt only where it was announced,
-// prompt pieces inside their borders, nothing read of rows that were given up.
+// prefill chunks inside their borders, nothing read of rows that were given up.
 #pragma once
 
 #include <cstdint>

@@ -87,7 +87,7 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
     }
     const double decode_seconds = seconds_since(began);
 
-    run.prefill = reads(n_cached, n_prompt, kPrefillPieceTokens);
+    run.prefill = reads(n_cached, n_prompt, kPrefillChunkTokens);
     run.decode = reads(n_prompt, n_prompt + n_decoded(), 1);
     run.prefill.seconds = prefill_seconds;
     run.decode.seconds = decode_seconds;

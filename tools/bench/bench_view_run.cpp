@@ -68,15 +68,15 @@ std::vector<TokenId> file_tokens(const BenchRequest& request, const ModelFiles& 
 // What of the text the cache does not hold yet.
 void feed(Forward& forward, KvCache& cache, std::span<const TokenId> text, ProgressBar& bar) {
     for (auto begin = static_cast<std::size_t>(cache.n_committed()); begin < text.size();) {
-        const std::span<const TokenId> piece =
-            text.subspan(begin, std::min(text.size() - begin, static_cast<std::size_t>(kPrefillPieceTokens)));
+        const std::span<const TokenId> chunk =
+            text.subspan(begin, std::min(text.size() - begin, static_cast<std::size_t>(kPrefillChunkTokens)));
         std::vector<NodeId> nodes;
-        for (std::size_t i = 0; i < piece.size(); ++i)
+        for (std::size_t i = 0; i < chunk.size(); ++i)
             nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
-        static_cast<void>(forward.run(cache, piece, nodes, {}, {.cancel = &cancel_flag()}));
+        static_cast<void>(forward.run(cache, chunk, nodes, {}, {.cancel = &cancel_flag()}));
         throw_if_interrupted();
         cache.commit(forward.exec(), nodes);
-        begin += piece.size();
+        begin += chunk.size();
         bar.update(static_cast<double>(begin), static_cast<double>(text.size()),
                    fmt::format("{} of {} tokens fed", begin, text.size()));
     }
@@ -104,8 +104,8 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
     const std::int64_t longest = session != nullptr ? std::max(parts.all(), std::ssize(tokens)) : parts.all();
     const RunNeeds needs{
         .text_tokens = longest,
-        .forward = {.max_tokens = kPrefillPieceTokens, .max_logit_rows = kViewPassTokens},
-        .scratch_nodes = kPrefillPieceTokens,
+        .forward = {.max_tokens = kPrefillChunkTokens, .max_logit_rows = kViewPassTokens},
+        .scratch_nodes = kPrefillChunkTokens,
         .other_bytes = ViewComparison::device_bytes(config, shape, longest, request.views, parts.depth, parts.run())};
     load_for_bench(result, engine, request, needs, context);
     result.token_source = "text";

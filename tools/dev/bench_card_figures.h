@@ -30,7 +30,7 @@ struct CardFigure {
     CardRoad road = CardRoad::Memory;
 };
 
-/// One matrix against a piece of prompt, in seconds.
+/// One matrix against a prefill chunk, in seconds.
 struct CardComparison {
     std::string what{};    // the weights' type
     double own = 0.0;      // our kernels, whose bits do not depend on company

@@ -79,7 +79,7 @@ enum class XUse : std::uint8_t {
     Shared,
     Own,
     Graph,   // shared, the series captured and launched
-    Prompt,  // shared, a whole piece of prompt
+    Prompt,  // shared, a whole prefill chunk
 };
 
 std::string_view bench_name(XUse use) {
@@ -129,7 +129,7 @@ double bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& 
                                                          type, sizes.rows, sizes.cols, packed_layout(DeviceKind::Cuda)),
                                   .x = matrix_view(own, DType::F32, n, sizes.cols),
                                   .y = matrix_view(operands.y.data(), DType::F32, n, sizes.rows),
-                                  .prompt = use == XUse::Prompt ? std::optional(PromptPiece{.matrix_rows = sizes.rows})
+                                  .prompt = use == XUse::Prompt ? std::optional(PrefillChunk{.matrix_rows = sizes.rows})
                                                                 : std::nullopt});
         }
     };
@@ -215,7 +215,7 @@ double bench_library(CardBench& bench, DType type, const Buffer& weights, const 
 // A piece of prompt, beside `own` seconds by our kernels.
 void bench_prompt(CardBench& bench, DType type, const Buffer& weights, const Operands& operands, double own) {
     if (bench.device.blas() == nullptr || !cuda::prompt_uses_blas(type, bench.sizes.cols)) return;
-    const double as_used = bench_tokens(bench, type, kPromptPieceTokens, weights, operands, XUse::Prompt);
+    const double as_used = bench_tokens(bench, type, kPrefillChunkTokens, weights, operands, XUse::Prompt);
     const double library = bench_library(bench, type, weights, operands.x[0]);
     if (own > 0.0 && as_used > 0.0 && library > 0.0)
         bench.report.compare(
@@ -233,7 +233,7 @@ void bench_card_matmul(CardBench& bench, const std::vector<DType>& types, const 
                                      .max_cols = bench.sizes.cols,
                                      .kv = {},
                                      .weights = packed_layout(DeviceKind::Cuda),
-                                     .prompt_rows = most < kPromptPieceTokens ? 0 : bench.sizes.rows});
+                                     .prompt_rows = most < kPrefillChunkTokens ? 0 : bench.sizes.rows});
     const Operands operands{
         .x = {make_activations(bench, x_floats), make_activations(bench, x_floats)},
         .y = bench.device.allocate(float_bytes(most * bench.sizes.rows), MemoryTag::Activations, "outputs")};
@@ -246,7 +246,7 @@ void bench_card_matmul(CardBench& bench, const std::vector<DType>& types, const 
         for (const std::int64_t n : n_tokens) {
             const double own = bench_tokens(bench, type, n, weights, operands, XUse::Shared);
             if (n <= kMostGraphTokens) bench_tokens(bench, type, n, weights, operands, XUse::Graph);
-            if (n == kPromptPieceTokens) bench_prompt(bench, type, weights, operands, own);
+            if (n == kPrefillChunkTokens) bench_prompt(bench, type, weights, operands, own);
             if (std::find(kOwnTokens.begin(), kOwnTokens.end(), n) != kOwnTokens.end())
                 bench_tokens(bench, type, n, weights, operands, XUse::Own);
         }

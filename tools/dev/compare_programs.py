@@ -38,7 +38,7 @@ WHOLE = ("exit", "text", "ids", "logits")
 SINGLES = ("context", "suffix", "lookup", "cacheback", "recycling", "bigram", "unigram", "lookahead")
 MERGED = "context,suffix,recycling"
 LARGE_CONTEXT = 8192    # whose KV is worth streaming
-LONG_PROMPT = 620       # tokens: beyond a piece of prompt, of 512
+LONG_PROMPT = 620       # tokens: beyond a prefill chunk, of 512
 
 # Factors of pairwise cases; the product of the full matrix takes the first value of those it does not list.
 FACTORS = {

@@ -102,8 +102,8 @@ std::size_t sum_of(const SplitPlan& plan, Bytes bytes) {
 HostNeeds host_needs(const PlanRequest& request, const SplitPlan& plan, std::int64_t context_tokens) {
     const ConstTensorView& embedding = request.model.weights.token_embedding;
     HostNeeds needs{.pinned_bytes = sum_of(plan, &ModelPlan::pinned_bytes)};
-    const bool in_pieces = request.split == SplitKind::Tensor && plan.ranks().size() > 1;
-    if (!in_pieces && (needs.pinned_bytes > 0 || plan.ranks().size() > 1))
+    const bool in_prefill_chunks = request.split == SplitKind::Tensor && plan.ranks().size() > 1;
+    if (!in_prefill_chunks && (needs.pinned_bytes > 0 || plan.ranks().size() > 1))
         needs.hidden_bytes =
             static_cast<std::size_t>(context_tokens) * row_bytes(DType::F32, request.model.config.d_model);
     needs.embedding_bytes = static_cast<std::size_t>(embedding.shape[0]) * row_bytes(embedding.dtype, embedding.cols());

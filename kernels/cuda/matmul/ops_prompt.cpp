@@ -1,4 +1,4 @@
-// Matmul over a piece of prompt by cuBLASLt (prompt_plan.h): slab by slab of the matrix, each unpacked, multiplied, and
+// Matmul over a prefill chunk by cuBLASLt (prompt_plan.h): slab by slab of the matrix, each unpacked, multiplied, and
 // stored. Where a slab's product is y as it stands, it is written there at once: the same algorithm, the same bits.
 #include "kernels/cuda/matmul/ops_prompt.h"
 
@@ -34,7 +34,7 @@ std::int32_t prepared_kind(PromptOperands operands, std::int64_t first_token) {
 
 struct Product {
     const MatmulArgs& args;
-    const PromptPiece& piece;
+    const PrefillChunk& chunk;
     PromptOperands operands;
     std::int64_t k;
     std::int64_t n_tokens;
@@ -46,7 +46,7 @@ struct Product {
 void round_tokens(Op& op, const Product& of) {
     const PromptActivationsLaunch launch{.operands = of.operands,
                                          .n_tokens = static_cast<std::int32_t>(of.n_tokens),
-                                         .first_token = static_cast<std::int32_t>(of.piece.first_token),
+                                         .first_token = static_cast<std::int32_t>(of.chunk.first_token),
                                          .k = of.k,
                                          .x = float_row(of.args.x, 0),
                                          .x_stride = stride_floats(of.args.x),
@@ -59,7 +59,7 @@ void round_tokens(Op& op, const Product& of) {
 // Rows [begin, end) of the weights, which lie in one slab.
 void multiply_rows(Op& op, const Product& of, std::int64_t begin, std::int64_t end) {
     const DType type = of.args.weights.dtype;
-    const std::int64_t in_slab = (of.piece.first_row + begin) % of.slab_rows;
+    const std::int64_t in_slab = (of.chunk.first_row + begin) % of.slab_rows;
     const auto describe = [&] {
         return fmt::format("{} rows of {} [{}, {}] x prompt", end - begin, dtype_name(type), of.args.weights.shape[0],
                            of.k);
@@ -94,10 +94,10 @@ void multiply_rows(Op& op, const Product& of, std::int64_t begin, std::int64_t e
     const PromptStoreLaunch store{
         .n_tokens = static_cast<std::int32_t>(of.n_tokens),
         .n_rows = end - begin,
-        .product = product + of.piece.first_token * of.slab_rows + in_slab,
+        .product = product + of.chunk.first_token * of.slab_rows + in_slab,
         .product_stride = of.slab_rows,
         .factors = of.operands == PromptOperands::F16
-                       ? reinterpret_cast<const float*>(of.base + of.scratch.factors) + of.piece.first_token
+                       ? reinterpret_cast<const float*>(of.base + of.scratch.factors) + of.chunk.first_token
                        : nullptr,
         .bias = of.args.bias.empty() ? nullptr : float_row(of.args.bias, 0) + begin,
         .y = y,
@@ -116,7 +116,7 @@ void prompt_matmul(ExecRef exec, const MatmulArgs& args) {
     const std::int64_t m = args.weights.shape[0];
     Op op(exec);
     Product of{.args = args,
-               .piece = *args.prompt,
+               .chunk = *args.prompt,
                .operands = args.weights.dtype == DType::F16 ? PromptOperands::F16 : PromptOperands::Bf16,
                .k = args.weights.shape[1],
                .n_tokens = args.x.shape[0],
@@ -129,14 +129,14 @@ void prompt_matmul(ExecRef exec, const MatmulArgs& args) {
                                        .x_stride = stride_floats(args.x),
                                        .k = of.k,
                                        .n_tokens = of.n_tokens,
-                                       .kind = prepared_kind(of.operands, of.piece.first_token),
+                                       .kind = prepared_kind(of.operands, of.chunk.first_token),
                                        .scratch = of.base,
                                        .change = op.device().n_changes()};
     const bool is_prepared = op.device().find_prepared(prepared) != nullptr;
     op.device().keep_prepared({});  // until the launches have come to their end
     if (!is_prepared) round_tokens(op, of);
     for (std::int64_t begin = 0; begin < m;) {
-        const std::int64_t left = of.slab_rows - (of.piece.first_row + begin) % of.slab_rows;  // of the slab
+        const std::int64_t left = of.slab_rows - (of.chunk.first_row + begin) % of.slab_rows;  // of the slab
         const std::int64_t end = std::min(m, begin + left);
         multiply_rows(op, of, begin, end);
         begin = end;

@@ -1,4 +1,4 @@
-// Tokens of a piece of prompt into the rows that cuBLASLt multiplies, and its product to where it belongs. For F16
+// Tokens of a prefill chunk into the rows that cuBLASLt multiplies, and its product to where it belongs. For F16
 // weights a token is first multiplied by a power of two that brings its largest magnitude to [2^14, 2^15), as
 // matmul_activations.cu does.
 #include "gpu.cuh"
@@ -36,7 +36,7 @@ __device__ __forceinline__ float power_of_two(const float* x, int64_t k) {
     return __builtin_bit_cast(float, factor << 23);
 }
 
-// A block a row of the piece; 8 k a thread at a time.
+// A block a row of the prefill chunk; 8 k a thread at a time.
 template <PromptOperands operands>
 __global__ void __launch_bounds__(kThreads) prompt_activations(PromptActivationsLaunch p) {
     const int64_t row = blockIdx.x;

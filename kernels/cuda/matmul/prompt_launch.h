@@ -1,4 +1,4 @@
-// Parameters of what multiplies a piece of prompt by cuBLASLt (prompt_plan.h tells the shapes): tokens rounded, a slab
+// Parameters of what multiplies a prefill chunk by cuBLASLt (prompt_plan.h tells the shapes): tokens rounded, a slab
 // of weights unpacked, the product, its elements to where they belong. Plain data; everything but x and y is scratch.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace slipstream::cuda {
 /// What the product multiplies: F16 weights are halves, all others are rounded to bfloat16 once they are unpacked.
 enum class PromptOperands : std::int32_t { Bf16, F16 };
 
-/// x into rows [first_token, first_token + n_tokens) of the piece; its other rows become zeros.
+/// x into rows [first_token, first_token + n_tokens) of the prefill chunk; its other rows become zeros.
 struct PromptActivationsLaunch {
     PromptOperands operands = PromptOperands::Bf16;
     std::int32_t n_tokens = 0;

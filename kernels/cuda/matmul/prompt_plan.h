@@ -1,11 +1,11 @@
-// The plan of a product over a piece of prompt by cuBLASLt: which types it serves, in which shapes, and what scratch
+// The plan of a product over a prefill chunk by cuBLASLt: which types it serves, in which shapes, and what scratch
 // holds. Plain numbers, for the host and for launches.
 //
-// E1: bits of cuBLASLt may depend on the shape of a product and on a row's place in it. So a piece is always multiplied
-// in one shape: all 512 tokens, those that are not wanted being zeros, by a slab of the matrix's rows whose borders
-// follow from the matrix alone; rows that are not at hand (a streamed item ends inside a slab) are computed from
-// whatever scratch holds and left unused. An element then stands in the same place of the same product however matrix
-// and prompt were cut.
+// E1: bits of cuBLASLt may depend on the shape of a product and on a row's place in it. So a prefill chunk is always
+// multiplied in one shape: all 512 tokens, those that are not wanted being zeros, by a slab of the matrix's rows whose
+// borders follow from the matrix alone; rows that are not at hand (a streamed item ends inside a slab) are computed
+// from whatever scratch holds and left unused. An element then stands in the same place of the same product however
+// matrix and prompt were cut.
 //
 // Which matrices: those of every type but F32 whose K is a multiple of 32. The cost of a weight against 512 tokens,
 // estimated: 1024 FLOP, 6 ps at 165 TFLOP/s (RTX 4090) and 1 ps at 990 (H200); matmul_tiles uses mma.sync, half of what

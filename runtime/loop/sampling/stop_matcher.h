@@ -1,6 +1,6 @@
 // Stop strings over streamed text: a stop may begin in one token and end in another, so text that could still become a
 // stop is held back. The stop that is complete first wins, the longest of those that end at the same byte; how the text
-// is cut into pieces changes nothing.
+// is cut into prefill chunks changes nothing.
 //
 // An automaton over all stops (Aho and Corasick 1975, "Efficient string matching"): its state is the longest end of the
 // text that begins a stop, so that is what is held, and each byte costs amortised O(1) whatever the stops are.

@@ -1,7 +1,7 @@
-// KV of a prompt that goes layer by layer where the ring does not hold the whole KV of a layer: each piece of the
-// prompt reads the layer's earlier chunks again, from the host, through a small ring of their own, and leaves the
+// KV of a prompt that goes layer by layer where the ring does not hold the whole KV of a layer: each prefill chunk of
+// the prompt reads the layer's earlier chunks again, from the host, through a small ring of their own, and leaves the
 // chunks that it fills in slots that are flushed behind it. So weights still cross the link once a
-// prompt, and KV as often as pieces follow it.
+// prompt, and KV as often as prefill chunks follow it.
 #pragma once
 
 #include <array>
@@ -20,19 +20,19 @@
 
 namespace slipstream {
 
-class PromptKvPieces final : public PromptKv {
+class PromptKvByChunk final : public PromptKv {
 public:
-    /// Device memory that pieces of `piece_tokens` (a multiple of 256) need at least.
-    [[nodiscard]] static std::size_t least_bytes(std::size_t chunk_bytes, std::int64_t piece_tokens);
+    /// Device memory that prefill chunks of `chunk_tokens` (a multiple of 256) need at least.
+    [[nodiscard]] static std::size_t least_bytes(std::size_t chunk_bytes, std::int64_t chunk_tokens);
 
     /// Works in `area`, memory of the device, 64-byte aligned. Copies go over pass.copy_in(), and are counted in its
     /// figures.
-    PromptKvPieces(PassStream& pass, const PassReads& reads, const DeviceKv& store, ExecRef exec,
-                   std::span<std::byte> area, const PromptRange& range);
+    PromptKvByChunk(PassStream& pass, const PassReads& reads, const DeviceKv& store, ExecRef exec,
+                    std::span<std::byte> area, const PromptRange& range);
 
     void begin_layer(std::int64_t layer) override;
-    void begin_piece(std::int64_t first, std::int64_t end) override;
-    void end_piece() override;
+    void begin_prefill_chunk(std::int64_t first, std::int64_t end) override;
+    void end_prefill_chunk() override;
     void end_layer() override {}
     [[nodiscard]] std::uint64_t last_flush() const override { return last_flush_; }
     void drop() override;
@@ -50,10 +50,11 @@ private:
     PassReads reads_;
     const DeviceKv* store_;
     ExecRef exec_;
-    std::int64_t piece_chunks_;
+    std::int64_t kv_chunks_per_prefill_chunk_;
     std::int64_t first_new_chunk_;
     std::int64_t last_layer_;  // as PromptRange
-    std::byte* slots_;         // [2][piece_chunks]: of the running piece, of the one before, which is flushed
+    std::byte*
+        slots_;  // [2][kv_chunks_per_prefill_chunk]: of the running prefill chunk, of the one before, which is flushed
     std::unique_ptr<TransferRing> ring_;
     std::array<std::uint64_t, 2> slots_use_{};  // of flushed(), when the slots are on the host
     Indexed<std::uint64_t> new_use_;            // the same of each chunk of this layer from first_new_chunk_ on
@@ -61,7 +62,7 @@ private:
     Indexed<const std::byte*> segment_;         // [end_chunk]: where those of the copy at hand lie
     std::uint64_t last_flush_ = 0;
 
-    // The running piece.
+    // The running prefill chunk.
     std::int64_t layer_ = 0;
     std::size_t parity_ = 0;
     ChunkRange own_{};         // chunks that it fills

@@ -1,4 +1,4 @@
-#include "runtime/pass/prompt_kv_pieces.h"
+#include "runtime/pass/prompt_kv_by_chunk.h"
 
 #include <algorithm>
 
@@ -7,18 +7,18 @@
 
 namespace slipstream {
 
-std::size_t PromptKvPieces::least_bytes(std::size_t chunk_bytes, std::int64_t piece_tokens) {
-    return 2 * static_cast<std::size_t>(ceil_div(piece_tokens, kChunkTokens)) * chunk_bytes +
+std::size_t PromptKvByChunk::least_bytes(std::size_t chunk_bytes, std::int64_t chunk_tokens) {
+    return 2 * static_cast<std::size_t>(ceil_div(chunk_tokens, kChunkTokens)) * chunk_bytes +
            2 * TransferRing::slot_bytes(chunk_bytes);
 }
 
-PromptKvPieces::PromptKvPieces(PassStream& pass, const PassReads& reads, const DeviceKv& store, ExecRef exec,
-                               std::span<std::byte> area, const PromptRange& range)
+PromptKvByChunk::PromptKvByChunk(PassStream& pass, const PassReads& reads, const DeviceKv& store, ExecRef exec,
+                                 std::span<std::byte> area, const PromptRange& range)
     : pass_(&pass),
       reads_(reads),
       store_(&store),
       exec_(exec),
-      piece_chunks_(range.piece_tokens / kChunkTokens),
+      kv_chunks_per_prefill_chunk_(range.chunk_tokens / kChunkTokens),
       first_new_chunk_(range.first_chunk()),
       last_layer_(range.last_layer),
       slots_(area.data()),
@@ -26,26 +26,27 @@ PromptKvPieces::PromptKvPieces(PassStream& pass, const PassReads& reads, const D
       table_(static_cast<std::size_t>(range.end_chunk()), nullptr),
       segment_(static_cast<std::size_t>(range.end_chunk()), nullptr) {
     const std::size_t chunk = store.shape().chunk_bytes();
-    CHECK(range.piece_tokens % kChunkTokens == 0 && area.size() >= least_bytes(chunk, range.piece_tokens),
-          "pieces of {} tokens in {} bytes", range.piece_tokens, area.size());
-    const std::span<std::byte> ring = area.subspan(2 * static_cast<std::size_t>(piece_chunks_) * chunk);
+    CHECK(range.chunk_tokens % kChunkTokens == 0 && area.size() >= least_bytes(chunk, range.chunk_tokens),
+          "pieces of {} tokens in {} bytes", range.chunk_tokens, area.size());
+    const std::span<std::byte> ring = area.subspan(2 * static_cast<std::size_t>(kv_chunks_per_prefill_chunk_) * chunk);
     const std::int64_t most = static_cast<std::int64_t>(ring.size() / chunk) + 1;
     ring_ = std::make_unique<TransferRing>(exec.device, ring, pass.copy_in(), most);
     copied_.reserve(static_cast<std::size_t>(range.end_chunk()));
 }
 
-std::byte* PromptKvPieces::slot(std::int64_t chunk) const {
-    const auto index = static_cast<std::int64_t>(parity_) * piece_chunks_ + chunk % piece_chunks_;
+std::byte* PromptKvByChunk::slot(std::int64_t chunk) const {
+    const auto index =
+        static_cast<std::int64_t>(parity_) * kv_chunks_per_prefill_chunk_ + chunk % kv_chunks_per_prefill_chunk_;
     return slots_ + static_cast<std::size_t>(index) * store_->shape().chunk_bytes();
 }
 
-void PromptKvPieces::begin_layer(std::int64_t layer) {
+void PromptKvByChunk::begin_layer(std::int64_t layer) {
     layer_ = layer;
     const std::int64_t n_resident = std::min(store_->resident_chunks(layer), std::ssize(table_));
     std::fill(std::copy_n(store_->chunks(layer), n_resident, table_.begin()), table_.end(), nullptr);
 }
 
-void PromptKvPieces::begin_piece(std::int64_t first, std::int64_t end) {
+void PromptKvByChunk::begin_prefill_chunk(std::int64_t first, std::int64_t end) {
     const std::int64_t resident = store_->resident_chunks(layer_);
     const std::int64_t first_chunk = first / kChunkTokens;
     n_host_ = first_chunk;
@@ -67,7 +68,7 @@ void PromptKvPieces::begin_piece(std::int64_t first, std::int64_t end) {
     copy_ahead();
 }
 
-void PromptKvPieces::end_piece() {
+void PromptKvByChunk::end_prefill_chunk() {
     if (own_.empty()) return;
     HostKv& host = *reads_.kv->host();
     last_flush_ = host.flush(exec_.stream, [&](Stream& out) {
@@ -81,7 +82,7 @@ void PromptKvPieces::end_piece() {
     }
 }
 
-void PromptKvPieces::copy_ahead() {
+void PromptKvByChunk::copy_ahead() {
     HostKv& host = *reads_.kv->host();
     const std::size_t chunk_bytes = store_->shape().chunk_bytes();
     const std::int64_t per_copy = chunks_per_copy(ring_->region_bytes(), chunk_bytes);
@@ -98,11 +99,11 @@ void PromptKvPieces::copy_ahead() {
     }
 }
 
-ChunkRange PromptKvPieces::streamed(std::int64_t layer) const {
+ChunkRange PromptKvByChunk::streamed(std::int64_t layer) const {
     return {store_->resident_chunks(layer), n_host_};
 }
 
-std::optional<KvSegment> PromptKvPieces::acquire_kv(std::int64_t layer, Stream& compute) {
+std::optional<KvSegment> PromptKvByChunk::acquire_kv(std::int64_t layer, Stream& compute) {
     CHECK(layer == layer_, "KV of layer {} while {} is computed", layer, layer_);
     if (at_ == copied_.size()) return std::nullopt;
     const ChunkRange range = copied_[at_];
@@ -113,7 +114,7 @@ std::optional<KvSegment> PromptKvPieces::acquire_kv(std::int64_t layer, Stream& 
     return KvSegment{range, segment_.data()};
 }
 
-void PromptKvPieces::release_kv(Stream& compute) {
+void PromptKvByChunk::release_kv(Stream& compute) {
     const ChunkRange range = copied_[at_];
     ring_->release(first_number_ + static_cast<std::int64_t>(at_), compute);
     ++at_;
@@ -121,7 +122,7 @@ void PromptKvPieces::release_kv(Stream& compute) {
     copy_ahead();
 }
 
-void PromptKvPieces::drop() {
+void PromptKvByChunk::drop() {
     ring_->drop_all(exec_.stream);
 }
 
