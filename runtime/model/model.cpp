@@ -63,8 +63,8 @@ std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t con
 
 Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options)
     : device_(&device),
-      config_(options.share ? share_config(files.config(), *options.share) : files.config()),
-      weights_(options.share ? share_weights(files.weights(), files.config(), *options.share) : files.weights()),
+      config_(options.shard ? shard_config(files.config(), *options.shard) : files.config()),
+      weights_(options.shard ? shard_weights(files.weights(), files.config(), *options.shard) : files.weights()),
       rope_(rope_frequencies(config_, options.context_tokens > 0 ? options.context_tokens : config_.context_tokens)),
       context_tokens_(options.context_tokens > 0 ? options.context_tokens : config_.context_tokens),
       kv_dtype_(options.kv_dtype.value_or(config_.kv_dtype)),
@@ -72,7 +72,7 @@ Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options
       memory_(device, items_, options.placement, options.tag,
               options.shared.model != nullptr ? &options.shared.model->memory_ : nullptr, options.shared.own) {
     if (options.shared.model != nullptr) {
-        share_small_tensors(*options.shared.model);
+        shard_small_tensors(*options.shared.model);
     } else {
         widen_small_tensors(options.tag);
     }
@@ -145,7 +145,7 @@ std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {
     return bytes;
 }
 
-void Model::share_small_tensors(const Model& other) {
+void Model::shard_small_tensors(const Model& other) {
     CHECK(other.device_ == device_, "a model shared from another device");
     std::vector<ConstTensorView> views;
     for_each_small_tensor(other.weights_, [&](const ConstTensorView& view) { views.push_back(view); });

@@ -17,7 +17,7 @@
 #include "kernels/device.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/item_memory.h"
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 #include "runtime/model/rope.h"
 #include "runtime/model/weight_items.h"
 
@@ -27,7 +27,7 @@ class Model;
 
 /// What a model has in common with another one: norms and biases, and items.
 struct SharedModel {
-    const Model* model = nullptr;  // of the same files and share, on the same device; outlives the one that is loaded
+    const Model* model = nullptr;  // of the same files and shard, on the same device; outlives the one that is loaded
     std::vector<bool> own{};       // [its items]: brought in anew, the others are shared
 };
 
@@ -36,7 +36,7 @@ struct LoadOptions {
     std::optional<DType> kv_dtype;                   // F16, BF16, F32; not given: the model's own
     WeightRounding rounding = WeightRounding::None;  // of the items that are brought in
     WeightPlacement placement{};
-    std::optional<ModelShare> share{};  // nothing: all of the model
+    std::optional<ModelShard> shard{};  // nothing: all of the model
     SharedModel shared{};               // no model: nothing is shared
     int n_readers = 2;                  // threads that read the files ahead
     MemoryTag tag = MemoryTag::Weights;
@@ -84,7 +84,7 @@ public:
 
 private:
     void widen_small_tensors(MemoryTag tag);
-    void share_small_tensors(const Model& other);
+    void shard_small_tensors(const Model& other);
     void load_own_items(const ModelFiles& files, const LoadOptions& options);
     void index_parts();
 

@@ -15,10 +15,10 @@ namespace {
 
 /// The plan of one rank of a split, as an only device where there are no shares.
 ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int64_t pass_tokens) {
-    const bool whole = request.shares.empty();
-    const ModelConfig config = whole ? *request.config : share_config(*request.config, request.shares[rank]);
+    const bool whole = request.shards.empty();
+    const ModelConfig config = whole ? *request.config : shard_config(*request.config, request.shards[rank]);
     const ModelWeights weights =
-        whole ? *request.weights : share_weights(*request.weights, *request.config, request.shares[rank]);
+        whole ? *request.weights : shard_weights(*request.weights, *request.config, request.shards[rank]);
     ModelPlanRequest of_rank = request.rank_request(rank, config, weights);
     of_rank.pass_tokens = pass_tokens;
     // While others compute its link goes on: as far as there is room for what comes next.
@@ -27,7 +27,7 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
         return ModelPlan(of_rank);
     } catch (const OutOfBudget& error) {
         if (whole) throw;
-        throw OutOfBudget(fmt::format("device {} of {}: {}", rank + 1, request.shares.size(), error.what()));
+        throw OutOfBudget(fmt::format("device {} of {}: {}", rank + 1, request.shards.size(), error.what()));
     }
 }
 
@@ -39,9 +39,9 @@ struct SplitCost {
 };
 
 std::int64_t homeless_parts(const SplitPlanRequest& request) {
-    const std::vector<std::int64_t> parts = parts_of(request.kind, request.shares);
+    const std::vector<std::int64_t> parts = parts_of(request.kind, request.shards);
     std::int64_t n = 0;
-    for (std::size_t rank = 0; rank < request.shares.size(); ++rank) {
+    for (std::size_t rank = 0; rank < request.shards.size(); ++rank) {
         try {
             static_cast<void>(plan_rank(request, rank, 1));
         } catch (const OutOfBudget&) {
@@ -54,7 +54,7 @@ std::int64_t homeless_parts(const SplitPlanRequest& request) {
 SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_t>& parts) {
     SplitPlanRequest asked = request;
     try {
-        asked.shares = deal_parts(request.kind, *request.config, *request.weights, parts);
+        asked.shards = deal_parts(request.kind, *request.config, *request.weights, parts);
         const SplitPlan plan(asked);
         SplitCost cost{.seconds = plan.sums().pass_seconds};
         for (const ModelPlan& rank : plan.ranks()) {
@@ -85,8 +85,8 @@ SplitPlan::SplitPlan(const SplitPlanRequest& request)
 }
 
 void SplitPlan::place(const SplitPlanRequest& request) {
-    const bool whole = request.shares.empty();
-    const std::size_t n_ranks = whole ? 1 : request.shares.size();
+    const bool whole = request.shards.empty();
+    const std::size_t n_ranks = whole ? 1 : request.shards.size();
     ranks_.clear();
     for (std::size_t rank = 0; rank < n_ranks; ++rank) ranks_.push_back(plan_rank(request, rank, pass_tokens_));
     context_tokens_ = ranks_.front().context_tokens();
@@ -105,7 +105,7 @@ void SplitPlan::order_blocks(const SplitPlanRequest& request) {
     };
     for (std::int64_t layer = 0; layer < request.config->n_layers; ++layer) {
         std::size_t owner = 0;
-        while (!request.shares.empty() && !std::ranges::binary_search(request.shares[owner].layers, layer)) ++owner;
+        while (!request.shards.empty() && !std::ranges::binary_search(request.shards[owner].layers, layer)) ++owner;
         take_layer(owner);
     }
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) take_layer(rank);
@@ -228,7 +228,7 @@ std::vector<std::int64_t> choose_parts(const SplitPlanRequest& request, std::siz
     search.improve(0.001, 0.0);
     if (!search.fits()) {  // says what is missing
         SplitPlanRequest asked = request;
-        asked.shares = deal_parts(request.kind, config, *request.weights, search.best());
+        asked.shards = deal_parts(request.kind, config, *request.weights, search.best());
         static_cast<void>(SplitPlan(asked));
     }
     return search.best();

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 #include "runtime/plan/model_plan.h"
 
 namespace slipstream {
@@ -22,7 +22,7 @@ struct SplitPlanRequest {
     const ModelConfig* config = nullptr;    // of the whole model
     const ModelWeights* weights = nullptr;  // views with or without memory
     SplitKind kind = SplitKind::Layers;
-    std::vector<ModelShare> shares{};  // of each rank, of that kind; empty: one device has all of the model
+    std::vector<ModelShard> shards{};  // of each rank, of that kind; empty: one device has all of the model
     RankRequest rank_request;
     std::optional<std::int64_t> pass_tokens{};  // as ModelPlanRequest has it
 };

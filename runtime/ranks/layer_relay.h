@@ -22,7 +22,7 @@ namespace slipstream {
 
 /// One of the devices.
 struct RelayRank {
-    Forward* forward = nullptr;      // over the model of its share
+    Forward* forward = nullptr;      // over the model of its shard
     Indexed<std::int64_t> layers{};  // of the whole model, ascending
 };
 

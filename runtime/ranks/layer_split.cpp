@@ -12,22 +12,22 @@ std::vector<std::int64_t> layers_by_share(std::int64_t n_layers, std::span<const
     return whole_parts(n_layers, shares, "layer");
 }
 
-std::vector<ModelShare> deal_layers(const ModelConfig& config, std::span<const std::int64_t> n_layers) {
+std::vector<ModelShard> deal_layers(const ModelConfig& config, std::span<const std::int64_t> n_layers) {
     CHECK(!n_layers.empty() && std::ranges::all_of(n_layers, [](std::int64_t n) { return n >= 1; }) &&
           std::accumulate(n_layers.begin(), n_layers.end(), std::int64_t{0}) == config.n_layers);
-    std::vector<ModelShare> shares(n_layers.size(), whole_share(config));
+    std::vector<ModelShard> shards(n_layers.size(), whole_shard(config));
     // The next layer is for whoever is least far through its own.
     for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
         const auto through = [&](std::size_t rank) {
-            return static_cast<double>(shares[rank].layers.size() + 1) / static_cast<double>(n_layers[rank]);
+            return static_cast<double>(shards[rank].layers.size() + 1) / static_cast<double>(n_layers[rank]);
         };
         std::size_t next = 0;
-        for (std::size_t rank = 1; rank < shares.size(); ++rank)
+        for (std::size_t rank = 1; rank < shards.size(); ++rank)
             if (through(rank) < through(next)) next = rank;
-        shares[next].layers.push_back(layer);
+        shards[next].layers.push_back(layer);
     }
-    deal_vocabulary(config.vocab, n_layers, shares);
-    return shares;
+    deal_vocabulary(config.vocab, n_layers, shards);
+    return shards;
 }
 
 }  // namespace slipstream

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/model/model_config.h"
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 
 namespace slipstream {
 
@@ -19,6 +19,6 @@ namespace slipstream {
 /// What each rank has of a model where they have `n_layers` [ranks] of its layers (>= 1 each, all in all the model's:
 /// CHECKed): A, A, B, A, A, B, ... for 2:1. Rows of the LM head go by the same shares, in whole runs of 16. Throws
 /// Unsupported where the vocabulary is too small for that.
-[[nodiscard]] std::vector<ModelShare> deal_layers(const ModelConfig& config, std::span<const std::int64_t> n_layers);
+[[nodiscard]] std::vector<ModelShard> deal_layers(const ModelConfig& config, std::span<const std::int64_t> n_layers);
 
 }  // namespace slipstream

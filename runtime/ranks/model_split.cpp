@@ -28,15 +28,15 @@ std::vector<std::int64_t> even_parts(SplitKind kind, const ModelConfig& config, 
     return parts_by_share(kind, config, weights, std::vector<double>(n_ranks, 1.0));
 }
 
-std::vector<ModelShare> deal_parts(SplitKind kind, const ModelConfig& config, const ModelWeights& weights,
+std::vector<ModelShard> deal_parts(SplitKind kind, const ModelConfig& config, const ModelWeights& weights,
                                    std::span<const std::int64_t> parts) {
     return kind == SplitKind::Layers ? deal_layers(config, parts) : deal_heads(config, weights, parts);
 }
 
-std::vector<std::int64_t> parts_of(SplitKind kind, std::span<const ModelShare> shares) {
+std::vector<std::int64_t> parts_of(SplitKind kind, std::span<const ModelShard> shards) {
     std::vector<std::int64_t> parts;
-    for (const ModelShare& share : shares)
-        parts.push_back(kind == SplitKind::Layers ? std::ssize(share.layers) : share.n_kv_heads);
+    for (const ModelShard& shard : shards)
+        parts.push_back(kind == SplitKind::Layers ? std::ssize(shard.layers) : shard.n_kv_heads);
     return parts;
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/model/model_config.h"
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 #include "runtime/model/weights.h"
 
 namespace slipstream {
@@ -26,9 +26,9 @@ namespace slipstream {
 [[nodiscard]] std::vector<std::int64_t> even_parts(SplitKind kind, const ModelConfig& config,
                                                    const ModelWeights& weights, std::size_t n_ranks);
 /// What each has then.
-[[nodiscard]] std::vector<ModelShare> deal_parts(SplitKind kind, const ModelConfig& config, const ModelWeights& weights,
+[[nodiscard]] std::vector<ModelShard> deal_parts(SplitKind kind, const ModelConfig& config, const ModelWeights& weights,
                                                  std::span<const std::int64_t> parts);
 /// The numbers that name a split, of its shares.
-[[nodiscard]] std::vector<std::int64_t> parts_of(SplitKind kind, std::span<const ModelShare> shares);
+[[nodiscard]] std::vector<std::int64_t> parts_of(SplitKind kind, std::span<const ModelShard> shards);
 
 }  // namespace slipstream

@@ -27,7 +27,7 @@ public:
 
 /// Limits, context and nodes are those of the others.
 struct Rank {
-    Forward* forward = nullptr;  // over the model of its share
+    Forward* forward = nullptr;  // over the model of its shard
     KvCache* cache = nullptr;    // of its layers, or of its kv heads
 };
 

@@ -18,7 +18,7 @@ namespace slipstream {
 
 /// What one device has of it.
 struct ViewRank {
-    const Model* model = nullptr;      // of its share, all of whose weights are resident (CHECKed)
+    const Model* model = nullptr;      // of its shard, all of whose weights are resident (CHECKed)
     KvView* view = nullptr;            // of its layers, or of its kv heads
     Indexed<std::int64_t> layers{};    // of the whole model, ascending
     Collective* collective = nullptr;  // where matrices are split; null of all ranks: whole layers are shared out
@@ -27,7 +27,7 @@ struct ViewRank {
 class RankViewPasses final : public ViewPasses {
 public:
     /// Ranks in the order of their rows of the LM head, views with room alike. What they point to outlives this. Takes
-    /// memory of activations on every device, as DeviceViewPasses::device_bytes() says of its share. Throws
+    /// memory of activations on every device, as DeviceViewPasses::device_bytes() says of its shard. Throws
     /// OutOfBudget.
     explicit RankViewPasses(const std::vector<ViewRank>& ranks);
 

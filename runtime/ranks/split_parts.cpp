@@ -76,11 +76,11 @@ std::vector<std::int64_t> ends_in_proportion(std::int64_t n_rows, std::int64_t u
     return ends;
 }
 
-void deal_vocabulary(std::int64_t vocab, std::span<const std::int64_t> parts, std::vector<ModelShare>& shares) {
+void deal_vocabulary(std::int64_t vocab, std::span<const std::int64_t> parts, std::vector<ModelShard>& shards) {
     const std::vector<std::int64_t> ends = ends_in_proportion(vocab, kInterleavedRows, parts, "a vocabulary");
-    for (std::size_t rank = 0; rank < shares.size(); ++rank) {
-        shares[rank].first_vocab = rank == 0 ? 0 : ends[rank - 1];
-        shares[rank].n_vocab = ends[rank] - shares[rank].first_vocab;
+    for (std::size_t rank = 0; rank < shards.size(); ++rank) {
+        shards[rank].first_vocab = rank == 0 ? 0 : ends[rank - 1];
+        shards[rank].n_vocab = ends[rank] - shards[rank].first_vocab;
     }
 }
 

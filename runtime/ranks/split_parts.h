@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 
 namespace slipstream {
 
@@ -22,6 +22,6 @@ namespace slipstream {
                                                            std::span<const std::int64_t> parts, std::string_view what);
 
 /// Deals rows of the LM head out, in whole runs of 16. Throws Unsupported where the vocabulary is too small for that.
-void deal_vocabulary(std::int64_t vocab, std::span<const std::int64_t> parts, std::vector<ModelShare>& shares);
+void deal_vocabulary(std::int64_t vocab, std::span<const std::int64_t> parts, std::vector<ModelShard>& shards);
 
 }  // namespace slipstream

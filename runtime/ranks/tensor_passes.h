@@ -18,7 +18,7 @@ namespace slipstream {
 
 /// One of the devices.
 struct SummingRank {
-    Forward* forward = nullptr;        // over its share, sums by `collective`
+    Forward* forward = nullptr;        // over its shard, sums by `collective`
     Collective* collective = nullptr;  // as this rank calls it
 };
 

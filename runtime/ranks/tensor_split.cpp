@@ -54,7 +54,7 @@ std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelW
     return heads;
 }
 
-std::vector<ModelShare> deal_heads(const ModelConfig& config, const ModelWeights& weights,
+std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights& weights,
                                    std::span<const std::int64_t> n_kv_heads) {
     CHECK(!n_kv_heads.empty() && std::ranges::all_of(n_kv_heads, [](std::int64_t n) { return n >= 1; }) &&
           std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.n_kv_heads);
@@ -63,18 +63,18 @@ std::vector<ModelShare> deal_heads(const ModelConfig& config, const ModelWeights
     const std::vector<std::int64_t> ffn_ends = ends_in_proportion(
         config.d_ff, ffn_unit, n_kv_heads, fmt::format("a feed-forward in blocks of {} columns", ffn_unit));
     const std::int64_t together = heads_together(config, weights);
-    std::vector<ModelShare> shares(n_kv_heads.size());
+    std::vector<ModelShard> shards(n_kv_heads.size());
     std::int64_t first_head = 0;
-    for (std::size_t rank = 0; rank < shares.size(); ++rank) {
-        if (first_head % together != 0) refuse(config, together, shares.size());
-        shares[rank].first_kv_head = first_head;
-        shares[rank].n_kv_heads = n_kv_heads[rank];
-        shares[rank].first_ffn = rank == 0 ? 0 : ffn_ends[rank - 1];
-        shares[rank].n_ffn = ffn_ends[rank] - shares[rank].first_ffn;
+    for (std::size_t rank = 0; rank < shards.size(); ++rank) {
+        if (first_head % together != 0) refuse(config, together, shards.size());
+        shards[rank].first_kv_head = first_head;
+        shards[rank].n_kv_heads = n_kv_heads[rank];
+        shards[rank].first_ffn = rank == 0 ? 0 : ffn_ends[rank - 1];
+        shards[rank].n_ffn = ffn_ends[rank] - shards[rank].first_ffn;
         first_head += n_kv_heads[rank];
     }
-    deal_vocabulary(config.vocab, n_kv_heads, shares);
-    return shares;
+    deal_vocabulary(config.vocab, n_kv_heads, shards);
+    return shards;
 }
 
 }  // namespace slipstream

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/model/model_config.h"
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 #include "runtime/model/weights.h"
 
 namespace slipstream {
@@ -23,7 +23,7 @@ namespace slipstream {
 
 /// What each rank has of a model where they have `n_kv_heads` [ranks] of its kv heads (>= 1 each, all in all the
 /// model's: CHECKed). Throws Unsupported where heads_together() are parted, or there are too few columns or rows.
-[[nodiscard]] std::vector<ModelShare> deal_heads(const ModelConfig& config, const ModelWeights& weights,
+[[nodiscard]] std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights& weights,
                                                  std::span<const std::int64_t> n_kv_heads);
 
 }  // namespace slipstream

@@ -18,7 +18,7 @@ namespace slipstream {
 
 /// What one device has of it.
 struct TensorRank {
-    Forward* forward = nullptr;        // over its share, sums by `collective`
+    Forward* forward = nullptr;        // over its shard, sums by `collective`
     KvCache* cache = nullptr;          // of its kv heads, all layers
     Collective* collective = nullptr;  // as this rank calls it
 };

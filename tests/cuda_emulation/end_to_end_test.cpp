@@ -24,7 +24,7 @@
 #include "tests/support/device_self_check.h"
 #include "tests/support/logged_generation.h"
 #include "tests/support/scripted_guesser.h"
-#include "tests/support/share_check.h"
+#include "tests/support/shard_check.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -313,13 +313,13 @@ TEST(EmulatedModel, TheSelfCheckIsSilent) {
 }
 
 // Packs are cut for each share when it is loaded: from the file's rows and columns, so that no pack is cut itself.
-TEST(EmulatedModel, SharesMakeTheWholeTogether) {
+TEST(EmulatedModel, ShardsMakeTheWholeTogether) {
     for (const DType type : {DType::F32, DType::BF16, DType::Q8_0}) {
         const auto files = make_tiny_model(
             {.d_ff = 160, .n_layers = 1, .n_q_heads = 6, .n_kv_heads = 3, .head_dim = 32, .weight_type = type});
         Engine engine(*files, {.timing = Timing::Latest});
-        const ModelShare shares[] = {{0, 2, 0, 96, 0, 30}, {2, 1, 96, 64, 30, 67}};
-        expect_shares_make_the_whole(engine.device(), *files, shares);
+        const ModelShard shards[] = {{0, 2, 0, 96, 0, 30}, {2, 1, 96, 64, 30, 67}};
+        expect_shards_make_the_whole(engine.device(), *files, shards);
     }
     // Blocks of 256 columns, V and down of another type.
     const auto files = make_tiny_model({.d_model = 256,
@@ -331,8 +331,8 @@ TEST(EmulatedModel, SharesMakeTheWholeTogether) {
                                         .weight_type = DType::Q4_K,
                                         .v_type = DType::Q6_K});
     Engine engine(*files, {.timing = Timing::Latest});
-    const ModelShare shares[] = {{0, 1, 0, 256, 0, 30}, {1, 1, 256, 256, 30, 67}};
-    expect_shares_make_the_whole(engine.device(), *files, shares);
+    const ModelShard shards[] = {{0, 1, 0, 256, 0, 30}, {1, 1, 256, 256, 30, 67}};
+    expect_shards_make_the_whole(engine.device(), *files, shards);
 }
 
 // What a session keeps: chunks out, and into a cache of another placement.

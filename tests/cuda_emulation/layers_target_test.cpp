@@ -32,17 +32,17 @@ Generated generate(const ModelFiles& files, Devices which, Streams streams, Timi
         devices.push_back(emulation::small_card(machine, card));
     if (which == Devices::CardAndCpu) devices.push_back(std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1}));
     PinnedArena arena({.limit_bytes = std::size_t{64} << 20, .device = devices.front().get()});
-    std::vector<ModelShare> shares{whole_share(files.config())};
-    if (devices.size() == 2) shares = deal_layers(files.config(), std::vector<std::int64_t>{3, 1});
+    std::vector<ModelShard> shards{whole_shard(files.config())};
+    if (devices.size() == 2) shards = deal_layers(files.config(), std::vector<std::int64_t>{3, 1});
     std::vector<std::unique_ptr<RankOnCard>> parts;
     std::vector<LayerRank> ranks;
     for (std::size_t i = 0; i < devices.size(); ++i) {
         // The CPU computes in place.
         const bool in_place = devices[i]->kind() == DeviceKind::Cpu;
         parts.push_back(
-            std::make_unique<RankOnCard>(files, *devices[i], shares[i], arena, in_place ? Streams::Nothing : streams));
+            std::make_unique<RankOnCard>(files, *devices[i], shards[i], arena, in_place ? Streams::Nothing : streams));
         ranks.push_back(
-            {parts[i]->forward.get(), &parts[i]->cache, shares[i].layers, shares[i].first_vocab, shares[i].n_vocab});
+            {parts[i]->forward.get(), &parts[i]->cache, shards[i].layers, shards[i].first_vocab, shards[i].n_vocab});
     }
     std::unique_ptr<Target> target;
     if (devices.size() == 1) {

@@ -24,9 +24,9 @@ inline constexpr std::int64_t kContext = 768;
 enum class Streams : std::uint8_t { Nothing, Both };
 
 struct RankOnCard {
-    RankOnCard(const ModelFiles& files, Device& device, const ModelShare& share, PinnedArena& arena, Streams streams,
+    RankOnCard(const ModelFiles& files, Device& device, const ModelShard& shard, PinnedArena& arena, Streams streams,
                Collective* collective = nullptr)
-        : model(files, device, load_options(files, share, arena, streams)),
+        : model(files, device, load_options(files, shard, arena, streams)),
           cache(device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
                 {.resident_chunks = streams == Streams::Both
                                         ? std::vector<std::int64_t>(static_cast<std::size_t>(model.config().n_layers))
@@ -38,12 +38,12 @@ struct RankOnCard {
         if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 20);
         forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get(), collective);
     }
-    static LoadOptions load_options(const ModelFiles& files, const ModelShare& share, PinnedArena& arena,
+    static LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, PinnedArena& arena,
                                     Streams streams) {
-        LoadOptions options{.context_tokens = kContext, .share = share};
+        LoadOptions options{.context_tokens = kContext, .shard = shard};
         if (streams == Streams::Nothing) return options;
         options.placement = {.max_item_bytes = 20000, .arena = &arena};
-        const ModelWeights thin = share_weights(files.weights(), files.config(), share);
+        const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
         const std::size_t n = cut_weight_items(thin, WeightRounding::None, 20000).size();
         for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 != 0);
         return options;

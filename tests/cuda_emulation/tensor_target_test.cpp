@@ -39,11 +39,11 @@ struct Engine {
         const auto n_rows = static_cast<std::size_t>(forward_limits_for(emulation::kBudget).max_tokens);
         if (heads.size() > 1)
             sums = choose_rank_sums(devices, n_rows * row_bytes(DType::F32, files.config().d_model)).sums;
-        const std::vector<ModelShare> shares = deal_heads(files.config(), files.weights(), heads);
+        const std::vector<ModelShard> shards = deal_heads(files.config(), files.weights(), heads);
         std::vector<TensorRank> ranks;
         for (std::size_t i = 0; i < heads.size(); ++i) {
             Collective* collective = sums ? &sums->rank(i) : nullptr;
-            parts.push_back(std::make_unique<RankOnCard>(files, *cards[i], shares[i], *arena, streams, collective));
+            parts.push_back(std::make_unique<RankOnCard>(files, *cards[i], shards[i], *arena, streams, collective));
             ranks.push_back({parts[i]->forward.get(), &parts[i]->cache, collective});
         }
         if (sums) {

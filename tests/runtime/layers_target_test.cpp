@@ -34,7 +34,7 @@ class LayersTargetTest : public testing::Test {
 protected:
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
         RankDevice device;
-        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
+        RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
         DeviceTarget target(*whole.forward, whole.cache);
         Generated plain = plainly(target, prompt_of(n_prompt), n_tokens);
         kv_ = kv_of(target);
@@ -77,7 +77,7 @@ TEST_F(LayersTargetTest, ATextMayBeCutBackAnywhere) {
     std::mt19937 random(5);
     for (const Streams streams : {Streams::Weights, Streams::Both}) {
         RankDevice device;
-        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
+        RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
         DeviceTarget one(*whole.forward, whole.cache);
         SplitEngine several(*files_, {3, 2, 1}, streams);
         std::vector<TokenId> text;
@@ -215,13 +215,13 @@ TEST(LayerSplit, LayersGoInTurnByShare) {
     config.vocab = 97;
     config.n_kv_heads = 2;
     config.d_ff = 64;
-    const std::vector<ModelShare> shares = deal_layers(config, std::vector<std::int64_t>{4, 2});
-    EXPECT_THAT(shares[0].layers, testing::ElementsAre(0, 1, 3, 4));
-    EXPECT_THAT(shares[1].layers, testing::ElementsAre(2, 5));
-    EXPECT_EQ(shares[0].first_vocab, 0);
-    EXPECT_EQ(shares[0].n_vocab, 64);
-    EXPECT_EQ(shares[1].first_vocab, 64);
-    EXPECT_EQ(shares[1].n_vocab, 33);
+    const std::vector<ModelShard> shards = deal_layers(config, std::vector<std::int64_t>{4, 2});
+    EXPECT_THAT(shards[0].layers, testing::ElementsAre(0, 1, 3, 4));
+    EXPECT_THAT(shards[1].layers, testing::ElementsAre(2, 5));
+    EXPECT_EQ(shards[0].first_vocab, 0);
+    EXPECT_EQ(shards[0].n_vocab, 64);
+    EXPECT_EQ(shards[1].first_vocab, 64);
+    EXPECT_EQ(shards[1].n_vocab, 33);
 }
 
 TEST(LayerSplit, EveryLayerAndRowHasOneOwner) {
@@ -234,17 +234,17 @@ TEST(LayerSplit, EveryLayerAndRowHasOneOwner) {
         for (unsigned rank = 0; rank <= random() % 5; ++rank) n_layers.push_back(1 + random() % 40);
         for (const std::int64_t n : n_layers) config.n_layers += n;
         config.vocab = 16 * std::ssize(n_layers) + random() % 3000;
-        const std::vector<ModelShare> shares = deal_layers(config, n_layers);
+        const std::vector<ModelShard> shards = deal_layers(config, n_layers);
         std::vector<int> owners(static_cast<std::size_t>(config.n_layers), 0);
         std::int64_t row = 0;
-        for (std::size_t rank = 0; rank < shares.size(); ++rank) {
-            EXPECT_EQ(std::ssize(shares[rank].layers), n_layers[rank]);
-            EXPECT_TRUE(std::ranges::is_sorted(shares[rank].layers));
-            for (const std::int64_t layer : shares[rank].layers) ++owners.at(static_cast<std::size_t>(layer));
-            EXPECT_EQ(shares[rank].first_vocab, row);
+        for (std::size_t rank = 0; rank < shards.size(); ++rank) {
+            EXPECT_EQ(std::ssize(shards[rank].layers), n_layers[rank]);
+            EXPECT_TRUE(std::ranges::is_sorted(shards[rank].layers));
+            for (const std::int64_t layer : shards[rank].layers) ++owners.at(static_cast<std::size_t>(layer));
+            EXPECT_EQ(shards[rank].first_vocab, row);
             EXPECT_EQ(row % 16, 0);
-            EXPECT_GE(shares[rank].n_vocab, 1);
-            row += shares[rank].n_vocab;
+            EXPECT_GE(shards[rank].n_vocab, 1);
+            row += shards[rank].n_vocab;
         }
         EXPECT_EQ(row, config.vocab);
         EXPECT_THAT(owners, testing::Each(1));

@@ -35,7 +35,7 @@ protected:
     /// In pieces, all resident.
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
         RankDevice device;
-        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
+        RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
         DeviceTarget target(*whole.forward, whole.cache);
         EXPECT_FALSE(target.takes_prompt(512));
         Generated plain = plainly(target, prompt_of(n_prompt), n_tokens);
@@ -98,7 +98,7 @@ TEST_F(PromptWaveTest, ATurnMayBeginAnywhere) {
     std::mt19937 random(8);
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
         RankDevice device;
-        RankEngine whole(*files_, whole_share(files_->config()), Streams::Nothing, device);
+        RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
         DeviceTarget one(*whole.forward, whole.cache);
         SplitEngine several(*files_, {2, 3, 1}, streams, {}, kRing);
         std::vector<TokenId> text;

@@ -60,7 +60,7 @@ struct Shape {
                                  SplitKind kind = SplitKind::Layers) const {
         SplitPlanRequest asked = request(rooms);
         asked.kind = kind;
-        if (rooms.size() > 1) asked.shares = deal_parts(kind, config, weights, parts);
+        if (rooms.size() > 1) asked.shards = deal_parts(kind, config, weights, parts);
         return SplitPlan(asked);
     }
     [[nodiscard]] std::vector<std::int64_t> choose_heads(const std::vector<Room>& rooms) const {

@@ -27,16 +27,16 @@ TEST(TensorSplit, HeadsGoByShareColumnsAndRowsWithThem) {
     EXPECT_THAT(heads(*files, {1, 1}), ElementsAre(2, 1));
     EXPECT_THAT(heads(*files, {1, 2}), ElementsAre(1, 2));
     EXPECT_THAT(heads(*files, {5, 5, 5}), ElementsAre(1, 1, 1));
-    const auto shares = deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{2, 1});
-    EXPECT_EQ(shares[0].n_kv_heads, 2);
-    EXPECT_EQ(shares[0].n_ffn, 96);
-    EXPECT_EQ(shares[0].n_vocab, 64);
-    EXPECT_EQ(shares[1].first_kv_head, 2);
-    EXPECT_EQ(shares[1].first_ffn, 96);
-    EXPECT_EQ(shares[1].n_ffn, 64);
-    EXPECT_EQ(shares[1].first_vocab, 64);
-    EXPECT_EQ(shares[1].n_vocab, 33);
-    EXPECT_TRUE(shares[0].layers.empty()) << "all of them";
+    const auto shards = deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{2, 1});
+    EXPECT_EQ(shards[0].n_kv_heads, 2);
+    EXPECT_EQ(shards[0].n_ffn, 96);
+    EXPECT_EQ(shards[0].n_vocab, 64);
+    EXPECT_EQ(shards[1].first_kv_head, 2);
+    EXPECT_EQ(shards[1].first_ffn, 96);
+    EXPECT_EQ(shards[1].n_ffn, 64);
+    EXPECT_EQ(shards[1].first_vocab, 64);
+    EXPECT_EQ(shards[1].n_vocab, 33);
+    EXPECT_TRUE(shards[0].layers.empty()) << "all of them";
 }
 
 TEST(TensorSplit, WhatCannotBeCutIsRefusedByName) {
@@ -74,9 +74,9 @@ TEST(TensorSplit, HeadsInOneBlockStayTogether) {
                 "among 3 devices; name fewer, or split the model by layers");
     EXPECT_THROW(static_cast<void>(deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{3, 5})),
                  Unsupported);
-    const auto shares = deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{4, 4});
-    EXPECT_EQ(shares[0].n_ffn % 256, 0);
-    EXPECT_GE(shares[0].n_ffn, 256);
+    const auto shards = deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{4, 4});
+    EXPECT_EQ(shards[0].n_ffn % 256, 0);
+    EXPECT_GE(shards[0].n_ffn, 256);
 }
 
 TEST(TensorSplit, EveryHeadColumnAndRowHasOneOwner) {
@@ -94,19 +94,19 @@ TEST(TensorSplit, EveryHeadColumnAndRowHasOneOwner) {
         config.d_ff = 16 * (std::ssize(n_heads) + random() % 200);
         config.vocab = 16 * std::ssize(n_heads) + random() % 3000;
         const ModelWeights weights = shape_of_weights(config);
-        const auto shares = deal_heads(config, weights, n_heads);
+        const auto shards = deal_heads(config, weights, n_heads);
         std::int64_t head = 0, column = 0, row = 0;
-        for (std::size_t rank = 0; rank < shares.size(); ++rank) {
-            EXPECT_EQ(shares[rank].first_kv_head, head);
-            EXPECT_EQ(shares[rank].n_kv_heads, n_heads[rank]);
-            EXPECT_EQ(shares[rank].first_ffn, column);
+        for (std::size_t rank = 0; rank < shards.size(); ++rank) {
+            EXPECT_EQ(shards[rank].first_kv_head, head);
+            EXPECT_EQ(shards[rank].n_kv_heads, n_heads[rank]);
+            EXPECT_EQ(shards[rank].first_ffn, column);
             EXPECT_EQ(column % 16, 0);
-            EXPECT_GE(shares[rank].n_ffn, 1);
-            EXPECT_EQ(shares[rank].first_vocab, row);
-            EXPECT_GE(shares[rank].n_vocab, 1);
-            head += shares[rank].n_kv_heads;
-            column += shares[rank].n_ffn;
-            row += shares[rank].n_vocab;
+            EXPECT_GE(shards[rank].n_ffn, 1);
+            EXPECT_EQ(shards[rank].first_vocab, row);
+            EXPECT_GE(shards[rank].n_vocab, 1);
+            head += shards[rank].n_kv_heads;
+            column += shards[rank].n_ffn;
+            row += shards[rank].n_vocab;
         }
         EXPECT_EQ(head, config.n_kv_heads);
         EXPECT_EQ(column, config.d_ff);

@@ -108,7 +108,7 @@ TEST_F(TensorTargetTest, LogitsAndKvAreNearThoseOfOneDevice) {
         options.kv_dtype = DType::F32;
         const auto files = make_tiny_model(options);
         RankDevice device;
-        RankEngine whole(*files, whole_share(files->config()), Streams::Nothing, device);
+        RankEngine whole(*files, whole_shard(files->config()), Streams::Nothing, device);
         DeviceTarget one(*whole.forward, whole.cache);
         const std::vector<float> expected = forced_logits(one, text, RankEngine::kBudget);
         std::vector<float> expected_row(one.shape().kv.scratch_row_bytes() / sizeof(float) * 2 * 4);

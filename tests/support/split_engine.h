@@ -30,10 +30,10 @@ struct RankEngine {
     static constexpr std::size_t kItemBytes = 8192;
     static constexpr std::size_t kRingBytes = std::size_t{1} << 17;
 
-    RankEngine(const ModelFiles& files, const ModelShare& share, Streams streams, RankDevice& on,
+    RankEngine(const ModelFiles& files, const ModelShard& shard, Streams streams, RankDevice& on,
                std::size_t ring_bytes = kRingBytes, Collective* collective = nullptr)
         : arena(on.arena),
-          model(files, on.device, load_options(files, share, streams)),
+          model(files, on.device, load_options(files, shard, streams)),
           cache(on.device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
                 kv_placement(streams)) {
         const PassReads reads{&model, &cache};
@@ -42,11 +42,11 @@ struct RankEngine {
         plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get(), collective);
     }
 
-    LoadOptions load_options(const ModelFiles& files, const ModelShare& share, Streams streams) {
-        LoadOptions options{.context_tokens = kContext, .share = share};
+    LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, Streams streams) {
+        LoadOptions options{.context_tokens = kContext, .shard = shard};
         options.placement = {.max_item_bytes = kItemBytes, .arena = &arena};
         if (streams == Streams::Nothing || streams == Streams::Kv) return options;
-        const ModelWeights thin = share_weights(files.weights(), files.config(), share);
+        const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
         // All but every third, which is resident.
         const std::size_t n = cut_weight_items(thin, WeightRounding::None, kItemBytes).size();
         for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
@@ -83,14 +83,14 @@ struct SplitEngine {
     }
     void make_ranks(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
                     const std::vector<std::unique_ptr<RankDevice>>& devices, std::size_t ring_bytes) {
-        const std::vector<ModelShare> shares = deal_layers(files.config(), n_layers);
+        const std::vector<ModelShard> shards = deal_layers(files.config(), n_layers);
         std::vector<LayerRank> of_target;
         std::vector<LayerRank> of_plain;
-        for (std::size_t i = 0; i < shares.size(); ++i) {
-            ranks.push_back(std::make_unique<RankEngine>(files, shares[i], streams, *devices[i], ring_bytes));
+        for (std::size_t i = 0; i < shards.size(); ++i) {
+            ranks.push_back(std::make_unique<RankEngine>(files, shards[i], streams, *devices[i], ring_bytes));
             RankEngine& rank = *ranks.back();
             of_target.push_back(
-                {rank.forward.get(), &rank.cache, shares[i].layers, shares[i].first_vocab, shares[i].n_vocab});
+                {rank.forward.get(), &rank.cache, shards[i].layers, shards[i].first_vocab, shards[i].n_vocab});
             of_plain.push_back(of_target.back());
             of_plain.back().forward = rank.plain.get();
         }

@@ -27,7 +27,7 @@ struct TensorEngine {
     void make_ranks(const ModelFiles& files, const std::vector<std::int64_t>& n_kv_heads, Streams streams,
                     const std::vector<std::unique_ptr<RankDevice>>& on,
                     std::size_t ring_bytes = RankEngine::kRingBytes) {
-        const std::vector<ModelShare> shares = deal_heads(files.config(), files.weights(), n_kv_heads);
+        const std::vector<ModelShard> shards = deal_heads(files.config(), files.weights(), n_kv_heads);
         std::vector<Device*> devices;
         for (const auto& each : on) devices.push_back(&each->device);
         const auto n_rows = static_cast<std::size_t>(
@@ -35,9 +35,9 @@ struct TensorEngine {
         sums = std::make_unique<HostCollective>(devices, n_rows * row_bytes(DType::F32, files.config().d_model));
         std::vector<TensorRank> of_target;
         std::vector<TensorRank> of_plain;
-        for (std::size_t i = 0; i < shares.size(); ++i) {
+        for (std::size_t i = 0; i < shards.size(); ++i) {
             ranks.push_back(
-                std::make_unique<RankEngine>(files, shares[i], streams, *on[i], ring_bytes, &sums->rank(i)));
+                std::make_unique<RankEngine>(files, shards[i], streams, *on[i], ring_bytes, &sums->rank(i)));
             RankEngine& rank = *ranks.back();
             of_target.push_back({rank.forward.get(), &rank.cache, &sums->rank(i)});
             of_plain.push_back({rank.plain.get(), &rank.cache, &sums->rank(i)});

@@ -38,10 +38,10 @@ struct ViewedSplitOptions {
 };
 
 struct ViewedRank {
-    ViewedRank(const ModelFiles& files, const ModelShare& share, const ViewedSplitOptions& options, std::size_t rank,
+    ViewedRank(const ModelFiles& files, const ModelShard& shard, const ViewedSplitOptions& options, std::size_t rank,
                Device& on, Collective* collective)
         : arena({.limit_bytes = std::size_t{256} << 20, .page_lock = lock_of(on), .device = &on}),
-          model(files, on, {.context_tokens = options.context_tokens, .share = share}),
+          model(files, on, {.context_tokens = options.context_tokens, .shard = shard}),
           cache(on, model.kv_shape(), model.config().n_layers, options.context_tokens, options.scratch_nodes,
                 {.resident_chunks = resident(options.streams, rank), .arena = &arena}),
           view(on, model.kv_shape(), model.config().n_layers,
@@ -69,8 +69,8 @@ struct ViewedRank {
 struct ViewedSplit {
     /// On `given` devices, which outlive this; none: on CPU devices of its own.
     ViewedSplit(const ModelFiles& files, const ViewedSplitOptions& options, std::vector<Device*> given = {})
-        : shares(deal_parts(options.kind, files.config(), files.weights(), options.parts)) {
-        for (std::size_t i = given.size(); i < shares.size(); ++i) {
+        : shards(deal_parts(options.kind, files.config(), files.weights(), options.parts)) {
+        for (std::size_t i = given.size(); i < shards.size(); ++i) {
             devices.push_back(std::make_unique<CpuDevice>(
                 i < options.devices.size() ? options.devices[i] : CpuDeviceOptions{.n_threads = 1}));
             given.push_back(devices.back().get());
@@ -80,11 +80,11 @@ struct ViewedSplit {
                                                row_bytes(DType::F32, files.config().d_model))
                        .sums;
         std::vector<ViewRank> of_view;
-        for (std::size_t i = 0; i < shares.size(); ++i) {
+        for (std::size_t i = 0; i < shards.size(); ++i) {
             Collective* collective = sums ? &sums->rank(i) : nullptr;
-            ranks.push_back(std::make_unique<ViewedRank>(files, shares[i], options, i, *given[i], collective));
+            ranks.push_back(std::make_unique<ViewedRank>(files, shards[i], options, i, *given[i], collective));
             ViewedRank& rank = *ranks.back();
-            of_view.push_back({&rank.model, &rank.view, shares[i].layers, collective});
+            of_view.push_back({&rank.model, &rank.view, shards[i].layers, collective});
         }
         make_target();
         over_view.emplace(of_view);
@@ -93,13 +93,13 @@ struct ViewedSplit {
     void make_target() {
         std::vector<LayerRank> of_layers;
         std::vector<TensorRank> of_heads;
-        for (std::size_t i = 0; i < shares.size(); ++i) {
+        for (std::size_t i = 0; i < shards.size(); ++i) {
             ViewedRank& rank = *ranks[i];
             of_layers.push_back({.forward = &*rank.forward,
                                  .cache = &rank.cache,
-                                 .layers = shares[i].layers,
-                                 .first_vocab = shares[i].first_vocab,
-                                 .n_vocab = shares[i].n_vocab});
+                                 .layers = shards[i].layers,
+                                 .first_vocab = shards[i].first_vocab,
+                                 .n_vocab = shards[i].n_vocab});
             of_heads.push_back({&*rank.forward, &rank.cache, sums ? &sums->rank(i) : nullptr});
         }
         if (sums) {
@@ -117,13 +117,13 @@ struct ViewedSplit {
     }
     /// The groups of a layer of the whole model that were chosen last, by the device that has all of it.
     [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const {
-        for (std::size_t i = 0; i < shares.size(); ++i)
-            for (std::size_t own = 0; own < shares[i].layers.size(); ++own)
-                if (shares[i].layers[own] == layer) return ranks[i]->builder.chosen(static_cast<std::int64_t>(own));
+        for (std::size_t i = 0; i < shards.size(); ++i)
+            for (std::size_t own = 0; own < shards[i].layers.size(); ++own)
+                if (shards[i].layers[own] == layer) return ranks[i]->builder.chosen(static_cast<std::int64_t>(own));
         return {};
     }
 
-    std::vector<ModelShare> shares;
+    std::vector<ModelShard> shards;
     std::vector<std::unique_ptr<CpuDevice>> devices;
     std::unique_ptr<RankSums> sums;  // where matrices are split
     std::vector<std::unique_ptr<ViewedRank>> ranks;

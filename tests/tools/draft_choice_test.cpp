@@ -94,7 +94,7 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
         std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1, .memory_bytes = 24 * kMiB});
     target_.devices.back().rates = target_.devices.front().rates;
     const ModelConfig& config = target_.files->config();
-    target_.shares = deal_layers(config, std::vector{config.n_layers - config.n_layers / 2, config.n_layers / 2});
+    target_.shards = deal_layers(config, std::vector{config.n_layers - config.n_layers / 2, config.n_layers / 2});
     const auto has_view = [](const DraftSettings& draft) { return draft.options.has(SourceKind::Retrieval); };
     draft_.model.reset();
     draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
@@ -112,7 +112,7 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
     EXPECT_TRUE(is_smaller) << draft_.options.max_budget;
     static_cast<void>(choose(17 * kMiB));
     EXPECT_THAT(details_, HasSubstr("leaves retrieval out"));
-    EXPECT_EQ(target_.shares[0].layers.size() + target_.shares[1].layers.size(), std::size_t(config.n_layers));
+    EXPECT_EQ(target_.shards[0].layers.size() + target_.shards[1].layers.size(), std::size_t(config.n_layers));
     draft_.options.child_rule = draft::ChildRule::Draw;
     draft_.automatic = false;
     EXPECT_THROW(static_cast<void>(choose(17 * kMiB)), OutOfBudget);
@@ -120,7 +120,7 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
     draft_.automatic = true;
 
     target_.split = SplitKind::Tensor;
-    target_.shares = deal_parts(SplitKind::Tensor, config, target_.files->weights(),
+    target_.shards = deal_parts(SplitKind::Tensor, config, target_.files->weights(),
                                 even_parts(SplitKind::Tensor, config, target_.files->weights(), 2));
     EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
     EXPECT_FALSE(has_view(choose(13 * kMiB))) << details_;

@@ -167,7 +167,7 @@ void choose_shares(EngineModel& engine, const ComputeOptions& options, const Eng
     std::string why;
     try {
         const std::vector<std::int64_t> parts = chosen_parts(engine, options, why);
-        engine.shares = deal_parts(engine.split, engine.files->config(), engine.files->weights(), parts);
+        engine.shards = deal_parts(engine.split, engine.files->config(), engine.files->weights(), parts);
         callbacks.choice("shares", fmt::format("{} {}s", fmt::join(parts, ","), part_name(engine.split)), why);
     } catch (const Unsupported& error) {
         const OffloadOptions& offload = options.offload;
@@ -180,7 +180,7 @@ void choose_shares(EngineModel& engine, const ComputeOptions& options, const Eng
 void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeeds& needs, const ModelWeights& weights) {
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const ModelConfig config =
-            engine.shares.empty() ? engine.files->config() : share_config(engine.files->config(), engine.shares[i]);
+            engine.shards.empty() ? engine.files->config() : shard_config(engine.files->config(), engine.shards[i]);
         reserve_workspace(*engine.devices[i].device, Forward::workspace_shapes(config, engine.kv_dtype, needs.forward));
     }
     PlanQuestion question{
@@ -225,7 +225,7 @@ void load_weights(EngineModel& engine, const EngineCallbacks& callbacks) {
             LoadOptions{.context_tokens = engine.context_tokens,
                         .kv_dtype = engine.kv_dtype,
                         .placement = weight_placement(engine, i),
-                        .share = engine.shares.empty() ? std::nullopt : std::optional(engine.shares[i]),
+                        .shard = engine.shards.empty() ? std::nullopt : std::optional(engine.shards[i]),
                         .on_progress = on_progress}));
     }
 }
@@ -266,7 +266,7 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
                             .needs = question.needs,
                             .taken_bytes = device.budget().used_bytes() + workspace +
                                            (question.beside_bytes.empty() ? 0 : question.beside_bytes[rank]),
-                            .summing = {device.kind(), engine.shares_matrices() ? engine.devices.size() : 0}});
+                            .summing = {device.kind(), engine.shards_matrices() ? engine.devices.size() : 0}});
         request.budget_bytes = std::min(
             question.budget_bytes.empty() ? device.budget().limit_bytes() : question.budget_bytes[rank], kRoomyBytes);
         request.ring_bytes = question.ring_bytes.value_or(0);
@@ -275,7 +275,7 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
             static_cast<void>(machine_rates(engine, rank, *question.weights));
             set_rates(request, engine.devices[rank]);
             // Cards share it for their copies; of CPU devices it was measured with the threads of one.
-            if (engine.shares_matrices() && engine.devices[rank].choice.card)
+            if (engine.shards_matrices() && engine.devices[rank].choice.card)
                 request.memory_bytes_per_second /= static_cast<double>(engine.devices.size());
         }
         return request;
@@ -283,7 +283,7 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
     return {.config = &engine.files->config(),
             .weights = question.weights,
             .kind = engine.split,
-            .shares = engine.shares,
+            .shards = engine.shards,
             .rank_request = rank_request,
             .pass_tokens = question.pass_tokens};
 }
@@ -306,7 +306,7 @@ const MachineRates& machine_rates(EngineModel& engine, std::size_t device, const
     if (asked.rates) return *asked.rates;
     Device* card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr;
     // CPU devices that share matrices compute at once, on cores and memory that they share.
-    const std::size_t at_once = engine.shares_matrices() && card == nullptr ? engine.devices.size() : 1;
+    const std::size_t at_once = engine.shards_matrices() && card == nullptr ? engine.devices.size() : 1;
     asked.rates = measure_rates({.config = &engine.files->config(),
                                  .weights = &weights,
                                  .kv_dtype = engine.kv_dtype,
@@ -349,7 +349,7 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
         regime_name(plan.regime), size_text(plan.device_bytes), engine.devices.size() > 1 ? "devices" : "device",
         size_text(plan.streamed_weights_bytes), size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
     if (plan.streamed_weights_bytes == 0) return;
-    if (engine.shares_matrices()) {
+    if (engine.shards_matrices()) {
         callbacks.note(
             "--split tensor: a prompt brings the weights over once for each 512 tokens; layers bring them once");
     } else if (!engine.plan->prompts_read_weights_once()) {

@@ -39,7 +39,7 @@ struct EngineModel {
     std::unique_ptr<CpuFaults> faults;  // none: the devices' links hear of a stop by it
     std::vector<EngineDevice> devices;
     SplitKind split = SplitKind::Layers;         // among several
-    std::vector<ModelShare> shares;              // of the devices; empty: one has all of the model
+    std::vector<ModelShard> shards;              // of the devices; empty: one has all of the model
     std::unique_ptr<PinnedArena> arena;          // null on one device where nothing streams
     std::vector<std::unique_ptr<Model>> models;  // [devices], once they are loaded
     std::unique_ptr<SplitPlan> plan;             // null on a single CPU without --device-memory
@@ -66,7 +66,7 @@ struct EngineModel {
     }
     [[nodiscard]] bool streams() const { return plan && plan->streams(); }
     /// Whether every device has a part of each matrix.
-    [[nodiscard]] bool shares_matrices() const { return devices.size() > 1 && split == SplitKind::Tensor; }
+    [[nodiscard]] bool shards_matrices() const { return devices.size() > 1 && split == SplitKind::Tensor; }
 };
 
 /// Opens the files only.

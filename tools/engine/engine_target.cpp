@@ -30,7 +30,7 @@ EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const Ru
 
 EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks)
     : engine_(&engine), callbacks_(callbacks) {
-    if (engine.shares_matrices()) make_sums(needs);
+    if (engine.shards_matrices()) make_sums(needs);
     for (std::size_t device = 0; device < engine.devices.size(); ++device)
         parts_.push_back(std::make_unique<Part>(engine, device, needs, sums_ ? &sums_->rank(device) : nullptr));
     tell_lock_refusal();
@@ -54,7 +54,7 @@ void EngineTarget::make_views(const ViewNeeds& needs) {
     for (std::size_t i = 0; i < parts_.size(); ++i)
         ranks.push_back({.model = engine_->models[i].get(),
                          .view = &views_[i]->view,
-                         .layers = engine_->shares[i].layers,
+                         .layers = engine_->shards[i].layers,
                          .collective = sums_ ? &sums_->rank(i) : nullptr});
     view_passes_ = std::make_unique<RankViewPasses>(ranks);
 }
@@ -91,12 +91,12 @@ std::unique_ptr<Target> EngineTarget::target_of(std::unique_ptr<Forward> Part::*
     }
     std::vector<LayerRank> ranks;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-        const ModelShare& share = engine_->shares[i];
+        const ModelShard& shard = engine_->shards[i];
         ranks.push_back({.forward = ((*parts_[i]).*forward).get(),
                          .cache = &parts_[i]->cache,
-                         .layers = share.layers,
-                         .first_vocab = share.first_vocab,
-                         .n_vocab = share.n_vocab});
+                         .layers = shard.layers,
+                         .first_vocab = shard.first_vocab,
+                         .n_vocab = shard.n_vocab});
     }
     return std::make_unique<LayersTarget>(std::move(ranks), engine_->arena.get());
 }

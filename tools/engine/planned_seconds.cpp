@@ -41,7 +41,7 @@ SplitPlan resident_plan(const EngineModel& engine, const ModelWeights& weights, 
     return SplitPlan({.config = &engine.files->config(),
                       .weights = &weights,
                       .kind = engine.split,
-                      .shares = engine.shares,
+                      .shards = engine.shards,
                       .rank_request = rank_request,
                       .pass_tokens = 1});
 }

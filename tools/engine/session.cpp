@@ -54,8 +54,8 @@ constexpr std::string_view kTensorFront = "tensor ";
 constexpr std::string_view kLayersEnd = " layers";
 std::string forms_with_split(const EngineModel& engine) {
     const DeviceForms all = engine.device_forms();
-    const std::vector<std::int64_t> parts = parts_of(engine.split, engine.shares);
-    if (engine.shares_matrices())
+    const std::vector<std::int64_t> parts = parts_of(engine.split, engine.shards);
+    if (engine.shards_matrices())
         return fmt::format("{}{}{}{})", all.forms, kSplitBegin, kTensorFront, fmt::join(parts, ","));
     if (all.is_one) return all.forms;
     return fmt::format("{}{}{}{})", all.forms, kSplitBegin, fmt::join(parts, ","), kLayersEnd);

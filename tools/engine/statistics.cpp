@@ -61,9 +61,9 @@ JsonObject plan_json(const EngineModel& engine) {
         .text("instruction_form", engine.device_forms().forms)
         .unsigned_integer("weights_bytes", engine.files->total_bytes())
         .unsigned_integer("kv_bytes", kv_bytes(engine.files->config(), engine.kv_dtype, engine.context_tokens));
-    if (!engine.shares.empty()) {
+    if (!engine.shards.empty()) {
         plan.text("split", split_name(engine.split))
-            .integers(engine.shares_matrices() ? "kv_heads" : "layers", parts_of(engine.split, engine.shares));
+            .integers(engine.shards_matrices() ? "kv_heads" : "layers", parts_of(engine.split, engine.shards));
     }
     if (engine.plan) {
         const ResidencyPlan& sums = engine.plan->sums();

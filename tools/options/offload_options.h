@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 
 namespace slipstream::tools {
 

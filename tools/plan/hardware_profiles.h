@@ -11,7 +11,7 @@
 
 #include "kernels/base/dtype.h"
 #include "runtime/model/model_config.h"
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 #include "tools/engine/hardware.h"
 
 namespace slipstream::tools {

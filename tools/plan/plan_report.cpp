@@ -64,7 +64,7 @@ SplitPlanRequest split_request(const PlanRequest& request, std::int64_t context_
 }
 
 // As a run shares the model out: for the tokens that are expected or one, whatever guesses.
-std::vector<ModelShare> shares_of(const PlanRequest& request, std::int64_t context_tokens) {
+std::vector<ModelShard> shards_of(const PlanRequest& request, std::int64_t context_tokens) {
     const ModelConfig& config = request.model.config;
     const ModelWeights& weights = request.model.weights;
     const auto n_devices = static_cast<std::size_t>(request.hardware.n_devices);
@@ -88,7 +88,7 @@ SplitPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::
                   std::optional<std::int64_t> pass_tokens) {
     SplitPlanRequest asked =
         split_request(request, context_tokens, needs_of(request, context_tokens, nodes), pass_tokens);
-    asked.shares = shares_of(request, context_tokens);
+    asked.shards = shards_of(request, context_tokens);
     return SplitPlan(asked);
 }
 
@@ -199,7 +199,7 @@ std::vector<PlannedRate> planned_rates(const PlanRequest& request, const PlanRep
 std::vector<DeviceWork> device_work(const PlanRequest& request, const PlanReport& report) {
     std::vector<DeviceWork> devices;
     if (request.hardware.n_devices == 1) return devices;
-    const std::vector<std::int64_t> parts = parts_of(request.split, shares_of(request, report.context_tokens));
+    const std::vector<std::int64_t> parts = parts_of(request.split, shards_of(request, report.context_tokens));
     for (const ModelPlan& rank : report.plan.ranks()) {
         const ResidencyPlan& plan = rank.residency();
         DeviceWork work{.parts = parts[devices.size()]};

@@ -82,12 +82,12 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     PlannedRun run{.budget = drafter.budget(), .view = drafter.view_needs()};
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {
         const ModelConfig config =
-            several ? share_config(request.model.config, engine.shares[i]) : request.model.config;
+            several ? shard_config(request.model.config, engine.shards[i]) : request.model.config;
         Device& device = *engine.devices[i].device;
         reserve_workspace(device, Forward::workspace_shapes(config, request.kv_dtype, needs.forward));
         run.taken_bytes.push_back(device.budget().used_bytes());
     }
-    if (several) run.parts = parts_of(engine.split, engine.shares);
+    if (several) run.parts = parts_of(engine.split, engine.shards);
     request.run = run;
 }
 

@@ -1,4 +1,4 @@
-#include "tests/support/share_check.h"
+#include "tests/support/shard_check.h"
 
 #include <cmath>
 #include <cstring>
@@ -63,12 +63,12 @@ std::int64_t columns_of(const Model& model, std::int64_t layer, MatrixRole role)
 
 }  // namespace
 
-void expect_shares_make_the_whole(Device& device, const ModelFiles& files, std::span<const ModelShare> shares) {
+void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::span<const ModelShard> shards) {
     const Model whole(files, device, {});
     std::vector<std::unique_ptr<Model>> thin;
     std::size_t bytes = 0;
-    for (const ModelShare& share : shares) {
-        thin.push_back(std::make_unique<Model>(files, device, LoadOptions{.share = share}));
+    for (const ModelShard& shard : shards) {
+        thin.push_back(std::make_unique<Model>(files, device, LoadOptions{.shard = shard}));
         for (const WeightItem& item : thin.back()->items()) bytes += item.bytes;
     }
     std::size_t whole_bytes = 0;

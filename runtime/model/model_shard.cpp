@@ -1,4 +1,4 @@
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 
 #include <string_view>
 
@@ -50,41 +50,41 @@ std::string_view split_name(SplitKind kind) {
     return kind == SplitKind::Layers ? "layers" : "tensor";
 }
 
-ModelShare whole_share(const ModelConfig& config) {
+ModelShard whole_shard(const ModelConfig& config) {
     return {.n_kv_heads = config.n_kv_heads, .n_ffn = config.d_ff, .n_vocab = config.vocab};
 }
 
-ModelConfig share_config(const ModelConfig& config, const ModelShare& share) {
-    check_range({share.first_kv_head, share.n_kv_heads}, config.n_kv_heads, "kv heads from");
-    check_range({share.first_ffn, share.n_ffn}, config.d_ff, "feed-forward columns from");
-    check_range({share.first_vocab, share.n_vocab}, config.vocab, "rows of the vocabulary from");
+ModelConfig shard_config(const ModelConfig& config, const ModelShard& shard) {
+    check_range({shard.first_kv_head, shard.n_kv_heads}, config.n_kv_heads, "kv heads from");
+    check_range({shard.first_ffn, shard.n_ffn}, config.d_ff, "feed-forward columns from");
+    check_range({shard.first_vocab, shard.n_vocab}, config.vocab, "rows of the vocabulary from");
     ModelConfig thin = config;
-    if (!share.layers.empty()) {
-        thin.n_layers = std::ssize(share.layers);
+    if (!shard.layers.empty()) {
+        thin.n_layers = std::ssize(shard.layers);
         thin.layer_window = {};
-        for (const std::int64_t layer : share.layers) {
+        for (const std::int64_t layer : shard.layers) {
             check_range({layer, 1}, config.n_layers, "layers from");
             if (!config.layer_window.empty()) thin.layer_window.push_back(config.window(layer));
         }
     }
-    thin.n_q_heads = config.n_q_heads / config.n_kv_heads * share.n_kv_heads;
-    thin.n_kv_heads = share.n_kv_heads;
-    thin.d_ff = share.n_ffn;
-    thin.vocab = share.n_vocab;
+    thin.n_q_heads = config.n_q_heads / config.n_kv_heads * shard.n_kv_heads;
+    thin.n_kv_heads = shard.n_kv_heads;
+    thin.d_ff = shard.n_ffn;
+    thin.vocab = shard.n_vocab;
     return thin;
 }
 
-ModelWeights share_weights(const ModelWeights& weights, const ModelConfig& config, const ModelShare& share) {
+ModelWeights shard_weights(const ModelWeights& weights, const ModelConfig& config, const ModelShard& shard) {
     const std::int64_t d = config.head_dim;
     const std::int64_t group = config.n_q_heads / config.n_kv_heads;  // query heads of a kv head
-    const Range kv{share.first_kv_head * d, share.n_kv_heads * d};
+    const Range kv{shard.first_kv_head * d, shard.n_kv_heads * d};
     const Range q{kv.first * group, kv.n * group};
-    const Range ffn{share.first_ffn, share.n_ffn};
+    const Range ffn{shard.first_ffn, shard.n_ffn};
     ModelWeights thin = weights;
-    thin.lm_head = rows_of(weights.lm_head, {share.first_vocab, share.n_vocab});
-    if (!share.layers.empty()) {
+    thin.lm_head = rows_of(weights.lm_head, {shard.first_vocab, shard.n_vocab});
+    if (!shard.layers.empty()) {
         thin.layers.clear();
-        for (const std::int64_t layer : share.layers) thin.layers.push_back(weights.layers.at(layer));
+        for (const std::int64_t layer : shard.layers) thin.layers.push_back(weights.layers.at(layer));
     }
     for (std::size_t i = 0; i < thin.layers.size(); ++i) {
         LayerWeights& layer = thin.layers[i];
@@ -95,7 +95,7 @@ ModelWeights share_weights(const ModelWeights& weights, const ModelConfig& confi
         layer.k_bias = elements_of(layer.k_bias, kv);
         layer.v_bias = elements_of(layer.v_bias, kv);
         layer.attn_out = columns_of(layer.attn_out, q, i, "the attention output");
-        if (share.first_kv_head > 0) layer.attn_out_bias = {};
+        if (shard.first_kv_head > 0) layer.attn_out_bias = {};
         layer.gate = rows_of(layer.gate, ffn);
         layer.up = rows_of(layer.up, ffn);
         layer.down = columns_of(layer.down, ffn, i, "the feed-forward's down matrix");

@@ -1,5 +1,5 @@
 // Parts of models: items that two models have in common, items of another rounding, and shares of the matrices.
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@
 #include "runtime/model/model.h"
 #include "runtime/pass/forward.h"
 #include "tests/support/error_text.h"
-#include "tests/support/share_check.h"
+#include "tests/support/shard_check.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -129,19 +129,19 @@ TEST_F(SharedItems, WhatStreamsMayHaveAResidentCopy) {
     EXPECT_EQ(logits_of(exact, arena_), logits_of(first, arena_));
 }
 
-TEST(ModelShares, MakeTheWholeTogether) {
+TEST(ModelShards, MakeTheWholeTogether) {
     for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0}) {
         const auto files = make_tiny_model(
             {.d_ff = 160, .n_layers = 2, .n_q_heads = 6, .n_kv_heads = 3, .head_dim = 16, .weight_type = type});
         CpuDevice device({.n_threads = 1});
-        const ModelShare shares[] = {{0, 2, 0, 96, 0, 30}, {2, 1, 96, 64, 30, 67}};
-        expect_shares_make_the_whole(device, *files, shares);
+        const ModelShard shards[] = {{0, 2, 0, 96, 0, 30}, {2, 1, 96, 64, 30, 67}};
+        expect_shards_make_the_whole(device, *files, shards);
     }
 }
 
 // K types lie in blocks of 256 columns, and activations are rounded by these: cut where they meet, parts sum up to the
 // whole as exactly as floats do. A mixture has V and down of another type.
-TEST(ModelShares, OfKTypesMakeTheWholeTogether) {
+TEST(ModelShards, OfKTypesMakeTheWholeTogether) {
     const std::pair<DType, std::optional<DType>> mixtures[] = {{DType::Q3_K, DType::Q5_K},
                                                                {DType::Q4_K, DType::Q6_K},
                                                                {DType::Q5_K, std::nullopt},
@@ -157,16 +157,16 @@ TEST(ModelShares, OfKTypesMakeTheWholeTogether) {
                                             .weight_type = type,
                                             .v_type = v_type});
         CpuDevice device({.n_threads = 1});
-        const ModelShare shares[] = {{0, 2, 0, 512, 0, 30}, {2, 1, 512, 256, 30, 67}};
-        expect_shares_make_the_whole(device, *files, shares);
-        const ModelShare inside{0, 2, 0, 384, 0, 97};
-        EXPECT_THAT(error_text<Unsupported>([&] { const Model thin(*files, device, {.share = inside}); }),
+        const ModelShard shards[] = {{0, 2, 0, 512, 0, 30}, {2, 1, 512, 256, 30, 67}};
+        expect_shards_make_the_whole(device, *files, shards);
+        const ModelShard inside{0, 2, 0, 384, 0, 97};
+        EXPECT_THAT(error_text<Unsupported>([&] { const Model thin(*files, device, {.shard = inside}); }),
                     testing::HasSubstr("lies in blocks of 256 columns"));
     }
 }
 
 // Rows of the LM head dealt out: each model's logits are columns of the whole's.
-TEST(ModelShares, RowsOfTheVocabularyAreTheSameLogits) {
+TEST(ModelShards, RowsOfTheVocabularyAreTheSameLogits) {
     const auto files = make_tiny_model({.weight_type = DType::Q8_0});
     CpuDevice device({.n_threads = 1});
     PinnedArena arena({.limit_bytes = std::size_t{1} << 20, .device = &device});
@@ -174,10 +174,10 @@ TEST(ModelShares, RowsOfTheVocabularyAreTheSameLogits) {
     const std::vector<float> expected = logits_of(whole, arena);
     const std::int64_t vocab = whole.config().vocab;
     for (const auto& [first, n] : {std::pair<std::int64_t, std::int64_t>{0, 40}, {40, 57}}) {
-        ModelShare share = whole_share(whole.config());
-        share.first_vocab = first;
-        share.n_vocab = n;
-        const Model thin(*files, device, {.context_tokens = kContext, .share = share});
+        ModelShard shard = whole_shard(whole.config());
+        shard.first_vocab = first;
+        shard.n_vocab = n;
+        const Model thin(*files, device, {.context_tokens = kContext, .shard = shard});
         const std::vector<float> found = logits_of(thin, arena);
         ASSERT_EQ(std::ssize(found) / n, std::ssize(expected) / vocab);
         for (std::int64_t row = 0; row < std::ssize(found) / n; ++row)
@@ -186,7 +186,7 @@ TEST(ModelShares, RowsOfTheVocabularyAreTheSameLogits) {
     }
 }
 
-TEST(ModelShares, BiasesGoWithTheirRowsAndOfASumWithTheFirst) {
+TEST(ModelShards, BiasesGoWithTheirRowsAndOfASumWithTheFirst) {
     const auto files = make_tiny_model({});
     ModelWeights weights = files->weights();
     const std::vector<float> values(64, 1.0F);
@@ -197,8 +197,8 @@ TEST(ModelShares, BiasesGoWithTheirRowsAndOfASumWithTheFirst) {
         layer.q_bias = layer.attn_out_bias = bias(64);
         layer.k_bias = layer.v_bias = bias(32);
     }
-    const ModelWeights first = share_weights(weights, files->config(), {0, 1, 0, 48, 0, 97});
-    const ModelWeights second = share_weights(weights, files->config(), {1, 1, 48, 48, 0, 97});
+    const ModelWeights first = shard_weights(weights, files->config(), {0, 1, 0, 48, 0, 97});
+    const ModelWeights second = shard_weights(weights, files->config(), {1, 1, 48, 48, 0, 97});
     EXPECT_EQ(first.layers[1].q_bias.cols(), 32);
     EXPECT_EQ(second.layers[1].q_bias.data, bias(64).data + 32 * sizeof(float));
     EXPECT_EQ(second.layers[1].k_bias.data, bias(64).data + 16 * sizeof(float));
@@ -207,11 +207,11 @@ TEST(ModelShares, BiasesGoWithTheirRowsAndOfASumWithTheFirst) {
     EXPECT_TRUE(second.layers[1].attn_out_bias.empty());
 }
 
-TEST(ModelShares, ThatWouldCutThroughABlockAreRefused) {
+TEST(ModelShards, ThatWouldCutThroughABlockAreRefused) {
     const auto files = make_tiny_model({.head_dim = 8, .weight_type = DType::Q8_0});
     CpuDevice device({.n_threads = 1});
-    const auto refusal = [&](const ModelShare& share) {
-        return error_text<Unsupported>([&] { const Model thin(*files, device, {.share = share}); });
+    const auto refusal = [&](const ModelShard& shard) {
+        return error_text<Unsupported>([&] { const Model thin(*files, device, {.shard = shard}); });
     };
     EXPECT_EQ(
         refusal({0, 2, 32, 40, 0, 97}),

@@ -4,12 +4,12 @@
 
 #include "kernels/device.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/model/model_share.h"
+#include "runtime/model/model_shard.h"
 
 namespace slipstream {
 
 /// Loads `files` whole and in `shares` (which cover it, in order) onto `device`, and compares every matrix's product
 /// with a few random vectors. Failures are gtest's.
-void expect_shares_make_the_whole(Device& device, const ModelFiles& files, std::span<const ModelShare> shares);
+void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::span<const ModelShard> shards);
 
 }  // namespace slipstream
