@@ -11,7 +11,7 @@
 
 namespace slipstream {
 
-PassFeed::PassFeed(TransferRing& ring, ProgramSource& source, std::int64_t max_items)
+PassFeed::PassFeed(TransferRing& ring, ScheduleSource& source, std::int64_t max_items)
     : ring_(&ring), source_(&source), max_items_(max_items) {
     CHECK(max_items >= 0, "programs of {} blocks", max_items);
     current_.reserve(static_cast<std::size_t>(max_items));
@@ -19,7 +19,7 @@ PassFeed::PassFeed(TransferRing& ring, ProgramSource& source, std::int64_t max_i
 }
 
 void PassFeed::ask_for_next() {
-    source_->next_program(next_);
+    source_->next_schedule(next_);
     CHECK(std::ssize(next_) <= max_items_, "a program of {} blocks, where at most {} were announced", next_.size(),
           max_items_);
     next_is_frozen_ = true;

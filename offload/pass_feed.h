@@ -1,10 +1,11 @@
 // The blocks of one pass after the other, in the order in which passes read them, through a transfer ring.
 //
-// A pass program is a list of blocks. Whenever the running pass releases one, copies go on ahead as far as the ring has
-// room: the rest of this program, then the next one, which is asked for (and so frozen) at its first copy; never
-// further. So the link does not idle at pass borders. Who makes programs knows what a block is; this file does not.
+// A transfer schedule is a list of blocks. Whenever the running pass releases one, copies go on ahead as far as the
+// ring has room: the rest of this schedule, then the next one, which is asked for (and so frozen) at its first copy;
+// never further. So the link does not idle at pass borders. Who makes schedules knows what a block is; this file does
+// not.
 //
-// That there is room for the next program's first copy is judged by the first block of the running one, since its own
+// That there is room for the next schedule's first copy is judged by the first block of the running one, since its own
 // is only known once it is asked for: where it is larger it waits, frozen, for the rest of its room.
 #pragma once
 
@@ -18,39 +19,40 @@
 
 namespace slipstream {
 
-class ProgramSource {
+class ScheduleSource {
 public:
-    virtual ~ProgramSource() = default;
-    /// Replaces `program` by the blocks of the next pass in reading order; none is a program, too. Called once a pass,
-    /// at the latest when it begins, at the earliest while the one before runs. Each block must fit into the ring.
-    virtual void next_program(std::vector<TransferItem>& program) = 0;
+    virtual ~ScheduleSource() = default;
+    /// Replaces `schedule` by the blocks of the next pass in reading order; none is a schedule, too. Called once a
+    /// pass, at the latest when it begins, at the earliest while the one before runs. Each block must fit into the
+    /// ring.
+    virtual void next_schedule(std::vector<TransferItem>& schedule) = 0;
 };
 
 class PassFeed {
 public:
-    /// Both must outlive the feed. Nobody else pushes into the ring. Memory for programs of up to `max_items` blocks is
-    /// taken at once.
-    PassFeed(TransferRing& ring, ProgramSource& source, std::int64_t max_items);
+    /// Both must outlive the feed. Nobody else pushes into the ring. Memory for schedules of up to `max_items` blocks
+    /// is taken at once.
+    PassFeed(TransferRing& ring, ScheduleSource& source, std::int64_t max_items);
 
-    /// The next program becomes the running one; copies start. The one before must be read to its end. Throws
+    /// The next schedule becomes the running one; copies start. The one before must be read to its end. Throws
     /// OutOfBudget where a block is larger than the ring; then no pass runs, and the next call asks the source anew.
     void begin_pass(Stream& compute);
-    /// Block `index` of the running program on the device; its copy is enqueued (CHECKed: there must have been room for
-    /// it, blocks held and not released count). May be called again until its release. Throws what failed in a copy;
-    /// then rewind() makes the feed usable again.
+    /// Block `index` of the running schedule on the device; its copy is enqueued (CHECKed: there must have been room
+    /// for it, blocks held and not released count). May be called again until its release. Throws what failed in a
+    /// copy; then rewind() makes the feed usable again.
     [[nodiscard]] const std::byte* acquire(std::int64_t index, Stream& compute);
     /// In ascending order, each once. Then copies go ahead.
     void release(std::int64_t index, Stream& compute);
-    /// CHECKs that all blocks of the running program are released.
+    /// CHECKs that all blocks of the running schedule are released.
     void end_pass();
-    /// Gives up the running program, where there is one, and what was copied ahead of it; the next begin_pass() asks
+    /// Gives up the running schedule, where there is one, and what was copied ahead of it; the next begin_pass() asks
     /// the source anew. Blocks until copies under way are done. Throws what failed in them, unless acquire() has told
     /// it; the feed is usable then, too.
     void rewind(Stream& compute);
 
-    /// Blocks of the running program; 0 where no pass runs.
+    /// Blocks of the running schedule; 0 where no pass runs.
     [[nodiscard]] std::int64_t n_items() const;
-    /// Whether the program behind the running one is already asked for.
+    /// Whether the schedule behind the running one is already asked for.
     [[nodiscard]] bool next_is_frozen() const { return next_is_frozen_; }
 
 private:
@@ -58,16 +60,16 @@ private:
     void copy_ahead();
 
     TransferRing* ring_;
-    ProgramSource* source_;
+    ScheduleSource* source_;
     std::int64_t max_items_;
-    Indexed<TransferItem> current_;  // the running program
+    Indexed<TransferItem> current_;  // the running schedule
     Indexed<TransferItem> next_;     // the one behind it, where it is frozen
     bool running_ = false;
     bool next_is_frozen_ = false;
     bool next_fits_ = false;          // each of its blocks into the ring; otherwise none of them is copied
     bool failure_told_ = false;       // acquire() has thrown since the last rewind
-    std::int64_t first_number_ = 0;   // in the ring, of block 0 of the running program
-    std::int64_t n_copied_ = 0;       // blocks of the running program whose copy is enqueued
+    std::int64_t first_number_ = 0;   // in the ring, of block 0 of the running schedule
+    std::int64_t n_copied_ = 0;       // blocks of the running schedule whose copy is enqueued
     std::int64_t n_released_ = 0;     // and which are released
     std::int64_t n_next_copied_ = 0;  // of the next one
 };

@@ -1,11 +1,11 @@
 // Passes played through on a virtual clock: what stands behind simulate_passes() of residency_plan.h.
 //
-// A program becomes steps. A resident stretch of a block is computed when its turn comes; each streamed piece of it
+// A schedule becomes steps. A resident stretch of a block is computed when its turn comes; each streamed piece of it
 // waits for its copy, is computed, and gives its slot back. The link copies the pieces in the same order, as far as the
 // ring has room (slots of variable size, first in, first out, as in transfer_ring.h) and at most into the next pass, as
-// pass_feed.h does. Between two passes the link goes on while the device does what is outside the program. Where copies
-// and computing together ask more of host memory than it gives, they share it evenly. Passes are repeated until they
-// take the same time. Several devices take turns with the steps; each has a link and a ring of its own.
+// pass_feed.h does. Between two passes the link goes on while the device does what is outside the schedule. Where
+// copies and computing together ask more of host memory than it gives, they share it evenly. Passes are repeated until
+// they take the same time. Several devices take turns with the steps; each has a link and a ring of its own.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -43,16 +43,16 @@ public:
           resident_(*device.resident_bytes),
           ring_(device.ring_bytes),
           steps_(&steps) {
-        CHECK(resident_.size() == request_.program.size(), "{} items, {} decisions", request_.program.size(),
+        CHECK(resident_.size() == request_.schedule.size(), "{} items, {} decisions", request_.schedule.size(),
               resident_.size());
     }
 
     void add_next_item() {
-        CHECK(next_ < request_.program.size(), "an item behind the program of device {}", number_);
-        add_item(request_.program[next_], resident_[next_]);
+        CHECK(next_ < request_.schedule.size(), "an item behind the program of device {}", number_);
+        add_item(request_.schedule[next_], resident_[next_]);
         ++next_;
     }
-    [[nodiscard]] bool is_through() const { return next_ == request_.program.size(); }
+    [[nodiscard]] bool is_through() const { return next_ == request_.schedule.size(); }
 
 private:
     void add_item(const PlanItem& item, std::size_t resident) {
@@ -298,7 +298,7 @@ SimulatedPass simulate_passes(std::span<const SimulatedDevice> devices, std::spa
 SimulatedPass simulate_passes(const ResidencyRequest& request, const std::vector<std::size_t>& resident_bytes,
                               std::size_t ring_bytes) {
     const SimulatedDevice device{&request, &resident_bytes, ring_bytes};
-    return simulate_passes({&device, 1}, std::vector<std::int32_t>(request.program.size(), 0));
+    return simulate_passes({&device, 1}, std::vector<std::int32_t>(request.schedule.size(), 0));
 }
 
 }  // namespace slipstream

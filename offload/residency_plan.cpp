@@ -1,7 +1,7 @@
 // How a plan is found. Each way to spend the budget that the design names is tried: weights resident and KV streamed,
 // KV resident and weights streamed, both streamed; with the ring that is wanted, and where that would take much of the
 // budget with smaller ones too. What is left over goes to resident units, spread by error diffusion: walking through
-// the program, an item gets as many units as bring the sum nearest to its share of the bytes seen so far. Each plan is
+// the schedule, an item gets as many units as bring the sum nearest to its share of the bytes seen so far. Each plan is
 // played through with the context full and half full, since KV that is not there yet costs nothing and saves nothing;
 // the shortest mean wins, and where two are nearly as good, the earlier in that order.
 #include "offload/residency_plan.h"
@@ -70,7 +70,7 @@ Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
     Needs needs{.base_bytes = sum(request.fixed_bytes, request.streaming_bytes)};
     if (mode.kv_streams) needs.base_bytes = sum(needs.base_bytes, request.kv_streaming_bytes);
     std::size_t smallest = 0;
-    for (const PlanItem& item : request.program) {
+    for (const PlanItem& item : request.schedule) {
         if (streams(mode, item)) {
             smallest = std::max(smallest, smallest_slot(item));
             needs.largest_slot_bytes = std::max(needs.largest_slot_bytes, largest_slot(item));
@@ -88,31 +88,31 @@ Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
 
 std::size_t bytes_of(const ResidencyRequest& request, std::optional<PlanTag> tag) {
     std::size_t bytes = 0;
-    for (const PlanItem& item : request.program)
+    for (const PlanItem& item : request.schedule)
         if (!tag || item.tag == *tag) bytes = sum(bytes, item.bytes);
     return bytes;
 }
 
-/// Residents of a program, unit by unit.
+/// Residents of a schedule, unit by unit.
 class Residents {
 public:
-    explicit Residents(const std::vector<PlanItem>& program) : program_(program), bytes_(program.size(), 0) {}
+    explicit Residents(const std::vector<PlanItem>& schedule) : schedule_(schedule), bytes_(schedule.size(), 0) {}
 
     void take_all(PlanTag tag) {
-        for (std::size_t i = 0; i < program_.size(); ++i)
-            if (program_[i].tag == tag) bytes_[i] = program_[i].bytes;
+        for (std::size_t i = 0; i < schedule_.size(); ++i)
+            if (schedule_[i].tag == tag) bytes_[i] = schedule_[i].bytes;
     }
 
     /// Units of items of `tag` for at most `room` bytes, evenly; returns what is left of it.
     std::size_t spread(PlanTag tag, std::size_t room) {
         std::size_t total = 0;
-        for (const PlanItem& item : program_)
+        for (const PlanItem& item : schedule_)
             if (serves(item, tag)) total += item.bytes;
         if (total == 0) return room;
         const double share = std::min(1.0, static_cast<double>(room) / static_cast<double>(total));
         double due = 0.0;  // by the share, not given yet
-        for (std::size_t i = 0; i < program_.size(); ++i) {
-            const PlanItem& item = program_[i];
+        for (std::size_t i = 0; i < schedule_.size(); ++i) {
+            const PlanItem& item = schedule_[i];
             if (!serves(item, tag)) continue;
             due += share * static_cast<double>(item.bytes);
             const std::size_t nearest = std::min(units_near(item, due), item.bytes);
@@ -138,23 +138,23 @@ private:
     // One unit after the other, the largest that still fits.
     std::size_t use_up(PlanTag tag, std::size_t room) {
         while (true) {
-            std::size_t best = program_.size();
+            std::size_t best = schedule_.size();
             std::size_t best_bytes = 0;
-            for (std::size_t i = 0; i < program_.size(); ++i) {
-                const PlanItem& item = program_[i];
+            for (std::size_t i = 0; i < schedule_.size(); ++i) {
+                const PlanItem& item = schedule_[i];
                 if (!serves(item, tag)) continue;
                 const std::size_t next = std::min(item.unit_bytes, item.bytes - bytes_[i]);
                 if (next <= best_bytes || next > room) continue;
                 best = i;
                 best_bytes = next;
             }
-            if (best == program_.size()) return room;
+            if (best == schedule_.size()) return room;
             bytes_[best] += best_bytes;
             room -= best_bytes;
         }
     }
 
-    const std::vector<PlanItem>& program_;
+    const std::vector<PlanItem>& schedule_;
     std::vector<std::size_t> bytes_;
 };
 
@@ -166,8 +166,8 @@ std::size_t read_of(const PlanItem& item) {
 ResidencyPlan evaluated(const ResidencyRequest& request, std::vector<std::size_t> resident_bytes,
                         std::size_t ring_bytes) {
     ResidencyPlan plan;
-    for (std::size_t i = 0; i < request.program.size(); ++i) {
-        const PlanItem& item = request.program[i];
+    for (std::size_t i = 0; i < request.schedule.size(); ++i) {
+        const PlanItem& item = request.schedule[i];
         const std::size_t streamed = std::min(item.bytes - resident_bytes[i], read_of(item));
         (item.tag == PlanTag::Kv ? plan.resident_kv_bytes : plan.resident_weights_bytes) += resident_bytes[i];
         (item.tag == PlanTag::Kv ? plan.streamed_kv_bytes : plan.streamed_weights_bytes) += streamed;
@@ -203,10 +203,10 @@ std::vector<std::size_t> ring_sizes(const ResidencyRequest& request, const Needs
     return sizes;
 }
 
-/// The same program with half the text.
+/// The same schedule with half the text.
 ResidencyRequest half_full(const ResidencyRequest& request) {
     ResidencyRequest half = request;
-    for (PlanItem& item : half.program) {
+    for (PlanItem& item : half.schedule) {
         if (item.tag != PlanTag::Kv || item.bytes == 0) continue;
         const std::size_t bytes = std::min(item.bytes, round_up(ceil_div(item.bytes, std::size_t{2}), item.unit_bytes));
         const double share = static_cast<double>(std::min(bytes, read_of(item))) / static_cast<double>(read_of(item));
@@ -234,7 +234,7 @@ std::optional<Candidate> best_of(const ResidencyRequest& request, const Residenc
     std::optional<Candidate> best;
     for (const std::size_t ring_bytes : ring_sizes(request, needs, room)) {
         if (ring_bytes > room || ring_bytes < needs.least_ring_bytes) continue;
-        Residents residents(request.program);
+        Residents residents(request.schedule);
         std::size_t left = room - ring_bytes;
         if (!mode.weights_stream) residents.take_all(PlanTag::Weights);
         if (!mode.kv_streams) residents.take_all(PlanTag::Kv);
@@ -273,7 +273,7 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
 }
 
 void check_request(const ResidencyRequest& request) {
-    for (const PlanItem& item : request.program)
+    for (const PlanItem& item : request.schedule)
         CHECK(item.bytes == 0 || (item.unit_bytes > 0 && item.transfer_bytes > 0),
               "an item of {} bytes in units of {} and copies of {}", item.bytes, item.unit_bytes, item.transfer_bytes);
 }
@@ -302,7 +302,7 @@ std::size_t least_budget_bytes(const ResidencyRequest& request) {
 ResidencyPlan plan_residency(const ResidencyRequest& request) {
     check_request(request);
     if (sum(request.fixed_bytes, bytes_of(request, std::nullopt)) <= request.budget_bytes) {
-        Residents residents(request.program);
+        Residents residents(request.schedule);
         residents.take_all(PlanTag::Weights);
         residents.take_all(PlanTag::Kv);
         return evaluated(request, std::move(residents).bytes(), 0);

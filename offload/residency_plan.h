@@ -1,7 +1,7 @@
 // Decides what stays on a device and what streams, and predicts what a pass then takes. Pure: numbers in, numbers out.
 //
 // A resident byte saves one streamed byte a pass, whichever block it belongs to; so what counts is that the budget is
-// used up, and that resident blocks are spread evenly through the program: in one run they would let the link idle
+// used up, and that resident blocks are spread evenly through the schedule: in one run they would let the link idle
 // while they are computed, and the compute wait after (README.md). What a pass takes is predicted by playing it
 // through (pass_simulation.cpp), and where there is a choice (weights or KV, a larger or a smaller ring) the shorter
 // pass wins.
@@ -17,7 +17,7 @@ namespace slipstream {
 
 enum class PlanTag : std::uint8_t { Weights, Kv };
 
-/// A block of the pass program, in reading order, as large as it will be when the context is full.
+/// A block of the transfer schedule, in reading order, as large as it will be when the context is full.
 struct PlanItem {
     PlanTag tag = PlanTag::Weights;
     std::size_t bytes = 0;           // 0: nothing there yet
@@ -31,7 +31,7 @@ struct PlanItem {
 };
 
 struct ResidencyRequest {
-    std::vector<PlanItem> program;
+    std::vector<PlanItem> schedule;
     std::size_t budget_bytes = 0;         // of the device; the largest size_t: no limit, everything is resident
     std::size_t fixed_bytes = 0;          // of it taken whatever streams: activations, scratch, workspace, draft models
     std::size_t streaming_bytes = 0;      // of it taken as soon as a block streams at all, the ring not counted
@@ -43,7 +43,7 @@ struct ResidencyRequest {
     double memory_bytes_per_second = 0.0;     // of the host: copies and computing share it; 0: no limit
     double host_bytes_per_copied_byte = 1.0;  // a CPU device's ring lies in host memory, too: read there, written here
     bool weights_stay = false;                // KV alone may stream
-    double fixed_seconds = 0.0;               // of a pass outside the program: sampling, drafting that nothing hides
+    double fixed_seconds = 0.0;               // of a pass outside the schedule: sampling, drafting that nothing hides
 };
 
 enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream };
@@ -52,7 +52,7 @@ enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream
 
 struct ResidencyPlan {
     Regime regime = Regime::AllFits;
-    std::vector<std::size_t> resident_bytes;  // of each item of the program: a multiple of its unit, or all
+    std::vector<std::size_t> resident_bytes;  // of each item of the schedule: a multiple of its unit, or all
     std::size_t ring_bytes = 0;               // 0 where nothing streams
     std::size_t device_bytes = 0;             // in all
     std::size_t resident_weights_bytes = 0;   // of them
@@ -70,10 +70,11 @@ struct ResidencyPlan {
 /// The smallest budget that plan_residency() takes.
 [[nodiscard]] std::size_t least_budget_bytes(const ResidencyRequest& request);
 
-/// Discrete-event model of passes in steady state: one link that copies in program order as far as the ring has room,
-/// one device that computes in program order what has arrived, both sharing host memory. Seconds of a pass and how much
-/// of it the link is busy, for a program of which `resident_bytes` (as in ResidencyPlan; more than an item has counts
-/// as all of it) stay. So a plan can be judged for other passes than it was made for: of more tokens, over less KV.
+/// Discrete-event model of passes in steady state: one link that copies in schedule order as far as the ring has room,
+/// one device that computes in schedule order what has arrived, both sharing host memory. Seconds of a pass and how
+/// much of it the link is busy, for a schedule of which `resident_bytes` (as in ResidencyPlan; more than an item has
+/// counts as all of it) stay. So a plan can be judged for other passes than it was made for: of more tokens, over less
+/// KV.
 struct SimulatedPass {
     double seconds = 0.0;
     double link_busy_fraction = 0.0;
@@ -89,7 +90,7 @@ struct SimulatedDevice {
 };
 /// The same of several devices with a link and a ring each: item by item `order` says whose next item is computed.
 /// While one computes the rings of the others fill. Host memory is one, the largest that a request says; what a pass
-/// takes outside its program is the largest. The link fraction is that of the busiest link.
+/// takes outside its schedule is the largest. The link fraction is that of the busiest link.
 [[nodiscard]] SimulatedPass simulate_passes(std::span<const SimulatedDevice> devices,
                                             std::span<const std::int32_t> order);
 

@@ -77,9 +77,9 @@ void HostKv::clear_place(Stream& compute, std::int64_t chunk) {
     if (flush_use(held) > 0) compute.wait(*flushed_, flush_use(held));
 }
 
-std::int64_t HostKv::snapshot(MadePrograms& programs) {
-    CHECK(programs_ == nullptr || programs_ == &programs, "two streams over one KV cache have programs ahead");
-    programs_ = &programs;
+std::int64_t HostKv::snapshot(PreparedSchedules& schedules) {
+    CHECK(schedules_ == nullptr || schedules_ == &schedules, "two streams over one KV cache have programs ahead");
+    schedules_ = &schedules;
     snapshot_chunks_ = n_chunks_;
     return n_chunks_;
 }

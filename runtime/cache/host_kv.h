@@ -1,10 +1,10 @@
 // The host's store of a KV cache: page-locked memory for the chunks that stream (HostExtents), and the way there: a
 // chunk that is full is flushed behind the compute stream.
 //
-// Passes read chunks from here (PassStream), by programs that may be made while the pass before runs. What such a
-// program counts on is a snapshot: chunks below the number that snapshot() gave are read from the host, those from it
+// Passes read chunks from here (PassStream), by schedules that may be made while the pass before runs. What such a
+// schedule counts on is a snapshot: chunks below the number that snapshot() gave are read from the host, those from it
 // on lie in the tail, whose slots must hold them until then. Whoever must write one of those slots, or changes what was
-// flushed, invalidates the program first (README.md).
+// flushed, invalidates the schedule first (README.md).
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace slipstream {
 
-/// Who makes programs ahead of their pass.
-class MadePrograms {
+/// Who makes schedules ahead of their pass.
+class PreparedSchedules {
 public:
-    virtual ~MadePrograms() = default;
-    /// Gives them up: the next program is made anew. No pass is running.
+    virtual ~PreparedSchedules() = default;
+    /// Gives them up: the next schedule is made anew. No pass is running.
     virtual void invalidate(Stream& compute) = 0;
 };
 
@@ -61,21 +61,21 @@ public:
     void settle(Stream& compute);
     /// Chunks from this on are here no more.
     void cut(std::int64_t n_chunks);
-    /// After a failure: ends what is under way, gives up the program made ahead, and tells how many of the chunks have
+    /// After a failure: ends what is under way, gives up the schedule made ahead, and tells how many of the chunks have
     /// come here whole, from the first. What failed has been told; chunks can be flushed again.
     [[nodiscard]] std::int64_t recover(Stream& compute) noexcept;
-    /// `compute` waits until the place in the tail that `chunk` will take may be written; a program that counts on what
-    /// lies there is invalidated.
+    /// `compute` waits until the place in the tail that `chunk` will take may be written; a schedule that counts on
+    /// what lies there is invalidated.
     void clear_place(Stream& compute, std::int64_t chunk);
 
-    /// n_chunks() of a program that `programs` makes now. One at a time: CHECKed.
-    [[nodiscard]] std::int64_t snapshot(MadePrograms& programs);
-    /// `programs` has none ahead any more: the last one runs, or was given up.
-    void drop_program(MadePrograms& programs) {
-        if (programs_ == &programs) programs_ = nullptr;
+    /// n_chunks() of a schedule that `schedules` makes now. One at a time: CHECKed.
+    [[nodiscard]] std::int64_t snapshot(PreparedSchedules& schedules);
+    /// `schedules` has none ahead any more: the last one runs, or was given up.
+    void drop_schedule(PreparedSchedules& schedules) {
+        if (schedules_ == &schedules) schedules_ = nullptr;
     }
     void invalidate(Stream& compute) {
-        if (programs_ != nullptr) programs_->invalidate(compute);
+        if (schedules_ != nullptr) schedules_->invalidate(compute);
     }
 
 private:
@@ -86,8 +86,8 @@ private:
     std::unique_ptr<Event> flushed_;
     Indexed<std::uint64_t> flush_use_;  // [chunks of a layer]; 0: not flushed yet
     std::int64_t n_chunks_ = 0;
-    MadePrograms* programs_ = nullptr;  // who made a program ahead, null: nobody
-    std::int64_t snapshot_chunks_ = 0;  // n_chunks() of it
+    PreparedSchedules* schedules_ = nullptr;  // who made a schedule ahead, null: nobody
+    std::int64_t snapshot_chunks_ = 0;        // n_chunks() of it
 };
 
 }  // namespace slipstream

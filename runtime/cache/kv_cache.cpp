@@ -153,7 +153,7 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t n_tokens) {
     CHECK(n_committed() == 0 && n_nodes() == 0 && n_tokens <= context_tokens(), "{} positions", n_tokens);
     if (!host_) return;
     host_->extents().ask(n_tokens / kChunkTokens);
-    host_->invalidate(exec.stream);  // a program made ahead knows nothing of these chunks
+    host_->invalidate(exec.stream);  // a schedule made ahead knows nothing of these chunks
     host_->settle(exec.stream);      // of a text that was here before
 }
 

@@ -14,10 +14,10 @@ namespace slipstream {
 PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes)
     : arena_(&arena) {
     CHECK(!reads.empty());
-    ProgramBounds most;
+    ScheduleBounds most;
     std::int64_t n_chunks = 0;
     for (const PassReads& both : reads) {
-        const ProgramBounds bounds = program_bounds(both, ring_bytes);
+        const ScheduleBounds bounds = schedule_bounds(both, ring_bytes);
         most.n_blocks = std::max(most.n_blocks, bounds.n_blocks);
         most.block_bytes = std::max(most.block_bytes, bounds.block_bytes);
         n_chunks = std::max(n_chunks, ceil_div(both.kv->nodes().context_tokens(), kChunkTokens));
@@ -34,26 +34,26 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
     ring_ = std::make_unique<TransferRing>(device, std::span(region_.data(), region_.size_bytes()), *copy_in_,
                                            std::clamp<std::int64_t>(2 * most.n_blocks, 1, 4096));
     feed_ = std::make_unique<PassFeed>(*ring_, *this, most.n_blocks);
-    for (Program& program : programs_) program.blocks.reserve(static_cast<std::size_t>(most.n_blocks));
+    for (Schedule& schedule : schedules_) schedule.blocks.reserve(static_cast<std::size_t>(most.n_blocks));
     segment_.assign(static_cast<std::size_t>(n_chunks), nullptr);
 }
 
 PassStream::~PassStream() {
-    if (n_made_ > n_begun_) drop_program();
+    if (n_made_ > n_begun_) drop_schedule();
 }
 
-void PassStream::next_program(std::vector<TransferItem>& copies) {
+void PassStream::next_schedule(std::vector<TransferItem>& copies) {
     CHECK(n_made_ <= n_begun_, "a program made further ahead than one pass");
-    Program& made = programs_[++n_made_ % 2];
+    Schedule& made = schedules_[++n_made_ % 2];
     made.reads = reads_;
     HostKv* host = made.reads.kv->host();
     made.host_chunks = host != nullptr ? host->snapshot(*this) : 0;
-    make_program(made.reads, made.host_chunks, ring_bytes(), made.blocks, copies);
+    make_schedule(made.reads, made.host_chunks, ring_bytes(), made.blocks, copies);
 }
 
-// The store of KV need not keep anything for the last program any more.
-void PassStream::drop_program() {
-    if (HostKv* host = programs_[n_made_ % 2].reads.kv->host(); host != nullptr) host->drop_program(*this);
+// The store of KV need not keep anything for the last schedule any more.
+void PassStream::drop_schedule() {
+    if (HostKv* host = schedules_[n_made_ % 2].reads.kv->host(); host != nullptr) host->drop_schedule(*this);
 }
 
 void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
@@ -62,17 +62,17 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
           reads.kv->nodes().context_tokens(), segment_.size());
     if (n_made_ > n_begun_ && reads_ != reads) invalidate(compute);
     reads_ = reads;
-    ++n_begun_;  // first: the feed may ask for the program behind this one at once
+    ++n_begun_;  // first: the feed may ask for the schedule behind this one at once
     at_ = 0;
     try {
         feed_->begin_pass(compute);
     } catch (...) {
-        if (n_made_ >= n_begun_) drop_program();
+        if (n_made_ >= n_begun_) drop_schedule();
         n_made_ = n_begun_;
         throw;
     }
     in_pass_ = true;
-    if (n_made_ == n_begun_) drop_program();  // else the one behind it is made already
+    if (n_made_ == n_begun_) drop_schedule();  // else the one behind it is made already
 }
 
 const std::byte* PassStream::acquire_block(Stream& compute) {
@@ -84,7 +84,7 @@ const std::byte* PassStream::acquire_block(Stream& compute) {
 }
 
 void PassStream::release_block(Stream& compute) {
-    const ProgramBlock& block = running().blocks[at_];
+    const ScheduleBlock& block = running().blocks[at_];
     (block.item >= 0 ? figures_.weights_bytes : figures_.kv_bytes) += block.bytes;
     feed_->release(static_cast<std::int64_t>(at_), compute);
     ++at_;
@@ -112,7 +112,7 @@ std::byte* const* PassStream::chunks(std::int64_t layer) const {
 
 std::optional<KvSegment> PassStream::acquire_kv(std::int64_t layer, Stream& compute) {
     CHECK(in_pass_);
-    const std::vector<ProgramBlock>& blocks = running().blocks;
+    const std::vector<ScheduleBlock>& blocks = running().blocks;
     if (at_ == blocks.size() || blocks[at_].item >= 0 || blocks[at_].layer != layer) return std::nullopt;
     const ChunkRange range = blocks[at_].chunks;
     const std::byte* data = acquire_block(compute);
@@ -142,8 +142,8 @@ void PassStream::abandon(Stream& compute) {
 
 void PassStream::invalidate(Stream& compute) {
     CHECK(!in_pass_, "a program is given up while it runs");
-    // First: where a copy made ahead has failed, rewinding says so, and nothing may be left of its program.
-    if (n_made_ > n_begun_) drop_program();
+    // First: where a copy made ahead has failed, rewinding says so, and nothing may be left of its schedule.
+    if (n_made_ > n_begun_) drop_schedule();
     n_made_ = n_begun_;
     feed_->rewind(compute);
 }

@@ -1,7 +1,7 @@
-// What passes read from host memory, through one transfer ring, in the order of their programs (pass_program.h).
+// What passes read from host memory, through one transfer ring, in the order of their schedules (pass_schedule.h).
 //
 // Forward asks for each block when it comes to it and hands it back when its last use is enqueued; asking for anything
-// else is an error. Passes over several models and KVs may take turns, never one inside another. The program of the
+// else is an error. Passes over several models and KVs may take turns, never one inside another. The schedule of the
 // next pass is made, a snapshot, as soon as the ring has room behind the running one, for the same two: so the link
 // goes on across passes. A pass over others gives it up.
 #pragma once
@@ -18,8 +18,8 @@
 #include "offload/pass_feed.h"
 #include "offload/pinned_arena.h"
 #include "offload/transfer_ring.h"
-#include "runtime/pass/pass_program.h"
 #include "runtime/pass/pass_reads.h"
+#include "runtime/pass/pass_schedule.h"
 
 namespace slipstream {
 
@@ -30,7 +30,7 @@ struct StreamFigures {
     double wait_seconds = 0.0;  // of the compute stream, where the device tells
 };
 
-class PassStream final : public WeightStream, public KvStream, public ProgramSource, public MadePrograms {
+class PassStream final : public WeightStream, public KvStream, public ScheduleSource, public PreparedSchedules {
 public:
     /// For passes over any of `reads` (at least one, of one device). Takes `ring_bytes` of the device's budget; hidden
     /// states of prompts will lie in `arena`. All outlive the stream. Throws OutOfBudget, also where the largest block
@@ -52,7 +52,7 @@ public:
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const override;
     [[nodiscard]] std::optional<KvSegment> acquire_kv(std::int64_t layer, Stream& compute) override;
     void release_kv(Stream& compute) override;
-    /// What is left of the program is passed over (logits that nobody wants).
+    /// What is left of the schedule is passed over (logits that nobody wants).
     void end_pass(Stream& compute);
     /// The running pass is given up.
     void abandon(Stream& compute);
@@ -66,19 +66,19 @@ public:
     [[nodiscard]] const StreamFigures& figures() const { return figures_; }
 
     // What the feed and the host's store of KV call.
-    void next_program(std::vector<TransferItem>& copies) override;
+    void next_schedule(std::vector<TransferItem>& copies) override;
     void invalidate(Stream& compute) override;
 
 private:
-    struct Program {
+    struct Schedule {
         PassReads reads{};
-        std::vector<ProgramBlock> blocks;
+        std::vector<ScheduleBlock> blocks;
         std::int64_t host_chunks = 0;
     };
 
-    [[nodiscard]] Program& running() { return programs_[n_begun_ % 2]; }
-    [[nodiscard]] const Program& running() const { return programs_[n_begun_ % 2]; }
-    void drop_program();
+    [[nodiscard]] Schedule& running() { return schedules_[n_begun_ % 2]; }
+    [[nodiscard]] const Schedule& running() const { return schedules_[n_begun_ % 2]; }
+    void drop_schedule();
     [[nodiscard]] const std::byte* acquire_block(Stream& compute);
     void release_block(Stream& compute);
 
@@ -87,17 +87,17 @@ private:
     std::unique_ptr<Stream> copy_in_;
     std::unique_ptr<TransferRing> ring_;
     std::unique_ptr<PassFeed> feed_;
-    std::array<Program, 2> programs_;  // the running one and the one made ahead, by number
-    PassReads reads_{};                // of the next program
-    std::uint64_t n_made_ = 0;         // programs made; the last has this number
-    std::uint64_t n_begun_ = 0;        // number of the program that runs, or ran last
-    std::size_t at_ = 0;               // block of the running program
+    std::array<Schedule, 2> schedules_;  // the running one and the one made ahead, by number
+    PassReads reads_{};                  // of the next schedule
+    std::uint64_t n_made_ = 0;           // schedules made; the last has this number
+    std::uint64_t n_begun_ = 0;          // number of the schedule that runs, or ran last
+    std::size_t at_ = 0;                 // block of the running schedule
     bool in_pass_ = false;
     Indexed<const std::byte*> segment_;  // [chunks of a layer]: where those of the segment at hand lie
     StreamFigures figures_;
 };
 
-/// A pass that runs: where it does not come to its end it gives its program up.
+/// A pass that runs: where it does not come to its end it gives its schedule up.
 class RunningPass {
 public:
     /// `pass` null: one that reads nothing from the host.

@@ -94,13 +94,13 @@ PromptStream::~PromptStream() {
     }
 }
 
-void PromptStream::next_program(std::vector<TransferItem>& program) {
-    program.clear();
-    if (program_made_) return;  // nothing comes behind a prompt
-    program_made_ = true;
+void PromptStream::next_schedule(std::vector<TransferItem>& schedule) {
+    schedule.clear();
+    if (schedule_made_) return;  // nothing comes behind a prompt
+    schedule_made_ = true;
     for (std::size_t i = 0; i < model_->items().size(); ++i)
         if (model_->streams(static_cast<std::int32_t>(i)))
-            program.push_back(
+            schedule.push_back(
                 {.source = model_->item_data(static_cast<std::int32_t>(i)), .bytes = model_->items()[i].bytes});
 }
 

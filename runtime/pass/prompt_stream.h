@@ -16,7 +16,7 @@
 
 namespace slipstream {
 
-class PromptStream final : public WeightStream, public ProgramSource {
+class PromptStream final : public WeightStream, public ScheduleSource {
 public:
     /// Whether the ring of `pass` holds what a prompt up to position `end` (a multiple of 512) needs at once.
     [[nodiscard]] static bool fits(const PassStream& pass, const Model& model, KvCache& cache, std::int64_t end,
@@ -46,7 +46,7 @@ public:
     /// The cache publishes what was reserved.
     void complete();
 
-    void next_program(std::vector<TransferItem>& program) override;
+    void next_schedule(std::vector<TransferItem>& schedule) override;
 
 private:
     PassStream* pass_;
@@ -55,8 +55,8 @@ private:
     ExecRef exec_;
     std::unique_ptr<TransferRing> ring_;
     std::unique_ptr<PassFeed> feed_;  // null where no weights stream
-    Indexed<std::int64_t> index_;     // [items]: in the program
-    bool program_made_ = false;
+    Indexed<std::int64_t> index_;     // [items]: in the schedule
+    bool schedule_made_ = false;
     std::unique_ptr<PromptKv> kv_;  // null where none streams
     bool last_prefill_chunk_ = false;
     bool complete_ = false;

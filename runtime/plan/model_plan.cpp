@@ -59,7 +59,7 @@ void ModelPlan::place(std::size_t max_item_bytes) {
 }
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
-    return {.program = plan_program(
+    return {.schedule = plan_schedule(
                 blocks_, request_.rates,
                 {.n_tokens = n_tokens,
                  .text_tokens = text_tokens < request_.context_tokens ? text_tokens

@@ -67,9 +67,9 @@ std::vector<PassBlock> pass_blocks(const PassBlockRequest& request) {
     return blocks;
 }
 
-std::vector<PlanItem> plan_program(std::span<const PassBlock> blocks, const PassRates& rates, const PassLoad& load) {
-    std::vector<PlanItem> program;
-    program.reserve(blocks.size());
+std::vector<PlanItem> plan_schedule(std::span<const PassBlock> blocks, const PassRates& rates, const PassLoad& load) {
+    std::vector<PlanItem> schedule;
+    schedule.reserve(blocks.size());
     const auto tokens = static_cast<double>(load.n_tokens);
     const auto n_chunks = static_cast<std::size_t>(load.text_tokens / kChunkTokens);
     for (const PassBlock& block : blocks) {
@@ -88,9 +88,9 @@ std::vector<PlanItem> plan_program(std::span<const PassBlock> blocks, const Pass
         for (const PassBlock::Part& part : block.parts)
             item.compute_seconds += static_cast<double>(part.bytes) * nth(rates.weights, part.dtype).seconds(tokens);
         item.host_bytes = item.compute_seconds * rates.host_bytes_per_second;
-        program.push_back(item);
+        schedule.push_back(item);
     }
-    return program;
+    return schedule;
 }
 
 std::size_t least_ring_bytes(std::span<const PassBlock> blocks, std::int64_t n_layers) {

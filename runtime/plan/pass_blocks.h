@@ -48,8 +48,8 @@ struct PassLoad {
     std::int64_t queries_per_kv_head = 1;
 };
 /// The program of a pass, item i from block i.
-[[nodiscard]] std::vector<PlanItem> plan_program(std::span<const PassBlock> blocks, const PassRates& rates,
-                                                 const PassLoad& load);
+[[nodiscard]] std::vector<PlanItem> plan_schedule(std::span<const PassBlock> blocks, const PassRates& rates,
+                                                  const PassLoad& load);
 
 /// What must fit into the ring at once: two blocks, and the weights of the largest layer, so that all prefill chunks of
 /// a prompt can go through a layer while it is there; of `n_layers` such layers where a device waits for others in

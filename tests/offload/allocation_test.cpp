@@ -13,13 +13,13 @@ namespace slipstream {
 namespace {
 
 // The same blocks in every pass, one more each second pass.
-class GrowingPrograms final : public ProgramSource {
+class GrowingSchedules final : public ScheduleSource {
 public:
-    explicit GrowingPrograms(const std::vector<std::byte>& source) : source_(&source) {}
-    void next_program(std::vector<TransferItem>& program) override {
-        program.clear();
+    explicit GrowingSchedules(const std::vector<std::byte>& source) : source_(&source) {}
+    void next_schedule(std::vector<TransferItem>& schedule) override {
+        schedule.clear();
         for (std::size_t i = 0; i < 10 + n_asked_ / 2; ++i)
-            program.push_back({.source = source_->data() + i, .bytes = 1000 + 997 * i % 3000});
+            schedule.push_back({.source = source_->data() + i, .bytes = 1000 + 997 * i % 3000});
         ++n_asked_;
     }
 
@@ -34,9 +34,9 @@ TEST(SteadyState, PassesAllocateNothing) {
     const std::unique_ptr<Stream> compute = device.make_stream(StreamKind::Compute);
     const std::unique_ptr<Stream> copies = device.make_stream(StreamKind::CopyIn);
     const Buffer memory = device.allocate(20000, MemoryTag::Ring, "ring");
-    GrowingPrograms programs(source);
+    GrowingSchedules schedules(source);
     TransferRing ring(device, {memory.data(), memory.size_bytes()}, *copies, 64);
-    PassFeed feed(ring, programs, 100);
+    PassFeed feed(ring, schedules, 100);
     AllocationCounts before = allocations();
     std::int64_t n_wrong = 0;
     for (int pass = 0; pass < 60; ++pass) {

@@ -1,4 +1,4 @@
-// PassFeed: every block of every pass, under every schedule; when the next program is asked for; drops and failures.
+// PassFeed: every block of every pass, under every schedule; when the next schedule is asked for; drops and failures.
 #include "offload/pass_feed.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cpu_faults.h"
-#include "tests/offload/pass_programs.h"
+#include "tests/offload/pass_schedules.h"
 #include "tests/offload/scheduled_device.h"
 #include "tests/support/error_text.h"
 
@@ -31,16 +31,16 @@ public:
           compute(device.make_stream(StreamKind::Compute)),
           copies(device.make_stream(StreamKind::CopyIn)),
           memory(ring_bytes),
-          programs(std::move(sizes)),
+          schedules(std::move(sizes)),
           ring(device, memory.span(), *copies, ring_items),
-          feed(ring, programs, 200) {}
+          feed(ring, schedules, 200) {}
 
     // Of the running pass, which is the `pass`-th asked for; looked at when the compute stream gets there.
     void acquire(std::int64_t pass, std::int64_t index) {
         const std::byte* data = feed.acquire(index, *compute);
         static_cast<ScheduledStream&>(*compute).call([this, data, pass, index] {
             n_seen += 1;
-            n_wrong += programs.is_block(data, pass, index) ? 0 : 1;
+            n_wrong += schedules.is_block(data, pass, index) ? 0 : 1;
         });
         device.let_run();
     }
@@ -63,7 +63,7 @@ public:
     ScheduledDevice device;
     std::unique_ptr<Stream> compute, copies;
     RingMemory memory;
-    PassPrograms programs;
+    PassSchedules schedules;
     std::int64_t n_seen = 0;
     std::int64_t n_wrong = 0;
     TransferRing ring;
@@ -92,15 +92,15 @@ TEST(PassFeed, EveryBlockOfEveryPassUnderEverySchedule) {
             for (std::int64_t pass = 0; pass < 8; ++pass) {
                 rig.begin();
                 const std::int64_t n = rig.feed.n_items();
-                ASSERT_EQ(n, rig.programs.n_blocks(pass));
+                ASSERT_EQ(n, rig.schedules.n_blocks(pass));
                 for (std::int64_t i = 0; i < n; ++i) {
                     std::int64_t ahead = i;  // what is copied ahead may be held, too
                     while (ahead + 1 < n && base + ahead + 1 < rig.ring.next_number() && rng() % 3 == 0) ++ahead;
                     for (std::int64_t k = i; k <= ahead; ++k) rig.acquire(pass, k);
                     n_read += ahead - i + 1;
                     rig.release(i);
-                    ASSERT_LE(rig.programs.n_asked(), pass + 2);
-                    ASSERT_EQ(rig.feed.next_is_frozen(), rig.programs.n_asked() == pass + 2);
+                    ASSERT_LE(rig.schedules.n_asked(), pass + 2);
+                    ASSERT_EQ(rig.feed.next_is_frozen(), rig.schedules.n_asked() == pass + 2);
                 }
                 rig.feed.end_pass();
                 base += n;
@@ -114,19 +114,19 @@ TEST(PassFeed, EveryBlockOfEveryPassUnderEverySchedule) {
     }
 }
 
-TEST(PassFeed, AsksForTheNextProgramAtItsFirstCopy) {
-    // Rings of 2, 5 and 9 blocks of a program of 8.
+TEST(PassFeed, AsksForTheNextScheduleAtItsFirstCopy) {
+    // Rings of 2, 5 and 9 blocks of a schedule of 8.
     for (const std::int64_t n_fit : {2, 5, 9, 100}) {
         Rig rig(Schedule::Random, 0, static_cast<std::size_t>(n_fit) * 64, 200,
                 [](std::int64_t) { return std::vector<std::size_t>(8, 64); });
-        EXPECT_EQ(rig.programs.n_asked(), 0);
+        EXPECT_EQ(rig.schedules.n_asked(), 0);
         for (std::int64_t pass = 0; pass < 5; ++pass) {
             rig.begin();
             for (std::int64_t i = 0;; ++i) {
                 const std::int64_t n_released = pass * 8 + i;
                 const std::int64_t n_pushed = std::min(n_released + n_fit, (pass + 2) * 8);
                 ASSERT_EQ(rig.ring.next_number(), n_pushed) << "ring " << n_fit << " pass " << pass << " block " << i;
-                ASSERT_EQ(rig.programs.n_asked(), (n_pushed + 7) / 8);
+                ASSERT_EQ(rig.schedules.n_asked(), (n_pushed + 7) / 8);
                 if (i == 8) break;
                 rig.acquire(pass, i);
                 rig.release(i);
@@ -150,7 +150,7 @@ TEST(PassFeed, TheLinkHasWorkBetweenPasses) {
 }
 
 TEST(PassFeed, PassesWithoutBlocksAndBetweenThem) {
-    // One block, none, none, three, none: the next program is asked for at once where there is nothing to wait for.
+    // One block, none, none, three, none: the next schedule is asked for at once where there is nothing to wait for.
     const std::vector<std::vector<std::size_t>> sizes{{100}, {}, {}, {10, 20, 30}, {}, {5}};
     Rig rig(Schedule::Random, 2, 200, 4,
             [&](std::int64_t pass) { return sizes[static_cast<std::size_t>(pass) % sizes.size()]; });
@@ -160,7 +160,7 @@ TEST(PassFeed, PassesWithoutBlocksAndBetweenThem) {
         rig.read(pass, 0, rig.feed.n_items());
         rig.feed.end_pass();
         EXPECT_EQ(rig.feed.n_items(), 0);
-        ASSERT_LE(rig.programs.n_asked(), pass + 2);
+        ASSERT_LE(rig.schedules.n_asked(), pass + 2);
     }
     EXPECT_TRUE(rig.device.run_all());
     EXPECT_EQ(rig.n_wrong, 0);
@@ -184,7 +184,7 @@ TEST(PassFeed, ABlockLargerThanTheRingIsToldWhenItsPassBegins) {
             "memory");
     sizes = {1000};
     rig.begin();
-    rig.read(rig.programs.n_asked() - 1, 0, 1);
+    rig.read(rig.schedules.n_asked() - 1, 0, 1);
     rig.feed.end_pass();
     EXPECT_TRUE(rig.device.run_all());
     EXPECT_EQ(rig.n_wrong, 0);
@@ -198,9 +198,9 @@ TEST(PassFeed, RewindsAtRandomMoments) {
             Rig rig(schedule, seed, 64 * (2 + rng() % 60), 100,
                     [&rng](std::int64_t) { return random_sizes(rng, 128); });
             for (int round = 0; round < 15; ++round) {
-                const std::int64_t pass = rig.programs.n_asked() - (rig.feed.next_is_frozen() ? 1 : 0);
+                const std::int64_t pass = rig.schedules.n_asked() - (rig.feed.next_is_frozen() ? 1 : 0);
                 rig.begin();
-                ASSERT_EQ(rig.feed.n_items(), rig.programs.n_blocks(pass));
+                ASSERT_EQ(rig.feed.n_items(), rig.schedules.n_blocks(pass));
                 const std::int64_t n = rig.feed.n_items();
                 const std::int64_t end = rng() % 2 == 0 ? n : static_cast<std::int64_t>(rng()) % n;
                 rig.read(pass, 0, end);
@@ -228,13 +228,13 @@ TEST(PassFeed, ASourceThatThrowsLosesNothing) {
     rig.begin();
     EXPECT_EQ(rig.feed.n_items(), 3);
     rig.acquire(1, 0);
-    EXPECT_THROW(rig.release(0), IoError);  // makes room for the next program; the block is released all the same
+    EXPECT_THROW(rig.release(0), IoError);  // makes room for the next schedule; the block is released all the same
     EXPECT_FALSE(rig.feed.next_is_frozen());
     rig.read(1, 1, 3);
     EXPECT_TRUE(rig.feed.next_is_frozen());
     rig.feed.end_pass();
     rig.begin();
-    rig.read(rig.programs.n_asked() - 1 - (rig.feed.next_is_frozen() ? 1 : 0), 0, 3);
+    rig.read(rig.schedules.n_asked() - 1 - (rig.feed.next_is_frozen() ? 1 : 0), 0, 3);
     EXPECT_TRUE(rig.device.run_all());
     EXPECT_EQ(rig.n_wrong, 0);
 }
@@ -248,13 +248,13 @@ public:
           compute(device.make_stream(StreamKind::Compute)),
           copies(device.make_stream(StreamKind::CopyIn)),
           memory(device.allocate(ring_bytes, MemoryTag::Ring, "ring")),
-          programs(std::move(sizes)),
+          schedules(std::move(sizes)),
           ring(device, {memory.data(), memory.size_bytes()}, *copies, 64),
-          feed(ring, programs, 200) {}
+          feed(ring, schedules, 200) {}
 
-    // Whether block and bytes are those of the `pass`-th program.
+    // Whether block and bytes are those of the `pass`-th schedule.
     [[nodiscard]] bool read(std::int64_t pass, std::int64_t index) {
-        const bool right = programs.is_block(feed.acquire(index, *compute), pass, index);
+        const bool right = schedules.is_block(feed.acquire(index, *compute), pass, index);
         feed.release(index, *compute);
         return right;
     }
@@ -263,7 +263,7 @@ public:
     CpuDevice device;
     std::unique_ptr<Stream> compute, copies;
     Buffer memory;
-    PassPrograms programs;
+    PassSchedules schedules;
     TransferRing ring;
     PassFeed feed;
 };
@@ -310,7 +310,7 @@ TEST(PassFeed, AFailedCopyIsToldOnceAndRewindMendsIt) {
         on.faults.copies_until_failure = fault;
         std::int64_t n_failures = 0;
         for (std::int64_t pass = 0; pass < 6; ++pass) {
-            const std::int64_t asked = on.programs.n_asked() - (on.feed.next_is_frozen() ? 1 : 0);
+            const std::int64_t asked = on.schedules.n_asked() - (on.feed.next_is_frozen() ? 1 : 0);
             on.feed.begin_pass(*on.compute);
             try {
                 for (std::int64_t i = 0; i < 7; ++i) ASSERT_TRUE(on.read(asked, i));
@@ -331,7 +331,7 @@ TEST(PassFeed, AFailureThatNobodyHasSeenIsToldByRewind) {
     on.feed.begin_pass(*on.compute);
     EXPECT_THROW(on.feed.rewind(*on.compute), IoError);
     EXPECT_NO_THROW(on.feed.rewind(*on.compute));
-    const std::int64_t asked = on.programs.n_asked();
+    const std::int64_t asked = on.schedules.n_asked();
     on.feed.begin_pass(*on.compute);
     for (std::int64_t i = 0; i < 3; ++i) EXPECT_TRUE(on.read(asked, i));
 }

@@ -1,4 +1,4 @@
-// simulate_passes(): small programs whose time can be worked out by hand. A block is 64 bytes (a slot of the ring is a
+// simulate_passes(): small schedules whose time can be worked out by hand. A block is 64 bytes (a slot of the ring is a
 // multiple of that), the link takes a second for it.
 #include <cstddef>
 #include <cstdint>
@@ -22,12 +22,12 @@ PlanItem block(double compute_seconds, double host_bytes = 0.0) {
             .host_bytes = host_bytes};
 }
 
-ResidencyRequest request_of(std::vector<PlanItem> program) {
-    return {.program = std::move(program), .link_bytes_per_second = kBlock};
+ResidencyRequest request_of(std::vector<PlanItem> schedule) {
+    return {.schedule = std::move(schedule), .link_bytes_per_second = kBlock};
 }
 
 SimulatedPass streamed(const ResidencyRequest& request, std::size_t ring_blocks) {
-    return simulate_passes(request, std::vector<std::size_t>(request.program.size(), 0), ring_blocks * kBlock);
+    return simulate_passes(request, std::vector<std::size_t>(request.schedule.size(), 0), ring_blocks * kBlock);
 }
 
 TEST(PassSimulation, WithoutStreamingTimesAddUp) {
@@ -108,7 +108,7 @@ TEST(PassSimulation, ABlockIsCopiedAndComputedPieceByPiece) {
     EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 2 * kBlock).seconds, 10.0);
     EXPECT_DOUBLE_EQ(simulate_passes(request, {4 * kBlock}, 4 * kBlock).seconds, 6.0);
     // In one piece copy and computing still overlap, from pass to pass, where the ring holds two of it.
-    request.program[0].unit_bytes = request.program[0].transfer_bytes = 10 * kBlock;
+    request.schedule[0].unit_bytes = request.schedule[0].transfer_bytes = 10 * kBlock;
     EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 10 * kBlock).seconds, 15.0);
     EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 20 * kBlock).seconds, 10.0);
 }
@@ -127,7 +127,7 @@ TEST(PassSimulation, CopiesAreCutWhereFourWouldNotFit) {
     EXPECT_DOUBLE_EQ(simulate_passes(request, {0}, 2 * kBlock).seconds, 16.0);
     // All of it at once where that is a unit.
     ResidencyRequest whole = request;
-    whole.program[0].unit_bytes = 16 * kBlock;
+    whole.schedule[0].unit_bytes = 16 * kBlock;
     EXPECT_DOUBLE_EQ(simulate_passes(whole, {0}, 16 * kBlock).seconds, 32.0);
 }
 
@@ -156,7 +156,7 @@ TEST(PassSimulation, ABlockLargerThanTheRingIsABug) {
     EXPECT_DEATH(static_cast<void>(simulate_passes(request_of({block(1.0)}), {0}, kBlock - 1)), "does not fit");
 }
 
-// Whatever the program: never faster than link or device alone, never slower than both one after the other.
+// Whatever the schedule: never faster than link or device alone, never slower than both one after the other.
 TEST(PassSimulation, LiesBetweenItsBounds) {
     std::mt19937 random(1);
     const auto drawn = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
@@ -169,7 +169,7 @@ TEST(PassSimulation, LiesBetweenItsBounds) {
             PlanItem item = block(drawn(0, 100) / 100.0);
             item.bytes = static_cast<std::size_t>(drawn(1, 10)) * 32;
             item.transfer_bytes = item.bytes;
-            request.program.push_back(item);
+            request.schedule.push_back(item);
             resident.push_back(drawn(0, 2) == 0 ? item.bytes : 0);
             compute += item.compute_seconds;
             copied += static_cast<double>(item.bytes - resident.back());

@@ -1,4 +1,4 @@
-// plan_residency(): what it chooses on small programs, and what holds for all: budgets to the byte, whole units, more
+// plan_residency(): what it chooses on small schedules, and what holds for all: budgets to the byte, whole units, more
 // memory or a faster link never slower.
 #include "offload/residency_plan.h"
 
@@ -45,16 +45,16 @@ PlanItem kv(std::size_t n_chunks, std::size_t chunk_bytes) {
 ResidencyRequest layers(int n, std::size_t chunk_bytes) {
     ResidencyRequest request{.link_bytes_per_second = 10.0 * kMiB};
     for (int layer = 0; layer < n; ++layer) {
-        request.program.push_back(weights(2 * kMiB));
-        request.program.push_back(kv(32, chunk_bytes));
-        request.program.push_back(weights(6 * kMiB));
+        request.schedule.push_back(weights(2 * kMiB));
+        request.schedule.push_back(kv(32, chunk_bytes));
+        request.schedule.push_back(weights(6 * kMiB));
     }
     return request;
 }
 
 std::size_t total_bytes(const ResidencyRequest& request) {
     std::size_t bytes = 0;
-    for (const PlanItem& item : request.program) bytes += item.bytes;
+    for (const PlanItem& item : request.schedule) bytes += item.bytes;
     return bytes;
 }
 
@@ -100,9 +100,9 @@ TEST(ResidencyPlan, LargeModelsKeepTheirKvAndSpreadTheirWeights) {
     ResidencyRequest request;
     request.link_bytes_per_second = 10.0 * kMiB;
     for (int layer = 0; layer < 8; ++layer) {
-        request.program.push_back(weights(4 * kMiB));
-        request.program.push_back(kv(4, kMiB / 8));
-        request.program.push_back(weights(4 * kMiB));
+        request.schedule.push_back(weights(4 * kMiB));
+        request.schedule.push_back(kv(4, kMiB / 8));
+        request.schedule.push_back(weights(4 * kMiB));
     }
     request.ring_bytes = 16 * kMiB;
     request.budget_bytes = (16 + 4 + 32) * kMiB;
@@ -113,8 +113,8 @@ TEST(ResidencyPlan, LargeModelsKeepTheirKvAndSpreadTheirWeights) {
     EXPECT_EQ(plan.resident_weights_bytes, 32 * kMiB);
     // Every other item: in each run of four there are two.
     std::vector<int> items;
-    for (std::size_t i = 0; i < request.program.size(); ++i)
-        if (request.program[i].tag == PlanTag::Weights) items.push_back(plan.resident_bytes[i] > 0 ? 1 : 0);
+    for (std::size_t i = 0; i < request.schedule.size(); ++i)
+        if (request.schedule[i].tag == PlanTag::Weights) items.push_back(plan.resident_bytes[i] > 0 ? 1 : 0);
     for (std::size_t i = 0; i + 4 <= items.size(); ++i)
         EXPECT_EQ(items[i] + items[i + 1] + items[i + 2] + items[i + 3], 2) << "from item " << i;
     EXPECT_NEAR(plan.pass_seconds, 3.2, 0.01);
@@ -151,10 +151,10 @@ TEST(ResidencyPlan, EverySpareByteIsUsed) {
         const ResidencyPlan plan = plan_residency(request);
         EXPECT_LE(plan.device_bytes, budget);
         // Nothing that streams would fit into what is left.
-        for (std::size_t i = 0; i < request.program.size(); ++i) {
-            const std::size_t streamed = request.program[i].bytes - plan.resident_bytes[i];
+        for (std::size_t i = 0; i < request.schedule.size(); ++i) {
+            const std::size_t streamed = request.schedule[i].bytes - plan.resident_bytes[i];
             if (streamed == 0) continue;
-            EXPECT_GT(std::min(streamed, request.program[i].unit_bytes), budget - plan.device_bytes);
+            EXPECT_GT(std::min(streamed, request.schedule[i].unit_bytes), budget - plan.device_bytes);
         }
     }
 }
@@ -226,7 +226,7 @@ TEST(ResidencyPlan, AGivenRingThatIsTooSmallIsRefused) {
 
 TEST(ResidencyPlan, TheBeginningOfAWindowIsNoPlaceForMemory) {
     ResidencyRequest request = layers(4, kMiB);
-    for (PlanItem& item : request.program)
+    for (PlanItem& item : request.schedule)
         if (item.tag == PlanTag::Kv) item.read_bytes = 4 * kMiB;
     request.ring_bytes = 32 * kMiB;
     request.budget_bytes = (32 + 32 + 20) * kMiB;
@@ -254,12 +254,12 @@ protected:
         const std::size_t chunk = bytes(1, 4000);
         const std::size_t n_chunks = bytes(0, 100);
         for (int layer = 0; layer < n_layers; ++layer) {
-            for (int i = drawn(1, 2); i > 0; --i) request.program.push_back(random_weights());
+            for (int i = drawn(1, 2); i > 0; --i) request.schedule.push_back(random_weights());
             PlanItem item = kv(n_chunks, chunk);
             item.compute_seconds = drawn(0, 100) * 1e-5;
             if (drawn(0, 9) == 0) item.read_bytes = chunk * bytes(1, 10);
-            request.program.push_back(item);
-            for (int i = drawn(0, 3); i > 0; --i) request.program.push_back(random_weights());
+            request.schedule.push_back(item);
+            for (int i = drawn(0, 3); i > 0; --i) request.schedule.push_back(random_weights());
         }
         request.fixed_bytes = bytes(0, 50'000);
         request.streaming_bytes = bytes(0, 5'000);
@@ -294,8 +294,8 @@ TEST_F(RandomRequest, BudgetsAreHonouredToTheByte) {
         std::size_t taken = asked.fixed_bytes + plan.ring_bytes;
         std::size_t streamed = 0;
         bool kv_streams = false;
-        for (std::size_t i = 0; i < asked.program.size(); ++i) {
-            const PlanItem& item = asked.program[i];
+        for (std::size_t i = 0; i < asked.schedule.size(); ++i) {
+            const PlanItem& item = asked.schedule[i];
             ASSERT_LE(plan.resident_bytes[i], item.bytes);
             EXPECT_TRUE(plan.resident_bytes[i] == item.bytes || plan.resident_bytes[i] % item.unit_bytes == 0);
             taken += plan.resident_bytes[i];
@@ -320,7 +320,7 @@ TEST_F(RandomRequest, MoreMemoryIsNeverSlower) {
         const std::size_t least = least_budget_bytes(asked);
         const std::size_t all = asked.fixed_bytes + total_bytes(asked);
         double largest_copy = 0.0;
-        for (const PlanItem& item : asked.program)
+        for (const PlanItem& item : asked.schedule)
             largest_copy = std::max(largest_copy, static_cast<double>(std::min(item.bytes, item.transfer_bytes)));
         double before = std::numeric_limits<double>::infinity();
         for (int step = 0; step <= 10; ++step) {
@@ -356,11 +356,11 @@ TEST(ResidencyPlan, ThousandsOfBlocksTakeMilliseconds) {
     request.least_ring_bytes = 600 * kMiB;
     for (int layer = 0; layer < 80; ++layer) {
         for (int i = 0; i < 9; ++i) {
-            if (i == 1) request.program.push_back(kv(512, kMiB));
-            request.program.push_back(weights(55 * kMiB));
-            request.program.back().compute_seconds = 60e-6;
+            if (i == 1) request.schedule.push_back(kv(512, kMiB));
+            request.schedule.push_back(weights(55 * kMiB));
+            request.schedule.back().compute_seconds = 60e-6;
         }
-        request.program[request.program.size() - 9].compute_seconds = 1e-3;
+        request.schedule[request.schedule.size() - 9].compute_seconds = 1e-3;
     }
     request.budget_bytes = 22528 * kMiB;
     double best = 1.0;  // of a few runs: others use the machine, too

@@ -131,21 +131,21 @@ TEST(PlanProgram, TimesFollowFromBytesAndTokens) {
     rates.kv = ByteCost::roofline(4e6, 1e6, 0.25);  // even at one vector
     rates.layer_seconds = 0.25;
     rates.layer_token_seconds = 0.5;
-    const auto program = plan_program(made.blocks, rates, {.n_tokens = 4, .queries_per_kv_head = 2});
-    ASSERT_EQ(program.size(), 7U);
+    const auto schedule = plan_schedule(made.blocks, rates, {.n_tokens = 4, .queries_per_kv_head = 2});
+    ASSERT_EQ(schedule.size(), 7U);
     const double q8 = static_cast<double>(packed_bytes(DType::Q8_0, 128, 64) + packed_bytes(DType::Q8_0, 64, 64));
-    EXPECT_DOUBLE_EQ(program[0].compute_seconds, q8 * 2e-6 + 64 * 64 * 2 * 0.5e-6);
-    EXPECT_DOUBLE_EQ(program[1].compute_seconds, 4.0 * kChunkBytes * 8 * 0.25e-6 + 0.25 + 4 * 0.5);
-    EXPECT_EQ(program[0].host_bytes, 0.0);
+    EXPECT_DOUBLE_EQ(schedule[0].compute_seconds, q8 * 2e-6 + 64 * 64 * 2 * 0.5e-6);
+    EXPECT_DOUBLE_EQ(schedule[1].compute_seconds, 4.0 * kChunkBytes * 8 * 0.25e-6 + 0.25 + 4 * 0.5);
+    EXPECT_EQ(schedule[0].host_bytes, 0.0);
     rates.host_bytes_per_second = 10.0;
-    EXPECT_DOUBLE_EQ(plan_program(made.blocks, rates, {.n_tokens = 4, .queries_per_kv_head = 2})[0].host_bytes,
-                     10.0 * program[0].compute_seconds);
+    EXPECT_DOUBLE_EQ(plan_schedule(made.blocks, rates, {.n_tokens = 4, .queries_per_kv_head = 2})[0].host_bytes,
+                     10.0 * schedule[0].compute_seconds);
 }
 
 TEST(PlanProgram, HoldsAsMuchKvAsTheTextHasFullChunks) {
     const Fixture made(std::size_t{1} << 30, 4096, 600);
     const auto bytes = [&](std::int64_t text_tokens, std::size_t block) {
-        return plan_program(made.blocks, {}, {.text_tokens = text_tokens})[block];
+        return plan_schedule(made.blocks, {}, {.text_tokens = text_tokens})[block];
     };
     EXPECT_EQ(bytes(255, 4).bytes, 0U);
     EXPECT_EQ(bytes(256, 4).bytes, kChunkBytes);

@@ -178,7 +178,7 @@ TEST(PassStreamDeathTest, NeverOneInsideAnother) {
                  "a pass within a pass");
 }
 
-// Through a ring of its own each would freeze programs that the other knows nothing of.
+// Through a ring of its own each would freeze schedules that the other knows nothing of.
 TEST(PassStreamDeathTest, ACacheStreamsThroughOneRing) {
     const auto files = make_tiny_model({.n_layers = 3});
     PinnedArena arena({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable});

@@ -205,7 +205,7 @@ std::vector<DeviceWork> device_work(const PlanRequest& request, const PlanReport
         DeviceWork work{.parts = parts[devices.size()]};
         work.link_seconds = static_cast<double>(plan.streamed_weights_bytes + plan.streamed_kv_bytes) /
                             request.hardware.link_of(devices.size());
-        for (const PlanItem& item : rank.residency_request(1, report.context_tokens).program)
+        for (const PlanItem& item : rank.residency_request(1, report.context_tokens).schedule)
             work.compute_seconds += item.compute_seconds;
         devices.push_back(work);
     }

@@ -1,4 +1,4 @@
-#include "runtime/pass/pass_program.h"
+#include "runtime/pass/pass_schedule.h"
 
 #include "kernels/base/checked_math.h"
 
@@ -6,7 +6,7 @@ namespace slipstream {
 
 namespace {
 
-void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_copy, std::vector<ProgramBlock>& blocks,
+void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_copy, std::vector<ScheduleBlock>& blocks,
             std::vector<TransferItem>& copies) {
     HostKv& host = *kv.host();
     while (range.first < range.end) {
@@ -34,8 +34,8 @@ std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes) {
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(ring_bytes / 4 / chunk_bytes), 1, kChunksPerExtent);
 }
 
-ProgramBounds program_bounds(const PassReads& reads, std::size_t ring_bytes) {
-    ProgramBounds bounds{.n_blocks = std::ssize(reads.model->items())};
+ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes) {
+    ScheduleBounds bounds{.n_blocks = std::ssize(reads.model->items())};
     for (std::size_t i = 0; i < reads.model->items().size(); ++i)
         if (reads.model->streams(static_cast<std::int32_t>(i)))
             bounds.block_bytes = std::max(bounds.block_bytes, reads.model->items()[i].bytes);
@@ -49,15 +49,15 @@ ProgramBounds program_bounds(const PassReads& reads, std::size_t ring_bytes) {
     return bounds;
 }
 
-void make_program(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
-                  std::vector<ProgramBlock>& blocks, std::vector<TransferItem>& copies) {
+void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
+                   std::vector<ScheduleBlock>& blocks, std::vector<TransferItem>& copies) {
     const Model& model = *reads.model;
     PassKv& kv = *reads.kv;
     const ModelConfig& config = model.config();
     const std::int64_t per_copy = chunks_per_copy(ring_bytes, kv.shape().chunk_bytes());
     blocks.clear();
     copies.clear();
-    // The next layer whose KV is not in the program; it stands before the first item of the layer's second half.
+    // The next layer whose KV is not in the schedule; it stands before the first item of the layer's second half.
     std::int64_t kv_layer = kv.host() != nullptr ? 0 : config.n_layers;
     for (std::size_t i = 0; i < model.items().size(); ++i) {
         const WeightItem& item = model.items()[i];

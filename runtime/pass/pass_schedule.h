@@ -1,4 +1,4 @@
-// The program of a pass: the blocks that it reads from the host, in order. Items of weights that are not resident, and
+// The schedule of a pass: the blocks that it reads from the host, in order. Items of weights that are not resident, and
 // before the second half of each layer the chunks of its KV that are not.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace slipstream {
 
-/// A block of a program: an item of weights, or chunks of a layer.
-struct ProgramBlock {
+/// A block of a schedule: an item of weights, or chunks of a layer.
+struct ScheduleBlock {
     std::int32_t item = -1;  // of weights; else
     std::int64_t layer = 0;
     ChunkRange chunks{};
@@ -30,16 +30,16 @@ struct ProgramBlock {
     return window > 0 ? std::max<std::int64_t>(first_slot + 1 - window, 0) / kChunkTokens : 0;
 }
 
-/// What programs over `reads` take at most: with every chunk on the host.
-struct ProgramBounds {
+/// What schedules over `reads` take at most: with every chunk on the host.
+struct ScheduleBounds {
     std::int64_t n_blocks = 0;
     std::size_t block_bytes = 0;  // of the largest
 };
-[[nodiscard]] ProgramBounds program_bounds(const PassReads& reads, std::size_t ring_bytes);
+[[nodiscard]] ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes);
 
-/// The program of a pass over `reads` that begins behind what is committed now, chunks below `host_chunks` being read
+/// The schedule of a pass over `reads` that begins behind what is committed now, chunks below `host_chunks` being read
 /// from the host: its blocks, and one for one what is copied.
-void make_program(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
-                  std::vector<ProgramBlock>& blocks, std::vector<TransferItem>& copies);
+void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
+                   std::vector<ScheduleBlock>& blocks, std::vector<TransferItem>& copies);
 
 }  // namespace slipstream

@@ -1,4 +1,4 @@
-// Programs for passes in tests: every pass has blocks of its own, whose bytes tell pass and index.
+// Schedules for passes in tests: every pass has blocks of its own, whose bytes tell pass and index.
 #pragma once
 
 #include <algorithm>
@@ -27,20 +27,20 @@ inline void fill_block(std::int64_t pass, std::int64_t index, std::vector<std::b
     std::copy_n(kNoise.begin() + static_cast<std::ptrdiff_t>(shift), block.size(), block.begin());
 }
 
-class PassPrograms final : public ProgramSource {
+class PassSchedules final : public ScheduleSource {
 public:
     /// `sizes(pass)`: the blocks of a pass, counted in the order of asking; of at most 256 KiB.
-    explicit PassPrograms(std::function<std::vector<std::size_t>(std::int64_t pass)> sizes)
+    explicit PassSchedules(std::function<std::vector<std::size_t>(std::int64_t pass)> sizes)
         : sizes_(std::move(sizes)) {}
 
-    void next_program(std::vector<TransferItem>& program) override {
-        program.clear();
+    void next_schedule(std::vector<TransferItem>& schedule) override {
+        schedule.clear();
         const auto pass = std::ssize(blocks_);
         blocks_.emplace_back();
         for (const std::size_t bytes : sizes_(pass)) {
             auto block = std::make_unique<std::vector<std::byte>>(bytes);
             fill_block(pass, std::ssize(blocks_.back()), *block);
-            program.push_back({.source = block->data(), .bytes = bytes});
+            schedule.push_back({.source = block->data(), .bytes = bytes});
             blocks_.back().push_back(std::move(block));
         }
     }
