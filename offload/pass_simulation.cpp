@@ -1,6 +1,6 @@
 // Passes played through on a virtual clock: what stands behind simulate_passes() of residency_plan.h.
 //
-// A schedule becomes steps. A resident stretch of a block is computed when its turn comes; each streamed piece of it
+// A schedule becomes steps. A resident stretch of an item is computed when its turn comes; each streamed piece of it
 // waits for its copy, is computed, and gives its slot back. The link copies the pieces in the same order, as far as the
 // ring has room (slots of variable size, first in, first out, as in transfer_ring.h) and at most into the next pass, as
 // pass_feed.h does. Between two passes the link goes on while the device does what is outside the schedule. Where
@@ -26,7 +26,7 @@ constexpr std::size_t kMaxPasses = 16;
 constexpr std::size_t kAveragedPasses = 8;  // of those, where they do not settle
 constexpr double kSettled = 1e-6;           // relative difference of two passes that count as equal
 
-/// A stretch of a block that is computed at once.
+/// A stretch of an item that is computed at once.
 struct Step {
     std::int32_t device = 0;
     double seconds = 0.0;          // with host memory to itself

@@ -79,7 +79,7 @@ Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
             needs.base_bytes = sum(needs.base_bytes, item.bytes);
         }
     }
-    // With room for one block only, link and device would take turns.
+    // With room for one item only, link and device would take turns.
     const bool both = mode.kv_streams && mode.weights_stream;
     needs.least_ring_bytes =
         std::max(sum(request.least_ring_bytes, both ? request.least_kv_ring_bytes : 0), 2 * smallest);

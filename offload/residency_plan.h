@@ -1,7 +1,7 @@
 // Decides what stays on a device and what streams, and predicts what a pass then takes. Pure: numbers in, numbers out.
 //
-// A resident byte saves one streamed byte a pass, whichever block it belongs to; so what counts is that the budget is
-// used up, and that resident blocks are spread evenly through the schedule: in one run they would let the link idle
+// A resident byte saves one streamed byte a pass, whichever item it belongs to; so what counts is that the budget is
+// used up, and that resident items are spread evenly through the schedule: in one run they would let the link idle
 // while they are computed, and the compute wait after (README.md). What a pass takes is predicted by playing it
 // through (pass_simulation.cpp), and where there is a choice (weights or KV, a larger or a smaller ring) the shorter
 // pass wins.
@@ -17,7 +17,7 @@ namespace slipstream {
 
 enum class PlanTag : std::uint8_t { Weights, Kv };
 
-/// A block of the transfer schedule, in reading order, as large as it will be when the context is full.
+/// An item of the transfer schedule, in reading order, as large as it will be when the context is full.
 struct PlanItem {
     PlanTag tag = PlanTag::Weights;
     std::size_t bytes = 0;           // 0: nothing there yet
@@ -26,15 +26,15 @@ struct PlanItem {
     std::size_t transfer_bytes = 0;  // most bytes of one copy: copies end at multiples of this, and are cut at units
                                      // where the ring would not hold four of that size
     std::size_t read_bytes = 0;      // what a pass reads, at its end (a sliding window); 0: all of it
-    double compute_seconds = 0.0;    // of a pass, with the block on the device
-    double host_bytes = 0.0;  // of host memory that computing it reads besides (a CPU device reads the block itself)
+    double compute_seconds = 0.0;    // of a pass, with the item on the device
+    double host_bytes = 0.0;  // of host memory that computing it reads besides (a CPU device reads the item itself)
 };
 
 struct ResidencyRequest {
     std::vector<PlanItem> schedule;
     std::size_t budget_bytes = 0;         // of the device; the largest size_t: no limit, everything is resident
     std::size_t fixed_bytes = 0;          // of it taken whatever streams: activations, scratch, workspace, draft models
-    std::size_t streaming_bytes = 0;      // of it taken as soon as a block streams at all, the ring not counted
+    std::size_t streaming_bytes = 0;      // of it taken as soon as an item streams at all, the ring not counted
     std::size_t kv_streaming_bytes = 0;   // of it taken as soon as KV streams: tails
     std::size_t ring_bytes = 0;           // 0: planned
     std::size_t least_ring_bytes = 0;     // what must fit into the ring at once (two items; a layer, for prompts)
@@ -64,7 +64,7 @@ struct ResidencyPlan {
 };
 
 /// Throws OutOfBudget where the budget does not even hold what must be there, or a given ring does not: names it, the
-/// sum, and the remedy. A few milliseconds for tens of thousands of blocks.
+/// sum, and the remedy. A few milliseconds for tens of thousands of items.
 [[nodiscard]] ResidencyPlan plan_residency(const ResidencyRequest& request);
 
 /// The smallest budget that plan_residency() takes.

@@ -48,8 +48,8 @@ std::size_t TransferRing::slot_bytes(std::size_t bytes) {
 }
 
 std::size_t TransferRing::region_bytes_for_run(std::size_t run_bytes, std::size_t largest_bytes) {
-    if (run_bytes == largest_bytes) return run_bytes;  // a block alone
-    // A block that the end is too small for leaves less than itself unused there: an alignment less, at most.
+    if (run_bytes == largest_bytes) return run_bytes;  // an item alone
+    // An item that the end is too small for leaves less than itself unused there: an alignment less, at most.
     return run_bytes + largest_bytes - kAlignBytes;
 }
 
@@ -63,10 +63,10 @@ std::optional<std::size_t> TransferRing::place_for(std::size_t bytes) const {
     const bool fits_to_end = head_ <= region_.size() - bytes;
     if (n_live == 0) return fits_to_end ? head_ : 0;
     const std::size_t tail = slots_[index_of(first_live_)].offset;
-    if (head_ > tail) {  // live blocks in one piece: free are the end and the front
+    if (head_ > tail) {  // live items in one piece: free are the end and the front
         if (fits_to_end) return head_;
         if (bytes <= tail) return 0;
-    } else if (bytes <= tail - head_) {  // live blocks wrap round; where head_ is at tail, they fill the ring
+    } else if (bytes <= tail - head_) {  // live items wrap round; where head_ is at tail, they fill the ring
         return head_;
     }
     return std::nullopt;

@@ -6,14 +6,14 @@ namespace slipstream {
 
 namespace {
 
-void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_copy, std::vector<ScheduleBlock>& blocks,
+void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_copy, std::vector<ScheduleItem>& items,
             std::vector<TransferItem>& copies) {
     HostKv& host = *kv.host();
     while (range.first < range.end) {
         const std::int64_t end =
             std::min({range.end, range.first + per_copy, host.extents().end_of_extent(layer, range.first)});
         const std::size_t bytes = static_cast<std::size_t>(end - range.first) * kv.shape().chunk_bytes();
-        blocks.push_back({.layer = layer, .chunks = {range.first, end}, .bytes = bytes});
+        items.push_back({.layer = layer, .chunks = {range.first, end}, .bytes = bytes});
         copies.push_back({.source = host.chunk(layer, range.first),
                           .bytes = bytes,
                           .after = &host.flushed(),
@@ -35,27 +35,27 @@ std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes) {
 }
 
 ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes) {
-    ScheduleBounds bounds{.n_blocks = std::ssize(reads.model->items())};
+    ScheduleBounds bounds{.n_items = std::ssize(reads.model->items())};
     for (std::size_t i = 0; i < reads.model->items().size(); ++i)
         if (reads.model->streams(static_cast<std::int32_t>(i)))
-            bounds.block_bytes = std::max(bounds.block_bytes, reads.model->items()[i].bytes);
+            bounds.item_bytes = std::max(bounds.item_bytes, reads.model->items()[i].bytes);
     if (reads.kv->host() == nullptr) return bounds;
     const std::size_t chunk_bytes = reads.kv->shape().chunk_bytes();
     const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
     const std::int64_t n_chunks = ceil_div(reads.kv->nodes().context_tokens(), kChunkTokens);
     for (std::int64_t layer = 0; layer < reads.model->config().n_layers; ++layer)
-        bounds.n_blocks += copies_of(n_chunks - reads.kv->resident_chunks(layer), per_copy);
-    bounds.block_bytes = std::max(bounds.block_bytes, static_cast<std::size_t>(per_copy) * chunk_bytes);
+        bounds.n_items += copies_of(n_chunks - reads.kv->resident_chunks(layer), per_copy);
+    bounds.item_bytes = std::max(bounds.item_bytes, static_cast<std::size_t>(per_copy) * chunk_bytes);
     return bounds;
 }
 
 void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
-                   std::vector<ScheduleBlock>& blocks, std::vector<TransferItem>& copies) {
+                   std::vector<ScheduleItem>& items, std::vector<TransferItem>& copies) {
     const Model& model = *reads.model;
     PassKv& kv = *reads.kv;
     const ModelConfig& config = model.config();
     const std::int64_t per_copy = chunks_per_copy(ring_bytes, kv.shape().chunk_bytes());
-    blocks.clear();
+    items.clear();
     copies.clear();
     // The next layer whose KV is not in the schedule; it stands before the first item of the layer's second half.
     std::int64_t kv_layer = kv.host() != nullptr ? 0 : config.n_layers;
@@ -65,10 +65,10 @@ void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t
         for (; kv_layer < config.n_layers && (kv_layer < item.layer || (kv_layer == item.layer && second_half));
              ++kv_layer) {
             const std::int64_t seen = first_chunk_in_window(config.window(kv_layer), kv.nodes().n_committed());
-            add_kv(kv, kv_layer, {std::max(kv.resident_chunks(kv_layer), seen), host_chunks}, per_copy, blocks, copies);
+            add_kv(kv, kv_layer, {std::max(kv.resident_chunks(kv_layer), seen), host_chunks}, per_copy, items, copies);
         }
         if (!model.streams(static_cast<std::int32_t>(i))) continue;
-        blocks.push_back({.item = static_cast<std::int32_t>(i), .bytes = item.bytes});
+        items.push_back({.weight_item = static_cast<std::int32_t>(i), .bytes = item.bytes});
         copies.push_back({.source = model.item_data(static_cast<std::int32_t>(i)), .bytes = item.bytes});
     }
 }

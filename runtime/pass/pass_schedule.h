@@ -1,4 +1,4 @@
-// The schedule of a pass: the blocks that it reads from the host, in order. Items of weights that are not resident, and
+// The schedule of a pass: the items that it reads from the host, in order. Items of weights that are not resident, and
 // before the second half of each layer the chunks of its KV that are not.
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace slipstream {
 
-/// A block of a schedule: an item of weights, or chunks of a layer.
-struct ScheduleBlock {
-    std::int32_t item = -1;  // of weights; else
+/// An item of a schedule: an item of weights, or chunks of a layer.
+struct ScheduleItem {
+    std::int32_t weight_item = -1;  // of weights; else
     std::int64_t layer = 0;
     ChunkRange chunks{};
     std::size_t bytes = 0;
@@ -32,14 +32,14 @@ struct ScheduleBlock {
 
 /// What schedules over `reads` take at most: with every chunk on the host.
 struct ScheduleBounds {
-    std::int64_t n_blocks = 0;
-    std::size_t block_bytes = 0;  // of the largest
+    std::int64_t n_items = 0;
+    std::size_t item_bytes = 0;  // of the largest
 };
 [[nodiscard]] ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes);
 
 /// The schedule of a pass over `reads` that begins behind what is committed now, chunks below `host_chunks` being read
-/// from the host: its blocks, and one for one what is copied.
+/// from the host: its items, and one for one what is copied.
 void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
-                   std::vector<ScheduleBlock>& blocks, std::vector<TransferItem>& copies);
+                   std::vector<ScheduleItem>& items, std::vector<TransferItem>& copies);
 
 }  // namespace slipstream

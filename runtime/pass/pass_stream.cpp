@@ -18,23 +18,23 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
     std::int64_t n_chunks = 0;
     for (const PassReads& both : reads) {
         const ScheduleBounds bounds = schedule_bounds(both, ring_bytes);
-        most.n_blocks = std::max(most.n_blocks, bounds.n_blocks);
-        most.block_bytes = std::max(most.block_bytes, bounds.block_bytes);
+        most.n_items = std::max(most.n_items, bounds.n_items);
+        most.item_bytes = std::max(most.item_bytes, bounds.item_bytes);
         n_chunks = std::max(n_chunks, ceil_div(both.kv->nodes().context_tokens(), kChunkTokens));
     }
     Device& device = reads.front().model->device();
-    const std::size_t block = TransferRing::slot_bytes(most.block_bytes);
-    if (ring_bytes < 2 * block)
+    const std::size_t item = TransferRing::slot_bytes(most.item_bytes);
+    if (ring_bytes < 2 * item)
         throw OutOfBudget(
             fmt::format("{}: a ring of {} bytes does not hold two of the largest block that streams, {} bytes; raise "
                         "--ring or --device-memory",
-                        device.name(), ring_bytes, block));
+                        device.name(), ring_bytes, item));
     region_ = device.allocate(ring_bytes, MemoryTag::Ring, "the transfer ring");
     copy_in_ = device.make_stream(StreamKind::CopyIn);
     ring_ = std::make_unique<TransferRing>(device, std::span(region_.data(), region_.size_bytes()), *copy_in_,
-                                           std::clamp<std::int64_t>(2 * most.n_blocks, 1, 4096));
-    feed_ = std::make_unique<PassFeed>(*ring_, *this, most.n_blocks);
-    for (Schedule& schedule : schedules_) schedule.blocks.reserve(static_cast<std::size_t>(most.n_blocks));
+                                           std::clamp<std::int64_t>(2 * most.n_items, 1, 4096));
+    feed_ = std::make_unique<PassFeed>(*ring_, *this, most.n_items);
+    for (Schedule& schedule : schedules_) schedule.items.reserve(static_cast<std::size_t>(most.n_items));
     segment_.assign(static_cast<std::size_t>(n_chunks), nullptr);
 }
 
@@ -48,7 +48,7 @@ void PassStream::next_schedule(std::vector<TransferItem>& copies) {
     made.reads = reads_;
     HostKv* host = made.reads.kv->host();
     made.host_chunks = host != nullptr ? host->snapshot(*this) : 0;
-    make_schedule(made.reads, made.host_chunks, ring_bytes(), made.blocks, copies);
+    make_schedule(made.reads, made.host_chunks, ring_bytes(), made.items, copies);
 }
 
 // The store of KV need not keep anything for the last schedule any more.
@@ -75,31 +75,31 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
     if (n_made_ == n_begun_) drop_schedule();  // else the one behind it is made already
 }
 
-const std::byte* PassStream::acquire_block(Stream& compute) {
+const std::byte* PassStream::acquire_next(Stream& compute) {
     const auto began = std::chrono::steady_clock::now();
-    const std::byte* data = naming(running().blocks[at_].item >= 0 ? "weights" : "KV",
+    const std::byte* data = naming(running().items[at_].weight_item >= 0 ? "weights" : "KV",
                                    [&] { return feed_->acquire(static_cast<std::int64_t>(at_), compute); });
     figures_.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return data;
 }
 
-void PassStream::release_block(Stream& compute) {
-    const ScheduleBlock& block = running().blocks[at_];
-    (block.item >= 0 ? figures_.weights_bytes : figures_.kv_bytes) += block.bytes;
+void PassStream::release_next(Stream& compute) {
+    const ScheduleItem& item = running().items[at_];
+    (item.weight_item >= 0 ? figures_.weights_bytes : figures_.kv_bytes) += item.bytes;
     feed_->release(static_cast<std::int64_t>(at_), compute);
     ++at_;
 }
 
 const std::byte* PassStream::acquire_item(std::int32_t item, Stream& compute) {
-    CHECK(in_pass_ && at_ < running().blocks.size() && running().blocks[at_].item == item, "item {} out of order",
+    CHECK(in_pass_ && at_ < running().items.size() && running().items[at_].weight_item == item, "item {} out of order",
           item);
-    return acquire_block(compute);
+    return acquire_next(compute);
 }
 
 void PassStream::release_item(std::int32_t item, Stream& compute) {
-    CHECK(in_pass_ && at_ < running().blocks.size() && running().blocks[at_].item == item, "item {} out of order",
+    CHECK(in_pass_ && at_ < running().items.size() && running().items[at_].weight_item == item, "item {} out of order",
           item);
-    release_block(compute);
+    release_next(compute);
 }
 
 ChunkRange PassStream::streamed(std::int64_t layer) const {
@@ -112,24 +112,24 @@ std::byte* const* PassStream::chunks(std::int64_t layer) const {
 
 std::optional<KvSegment> PassStream::acquire_kv(std::int64_t layer, Stream& compute) {
     CHECK(in_pass_);
-    const std::vector<ScheduleBlock>& blocks = running().blocks;
-    if (at_ == blocks.size() || blocks[at_].item >= 0 || blocks[at_].layer != layer) return std::nullopt;
-    const ChunkRange range = blocks[at_].chunks;
-    const std::byte* data = acquire_block(compute);
+    const std::vector<ScheduleItem>& items = running().items;
+    if (at_ == items.size() || items[at_].weight_item >= 0 || items[at_].layer != layer) return std::nullopt;
+    const ChunkRange range = items[at_].chunks;
+    const std::byte* data = acquire_next(compute);
     const std::size_t chunk_bytes = running().reads.kv->shape().chunk_bytes();
     for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += chunk_bytes) segment_[chunk] = data;
     return KvSegment{range, segment_.data()};
 }
 
 void PassStream::release_kv(Stream& compute) {
-    release_block(compute);
+    release_next(compute);
 }
 
 void PassStream::end_pass(Stream& compute) {
     CHECK(in_pass_);
-    while (at_ < running().blocks.size()) {
-        static_cast<void>(acquire_block(compute));
-        release_block(compute);
+    while (at_ < running().items.size()) {
+        static_cast<void>(acquire_next(compute));
+        release_next(compute);
     }
     feed_->end_pass();
     in_pass_ = false;

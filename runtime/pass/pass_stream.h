@@ -1,6 +1,6 @@
 // What passes read from host memory, through one transfer ring, in the order of their schedules (pass_schedule.h).
 //
-// Forward asks for each block when it comes to it and hands it back when its last use is enqueued; asking for anything
+// Forward asks for each item when it comes to it and hands it back when its last use is enqueued; asking for anything
 // else is an error. Passes over several models and KVs may take turns, never one inside another. The schedule of the
 // next pass is made, a snapshot, as soon as the ring has room behind the running one, for the same two: so the link
 // goes on across passes. A pass over others gives it up.
@@ -33,7 +33,7 @@ struct StreamFigures {
 class PassStream final : public WeightStream, public KvStream, public ScheduleSource, public PreparedSchedules {
 public:
     /// For passes over any of `reads` (at least one, of one device). Takes `ring_bytes` of the device's budget; hidden
-    /// states of prompts will lie in `arena`. All outlive the stream. Throws OutOfBudget, also where the largest block
+    /// states of prompts will lie in `arena`. All outlive the stream. Throws OutOfBudget, also where the largest item
     /// does not fit twice.
     PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes);
     ~PassStream() override;
@@ -42,7 +42,7 @@ public:
 
     [[nodiscard]] PinnedArena& arena() const { return *arena_; }
     [[nodiscard]] std::size_t ring_bytes() const { return region_.size_bytes(); }
-    /// For blocks that travel besides (hidden states of a prompt), in order with the ring's.
+    /// For items that travel besides (hidden states of a prompt), in order with the ring's.
     [[nodiscard]] Stream& copy_in() { return *copy_in_; }
 
     void begin_pass(const PassReads& reads, Stream& compute);
@@ -72,15 +72,15 @@ public:
 private:
     struct Schedule {
         PassReads reads{};
-        std::vector<ScheduleBlock> blocks;
+        std::vector<ScheduleItem> items;
         std::int64_t host_chunks = 0;
     };
 
     [[nodiscard]] Schedule& running() { return schedules_[n_begun_ % 2]; }
     [[nodiscard]] const Schedule& running() const { return schedules_[n_begun_ % 2]; }
     void drop_schedule();
-    [[nodiscard]] const std::byte* acquire_block(Stream& compute);
-    void release_block(Stream& compute);
+    [[nodiscard]] const std::byte* acquire_next(Stream& compute);
+    void release_next(Stream& compute);
 
     PinnedArena* arena_;
     Buffer region_;
@@ -91,7 +91,7 @@ private:
     PassReads reads_{};                  // of the next schedule
     std::uint64_t n_made_ = 0;           // schedules made; the last has this number
     std::uint64_t n_begun_ = 0;          // number of the schedule that runs, or ran last
-    std::size_t at_ = 0;                 // block of the running schedule
+    std::size_t at_ = 0;                 // item of the running schedule
     bool in_pass_ = false;
     Indexed<const std::byte*> segment_;  // [chunks of a layer]: where those of the segment at hand lie
     StreamFigures figures_;

@@ -34,25 +34,25 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
 void ModelPlan::place(std::size_t max_item_bytes) {
     request_.max_item_bytes = max_item_bytes;
     items_ = cut_weight_items(*request_.weights, request_.rounding, max_item_bytes);
-    blocks_ = pass_blocks({.config = request_.config,
-                           .weights = request_.weights,
-                           .items = items_,
-                           .kv_dtype = request_.kv_dtype,
-                           .context_tokens = request_.context_tokens});
+    pass_items_ = make_pass_items({.config = request_.config,
+                                   .weights = request_.weights,
+                                   .items = items_,
+                                   .kv_dtype = request_.kv_dtype,
+                                   .context_tokens = request_.context_tokens});
     least_kv_ring_bytes_ = 0;
-    for (const PassBlock& block : blocks_)
-        if (block.tag == PlanTag::Kv)
+    for (const PassItem& pass_item : pass_items_)
+        if (pass_item.tag == PlanTag::Kv)
             least_kv_ring_bytes_ =
-                std::max(least_kv_ring_bytes_, PromptKvByChunk::least_bytes(block.unit_bytes, kPrefillChunkTokens));
+                std::max(least_kv_ring_bytes_, PromptKvByChunk::least_bytes(pass_item.unit_bytes, kPrefillChunkTokens));
     for (std::int64_t n_layers = request_.ring_layers; n_layers > 0; --n_layers) {
-        least_ring_bytes_ = least_ring_bytes(blocks_, n_layers);
+        least_ring_bytes_ = least_ring_bytes(pass_items_, n_layers);
         try {
             residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
             return;
         } catch (const OutOfBudget&) {
         }
     }
-    // A ring for two blocks does for passes; prompts then read the weights once a prefill chunk.
+    // A ring for two items does for passes; prompts then read the weights once a prefill chunk.
     least_ring_bytes_ = 0;
     least_kv_ring_bytes_ = 0;
     residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
@@ -60,7 +60,7 @@ void ModelPlan::place(std::size_t max_item_bytes) {
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
     return {.schedule = plan_schedule(
-                blocks_, request_.rates,
+                pass_items_, request_.rates,
                 {.n_tokens = n_tokens,
                  .text_tokens = text_tokens < request_.context_tokens ? text_tokens
                                                                       : round_up(request_.context_tokens, kChunkTokens),
@@ -91,17 +91,18 @@ std::size_t ModelPlan::weights_bytes() const {
 
 std::size_t ModelPlan::kv_bytes() const {
     std::size_t bytes = 0;
-    for (const PassBlock& block : blocks_)
-        if (block.tag == PlanTag::Kv) bytes += block.bytes;
+    for (const PassItem& pass_item : pass_items_)
+        if (pass_item.tag == PlanTag::Kv) bytes += pass_item.bytes;
     return bytes;
 }
 
 std::size_t ModelPlan::pinned_bytes() const {
     std::size_t bytes = 0;
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-        const PassBlock& block = blocks_[i];
+    for (std::size_t i = 0; i < pass_items_.size(); ++i) {
+        const PassItem& pass_item = pass_items_[i];
         const std::size_t resident = residency_.resident_bytes[i];
-        if (resident < block.bytes) bytes += block.tag == PlanTag::Kv ? block.bytes - resident : block.bytes;
+        if (resident < pass_item.bytes)
+            bytes += pass_item.tag == PlanTag::Kv ? pass_item.bytes - resident : pass_item.bytes;
     }
     return bytes;
 }

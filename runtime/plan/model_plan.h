@@ -1,4 +1,4 @@
-// A model on a device under a budget, planned: its blocks, what of them stays, and what passes of any size then take.
+// A model on a device under a budget, planned: its items, what of them stays, and what passes of any size then take.
 // For a model that is opened as well as for one that is only a shape.
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "offload/residency_plan.h"
-#include "runtime/plan/pass_blocks.h"
 #include "runtime/plan/pass_cost.h"
+#include "runtime/plan/pass_items.h"
 
 namespace slipstream {
 
@@ -48,8 +48,8 @@ public:
     explicit ModelPlan(const ModelPlanRequest& request);
 
     [[nodiscard]] const ResidencyPlan& residency() const { return residency_; }
-    /// Block i belongs to residency().resident_bytes[i].
-    [[nodiscard]] const std::vector<PassBlock>& blocks() const { return blocks_; }
+    /// Item i belongs to residency().resident_bytes[i].
+    [[nodiscard]] const std::vector<PassItem>& pass_items() const { return pass_items_; }
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
     /// That they were cut to.
     [[nodiscard]] std::size_t max_item_bytes() const { return request_.max_item_bytes; }
@@ -78,9 +78,9 @@ private:
     ModelPlanRequest request_;
     std::int64_t queries_per_kv_head_ = 1;
     std::vector<WeightItem> items_;
-    std::vector<PassBlock> blocks_;
+    std::vector<PassItem> pass_items_;
     std::int64_t pass_tokens_ = 1;
-    std::size_t least_ring_bytes_ = 0;     // 0: two blocks do
+    std::size_t least_ring_bytes_ = 0;     // 0: two items do
     std::size_t least_kv_ring_bytes_ = 0;  // besides, where KV streams, too
     ResidencyPlan residency_;
 };

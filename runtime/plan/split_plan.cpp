@@ -96,11 +96,11 @@ void SplitPlan::place(const SplitPlanRequest& request) {
 
 // Whose turn it is: the layers of the model in order, then all parts of the LM head.
 void SplitPlan::order_blocks(const SplitPlanRequest& request) {
-    std::vector<std::size_t> next(ranks_.size(), 0);  // block
+    std::vector<std::size_t> next(ranks_.size(), 0);  // item
     const auto take_layer = [&](std::size_t rank) {
-        const std::vector<PassBlock>& blocks = ranks_[rank].blocks();
-        for (const std::int64_t layer = blocks[next[rank]].layer;
-             next[rank] < blocks.size() && blocks[next[rank]].layer == layer; ++next[rank])
+        const std::vector<PassItem>& pass_items = ranks_[rank].pass_items();
+        for (const std::int64_t layer = pass_items[next[rank]].layer;
+             next[rank] < pass_items.size() && pass_items[next[rank]].layer == layer; ++next[rank])
             order_.push_back(static_cast<std::int32_t>(rank));
     };
     for (std::int64_t layer = 0; layer < request.config->n_layers; ++layer) {

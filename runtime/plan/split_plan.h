@@ -50,7 +50,7 @@ private:
 
     SplitKind kind_ = SplitKind::Layers;
     std::vector<ModelPlan> ranks_;
-    std::vector<std::int32_t> order_;  // of layers: the rank of each block of a pass, in order
+    std::vector<std::int32_t> order_;  // of layers: the rank of each item of a pass, in order
     std::int64_t context_tokens_ = 0;
     std::int64_t pass_tokens_ = 1;
     ResidencyPlan sums_;

@@ -1,4 +1,4 @@
-// PassFeed: every block of every pass, under every schedule; when the next schedule is asked for; drops and failures.
+// PassFeed: every item of every pass, under every schedule; when the next schedule is asked for; drops and failures.
 #include "offload/pass_feed.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ public:
         const std::byte* data = feed.acquire(index, *compute);
         static_cast<ScheduledStream&>(*compute).call([this, data, pass, index] {
             n_seen += 1;
-            n_wrong += schedules.is_block(data, pass, index) ? 0 : 1;
+            n_wrong += schedules.is_item(data, pass, index) ? 0 : 1;
         });
         device.let_run();
     }
@@ -48,7 +48,7 @@ public:
         feed.release(index, *compute);
         device.let_run();
     }
-    // Reads `n` blocks of a pass one by one.
+    // Reads `n` items of a pass one by one.
     void read(std::int64_t pass, std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
             acquire(pass, i);
@@ -76,23 +76,23 @@ std::vector<std::size_t> random_sizes(std::mt19937& rng, std::size_t largest) {
     return sizes;
 }
 
-TEST(PassFeed, EveryBlockOfEveryPassUnderEverySchedule) {
+TEST(PassFeed, EveryItemOfEveryPassUnderEverySchedule) {
     for (const Schedule schedule : kSchedules) {
         for (unsigned seed = 0; seed < 40; ++seed) {
             SCOPED_TRACE(testing::Message() << "schedule " << static_cast<int>(schedule) << " seed " << seed);
             std::mt19937 rng(seed);
             const std::size_t largest = 1 + rng() % 500;
-            // From exactly two blocks over a few to several passes; a ring of one block still serves, too.
+            // From exactly two items over a few to several passes; a ring of one item still serves, too.
             const std::size_t n_fit = seed % 4 == 0 ? 2 : seed % 4 == 1 ? 1 + rng() % 6 : 1 + rng() % 600;
             Rig rig(schedule, seed, n_fit * TransferRing::slot_bytes(largest),
                     1 + static_cast<std::int64_t>(rng() % 300),
                     [&rng, largest](std::int64_t) { return random_sizes(rng, largest); });
-            std::int64_t base = 0;  // number of the running pass's block 0 in the ring
+            std::int64_t base = 0;  // number of the running pass's item 0 in the ring
             std::int64_t n_read = 0;
             for (std::int64_t pass = 0; pass < 8; ++pass) {
                 rig.begin();
                 const std::int64_t n = rig.feed.n_items();
-                ASSERT_EQ(n, rig.schedules.n_blocks(pass));
+                ASSERT_EQ(n, rig.schedules.n_items(pass));
                 for (std::int64_t i = 0; i < n; ++i) {
                     std::int64_t ahead = i;  // what is copied ahead may be held, too
                     while (ahead + 1 < n && base + ahead + 1 < rig.ring.next_number() && rng() % 3 == 0) ++ahead;
@@ -115,7 +115,7 @@ TEST(PassFeed, EveryBlockOfEveryPassUnderEverySchedule) {
 }
 
 TEST(PassFeed, AsksForTheNextScheduleAtItsFirstCopy) {
-    // Rings of 2, 5 and 9 blocks of a schedule of 8.
+    // Rings of 2, 5 and 9 items of a schedule of 8.
     for (const std::int64_t n_fit : {2, 5, 9, 100}) {
         Rig rig(Schedule::Random, 0, static_cast<std::size_t>(n_fit) * 64, 200,
                 [](std::int64_t) { return std::vector<std::size_t>(8, 64); });
@@ -149,8 +149,8 @@ TEST(PassFeed, TheLinkHasWorkBetweenPasses) {
     }
 }
 
-TEST(PassFeed, PassesWithoutBlocksAndBetweenThem) {
-    // One block, none, none, three, none: the next schedule is asked for at once where there is nothing to wait for.
+TEST(PassFeed, PassesWithoutItemsAndBetweenThem) {
+    // One item, none, none, three, none: the next schedule is asked for at once where there is nothing to wait for.
     const std::vector<std::vector<std::size_t>> sizes{{100}, {}, {}, {10, 20, 30}, {}, {5}};
     Rig rig(Schedule::Random, 2, 200, 4,
             [&](std::int64_t pass) { return sizes[static_cast<std::size_t>(pass) % sizes.size()]; });
@@ -166,7 +166,7 @@ TEST(PassFeed, PassesWithoutBlocksAndBetweenThem) {
     EXPECT_EQ(rig.n_wrong, 0);
 }
 
-TEST(PassFeed, ABlockLargerThanTheRingIsToldWhenItsPassBegins) {
+TEST(PassFeed, AnItemLargerThanTheRingIsToldWhenItsPassBegins) {
     std::vector<std::size_t> sizes{64, 64};
     Rig rig(Schedule::Random, 0, 1000, 10, [&](std::int64_t) { return sizes; });
     rig.begin();
@@ -200,7 +200,7 @@ TEST(PassFeed, RewindsAtRandomMoments) {
             for (int round = 0; round < 15; ++round) {
                 const std::int64_t pass = rig.schedules.n_asked() - (rig.feed.next_is_frozen() ? 1 : 0);
                 rig.begin();
-                ASSERT_EQ(rig.feed.n_items(), rig.schedules.n_blocks(pass));
+                ASSERT_EQ(rig.feed.n_items(), rig.schedules.n_items(pass));
                 const std::int64_t n = rig.feed.n_items();
                 const std::int64_t end = rng() % 2 == 0 ? n : static_cast<std::int64_t>(rng()) % n;
                 rig.read(pass, 0, end);
@@ -228,7 +228,7 @@ TEST(PassFeed, ASourceThatThrowsLosesNothing) {
     rig.begin();
     EXPECT_EQ(rig.feed.n_items(), 3);
     rig.acquire(1, 0);
-    EXPECT_THROW(rig.release(0), IoError);  // makes room for the next schedule; the block is released all the same
+    EXPECT_THROW(rig.release(0), IoError);  // makes room for the next schedule; the item is released all the same
     EXPECT_FALSE(rig.feed.next_is_frozen());
     rig.read(1, 1, 3);
     EXPECT_TRUE(rig.feed.next_is_frozen());
@@ -252,9 +252,9 @@ public:
           ring(device, {memory.data(), memory.size_bytes()}, *copies, 64),
           feed(ring, schedules, 200) {}
 
-    // Whether block and bytes are those of the `pass`-th schedule.
+    // Whether item and bytes are those of the `pass`-th schedule.
     [[nodiscard]] bool read(std::int64_t pass, std::int64_t index) {
-        const bool right = schedules.is_block(feed.acquire(index, *compute), pass, index);
+        const bool right = schedules.is_item(feed.acquire(index, *compute), pass, index);
         feed.release(index, *compute);
         return right;
     }
@@ -268,7 +268,7 @@ public:
     PassFeed feed;
 };
 
-// Reads `n_passes` whole passes; a reader that takes `think` for each block.
+// Reads `n_passes` whole passes; a reader that takes `think` for each item.
 void read_passes(OnCpu& on, std::int64_t n_passes, std::chrono::microseconds think) {
     for (std::int64_t pass = 0; pass < n_passes; ++pass) {
         on.feed.begin_pass(*on.compute);
@@ -287,7 +287,7 @@ TEST(PassFeed, ASlowReaderGetsWhatItShould) {
 }
 
 TEST(PassFeed, ASlowLinkIsKeptBusyAcrossPassBorders) {
-    // 6 blocks of 64 to 256 KiB, a ring of four of the largest: the link's 80 MB/s are the limit, not the reader.
+    // 6 items of 64 to 256 KiB, a ring of four of the largest: the link's 80 MB/s are the limit, not the reader.
     std::mt19937 rng(2);
     OnCpu on(1 << 20, 80e6, [&rng](std::int64_t) {
         std::vector<std::size_t> sizes(6);

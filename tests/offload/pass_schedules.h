@@ -1,4 +1,4 @@
-// Schedules for passes in tests: every pass has blocks of its own, whose bytes tell pass and index.
+// Schedules for passes in tests: every pass has items of its own, whose bytes tell pass and index.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace slipstream {
 
-/// Fills a block quickly with bytes that no other block of a test has at the same place, but by rare chance.
-inline void fill_block(std::int64_t pass, std::int64_t index, std::vector<std::byte>& block) {
+/// Fills an item quickly with bytes that no other item of a test has at the same place, but by rare chance.
+inline void fill_block(std::int64_t pass, std::int64_t index, std::vector<std::byte>& item) {
     static const std::vector<std::byte> kNoise = [] {
         std::vector<std::byte> noise((std::size_t{1} << 18) + 9973);
         std::mt19937 rng(1);
@@ -24,12 +24,12 @@ inline void fill_block(std::int64_t pass, std::int64_t index, std::vector<std::b
         return noise;
     }();
     const std::size_t shift = static_cast<std::size_t>(pass * 211 + index) % 9973;
-    std::copy_n(kNoise.begin() + static_cast<std::ptrdiff_t>(shift), block.size(), block.begin());
+    std::copy_n(kNoise.begin() + static_cast<std::ptrdiff_t>(shift), item.size(), item.begin());
 }
 
 class PassSchedules final : public ScheduleSource {
 public:
-    /// `sizes(pass)`: the blocks of a pass, counted in the order of asking; of at most 256 KiB.
+    /// `sizes(pass)`: the items of a pass, counted in the order of asking; of at most 256 KiB.
     explicit PassSchedules(std::function<std::vector<std::size_t>(std::int64_t pass)> sizes)
         : sizes_(std::move(sizes)) {}
 
@@ -38,23 +38,23 @@ public:
         const auto pass = std::ssize(blocks_);
         blocks_.emplace_back();
         for (const std::size_t bytes : sizes_(pass)) {
-            auto block = std::make_unique<std::vector<std::byte>>(bytes);
-            fill_block(pass, std::ssize(blocks_.back()), *block);
-            schedule.push_back({.source = block->data(), .bytes = bytes});
-            blocks_.back().push_back(std::move(block));
+            auto item = std::make_unique<std::vector<std::byte>>(bytes);
+            fill_block(pass, std::ssize(blocks_.back()), *item);
+            schedule.push_back({.source = item->data(), .bytes = bytes});
+            blocks_.back().push_back(std::move(item));
         }
     }
 
     [[nodiscard]] std::int64_t n_asked() const { return std::ssize(blocks_); }
-    [[nodiscard]] std::int64_t n_blocks(std::int64_t pass) const {
+    [[nodiscard]] std::int64_t n_items(std::int64_t pass) const {
         return std::ssize(blocks_[static_cast<std::size_t>(pass)]);
     }
-    [[nodiscard]] std::size_t block_bytes(std::int64_t pass, std::int64_t index) const {
+    [[nodiscard]] std::size_t item_bytes(std::int64_t pass, std::int64_t index) const {
         return blocks_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(index)]->size();
     }
-    [[nodiscard]] bool is_block(const std::byte* data, std::int64_t pass, std::int64_t index) const {
-        const std::vector<std::byte>& block = *blocks_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(index)];
-        return std::equal(block.begin(), block.end(), data);
+    [[nodiscard]] bool is_item(const std::byte* data, std::int64_t pass, std::int64_t index) const {
+        const std::vector<std::byte>& item = *blocks_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(index)];
+        return std::equal(item.begin(), item.end(), data);
     }
 
 private:

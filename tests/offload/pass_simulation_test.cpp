@@ -1,4 +1,4 @@
-// simulate_passes(): small schedules whose time can be worked out by hand. A block is 64 bytes (a slot of the ring is a
+// simulate_passes(): small schedules whose time can be worked out by hand. An item is 64 bytes (a slot of the ring is a
 // multiple of that), the link takes a second for it.
 #include <cstddef>
 #include <cstdint>
@@ -57,7 +57,7 @@ TEST(PassSimulation, ARingOfOneBlockTakesTurns) {
 TEST(PassSimulation, TheRingFillsWhileTheDeviceDoesOtherThings) {
     ResidencyRequest request = request_of({4, block(0.0)});
     request.fixed_seconds = 2.0;
-    // One block comes in the two seconds, the other three after them; with room for two the link never rests.
+    // One item comes in the two seconds, the other three after them; with room for two the link never rests.
     EXPECT_DOUBLE_EQ(streamed(request, 1).seconds, 5.0);
     EXPECT_DOUBLE_EQ(streamed(request, 2).seconds, 4.0);
     request.fixed_seconds = 10.0;
@@ -70,7 +70,7 @@ TEST(PassSimulation, ResidentBlocksGiveTheLinkTime) {
     // A second of link and a second of computing for each; two of four are resident.
     const ResidencyRequest request = request_of({4, block(1.0)});
     EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock, 0, kBlock, 0}, kBlock).seconds, 4.0);
-    // In one run, with room for one block: its copy is hidden, the other's is not.
+    // In one run, with room for one item: its copy is hidden, the other's is not.
     EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock, kBlock, 0, 0}, kBlock).seconds, 5.0);
 }
 
@@ -97,7 +97,7 @@ TEST(PassSimulation, ComputingIsNoFasterThanItsMemory) {
     EXPECT_DOUBLE_EQ(simulate_passes(request, {kBlock}, 0).seconds, 4.0);
 }
 
-TEST(PassSimulation, ABlockIsCopiedAndComputedPieceByPiece) {
+TEST(PassSimulation, AnItemIsCopiedAndComputedUnitByUnit) {
     // Ten pieces of 64 bytes, each a second of link and half a second of computing: hidden but for the last one, once.
     PlanItem kv{.tag = PlanTag::Kv,
                 .bytes = 10 * kBlock,
@@ -114,7 +114,7 @@ TEST(PassSimulation, ABlockIsCopiedAndComputedPieceByPiece) {
 }
 
 TEST(PassSimulation, CopiesAreCutWhereFourWouldNotFit) {
-    // 16 blocks that may go in one copy: a ring of 16 takes four at a time, and while a piece of four seconds is on its
+    // 16 items that may go in one copy: a ring of 16 takes four at a time, and while a piece of four seconds is on its
     // way the one before is computed.
     PlanItem kv{.tag = PlanTag::Kv,
                 .bytes = 16 * kBlock,
@@ -184,7 +184,7 @@ TEST(PassSimulation, LiesBetweenItsBounds) {
     }
 }
 
-// Two devices that take turns, a link of a block a second each: both links are busy all the time.
+// Two devices that take turns, a link of an item a second each: both links are busy all the time.
 TEST(PassSimulation, TheRingOfADeviceFillsWhileTheOtherComputes) {
     const ResidencyRequest half = request_of({4, block(0.25)});
     const std::vector<std::size_t> nothing(4, 0);
@@ -198,7 +198,7 @@ TEST(PassSimulation, TheRingOfADeviceFillsWhileTheOtherComputes) {
     EXPECT_GT(in_blocks.seconds, 4.4);
 }
 
-// A device without a link computes its blocks while the other's link brings the rest.
+// A device without a link computes its items while the other's link brings the rest.
 TEST(PassSimulation, ComputingInPlaceGoesBesideStreaming) {
     const ResidencyRequest streams = request_of({2, block(0.0)});
     const ResidencyRequest stays = request_of({2, block(1.0)});

@@ -48,7 +48,7 @@ bool holds_pattern(const std::byte* data, std::size_t bytes, std::int64_t number
     return true;
 }
 
-// A ring on a scheduled device, and blocks whose bytes tell their number.
+// A ring on a scheduled device, and items whose bytes tell their number.
 class Rig {
 public:
     Rig(Schedule schedule, unsigned seed, std::size_t region_bytes, std::int64_t max_items)
@@ -60,7 +60,7 @@ public:
           region(region_bytes),
           ring(device, region.span(), *copies, max_items) {}
 
-    // Pushes a block of its own source; `flushed`: written only by the flush stream, which the copy waits for.
+    // Pushes an item of its own source; `flushed`: written only by the flush stream, which the copy waits for.
     std::int64_t push(std::size_t bytes, bool flushed = false) {
         const std::int64_t number = ring.next_number();
         sources.push_back(std::make_unique<std::vector<std::byte>>(bytes));
@@ -82,7 +82,7 @@ public:
         device.let_run();
         return number;
     }
-    // The block is looked at when the compute stream gets there.
+    // The item is looked at when the compute stream gets there.
     const std::byte* acquire(std::int64_t number) {
         const std::byte* data = ring.acquire(number, *compute);
         const std::size_t bytes = sizes[static_cast<std::size_t>(number)];
@@ -105,7 +105,7 @@ public:
     Region region;
     std::vector<std::unique_ptr<std::vector<std::byte>>> sources;
     std::vector<std::unique_ptr<Event>> events;
-    std::vector<std::size_t> sizes;  // of block k
+    std::vector<std::size_t> sizes;  // of item k
     std::int64_t n_seen = 0;
     std::int64_t n_wrong = 0;
     TransferRing ring;
@@ -217,7 +217,7 @@ TEST(TransferRing, HoldsARunWhereverItBegins) {
 }
 
 TEST(TransferRing, WaitsForWhatItCopiesOverAndForNothingElse) {
-    // Four slots; the reader has released two of four blocks, but its stream rests.
+    // Four slots; the reader has released two of four items, but its stream rests.
     Rig rig(Schedule::CopiesEarly, 0, 4 * 64, 100);
     for (int k = 0; k < 4; ++k) rig.push(64);
     rig.acquire(0);
@@ -225,14 +225,14 @@ TEST(TransferRing, WaitsForWhatItCopiesOverAndForNothingElse) {
     rig.acquire(1);
     rig.release(1);
     rig.push(64);
-    EXPECT_FALSE(static_cast<ScheduledStream&>(*rig.copies).is_empty());  // waits for block 0's reader
+    EXPECT_FALSE(static_cast<ScheduledStream&>(*rig.copies).is_empty());  // waits for item 0's reader
     static_cast<ScheduledStream&>(*rig.compute).step();                   // wait for its arrival
     static_cast<ScheduledStream&>(*rig.compute).step();                   // the look
     rig.device.let_run();
     EXPECT_FALSE(static_cast<ScheduledStream&>(*rig.copies).is_empty());
     static_cast<ScheduledStream&>(*rig.compute).step();  // the release
     rig.device.let_run();
-    EXPECT_TRUE(static_cast<ScheduledStream&>(*rig.copies).is_empty());  // not for block 1's
+    EXPECT_TRUE(static_cast<ScheduledStream&>(*rig.copies).is_empty());  // not for item 1's
     EXPECT_TRUE(rig.device.run_all());
     EXPECT_EQ(rig.n_wrong, 0);
 }

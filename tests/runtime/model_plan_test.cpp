@@ -99,9 +99,9 @@ TEST(ModelPlan, WhatIsAskedForIsPlannedFor) {
     const ModelPlan plan(request);
     EXPECT_EQ(plan.pass_tokens(), 3);
     EXPECT_EQ(plan.residency().ring_bytes, kGiB + 64);
-    for (const PassBlock& block : plan.blocks())
-        if (block.tag == PlanTag::Weights) {
-            EXPECT_LE(block.bytes, 16U << 20);
+    for (const PassItem& pass_item : plan.pass_items())
+        if (pass_item.tag == PlanTag::Weights) {
+            EXPECT_LE(pass_item.bytes, 16U << 20);
         }
     request.ring_bytes = 100;
     EXPECT_THROW(ModelPlan{request}, OutOfBudget);
@@ -114,10 +114,10 @@ TEST(ModelPlan, ATightBudgetDoesWithARingForTwoBlocks) {
     const ModelPlan plan(shape.request(kGiB));
     EXPECT_LE(plan.residency().device_bytes, kGiB);
     std::size_t largest = 0;
-    for (const PassBlock& block : plan.blocks())
-        if (block.tag == PlanTag::Weights) largest = std::max(largest, block.bytes);
+    for (const PassItem& pass_item : plan.pass_items())
+        if (pass_item.tag == PlanTag::Weights) largest = std::max(largest, pass_item.bytes);
     EXPECT_GE(plan.residency().ring_bytes, 2 * largest);
-    EXPECT_LT(plan.residency().ring_bytes, least_ring_bytes(plan.blocks()));
+    EXPECT_LT(plan.residency().ring_bytes, least_ring_bytes(plan.pass_items()));
     const double link =
         static_cast<double>(plan.residency().streamed_weights_bytes + plan.residency().streamed_kv_bytes) / 20e9;
     EXPECT_NEAR(plan.pass(1).seconds, link, 0.05 * link);
@@ -152,7 +152,7 @@ TEST(ModelPlan, ARingHasRoomForPromptsByLayers) {
         EXPECT_TRUE(plan.prompts_read_weights_once());
         const std::size_t chunk = KvShape{8, 128, DType::F16}.chunk_bytes();
         EXPECT_GE(plan.residency().ring_bytes,
-                  least_ring_bytes(plan.blocks()) + PromptKvByChunk::least_bytes(chunk, kPrefillChunkTokens));
+                  least_ring_bytes(plan.pass_items()) + PromptKvByChunk::least_bytes(chunk, kPrefillChunkTokens));
     }
 }
 

@@ -38,12 +38,12 @@ KvPlacement EngineModel::kv_placement(std::size_t device) const {
     if (!plan) return placement;
     const ModelPlan& of_device = plan->ranks()[device];
     bool streams = false;
-    for (std::size_t i = 0; i < of_device.blocks().size(); ++i) {
-        const PassBlock& block = of_device.blocks()[i];
-        if (block.tag != PlanTag::Kv) continue;
+    for (std::size_t i = 0; i < of_device.pass_items().size(); ++i) {
+        const PassItem& item = of_device.pass_items()[i];
+        if (item.tag != PlanTag::Kv) continue;
         const std::size_t resident = of_device.residency().resident_bytes[i];
-        streams = streams || resident < block.bytes;
-        placement.resident_chunks.push_back(static_cast<std::int64_t>(resident / block.unit_bytes));
+        streams = streams || resident < item.bytes;
+        placement.resident_chunks.push_back(static_cast<std::int64_t>(resident / item.unit_bytes));
     }
     if (!streams) placement.resident_chunks.clear();
     return placement;
@@ -207,9 +207,9 @@ WeightPlacement weight_placement(const EngineModel& engine, std::size_t device) 
     if (!engine.plan) return {};
     const ModelPlan& plan = engine.plan->ranks()[device];
     WeightPlacement placement{.max_item_bytes = plan.max_item_bytes(), .arena = engine.arena.get()};
-    for (std::size_t i = 0; i < plan.blocks().size(); ++i)
-        if (plan.blocks()[i].tag == PlanTag::Weights)
-            placement.streams.push_back(plan.residency().resident_bytes[i] < plan.blocks()[i].bytes);
+    for (std::size_t i = 0; i < plan.pass_items().size(); ++i)
+        if (plan.pass_items()[i].tag == PlanTag::Weights)
+            placement.streams.push_back(plan.residency().resident_bytes[i] < plan.pass_items()[i].bytes);
     return placement;
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/plan/pass_blocks.h"
+#include "runtime/plan/pass_items.h"
 
 #include <algorithm>
 
@@ -15,35 +15,35 @@ constexpr std::size_t kMaxItemBytes = std::size_t{64} << 20;
 constexpr std::size_t kItemsInBudget = 16;
 constexpr std::size_t kSlotAlignBytes = 64;
 
-PassBlock kv_block(const PassBlockRequest& request, std::int64_t layer) {
+PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
     const ModelConfig& config = *request.config;
     const std::size_t chunk = KvShape{config.n_kv_heads, config.head_dim, request.kv_dtype}.chunk_bytes();
     const std::int64_t n_chunks = ceil_div(request.context_tokens, kChunkTokens);
-    PassBlock block{.tag = PlanTag::Kv,
-                    .layer = layer,
-                    .bytes = static_cast<std::size_t>(n_chunks) * chunk,
-                    .unit_bytes = chunk,
-                    .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk};
+    PassItem pass_item{.tag = PlanTag::Kv,
+                       .layer = layer,
+                       .bytes = static_cast<std::size_t>(n_chunks) * chunk,
+                       .unit_bytes = chunk,
+                       .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk};
     // A window that begins inside a chunk shows one more than its length.
     const std::int64_t shown = ceil_div(config.window(layer), kChunkTokens) + 1;
-    if (config.window(layer) > 0 && shown < n_chunks) block.window_bytes = static_cast<std::size_t>(shown) * chunk;
-    return block;
+    if (config.window(layer) > 0 && shown < n_chunks) pass_item.window_bytes = static_cast<std::size_t>(shown) * chunk;
+    return pass_item;
 }
 
-PassBlock weight_block(const PassBlockRequest& request, std::size_t index) {
+PassItem weight_item(const PassItemRequest& request, std::size_t index) {
     const WeightItem& item = request.items[index];
-    PassBlock block{.tag = PlanTag::Weights,
-                    .layer = item.layer,
-                    .item = static_cast<std::int64_t>(index),
-                    .bytes = item.bytes,
-                    .unit_bytes = item.bytes,
-                    .transfer_bytes = item.bytes};
+    PassItem pass_item{.tag = PlanTag::Weights,
+                       .layer = item.layer,
+                       .weight_item = static_cast<std::int64_t>(index),
+                       .bytes = item.bytes,
+                       .unit_bytes = item.bytes,
+                       .transfer_bytes = item.bytes};
     for (const WeightPart& part : item.parts) {
         const ConstTensorView& matrix = matrix_of(*request.weights, part.layer, part.role);
         const DType dtype = packed_type(matrix, item.rounding);
-        block.parts.push_back({dtype, packed_bytes(dtype, part.n_rows, matrix.cols())});
+        pass_item.parts.push_back({dtype, packed_bytes(dtype, part.n_rows, matrix.cols())});
     }
-    return block;
+    return pass_item;
 }
 
 bool is_before_attention(const WeightItem& item) {
@@ -53,39 +53,40 @@ bool is_before_attention(const WeightItem& item) {
 
 }  // namespace
 
-std::vector<PassBlock> pass_blocks(const PassBlockRequest& request) {
+std::vector<PassItem> make_pass_items(const PassItemRequest& request) {
     CHECK(request.config != nullptr && request.weights != nullptr && request.context_tokens > 0);
-    std::vector<PassBlock> blocks;
+    std::vector<PassItem> items;
     std::int64_t layer = 0;  // whose KV comes next
     for (std::size_t i = 0; i < request.items.size(); ++i) {
         const WeightItem& item = request.items[i];
         if (item.layer == layer && layer < request.config->n_layers && !is_before_attention(item))
-            blocks.push_back(kv_block(request, layer++));
-        blocks.push_back(weight_block(request, i));
+            items.push_back(kv_item(request, layer++));
+        items.push_back(weight_item(request, i));
     }
     CHECK(layer == request.config->n_layers, "items of {} layers of {}", layer, request.config->n_layers);
-    return blocks;
+    return items;
 }
 
-std::vector<PlanItem> plan_schedule(std::span<const PassBlock> blocks, const PassRates& rates, const PassLoad& load) {
+std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassRates& rates, const PassLoad& load) {
     std::vector<PlanItem> schedule;
-    schedule.reserve(blocks.size());
+    schedule.reserve(items.size());
     const auto tokens = static_cast<double>(load.n_tokens);
     const auto n_chunks = static_cast<std::size_t>(load.text_tokens / kChunkTokens);
-    for (const PassBlock& block : blocks) {
-        PlanItem item{.tag = block.tag,
-                      .bytes = block.bytes,
-                      .unit_bytes = block.unit_bytes,
-                      .transfer_bytes = block.transfer_bytes};
-        if (block.tag == PlanTag::Kv) {
-            if (n_chunks < block.bytes / block.unit_bytes) item.bytes = n_chunks * block.unit_bytes;
-            if (block.window_bytes > 0 && block.window_bytes < item.bytes) item.read_bytes = block.window_bytes;
+    for (const PassItem& pass_item : items) {
+        PlanItem item{.tag = pass_item.tag,
+                      .bytes = pass_item.bytes,
+                      .unit_bytes = pass_item.unit_bytes,
+                      .transfer_bytes = pass_item.transfer_bytes};
+        if (pass_item.tag == PlanTag::Kv) {
+            if (n_chunks < pass_item.bytes / pass_item.unit_bytes) item.bytes = n_chunks * pass_item.unit_bytes;
+            if (pass_item.window_bytes > 0 && pass_item.window_bytes < item.bytes)
+                item.read_bytes = pass_item.window_bytes;
             const auto read = static_cast<double>(item.read_bytes > 0 ? item.read_bytes : item.bytes);
             const double vectors = tokens * static_cast<double>(load.queries_per_kv_head);
             item.compute_seconds =
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
         }
-        for (const PassBlock::Part& part : block.parts)
+        for (const PassItem::Part& part : pass_item.parts)
             item.compute_seconds += static_cast<double>(part.bytes) * nth(rates.weights, part.dtype).seconds(tokens);
         item.host_bytes = item.compute_seconds * rates.host_bytes_per_second;
         schedule.push_back(item);
@@ -93,19 +94,19 @@ std::vector<PlanItem> plan_schedule(std::span<const PassBlock> blocks, const Pas
     return schedule;
 }
 
-std::size_t least_ring_bytes(std::span<const PassBlock> blocks, std::int64_t n_layers) {
-    std::size_t largest = 0;       // of all blocks
+std::size_t least_ring_bytes(std::span<const PassItem> items, std::int64_t n_layers) {
+    std::size_t largest = 0;       // of all items
     std::size_t largest_item = 0;  // of weights in layers
     std::size_t layer_bytes = 0;
     std::size_t most = 0;
     std::int64_t layer = -1;
-    for (const PassBlock& block : blocks) {
-        const std::size_t slot = round_up(std::min(block.unit_bytes, block.bytes), kSlotAlignBytes);
+    for (const PassItem& pass_item : items) {
+        const std::size_t slot = round_up(std::min(pass_item.unit_bytes, pass_item.bytes), kSlotAlignBytes);
         largest = std::max(largest, slot);
-        if (block.layer != layer) layer_bytes = 0;
-        layer = block.layer;
+        if (pass_item.layer != layer) layer_bytes = 0;
+        layer = pass_item.layer;
         // The LM head, which comes last, is no layer: a prompt needs it once, at the end.
-        if (block.tag == PlanTag::Weights && block.layer != blocks.back().layer) {
+        if (pass_item.tag == PlanTag::Weights && pass_item.layer != items.back().layer) {
             layer_bytes += slot;
             largest_item = std::max(largest_item, slot);
         }

@@ -1,5 +1,5 @@
-// A model as blocks: their order, their bytes, and what computing them takes.
-#include "runtime/plan/pass_blocks.h"
+// A model as items: their order, their bytes, and what computing them takes.
+#include "runtime/plan/pass_items.h"
 
 #include <numeric>
 #include <string>
@@ -52,34 +52,34 @@ struct Fixture {
     ModelConfig config = small_config();
     ModelWeights weights = small_weights();
     std::vector<WeightItem> items;
-    std::vector<PassBlock> blocks;
+    std::vector<PassItem> pass_items;
 
     explicit Fixture(std::size_t max_item_bytes, std::int64_t context_tokens = 1024, std::int64_t window = 0) {
         if (window > 0) config.layer_window = {window, 0};
         items = cut_weight_items(weights, WeightRounding::None, max_item_bytes);
-        blocks = pass_blocks({.config = &config,
-                              .weights = &weights,
-                              .items = items,
-                              .kv_dtype = DType::F16,
-                              .context_tokens = context_tokens});
+        pass_items = make_pass_items({.config = &config,
+                                      .weights = &weights,
+                                      .items = items,
+                                      .kv_dtype = DType::F16,
+                                      .context_tokens = context_tokens});
     }
 };
 
-TEST(PassBlocks, ComeInReadingOrder) {
+TEST(PassItems, ComeInReadingOrder) {
     for (const std::size_t limit : {std::size_t{1} << 30, std::size_t{4096}, std::size_t{1}}) {
         const Fixture made(limit);
         std::string order;
         std::int64_t next_item = 0;
-        for (const PassBlock& block : made.blocks) {
-            if (block.tag == PlanTag::Kv) {
-                order += static_cast<char>('0' + block.layer);
-                EXPECT_EQ(block.item, -1);
+        for (const PassItem& pass_item : made.pass_items) {
+            if (pass_item.tag == PlanTag::Kv) {
+                order += static_cast<char>('0' + pass_item.layer);
+                EXPECT_EQ(pass_item.weight_item, -1);
                 continue;
             }
-            EXPECT_EQ(block.item, next_item++);
-            const WeightItem& item = made.items[static_cast<std::size_t>(block.item)];
-            EXPECT_EQ(block.bytes, item.bytes);
-            EXPECT_EQ(block.layer, item.layer);
+            EXPECT_EQ(pass_item.weight_item, next_item++);
+            const WeightItem& item = made.items[static_cast<std::size_t>(pass_item.weight_item)];
+            EXPECT_EQ(pass_item.bytes, item.bytes);
+            EXPECT_EQ(pass_item.layer, item.layer);
             for (const WeightPart& part : item.parts) {
                 const char role = "qkvogudh"[static_cast<std::size_t>(part.role)];
                 if (order.empty() || order.back() != role) order += role;
@@ -90,10 +90,10 @@ TEST(PassBlocks, ComeInReadingOrder) {
     }
 }
 
-TEST(PassBlocks, WeightsAreWholeAndKnowTheirTypes) {
+TEST(PassItems, WeightsAreWholeAndKnowTheirTypes) {
     const Fixture made(std::size_t{1} << 30);
-    ASSERT_EQ(made.blocks.size(), 7U);
-    const PassBlock& first = made.blocks[0];
+    ASSERT_EQ(made.pass_items.size(), 7U);
+    const PassItem& first = made.pass_items[0];
     EXPECT_EQ(first.unit_bytes, first.bytes);
     EXPECT_EQ(first.transfer_bytes, first.bytes);
     ASSERT_EQ(first.parts.size(), 3U);
@@ -102,25 +102,25 @@ TEST(PassBlocks, WeightsAreWholeAndKnowTheirTypes) {
     EXPECT_EQ(first.parts[2].dtype, DType::F16);
     EXPECT_EQ(first.parts[2].bytes, packed_bytes(DType::F16, 64, 64));
     // 100 rows are packed as 112.
-    EXPECT_EQ(made.blocks.back().bytes, 112U * 64U * 2U);
+    EXPECT_EQ(made.pass_items.back().bytes, 112U * 64U * 2U);
 }
 
-TEST(PassBlocks, KvIsWholeChunksInExtents) {
+TEST(PassItems, KvIsWholeChunksInExtents) {
     const Fixture made(std::size_t{1} << 30, 1025);
-    const PassBlock& kv = made.blocks[1];
+    const PassItem& kv = made.pass_items[1];
     EXPECT_EQ(kv.bytes, 5 * kChunkBytes);
     EXPECT_EQ(kv.unit_bytes, kChunkBytes);
     EXPECT_EQ(kv.transfer_bytes, 16 * kChunkBytes);
     EXPECT_EQ(kv.window_bytes, 0U);
 }
 
-TEST(PassBlocks, OfAWindowOneChunkMoreThanItsLengthIsRead) {
+TEST(PassItems, OfAWindowOneChunkMoreThanItsLengthIsRead) {
     const Fixture made(std::size_t{1} << 30, 4096, 600);
-    EXPECT_EQ(made.blocks[1].bytes, 16 * kChunkBytes);
-    EXPECT_EQ(made.blocks[1].window_bytes, 4 * kChunkBytes);
-    EXPECT_EQ(made.blocks[4].window_bytes, 0U);
+    EXPECT_EQ(made.pass_items[1].bytes, 16 * kChunkBytes);
+    EXPECT_EQ(made.pass_items[1].window_bytes, 4 * kChunkBytes);
+    EXPECT_EQ(made.pass_items[4].window_bytes, 0U);
     // A window as long as the context hides nothing.
-    EXPECT_EQ(Fixture(std::size_t{1} << 30, 1024, 900).blocks[1].window_bytes, 0U);
+    EXPECT_EQ(Fixture(std::size_t{1} << 30, 1024, 900).pass_items[1].window_bytes, 0U);
 }
 
 TEST(PlanProgram, TimesFollowFromBytesAndTokens) {
@@ -131,21 +131,21 @@ TEST(PlanProgram, TimesFollowFromBytesAndTokens) {
     rates.kv = ByteCost::roofline(4e6, 1e6, 0.25);  // even at one vector
     rates.layer_seconds = 0.25;
     rates.layer_token_seconds = 0.5;
-    const auto schedule = plan_schedule(made.blocks, rates, {.n_tokens = 4, .queries_per_kv_head = 2});
+    const auto schedule = plan_schedule(made.pass_items, rates, {.n_tokens = 4, .queries_per_kv_head = 2});
     ASSERT_EQ(schedule.size(), 7U);
     const double q8 = static_cast<double>(packed_bytes(DType::Q8_0, 128, 64) + packed_bytes(DType::Q8_0, 64, 64));
     EXPECT_DOUBLE_EQ(schedule[0].compute_seconds, q8 * 2e-6 + 64 * 64 * 2 * 0.5e-6);
     EXPECT_DOUBLE_EQ(schedule[1].compute_seconds, 4.0 * kChunkBytes * 8 * 0.25e-6 + 0.25 + 4 * 0.5);
     EXPECT_EQ(schedule[0].host_bytes, 0.0);
     rates.host_bytes_per_second = 10.0;
-    EXPECT_DOUBLE_EQ(plan_schedule(made.blocks, rates, {.n_tokens = 4, .queries_per_kv_head = 2})[0].host_bytes,
+    EXPECT_DOUBLE_EQ(plan_schedule(made.pass_items, rates, {.n_tokens = 4, .queries_per_kv_head = 2})[0].host_bytes,
                      10.0 * schedule[0].compute_seconds);
 }
 
 TEST(PlanProgram, HoldsAsMuchKvAsTheTextHasFullChunks) {
     const Fixture made(std::size_t{1} << 30, 4096, 600);
-    const auto bytes = [&](std::int64_t text_tokens, std::size_t block) {
-        return plan_schedule(made.blocks, {}, {.text_tokens = text_tokens})[block];
+    const auto bytes = [&](std::int64_t text_tokens, std::size_t pass_item) {
+        return plan_schedule(made.pass_items, {}, {.text_tokens = text_tokens})[pass_item];
     };
     EXPECT_EQ(bytes(255, 4).bytes, 0U);
     EXPECT_EQ(bytes(256, 4).bytes, kChunkBytes);
@@ -157,19 +157,19 @@ TEST(PlanProgram, HoldsAsMuchKvAsTheTextHasFullChunks) {
 
 TEST(LeastRing, HoldsTwoBlocksAndALayer) {
     // Of KV two chunks, however long the context is: copies get smaller with the ring.
-    EXPECT_EQ(least_ring_bytes(Fixture(std::size_t{1} << 30, 256).blocks), 2 * kChunkBytes);
-    EXPECT_EQ(least_ring_bytes(Fixture(std::size_t{1} << 30, 1 << 20).blocks), 2 * kChunkBytes);
+    EXPECT_EQ(least_ring_bytes(Fixture(std::size_t{1} << 30, 256).pass_items), 2 * kChunkBytes);
+    EXPECT_EQ(least_ring_bytes(Fixture(std::size_t{1} << 30, 1 << 20).pass_items), 2 * kChunkBytes);
     // Of weights a layer's, cut coarsely or finely; those of the LM head are no layer.
     const auto weights_alone = [](std::size_t max_item_bytes) {
-        std::vector<PassBlock> blocks = Fixture(max_item_bytes).blocks;
-        std::erase_if(blocks, [](const PassBlock& block) { return block.tag == PlanTag::Kv; });
-        return blocks;
+        std::vector<PassItem> pass_items = Fixture(max_item_bytes).pass_items;
+        std::erase_if(pass_items, [](const PassItem& pass_item) { return pass_item.tag == PlanTag::Kv; });
+        return pass_items;
     };
-    const std::vector<PassBlock> coarse = weights_alone(std::size_t{1} << 30);
+    const std::vector<PassItem> coarse = weights_alone(std::size_t{1} << 30);
     const std::size_t layer = coarse[0].bytes + coarse[1].bytes;
-    // Wherever in the ring it begins: blocks are not cut.
+    // Wherever in the ring it begins: items are not cut.
     EXPECT_EQ(least_ring_bytes(coarse), TransferRing::region_bytes_for_run(layer, coarse[1].bytes));
-    const std::vector<PassBlock> fine = weights_alone(1024);
+    const std::vector<PassItem> fine = weights_alone(1024);
     EXPECT_GE(least_ring_bytes(fine), layer);
     EXPECT_LE(least_ring_bytes(fine), layer + 64 * fine.size() + 1024);
 }
