@@ -3,7 +3,7 @@
 // A schedule becomes steps. A resident stretch of an item is computed when its turn comes; each streamed piece of it
 // waits for its copy, is computed, and gives its slot back. The link copies the pieces in the same order, as far as the
 // ring has room (slots of variable size, first in, first out, as in transfer_ring.h) and at most into the next pass, as
-// pass_feed.h does. Between two passes the link goes on while the device does what is outside the schedule. Where
+// pass_prefetcher.h does. Between two passes the link goes on while the device does what is outside the schedule. Where
 // copies and computing together ask more of host memory than it gives, they share it evenly. Passes are repeated until
 // they take the same time. Several devices take turns with the steps; each has a link and a ring of its own.
 #include <algorithm>

@@ -17,11 +17,11 @@
 
 namespace slipstream {
 
-HostBlock::HostBlock(HostBlock&& other) noexcept {
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept {
     *this = std::move(other);
 }
 
-HostBlock& HostBlock::operator=(HostBlock&& other) noexcept {
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
     std::swap(arena_, other.arena_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -29,7 +29,7 @@ HostBlock& HostBlock::operator=(HostBlock&& other) noexcept {
     return *this;
 }
 
-HostBlock::~HostBlock() {
+PinnedBuffer::~PinnedBuffer() {
     if (arena_ != nullptr) arena_->give_back(*this);
 }
 
@@ -76,7 +76,8 @@ struct PinnedArena::State {
     }
 
     // The block that was taken, or the error that there is none.
-    HostBlock hand_out(PinnedArena& arena, const SmallHeap::Block& placed, std::size_t bytes, std::string_view what) {
+    PinnedBuffer hand_out(PinnedArena& arena, const SmallHeap::Block& placed, std::size_t bytes,
+                          std::string_view what) {
         const std::scoped_lock lock(mutex);
         if (placed.data == nullptr) {
             used_bytes -= bytes;
@@ -146,13 +147,13 @@ PinnedArena::~PinnedArena() {
     CHECK(state_->used_bytes == 0, "{} bytes of host memory outlive their arena", state_->used_bytes);
 }
 
-HostBlock PinnedArena::allocate(std::size_t bytes, std::string_view what) {
+PinnedBuffer PinnedArena::allocate(std::size_t bytes, std::string_view what) {
     if (bytes == 0) return {};
     state_->take(bytes, what);
     return state_->hand_out(*this, state_->place(bytes), bytes, what);
 }
 
-HostBlock PinnedArena::reserve(std::size_t bytes, std::string_view what) {
+PinnedBuffer PinnedArena::reserve(std::size_t bytes, std::string_view what) {
     constexpr std::size_t kAlign = 2U << 20;  // of a huge page
     if (bytes == 0) return {};
     State& state = *state_;
@@ -164,30 +165,30 @@ HostBlock PinnedArena::reserve(std::size_t bytes, std::string_view what) {
     return state.hand_out(*this, placed, bytes, what);
 }
 
-void PinnedArena::bring(const HostBlock& block, std::size_t from, std::size_t bytes, std::string_view what) {
-    CHECK(from % HostPages::kPageBytes == 0 && from <= block.size_bytes() && bytes <= block.size_bytes() - from,
-          "{} bytes from {} of {}", bytes, from, block.size_bytes());
+void PinnedArena::bring(const PinnedBuffer& buffer, std::size_t from, std::size_t bytes, std::string_view what) {
+    CHECK(from % HostPages::kPageBytes == 0 && from <= buffer.size_bytes() && bytes <= buffer.size_bytes() - from,
+          "{} bytes from {} of {}", bytes, from, buffer.size_bytes());
     State& state = *state_;
     if (!state.system_has(bytes)) {
         const std::scoped_lock lock(state.mutex);
         throw state.has_no_more(bytes, what);
     }
-    state.pages.touch(block.data() + from, round_up(bytes, HostPages::kPageBytes));
-    if (state.registers_with != nullptr) state.register_pages(block.data() + from, bytes);
+    state.pages.touch(buffer.data() + from, round_up(bytes, HostPages::kPageBytes));
+    if (state.registers_with != nullptr) state.register_pages(buffer.data() + from, bytes);
 }
 
-void PinnedArena::give_back(const HostBlock& block) noexcept {
+void PinnedArena::give_back(const PinnedBuffer& buffer) noexcept {
     State& state = *state_;
-    if (state.small.holds(block.data())) {
-        state.small.free(block.data());
+    if (state.small.holds(buffer.data())) {
+        state.small.free(buffer.data());
     } else {
-        if (state.registers_with != nullptr) state.unregister(block.data(), block.size_bytes());
-        HostPages::unmap(block.data(), block.size_bytes());
+        if (state.registers_with != nullptr) state.unregister(buffer.data(), buffer.size_bytes());
+        HostPages::unmap(buffer.data(), buffer.size_bytes());
     }
     const std::scoped_lock lock(state.mutex);
-    state.used_bytes -= block.size_bytes();
-    if (block.page_lock() == PageLock::Locked && state.registers_with == nullptr)
-        state.locked_bytes -= block.size_bytes();
+    state.used_bytes -= buffer.size_bytes();
+    if (buffer.page_lock() == PageLock::Locked && state.registers_with == nullptr)
+        state.locked_bytes -= buffer.size_bytes();
 }
 
 bool PinnedArena::registers() const {

@@ -29,19 +29,19 @@ class PinnedArena;
 
 /// Owns bytes of an arena, which must outlive it. Move-only. 64-byte aligned; contents start undefined. May be dropped
 /// by any thread.
-class HostBlock {
+class PinnedBuffer {
 public:
-    HostBlock() = default;
-    HostBlock(HostBlock&& other) noexcept;
-    HostBlock& operator=(HostBlock&& other) noexcept;
-    ~HostBlock();
+    PinnedBuffer() = default;
+    PinnedBuffer(PinnedBuffer&& other) noexcept;
+    PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+    ~PinnedBuffer();
     [[nodiscard]] std::byte* data() const { return data_; }
     [[nodiscard]] std::size_t size_bytes() const { return bytes_; }
     [[nodiscard]] PageLock page_lock() const { return page_lock_; }
 
 private:
     friend class PinnedArena;
-    HostBlock(PinnedArena* arena, std::byte* data, std::size_t bytes, PageLock page_lock)
+    PinnedBuffer(PinnedArena* arena, std::byte* data, std::size_t bytes, PageLock page_lock)
         : arena_(arena), data_(data), bytes_(bytes), page_lock_(page_lock) {}
     PinnedArena* arena_ = nullptr;
     std::byte* data_ = nullptr;
@@ -71,15 +71,15 @@ public:
     /// A block of `bytes`, in memory that is there (touched) and locked where that is allowed. Throws OutOfBudget,
     /// which names `what`, the bytes asked, the bytes left of the limit, and the remedy (--host-memory); also where the
     /// system itself has no more. Callable from several threads, which then touch their pages at the same time.
-    [[nodiscard]] HostBlock allocate(std::size_t bytes, std::string_view what);
+    [[nodiscard]] PinnedBuffer allocate(std::size_t bytes, std::string_view what);
 
     /// A block of which only addresses are there, and the right to the memory: it counts as used, and against the
     /// limit of locked pages. Throws as allocate(), also where the system has not that much now.
-    [[nodiscard]] HostBlock reserve(std::size_t bytes, std::string_view what);
+    [[nodiscard]] PinnedBuffer reserve(std::size_t bytes, std::string_view what);
     /// Memory behind `bytes` of a reserved block from `from` on, a multiple of kPageBytes; each byte once. Where they
     /// are registered no copy may reach from one such part into another. Throws OutOfBudget where the system has no
     /// more by now. Blocks, 0.1 to 0.3 s a GiB; callable from any thread.
-    void bring(const HostBlock& block, std::size_t from, std::size_t bytes, std::string_view what);
+    void bring(const PinnedBuffer& buffer, std::size_t from, std::size_t bytes, std::string_view what);
 
     /// Whether pages are registered with a device.
     [[nodiscard]] bool registers() const;
@@ -96,8 +96,8 @@ public:
     [[nodiscard]] std::string lock_refusal() const;
 
 private:
-    friend class HostBlock;
-    void give_back(const HostBlock& block) noexcept;
+    friend class PinnedBuffer;
+    void give_back(const PinnedBuffer& buffer) noexcept;
     struct State;
     std::unique_ptr<State> state_;
 };

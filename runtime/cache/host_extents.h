@@ -52,7 +52,7 @@ private:
     PinnedArena* arena_;
     const DeviceKv* store_;
     Indexed<std::size_t> at_;  // [n_layers]: where a layer's first chunk lies
-    HostBlock memory_;
+    PinnedBuffer memory_;
     std::int64_t first_chunk_;   // that streams in any layer
     std::int64_t round_chunks_;  // in a round each layer gets memory for its next ones
     std::int64_t n_asked_ = 0;   // rounds

@@ -38,11 +38,11 @@ public:
     [[nodiscard]] std::size_t streamed_bytes() const { return streamed_bytes_; }
 
 private:
-    Indexed<bool> own_;                // [items]
-    Indexed<bool> streams_;            // [items]
-    Indexed<std::byte*> data_;         // [items]
-    std::vector<Buffer> resident_;     // one a run of own resident items of a layer
-    std::vector<HostBlock> streamed_;  // one an own item
+    Indexed<bool> own_;                   // [items]
+    Indexed<bool> streams_;               // [items]
+    Indexed<std::byte*> data_;            // [items]
+    std::vector<Buffer> resident_;        // one a run of own resident items of a layer
+    std::vector<PinnedBuffer> streamed_;  // one an own item
     std::size_t streamed_bytes_ = 0;
 };
 

@@ -44,7 +44,7 @@ private:
     std::int64_t n_prefill_chunks_;
     std::size_t chunk_bytes_;
     std::int64_t n_layers_;
-    HostBlock host_;
+    PinnedBuffer host_;
     std::unique_ptr<Stream> copy_out_;
     std::unique_ptr<Event> computed_, in_, out_;
     std::int64_t step_ = 0;

@@ -33,7 +33,7 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
     copy_in_ = device.make_stream(StreamKind::CopyIn);
     ring_ = std::make_unique<TransferRing>(device, std::span(region_.data(), region_.size_bytes()), *copy_in_,
                                            std::clamp<std::int64_t>(2 * most.n_items, 1, 4096));
-    feed_ = std::make_unique<PassFeed>(*ring_, *this, most.n_items);
+    prefetcher_ = std::make_unique<PassPrefetcher>(*ring_, *this, most.n_items);
     for (Schedule& schedule : schedules_) schedule.items.reserve(static_cast<std::size_t>(most.n_items));
     segment_.assign(static_cast<std::size_t>(n_chunks), nullptr);
 }
@@ -62,10 +62,10 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
           reads.kv->nodes().context_tokens(), segment_.size());
     if (n_made_ > n_begun_ && reads_ != reads) invalidate(compute);
     reads_ = reads;
-    ++n_begun_;  // first: the feed may ask for the schedule behind this one at once
+    ++n_begun_;  // first: the prefetcher may ask for the schedule behind this one at once
     at_ = 0;
     try {
-        feed_->begin_pass(compute);
+        prefetcher_->begin_pass(compute);
     } catch (...) {
         if (n_made_ >= n_begun_) drop_schedule();
         n_made_ = n_begun_;
@@ -78,7 +78,7 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
 const std::byte* PassStream::acquire_next(Stream& compute) {
     const auto began = std::chrono::steady_clock::now();
     const std::byte* data = naming(running().items[at_].weight_item >= 0 ? "weights" : "KV",
-                                   [&] { return feed_->acquire(static_cast<std::int64_t>(at_), compute); });
+                                   [&] { return prefetcher_->acquire(static_cast<std::int64_t>(at_), compute); });
     figures_.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return data;
 }
@@ -86,7 +86,7 @@ const std::byte* PassStream::acquire_next(Stream& compute) {
 void PassStream::release_next(Stream& compute) {
     const ScheduleItem& item = running().items[at_];
     (item.weight_item >= 0 ? figures_.weights_bytes : figures_.kv_bytes) += item.bytes;
-    feed_->release(static_cast<std::int64_t>(at_), compute);
+    prefetcher_->release(static_cast<std::int64_t>(at_), compute);
     ++at_;
 }
 
@@ -131,7 +131,7 @@ void PassStream::end_pass(Stream& compute) {
         static_cast<void>(acquire_next(compute));
         release_next(compute);
     }
-    feed_->end_pass();
+    prefetcher_->end_pass();
     in_pass_ = false;
 }
 
@@ -145,7 +145,7 @@ void PassStream::invalidate(Stream& compute) {
     // First: where a copy made ahead has failed, rewinding says so, and nothing may be left of its schedule.
     if (n_made_ > n_begun_) drop_schedule();
     n_made_ = n_begun_;
-    feed_->rewind(compute);
+    prefetcher_->rewind(compute);
 }
 
 std::span<std::byte> PassStream::lend_ring(Stream& compute) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "kernels/base/indexed.h"
-#include "offload/pass_feed.h"
+#include "offload/pass_prefetcher.h"
 #include "offload/pinned_arena.h"
 #include "offload/transfer_ring.h"
 #include "runtime/pass/pass_reads.h"
@@ -86,7 +86,7 @@ private:
     Buffer region_;
     std::unique_ptr<Stream> copy_in_;
     std::unique_ptr<TransferRing> ring_;
-    std::unique_ptr<PassFeed> feed_;
+    std::unique_ptr<PassPrefetcher> prefetcher_;
     std::array<Schedule, 2> schedules_;  // the running one and the one made ahead, by number
     PassReads reads_{};                  // of the next schedule
     std::uint64_t n_made_ = 0;           // schedules made; the last has this number

@@ -74,8 +74,8 @@ PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache,
     for (std::size_t i = 0; i < model.items().size(); ++i)
         index_.push_back(model.streams(static_cast<std::int32_t>(i)) ? n_items++ : -1);
     ring_ = std::make_unique<TransferRing>(exec.device, ring, pass.copy_in(), n_items);
-    feed_ = std::make_unique<PassFeed>(*ring_, *this, n_items);
-    feed_->begin_pass(exec.stream);
+    prefetcher_ = std::make_unique<PassPrefetcher>(*ring_, *this, n_items);
+    prefetcher_->begin_pass(exec.stream);
 }
 
 PromptStream::~PromptStream() {
@@ -87,7 +87,7 @@ PromptStream::~PromptStream() {
     } catch (...) {
     }
     try {
-        if (feed_) feed_->rewind(exec_.stream);
+        if (prefetcher_) prefetcher_->rewind(exec_.stream);
         if (kv_) kv_->drop();
         if (last_flush > 0) exec_.stream.wait(cache_->host()->flushed(), last_flush);
     } catch (...) {  // a copy that failed has been told by whoever waited for it
@@ -105,12 +105,12 @@ void PromptStream::next_schedule(std::vector<TransferItem>& schedule) {
 }
 
 const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) {
-    return naming("weights", [&] { return feed_->acquire(index_[item], compute); });
+    return naming("weights", [&] { return prefetcher_->acquire(index_[item], compute); });
 }
 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
     if (!last_prefill_chunk_) return;
-    feed_->release(index_[item], compute);
+    prefetcher_->release(index_[item], compute);
     pass_->count(model_->items()[item].bytes, 0);
 }
 
@@ -133,7 +133,7 @@ void PromptStream::end_layer() {
 
 // The ring may be used again at once: passes wait for the flush before they copy over what it reads.
 void PromptStream::end() {
-    if (feed_) feed_->end_pass();
+    if (prefetcher_) prefetcher_->end_pass();
     const std::uint64_t last_flush = kv_ ? kv_->last_flush() : 0;
     if (last_flush > 0) naming("KV", [&] { exec_.stream.wait(cache_->host()->flushed(), last_flush); });
 }

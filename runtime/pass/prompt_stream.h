@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/base/indexed.h"
-#include "offload/pass_feed.h"
+#include "offload/pass_prefetcher.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_kv.h"
@@ -54,8 +54,8 @@ private:
     KvCache* cache_;
     ExecRef exec_;
     std::unique_ptr<TransferRing> ring_;
-    std::unique_ptr<PassFeed> feed_;  // null where no weights stream
-    Indexed<std::int64_t> index_;     // [items]: in the schedule
+    std::unique_ptr<PassPrefetcher> prefetcher_;  // null where no weights stream
+    Indexed<std::int64_t> index_;                 // [items]: in the schedule
     bool schedule_made_ = false;
     std::unique_ptr<PromptKv> kv_;  // null where none streams
     bool last_prefill_chunk_ = false;

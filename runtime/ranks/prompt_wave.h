@@ -76,7 +76,7 @@ private:
     std::span<const LayerRank> ranks_;
     const Indexed<LayerOwner>* owners_;
     std::int64_t n_prefill_chunks_ = 0;
-    HostBlock homes_;  // [n_prefill_chunks]: hidden rows of each
+    PinnedBuffer homes_;  // [n_prefill_chunks]: hidden rows of each
     std::size_t home_bytes_ = 0;
     std::vector<std::unique_ptr<Event>> sent_;                // [ranks]: rows are at home
     std::vector<std::optional<Forward::PromptSteps>> steps_;  // [ranks]

@@ -449,21 +449,21 @@ TEST(PinnedArena, RegistersItsBlocksWithTheDevice) {
     const Machine machine({.lockable_bytes = 12288});
     CudaDevice device(machine.table(), {.memory_bytes = kMiB});
     PinnedArena arena({.limit_bytes = 16 * kMiB, .device = &device});
-    HostBlock first = arena.allocate(100, "a small block");
+    PinnedBuffer first = arena.allocate(100, "a small block");
     EXPECT_EQ(first.page_lock(), PageLock::Locked);
-    const HostBlock second = arena.allocate(5000, "a block");
+    const PinnedBuffer second = arena.allocate(5000, "a block");
     EXPECT_EQ(second.page_lock(), PageLock::Locked);
     EXPECT_EQ(arena.lock_refusal(), "");
     const auto in = device.make_stream(StreamKind::CopyIn);
     const Buffer buffer = device.allocate(8192, MemoryTag::Ring, "a slot");
     in->copy(buffer.data(), second.data(), 5000);
     EXPECT_EQ(machine.n_pageable_copies(), 0);
-    const HostBlock third = arena.allocate(100, "a block too many");
+    const PinnedBuffer third = arena.allocate(100, "a block too many");
     EXPECT_EQ(third.page_lock(), PageLock::Pageable);
     EXPECT_THAT(arena.lock_refusal(), AllOf(HasSubstr("cuda:0 did not register 100"), HasSubstr("--host-memory")));
     EXPECT_EQ(arena.locked_bytes(), 5100U);
     in->synchronize();
-    first = HostBlock();
+    first = PinnedBuffer();
     EXPECT_EQ(arena.allocate(200, "a block").page_lock(), PageLock::Locked);  // its pages are free again
 }
 
@@ -471,7 +471,7 @@ TEST(PinnedArena, RegistersPartsOfAReservedBlockAsTheyCome) {
     const Machine machine({.lockable_bytes = 5 * 4096});
     CudaDevice device(machine.table(), {.memory_bytes = kMiB});
     PinnedArena arena({.limit_bytes = 16 * kMiB, .device = &device});
-    HostBlock block = arena.reserve(8 * 4096, "KV");
+    PinnedBuffer block = arena.reserve(8 * 4096, "KV");
     EXPECT_EQ(arena.locked_bytes(), 0U);
     arena.bring(block, 0, 8192, "KV");
     std::thread([&] { arena.bring(block, 8192, 8192, "KV"); }).join();
@@ -486,7 +486,7 @@ TEST(PinnedArena, RegistersPartsOfAReservedBlockAsTheyCome) {
     EXPECT_EQ(arena.locked_bytes(), 16384U);
     EXPECT_THAT(arena.lock_refusal(), HasSubstr("cuda:0 did not register 16384 more bytes beside 16384"));
     in->synchronize();
-    block = HostBlock();
+    block = PinnedBuffer();
     EXPECT_EQ(arena.locked_bytes(), 0U);
     EXPECT_EQ(arena.allocate(5 * 4096, "a block").page_lock(), PageLock::Locked);  // its pages are free again
 }

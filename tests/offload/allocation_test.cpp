@@ -1,4 +1,4 @@
-// In steady state a pass through the feed allocates nothing, on any thread. Every operator new of this program is
+// In steady state a pass through the prefetcher allocates nothing, on any thread. Every operator new of this program is
 // counted.
 #include <memory>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "offload/pass_feed.h"
+#include "offload/pass_prefetcher.h"
 #include "tests/support/allocation_counter.h"
 
 namespace slipstream {
@@ -36,18 +36,18 @@ TEST(SteadyState, PassesAllocateNothing) {
     const Buffer memory = device.allocate(20000, MemoryTag::Ring, "ring");
     GrowingSchedules schedules(source);
     TransferRing ring(device, {memory.data(), memory.size_bytes()}, *copies, 64);
-    PassFeed feed(ring, schedules, 100);
+    PassPrefetcher prefetcher(ring, schedules, 100);
     AllocationCounts before = allocations();
     std::int64_t n_wrong = 0;
     for (int pass = 0; pass < 60; ++pass) {
         if (pass == 1) before = allocations();
-        feed.begin_pass(*compute);
-        for (std::int64_t i = 0; i < feed.n_items(); ++i) {
-            n_wrong += *feed.acquire(i, *compute) == std::byte{7} ? 0 : 1;
-            feed.release(i, *compute);
+        prefetcher.begin_pass(*compute);
+        for (std::int64_t i = 0; i < prefetcher.n_items(); ++i) {
+            n_wrong += *prefetcher.acquire(i, *compute) == std::byte{7} ? 0 : 1;
+            prefetcher.release(i, *compute);
         }
-        feed.end_pass();
-        if (pass == 30) feed.rewind(*compute);
+        prefetcher.end_pass();
+        if (pass == 30) prefetcher.rewind(*compute);
     }
     const AllocationCounts during = allocations() - before;
     EXPECT_EQ(during.n, 0) << during.bytes << " bytes";

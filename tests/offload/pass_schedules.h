@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "offload/pass_feed.h"
+#include "offload/pass_prefetcher.h"
 
 namespace slipstream {
 

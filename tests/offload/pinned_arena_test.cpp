@@ -49,7 +49,7 @@ std::size_t process_bytes(const std::string& key) {
 }
 
 // Whether every page under the block is in memory.
-bool all_present(const HostBlock& block) {
+bool all_present(const PinnedBuffer& block) {
     const auto address = reinterpret_cast<std::uintptr_t>(block.data());
     const std::uintptr_t begin = address / HostPages::kPageBytes * HostPages::kPageBytes;
     const std::size_t bytes = address + block.size_bytes() - begin;
@@ -62,14 +62,14 @@ TEST(PinnedArena, HonoursItsLimitToTheByteAndCounts) {
     PinnedArena arena({.limit_bytes = 3 * kMiB, .page_lock = PageLock::Pageable});
     EXPECT_EQ(arena.limit_bytes(), 3 * kMiB);
     {
-        const HostBlock first = arena.allocate(2 * kMiB - 1, "packs");
-        const HostBlock second = arena.allocate(1000, "norms");
+        const PinnedBuffer first = arena.allocate(2 * kMiB - 1, "packs");
+        const PinnedBuffer second = arena.allocate(1000, "norms");
         EXPECT_EQ(arena.used_bytes(), 2 * kMiB + 999);
         EXPECT_EQ(
             error_text<OutOfBudget>([&] { static_cast<void>(arena.allocate(kMiB - 998, "layer 7")); }),
             "host memory: layer 7 needs 1.0 MiB, 1.0 MiB of 3.0 MiB are left; give more by --host-memory, or ask for a "
             "shorter --ctx or a smaller model");
-        const HostBlock rest = arena.allocate(kMiB - 999, "layer 7");
+        const PinnedBuffer rest = arena.allocate(kMiB - 999, "layer 7");
         EXPECT_EQ(arena.used_bytes(), arena.limit_bytes());
         EXPECT_THROW(static_cast<void>(arena.allocate(1, "one more")), OutOfBudget);
     }
@@ -81,16 +81,16 @@ TEST(PinnedArena, HonoursItsLimitToTheByteAndCounts) {
 
 TEST(PinnedArena, ABlockMovesAndAnEmptyOneIsNothing) {
     PinnedArena arena({.limit_bytes = kMiB, .page_lock = PageLock::Pageable});
-    HostBlock first = arena.allocate(1000, "a");
+    PinnedBuffer first = arena.allocate(1000, "a");
     std::byte* data = first.data();
-    HostBlock second = std::move(first);
+    PinnedBuffer second = std::move(first);
     EXPECT_EQ(second.data(), data);
     EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move): that is the question
     EXPECT_EQ(arena.used_bytes(), 1000U);
     second = arena.allocate(10, "b");
-    first = HostBlock();
+    first = PinnedBuffer();
     EXPECT_EQ(second.size_bytes(), 10U);
-    const HostBlock empty = arena.allocate(0, "nothing");
+    const PinnedBuffer empty = arena.allocate(0, "nothing");
     EXPECT_EQ(empty.size_bytes(), 0U);
 }
 
@@ -99,7 +99,7 @@ TEST(PinnedArena, MemoryIsThereAndLockedWhereAllowedAndGoesBackWithTheBlock) {
     const std::size_t locked_before = process_bytes("VmLck");
     std::size_t expected = 0;
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{70000}, kMiB, 5 * kMiB + 3, 64 * kMiB}) {
-        const HostBlock block = arena.allocate(bytes, "block");
+        const PinnedBuffer block = arena.allocate(bytes, "block");
         EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block.data()) % 64, 0U);
         EXPECT_TRUE(all_present(block)) << bytes;
         expected = block.page_lock() == PageLock::Locked ? bytes : 0;
@@ -120,7 +120,7 @@ TEST(PinnedArena, OfAReservedBlockMemoryComesInPartsAndIsLockedAsItComes) {
     const std::size_t resident_before = process_bytes("VmRSS");
     const auto resident = [&] { return process_bytes("VmRSS") - std::min(process_bytes("VmRSS"), resident_before); };
     {
-        const HostBlock block = arena.reserve(90 * kMiB + 5, "KV");
+        const PinnedBuffer block = arena.reserve(90 * kMiB + 5, "KV");
         EXPECT_EQ(arena.used_bytes(), 90 * kMiB + 5);
         EXPECT_EQ(arena.locked_bytes(), block.page_lock() == PageLock::Locked ? 90 * kMiB + 5 : 0);
         EXPECT_EQ(block.page_lock() == PageLock::Pageable, !arena.lock_refusal().empty());
@@ -152,7 +152,7 @@ TEST(PinnedArena, WhatTheSystemHasNotIsToldWhenItIsReservedOrWhenItIsBrought) {
         {.limit_bytes = 100 * kMiB, .page_lock = PageLock::Pageable, .available_bytes = [&] { return available; }});
     EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(arena.reserve(50 * kMiB + 1, "KV")); }),
                 HasSubstr("the system has no 50.0 MiB more for KV, beside 0 bytes in use here"));
-    const HostBlock block = arena.reserve(50 * kMiB, "KV");
+    const PinnedBuffer block = arena.reserve(50 * kMiB, "KV");
     available = 1 * kMiB;
     EXPECT_THAT(error_text<OutOfBudget>([&] { arena.bring(block, 0, 2 * kMiB, "KV"); }),
                 HasSubstr("the system has no 2.0 MiB more for KV, beside 50.0 MiB in use here"));
@@ -168,7 +168,7 @@ TEST(PinnedArena, BlocksOfAllSizesStayApartThroughRandomTraces) {
         const std::size_t limit = 24 * kMiB;
         PinnedArena arena({.limit_bytes = limit, .page_lock = PageLock::Pageable});
         struct Held {
-            HostBlock block;
+            PinnedBuffer block;
             unsigned char mark;
         };
         std::vector<Held> held;
@@ -202,23 +202,23 @@ TEST(PinnedArena, BlocksOfAllSizesStayApartThroughRandomTraces) {
 
 TEST(PinnedArena, SmallBlocksAreDenseAndMoreOfThemThanARangeHoldsAreServed) {
     PinnedArena arena({.limit_bytes = 400 * kMiB, .page_lock = PageLock::Pageable});
-    std::vector<HostBlock> blocks;
+    std::vector<PinnedBuffer> blocks;
     const std::size_t before = process_bytes("VmRSS");
     for (int i = 0; i < 20000; ++i) blocks.push_back(arena.allocate(1024, "small"));
     EXPECT_LT(process_bytes("VmRSS"), before + 30 * kMiB);  // 19.5 MiB of blocks
     blocks.clear();
     for (int i = 0; i < 600; ++i) blocks.push_back(arena.allocate(500000, "half a MiB"));  // 286 MiB
-    for (const HostBlock& block : blocks) block.data()[499999] = std::byte{1};
+    for (const PinnedBuffer& block : blocks) block.data()[499999] = std::byte{1};
     EXPECT_EQ(arena.used_bytes(), 300000000U);
 }
 
 TEST(PinnedArena, ThreadsShareItAndMayEndBeforeTheirBlocks) {
     PinnedArena arena({.limit_bytes = 64 * kMiB, .page_lock = PageLock::Pageable});
-    std::vector<std::vector<HostBlock>> of_thread(4);
+    std::vector<std::vector<PinnedBuffer>> of_thread(4);
     const auto work = [&](std::size_t thread) {
         std::mt19937 rng(static_cast<unsigned>(thread));
         for (int i = 0; i < 200; ++i) {
-            HostBlock block = arena.allocate(1 + rng() % 20000, "x");
+            PinnedBuffer block = arena.allocate(1 + rng() % 20000, "x");
             std::memset(block.data(), static_cast<int>(thread), block.size_bytes());
             if (rng() % 3 != 0) of_thread[thread].push_back(std::move(block));
         }
@@ -230,7 +230,7 @@ TEST(PinnedArena, ThreadsShareItAndMayEndBeforeTheirBlocks) {
         for (std::size_t t = 0; t < of_thread.size(); ++t) threads.emplace_back(work, t);
         for (std::thread& thread : threads) thread.join();
         for (std::size_t t = 0; t < of_thread.size(); ++t) {
-            for (const HostBlock& block : of_thread[t])
+            for (const PinnedBuffer& block : of_thread[t])
                 for (std::size_t i = 0; i < block.size_bytes(); ++i)
                     ASSERT_EQ(static_cast<std::size_t>(block.data()[i]), t);
             of_thread[t].clear();
@@ -241,7 +241,7 @@ TEST(PinnedArena, ThreadsShareItAndMayEndBeforeTheirBlocks) {
 
 TEST(PinnedArena, AnyNumberOfArenasAtOnceAndOneAfterTheOther) {
     std::vector<std::unique_ptr<PinnedArena>> arenas;
-    std::vector<HostBlock> blocks;
+    std::vector<PinnedBuffer> blocks;
     for (int i = 0; i < 70; ++i) {  // mimalloc has 64
         arenas.push_back(std::make_unique<PinnedArena>(PinnedArenaOptions{kMiB, PageLock::Pageable}));
         blocks.push_back(arenas.back()->allocate(5000, "x"));
@@ -253,7 +253,7 @@ TEST(PinnedArena, AnyNumberOfArenasAtOnceAndOneAfterTheOther) {
     arenas.clear();
     for (int i = 0; i < 200; ++i) {
         PinnedArena arena({.limit_bytes = kMiB, .page_lock = PageLock::Pageable});
-        std::vector<HostBlock> some;
+        std::vector<PinnedBuffer> some;
         for (std::size_t k = 1; k <= 20; ++k) {
             some.push_back(arena.allocate(k * 1500, "x"));
             std::memset(some.back().data(), static_cast<int>(k), k * 1500);
@@ -287,17 +287,17 @@ void limit_locked_memory(rlim_t soft_bytes, rlim_t hard_bytes) {
 [[noreturn]] void allocate_more_than_may_be_locked() {
     limit_locked_memory(100000, kMiB);
     PinnedArena arena({.limit_bytes = 100 * kMiB});
-    const HostBlock small = arena.allocate(500000, "fits the hard limit");
+    const PinnedBuffer small = arena.allocate(500000, "fits the hard limit");
     if (small.page_lock() != PageLock::Locked || !arena.lock_refusal().empty()) std::exit(20);
-    const HostBlock large = arena.allocate(4 * kMiB, "does not");
-    const HostBlock larger = arena.allocate(8 * kMiB, "nor this");
+    const PinnedBuffer large = arena.allocate(4 * kMiB, "does not");
+    const PinnedBuffer larger = arena.allocate(8 * kMiB, "nor this");
     std::memset(large.data(), 1, large.size_bytes());
     if (large.page_lock() != PageLock::Pageable || !all_present(large) || !all_present(larger)) std::exit(21);
     if (arena.locked_bytes() != 500000 || arena.used_bytes() != 500000 + 12 * kMiB) std::exit(22);
-    const HostBlock reserved = arena.reserve(2 * kMiB, "told before it comes");
+    const PinnedBuffer reserved = arena.reserve(2 * kMiB, "told before it comes");
     if (reserved.page_lock() != PageLock::Pageable || arena.locked_bytes() != 500000) std::exit(24);
     arena.bring(reserved, 0, kMiB, "it");
-    const HostBlock small_again = arena.allocate(300000, "fits once more");
+    const PinnedBuffer small_again = arena.allocate(300000, "fits once more");
     if (small_again.page_lock() != PageLock::Locked) std::exit(23);
     std::fprintf(stderr, "%s\n", arena.lock_refusal().c_str());
     std::exit(3);
@@ -313,8 +313,8 @@ TEST(PinnedArenaDeathTest, ARefusedLockIsToldOnceAndTheMemoryIsPageable) {
 [[noreturn]] void lock_nothing_where_nothing_may_be() {
     limit_locked_memory(0, 0);
     PinnedArena arena({.limit_bytes = 100 * kMiB});
-    const HostBlock small = arena.allocate(1, "x");
-    const HostBlock large = arena.allocate(2 * kMiB, "x");
+    const PinnedBuffer small = arena.allocate(1, "x");
+    const PinnedBuffer large = arena.allocate(2 * kMiB, "x");
     *small.data() = std::byte{1};
     large.data()[2 * kMiB - 1] = std::byte{1};
     std::fprintf(stderr, "%s\n", arena.lock_refusal().c_str());
@@ -345,7 +345,7 @@ TEST(PinnedArenaDeathTest, LittleAddressSpaceIsAnErrorNotACrash) {
         const rlimit little{.rlim_cur = now + 40 * kMiB, .rlim_max = now + 40 * kMiB};
         if (setrlimit(RLIMIT_AS, &little) != 0) std::exit(1);
         PinnedArena arena({.limit_bytes = 1000 * kMiB});
-        const HostBlock small = arena.allocate(1000, "without a range for small blocks");
+        const PinnedBuffer small = arena.allocate(1000, "without a range for small blocks");
         *small.data() = std::byte{1};
         try {
             static_cast<void>(arena.allocate(100 * kMiB, "packs"));
@@ -361,7 +361,7 @@ TEST(PinnedArenaDeathTest, LittleAddressSpaceIsAnErrorNotACrash) {
 TEST(PinnedArenaDeathTest, BlocksMustNotOutliveIt) {
     EXPECT_DEATH(
         {
-            HostBlock block;
+            PinnedBuffer block;
             PinnedArena arena({.limit_bytes = kMiB, .page_lock = PageLock::Pageable});
             block = arena.allocate(7, "x");
         },

@@ -207,11 +207,11 @@ TEST_F(PromptWaveTest, APromptWithoutRoomOnTheHostGoesInPrefillChunks) {
     ASSERT_TRUE(engine.target->takes_prompt(1024));
     {
         const std::size_t needed = 3 * engine.ranks[0]->forward->limits().max_tokens * 64 * sizeof(float);
-        const HostBlock rest = arena.allocate(arena.limit_bytes() - arena.used_bytes() - needed + 1, "the rest");
+        const PinnedBuffer rest = arena.allocate(arena.limit_bytes() - arena.used_bytes() - needed + 1, "the rest");
         EXPECT_FALSE(engine.target->takes_prompt(1024));
         EXPECT_TRUE(engine.target->takes_prompt(512));
     }
-    const HostBlock rest = arena.allocate(arena.limit_bytes() - arena.used_bytes(), "the rest");
+    const PinnedBuffer rest = arena.allocate(arena.limit_bytes() - arena.used_bytes(), "the rest");
     EXPECT_EQ(plainly(*engine.target, prompt_of(1300), 4), one);
 }
 

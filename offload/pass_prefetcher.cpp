@@ -1,4 +1,4 @@
-#include "offload/pass_feed.h"
+#include "offload/pass_prefetcher.h"
 
 #include <algorithm>
 #include <exception>
@@ -11,14 +11,14 @@
 
 namespace slipstream {
 
-PassFeed::PassFeed(TransferRing& ring, ScheduleSource& source, std::int64_t max_items)
+PassPrefetcher::PassPrefetcher(TransferRing& ring, ScheduleSource& source, std::int64_t max_items)
     : ring_(&ring), source_(&source), max_items_(max_items) {
     CHECK(max_items >= 0, "programs of {} blocks", max_items);
     current_.reserve(static_cast<std::size_t>(max_items));
     next_.reserve(static_cast<std::size_t>(max_items));
 }
 
-void PassFeed::ask_for_next() {
+void PassPrefetcher::ask_for_next() {
     source_->next_schedule(next_);
     CHECK(std::ssize(next_) <= max_items_, "a program of {} blocks, where at most {} were announced", next_.size(),
           max_items_);
@@ -28,7 +28,7 @@ void PassFeed::ask_for_next() {
     n_next_copied_ = 0;
 }
 
-void PassFeed::begin_pass(Stream& /*compute*/) {
+void PassPrefetcher::begin_pass(Stream& /*compute*/) {
     CHECK(!running_, "a pass begins before the last one has ended");
     if (!next_is_frozen_) ask_for_next();
     if (!next_fits_) {
@@ -49,7 +49,7 @@ void PassFeed::begin_pass(Stream& /*compute*/) {
     copy_ahead();
 }
 
-void PassFeed::copy_ahead() {
+void PassPrefetcher::copy_ahead() {
     for (; n_copied_ < std::ssize(current_); ++n_copied_) {
         const TransferItem& item = current_[n_copied_];
         if (!ring_->has_room(item.bytes)) return;
@@ -67,7 +67,7 @@ void PassFeed::copy_ahead() {
     }
 }
 
-const std::byte* PassFeed::acquire(std::int64_t index, Stream& compute) {
+const std::byte* PassPrefetcher::acquire(std::int64_t index, Stream& compute) {
     CHECK(running_ && index >= n_released_ && index < n_copied_, "block {} of a pass of {}: {} are released, {} copied",
           index, n_items(), n_released_, n_copied_);
     try {
@@ -78,7 +78,7 @@ const std::byte* PassFeed::acquire(std::int64_t index, Stream& compute) {
     }
 }
 
-void PassFeed::release(std::int64_t index, Stream& compute) {
+void PassPrefetcher::release(std::int64_t index, Stream& compute) {
     CHECK(running_ && index == n_released_ && index < n_copied_,
           "release of block {} of a pass of {}: {} are released, {} copied", index, n_items(), n_released_, n_copied_);
     ring_->release(first_number_ + index, compute);
@@ -86,12 +86,12 @@ void PassFeed::release(std::int64_t index, Stream& compute) {
     copy_ahead();
 }
 
-void PassFeed::end_pass() {
+void PassPrefetcher::end_pass() {
     CHECK(running_ && n_released_ == n_items(), "a pass of {} blocks ends with {} released", n_items(), n_released_);
     running_ = false;
 }
 
-void PassFeed::rewind(Stream& compute) {
+void PassPrefetcher::rewind(Stream& compute) {
     running_ = false;
     next_is_frozen_ = false;
     const bool told = std::exchange(failure_told_, false);
@@ -102,7 +102,7 @@ void PassFeed::rewind(Stream& compute) {
     }
 }
 
-std::int64_t PassFeed::n_items() const {
+std::int64_t PassPrefetcher::n_items() const {
     return running_ ? std::ssize(current_) : 0;
 }
 

@@ -1,5 +1,6 @@
-// PassFeed: every item of every pass, under every schedule; when the next schedule is asked for; drops and failures.
-#include "offload/pass_feed.h"
+// PassPrefetcher: every item of every pass, under every schedule; when the next schedule is asked for; drops and
+// failures.
+#include "offload/pass_prefetcher.h"
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +23,7 @@
 namespace slipstream {
 namespace {
 
-// A feed on a scheduled device.
+// A prefetcher on a scheduled device.
 class Rig {
 public:
     Rig(Schedule schedule, unsigned seed, std::size_t ring_bytes, std::int64_t ring_items,
@@ -33,11 +34,11 @@ public:
           memory(ring_bytes),
           schedules(std::move(sizes)),
           ring(device, memory.span(), *copies, ring_items),
-          feed(ring, schedules, 200) {}
+          prefetcher(ring, schedules, 200) {}
 
     // Of the running pass, which is the `pass`-th asked for; looked at when the compute stream gets there.
     void acquire(std::int64_t pass, std::int64_t index) {
-        const std::byte* data = feed.acquire(index, *compute);
+        const std::byte* data = prefetcher.acquire(index, *compute);
         static_cast<ScheduledStream&>(*compute).call([this, data, pass, index] {
             n_seen += 1;
             n_wrong += schedules.is_item(data, pass, index) ? 0 : 1;
@@ -45,7 +46,7 @@ public:
         device.let_run();
     }
     void release(std::int64_t index) {
-        feed.release(index, *compute);
+        prefetcher.release(index, *compute);
         device.let_run();
     }
     // Reads `n` items of a pass one by one.
@@ -56,7 +57,7 @@ public:
         }
     }
     void begin() {
-        feed.begin_pass(*compute);
+        prefetcher.begin_pass(*compute);
         device.let_run();
     }
 
@@ -67,7 +68,7 @@ public:
     std::int64_t n_seen = 0;
     std::int64_t n_wrong = 0;
     TransferRing ring;
-    PassFeed feed;
+    PassPrefetcher prefetcher;
 };
 
 std::vector<std::size_t> random_sizes(std::mt19937& rng, std::size_t largest) {
@@ -76,7 +77,7 @@ std::vector<std::size_t> random_sizes(std::mt19937& rng, std::size_t largest) {
     return sizes;
 }
 
-TEST(PassFeed, EveryItemOfEveryPassUnderEverySchedule) {
+TEST(PassPrefetcher, EveryItemOfEveryPassUnderEverySchedule) {
     for (const Schedule schedule : kSchedules) {
         for (unsigned seed = 0; seed < 40; ++seed) {
             SCOPED_TRACE(testing::Message() << "schedule " << static_cast<int>(schedule) << " seed " << seed);
@@ -91,7 +92,7 @@ TEST(PassFeed, EveryItemOfEveryPassUnderEverySchedule) {
             std::int64_t n_read = 0;
             for (std::int64_t pass = 0; pass < 8; ++pass) {
                 rig.begin();
-                const std::int64_t n = rig.feed.n_items();
+                const std::int64_t n = rig.prefetcher.n_items();
                 ASSERT_EQ(n, rig.schedules.n_items(pass));
                 for (std::int64_t i = 0; i < n; ++i) {
                     std::int64_t ahead = i;  // what is copied ahead may be held, too
@@ -100,9 +101,9 @@ TEST(PassFeed, EveryItemOfEveryPassUnderEverySchedule) {
                     n_read += ahead - i + 1;
                     rig.release(i);
                     ASSERT_LE(rig.schedules.n_asked(), pass + 2);
-                    ASSERT_EQ(rig.feed.next_is_frozen(), rig.schedules.n_asked() == pass + 2);
+                    ASSERT_EQ(rig.prefetcher.next_is_frozen(), rig.schedules.n_asked() == pass + 2);
                 }
-                rig.feed.end_pass();
+                rig.prefetcher.end_pass();
                 base += n;
             }
             EXPECT_EQ(rig.device.n_synchronised, 0);
@@ -114,7 +115,7 @@ TEST(PassFeed, EveryItemOfEveryPassUnderEverySchedule) {
     }
 }
 
-TEST(PassFeed, AsksForTheNextScheduleAtItsFirstCopy) {
+TEST(PassPrefetcher, AsksForTheNextScheduleAtItsFirstCopy) {
     // Rings of 2, 5 and 9 items of a schedule of 8.
     for (const std::int64_t n_fit : {2, 5, 9, 100}) {
         Rig rig(Schedule::Random, 0, static_cast<std::size_t>(n_fit) * 64, 200,
@@ -131,52 +132,52 @@ TEST(PassFeed, AsksForTheNextScheduleAtItsFirstCopy) {
                 rig.acquire(pass, i);
                 rig.release(i);
             }
-            rig.feed.end_pass();
+            rig.prefetcher.end_pass();
         }
         EXPECT_TRUE(rig.device.run_all());
         EXPECT_EQ(rig.n_wrong, 0);
     }
 }
 
-TEST(PassFeed, TheLinkHasWorkBetweenPasses) {
+TEST(PassPrefetcher, TheLinkHasWorkBetweenPasses) {
     Rig rig(Schedule::CopiesLate, 0, 4 * 64, 10, [](std::int64_t) { return std::vector<std::size_t>(20, 64); });
     for (std::int64_t pass = 0; pass < 3; ++pass) {
         rig.begin();
         EXPECT_EQ(rig.ring.next_number(), pass * 20 + 4);
         rig.read(pass, 0, 20);
-        rig.feed.end_pass();
+        rig.prefetcher.end_pass();
         EXPECT_EQ(rig.ring.next_number(), (pass + 1) * 20 + 4);
     }
 }
 
-TEST(PassFeed, PassesWithoutItemsAndBetweenThem) {
+TEST(PassPrefetcher, PassesWithoutItemsAndBetweenThem) {
     // One item, none, none, three, none: the next schedule is asked for at once where there is nothing to wait for.
     const std::vector<std::vector<std::size_t>> sizes{{100}, {}, {}, {10, 20, 30}, {}, {5}};
     Rig rig(Schedule::Random, 2, 200, 4,
             [&](std::int64_t pass) { return sizes[static_cast<std::size_t>(pass) % sizes.size()]; });
     for (std::int64_t pass = 0; pass < 30; ++pass) {
         rig.begin();
-        ASSERT_EQ(rig.feed.n_items(), std::ssize(sizes[static_cast<std::size_t>(pass) % sizes.size()]));
-        rig.read(pass, 0, rig.feed.n_items());
-        rig.feed.end_pass();
-        EXPECT_EQ(rig.feed.n_items(), 0);
+        ASSERT_EQ(rig.prefetcher.n_items(), std::ssize(sizes[static_cast<std::size_t>(pass) % sizes.size()]));
+        rig.read(pass, 0, rig.prefetcher.n_items());
+        rig.prefetcher.end_pass();
+        EXPECT_EQ(rig.prefetcher.n_items(), 0);
         ASSERT_LE(rig.schedules.n_asked(), pass + 2);
     }
     EXPECT_TRUE(rig.device.run_all());
     EXPECT_EQ(rig.n_wrong, 0);
 }
 
-TEST(PassFeed, AnItemLargerThanTheRingIsToldWhenItsPassBegins) {
+TEST(PassPrefetcher, AnItemLargerThanTheRingIsToldWhenItsPassBegins) {
     std::vector<std::size_t> sizes{64, 64};
     Rig rig(Schedule::Random, 0, 1000, 10, [&](std::int64_t) { return sizes; });
     rig.begin();
     sizes = {64, 1001, 2000};  // for the next but one
     rig.read(0, 0, 2);
-    rig.feed.end_pass();
+    rig.prefetcher.end_pass();
     rig.begin();
     rig.read(1, 0, 2);
-    EXPECT_TRUE(rig.feed.next_is_frozen());
-    rig.feed.end_pass();
+    EXPECT_TRUE(rig.prefetcher.next_is_frozen());
+    rig.prefetcher.end_pass();
     for (int again = 0; again < 2; ++again)
         EXPECT_EQ(
             error_text<OutOfBudget>([&] { rig.begin(); }),
@@ -185,12 +186,12 @@ TEST(PassFeed, AnItemLargerThanTheRingIsToldWhenItsPassBegins) {
     sizes = {1000};
     rig.begin();
     rig.read(rig.schedules.n_asked() - 1, 0, 1);
-    rig.feed.end_pass();
+    rig.prefetcher.end_pass();
     EXPECT_TRUE(rig.device.run_all());
     EXPECT_EQ(rig.n_wrong, 0);
 }
 
-TEST(PassFeed, RewindsAtRandomMoments) {
+TEST(PassPrefetcher, RewindsAtRandomMoments) {
     for (const Schedule schedule : kSchedules) {
         for (unsigned seed = 0; seed < 20; ++seed) {
             SCOPED_TRACE(testing::Message() << "schedule " << static_cast<int>(schedule) << " seed " << seed);
@@ -198,18 +199,18 @@ TEST(PassFeed, RewindsAtRandomMoments) {
             Rig rig(schedule, seed, 64 * (2 + rng() % 60), 100,
                     [&rng](std::int64_t) { return random_sizes(rng, 128); });
             for (int round = 0; round < 15; ++round) {
-                const std::int64_t pass = rig.schedules.n_asked() - (rig.feed.next_is_frozen() ? 1 : 0);
+                const std::int64_t pass = rig.schedules.n_asked() - (rig.prefetcher.next_is_frozen() ? 1 : 0);
                 rig.begin();
-                ASSERT_EQ(rig.feed.n_items(), rig.schedules.n_items(pass));
-                const std::int64_t n = rig.feed.n_items();
+                ASSERT_EQ(rig.prefetcher.n_items(), rig.schedules.n_items(pass));
+                const std::int64_t n = rig.prefetcher.n_items();
                 const std::int64_t end = rng() % 2 == 0 ? n : static_cast<std::int64_t>(rng()) % n;
                 rig.read(pass, 0, end);
                 if (end < n && rng() % 2 == 0) rig.acquire(pass, end);  // dropped in its reader's hands
-                if (end == n) rig.feed.end_pass();
+                if (end == n) rig.prefetcher.end_pass();
                 if (end == n && rng() % 2 == 0) continue;
-                rig.feed.rewind(*rig.compute);
-                EXPECT_FALSE(rig.feed.next_is_frozen());
-                EXPECT_EQ(rig.feed.n_items(), 0);
+                rig.prefetcher.rewind(*rig.compute);
+                EXPECT_FALSE(rig.prefetcher.next_is_frozen());
+                EXPECT_EQ(rig.prefetcher.n_items(), 0);
             }
             EXPECT_TRUE(rig.device.run_all());
             EXPECT_EQ(rig.n_wrong, 0);
@@ -217,7 +218,7 @@ TEST(PassFeed, RewindsAtRandomMoments) {
     }
 }
 
-TEST(PassFeed, ASourceThatThrowsLosesNothing) {
+TEST(PassPrefetcher, ASourceThatThrowsLosesNothing) {
     int n_until_failure = 1;
     Rig rig(Schedule::Random, 0, 3 * 64, 10, [&](std::int64_t) {
         if (--n_until_failure == 0) throw IoError("no program");
@@ -226,15 +227,15 @@ TEST(PassFeed, ASourceThatThrowsLosesNothing) {
     EXPECT_THROW(rig.begin(), IoError);
     n_until_failure = 2;
     rig.begin();
-    EXPECT_EQ(rig.feed.n_items(), 3);
+    EXPECT_EQ(rig.prefetcher.n_items(), 3);
     rig.acquire(1, 0);
     EXPECT_THROW(rig.release(0), IoError);  // makes room for the next schedule; the item is released all the same
-    EXPECT_FALSE(rig.feed.next_is_frozen());
+    EXPECT_FALSE(rig.prefetcher.next_is_frozen());
     rig.read(1, 1, 3);
-    EXPECT_TRUE(rig.feed.next_is_frozen());
-    rig.feed.end_pass();
+    EXPECT_TRUE(rig.prefetcher.next_is_frozen());
+    rig.prefetcher.end_pass();
     rig.begin();
-    rig.read(rig.schedules.n_asked() - 1 - (rig.feed.next_is_frozen() ? 1 : 0), 0, 3);
+    rig.read(rig.schedules.n_asked() - 1 - (rig.prefetcher.next_is_frozen() ? 1 : 0), 0, 3);
     EXPECT_TRUE(rig.device.run_all());
     EXPECT_EQ(rig.n_wrong, 0);
 }
@@ -250,12 +251,12 @@ public:
           memory(device.allocate(ring_bytes, MemoryTag::Ring, "ring")),
           schedules(std::move(sizes)),
           ring(device, {memory.data(), memory.size_bytes()}, *copies, 64),
-          feed(ring, schedules, 200) {}
+          prefetcher(ring, schedules, 200) {}
 
     // Whether item and bytes are those of the `pass`-th schedule.
     [[nodiscard]] bool read(std::int64_t pass, std::int64_t index) {
-        const bool right = schedules.is_item(feed.acquire(index, *compute), pass, index);
-        feed.release(index, *compute);
+        const bool right = schedules.is_item(prefetcher.acquire(index, *compute), pass, index);
+        prefetcher.release(index, *compute);
         return right;
     }
 
@@ -265,28 +266,28 @@ public:
     Buffer memory;
     PassSchedules schedules;
     TransferRing ring;
-    PassFeed feed;
+    PassPrefetcher prefetcher;
 };
 
 // Reads `n_passes` whole passes; a reader that takes `think` for each item.
 void read_passes(OnCpu& on, std::int64_t n_passes, std::chrono::microseconds think) {
     for (std::int64_t pass = 0; pass < n_passes; ++pass) {
-        on.feed.begin_pass(*on.compute);
-        for (std::int64_t i = 0; i < on.feed.n_items(); ++i) {
+        on.prefetcher.begin_pass(*on.compute);
+        for (std::int64_t i = 0; i < on.prefetcher.n_items(); ++i) {
             ASSERT_TRUE(on.read(pass, i)) << "pass " << pass << " block " << i;
             if (think.count() > 0) std::this_thread::sleep_for(think);
         }
-        on.feed.end_pass();
+        on.prefetcher.end_pass();
     }
 }
 
-TEST(PassFeed, ASlowReaderGetsWhatItShould) {
+TEST(PassPrefetcher, ASlowReaderGetsWhatItShould) {
     std::mt19937 rng(1);
     OnCpu on(3 * 4096, 0.0, [&rng](std::int64_t) { return random_sizes(rng, 4096); });
     read_passes(on, 20, std::chrono::microseconds(50));
 }
 
-TEST(PassFeed, ASlowLinkIsKeptBusyAcrossPassBorders) {
+TEST(PassPrefetcher, ASlowLinkIsKeptBusyAcrossPassBorders) {
     // 6 items of 64 to 256 KiB, a ring of four of the largest: the link's 80 MB/s are the limit, not the reader.
     std::mt19937 rng(2);
     OnCpu on(1 << 20, 80e6, [&rng](std::int64_t) {
@@ -304,49 +305,49 @@ TEST(PassFeed, ASlowLinkIsKeptBusyAcrossPassBorders) {
     EXPECT_GE(on.ring.bytes_pushed(), on.device.link_in().bytes);
 }
 
-TEST(PassFeed, AFailedCopyIsToldOnceAndRewindMendsIt) {
+TEST(PassPrefetcher, AFailedCopyIsToldOnceAndRewindMendsIt) {
     for (std::int64_t fault = 1; fault <= 30; ++fault) {
         OnCpu on(4 * 1024, 0.0, [](std::int64_t) { return std::vector<std::size_t>(7, 1000); });
         on.faults.copies_until_failure = fault;
         std::int64_t n_failures = 0;
         for (std::int64_t pass = 0; pass < 6; ++pass) {
-            const std::int64_t asked = on.schedules.n_asked() - (on.feed.next_is_frozen() ? 1 : 0);
-            on.feed.begin_pass(*on.compute);
+            const std::int64_t asked = on.schedules.n_asked() - (on.prefetcher.next_is_frozen() ? 1 : 0);
+            on.prefetcher.begin_pass(*on.compute);
             try {
                 for (std::int64_t i = 0; i < 7; ++i) ASSERT_TRUE(on.read(asked, i));
-                on.feed.end_pass();
+                on.prefetcher.end_pass();
             } catch (const IoError& error) {
                 EXPECT_THAT(error.what(), testing::HasSubstr("copy of 1000 bytes failed"));
                 ++n_failures;
-                EXPECT_NO_THROW(on.feed.rewind(*on.compute));
+                EXPECT_NO_THROW(on.prefetcher.rewind(*on.compute));
             }
         }
         EXPECT_EQ(n_failures, 1) << fault;
     }
 }
 
-TEST(PassFeed, AFailureThatNobodyHasSeenIsToldByRewind) {
+TEST(PassPrefetcher, AFailureThatNobodyHasSeenIsToldByRewind) {
     OnCpu on(4 * 1024, 0.0, [](std::int64_t) { return std::vector<std::size_t>(3, 1000); });
     on.faults.copies_until_failure = 2;
-    on.feed.begin_pass(*on.compute);
-    EXPECT_THROW(on.feed.rewind(*on.compute), IoError);
-    EXPECT_NO_THROW(on.feed.rewind(*on.compute));
+    on.prefetcher.begin_pass(*on.compute);
+    EXPECT_THROW(on.prefetcher.rewind(*on.compute), IoError);
+    EXPECT_NO_THROW(on.prefetcher.rewind(*on.compute));
     const std::int64_t asked = on.schedules.n_asked();
-    on.feed.begin_pass(*on.compute);
+    on.prefetcher.begin_pass(*on.compute);
     for (std::int64_t i = 0; i < 3; ++i) EXPECT_TRUE(on.read(asked, i));
 }
 
-TEST(PassFeedDeathTest, MisuseIsABug) {
+TEST(PassPrefetcherDeathTest, MisuseIsABug) {
     Rig rig(Schedule::Random, 0, 2 * 64, 10, [](std::int64_t) { return std::vector<std::size_t>(3, 64); });
     EXPECT_DEATH(rig.acquire(0, 0), "block 0 of a pass of 0");
     rig.begin();
     EXPECT_DEATH(rig.begin(), "before the last one has ended");
-    EXPECT_DEATH(static_cast<void>(rig.feed.acquire(2, *rig.compute)),
+    EXPECT_DEATH(static_cast<void>(rig.prefetcher.acquire(2, *rig.compute)),
                  "block 2 of a pass of 3: 0 are released, 2 copied");
-    EXPECT_DEATH(rig.feed.release(1, *rig.compute), "release of block 1");
-    EXPECT_DEATH(rig.feed.end_pass(), "a pass of 3 blocks ends with 0 released");
+    EXPECT_DEATH(rig.prefetcher.release(1, *rig.compute), "release of block 1");
+    EXPECT_DEATH(rig.prefetcher.end_pass(), "a pass of 3 blocks ends with 0 released");
     rig.release(0);
-    EXPECT_DEATH(static_cast<void>(rig.feed.acquire(0, *rig.compute)), "block 0 of a pass of 3");
+    EXPECT_DEATH(static_cast<void>(rig.prefetcher.acquire(0, *rig.compute)), "block 0 of a pass of 3");
     Rig large(Schedule::Random, 0, 64, 10, [](std::int64_t) { return std::vector<std::size_t>(201, 64); });
     EXPECT_DEATH(large.begin(), "a program of 201 blocks, where at most 200 were announced");
 }

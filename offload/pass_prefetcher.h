@@ -28,18 +28,18 @@ public:
     virtual void next_schedule(std::vector<TransferItem>& schedule) = 0;
 };
 
-class PassFeed {
+class PassPrefetcher {
 public:
-    /// Both must outlive the feed. Nobody else pushes into the ring. Memory for schedules of up to `max_items` items
-    /// is taken at once.
-    PassFeed(TransferRing& ring, ScheduleSource& source, std::int64_t max_items);
+    /// Both must outlive the prefetcher. Nobody else pushes into the ring. Memory for schedules of up to `max_items`
+    /// items is taken at once.
+    PassPrefetcher(TransferRing& ring, ScheduleSource& source, std::int64_t max_items);
 
     /// The next schedule becomes the running one; copies start. The one before must be read to its end. Throws
     /// OutOfBudget where an item is larger than the ring; then no pass runs, and the next call asks the source anew.
     void begin_pass(Stream& compute);
     /// Item `index` of the running schedule on the device; its copy is enqueued (CHECKed: there must have been room
     /// for it, items held and not released count). May be called again until its release. Throws what failed in a
-    /// copy; then rewind() makes the feed usable again.
+    /// copy; then rewind() makes the prefetcher usable again.
     [[nodiscard]] const std::byte* acquire(std::int64_t index, Stream& compute);
     /// In ascending order, each once. Then copies go ahead.
     void release(std::int64_t index, Stream& compute);
@@ -47,7 +47,7 @@ public:
     void end_pass();
     /// Gives up the running schedule, where there is one, and what was copied ahead of it; the next begin_pass() asks
     /// the source anew. Blocks until copies under way are done. Throws what failed in them, unless acquire() has told
-    /// it; the feed is usable then, too.
+    /// it; the prefetcher is usable then, too.
     void rewind(Stream& compute);
 
     /// Items of the running schedule; 0 where no pass runs.
