@@ -10,7 +10,7 @@
 
 namespace slipstream::draft {
 
-SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftTarget& target)
+SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftContext& target)
     : options_(options),
       temperature_(target.sampling.temperature),
       sources_(make_sources(options, target)),
@@ -135,7 +135,7 @@ std::size_t SourcesDrafter::memory_bytes() const {
     return sum;
 }
 
-std::unique_ptr<Drafter> make_drafter(const DraftOptions& options, const DraftTarget& target) {
+std::unique_ptr<Drafter> make_drafter(const DraftOptions& options, const DraftContext& target) {
     return std::make_unique<SourcesDrafter>(options, target);
 }
 

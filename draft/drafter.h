@@ -82,7 +82,7 @@ struct KeptNgrams {
 };
 
 /// What the guesses are for. Pointers outlive the drafter; those that are null rule out the sources that need them.
-struct DraftTarget {
+struct DraftContext {
     std::int64_t vocab = 0;
     SamplerOptions sampling;                  // of the target; its seed is the noise's
     const ModelFiles* files = nullptr;        // of the target: what tables on disk are keyed by
@@ -131,6 +131,6 @@ public:
 };
 
 /// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named.
-[[nodiscard]] std::unique_ptr<Drafter> make_drafter(const DraftOptions& options, const DraftTarget& target);
+[[nodiscard]] std::unique_ptr<Drafter> make_drafter(const DraftOptions& options, const DraftContext& target);
 
 }  // namespace slipstream::draft

@@ -31,7 +31,7 @@ namespace {
 constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;  // of a draft model's tree: 128 MiB
 constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // of a draft model's window
 
-ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target) {
+ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target) {
     if (target.files == nullptr)
         throw RequestError("the sources bigram and unigram are made out of the target, and there is no model here");
     std::optional<TableStore> store;
@@ -59,7 +59,7 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftTarget& target)
 }
 
 // Made again only where they are not at hand: on disk they are read in no time, and need no memory meanwhile.
-std::shared_ptr<const ModelNgrams> shared_ngrams(const DraftOptions& options, const DraftTarget& target) {
+std::shared_ptr<const ModelNgrams> shared_ngrams(const DraftOptions& options, const DraftContext& target) {
     const bool keeps = target.kept_ngrams != nullptr && !options.tables;
     if (keeps && target.kept_ngrams->ngrams) return target.kept_ngrams->ngrams;
     auto ngrams = std::make_shared<const ModelNgrams>(model_ngrams(options, target));
@@ -68,7 +68,7 @@ std::shared_ptr<const ModelNgrams> shared_ngrams(const DraftOptions& options, co
 }
 
 // As much of the text as options.window_bytes hold: all of it where that fits.
-WindowShape model_window(const DraftOptions& options, const DraftTarget& target) {
+WindowShape model_window(const DraftOptions& options, const DraftContext& target) {
     const ModelConfig& config = target.draft_model->config();
     const std::size_t row =
         row_bytes(target.draft_model->kv_shape().dtype, 2 * config.n_layers * config.n_kv_heads * config.head_dim);
@@ -80,7 +80,7 @@ WindowShape model_window(const DraftOptions& options, const DraftTarget& target)
     return window;
 }
 
-std::unique_ptr<TableSource> make_cacheback(const DraftOptions& options, const DraftTarget& target) {
+std::unique_ptr<TableSource> make_cacheback(const DraftOptions& options, const DraftContext& target) {
     std::optional<FrozenTable> frozen;
     if (options.frozen_table)
         frozen = FrozenTable::open(*options.frozen_table,
@@ -88,7 +88,7 @@ std::unique_ptr<TableSource> make_cacheback(const DraftOptions& options, const D
     return std::make_unique<Cacheback>(options.cacheback, target.vocab, std::move(frozen));
 }
 
-std::unique_ptr<TableSource> make_corpus(const DraftOptions& options, const DraftTarget& target) {
+std::unique_ptr<TableSource> make_corpus(const DraftOptions& options, const DraftContext& target) {
     if (!options.corpus)
         throw RequestError(
             "the source corpus reads a store; build one with 'tables build --kind corpus' and name it by "
@@ -130,7 +130,7 @@ struct TableParts {
     std::shared_ptr<const ModelNgrams> ngrams;
 };
 
-TableParts table_parts(const DraftOptions& options, const DraftTarget& target) {
+TableParts table_parts(const DraftOptions& options, const DraftContext& target) {
     TableParts parts;
     if (options.has(SourceKind::Cacheback)) parts.cacheback = make_cacheback(options, target);
     if (options.has(SourceKind::Corpus)) parts.corpus = make_corpus(options, target);
@@ -141,7 +141,7 @@ TableParts table_parts(const DraftOptions& options, const DraftTarget& target) {
 
 // Null: the source is a model.
 std::unique_ptr<TableSource> make_table(SourceKind kind, TableParts& parts, const DraftOptions& options,
-                                        const DraftTarget& target) {
+                                        const DraftContext& target) {
     const double temperature = target.sampling.temperature;
     switch (kind) {
         case SourceKind::Context:
@@ -169,7 +169,7 @@ std::unique_ptr<TableSource> make_table(SourceKind kind, TableParts& parts, cons
     return nullptr;
 }
 
-std::unique_ptr<ModelSource> make_draft_model(DraftRows rows, const DraftOptions& options, const DraftTarget& target) {
+std::unique_ptr<ModelSource> make_draft_model(DraftRows rows, const DraftOptions& options, const DraftContext& target) {
     if (target.draft_model == nullptr)
         throw RequestError("the source model needs a draft model; name one by --draft-model PATH");
     return std::make_unique<DraftModel>(*target.draft_model, target.vocab, target.sampling,
@@ -181,7 +181,7 @@ std::unique_ptr<ModelSource> make_draft_model(DraftRows rows, const DraftOptions
 
 }  // namespace
 
-SourceSet make_sources(const DraftOptions& options, const DraftTarget& target) {
+SourceSet make_sources(const DraftOptions& options, const DraftContext& target) {
     SourceSet set;
     TableParts parts = table_parts(options, target);
     const DraftRows rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best;

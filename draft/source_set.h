@@ -32,6 +32,6 @@ inline constexpr std::int64_t kLeastModelNodes = 64;
 
 /// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named, and what
 /// target.on_progress throws. Builds the model's own n-grams where they are asked for and not on disk.
-[[nodiscard]] SourceSet make_sources(const DraftOptions& options, const DraftTarget& target);
+[[nodiscard]] SourceSet make_sources(const DraftOptions& options, const DraftContext& target);
 
 }  // namespace slipstream::draft

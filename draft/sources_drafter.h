@@ -24,7 +24,7 @@ namespace slipstream::draft {
 
 class SourcesDrafter final : public Drafter {
 public:
-    SourcesDrafter(const DraftOptions& options, const DraftTarget& target);
+    SourcesDrafter(const DraftOptions& options, const DraftContext& target);
 
     [[nodiscard]] LogitRequest logit_request() const override;
     void propose(TokenTree& tree, const ProposalLimits& limits) override;

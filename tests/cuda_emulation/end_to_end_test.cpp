@@ -394,7 +394,7 @@ TEST(EmulatedModel, ADraftModelOnTheSameCardChangesNothing) {
             options.sources = {draft::SourceKind::Model, draft::SourceKind::Context};
             options.max_budget = kBudget;
             options.adapt_budget = false;
-            draft::DraftTarget target;
+            draft::DraftContext target;
             target.vocab = engine.model().config().vocab;
             target.sampling = sampling;
             target.draft_model = &draft_model;

@@ -216,7 +216,7 @@ TEST(CardLogits, GuessersLearnFromHeads) {
         options.sources = {draft::SourceKind::Recycling, draft::SourceKind::Lookahead, draft::SourceKind::Model};
         options.max_budget = kBudget;
         options.adapt_budget = false;
-        draft::DraftTarget target;
+        draft::DraftContext target;
         target.vocab = kVocab;
         target.sampling = sampling;
         target.draft_model = &draft_model;

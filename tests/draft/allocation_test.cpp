@@ -45,7 +45,7 @@ public:
         options.shape = TreeShape::Merged;
         options.max_budget = kBudget;
         options.adapt_budget = adapt_budget;
-        DraftTarget target;
+        DraftContext target;
         target.vocab = model_.config().vocab;
         target.sampling = sampling_;
         target.draft_model = &draft_model_;

@@ -40,8 +40,8 @@ struct Pair {
           model(*files, device, LoadOptions{.context_tokens = kContext}),
           draft_model(*draft_files, device, {}) {}
 
-    [[nodiscard]] DraftTarget target(const SamplerOptions& sampling) const {
-        DraftTarget target;
+    [[nodiscard]] DraftContext target(const SamplerOptions& sampling) const {
+        DraftContext target;
         target.vocab = model.config().vocab;
         target.sampling = sampling;
         target.files = files.get();
@@ -244,7 +244,7 @@ TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
         options.noise_ranking = NoiseRanking::Blind;
         Texts first;
         for (const double seconds_a_node : {1e-9, 1.0}) {  // a pass for nothing, and one that never pays
-            DraftTarget target = pair->target(sampling);
+            DraftContext target = pair->target(sampling);
             target.planned_seconds = [=](std::int64_t n, std::int64_t) {
                 return 1e-3 + seconds_a_node * static_cast<double>(n);
             };

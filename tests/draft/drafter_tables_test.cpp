@@ -33,7 +33,7 @@ protected:
         options.adapt_budget = false;
         options.tables = tables();
         options.noise_ranking = ranking_;
-        DraftTarget target;
+        DraftContext target;
         target.vocab = kPhraseVocab;
         target.sampling = {.temperature = temperature_, .seed = 5};
         target.files = &files;
@@ -113,7 +113,7 @@ TEST_F(DrafterTables, WithoutAFolderNothingIsKept) {
     learn_and_save();
     DraftOptions options;
     options.sources = kSources;
-    DraftTarget target;
+    DraftContext target;
     target.vocab = kPhraseVocab;
     target.files = files_.get();
     const auto drafter = make_drafter(options, target);

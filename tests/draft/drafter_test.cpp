@@ -26,8 +26,8 @@ DraftOptions options_of(std::vector<SourceKind> sources, std::int64_t budget = 3
     return options;
 }
 
-DraftTarget target_at(double temperature = 0.0) {
-    DraftTarget target;
+DraftContext target_at(double temperature = 0.0) {
+    DraftContext target;
     target.vocab = kPhraseVocab;
     target.sampling = {.temperature = temperature, .seed = 5};
     return target;
@@ -238,7 +238,7 @@ constexpr double kANode = 0.1;
 std::unique_ptr<Drafter> timed_drafter(std::int64_t vocab) {
     DraftOptions options = options_of(kTokenSources);
     options.adapt_budget = true;
-    DraftTarget target = target_at();
+    DraftContext target = target_at();
     target.vocab = vocab;
     target.planned_seconds = [](std::int64_t n, std::int64_t) { return kBase + kANode * static_cast<double>(n); };
     return make_drafter(options, target);

@@ -266,7 +266,7 @@ TEST_P(Exactness, GuessesNeverChangeTheTokens) {
     const std::vector<Setting> settings = all_settings(*model);
     for (std::size_t s = part; s < settings.size(); s += kParts) {
         const Setting& setting = settings[s];
-        DraftTarget target;
+        DraftContext target;
         target.vocab = model->model->config().vocab;
         target.sampling = sampling;
         target.files = model->files.get();

@@ -78,7 +78,7 @@ TEST(ModelNgrams, BigramsAreTheModelsBestAfterEachTokenAlone) {
 TEST(ModelNgrams, AreMadeOnceForDraftersThatFollowOneAnother) {
     const Loaded loaded({.vocab = 97});
     int n_calls = 0;
-    DraftTarget target;
+    DraftContext target;
     target.vocab = 97;
     target.files = loaded.files.get();
     target.model = &loaded.model;

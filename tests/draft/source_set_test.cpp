@@ -17,7 +17,7 @@ protected:
         options.sources = {SourceKind::Suffix, SourceKind::Model, SourceKind::Context};
         // [layers][K|V][kv heads][head_dim]
         options.window_bytes = window_tokens * row_bytes(model_.kv_shape().dtype, 2 * 2 * 2 * 16);
-        DraftTarget target;
+        DraftContext target;
         target.vocab = 97;
         target.draft_model = &model_;
         target.text_tokens = text_tokens;

@@ -65,7 +65,7 @@ protected:
         options.max_budget = kBudget;
         options.adapt_budget = false;
         options.gamma = 6;
-        DraftTarget for_target;
+        DraftContext for_target;
         for_target.vocab = files_->config().vocab;
         for_target.sampling = sampling;
         for_target.files = files_.get();

@@ -55,7 +55,7 @@ struct Teller {
         options.max_budget = kBudget;
         options.adapt_budget = false;
         options.gamma = 6;
-        DraftTarget for_target;
+        DraftContext for_target;
         for_target.vocab = model.config().vocab;
         for_target.sampling = sampling;
         for_target.files = files.get();

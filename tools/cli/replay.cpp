@@ -107,7 +107,7 @@ int run_replay(CommandContext& context) {
     const auto tokenizer = open_tokenizer(request.tokenizer, settings);
     const std::vector<Conversation> conversations = encode(runs, *tokenizer, request.format);
 
-    draft::DraftTarget target;
+    draft::DraftContext target;
     target.vocab = tokenizer->vocab_size();
     target.tokenizer_fingerprint = draft::tokenizer_fingerprint(*tokenizer);
     target.sampling.temperature = 0.0;

@@ -133,7 +133,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
     callbacks.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
     if (chosen.options.sources.empty()) return;
     const WorkProgress progress = callbacks.work("preparing to guess");
-    draft::DraftTarget for_target;
+    draft::DraftContext for_target;
     for_target.vocab = target.files->config().vocab;
     for_target.sampling = sampling;
     for_target.files = target.files.get();

@@ -74,7 +74,7 @@ private:
     EngineCallbacks callbacks_;
     NoGuesser nothing_;
     draft::DraftOptions made_with_;
-    draft::DraftTarget made_for_;
+    draft::DraftContext made_for_;
     std::function<void(draft::Drafter&)> attach_view_;  // empty: no view
     std::unique_ptr<draft::Drafter> drafter_;           // null: plain decoding
 };
