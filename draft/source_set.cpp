@@ -11,7 +11,7 @@
 #include "draft/papers/model_unigram.h"
 #include "draft/papers/prompt_lookup.h"
 #include "draft/rungs/draft_model.h"
-#include "draft/rungs/target_view.h"
+#include "draft/rungs/self_draft_model.h"
 #include "draft/sources/cacheback.h"
 #include "draft/sources/context_source.h"
 #include "draft/sources/corpus.h"
@@ -185,14 +185,14 @@ SourceSet make_sources(const DraftOptions& options, const DraftContext& target) 
     SourceSet set;
     TableParts parts = table_parts(options, target);
     const DraftRows rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best;
-    std::unique_ptr<TargetView> view;
+    std::unique_ptr<SelfDraftModel> view;
     for (const SourceKind kind : options.sources) {
         if (kind == SourceKind::Model) {
             set.models.push_back(make_draft_model(rows, options, target));
         } else if (kind == SourceKind::Retrieval) {
-            view = std::make_unique<TargetView>(
+            view = std::make_unique<SelfDraftModel>(
                 target.vocab, target.sampling,
-                TargetViewOptions{.max_nodes = model_nodes(options, target.vocab), .rows = rows});
+                SelfDraftOptions{.max_nodes = model_nodes(options, target.vocab), .rows = rows});
         } else {
             set.tables.push_back(make_table(kind, parts, options, target));
             if (kind == SourceKind::Bigram) set.bigrams = static_cast<ModelBigram*>(set.tables.back().get());

@@ -6,7 +6,7 @@
 
 #include "draft/drafter.h"
 #include "draft/rungs/model_source.h"
-#include "draft/rungs/target_view.h"
+#include "draft/rungs/self_draft_model.h"
 #include "draft/sources/model_bigram.h"
 #include "draft/sources/table_source.h"
 
@@ -17,7 +17,7 @@ struct SourceSet {
     std::vector<std::unique_ptr<TableSource>> tables;
     std::vector<std::unique_ptr<ModelSource>> models;  // cheap to dear
     ModelBigram* bigrams = nullptr;                    // the one among `tables`; null: not asked for
-    TargetView* view = nullptr;                        // the one among `models`; null: not asked for
+    SelfDraftModel* view = nullptr;                    // the one among `models`; null: not asked for
 
     [[nodiscard]] std::vector<TableSource*> table_list() const;
     [[nodiscard]] std::vector<ModelSource*> model_list() const;

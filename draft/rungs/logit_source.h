@@ -1,5 +1,5 @@
 // What sources have in common that guess by a model's logits: a draft model over a window of the text (draft_model.h),
-// the target over a view of its KV (target_view.h). They grow a tree level by level and rank children by what they
+// the target over a view of its KV (self_draft_model.h). They grow a tree level by level and rank children by what they
 // believe and by the noise that the target will draw with (E2).
 //
 // Two files: logit_source.cpp expands nodes, logit_source_guess.cpp says what comes behind one.

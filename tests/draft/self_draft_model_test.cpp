@@ -1,5 +1,5 @@
 // The target over a view of its KV as a source: what it guesses, and that nothing of a view reaches the text.
-#include "draft/rungs/target_view.h"
+#include "draft/rungs/self_draft_model.h"
 
 #include <cstring>
 #include <memory>
@@ -99,7 +99,7 @@ std::vector<std::int64_t> none_resident(const Teller& teller) {
     return std::vector<std::int64_t>(static_cast<std::size_t>(teller.model.config().n_layers), 0);
 }
 
-TEST(TargetView, OverTheWholeTextEveryGuessIsTheTargetsOwn) {
+TEST(SelfDraftModel, OverTheWholeTextEveryGuessIsTheTargetsOwn) {
     for (const double temperature : {0.0, 0.8}) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
         Teller teller({.budget_tokens = kContext, .rebuild_tokens = 64, .growth_tokens = 128});
@@ -115,7 +115,7 @@ TEST(TargetView, OverTheWholeTextEveryGuessIsTheTargetsOwn) {
     }
 }
 
-TEST(TargetView, ASmallViewGuessesMostOfATale) {
+TEST(SelfDraftModel, ASmallViewGuessesMostOfATale) {
     const SamplerOptions sampling{.temperature = 0.0};
     for (const GroupScore score : {GroupScore::Mass, GroupScore::Mean}) {
         ViewOptions options = kSmall;
@@ -153,7 +153,7 @@ private:
     KvView& view_;
 };
 
-TEST(TargetView, VerificationReadsNothingThatAViewHolds) {
+TEST(SelfDraftModel, VerificationReadsNothingThatAViewHolds) {
     for (const double temperature : {0.0, 0.8}) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 0, .seed = 5};
         Teller resident(kSmall);
@@ -174,9 +174,9 @@ TEST(TargetView, VerificationReadsNothingThatAViewHolds) {
     }
 }
 
-TEST(TargetView, MoreNodesThanAPassTakesCostSeveralPasses) {
+TEST(SelfDraftModel, MoreNodesThanAPassTakesCostSeveralPasses) {
     Teller teller(kSmall);
-    TargetView source(teller.model.config().vocab, {.temperature = 0.0}, {});
+    SelfDraftModel source(teller.model.config().vocab, {.temperature = 0.0}, {});
     source.attach(*teller.over_view, [](std::int64_t n, std::int64_t) { return 1.0 + static_cast<double>(n); });
     EXPECT_DOUBLE_EQ(source.expand_seconds(16), 17.0);
     EXPECT_DOUBLE_EQ(source.expand_seconds(32), 34.0);

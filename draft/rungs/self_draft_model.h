@@ -16,15 +16,15 @@
 
 namespace slipstream::draft {
 
-struct TargetViewOptions {
+struct SelfDraftOptions {
     std::int64_t max_nodes = 64;  // of one tree, node 0 included
     DraftRows rows = DraftRows::Best;
 };
 
-class TargetView final : public LogitSource {
+class SelfDraftModel final : public LogitSource {
 public:
     /// Not ready before attach(). `vocab` and `sampling` are the target's.
-    TargetView(std::int64_t vocab, const SamplerOptions& sampling, const TargetViewOptions& options);
+    SelfDraftModel(std::int64_t vocab, const SamplerOptions& sampling, const SelfDraftOptions& options);
     /// Guesses by `passes` over a view with room for max_nodes() nodes (CHECKed), which outlive this.
     /// `planned_seconds`: of a pass behind so many slots; empty: passes tell by and by.
     void attach(ViewPasses& passes, PlannedSeconds planned_seconds);
