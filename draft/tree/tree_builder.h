@@ -108,7 +108,7 @@ private:
     [[nodiscard]] float place_cost(const BuildRequest& request) const;
     [[nodiscard]] double choose_batch(std::size_t model, const BuildRequest& request);
     [[nodiscard]] bool ask_model(std::size_t model, const BuildRequest& request);
-    void learn_node(std::int32_t node, TokenId came, const RowTarget* target);
+    void learn_node(std::int32_t node, TokenId came, const TargetProbabilities* target);
     [[nodiscard]] bool is_asked(std::int32_t node, std::size_t model) const {
         return (at(node).asked >> model & 1U) != 0;
     }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "draft/tree/soft_target.h"
+#include "draft/tree/target_softmax.h"
 #include "draft/tree/tree_builder.h"
 #include "kernels/base/check.h"
 
@@ -27,7 +27,7 @@ std::uint32_t TreeBuilder::named_by(std::int32_t node) {
     return sources;
 }
 
-void TreeBuilder::learn_node(std::int32_t node, TokenId came, const RowTarget* target) {
+void TreeBuilder::learn_node(std::int32_t node, TokenId came, const TargetProbabilities* target) {
     const Votes::Range& children = at(node).children;
     votes_.learn(children, came, target);
     float named_hit = 0.0F;
@@ -53,7 +53,7 @@ void TreeBuilder::learn(const BuildOutcome& outcome) {
         const std::int32_t row = outcome.accepted[i];
         if (row >= std::ssize(taken_)) break;  // hung under the tree by others
         // With noise, what came says little about what was likely; the target's own probabilities say it all.
-        std::optional<RowTarget> target;
+        std::optional<TargetProbabilities> target;
         if (votes_.noisy() && !outcome.logits.empty()) target.emplace(outcome.logits, row, outcome.temperature);
         learn_node(taken_[row], outcome.came[i], target ? &*target : nullptr);
     }

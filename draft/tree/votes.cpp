@@ -161,7 +161,7 @@ void Votes::estimate(std::span<VotedToken> tokens, std::int32_t model, std::int6
     }
 }
 
-void Votes::learn(const Range& range, TokenId came, const RowTarget* target) {
+void Votes::learn(const Range& range, TokenId came, const TargetProbabilities* target) {
     const std::span<VotedToken> tokens = of(range);
     for (const VotedToken& token : tokens) {
         const float hit = token.token == came ? 1.0F : 0.0F;

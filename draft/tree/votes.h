@@ -12,7 +12,7 @@
 
 #include "draft/sources/table_source.h"
 #include "draft/tree/calibration.h"
-#include "draft/tree/soft_target.h"
+#include "draft/tree/target_softmax.h"
 #include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
@@ -67,7 +67,7 @@ public:
     }
     /// Learns from the children of one node: `came` is the target's token, `target` tells the target's own probability
     /// of each (under noise, where what came says little of what was likely); null where that is not known.
-    void learn(const Range& range, TokenId came, const RowTarget* target);
+    void learn(const Range& range, TokenId came, const TargetProbabilities* target);
 
 private:
     struct Vote {  // before candidates are put together

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/matmul/activation_target.h"
+#include "kernels/cuda/matmul/activation_destination.h"
 
 namespace slipstream::cuda {
 
@@ -23,7 +23,7 @@ struct RmsNormLaunch {
     std::int64_t add_stride = 0;
     float* sum = nullptr;  // [n_rows, d]
     std::int64_t sum_stride = 0;
-    ActivationTarget prepare{};  // of y; not together with `add`
+    ActivationDestination prepare{};  // of y; not together with `add`
 };
 void launch_rms_norm(const RmsNormLaunch& launch, void* stream);
 
@@ -51,7 +51,7 @@ struct SwigluLaunch {
     std::int64_t up_stride = 0;
     float* y = nullptr;  // [n_rows, d]
     std::int64_t y_stride = 0;
-    ActivationTarget prepare{};  // of y
+    ActivationDestination prepare{};  // of y
 };
 void launch_swiglu(const SwigluLaunch& launch, void* stream);
 

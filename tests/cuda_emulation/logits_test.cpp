@@ -10,7 +10,7 @@
 
 #include "draft/drafter.h"
 #include "draft/rejection.h"
-#include "draft/tree/soft_target.h"
+#include "draft/tree/target_softmax.h"
 #include "emulated_machine.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/sampling.h"
@@ -275,11 +275,11 @@ TEST(CardLogits, ProbabilitiesOfHeadsAreTheRows) {
     const LogitRows rows = engine.forward().run(engine.cache(), tokens, nodes, wanted,
                                                 {.n_best = kMostTopLogits, .sum_temperature = temperature}, {});
     for (std::int64_t row = 0; row < rows.rows(); ++row) {
-        const draft::RowTarget of_head(rows, row, temperature);
+        const draft::TargetProbabilities of_head(rows, row, temperature);
         EXPECT_EQ(engine.forward().logit_figures().fetched, row);
         const TopLogits head = rows.top(row);
         const LogitRows whole(matrix_view(rows.row(row).data(), 1, kVocab));
-        const draft::RowTarget of_row(whole, 0, temperature);
+        const draft::TargetProbabilities of_row(whole, 0, temperature);
         double mass = 0.0;
         for (TokenId token = 0; token < kVocab; ++token) {
             mass += of_head.probability(token);

@@ -8,7 +8,7 @@
 #include "draft/rungs/guess_list.h"
 #include "draft/sources/logit_row.h"
 #include "draft/sources/recycling.h"
-#include "draft/tree/soft_target.h"
+#include "draft/tree/target_softmax.h"
 #include "kernels/sampling.h"
 #include "tests/support/remote_rows.h"
 

@@ -177,7 +177,7 @@ TEST(Votes, UnderNoiseTheTargetsOwnWordTeaches) {
         row[4] = 10.0F;
         return row;
     }();
-    const RowTarget target(LogitRows(matrix_view(logits.data(), 1, kVocab)), 0, 1.0);
+    const TargetProbabilities target(LogitRows(matrix_view(logits.data(), 1, kVocab)), 0, 1.0);
     Votes votes(kCells, 2, kVocab);
     const PathNoise noise(5);
     const auto vote = [&] {

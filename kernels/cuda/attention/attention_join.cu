@@ -32,7 +32,8 @@ __device__ __forceinline__ float prefix_maximum(float value, gpu::SharedPtr<floa
 
 // A column a lane, of 32 that are a block of k of the matmul behind: what store_bf16_block() does of four lanes with
 // eight values each, to the bit.
-__device__ __forceinline__ void prepare_columns(const ActivationTarget& to, int64_t block, int64_t token, float value) {
+__device__ __forceinline__ void prepare_columns(const ActivationDestination& to, int64_t block, int64_t token,
+                                                float value) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const float next = gpu::shfl(value, lane | 1);
     const uint32_t pair = gpu::pack_bf16(value, next);  // of even lanes
@@ -44,7 +45,7 @@ __device__ __forceinline__ void prepare_columns(const ActivationTarget& to, int6
     for (int i = 0; i < kLaneValues; i += 2) add_rounded(sum, gpu::shfl(pair, lane_k(lane % 4, i)));
     store_sum_of_block(to.sums, to.n_tiles, block, token, lane == lane % 4 ? lane : 1, sum);
 }
-__device__ __forceinline__ void prepare_zeros(const ActivationTarget& to, int64_t first_block, int64_t token) {
+__device__ __forceinline__ void prepare_zeros(const ActivationDestination& to, int64_t first_block, int64_t token) {
     const int n_threads = static_cast<int>(blockDim.x);
     for (int64_t i = first_block * 8 + threadIdx.x; i < to.n_blocks * 8; i += n_threads) {  // two steps of four lanes
         gpu::store_8(fragment_at(to.fragments, to.n_tiles, i / 4, token, static_cast<int>(i % 4)), {});

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/matmul/activation_target.h"
+#include "kernels/cuda/matmul/activation_destination.h"
 
 namespace slipstream::cuda {
 
@@ -102,7 +102,7 @@ struct AttentionLaunch {
     float* wave_m = nullptr;
     float* wave_l = nullptr;
     float* running = nullptr;
-    ActivationTarget prepare{};  // of `out`; Parallel, head_dim a multiple of 32
+    ActivationDestination prepare{};  // of `out`; Parallel, head_dim a multiple of 32
 
     [[nodiscard]] constexpr std::int64_t n_queries() const { return std::int64_t{n_tokens} * n_q_heads; }
 };

@@ -39,7 +39,7 @@ Preparation::Preparation(Op& op, const NextWeights& next, const TensorView& y, s
     std::byte* scratch = op.scratch(own + more_bytes);
     more_ = scratch + own;
     if (own == 0) return;
-    target_ = activation_target(*kind, k, n_tokens, scratch);
+    target_ = activation_destination(*kind, k, n_tokens, scratch);
     prepared_ = {.x = float_row(y, 0),
                  .x_stride = static_cast<std::int64_t>(y.row_stride_bytes / sizeof(float)),
                  .k = k,

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "kernels/cuda/host/cuda_op.h"
-#include "kernels/cuda/matmul/activation_target.h"
+#include "kernels/cuda/matmul/activation_destination.h"
 #include "kernels/elementwise.h"
 
 namespace slipstream::cuda {
@@ -17,7 +17,7 @@ public:
     Preparation(Op& op, const NextWeights& next, const TensorView& y, std::size_t more_bytes = 0);
 
     /// Null fragments: nothing is prepared.
-    [[nodiscard]] const ActivationTarget& target() const { return target_; }
+    [[nodiscard]] const ActivationDestination& target() const { return target_; }
     /// The op's own scratch.
     [[nodiscard]] std::byte* more() const { return more_; }
     /// The op is enqueued: matmuls that follow find what was prepared.
@@ -25,7 +25,7 @@ public:
 
 private:
     CudaDevice& device_;
-    ActivationTarget target_;
+    ActivationDestination target_;
     std::byte* more_ = nullptr;
     PreparedActivations prepared_;
 };

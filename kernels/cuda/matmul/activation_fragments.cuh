@@ -4,7 +4,7 @@
 #pragma once
 
 #include "gpu.cuh"
-#include "kernels/cuda/matmul/activation_target.h"
+#include "kernels/cuda/matmul/activation_destination.h"
 
 namespace slipstream::cuda {
 
@@ -35,8 +35,8 @@ __device__ __forceinline__ void store_sum_of_block(float* sums, int64_t n_tiles,
 }
 
 /// The eight values of a lane, as bfloat16. What a sum is made of does not depend on whether it is wanted.
-__device__ __forceinline__ void store_bf16_block(const ActivationTarget& to, int64_t block, int64_t token, int quarter,
-                                                 const float (&v)[kLaneValues]) {
+__device__ __forceinline__ void store_bf16_block(const ActivationDestination& to, int64_t block, int64_t token,
+                                                 int quarter, const float (&v)[kLaneValues]) {
     float sum = 0.0F;
 #pragma unroll
     for (int s = 0; s < 2; ++s) {

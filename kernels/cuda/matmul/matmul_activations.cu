@@ -18,7 +18,7 @@ struct Activations {
     int64_t x_stride;
     int64_t k;
     int32_t n_tokens;
-    ActivationTarget to;
+    ActivationDestination to;
     float* factors;
 };
 
@@ -86,7 +86,7 @@ void start_matmul_activations(const MatmulLaunch& launch, void* stream) {
                            launch.x_stride,
                            launch.k,
                            launch.n_tokens,
-                           activation_target(kind, launch.k, launch.n_tokens, base),
+                           activation_destination(kind, launch.k, launch.n_tokens, base),
                            reinterpret_cast<float*>(base + scratch.factors)};
     const dim3 grid(static_cast<unsigned>((args.to.n_blocks + kWarps - 1) / kWarps),
                     static_cast<unsigned>(args.to.n_tiles));

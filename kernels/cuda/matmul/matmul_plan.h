@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
-#include "kernels/cuda/matmul/activation_target.h"
+#include "kernels/cuda/matmul/activation_destination.h"
 
 namespace slipstream::cuda {
 
@@ -152,8 +152,8 @@ struct MatmulScratch {
 }
 
 /// Where they lie in scratch at `base`. For kinds other than the two of bfloat16: fragments alone.
-[[nodiscard]] inline ActivationTarget activation_target(ScratchKind kind, std::int64_t k, std::int64_t n_tokens,
-                                                        void* base) {
+[[nodiscard]] inline ActivationDestination activation_destination(ScratchKind kind, std::int64_t k,
+                                                                  std::int64_t n_tokens, void* base) {
     const MatmulScratch scratch = matmul_scratch(kind, k, n_tokens);
     auto* bytes = static_cast<char*>(base);
     return {.fragments = bytes,

@@ -1,5 +1,5 @@
 // The target's own probabilities against sums in double, and logits that are no numbers.
-#include "draft/tree/soft_target.h"
+#include "draft/tree/target_softmax.h"
 
 #include <cmath>
 #include <limits>
@@ -30,7 +30,7 @@ std::vector<double> exact(std::span<const float> logits, double temperature) {
 
 // Within 1 %, and float's own rounding of large arguments.
 void expect_close(std::span<const float> logits, double temperature) {
-    const SoftTarget target = soft_target(logits, temperature);
+    const TargetSoftmax target = target_softmax(logits, temperature);
     const std::vector<double> p = exact(logits, temperature);
     double sum = 0.0;
     for (std::size_t i = 0; i < logits.size(); ++i) {
@@ -41,7 +41,7 @@ void expect_close(std::span<const float> logits, double temperature) {
     EXPECT_NEAR(sum, 1.0, 0.01);
 }
 
-TEST(SoftTarget, IsWithinOnePercentOfTheExactSoftmax) {
+TEST(TargetSoftmax, IsWithinOnePercentOfTheExactSoftmax) {
     std::mt19937 random(1);
     for (const std::size_t vocab : {1U, 2U, 7U, 97U, 32000U})
         for (const double temperature : {0.05, 0.3, 0.8, 1.0, 2.5})
@@ -54,28 +54,28 @@ TEST(SoftTarget, IsWithinOnePercentOfTheExactSoftmax) {
             }
 }
 
-TEST(SoftTarget, ManyThatAreHardlyPossibleDoNotAddUp) {
+TEST(TargetSoftmax, ManyThatAreHardlyPossibleDoNotAddUp) {
     std::vector<float> logits(200000, -1000.0F);
     logits[77] = 3.0F;
-    EXPECT_NEAR(soft_target(logits, 0.8).probability(3.0F), 1.0F, 1e-3F);
+    EXPECT_NEAR(target_softmax(logits, 0.8).probability(3.0F), 1.0F, 1e-3F);
 }
 
-TEST(SoftTarget, WhatIsNoNumberCountsAsNothing) {
+TEST(TargetSoftmax, WhatIsNoNumberCountsAsNothing) {
     const std::vector<float> with = {1.0F, kNan, 0.5F, -kInfinity, 2.0F, kNan};
     const std::vector<float> without = {1.0F, 0.5F, 2.0F};
-    const SoftTarget target = soft_target(with, 0.7);
-    const SoftTarget reference = soft_target(without, 0.7);
+    const TargetSoftmax target = target_softmax(with, 0.7);
+    const TargetSoftmax reference = target_softmax(without, 0.7);
     EXPECT_FLOAT_EQ(target.probability(2.0F), reference.probability(2.0F));
     EXPECT_FLOAT_EQ(target.probability(0.5F), reference.probability(0.5F));
     EXPECT_EQ(target.probability(kNan), 0.0F);
     EXPECT_EQ(target.probability(-kInfinity), 0.0F);
 }
 
-TEST(SoftTarget, NothingIsLearntOfARowWithoutNumbers) {
+TEST(TargetSoftmax, NothingIsLearntOfARowWithoutNumbers) {
     for (const std::vector<float>& row :
          {std::vector<float>(5, kNan), std::vector<float>(5, -kInfinity), std::vector<float>{kInfinity, 1.0F, kNan}})
         for (const float logit : row) {
-            const float p = soft_target(row, 0.8).probability(logit);
+            const float p = target_softmax(row, 0.8).probability(logit);
             EXPECT_TRUE(p >= 0.0F && p <= 1.0F) << p;
         }
 }

@@ -8,7 +8,7 @@ namespace slipstream::cuda {
 
 /// Of rows that are bfloat16 to the matmuls behind. Columns of tokens that are not there may stay as they are: they
 /// reach no output.
-struct ActivationTarget {
+struct ActivationDestination {
     char* fragments = nullptr;  // null: nowhere
     float* sums = nullptr;      // of 32 each; null: none
     std::int64_t n_tiles = 0;   // of 8 tokens

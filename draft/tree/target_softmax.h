@@ -9,7 +9,7 @@
 
 namespace slipstream::draft {
 
-struct SoftTarget {
+struct TargetSoftmax {
     float greatest = 0.0F;  // of the logits
     float inverse_temperature = 1.0F;
     float sum = 1.0F;  // of exp((logit - greatest) / temperature)
@@ -21,18 +21,18 @@ struct SoftTarget {
 };
 
 /// Of a row of logits [vocab], temperature > 0. The sum is within 1 % (it is only learnt from); NaN counts as nothing.
-[[nodiscard]] SoftTarget soft_target(std::span<const float> logits, double temperature);
+[[nodiscard]] TargetSoftmax target_softmax(std::span<const float> logits, double temperature);
 
 /// The same by tokens, of a row that may lie on a device. From its head, where that has a sum at the temperature:
 /// tokens that it does not hold share what its own leave of the mass, none more than the head's last. Only learnt from,
 /// and what is that unlikely teaches little. Else from the row.
-class RowTarget {
+class TargetProbabilities {
 public:
-    RowTarget(const LogitRows& rows, std::int64_t row, double temperature);
+    TargetProbabilities(const LogitRows& rows, std::int64_t row, double temperature);
     [[nodiscard]] float probability(TokenId token) const;
 
 private:
-    SoftTarget target_;
+    TargetSoftmax target_;
     std::span<const float> logits_;  // [vocab]; empty: the head serves
     TopLogits head_;
     float beyond_ = 0.0F;

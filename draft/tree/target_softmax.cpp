@@ -1,4 +1,4 @@
-#include "draft/tree/soft_target.h"
+#include "draft/tree/target_softmax.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,18 +9,18 @@
 
 namespace slipstream::draft {
 
-SoftTarget soft_target(std::span<const float> logits, double temperature) {
+TargetSoftmax target_softmax(std::span<const float> logits, double temperature) {
     const float greatest = greatest_of(logits);
     return {.greatest = greatest,
             .inverse_temperature = static_cast<float>(1.0 / temperature),
             .sum = std::exp(log_normaliser(logits, greatest, static_cast<float>(temperature)))};
 }
 
-RowTarget::RowTarget(const LogitRows& rows, std::int64_t row, double temperature) {
+TargetProbabilities::TargetProbabilities(const LogitRows& rows, std::int64_t row, double temperature) {
     if (rows.on_device()) head_ = rows.top(row);
     if (head_.ids.empty() || head_.sum_temperature != temperature) {
         logits_ = rows.row(row);
-        target_ = soft_target(logits_, temperature);
+        target_ = target_softmax(logits_, temperature);
         return;
     }
     target_ = {.greatest = head_.logits.front(),
@@ -33,7 +33,7 @@ RowTarget::RowTarget(const LogitRows& rows, std::int64_t row, double temperature
     beyond_ = std::clamp(left / n_beyond, 0.0F, target_.probability(head_.logits.back()));
 }
 
-float RowTarget::probability(TokenId token) const {
+float TargetProbabilities::probability(TokenId token) const {
     if (!logits_.empty()) return target_.probability(nth(logits_, token));
     const auto at = std::ranges::find(head_.ids, token) - head_.ids.begin();
     if (at == std::ssize(head_.ids)) return beyond_;
