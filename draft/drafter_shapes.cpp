@@ -28,7 +28,8 @@ TableSource* SourcesDrafter::shape_of(std::string_view name) const {
 SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     if (options_.sources.empty()) return Growth::Nothing;
     // Every other tree is verified as point masses, without a record of draws.
-    if (options_.child_rule == ChildRule::Draw && (lone_model() || ladder()) && options_.shape != TreeShape::Merged)
+    if (options_.child_rule == ChildRule::Draw && (lone_model() || is_hierarchy()) &&
+        options_.shape != TreeShape::Merged)
         return Growth::Drawn;
     if (!options_.shape) {
         if (sources_.tables.size() != 1 || !sources_.models.empty()) return Growth::Merged;
@@ -117,7 +118,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
             grow_chain(tree, request);
             break;
         case Growth::Drawn:
-            if (ladder() && sources_.models[1]->ready(request.text)) {
+            if (is_hierarchy() && sources_.models[1]->ready(request.text)) {
                 const DrawnLadder::Counts below =
                     drawn_ladder_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
                 figures_[0].offered += below.offered;

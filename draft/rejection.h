@@ -11,7 +11,7 @@
 //
 // That last rule is the whole of point masses, the children of merged and pruned trees: to accept each child x with
 // p(x), or else remove it and renormalise, and draw from the rest after the last, is a draw from p by the chain rule,
-// in any order of children. So every rung of a ladder, and every tree, is served by this one walk.
+// in any order of children. So every level of a draft hierarchy, and every tree, is served by this one walk.
 #pragma once
 
 #include <cstdint>

@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "draft/models/draft_model.h"
+#include "draft/models/self_draft_model.h"
 #include "draft/papers/lookahead.h"
 #include "draft/papers/model_unigram.h"
 #include "draft/papers/prompt_lookup.h"
-#include "draft/rungs/draft_model.h"
-#include "draft/rungs/self_draft_model.h"
 #include "draft/sources/cacheback.h"
 #include "draft/sources/context_source.h"
 #include "draft/sources/corpus.h"

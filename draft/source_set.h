@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "draft/drafter.h"
-#include "draft/rungs/model_source.h"
-#include "draft/rungs/self_draft_model.h"
+#include "draft/models/model_source.h"
+#include "draft/models/self_draft_model.h"
 #include "draft/sources/model_bigram.h"
 #include "draft/sources/table_source.h"
 

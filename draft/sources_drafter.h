@@ -63,7 +63,7 @@ private:
     };
 
     void learn(const Observation& observation);
-    [[nodiscard]] bool ladder() const { return sources_.models.size() == 2 && sources_.tables.empty(); }
+    [[nodiscard]] bool is_hierarchy() const { return sources_.models.size() == 2 && sources_.tables.empty(); }
     [[nodiscard]] bool lone_model() const { return sources_.models.size() == 1 && sources_.tables.empty(); }
 
     [[nodiscard]] Growth choose_growth();

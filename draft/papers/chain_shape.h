@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "draft/rungs/model_source.h"
+#include "draft/models/model_source.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {

@@ -11,7 +11,7 @@ namespace slipstream::draft {
 // A stream of noise of its own: numbers shared with the walk, or with what is drawn for it, would bend the
 // distribution.
 double DrawnLadder::uniform() {
-    return noise_uniform(seed_, n_text_, n_uniform_++, NoiseStream::Ladder);
+    return noise_uniform(seed_, n_text_, n_uniform_++, NoiseStream::Hierarchy);
 }
 
 // `n` tokens behind the tip by the lower model, into ahead_.

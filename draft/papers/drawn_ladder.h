@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "draft/drawn_tree.h"
+#include "draft/models/model_source.h"
 #include "draft/rejection.h"
-#include "draft/rungs/model_source.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "draft/drawn_tree.h"
-#include "draft/rungs/model_source.h"
+#include "draft/models/model_source.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "draft/control/pass_curve.h"
-#include "draft/rungs/model_source.h"
+#include "draft/models/model_source.h"
 #include "draft/sources/table_source.h"
 #include "draft/tree/votes.h"
 #include "kernels/base/indexed.h"

@@ -20,7 +20,7 @@ namespace slipstream {
 enum class NoiseStream : std::uint32_t {
     Sampling = 0,   // gumbel noise of E2
     Rejection = 1,  // uniform draws of classical speculative sampling (E3)
-    Ladder = 2,     // the same of what models that guess draw for one another
+    Hierarchy = 2,  // the same of what models that guess draw for one another
 };
 
 /// The four random words of tokens 4 group ... 4 group + 3 at `position`.

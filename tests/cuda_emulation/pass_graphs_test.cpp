@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "draft/rungs/draft_model.h"
+#include "draft/models/draft_model.h"
 #include "emulated_machine.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"

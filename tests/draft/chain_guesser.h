@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "draft/models/draft_model.h"
 #include "draft/papers/chain_shape.h"
-#include "draft/rungs/draft_model.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 

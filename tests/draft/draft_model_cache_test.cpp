@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/rungs/draft_model.h"
+#include "draft/models/draft_model.h"
 #include "kernels/cpu_device.h"
 #include "tests/support/tiny_model.h"
 

@@ -1,5 +1,5 @@
 // The draft model's guesses against the sampler, and its limits.
-#include "draft/rungs/draft_model.h"
+#include "draft/models/draft_model.h"
 
 #include <algorithm>
 

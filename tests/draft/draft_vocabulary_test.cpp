@@ -1,4 +1,4 @@
-#include "draft/rungs/draft_vocabulary.h"
+#include "draft/models/draft_vocabulary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -57,7 +57,7 @@ private:
 constexpr std::int64_t kTrials = 30000;
 
 // The target's table below, the draft's in the middle, and a third that knows little.
-ToyShape ladder(const ToyModels& low, std::uint64_t* seed) {
+ToyShape hierarchy(const ToyModels& low, std::uint64_t* seed) {
     return [&low, seed](ToyPass& pass) {
         Sampler sampler = pass.draft_sampler;
         TableModel lower(low.draft, sampler, pass.text);
@@ -75,7 +75,7 @@ TEST(DrawnLadder, TheJointDistributionIsTheTargets) {
         const SamplerOptions sampling{
             .temperature = 0.9, .top_k = 0, .top_p = 0.92, .repeat_penalty = penalty, .seed = 5000};
         std::uint64_t seed = 77;
-        EXPECT_GT(toy_p_value(models, sampling, ladder(low, &seed), kTrials), 1e-4) << penalty;
+        EXPECT_GT(toy_p_value(models, sampling, hierarchy(low, &seed), kTrials), 1e-4) << penalty;
     }
 }
 

@@ -20,7 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "draft/drafter.h"
-#include "draft/rungs/draft_vocabulary.h"
+#include "draft/models/draft_vocabulary.h"
 #include "draft/tables/corpus_builder.h"
 #include "draft/tables/frozen_table_builder.h"
 #include "draft/tables/model_fingerprint.h"

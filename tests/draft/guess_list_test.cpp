@@ -1,5 +1,5 @@
 // The list against the sampler, which it must agree with wherever it says that it does.
-#include "draft/rungs/guess_list.h"
+#include "draft/models/guess_list.h"
 
 #include <algorithm>
 #include <cmath>

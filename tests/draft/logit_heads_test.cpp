@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/rungs/guess_list.h"
+#include "draft/models/guess_list.h"
 #include "draft/sources/logit_row.h"
 #include "draft/sources/recycling.h"
 #include "draft/tree/target_softmax.h"

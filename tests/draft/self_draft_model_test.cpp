@@ -1,5 +1,5 @@
 // The target over a view of its KV as a source: what it guesses, and that nothing of a view reaches the text.
-#include "draft/rungs/self_draft_model.h"
+#include "draft/models/self_draft_model.h"
 
 #include <cstring>
 #include <memory>

@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/rungs/model_source.h"
+#include "draft/models/model_source.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {

@@ -1,6 +1,6 @@
 // The window: what it holds after jumps and cuts, to the bit. The model has one layer, whose keys and values depend on
 // their own token alone, so that a window must be the cache of its tokens written one behind the other.
-#include "draft/rungs/window_kv.h"
+#include "draft/models/window_kv.h"
 
 #include <random>
 

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "draft/models/draft_model.h"
+#include "draft/models/draft_vocabulary.h"
 #include "draft/papers/chain_shape.h"
-#include "draft/rungs/draft_model.h"
-#include "draft/rungs/draft_vocabulary.h"
 #include "draft/source_set.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "draft/models/draft_vocabulary.h"
 #include "draft/rejection.h"
-#include "draft/rungs/draft_vocabulary.h"
 #include "draft/source_set.h"
 #include "draft/tables/model_ngrams.h"
 #include "draft/tables/table_store.h"

@@ -34,15 +34,15 @@ JsonObject SourceTotals::json() const {
     return sources;
 }
 
-std::vector<JsonObject> SourceTotals::rungs() const {
-    std::vector<JsonObject> rungs;
+std::vector<JsonObject> SourceTotals::levels() const {
+    std::vector<JsonObject> levels;
     for (const SourceTotal& total : totals_) {
         if (!total.passes) continue;
-        JsonObject& rung = rungs.emplace_back();
-        rung.text("name", total.name).integer("passes", *total.passes);
-        rung.integer("offered", total.offered).integer("accepted", total.accepted);
+        JsonObject& level = levels.emplace_back();
+        level.text("name", total.name).integer("passes", *total.passes);
+        level.integer("offered", total.offered).integer("accepted", total.accepted);
     }
-    return rungs;
+    return levels;
 }
 
 }  // namespace slipstream::tools

@@ -34,7 +34,7 @@ public:
     /// {NAME: {"offered": N, "accepted": N, "seconds": X}}.
     [[nodiscard]] JsonObject json() const;
     /// [{"name": NAME, "passes": N, "offered": N, "accepted": N}] of those with passes of their own, cheap to dear.
-    [[nodiscard]] std::vector<JsonObject> rungs() const;
+    [[nodiscard]] std::vector<JsonObject> levels() const;
 
 private:
     std::vector<SourceTotal> totals_;  // in the drafter's order

@@ -162,7 +162,7 @@ JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult
         json.null("exact");
     }
     json.object("sources", figures.sources.json())
-        .objects("rungs", figures.sources.rungs())
+        .objects("rungs", figures.sources.levels())
         .object("streamed", streamed)
         .object("split", split)
         .null("drafting_hidden_fraction")

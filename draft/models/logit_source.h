@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "draft/control/pass_curve.h"
-#include "draft/rungs/guess_list.h"
-#include "draft/rungs/model_source.h"
+#include "draft/models/guess_list.h"
+#include "draft/models/model_source.h"
 #include "kernels/base/indexed.h"
 #include "runtime/cache/kv_nodes.h"
 #include "runtime/pass/logit_rows.h"

@@ -1,4 +1,4 @@
-#include "draft/rungs/self_draft_model.h"
+#include "draft/models/self_draft_model.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "draft/rungs/guess_list.h"
+#include "draft/models/guess_list.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "draft/rungs/logit_source.h"
+#include "draft/models/logit_source.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
-// The target itself as a source, over a view of its KV that is small and resident: the middle rung of TriForce's ladder
-// (Sun et al. 2024, arXiv 2404.11912, section 4.3). Weights are the target's own, so a pass costs what a resident pass
-// of few tokens costs; the KV that would have to cross the link is left out but for what matters.
+// The target itself as a source, over a view of its KV that is small and resident: the middle level of TriForce's
+// hierarchy (Sun et al. 2024, arXiv 2404.11912, section 4.3). Weights are the target's own, so a pass costs what a
+// resident pass of few tokens costs; the KV that would have to cross the link is left out but for what matters.
 //
 // The view follows the target's passes by itself (runtime/view/view_builder.h), on as many devices as the target has
 // (runtime/view/view_passes.h). While it stands for nothing, at a
@@ -11,7 +11,7 @@
 #include <span>
 #include <string_view>
 
-#include "draft/rungs/logit_source.h"
+#include "draft/models/logit_source.h"
 #include "runtime/view/view_passes.h"
 
 namespace slipstream::draft {

@@ -1,4 +1,4 @@
-#include "draft/rungs/window_kv.h"
+#include "draft/models/window_kv.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "draft/rungs/logit_source.h"
+#include "draft/models/logit_source.h"
 #include "draft/sources/best_proposals.h"
 #include "kernels/base/check.h"
 

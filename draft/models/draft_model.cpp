@@ -1,4 +1,4 @@
-#include "draft/rungs/draft_model.h"
+#include "draft/models/draft_model.h"
 
 #include <algorithm>
 

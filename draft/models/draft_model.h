@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/rungs/logit_source.h"
-#include "draft/rungs/window_kv.h"
+#include "draft/models/logit_source.h"
+#include "draft/models/window_kv.h"
 #include "runtime/pass/forward.h"
 
 namespace slipstream::draft {
