@@ -17,7 +17,7 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftContext& 
       control_(std::max<std::int64_t>(options.max_budget, 1), target.planned_seconds),
       builder_(sources_.table_list(), sources_.model_list(), target.vocab),
       drawn_(target.sampling.seed),
-      drawn_ladder_(target.vocab, target.sampling.seed) {
+      two_model_chain_(target.vocab, target.sampling.seed) {
     if (target.sampling.temperature > 0.0 && options.noise_ranking == NoiseRanking::Aware)
         noise_ = PathNoise(target.sampling.seed);
     growth_ = choose_growth();

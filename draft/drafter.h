@@ -53,7 +53,7 @@ enum class NoiseRanking : std::uint8_t { Aware, Blind };
 
 /// Whether a draft model's children are picked, best first, or drawn from its distribution as classical speculative
 /// sampling wants them (E3, rejection.h). Drawing is for models alone: `model` or `retrieval`, chains of gamma and
-/// trees of a fixed shape; both, chains that one draws and the other checks (papers/drawn_ladder.h).
+/// trees of a fixed shape; both, chains that one draws and the other checks (papers/two_model_chain.h).
 enum class ChildRule : std::uint8_t { Pick, Draw };
 
 struct DraftOptions {

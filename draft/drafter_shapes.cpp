@@ -119,8 +119,8 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
             break;
         case Growth::Drawn:
             if (is_hierarchy() && sources_.models[1]->ready(request.text)) {
-                const DrawnLadder::Counts below =
-                    drawn_ladder_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
+                const TwoModelChain::Counts below =
+                    two_model_chain_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
                 figures_[0].offered += below.offered;
                 figures_[0].accepted += below.accepted;
                 // All of the guessing is booked to the upper one (drafter.cpp).

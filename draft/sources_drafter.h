@@ -13,7 +13,7 @@
 #include "draft/control/draft_control.h"
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
-#include "draft/papers/drawn_ladder.h"
+#include "draft/papers/two_model_chain.h"
 #include "draft/source_set.h"
 #include "draft/sources/table_source.h"
 #include "draft/tables/table_store.h"
@@ -85,7 +85,7 @@ private:
     DraftControl control_;
     TreeBuilder builder_;
     DrawnTree drawn_;
-    DrawnLadder drawn_ladder_;
+    TwoModelChain two_model_chain_;
     TableSource* shape_source_ = nullptr;  // of Growth::OwnShape
     Growth growth_ = Growth::Nothing;
     Pass pass_;

@@ -1,4 +1,4 @@
-#include "draft/papers/drawn_ladder.h"
+#include "draft/papers/two_model_chain.h"
 
 #include <algorithm>
 #include <array>
@@ -10,12 +10,12 @@ namespace slipstream::draft {
 
 // A stream of noise of its own: numbers shared with the walk, or with what is drawn for it, would bend the
 // distribution.
-double DrawnLadder::uniform() {
+double TwoModelChain::uniform() {
     return noise_uniform(seed_, n_text_, n_uniform_++, NoiseStream::Hierarchy);
 }
 
 // `n` tokens behind the tip by the lower model, into ahead_.
-void DrawnLadder::draw_ahead(const ShapeRequest& request, std::int64_t n, ModelSource& lower) {
+void TwoModelChain::draw_ahead(const ShapeRequest& request, std::int64_t n, ModelSource& lower) {
     ahead_.clear();
     std::int32_t node = tip_;
     for (std::int64_t i = 0; i < n && n_seen_by_lower_ + std::ssize(unseen_by_lower_) <= lower.max_nodes(); ++i) {
@@ -32,8 +32,8 @@ void DrawnLadder::draw_ahead(const ShapeRequest& request, std::int64_t n, ModelS
     }
 }
 
-DrawnLadder::Counts DrawnLadder::propose(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma,
-                                         ModelSource& lower, ModelSource& upper, DrawnTree& drawn) {
+TwoModelChain::Counts TwoModelChain::propose(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma,
+                                             ModelSource& lower, ModelSource& upper, DrawnTree& drawn) {
     Counts counts;
     const std::int64_t length = std::min({gamma, request.budget - 1, request.max_depth});
     n_text_ = std::ssize(request.text);

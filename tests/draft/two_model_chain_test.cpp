@@ -1,6 +1,6 @@
 // Chains that two models draw together: that each token has the upper one's distribution, and that the target's
 // distribution survives both checks. The fault of TriForce's released code must be seen.
-#include "draft/papers/drawn_ladder.h"
+#include "draft/papers/two_model_chain.h"
 
 #include <algorithm>
 #include <random>
@@ -62,13 +62,13 @@ ToyShape hierarchy(const ToyModels& low, std::uint64_t* seed) {
         Sampler sampler = pass.draft_sampler;
         TableModel lower(low.draft, sampler, pass.text);
         TableModel upper(pass.models.draft, pass.draft_sampler, pass.text);
-        DrawnLadder(kToyVocab, (*seed)++)
+        TwoModelChain(kToyVocab, (*seed)++)
             .propose(pass.tree, {.text = pass.text, .budget = 64, .max_depth = pass.max_depth}, 3, lower, upper,
                      pass.drawn);
     };
 }
 
-TEST(DrawnLadder, TheJointDistributionIsTheTargets) {
+TEST(TwoModelChain, TheJointDistributionIsTheTargets) {
     for (const double penalty : {1.0, 1.4}) {
         const ToyModels models(21);
         const ToyModels low(22);
@@ -93,7 +93,7 @@ std::vector<std::int64_t> counts_of_chains(const ToyModels& models, const ToyMod
         drawn.reset(1, 64);
         TableModel lower(low.draft, lower_sampler, text);
         TableModel upper(models.draft, upper_sampler, text);
-        DrawnLadder made(kToyVocab, static_cast<std::uint64_t>(trial));
+        TwoModelChain made(kToyVocab, static_cast<std::uint64_t>(trial));
         made.propose(tree, {.text = text, .budget = 64, .max_depth = 2}, 2, lower, upper, drawn);
         EXPECT_EQ(tree.size(), 3);
         ++counts[static_cast<std::size_t>(tree.token(1) * kToyVocab + tree.token(2))];
@@ -120,7 +120,7 @@ std::vector<std::int64_t> counts_with_the_fault(const std::vector<double>& q, co
     return counts;
 }
 
-TEST(DrawnLadder, EachTokenHasTheUpperModelsDistributionAndAFaultWouldBeSeen) {
+TEST(TwoModelChain, EachTokenHasTheUpperModelsDistributionAndAFaultWouldBeSeen) {
     const ToyModels models(31);
     const ToyModels low(32);
     const SamplerOptions options{.temperature = 1.0, .top_k = 0, .top_p = 1.0, .repeat_penalty = 1.0, .seed = 3};
@@ -141,7 +141,7 @@ TEST(DrawnLadder, EachTokenHasTheUpperModelsDistributionAndAFaultWouldBeSeen) {
     EXPECT_LT(chi_square_p_value(counts_with_the_fault(q, first), first), 1e-12);
 }
 
-TEST(DrawnLadder, KeepsToItsLimits) {
+TEST(TwoModelChain, KeepsToItsLimits) {
     const ToyModels models(41);
     const SamplerOptions options{.temperature = 1.0, .top_k = 0, .top_p = 1.0, .seed = 3};
     Sampler lower_sampler(options, kToyVocab);
@@ -159,7 +159,7 @@ TEST(DrawnLadder, KeepsToItsLimits) {
         drawn.reset(1, budget);
         TableModel lower(models.draft, lower_sampler, text, lower_nodes);
         TableModel upper(models.target, upper_sampler, text, upper_nodes);
-        DrawnLadder made(kToyVocab, 7);
+        TwoModelChain made(kToyVocab, 7);
         made.propose(tree, {.text = text, .budget = budget, .max_depth = max_depth}, gamma, lower, upper, drawn);
         EXPECT_GE(tree.size(), fewest);
         EXPECT_LE(tree.size(), most);

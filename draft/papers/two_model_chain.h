@@ -15,13 +15,13 @@
 
 namespace slipstream::draft {
 
-class DrawnLadder {
+class TwoModelChain {
 public:
     /// Guesses of the lower model that the upper one checks in one pass, as TriForce's.
     static constexpr std::int64_t kAhead = 1;
 
     /// Token ids in [0, vocab); `seed` is the target's.
-    DrawnLadder(std::int64_t vocab, std::uint64_t seed) : rule_(vocab), seed_(seed) {}
+    TwoModelChain(std::int64_t vocab, std::uint64_t seed) : rule_(vocab), seed_(seed) {}
 
     /// Guesses of the lower model that the upper one saw, and took, and how long the lower one drew.
     struct Counts {
