@@ -90,7 +90,7 @@ void SourcesDrafter::observe(const Observation& observation) {
     if (observation.tree != nullptr) learn(observation);
     const std::size_t n_tables = sources_.tables.size();
     for (std::size_t i = 0; i < figures_.size(); ++i) {
-        const Stopwatch watch(figures_[i].seconds);
+        const Stopwatch control(figures_[i].seconds);
         if (i < n_tables) {
             sources_.tables[i]->observe(observation);
         } else {

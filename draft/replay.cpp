@@ -39,7 +39,7 @@ ReplayFigures replay(Guesser& guesser, std::span<const RecordedTurn> turns, std:
     CHECK(budget >= 1, "budget {}", budget);
     ReplayFigures figures;
     const auto observe = [&](const Observation& observation) {
-        const Stopwatch watch(figures.observe_seconds);
+        const Stopwatch control(figures.observe_seconds);
         guesser.observe(observation);
     };
     std::vector<TokenId> text;
@@ -53,7 +53,7 @@ ReplayFigures replay(Guesser& guesser, std::span<const RecordedTurn> turns, std:
         if (!turn.prompt.empty()) observe({.text = text, .n_new = static_cast<std::int64_t>(turn.prompt.size())});
         for (std::span<const TokenId> ahead(turn.answer); !ahead.empty(); ahead = ahead.subspan(accepted.size())) {
             {
-                const Stopwatch watch(figures.propose_seconds);
+                const Stopwatch control(figures.propose_seconds);
                 tree.reset(text.back());
                 // Depth is bounded by the budget alone: what is left of the answer is not known in advance.
                 guesser.propose(tree, {.budget = budget, .max_depth = budget - 1, .text = text});

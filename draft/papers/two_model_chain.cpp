@@ -46,7 +46,7 @@ TwoModelChain::Counts TwoModelChain::propose(TokenTree& tree, const ShapeRequest
     std::int32_t end = 0;  // of the chain in `tree`
     while (tree.size() <= length) {
         {
-            const Stopwatch watch(counts.seconds);
+            const Stopwatch control(counts.seconds);
             draw_ahead(request, std::min(kAhead, length + 1 - tree.size()), lower);
         }
         if (n_seen_by_upper_ + std::ssize(unseen_by_upper_) > upper.max_nodes()) return counts;

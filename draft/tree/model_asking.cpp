@@ -82,7 +82,7 @@ bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
     model.rest = model.next_rest;
     std::ranges::sort(batch_);  // parents before children
     {
-        const Stopwatch watch(counts_[tables_.size() + which].seconds);
+        const Stopwatch control(counts_[tables_.size() + which].seconds);
         model.source->expand(arena_, request.text, batch_);
     }
     for (const std::int32_t node : batch_) {

@@ -91,7 +91,7 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
     for (std::size_t i = 0; i < tables_.size(); ++i) {
         const Cursor cursor = cursors_[node * tables_.size() + i];
         if (cursor == kNowhere) continue;
-        const Stopwatch watch(counts_[i].seconds);
+        const Stopwatch control(counts_[i].seconds);
         std::size_t n = tables_[i]->propose(cursor, position, *request.noise, room);
         // Likeliest first, unless ranked by noise: what cannot come near the usual last score is not even heard.
         if (!votes_.noisy())

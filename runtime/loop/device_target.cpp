@@ -95,8 +95,8 @@ void DeviceTarget::begin(const TargetPass& pass) {
     CHECK(pass.prompt.empty() == (extended_from_ < 0), "a prompt of {} tokens, announced from {}", pass.prompt.size(),
           extended_from_);
     failed_ = true;  // until it is through
-    const PassWatch unwatched;
-    const PassWatch& watch = pass.watch != nullptr ? *pass.watch : unwatched;
+    const PassControl no_control;
+    const PassControl& control = pass.control != nullptr ? *pass.control : no_control;
     const LogitRequest* needs = pass.needs ? &*pass.needs : nullptr;
     // A pass without logits is a prefill chunk of text that is fed: more is to come before anybody guesses.
     PassHooks* hooks = nullptr;
@@ -104,11 +104,11 @@ void DeviceTarget::begin(const TargetPass& pass) {
         hooks = view_->begin_pass(pass.logit_tokens.front(), !pass.prompt.empty() || !cache_->streams());
     if (pass.prompt.empty()) {
         logits_ =
-            forward_->enqueue(*cache_, pass.tokens, pass.nodes, pass.logit_tokens, needs, watch, pass.phase, hooks);
+            forward_->enqueue(*cache_, pass.tokens, pass.nodes, pass.logit_tokens, needs, control, pass.phase, hooks);
     } else {
         CHECK(needs != nullptr && pass.phase == Phase::Decode, "what goes along with a prompt");
         logits_ = forward_->run_by_layer(*cache_, extended_from_, kPrefillChunkTokens, pass.prompt, pass.tokens,
-                                         pass.nodes, pass.logit_tokens, *needs, watch, hooks);
+                                         pass.nodes, pass.logit_tokens, *needs, control, hooks);
         if (!logits_.empty()) {
             extended_from_ = -1;
             cache_->set_prompt_rows(cache_->n_committed());

@@ -92,8 +92,8 @@ void GenerationLoop::resume(std::vector<TokenId> text, std::int64_t n_prompt) {
 }
 
 // Layers of a pass over text [begin, end) as tokens of it; a pass over one token says nothing.
-PassWatch GenerationLoop::watch_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
-                                   const std::atomic<bool>* cancel) const {
+PassControl GenerationLoop::control_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
+                                       const std::atomic<bool>* cancel) const {
     if (!on_progress || end - begin < 2) return {.cancel = cancel};
     return {.cancel = cancel, .on_progress = [this, begin, end, &on_progress](double done) {
                 on_progress(begin + static_cast<std::int64_t>(static_cast<double>(end - begin) * done),
@@ -148,9 +148,10 @@ bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& 
                                         const std::atomic<bool>* cancel) {
     const std::int64_t begin = target_->n_committed();
     add_chain(end - begin);
-    const PassWatch watch = watch_of(begin, end, on_progress, cancel);
+    const PassControl control = control_of(begin, end, on_progress, cancel);
     const Phase phase = end <= prompt_border_of(n_prompt_) ? Phase::Prefill : Phase::Decode;
-    static_cast<void>(run({.tokens = part_of_text(begin, end), .nodes = pass_nodes_, .phase = phase, .watch = &watch}));
+    static_cast<void>(
+        run({.tokens = part_of_text(begin, end), .nodes = pass_nodes_, .phase = phase, .control = &control}));
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
         target_->forget();
         return false;
@@ -165,7 +166,7 @@ bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& 
 bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = prompt_border();
-    const PassWatch watch = watch_of(begin, n_prompt_, on_progress, cancel);
+    const PassControl control = control_of(begin, n_prompt_, on_progress, cancel);
     target_->extend(border);
     add_chain(n_prompt_ - border);
     const auto last = static_cast<std::int32_t>(n_prompt_ - border - 1);  // whose logits tell that it came to an end
@@ -174,7 +175,7 @@ bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const s
                                   .nodes = pass_nodes_,
                                   .logit_tokens = {&last, 1},
                                   .needs = LogitRequest{},
-                                  .watch = &watch});
+                                  .control = &control});
     if (logits.empty()) {
         target_->forget();
         return false;
@@ -199,7 +200,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = takes_prompt() ? prompt_border() : begin;
     const std::int64_t n_missing = n_text - border;
-    const LogitRows logits = run_pass(begin, border, max_new_tokens, watch_of(begin, n_text, on_progress, cancel));
+    const LogitRows logits = run_pass(begin, border, max_new_tokens, control_of(begin, n_text, on_progress, cancel));
     if (logits.empty()) return {};
     const double pass_seconds = laps.end_lap(seconds_.verify);
     const VerifyLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
@@ -226,7 +227,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
 // One pass over what the target lacks from `border` on and the tree below it, with the prompt from `begin` to `border`
 // where there is one. Where it comes to nothing, the target is as before.
 LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
-                                   const PassWatch& watch) {
+                                   const PassControl& control) {
     if (border != begin) target_->extend(border);
     assemble_pass(std::ssize(text_) - border, max_new_tokens);
     const LogitRows logits = run({.prompt = part_of_text(begin, border),
@@ -234,7 +235,7 @@ LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std:
                                   .nodes = pass_nodes_,
                                   .logit_tokens = logit_tokens_,
                                   .needs = both(verifier_->logit_request(), guesser_->logit_request()),
-                                  .watch = &watch});
+                                  .control = &control});
     if (logits.empty()) target_->forget();
     return logits;
 }

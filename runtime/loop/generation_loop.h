@@ -108,12 +108,12 @@ private:
     void add_chain(std::int64_t n);
     [[nodiscard]] std::span<const TokenId> part_of_text(std::int64_t begin, std::int64_t end) const;
     [[nodiscard]] LogitRows run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
-                                     const PassWatch& watch);
+                                     const PassControl& control);
     void assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens);
     [[nodiscard]] bool accept(const LogitRows& logits, const VerifyLimits& limits, const std::atomic<bool>* cancel);
     void drop_pass(std::size_t n_text);
-    [[nodiscard]] PassWatch watch_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
-                                     const std::atomic<bool>* cancel) const;
+    [[nodiscard]] PassControl control_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
+                                         const std::atomic<bool>* cancel) const;
 
     Target* target_;
     Verifier* verifier_;

@@ -32,7 +32,7 @@ bool SelfCheck::check(const CheckedPass& pass, const std::atomic<bool>* cancel) 
     nodes_.clear();
     NodeId above = kCommittedTip;
     for (std::size_t i = 0; i < missing.size(); ++i) nodes_.push_back(above = plain_->add_node(above));
-    const PassWatch watch{.cancel = cancel};
+    const PassControl control{.cancel = cancel};
     LogitRows plain;
     std::int32_t row = 0;
     for (std::size_t begin = 0; begin < missing.size(); begin += max_pass_tokens_) {
@@ -41,7 +41,7 @@ bool SelfCheck::check(const CheckedPass& pass, const std::atomic<bool>* cancel) 
         plain = plain_->run({.tokens = missing.subspan(begin, n),
                              .nodes = std::span(nodes_).subspan(begin, n),
                              .logit_tokens = {&row, 1},
-                             .watch = &watch});
+                             .control = &control});
         if (plain.empty()) return false;
     }
     compare_logits(pass, 0, plain);
@@ -49,7 +49,8 @@ bool SelfCheck::check(const CheckedPass& pass, const std::atomic<bool>* cancel) 
     for (std::size_t depth = 1; depth < pass.accepted.size(); ++depth) {
         const TokenId token = pass.tree->token(pass.accepted[depth]);
         nodes_.push_back(above = plain_->add_node(above));
-        plain = plain_->run({.tokens = {&token, 1}, .nodes = {&above, 1}, .logit_tokens = {&row, 1}, .watch = &watch});
+        plain =
+            plain_->run({.tokens = {&token, 1}, .nodes = {&above, 1}, .logit_tokens = {&row, 1}, .control = &control});
         if (plain.empty()) return false;
         compare_logits(pass, depth, plain);
     }

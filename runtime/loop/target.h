@@ -15,7 +15,7 @@
 #include "kernels/attention.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/logit_rows.h"
-#include "runtime/pass/pass_watch.h"
+#include "runtime/pass/pass_control.h"
 
 namespace slipstream {
 
@@ -41,7 +41,7 @@ struct TargetPass {
     /// Of those logits; nothing: whole rows, at once. A pass with a prompt says some.
     std::optional<LogitRequest> needs = std::nullopt;
     Phase phase = Phase::Decode;  // of tokens; with a prompt this one
-    const PassWatch* watch = nullptr;
+    const PassControl* control = nullptr;
 };
 
 class Target {

@@ -75,17 +75,17 @@ void Forward::check_pass(const PassReads& reads, std::span<const TokenId> tokens
 }
 
 ConstTensorView Forward::run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                             std::span<const std::int32_t> logit_tokens, const PassWatch& watch, Phase phase,
+                             std::span<const std::int32_t> logit_tokens, const PassControl& control, Phase phase,
                              PassHooks* hooks) {
-    const LogitRows logits = enqueue(kv, tokens, nodes, logit_tokens, nullptr, watch, phase, hooks);
+    const LogitRows logits = enqueue(kv, tokens, nodes, logit_tokens, nullptr, control, phase, hooks);
     stream_->synchronize();
     return logits.view();
 }
 
 LogitRows Forward::run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                       std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassWatch& watch,
-                       PassHooks* hooks) {
-    const LogitRows logits = enqueue(kv, tokens, nodes, logit_tokens, &needs, watch, Phase::Decode, hooks);
+                       std::span<const std::int32_t> logit_tokens, const LogitRequest& needs,
+                       const PassControl& control, PassHooks* hooks) {
+    const LogitRows logits = enqueue(kv, tokens, nodes, logit_tokens, &needs, control, Phase::Decode, hooks);
     stream_->synchronize();
     return logits;
 }
@@ -118,16 +118,16 @@ LogitRows Forward::Steps::logits(const LogitRequest* needs) {
 
 LogitRows Forward::enqueue(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                            std::span<const std::int32_t> logit_tokens, const LogitRequest* needs,
-                           const PassWatch& watch, Phase phase, PassHooks* hooks) {
+                           const PassControl& control, Phase phase, PassHooks* hooks) {
     const Rows rows = prepare(kv, tokens, nodes, logit_tokens, phase, hooks);
     embed_rows(rows);
-    if (graphs_ != nullptr && watch.cancelled()) return {};
-    if (run_graph(rows, logit_tokens, watch)) return hand_over(logit_tokens, needs);
+    if (graphs_ != nullptr && control.cancelled()) return {};
+    if (run_graph(rows, logit_tokens, control)) return hand_over(logit_tokens, needs);
     Steps steps = at_layer(0, [&] { return Steps(*this, rows, logit_tokens); });
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-        if (watch.cancelled()) return {};
-        if (layer > 0 && watch.on_progress)
-            watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
+        if (control.cancelled()) return {};
+        if (layer > 0 && control.on_progress)
+            control.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
         at_layer(layer, [&] { steps.run_layer(layer); });
     }
     const LogitRows logits = at_layer(kAtLmHead, [&] { return steps.logits(needs); });
@@ -136,10 +136,10 @@ LogitRows Forward::enqueue(PassKv& kv, std::span<const TokenId> tokens, std::spa
 }
 
 // Layers and logits as one launch, where passes of this shape came before. Tokens and angles went ahead, logits follow.
-bool Forward::run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens, const PassWatch& watch) {
+bool Forward::run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens, const PassControl& control) {
     const std::int64_t n = rows.n();
     const std::int64_t n_logits = std::ssize(logit_tokens);
-    if (graphs_ == nullptr || rows.phase != Phase::Decode || n > kMostGraphTokens || watch.on_progress ||
+    if (graphs_ == nullptr || rows.phase != Phase::Decode || n > kMostGraphTokens || control.on_progress ||
         rows.hooks != nullptr)
         return false;
     for (std::int64_t i = 0; i < n_logits; ++i)

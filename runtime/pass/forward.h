@@ -20,11 +20,11 @@
 #include "runtime/pass/activations.h"
 #include "runtime/pass/device_logits.h"
 #include "runtime/pass/logit_rows.h"
+#include "runtime/pass/pass_control.h"
 #include "runtime/pass/pass_graphs.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/pass/pass_paths.h"
 #include "runtime/pass/pass_stream.h"
-#include "runtime/pass/pass_watch.h"
 #include "runtime/pass/prompt_stream.h"
 
 namespace slipstream {
@@ -66,17 +66,17 @@ public:
     /// empty view returned; its rows are then undefined, and the caller drops the nodes. Passes that take a graph (see
     /// graphs()) look at it once, before they begin. `hooks`: null where nobody wants anything on the way.
     ConstTensorView run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                        std::span<const std::int32_t> logit_tokens, const PassWatch& watch = {},
+                        std::span<const std::int32_t> logit_tokens, const PassControl& control = {},
                         Phase phase = Phase::Decode, PassHooks* hooks = nullptr);
     /// The same of decoded rows, where few of the logits may be looked at: rows stay on a device whose memory the host
     /// does not share, and what `needs` says of each comes over.
     LogitRows run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                  std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassWatch& watch,
+                  std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassControl& control,
                   PassHooks* hooks = nullptr);
     /// The same, but on a card it returns when the pass is enqueued: what is said of its end holds once the stream of
     /// exec() is synchronized, and until then `nodes` stay as they are. `needs` null: whole rows, in host memory.
     LogitRows enqueue(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                      std::span<const std::int32_t> logit_tokens, const LogitRequest* needs, const PassWatch& watch,
+                      std::span<const std::int32_t> logit_tokens, const LogitRequest* needs, const PassControl& control,
                       Phase phase, PassHooks* hooks = nullptr);
 
     /// Whether a prompt from position `begin` to `end`, in prefill chunks that end at multiples of `chunk_tokens`, goes
@@ -94,7 +94,7 @@ public:
     LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                           const LogitRequest& needs, const PassWatch& watch = {}, PassHooks* hooks = nullptr);
+                           const LogitRequest& needs, const PassControl& control = {}, PassHooks* hooks = nullptr);
 
     /// What crossed the link as logits; nothing where the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
@@ -201,11 +201,12 @@ private:
     [[nodiscard]] PassStream* stream_for(const PassReads& reads) const { return reads.streams() ? pass_ : nullptr; }
     void check_pass(const PassReads& reads, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;
-    [[nodiscard]] bool run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens, const PassWatch& watch);
+    [[nodiscard]] bool run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens,
+                                 const PassControl& control);
     [[nodiscard]] PromptRange prompt_range(std::int64_t begin, std::int64_t end, std::int64_t chunk_tokens) const {
         return {.begin = begin, .end = end, .chunk_tokens = chunk_tokens, .last_layer = n_layers() - 1};
     }
-    [[nodiscard]] bool feed_layers(PromptSteps& steps, const PassWatch& watch);
+    [[nodiscard]] bool feed_layers(PromptSteps& steps, const PassControl& control);
 
     void embed_rows(const Rows& rows);
     void rope_angles(std::int64_t n);

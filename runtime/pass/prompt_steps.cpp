@@ -28,13 +28,13 @@ bool Forward::runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end
 LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                                 std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                                 std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                                const LogitRequest& needs, const PassWatch& watch, PassHooks* hooks) {
+                                const LogitRequest& needs, const PassControl& control, PassHooks* hooks) {
     CHECK(pass_ != nullptr);
     PromptSteps steps = at_layer(0, [&] {
         return PromptSteps(*this, cache, prompt_range(begin, begin + std::ssize(prompt), chunk_tokens), prompt, tokens,
                            nodes, logit_tokens, hooks);
     });
-    if (!feed_layers(steps, watch)) return {};
+    if (!feed_layers(steps, control)) return {};
     const LogitRows logits = at_layer(kAtLmHead, [&] { return steps.logits(&needs); });
     at_layer(kAtKv, [&] { steps.end(); });
     steps.complete();
@@ -43,7 +43,7 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
 }
 
 // All prefill chunks through a layer, the pass behind them, then the next layer. False where it was given up.
-bool Forward::feed_layers(PromptSteps& steps, const PassWatch& watch) {
+bool Forward::feed_layers(PromptSteps& steps, const PassControl& control) {
     const std::int64_t n_prefill_chunks = steps.range_.n_prefill_chunks();
     const std::int64_t most_tokens = std::max(steps.range_.chunk_tokens, steps.pass_.n());
     HiddenStates states(
@@ -54,10 +54,10 @@ bool Forward::feed_layers(PromptSteps& steps, const PassWatch& watch) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         at_layer(layer, [&] { steps.begin_layer(layer); });
         for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks; ++prefill_chunk) {
-            if (watch.cancelled()) return false;
-            if (layer + prefill_chunk > 0 && watch.on_progress)
-                watch.on_progress(static_cast<double>(layer * n_prefill_chunks + prefill_chunk) /
-                                  static_cast<double>(n_layers() * n_prefill_chunks));
+            if (control.cancelled()) return false;
+            if (layer + prefill_chunk > 0 && control.on_progress)
+                control.on_progress(static_cast<double>(layer * n_prefill_chunks + prefill_chunk) /
+                                    static_cast<double>(n_layers() * n_prefill_chunks));
             at_layer(layer, [&] {
                 activations_.use_hidden(naming("rows", [&] { return states.begin(*stream_); }));
                 if (layer == 0) steps.embed(prefill_chunk);

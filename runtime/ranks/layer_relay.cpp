@@ -37,26 +37,26 @@ bool LayerRelay::run(std::span<PassKv* const> kvs, const TargetPass& pass, std::
         }
         std::vector<std::optional<Forward::Steps>>& passes;
     } const dropped{passes_};
-    const PassWatch unwatched;
+    const PassControl no_control;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         on_rank(*ranks_[rank].forward, 0, [&] {
             passes_[rank].emplace(*ranks_[rank].forward, *kvs[rank], pass.tokens, pass.nodes, pass.logit_tokens,
                                   pass.phase, hooks.empty() ? nullptr : hooks[rank]);
         });
-    if (!run_layers(pass.watch != nullptr ? *pass.watch : unwatched)) return false;
+    if (!run_layers(pass.control != nullptr ? *pass.control : no_control)) return false;
     take_logits(pass, passes_, parts);
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         on_rank(*ranks_[rank].forward, kAtLmHead, [&] { passes_[rank]->complete(); });
     return true;
 }
 
-bool LayerRelay::run_layers(const PassWatch& watch) {
+bool LayerRelay::run_layers(const PassControl& control) {
     std::size_t at = owners_[0].rank;
     on_rank(*ranks_[at].forward, 0, [&] { passes_[at]->embed(); });
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-        if (watch.cancelled()) return false;
-        if (layer > 0 && watch.on_progress)
-            watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
+        if (control.cancelled()) return false;
+        if (layer > 0 && control.on_progress)
+            control.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
         const LayerOwner& owner = owners_[layer];
         on_rank(*ranks_[owner.rank].forward, layer, [&] {
             if (owner.rank != at) hop(at, passes_[at]->hidden(), owner.rank, passes_[owner.rank]->hidden());

@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    [[nodiscard]] bool run_layers(const PassWatch& watch);
+    [[nodiscard]] bool run_layers(const PassControl& control);
     void hop(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out);
 
     std::vector<RelayRank> ranks_;

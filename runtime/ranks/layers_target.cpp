@@ -67,9 +67,9 @@ void LayersTarget::begin(const TargetPass& pass) {
 // The same with a prompt before it, which is committed where all ranks have come to its end.
 bool LayersTarget::run_prompt(const TargetPass& pass, std::span<PassHooks* const> hooks) {
     CHECK(pass.phase == Phase::Decode, "what goes along with a prompt");
-    const PassWatch unwatched;
+    const PassControl no_control;
     PromptWave wave(layer_ranks_, relay_.owners(), *arena_, announced_from(), pass, hooks);
-    if (!wave.run(pass.watch != nullptr ? *pass.watch : unwatched)) return false;
+    if (!wave.run(pass.control != nullptr ? *pass.control : no_control)) return false;
     relay_.take_logits(pass, wave.steps(), parts());
     for (std::size_t rank = 0; rank < layer_ranks_.size(); ++rank)
         on_rank(rank, kAtKv, [&] { wave.steps()[rank]->end(); });

@@ -71,30 +71,30 @@ std::vector<PromptWave::Lane> PromptWave::lanes() const {
     return lanes;
 }
 
-bool PromptWave::run(const PassWatch& watch) {
+bool PromptWave::run(const PassControl& control) {
     const std::vector<Lane> all = lanes();
     std::vector<std::thread> threads;
     threads.reserve(all.size());
     try {
         for (std::size_t i = 1; i < all.size(); ++i)
-            threads.emplace_back([this, &lane = all[i], &watch] { run_lane(lane, watch, false); });
+            threads.emplace_back([this, &lane = all[i], &control] { run_lane(lane, control, false); });
     } catch (const std::exception&) {  // std::system_error, or no memory
         stop(std::make_exception_ptr(
             OutOfBudget("the system starts no further thread for a device; name fewer by --devices")));
     }
-    run_lane(all.front(), watch, true);
+    run_lane(all.front(), control, true);
     for (std::thread& thread : threads) thread.join();
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     return !stopped_;
 }
 
-void PromptWave::run_lane(const Lane& lane, const PassWatch& watch, bool is_caller) {
+void PromptWave::run_lane(const Lane& lane, const PassControl& control, bool is_caller) {
     try {
         for (const std::int64_t layer : lane) {
             for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks_; ++prefill_chunk) {
-                const std::optional<std::uint64_t> use = await_rows(layer, prefill_chunk, watch);
+                const std::optional<std::uint64_t> use = await_rows(layer, prefill_chunk, control);
                 if (!use) return;
-                if (is_caller && layer + prefill_chunk > 0 && watch.on_progress) watch.on_progress(part_done());
+                if (is_caller && layer + prefill_chunk > 0 && control.on_progress) control.on_progress(part_done());
                 run_step(layer, prefill_chunk, *use);
             }
         }
@@ -105,8 +105,8 @@ void PromptWave::run_lane(const Lane& lane, const PassWatch& watch, bool is_call
 
 // Nothing where the prompt was given up, or failed elsewhere.
 std::optional<std::uint64_t> PromptWave::await_rows(std::int64_t layer, std::int64_t prefill_chunk,
-                                                    const PassWatch& watch) {
-    if (watch.cancelled()) stop(nullptr);
+                                                    const PassControl& control) {
+    if (control.cancelled()) stop(nullptr);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || rows_[prefill_chunk].n_layers == layer; });
     return stopped_ ? std::nullopt : std::optional(rows_[prefill_chunk].use);

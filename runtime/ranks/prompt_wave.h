@@ -43,9 +43,9 @@ public:
     PromptWave(const PromptWave&) = delete;
     PromptWave& operator=(const PromptWave&) = delete;
 
-    /// All layers; false where `watch` has given it up. Progress is told by the caller's thread. Throws the first
+    /// All layers; false where `control` has given it up. Progress is told by the caller's thread. Throws the first
     /// RankFailed of any thread; all have ended then.
-    [[nodiscard]] bool run(const PassWatch& watch);
+    [[nodiscard]] bool run(const PassControl& control);
     /// Of each rank. Behind run() they are at the pass; the last layer's owner has its rows.
     [[nodiscard]] std::vector<std::optional<Forward::PromptSteps>>& steps() { return steps_; }
 
@@ -59,9 +59,9 @@ private:
     };
 
     [[nodiscard]] std::vector<Lane> lanes() const;
-    void run_lane(const Lane& lane, const PassWatch& watch, bool is_caller);
+    void run_lane(const Lane& lane, const PassControl& control, bool is_caller);
     [[nodiscard]] std::optional<std::uint64_t> await_rows(std::int64_t layer, std::int64_t prefill_chunk,
-                                                          const PassWatch& watch);
+                                                          const PassControl& control);
     void run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
     void take_rows(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
     [[nodiscard]] std::uint64_t give_rows(std::int64_t layer, std::int64_t prefill_chunk);

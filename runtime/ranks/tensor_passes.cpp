@@ -17,7 +17,7 @@ TensorPasses::TensorPasses(std::vector<SummingRank> ranks)
 bool TensorPasses::run(std::span<PassKv* const> kvs, const TargetPass& pass, std::span<PassHooks* const> hooks,
                        std::span<LogitRows> parts) {
     CHECK(pass.prompt.empty() && kvs.size() == ranks_.size() && parts.size() == ranks_.size());
-    given_up_ = pass.watch != nullptr && pass.watch->cancelled();
+    given_up_ = pass.control != nullptr && pass.control->cancelled();
     if (given_up_) return false;
     end_layer_ = n_layers();
     const Pass running{kvs, &pass, hooks, parts};
@@ -41,7 +41,7 @@ void TensorPasses::run_rank(std::size_t rank, const Pass& pass) {
         steps->embed();
     });
     for (std::int64_t layer = 0; layer < end_layer_; ++layer) {
-        if (rank == 0 && asked.watch != nullptr) look(layer, *asked.watch);
+        if (rank == 0 && asked.control != nullptr) look(layer, *asked.control);
         on_rank(forward, layer, [&] { steps->run_layer(layer); });
     }
     if (given_up_) return;
@@ -53,9 +53,10 @@ void TensorPasses::run_rank(std::size_t rank, const Pass& pass) {
 
 // Before the first rank runs a layer: without its part nobody comes to the end of that one, so all have heard by then
 // whether it is the last.
-void TensorPasses::look(std::int64_t layer, const PassWatch& watch) {
-    if (layer > 0 && watch.on_progress) watch.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
-    if (!watch.cancelled()) return;
+void TensorPasses::look(std::int64_t layer, const PassControl& control) {
+    if (layer > 0 && control.on_progress)
+        control.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
+    if (!control.cancelled()) return;
     given_up_ = true;
     end_layer_ = layer + 1;
 }

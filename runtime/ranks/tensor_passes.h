@@ -43,7 +43,7 @@ private:
         std::span<LogitRows> parts;
     };
     void run_rank(std::size_t rank, const Pass& pass);
-    void look(std::int64_t layer, const PassWatch& watch);
+    void look(std::int64_t layer, const PassControl& control);
     void mend();
     void drop();
 

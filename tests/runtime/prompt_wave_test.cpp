@@ -136,12 +136,12 @@ TEST_F(PromptWaveTest, APromptThatIsGivenUpLeavesNoTrace) {
             std::atomic<bool> cancel{false};
             const auto at = static_cast<std::int64_t>(random() % 800);
             double told = 0;
-            const auto watch = [&](std::int64_t done, std::int64_t) {
+            const auto control = [&](std::int64_t done, std::int64_t) {
                 EXPECT_GE(static_cast<double>(done), told);
                 told = static_cast<double>(done);
                 cancel = done >= at;
             };
-            EXPECT_TRUE(loop.step(1, &cancel, watch).empty());
+            EXPECT_TRUE(loop.step(1, &cancel, control).empty());
             ASSERT_EQ(engine.target->n_committed(), before);
             EXPECT_EQ(kv_of(*engine.target), kv);
             engine.target->truncate(0);

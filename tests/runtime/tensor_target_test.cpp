@@ -223,11 +223,13 @@ TEST_F(TensorTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
             const auto layer = static_cast<double>(random() % 4) / 4.0;  // 0: before the first
             if (engine.target->n_committed() > 0) {
                 cancel = layer == 0.0;
-                const PassWatch watch{.cancel = &cancel, .on_progress = [&](double done) { cancel = done >= layer; }};
+                const PassControl control{.cancel = &cancel,
+                                          .on_progress = [&](double done) { cancel = done >= layer; }};
                 const std::vector<TokenId> token{5};
                 const std::vector<std::int32_t> rows{0};
-                EXPECT_TRUE(engine.target->run({.tokens = token, .nodes = nodes, .logit_tokens = rows, .watch = &watch})
-                                .empty());
+                EXPECT_TRUE(
+                    engine.target->run({.tokens = token, .nodes = nodes, .logit_tokens = rows, .control = &control})
+                        .empty());
             }
             engine.target->forget();
             ASSERT_FALSE(loop.step(1).empty());

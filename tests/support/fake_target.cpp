@@ -125,7 +125,7 @@ void FakeTarget::begin(const TargetPass& pass) {
     if (on_begin) on_begin(pass);
     in_pass_ = true;
     ++n_passes;
-    given_up_ = pass.watch != nullptr && pass.watch->cancel != nullptr && pass.watch->cancel->load();
+    given_up_ = pass.control != nullptr && pass.control->cancel != nullptr && pass.control->cancel->load();
     if (given_up_) return;
     if (!pass.prompt.empty()) compute_prompt(pass.prompt);
     if (pass.phase == Phase::Prefill) {

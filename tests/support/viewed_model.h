@@ -35,11 +35,11 @@ inline void run_chain(Target& target, std::int64_t n, std::int64_t n_kept, Wante
     std::vector<NodeId> nodes;
     for (std::int64_t i = 0; i < n; ++i) nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back()));
     const std::int32_t root = 0;
-    const PassWatch watch{.cancel = cancel};
+    const PassControl control{.cancel = cancel};
     static_cast<void>(target.run({.tokens = tokens,
                                   .nodes = nodes,
                                   .logit_tokens = {&root, wanted == Wanted::Logits ? 1U : 0U},
-                                  .watch = &watch}));
+                                  .control = &control}));
     if (n_kept == 0) return target.forget();
     target.commit(std::span(nodes).first(static_cast<std::size_t>(n_kept)));
 }

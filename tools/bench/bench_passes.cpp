@@ -63,13 +63,13 @@ double timed_pass(Target& target, std::span<const TokenId> tokens) {
         rows.push_back(static_cast<std::int32_t>(i));
     }
     const auto began = std::chrono::steady_clock::now();
-    const PassWatch watch{.cancel = &cancel_flag()};
+    const PassControl control{.cancel = &cancel_flag()};
     // Logits as generation with the usual samplers has them: on a card the best of each row cross the link.
     static_cast<void>(target.run({.tokens = tokens,
                                   .nodes = nodes,
                                   .logit_tokens = rows,
                                   .needs = LogitRequest{.n_best = kMostTopLogits},
-                                  .watch = &watch}));
+                                  .control = &control}));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     throw_if_interrupted();
     target.forget();

@@ -209,7 +209,7 @@ struct GrowingText {
     TextStream& stream;
     TextSession* session;  // null: none
     TextGenerator& generator;
-    ContextWatch watch;
+    ContextWatch control;
     Clock::time_point began;  // of the program
     RunFigures figures{};
 
@@ -227,7 +227,7 @@ struct GrowingText {
             generator.start_clock();  // decoding begins
         }
         stream.on_tokens(n);
-        if (const auto note = watch.at(n)) stream.note(*note);
+        if (const auto note = control.at(n)) stream.note(*note);
         save();
     }
     // This outlives them.
@@ -304,7 +304,7 @@ int run_generate(CommandContext& context) {
     GrowingText growing{.stream = stream,
                         .session = session ? &*session : nullptr,
                         .generator = generator,
-                        .watch = ContextWatch(n_prompt, request.text.max_tokens, engine.context_tokens),
+                        .control = ContextWatch(n_prompt, request.text.max_tokens, engine.context_tokens),
                         .began = began,
                         .figures = {.seed = task.sampling.seed}};
     const TextGenerationResult result = generate_text(generator.loop(), *tokenizer, task.prompt.start,

@@ -69,9 +69,9 @@ public:
                 nodes_.push_back(above = target_.add_node(above));
                 rows_.push_back(static_cast<std::int32_t>(i));
             }
-            const PassWatch watch{.cancel = &cancel_flag()};
+            const PassControl control{.cancel = &cancel_flag()};
             const LogitRows logits =
-                target_.run({.tokens = part, .nodes = nodes_, .logit_tokens = rows_, .watch = &watch});
+                target_.run({.tokens = part, .nodes = nodes_, .logit_tokens = rows_, .control = &control});
             throw_if_interrupted();
             for (std::size_t i = 0; i < part.size(); ++i)
                 on_logits(begin + i, logits.row(static_cast<std::int64_t>(i)));

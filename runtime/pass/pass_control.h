@@ -8,7 +8,7 @@
 namespace slipstream {
 
 /// What a caller hears of a running pass, between two layers.
-struct PassWatch {
+struct PassControl {
     const std::atomic<bool>* cancel = nullptr;  // turns true: the pass is given up
     std::function<void(double)> on_progress{};  // part of the pass done, after each layer (and prefill chunk)
 
