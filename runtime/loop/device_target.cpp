@@ -4,7 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "runtime/loop/generation_loop.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 
 namespace slipstream {
 
@@ -37,7 +37,7 @@ void DeviceTarget::commit(std::span<const NodeId> path) {
     const std::int64_t before = n_committed();
     try {
         if (view_ != nullptr) view_->commit(forward_->exec(), path);
-        at_layer(kAtKv, [&] { cache_->commit(forward_->exec(), path); });
+        at_layer(kKvStage, [&] { cache_->commit(forward_->exec(), path); });
     } catch (...) {
         cut_back(before);
         throw;
@@ -59,7 +59,7 @@ void DeviceTarget::cut_back(std::int64_t n_tokens) noexcept {
 void DeviceTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
     try {
-        at_layer(kAtKv, [&] { cache_->truncate(forward_->exec(), n_tokens); });
+        at_layer(kKvStage, [&] { cache_->truncate(forward_->exec(), n_tokens); });
     } catch (...) {
         cut_back(n_tokens);
         throw;
@@ -120,7 +120,7 @@ void DeviceTarget::begin(const TargetPass& pass) {
 LogitRows DeviceTarget::finish() {
     CHECK(in_pass_, "no pass was begun");
     in_pass_ = false;
-    at_layer(kAtLmHead, [&] { forward_->exec().stream.synchronize(); });
+    at_layer(kLmHeadStage, [&] { forward_->exec().stream.synchronize(); });
     if (view_ != nullptr) view_->end_pass(forward_->exec(), !logits_.empty());
     failed_ = false;
     return logits_;

@@ -8,7 +8,7 @@
 #include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 #include "kernels/graph_paths.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 
 namespace slipstream {
 
@@ -130,7 +130,7 @@ LogitRows Forward::enqueue(PassKv& kv, std::span<const TokenId> tokens, std::spa
             control.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
         at_layer(layer, [&] { steps.run_layer(layer); });
     }
-    const LogitRows logits = at_layer(kAtLmHead, [&] { return steps.logits(needs); });
+    const LogitRows logits = at_layer(kLmHeadStage, [&] { return steps.logits(needs); });
     steps.complete();
     return logits;
 }

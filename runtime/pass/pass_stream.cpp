@@ -7,7 +7,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 
 namespace slipstream {
 
@@ -77,8 +77,8 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
 
 const std::byte* PassStream::acquire_next(Stream& compute) {
     const auto began = std::chrono::steady_clock::now();
-    const std::byte* data = naming(running().items[at_].weight_item >= 0 ? "weights" : "KV",
-                                   [&] { return prefetcher_->acquire(static_cast<std::int64_t>(at_), compute); });
+    const std::byte* data = with_context(running().items[at_].weight_item >= 0 ? "weights" : "KV",
+                                         [&] { return prefetcher_->acquire(static_cast<std::int64_t>(at_), compute); });
     figures_.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return data;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/checked_math.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 
 namespace slipstream {
 
@@ -108,7 +108,7 @@ std::optional<KvSegment> PromptKvByChunk::acquire_kv(std::int64_t layer, Stream&
     if (at_ == copied_.size()) return std::nullopt;
     const ChunkRange range = copied_[at_];
     const std::byte* data =
-        naming("KV", [&] { return ring_->acquire(first_number_ + static_cast<std::int64_t>(at_), compute); });
+        with_context("KV", [&] { return ring_->acquire(first_number_ + static_cast<std::int64_t>(at_), compute); });
     for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += store_->shape().chunk_bytes())
         segment_[chunk] = data;
     return KvSegment{range, segment_.data()};

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/pass/error_context.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/hidden_states.h"
-#include "runtime/pass/naming.h"
 
 namespace slipstream {
 
@@ -35,8 +35,8 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
                            nodes, logit_tokens, hooks);
     });
     if (!feed_layers(steps, control)) return {};
-    const LogitRows logits = at_layer(kAtLmHead, [&] { return steps.logits(&needs); });
-    at_layer(kAtKv, [&] { steps.end(); });
+    const LogitRows logits = at_layer(kLmHeadStage, [&] { return steps.logits(&needs); });
+    at_layer(kKvStage, [&] { steps.end(); });
     steps.complete();
     stream_->synchronize();
     return logits;
@@ -59,7 +59,7 @@ bool Forward::feed_layers(PromptSteps& steps, const PassControl& control) {
                 control.on_progress(static_cast<double>(layer * n_prefill_chunks + prefill_chunk) /
                                     static_cast<double>(n_layers() * n_prefill_chunks));
             at_layer(layer, [&] {
-                activations_.use_hidden(naming("rows", [&] { return states.begin(*stream_); }));
+                activations_.use_hidden(with_context("rows", [&] { return states.begin(*stream_); }));
                 if (layer == 0) steps.embed(prefill_chunk);
                 steps.run_prefill_chunk(layer, prefill_chunk);
                 states.end(*stream_);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/checked_math.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 #include "runtime/pass/prompt_kv_areas.h"
 #include "runtime/pass/prompt_kv_by_chunk.h"
 
@@ -105,7 +105,7 @@ void PromptStream::next_schedule(std::vector<TransferItem>& schedule) {
 }
 
 const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) {
-    return naming("weights", [&] { return prefetcher_->acquire(index_[item], compute); });
+    return with_context("weights", [&] { return prefetcher_->acquire(index_[item], compute); });
 }
 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
@@ -115,27 +115,27 @@ void PromptStream::release_item(std::int32_t item, Stream& compute) {
 }
 
 void PromptStream::begin_layer(std::int64_t layer) {
-    if (kv_) naming("KV", [&] { kv_->begin_layer(layer); });
+    if (kv_) with_context("KV", [&] { kv_->begin_layer(layer); });
 }
 
 void PromptStream::begin_prefill_chunk(std::int64_t first, std::int64_t end) {
     last_prefill_chunk_ = first == end;
-    if (kv_) naming("KV", [&] { kv_->begin_prefill_chunk(first, end); });
+    if (kv_) with_context("KV", [&] { kv_->begin_prefill_chunk(first, end); });
 }
 
 void PromptStream::end_prefill_chunk() {
-    if (kv_) naming("KV", [&] { kv_->end_prefill_chunk(); });
+    if (kv_) with_context("KV", [&] { kv_->end_prefill_chunk(); });
 }
 
 void PromptStream::end_layer() {
-    if (kv_) naming("KV", [&] { kv_->end_layer(); });
+    if (kv_) with_context("KV", [&] { kv_->end_layer(); });
 }
 
 // The ring may be used again at once: passes wait for the flush before they copy over what it reads.
 void PromptStream::end() {
     if (prefetcher_) prefetcher_->end_pass();
     const std::uint64_t last_flush = kv_ ? kv_->last_flush() : 0;
-    if (last_flush > 0) naming("KV", [&] { exec_.stream.wait(cache_->host()->flushed(), last_flush); });
+    if (last_flush > 0) with_context("KV", [&] { exec_.stream.wait(cache_->host()->flushed(), last_flush); });
 }
 
 void PromptStream::complete() {

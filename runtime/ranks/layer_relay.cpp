@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 
 namespace slipstream {
 
@@ -46,7 +46,7 @@ bool LayerRelay::run(std::span<PassKv* const> kvs, const TargetPass& pass, std::
     if (!run_layers(pass.control != nullptr ? *pass.control : no_control)) return false;
     take_logits(pass, passes_, parts);
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-        on_rank(*ranks_[rank].forward, kAtLmHead, [&] { passes_[rank]->complete(); });
+        on_rank(*ranks_[rank].forward, kLmHeadStage, [&] { passes_[rank]->complete(); });
     return true;
 }
 
@@ -68,7 +68,7 @@ bool LayerRelay::run_layers(const PassControl& control) {
 }
 
 void LayerRelay::hop(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out) {
-    naming("rows", [&] { rows_->carry(ranks_[from].forward->exec(), rows, ranks_[to].forward->exec(), out); });
+    with_context("rows", [&] { rows_->carry(ranks_[from].forward->exec(), rows, ranks_[to].forward->exec(), out); });
 }
 
 }  // namespace slipstream

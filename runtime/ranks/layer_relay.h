@@ -42,7 +42,7 @@ public:
     void take_logits(const TargetPass& pass, std::vector<std::optional<Steps>>& steps, std::span<LogitRows> parts) {
         const std::size_t last = owners_.back().rank;
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(*ranks_[rank].forward, kAtLmHead, [&] {
+            on_rank(*ranks_[rank].forward, kLmHeadStage, [&] {
                 if (rank != last && !pass.logit_tokens.empty())
                     hop(last, steps[last]->hidden(), rank, steps[rank]->hidden());
                 parts[rank] = steps[rank]->logits(nullptr);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 #include "runtime/ranks/prompt_wave.h"
 
 namespace slipstream {
@@ -72,7 +72,7 @@ bool LayersTarget::run_prompt(const TargetPass& pass, std::span<PassHooks* const
     if (!wave.run(pass.control != nullptr ? *pass.control : no_control)) return false;
     relay_.take_logits(pass, wave.steps(), parts());
     for (std::size_t rank = 0; rank < layer_ranks_.size(); ++rank)
-        on_rank(rank, kAtKv, [&] { wave.steps()[rank]->end(); });
+        on_rank(rank, kKvStage, [&] { wave.steps()[rank]->end(); });
     for (auto& steps : wave.steps()) steps->complete();
     end_prompt();
     return true;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 
 namespace slipstream {
 
@@ -121,11 +121,11 @@ void PromptWave::run_step(std::int64_t layer, std::int64_t prefill_chunk, std::u
         if (layer == 0) {
             steps.embed(prefill_chunk);
         } else {
-            naming("rows", [&] { take_rows(layer, prefill_chunk, use); });
+            with_context("rows", [&] { take_rows(layer, prefill_chunk, use); });
         }
         steps.run_prefill_chunk(owner.layer, prefill_chunk);
         if (prefill_chunk + 1 == n_prefill_chunks_) steps.end_layer();
-        if (layer + 1 < std::ssize(*owners_)) naming("rows", [&] { sent = give_rows(layer, prefill_chunk); });
+        if (layer + 1 < std::ssize(*owners_)) with_context("rows", [&] { sent = give_rows(layer, prefill_chunk); });
     });
     pass_on(layer, prefill_chunk, sent);
 }

@@ -13,8 +13,8 @@
 #include "kernels/base/indexed.h"
 #include "kernels/collective.h"
 #include "runtime/cache/kv_cache.h"
+#include "runtime/pass/error_context.h"
 #include "runtime/pass/forward.h"
-#include "runtime/pass/naming.h"
 
 namespace slipstream {
 

@@ -54,7 +54,7 @@ void RankTarget::commit(std::span<const NodeId> path) {
     const std::int64_t before = n_committed();
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(rank, kAtKv, [&] {
+            on_rank(rank, kKvStage, [&] {
                 if (!views_.empty()) views_[rank]->commit(ranks_[rank].forward->exec(), path);
                 ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path);
             });
@@ -81,7 +81,7 @@ void RankTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(rank, kAtKv, [&] { ranks_[rank].cache->truncate(ranks_[rank].forward->exec(), n_tokens); });
+            on_rank(rank, kKvStage, [&] { ranks_[rank].cache->truncate(ranks_[rank].forward->exec(), n_tokens); });
     } catch (...) {
         cut_back(n_tokens);
         throw;
@@ -151,7 +151,7 @@ std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
 void RankTarget::end_views(bool complete) {
     try {
         for (std::size_t rank = 0; rank < views_.size(); ++rank)
-            on_rank(rank, kAtKv, [&] { views_[rank]->end_pass(ranks_[rank].forward->exec(), complete); });
+            on_rank(rank, kKvStage, [&] { views_[rank]->end_pass(ranks_[rank].forward->exec(), complete); });
     } catch (...) {
         for (ViewBuilder* view : views_) view->restart();
         throw;
@@ -173,7 +173,7 @@ LogitRows RankTarget::finish() {
     CHECK(in_pass_, "no pass was begun");
     in_pass_ = false;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-        on_rank(rank, kAtLmHead, [&] { ranks_[rank].forward->exec().stream.synchronize(); });
+        on_rank(rank, kLmHeadStage, [&] { ranks_[rank].forward->exec().stream.synchronize(); });
     end_views(n_logits_ > 0);
     failed_ = false;
     return logits_->gather(n_logits_);

@@ -54,7 +54,7 @@ protected:
     void close_pass(std::int64_t n_logits);
     /// [ranks], of the running pass's logits.
     [[nodiscard]] std::span<LogitRows> parts() { return logits_->parts(); }
-    /// What `call` throws is thrown as RankFailed, which names that device and `layer` (kAtKv, kAtLmHead).
+    /// What `call` throws is thrown as RankFailed, which names that device and `layer` (kKvStage, kLmHeadStage).
     template <typename Call>
     void on_rank(std::size_t rank, std::int64_t layer, const Call& call) const {
         slipstream::on_rank(*ranks_[rank].forward, layer, call);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "runtime/pass/naming.h"
+#include "runtime/pass/error_context.h"
 #include "runtime/ranks/layer_relay.h"
 #include "runtime/ranks/tensor_passes.h"
 
@@ -64,7 +64,8 @@ void RankViewPasses::forget() {
 LogitRows RankViewPasses::run(std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                               std::span<const std::int32_t> logit_tokens, const LogitRequest& /*needs*/) {
     CHECK(passes_->run(kvs_, {.tokens = tokens, .nodes = nodes, .logit_tokens = logit_tokens}, {}, logits_->parts()));
-    for (const auto& forward : forwards_) on_rank(*forward, kAtLmHead, [&] { forward->exec().stream.synchronize(); });
+    for (const auto& forward : forwards_)
+        on_rank(*forward, kLmHeadStage, [&] { forward->exec().stream.synchronize(); });
     return logits_->gather(std::ssize(logit_tokens));
 }
 

@@ -45,7 +45,7 @@ void TensorPasses::run_rank(std::size_t rank, const Pass& pass) {
         on_rank(forward, layer, [&] { steps->run_layer(layer); });
     }
     if (given_up_) return;
-    on_rank(forward, kAtLmHead, [&] {
+    on_rank(forward, kLmHeadStage, [&] {
         pass.parts[rank] = steps->logits(nullptr);
         steps->complete();
     });

@@ -81,7 +81,8 @@ void TensorTarget::restore(std::int64_t n_tokens,
     std::vector<std::byte> whole(kv_.chunk_bytes());
     try {
         for (std::size_t rank = 0; rank < ranks().size(); ++rank)
-            on_rank(rank, kAtKv, [&] { ranks()[rank].cache->begin_restore(ranks()[rank].forward->exec(), n_tokens); });
+            on_rank(rank, kKvStage,
+                    [&] { ranks()[rank].cache->begin_restore(ranks()[rank].forward->exec(), n_tokens); });
         for (std::int64_t chunk = 0; chunk * kChunkTokens < n_tokens; ++chunk) {
             for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
                 read(layer, chunk, whole.data());

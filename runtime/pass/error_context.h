@@ -12,7 +12,7 @@ namespace slipstream {
 
 /// Calls `call`; an Error that it throws becomes an IoError that begins with `what`: "weights", "KV", "rows".
 template <typename Call>
-decltype(auto) naming(const char* what, const Call& call) {
+decltype(auto) with_context(const char* what, const Call& call) {
     try {
         return call();
     } catch (const Error& error) {
@@ -21,16 +21,17 @@ decltype(auto) naming(const char* what, const Call& call) {
 }
 
 /// Where a pass is that is at no layer.
-inline constexpr std::int64_t kAtKv = -1;
-inline constexpr std::int64_t kAtLmHead = -2;
+inline constexpr std::int64_t kKvStage = -1;
+inline constexpr std::int64_t kLmHeadStage = -2;
 
 /// "layer 3", "the LM head", "KV".
 [[nodiscard]] inline std::string pass_place(std::int64_t layer) {
-    if (layer == kAtKv) return "KV";
-    return layer == kAtLmHead ? "the LM head" : fmt::format("layer {}", layer);
+    if (layer == kKvStage) return "KV";
+    return layer == kLmHeadStage ? "the LM head" : fmt::format("layer {}", layer);
 }
 
-/// Calls `call`; what a copy, a file or a card refuses in it begins with the layer of the model (or kAtKv, kAtLmHead).
+/// Calls `call`; what a copy, a file or a card refuses in it begins with the layer of the model (or kKvStage,
+/// kLmHeadStage).
 template <typename Call>
 decltype(auto) at_layer(std::int64_t layer, const Call& call) {
     try {
