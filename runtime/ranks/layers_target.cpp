@@ -5,7 +5,7 @@
 
 #include "kernels/base/check.h"
 #include "runtime/pass/error_context.h"
-#include "runtime/ranks/prompt_wave.h"
+#include "runtime/ranks/pipelined_prefill.h"
 
 namespace slipstream {
 
@@ -17,8 +17,8 @@ std::int64_t count_layers(const std::vector<LayerRank>& ranks) {
     return n_layers;
 }
 
-std::vector<RelayRank> relay_ranks(const std::vector<LayerRank>& ranks) {
-    std::vector<RelayRank> all;
+std::vector<LayerPassesRank> layer_passes_ranks(const std::vector<LayerRank>& ranks) {
+    std::vector<LayerPassesRank> all;
     for (const LayerRank& rank : ranks) all.push_back({rank.forward, rank.layers});
     return all;
 }
@@ -29,7 +29,7 @@ LayersTarget::LayersTarget(std::vector<LayerRank> ranks, PinnedArena* arena)
     : RankTarget(ranks_of(ranks), count_layers(ranks)),
       layer_ranks_(std::move(ranks)),
       arena_(arena),
-      relay_(relay_ranks(layer_ranks_)) {
+      passes_(layer_passes_ranks(layer_ranks_)) {
     std::int64_t vocab = 0;
     for (const LayerRank& own : layer_ranks_) {
         CHECK(own.first_vocab == vocab && own.n_vocab == own.forward->model().config().vocab,
@@ -46,7 +46,7 @@ TargetShape LayersTarget::shape() const {
 }
 
 bool LayersTarget::takes_prompt(std::int64_t end) const {
-    return arena_ != nullptr && PromptWave::fits(layer_ranks_, *arena_, n_committed(), end);
+    return arena_ != nullptr && PipelinedPrefill::fits(layer_ranks_, *arena_, n_committed(), end);
 }
 
 void LayersTarget::extend(std::int64_t end) {
@@ -60,7 +60,7 @@ void LayersTarget::begin(const TargetPass& pass) {
           announced_from());
     open_pass();
     const std::span<PassHooks* const> hooks = begin_views(pass);
-    const bool is_whole = pass.prompt.empty() ? relay_.run(caches_, pass, hooks, parts()) : run_prompt(pass, hooks);
+    const bool is_whole = pass.prompt.empty() ? passes_.run(caches_, pass, hooks, parts()) : run_prompt(pass, hooks);
     close_pass(is_whole ? std::ssize(pass.logit_tokens) : 0);
 }
 
@@ -68,9 +68,9 @@ void LayersTarget::begin(const TargetPass& pass) {
 bool LayersTarget::run_prompt(const TargetPass& pass, std::span<PassHooks* const> hooks) {
     CHECK(pass.phase == Phase::Decode, "what goes along with a prompt");
     const PassControl no_control;
-    PromptWave wave(layer_ranks_, relay_.owners(), *arena_, announced_from(), pass, hooks);
+    PipelinedPrefill wave(layer_ranks_, passes_.owners(), *arena_, announced_from(), pass, hooks);
     if (!wave.run(pass.control != nullptr ? *pass.control : no_control)) return false;
-    relay_.take_logits(pass, wave.steps(), parts());
+    passes_.take_logits(pass, wave.steps(), parts());
     for (std::size_t rank = 0; rank < layer_ranks_.size(); ++rank)
         on_rank(rank, kKvStage, [&] { wave.steps()[rank]->end(); });
     for (auto& steps : wave.steps()) steps->complete();
@@ -79,7 +79,7 @@ bool LayersTarget::run_prompt(const TargetPass& pass, std::span<PassHooks* const
 }
 
 void LayersTarget::read_rows(NodeId node, std::byte* out) {
-    for (const LayerOwner& owner : relay_.owners()) {
+    for (const LayerOwner& owner : passes_.owners()) {
         const LayerRank& rank = layer_ranks_[owner.rank];
         rank.cache->read_rows(rank.forward->exec(), owner.layer, node, out);
         out += 2 * rank.cache->shape().scratch_row_bytes();
@@ -88,7 +88,7 @@ void LayersTarget::read_rows(NodeId node, std::byte* out) {
 }
 
 void LayersTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
-    const LayerOwner& owner = relay_.owners()[layer];
+    const LayerOwner& owner = passes_.owners()[layer];
     const LayerRank& rank = layer_ranks_[owner.rank];
     set_failed(true);  // until it is there
     on_rank(owner.rank, layer, [&] { rank.cache->read_chunk(rank.forward->exec(), owner.layer, chunk, out); });

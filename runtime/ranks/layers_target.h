@@ -1,7 +1,7 @@
 // A target whose layers are shared out over several devices: each runs its own, one after the other, and hands the
 // hidden rows on. Weights and KV of a layer live with its owner; while one device computes the rings of the others
-// fill, so one host thread does for passes. Of a prompt each computes another prefill chunk (prompt_wave.h). Rows of
-// the LM head are shared out likewise. The logits are those of one device of the kind, bit for bit.
+// fill, so one host thread does for passes. Of a prompt each computes another prefill chunk (pipelined_prefill.h). Rows
+// of the LM head are shared out likewise. The logits are those of one device of the kind, bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 #include "offload/pinned_arena.h"
 #include "runtime/loop/target.h"
-#include "runtime/ranks/layer_relay.h"
+#include "runtime/ranks/layer_passes.h"
 #include "runtime/ranks/rank_target.h"
 
 namespace slipstream {
@@ -43,7 +43,7 @@ private:
     std::vector<LayerRank> layer_ranks_;
     std::vector<PassKv*> caches_;  // [ranks]
     PinnedArena* arena_;
-    LayerRelay relay_;
+    LayerPasses passes_;
 };
 
 }  // namespace slipstream

@@ -1,5 +1,5 @@
 // A pass through devices that share a model, however they do: one after the other where they have layers
-// (layer_relay.h), at the same time where they have parts of matrices (tensor_passes.h). What KV it reads the caller
+// (layer_passes.h), at the same time where they have parts of matrices (tensor_passes.h). What KV it reads the caller
 // says: caches (layers_target.h, tensor_target.h), or views of them (rank_view.h).
 #pragma once
 

@@ -5,7 +5,7 @@
 
 #include "kernels/base/check.h"
 #include "runtime/pass/error_context.h"
-#include "runtime/ranks/layer_relay.h"
+#include "runtime/ranks/layer_passes.h"
 #include "runtime/ranks/tensor_passes.h"
 
 namespace slipstream {
@@ -13,14 +13,14 @@ namespace slipstream {
 namespace {
 
 std::unique_ptr<RankPasses> passes_of(std::span<Forward* const> forwards, const std::vector<ViewRank>& ranks) {
-    std::vector<RelayRank> in_turn;
+    std::vector<LayerPassesRank> in_turn;
     std::vector<SummingRank> at_once;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
         in_turn.push_back({forwards[rank], ranks[rank].layers});
         at_once.push_back({forwards[rank], ranks[rank].collective});
     }
     if (ranks.front().collective != nullptr) return std::make_unique<TensorPasses>(std::move(at_once));
-    return std::make_unique<LayerRelay>(std::move(in_turn));
+    return std::make_unique<LayerPasses>(std::move(in_turn));
 }
 
 }  // namespace

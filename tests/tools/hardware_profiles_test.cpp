@@ -54,7 +54,7 @@ TEST(HardwareProfiles, FiguresOfA4090) {
     EXPECT_NEAR(1000.0 * 256.0 * 2.0 / 144.0 / q4.seconds(1000), 49.6e12, 0.1e12);
 }
 
-TEST(HardwareProfiles, SeveralCardsPayForHops) {
+TEST(HardwareProfiles, SeveralCardsPayForHiddenStateTransfers) {
     const Hardware one = hardware("1x4090");
     const Hardware two = hardware("2x4090");
     EXPECT_EQ(two.n_devices, 2);

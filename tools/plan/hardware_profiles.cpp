@@ -39,7 +39,7 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{256} << 20;  // of kernels
 constexpr double kHostShare = 0.8;                               // of host memory that may be page-locked by default
 constexpr double kLayerSeconds = 30e-6;                          // a dozen launches out of a recorded graph
 constexpr double kPassSeconds = 300e-6;                          // embedding, logits back to the host, sampling
-constexpr double kHopSeconds = 30e-6;                            // through host memory, both ways, whatever its size
+constexpr double kTransferSeconds = 30e-6;                       // through host memory, both ways, whatever its size
 
 constexpr double kMib = 1024.0 * 1024.0;
 
@@ -131,11 +131,11 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
         4.0 * sizeof(float) * static_cast<double>(3 * config.d_model + config.d_ff) / bytes_per_second;
     if (profile.n_cards > 1) {
         // The rows of a layer go out to the host, and in to the next one's card, or to all who sum them up.
-        const double n_hops = split == SplitKind::Layers ? 1.0 : 2.0;
+        const double n_transfers = split == SplitKind::Layers ? 1.0 : 2.0;
         const double n_in = split == SplitKind::Layers ? 1.0 : profile.n_cards - 1.0;
         const double bytes = (1.0 + n_in) * sizeof(float) * static_cast<double>(config.d_model);
-        hardware.rates.layer_seconds += n_hops * kHopSeconds;
-        hardware.rates.layer_token_seconds += n_hops * bytes / hardware.link_bytes_per_second;
+        hardware.rates.layer_seconds += n_transfers * kTransferSeconds;
+        hardware.rates.layer_token_seconds += n_transfers * bytes / hardware.link_bytes_per_second;
     }
     return hardware;
 }

@@ -50,8 +50,8 @@ struct HardwareProfile {
 /// What large copies out of page-locked memory reach.
 [[nodiscard]] double link_bytes_per_second(int pcie_generation, int lanes);
 
-/// The profile as hardware for a model of that shape with that KV type. Several cards pay for a hop of hidden rows at
-/// each layer, through host memory; where matrices are split, for two sums of such rows.
+/// The profile as hardware for a model of that shape with that KV type. Several cards pay for a transfer of hidden rows
+/// at each layer, through host memory; where matrices are split, for two sums of such rows.
 [[nodiscard]] Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& config, DType kv_dtype,
                                         SplitKind split = SplitKind::Layers);
 

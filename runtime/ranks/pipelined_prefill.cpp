@@ -1,4 +1,4 @@
-#include "runtime/ranks/prompt_wave.h"
+#include "runtime/ranks/pipelined_prefill.h"
 
 #include <algorithm>
 #include <exception>
@@ -18,8 +18,8 @@ PromptRange range_of(std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-bool PromptWave::fits(std::span<const LayerRank> ranks, const PinnedArena& arena, std::int64_t begin,
-                      std::int64_t end) {
+bool PipelinedPrefill::fits(std::span<const LayerRank> ranks, const PinnedArena& arena, std::int64_t begin,
+                            std::int64_t end) {
     if (end <= begin || end % kPrefillChunkTokens != 0) return false;
     return std::ranges::all_of(ranks,
                                [&](const LayerRank& rank) {
@@ -28,8 +28,9 @@ bool PromptWave::fits(std::span<const LayerRank> ranks, const PinnedArena& arena
            ranks.front().forward->prompt_host_bytes(range_of(begin, end)) <= arena.limit_bytes() - arena.used_bytes();
 }
 
-PromptWave::PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners, PinnedArena& arena,
-                       std::int64_t begin, const TargetPass& pass, std::span<PassHooks* const> hooks)
+PipelinedPrefill::PipelinedPrefill(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners,
+                                   PinnedArena& arena, std::int64_t begin, const TargetPass& pass,
+                                   std::span<PassHooks* const> hooks)
     : ranks_(ranks), owners_(&owners), steps_(ranks.size()) {
     PromptRange range = range_of(begin, begin + std::ssize(pass.prompt));
     n_prefill_chunks_ = range.n_prefill_chunks();
@@ -48,7 +49,7 @@ PromptWave::PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwne
 }
 
 // Rows may still be on their way to and from their homes.
-PromptWave::~PromptWave() {
+PipelinedPrefill::~PipelinedPrefill() {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
         try {
             exec(i).stream.synchronize();
@@ -57,7 +58,7 @@ PromptWave::~PromptWave() {
     }
 }
 
-std::vector<PromptWave::Lane> PromptWave::lanes() const {
+std::vector<PipelinedPrefill::Lane> PipelinedPrefill::lanes() const {
     std::vector<std::size_t> lane_of(ranks_.size(), 0);
     const auto is_card = [&](std::size_t i) { return !exec(i).device.shares_host_memory(); };
     std::size_t n_lanes = 0;
@@ -71,7 +72,7 @@ std::vector<PromptWave::Lane> PromptWave::lanes() const {
     return lanes;
 }
 
-bool PromptWave::run(const PassControl& control) {
+bool PipelinedPrefill::run(const PassControl& control) {
     const std::vector<Lane> all = lanes();
     std::vector<std::thread> threads;
     threads.reserve(all.size());
@@ -88,7 +89,7 @@ bool PromptWave::run(const PassControl& control) {
     return !stopped_;
 }
 
-void PromptWave::run_lane(const Lane& lane, const PassControl& control, bool is_caller) {
+void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bool is_caller) {
     try {
         for (const std::int64_t layer : lane) {
             for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks_; ++prefill_chunk) {
@@ -104,15 +105,15 @@ void PromptWave::run_lane(const Lane& lane, const PassControl& control, bool is_
 }
 
 // Nothing where the prompt was given up, or failed elsewhere.
-std::optional<std::uint64_t> PromptWave::await_rows(std::int64_t layer, std::int64_t prefill_chunk,
-                                                    const PassControl& control) {
+std::optional<std::uint64_t> PipelinedPrefill::await_rows(std::int64_t layer, std::int64_t prefill_chunk,
+                                                          const PassControl& control) {
     if (control.cancelled()) stop(nullptr);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || rows_[prefill_chunk].n_layers == layer; });
     return stopped_ ? std::nullopt : std::optional(rows_[prefill_chunk].use);
 }
 
-void PromptWave::run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
+void PipelinedPrefill::run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
     const LayerOwner& owner = (*owners_)[layer];
     Forward::PromptSteps& steps = *steps_[owner.rank];
     std::uint64_t sent = 0;
@@ -130,7 +131,7 @@ void PromptWave::run_step(std::int64_t layer, std::int64_t prefill_chunk, std::u
     pass_on(layer, prefill_chunk, sent);
 }
 
-void PromptWave::take_rows(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
+void PipelinedPrefill::take_rows(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
     const std::size_t rank = (*owners_)[layer].rank;
     const TensorView rows = steps_[rank]->hidden(prefill_chunk);
     if (use > 0) exec(rank).stream.wait(*sent_[(*owners_)[layer - 1].rank], use);
@@ -139,7 +140,7 @@ void PromptWave::take_rows(std::int64_t layer, std::int64_t prefill_chunk, std::
 }
 
 // Cards wait for one another's events; a CPU device finds the rows at home.
-std::uint64_t PromptWave::give_rows(std::int64_t layer, std::int64_t prefill_chunk) {
+std::uint64_t PipelinedPrefill::give_rows(std::int64_t layer, std::int64_t prefill_chunk) {
     const std::size_t rank = (*owners_)[layer].rank;
     const std::size_t next = (*owners_)[layer + 1].rank;
     const TensorView rows = steps_[rank]->hidden(prefill_chunk);
@@ -151,7 +152,7 @@ std::uint64_t PromptWave::give_rows(std::int64_t layer, std::int64_t prefill_chu
     return 0;
 }
 
-void PromptWave::pass_on(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
+void PipelinedPrefill::pass_on(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
     {
         const std::scoped_lock lock(mutex_);
         rows_[prefill_chunk] = {layer + 1, use};
@@ -160,12 +161,12 @@ void PromptWave::pass_on(std::int64_t layer, std::int64_t prefill_chunk, std::ui
     changed_.notify_all();
 }
 
-double PromptWave::part_done() const {
+double PipelinedPrefill::part_done() const {
     const std::scoped_lock lock(mutex_);
     return static_cast<double>(n_done_) / static_cast<double>(n_prefill_chunks_ * std::ssize(*owners_));
 }
 
-void PromptWave::stop(std::exception_ptr failure) {
+void PipelinedPrefill::stop(std::exception_ptr failure) {
     {
         const std::scoped_lock lock(mutex_);
         if (failure_ == nullptr && !stopped_) failure_ = std::move(failure);

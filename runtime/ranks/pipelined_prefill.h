@@ -26,7 +26,7 @@
 
 namespace slipstream {
 
-class PromptWave {
+class PipelinedPrefill {
 public:
     /// Whether a prompt at positions [begin, end) may go through `ranks` so: it ends at a prefill chunk's end, every
     /// ring holds what it needs at once, and `arena` the hidden rows.
@@ -36,12 +36,12 @@ public:
     /// The prompt of `pass` from position `begin` on, reserved in the caches of all ranks, and the pass behind it.
     /// `owners` [layers of the whole model]; `hooks` [ranks] of the pass, or none. All outlive this. Throws RankFailed,
     /// OutOfBudget.
-    PromptWave(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners, PinnedArena& arena,
-               std::int64_t begin, const TargetPass& pass, std::span<PassHooks* const> hooks);
+    PipelinedPrefill(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners, PinnedArena& arena,
+                     std::int64_t begin, const TargetPass& pass, std::span<PassHooks* const> hooks);
     /// Ends what is enqueued.
-    ~PromptWave();
-    PromptWave(const PromptWave&) = delete;
-    PromptWave& operator=(const PromptWave&) = delete;
+    ~PipelinedPrefill();
+    PipelinedPrefill(const PipelinedPrefill&) = delete;
+    PipelinedPrefill& operator=(const PipelinedPrefill&) = delete;
 
     /// All layers; false where `control` has given it up. Progress is told by the caller's thread. Throws the first
     /// RankFailed of any thread; all have ended then.

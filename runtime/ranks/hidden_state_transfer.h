@@ -10,10 +10,10 @@
 
 namespace slipstream {
 
-class RowHop {
+class HiddenStateTransfer {
 public:
     /// Between any two of `devices`, which outlive this, up to `bytes` at once.
-    RowHop(std::span<Device* const> devices, std::size_t bytes);
+    HiddenStateTransfer(std::span<Device* const> devices, std::size_t bytes);
 
     /// `rows` [n, cols], which `from` makes, to `out` of the same shape for work enqueued on `to` from now on. Blocks
     /// the host until they are made.

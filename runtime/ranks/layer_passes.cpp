@@ -1,4 +1,4 @@
-#include "runtime/ranks/layer_relay.h"
+#include "runtime/ranks/layer_passes.h"
 
 #include <algorithm>
 
@@ -7,9 +7,9 @@
 
 namespace slipstream {
 
-LayerRelay::LayerRelay(std::vector<RelayRank> ranks) : ranks_(std::move(ranks)), passes_(ranks_.size()) {
+LayerPasses::LayerPasses(std::vector<LayerPassesRank> ranks) : ranks_(std::move(ranks)), passes_(ranks_.size()) {
     std::size_t n_layers = 0;
-    for (const RelayRank& rank : ranks_) n_layers += rank.layers.size();
+    for (const LayerPassesRank& rank : ranks_) n_layers += rank.layers.size();
     owners_.resize(n_layers);
     std::vector<bool> owned(n_layers, false);
     std::vector<Device*> devices;
@@ -27,8 +27,8 @@ LayerRelay::LayerRelay(std::vector<RelayRank> ranks) : ranks_(std::move(ranks)),
                                row_bytes(DType::F32, first.model().config().d_model));
 }
 
-bool LayerRelay::run(std::span<PassKv* const> kvs, const TargetPass& pass, std::span<PassHooks* const> hooks,
-                     std::span<LogitRows> parts) {
+bool LayerPasses::run(std::span<PassKv* const> kvs, const TargetPass& pass, std::span<PassHooks* const> hooks,
+                      std::span<LogitRows> parts) {
     CHECK(pass.prompt.empty() && kvs.size() == ranks_.size() && parts.size() == ranks_.size());
     // Those that do not come to their end give up what they stream.
     struct Dropped {
@@ -50,7 +50,7 @@ bool LayerRelay::run(std::span<PassKv* const> kvs, const TargetPass& pass, std::
     return true;
 }
 
-bool LayerRelay::run_layers(const PassControl& control) {
+bool LayerPasses::run_layers(const PassControl& control) {
     std::size_t at = owners_[0].rank;
     on_rank(*ranks_[at].forward, 0, [&] { passes_[at]->embed(); });
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
@@ -59,7 +59,7 @@ bool LayerRelay::run_layers(const PassControl& control) {
             control.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
         const LayerOwner& owner = owners_[layer];
         on_rank(*ranks_[owner.rank].forward, layer, [&] {
-            if (owner.rank != at) hop(at, passes_[at]->hidden(), owner.rank, passes_[owner.rank]->hidden());
+            if (owner.rank != at) transfer(at, passes_[at]->hidden(), owner.rank, passes_[owner.rank]->hidden());
             passes_[owner.rank]->run_layer(owner.layer);
         });
         at = owner.rank;
@@ -67,7 +67,7 @@ bool LayerRelay::run_layers(const PassControl& control) {
     return true;
 }
 
-void LayerRelay::hop(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out) {
+void LayerPasses::transfer(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out) {
     with_context("rows", [&] { rows_->carry(ranks_[from].forward->exec(), rows, ranks_[to].forward->exec(), out); });
 }
 

@@ -1,6 +1,6 @@
 // Prompts through several devices at once give the bits of one device, read each weight once, and leave no trace where
 // they are given up or fail.
-#include "runtime/ranks/prompt_wave.h"
+#include "runtime/ranks/pipelined_prefill.h"
 
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ std::size_t weights_that_stream(const RankEngine& rank) {
     return bytes;
 }
 
-class PromptWaveTest : public testing::Test {
+class PipelinedPrefillTest : public testing::Test {
 protected:
     /// In pieces, all resident.
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
@@ -48,7 +48,7 @@ protected:
     std::vector<std::byte> kv_;  // of what on_one_device() generated last
 };
 
-TEST_F(PromptWaveTest, EverySplitAndPlacementGivesTheBitsOfOneDevice) {
+TEST_F(PipelinedPrefillTest, EverySplitAndPlacementGivesTheBitsOfOneDevice) {
     for (const std::int64_t n_prompt : {513, 1300}) {
         const Generated one = on_one_device(n_prompt, 8);
         for (const auto& split : kSplits) {
@@ -63,7 +63,7 @@ TEST_F(PromptWaveTest, EverySplitAndPlacementGivesTheBitsOfOneDevice) {
     }
 }
 
-TEST_F(PromptWaveTest, APromptWhoseKvIsReadAgainForEachPrefillChunkHasTheSameBits) {
+TEST_F(PipelinedPrefillTest, APromptWhoseKvIsReadAgainForEachPrefillChunkHasTheSameBits) {
     const Generated one = on_one_device(2400, 8);
     for (const auto& split : {kSplits[0], kSplits[4]}) {
         for (const Streams streams : {Streams::Kv, Streams::Both}) {
@@ -84,7 +84,7 @@ TEST_F(PromptWaveTest, APromptWhoseKvIsReadAgainForEachPrefillChunkHasTheSameBit
     }
 }
 
-TEST_F(PromptWaveTest, EachWeightIsReadOnceHoweverLongThePromptIs) {
+TEST_F(PipelinedPrefillTest, EachWeightIsReadOnceHoweverLongThePromptIs) {
     for (const std::int64_t n_prompt : {600, 1100, 2300}) {
         SplitEngine engine(*files_, {3, 2, 1}, Streams::Weights);
         static_cast<void>(plainly(*engine.target, prompt_of(n_prompt), 1));
@@ -94,7 +94,7 @@ TEST_F(PromptWaveTest, EachWeightIsReadOnceHoweverLongThePromptIs) {
 }
 
 // A conversation whose turns are long: each begins anywhere.
-TEST_F(PromptWaveTest, ATurnMayBeginAnywhere) {
+TEST_F(PipelinedPrefillTest, ATurnMayBeginAnywhere) {
     std::mt19937 random(8);
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
         RankDevice device;
@@ -119,7 +119,7 @@ TEST_F(PromptWaveTest, ATurnMayBeginAnywhere) {
 }
 
 // Ctrl-C at any layer and piece, and again.
-TEST_F(PromptWaveTest, APromptThatIsGivenUpLeavesNoTrace) {
+TEST_F(PipelinedPrefillTest, APromptThatIsGivenUpLeavesNoTrace) {
     const Generated one = on_one_device(1300, 8);
     std::mt19937 random(21);
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
@@ -159,7 +159,7 @@ struct NamedFault {
 };
 
 // One line with device, layer and kind; then the prompt is as if nothing had been.
-TEST_F(PromptWaveTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
+TEST_F(PipelinedPrefillTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
     const Generated one = on_one_device(1300, 4);
     std::mt19937 random(5);
     for (const NamedFault& named :
@@ -200,7 +200,7 @@ TEST_F(PromptWaveTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
 }
 
 // Hidden states that the host has no room for: in pieces, as before.
-TEST_F(PromptWaveTest, APromptWithoutRoomOnTheHostGoesInPrefillChunks) {
+TEST_F(PipelinedPrefillTest, APromptWithoutRoomOnTheHostGoesInPrefillChunks) {
     const Generated one = on_one_device(1300, 4);
     SplitEngine engine(*files_, {3, 3}, Streams::Weights);
     PinnedArena& arena = engine.ranks[0]->arena;

@@ -1,10 +1,10 @@
-#include "runtime/ranks/row_hop.h"
+#include "runtime/ranks/hidden_state_transfer.h"
 
 #include "kernels/base/check.h"
 
 namespace slipstream {
 
-RowHop::RowHop(std::span<Device* const> devices, std::size_t bytes) {
+HiddenStateTransfer::HiddenStateTransfer(std::span<Device* const> devices, std::size_t bytes) {
     for (Device* device : devices) {
         if (device->shares_host_memory()) continue;
         staging_ = device->allocate_host(bytes, MemoryTag::Activations, "hidden rows between devices");
@@ -13,7 +13,7 @@ RowHop::RowHop(std::span<Device* const> devices, std::size_t bytes) {
 }
 
 // One staging area does: rows go from rank to rank, so the rank that writes it next is the one that has read it.
-void RowHop::carry(ExecRef from, const ConstTensorView& rows, ExecRef to, const TensorView& out) {
+void HiddenStateTransfer::carry(ExecRef from, const ConstTensorView& rows, ExecRef to, const TensorView& out) {
     const std::size_t bytes = static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes;
     CHECK(out.rows() == rows.rows() && out.row_stride_bytes == rows.row_stride_bytes);
     if (from.device.shares_host_memory() && to.device.shares_host_memory()) {

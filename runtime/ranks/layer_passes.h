@@ -14,22 +14,22 @@
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/pass_hooks.h"
+#include "runtime/ranks/hidden_state_transfer.h"
 #include "runtime/ranks/rank.h"
 #include "runtime/ranks/rank_passes.h"
-#include "runtime/ranks/row_hop.h"
 
 namespace slipstream {
 
 /// One of the devices.
-struct RelayRank {
+struct LayerPassesRank {
     Forward* forward = nullptr;      // over the model of its shard
     Indexed<std::int64_t> layers{};  // of the whole model, ascending
 };
 
-class LayerRelay final : public RankPasses {
+class LayerPasses final : public RankPasses {
 public:
     /// All of `ranks` together have each layer once (CHECKed), and limits alike. What they point to outlives this.
-    explicit LayerRelay(std::vector<RelayRank> ranks);
+    explicit LayerPasses(std::vector<LayerPassesRank> ranks);
 
     [[nodiscard]] const Indexed<LayerOwner>& owners() const { return owners_; }
     [[nodiscard]] std::int64_t n_layers() const { return std::ssize(owners_); }
@@ -44,18 +44,18 @@ public:
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
             on_rank(*ranks_[rank].forward, kLmHeadStage, [&] {
                 if (rank != last && !pass.logit_tokens.empty())
-                    hop(last, steps[last]->hidden(), rank, steps[rank]->hidden());
+                    transfer(last, steps[last]->hidden(), rank, steps[rank]->hidden());
                 parts[rank] = steps[rank]->logits(nullptr);
             });
     }
 
 private:
     [[nodiscard]] bool run_layers(const PassControl& control);
-    void hop(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out);
+    void transfer(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out);
 
-    std::vector<RelayRank> ranks_;
+    std::vector<LayerPassesRank> ranks_;
     Indexed<LayerOwner> owners_;  // [n_layers]
-    std::optional<RowHop> rows_;
+    std::optional<HiddenStateTransfer> rows_;
     std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
 };
 
