@@ -48,7 +48,7 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     // guesses.
     if (growth_ == Growth::OwnShape && follows_time && control_.curve().known() && !options_.shape)
         pass_.growth = Growth::Merged;
-    const bool turn = control_.take_turn(std::ssize(limits.text), pass_.growth == Growth::Merged);
+    const bool turn = control_.should_draft(std::ssize(limits.text), pass_.growth == Growth::Merged);
     pass_.guessed = wanted && (turn || !follows_time);
     const std::int64_t budget = std::clamp<std::int64_t>(options_.max_budget, 1, limits.budget);
     drawn_.reset(std::ssize(limits.text), budget);

@@ -120,7 +120,7 @@ public:
     /// What children were drawn from under ChildRule::Draw; null where all are point masses.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
-    [[nodiscard]] virtual const Rests& rests() const = 0;
+    [[nodiscard]] virtual const BackOff& back_off() const = 0;
     /// Forgets everything learnt, as a new text's first pass finds it without tables of earlier runs. Between texts: an
     /// observation of the whole text must come before the next proposal.
     virtual void reset() = 0;

@@ -105,8 +105,8 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                        .max_depth = request.max_depth,
                        .noise = &noise_,
                        .curve = options_.adapt_budget && control_.curve().known() ? &control_.curve() : nullptr,
-                       .seconds_a_token = control_.seconds_a_token(),
-                       .came_true = control_.came_true()});
+                       .seconds_per_token = control_.seconds_per_token(),
+                       .realised_fraction = control_.realised_fraction()});
             break;
         case Growth::OwnShape:
             shape_source_->propose_shape(tree, request);

@@ -37,7 +37,7 @@ public:
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
     }
     [[nodiscard]] std::vector<SourceFigures> figures() const override;
-    [[nodiscard]] const Rests& rests() const override { return control_.rests(); }
+    [[nodiscard]] const BackOff& back_off() const override { return control_.back_off(); }
     void reset() override;
     void save() override;
     [[nodiscard]] std::size_t memory_bytes() const override;

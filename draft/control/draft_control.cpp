@@ -13,19 +13,19 @@ constexpr double kNoticed = 0.02;      // of a plain pass: drafting in vain that
 constexpr double kTrialDecay = 0.95;
 constexpr std::int64_t kFirstTrial = 24;  // passes before the first judgement: tables are empty at first
 constexpr std::int64_t kLaterTrial = 6;
-constexpr std::int64_t kLongestRest = 512;
+constexpr std::int64_t kLongestPause = 512;
 constexpr double kClearGain = 1.05;
 constexpr double kLittleGain = 1.3;  // over plain decoding
 constexpr double kTrusted = 2.0;     // guessed tokens that expectations are believed for
 
 }  // namespace
 
-bool DraftControl::take_turn(std::int64_t text_tokens, bool probes) {
+bool DraftControl::should_draft(std::int64_t text_tokens, bool probes) {
     curve_.move_to(text_tokens);
-    ++rests_.of_passes;
-    if (trial_.rest > 0) {
-        --trial_.rest;
-        ++rests_.passes;
+    ++back_off_.of_passes;
+    if (trial_.pause > 0) {
+        --trial_.pause;
+        ++back_off_.passes;
         return false;
     }
     // What guessing gains is told by what a plain pass takes: where that is little, or the plan's word alone, and none
@@ -35,12 +35,12 @@ bool DraftControl::take_turn(std::int64_t text_tokens, bool probes) {
     return !probes || !curve_.wants_plain_pass(matters);
 }
 
-double DraftControl::seconds_a_token() const {
+double DraftControl::seconds_per_token() const {
     const double plain = curve_.at(1);
     return recent_.tokens > 0.0 ? std::min(recent_.seconds / recent_.tokens, plain) : plain;
 }
 
-double DraftControl::came_true() const {
+double DraftControl::realised_fraction() const {
     return (recent_.came + kTrusted) / (recent_.hoped + kTrusted);
 }
 
@@ -61,18 +61,18 @@ void DraftControl::record(const PassOutcome& outcome) {
 }
 
 void DraftControl::judge(const PassOutcome& outcome) {
-    // A trial's first pass also pays for what the guessers missed during the rest.
+    // A trial's first pass also pays for what the guessers missed during the pause.
     if (++trial_.n == 1) return;
-    const double tokens =
-        outcome.expected > 0.0 ? 1.0 + came_true() * (outcome.expected - 1.0) : static_cast<double>(outcome.n_tokens);
+    const double tokens = outcome.expected > 0.0 ? 1.0 + realised_fraction() * (outcome.expected - 1.0)
+                                                 : static_cast<double>(outcome.n_tokens);
     trial_.seconds = kTrialDecay * trial_.seconds + outcome.pass_seconds + outcome.draft_seconds;
     trial_.plain_seconds = kTrialDecay * trial_.plain_seconds + tokens * curve_.at(1);
-    if (trial_.plain_seconds > kClearGain * trial_.seconds && trial_.n >= kFirstTrial) trial_.next_rest = kFirstRest;
-    const std::int64_t enough = trial_.next_rest == kFirstRest ? kFirstTrial : kLaterTrial;
+    if (trial_.plain_seconds > kClearGain * trial_.seconds && trial_.n >= kFirstTrial) trial_.next_pause = kFirstPause;
+    const std::int64_t enough = trial_.next_pause == kFirstPause ? kFirstTrial : kLaterTrial;
     if (trial_.n < enough || trial_.plain_seconds >= trial_.seconds) return;
-    rests_.slowdown = trial_.seconds / trial_.plain_seconds;
-    trial_.rest = trial_.next_rest;
-    trial_.next_rest = std::min(2 * trial_.next_rest, kLongestRest);
+    back_off_.slowdown = trial_.seconds / trial_.plain_seconds;
+    trial_.pause = trial_.next_pause;
+    trial_.next_pause = std::min(2 * trial_.next_pause, kLongestPause);
     trial_.n = 0;
     trial_.seconds = trial_.plain_seconds = 0.0;
 }

@@ -3,7 +3,7 @@
 // A tree is as large as its last node is worth in time (tree/tree_builder.h), and time is worth what it brought of
 // late: seconds that a committed token took, with all passes and guessing, and never more than a plain pass takes.
 //
-// Where guessing loses against plain decoding it rests for some passes; a trial that loses again doubles the rest, so
+// Where guessing loses against plain decoding it pauses for some passes; a trial that loses again doubles the pause, so
 // that no text is slower beyond noise. How many tokens one pass commits is a matter of luck, so what is summed up is
 // what was expected of it, corrected by how expectations came true in the long run.
 #pragma once
@@ -25,11 +25,11 @@ struct PassOutcome {
     bool guessed = false;        // drafting was tried
 };
 
-/// How guessing rested since the controller was made.
-struct Rests {
+/// How drafting paused since the controller was made.
+struct BackOff {
     std::int64_t passes = 0;     // without guesses, for the sake of time
     std::int64_t of_passes = 0;  // all
-    double slowdown = 1.0;       // what guessing took over plain decoding of the same tokens, when the last rest began
+    double slowdown = 1.0;       // what guessing took over plain decoding of the same tokens, when the last pause began
 };
 
 class DraftControl {
@@ -41,19 +41,19 @@ public:
     [[nodiscard]] const PassCurve& curve() const { return curve_; }
     /// Whether the next pass, behind a text of so many tokens, is to carry guesses. Called once a pass. `probes`: trees
     /// are as large as pays, so that what a plain pass takes must be known.
-    [[nodiscard]] bool take_turn(std::int64_t text_tokens, bool probes = true);
+    [[nodiscard]] bool should_draft(std::int64_t text_tokens, bool probes = true);
     /// What a committed token takes of late, at most a plain pass; 0 while no pass is known.
-    [[nodiscard]] double seconds_a_token() const;
+    [[nodiscard]] double seconds_per_token() const;
     /// Of the guessed tokens that trees were expected to commit of late, the part that came; above 1 where more did.
-    [[nodiscard]] double came_true() const;
+    [[nodiscard]] double realised_fraction() const;
     void record(const PassOutcome& outcome);
-    [[nodiscard]] const Rests& rests() const { return rests_; }
+    [[nodiscard]] const BackOff& back_off() const { return back_off_; }
     /// Another text: what passes take stays known.
     void reset() { recent_ = {}, trial_ = {}; }
 
 private:
-    static constexpr std::int64_t kFirstRest = 16;  // passes
-    struct Recent {                                 // passes with guesses, decaying
+    static constexpr std::int64_t kFirstPause = 16;  // passes
+    struct Recent {                                  // passes with guesses, decaying
         double passes = 0.0;
         double seconds = 0.0;
         double tokens = 0.0;
@@ -61,9 +61,9 @@ private:
         double came = 0.0;
     };
     struct Trial {
-        std::int64_t rest = 0;  // passes without guesses that are still to come
-        std::int64_t next_rest = kFirstRest;
-        std::int64_t n = 0;          // passes with guesses since the last rest
+        std::int64_t pause = 0;  // passes without guesses that are still to come
+        std::int64_t next_pause = kFirstPause;
+        std::int64_t n = 0;          // passes with guesses since the last pause
         double seconds = 0.0;        // that they took of late, decaying
         double plain_seconds = 0.0;  // that the same tokens would have taken one by one
     };
@@ -73,7 +73,7 @@ private:
     PassCurve curve_;
     Recent recent_;
     Trial trial_;
-    Rests rests_;
+    BackOff back_off_;
 };
 
 }  // namespace slipstream::draft

@@ -21,7 +21,7 @@ float TreeBuilder::place_cost(const BuildRequest& request) const {
     const std::size_t length = best_length(request);
     const auto n = static_cast<std::int64_t>(length);
     if (request.curve == nullptr || n >= request.curve->max_nodes()) return full;
-    const double one_more = (request.curve->at(n + 1) - request.curve->at(n)) / request.seconds_a_token;
+    const double one_more = (request.curve->at(n + 1) - request.curve->at(n)) / request.seconds_per_token;
     const float last = length > 1 ? at(taken_[length - 1]).score : 1.0F;
     return std::max(full, std::min(static_cast<float>(one_more), last));
 }
@@ -55,7 +55,7 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
         // One node more must pay for itself, now: asked later it would know more, and may not be wanted any more.
         const bool pays = request.curve == nullptr
                               ? gain >= kWorthABatch * most
-                              : n == 0 || static_cast<double>(gain) * request.seconds_a_token >=
+                              : n == 0 || static_cast<double>(gain) * request.seconds_per_token >=
                                               source.expand_seconds(n + 1) - source.expand_seconds(n);
         if (!pays) continue;
         batch_.push_back(node);
@@ -74,12 +74,12 @@ bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
         if (gain < kLeastModelGain) return false;
     } else {
         // What it costs is known from asking: after a while without, it is tried again, ever more rarely.
-        const bool pays = gain * request.seconds_a_token >= model.source->expand_seconds(std::ssize(batch_));
-        const bool try_again = model.rest <= 0 && !is_asked(0, which);
+        const bool pays = gain * request.seconds_per_token >= model.source->expand_seconds(std::ssize(batch_));
+        const bool try_again = model.pause <= 0 && !is_asked(0, which);
         if (!pays && !try_again) return false;
-        model.next_rest = pays ? kTryAgainAfter : std::min(2 * model.next_rest, kRarestTry);
+        model.next_pause = pays ? kTryAgainAfter : std::min(2 * model.next_pause, kRarestTry);
     }
-    model.rest = model.next_rest;
+    model.pause = model.next_pause;
     std::ranges::sort(batch_);  // parents before children
     {
         const Stopwatch control(counts_[tables_.size() + which].seconds);

@@ -54,7 +54,7 @@ void TreeBuilder::begin(const BuildRequest& request) {
     nodes_.assign(1, Node{.score = 1.0F});
     cursors_.clear();
     for (TableSource* source : tables_) cursors_.push_back(source->root(request.text));
-    for (Model& model : models_) --model.rest;
+    for (Model& model : models_) --model.pause;
     votes_.begin(request.noise->present());
     ask(0, request);
 }
@@ -151,8 +151,8 @@ void TreeBuilder::search(const BuildRequest& request) {
 // Tokens that the first `n` taken nodes are expected to commit, less those that their pass's time is worth (the
 // parametric method of Dinkelbach 1967 for the greatest ratio).
 double TreeBuilder::gain_of(const BuildRequest& request, std::size_t n) const {
-    return 1.0 + request.came_true * (expected_[n - 1] - 1.0) -
-           request.curve->at(static_cast<std::int64_t>(n)) / request.seconds_a_token;
+    return 1.0 + request.realised_fraction * (expected_[n - 1] - 1.0) -
+           request.curve->at(static_cast<std::int64_t>(n)) / request.seconds_per_token;
 }
 
 // How many of the taken nodes make the best tree.
@@ -171,7 +171,7 @@ std::size_t TreeBuilder::best_length(const BuildRequest& request) const {
 
 double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
     CHECK(tree.size() == 1 && !request.text.empty() && request.noise != nullptr && request.budget >= 1);
-    CHECK(request.curve == nullptr || request.seconds_a_token > 0.0, "time is worth nothing");
+    CHECK(request.curve == nullptr || request.seconds_per_token > 0.0, "time is worth nothing");
     begin(request);
     search(request);
     if (request.max_depth > 0 && request.budget > 1)

@@ -35,8 +35,8 @@ struct BuildRequest {
     std::int64_t max_depth = 0;
     const PathNoise* noise = nullptr;
     const PassCurve* curve = nullptr;  // of the target; null: fill the budget, whatever it costs
-    double seconds_a_token = 0.0;      // what time is worth, > 0 where there is a curve (control/draft_control.h)
-    double came_true = 1.0;            // of guessed tokens that were expected, the part that came
+    double seconds_per_token = 0.0;    // what time is worth, > 0 where there is a curve (control/draft_control.h)
+    double realised_fraction = 1.0;    // of guessed tokens that were expected, the part that came
 };
 
 /// What became of a tree.
@@ -92,9 +92,9 @@ private:
     };
     struct Model {
         ModelSource* source;
-        float gain = kModelGain;             // tokens that asking it behind an accepted node brings, of late
-        std::int64_t rest = kTryAgainAfter;  // trees without asking it before it is tried though it seems not to pay
-        std::int64_t next_rest = kTryAgainAfter;
+        float gain = kModelGain;              // tokens that asking it behind an accepted node brings, of late
+        std::int64_t pause = kTryAgainAfter;  // trees without asking it before it is tried though it seems not to pay
+        std::int64_t next_pause = kTryAgainAfter;
     };
 
     void begin(const BuildRequest& request);

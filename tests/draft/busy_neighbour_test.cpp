@@ -55,7 +55,8 @@ public:
     /// As a tree builder chooses.
     [[nodiscard]] std::int64_t choose(const DraftControl& control) const {
         const auto gain = [&](std::int64_t n) {
-            return control.came_true() * (expected(n) - 1.0) - control.curve().at(n) / control.seconds_a_token();
+            return control.realised_fraction() * (expected(n) - 1.0) -
+                   control.curve().at(n) / control.seconds_per_token();
         };
         std::int64_t best = 1;
         for (std::int64_t n = 2; n <= kMost; ++n)
@@ -90,7 +91,7 @@ double speed_of(const Machine& machine, double acceptance, std::uint32_t seed) {
     double seconds = 0.0;
     double plain_seconds = 0.0;
     for (int i = 0; i < kPasses; ++i) {
-        const bool guesses = control.take_turn(100 + i);
+        const bool guesses = control.should_draft(100 + i);
         const std::int64_t n_nodes = guesses ? guesser.choose(control) : 1;
         const double expected = guesses ? guesser.expected(n_nodes) : 0.0;
         const std::int64_t n_tokens = guesser.tokens(n_nodes);

@@ -1,5 +1,5 @@
-// When guessing rests, in time that is counted, not measured: what a stretch of passes takes beside plain decoding; and
-// what a token is taken to be worth.
+// When drafting pauses, in time that is counted, not measured: what a stretch of passes takes beside plain decoding;
+// and what a token is taken to be worth.
 #include "draft/control/draft_control.h"
 
 #include <functional>
@@ -30,7 +30,7 @@ struct Course {
     std::vector<std::int64_t> when;  // passes that guessed
 
     [[nodiscard]] double slowdown() const { return seconds / plain_seconds; }
-    [[nodiscard]] std::int64_t longest_rest() const {
+    [[nodiscard]] std::int64_t longest_pause() const {
         std::int64_t longest = 0;
         for (std::size_t i = 1; i < when.size(); ++i) longest = std::max(longest, when[i] - when[i - 1] - 1);
         return longest;
@@ -48,7 +48,7 @@ Course run(DraftControl& control, std::int64_t n_passes, const std::function<Pas
     Course course;
     for (std::int64_t i = 0; i < n_passes; ++i) {
         const Pass pass = pass_at(i);
-        const bool guesses = control.take_turn(100 + course.tokens);
+        const bool guesses = control.should_draft(100 + course.tokens);
         const std::int64_t n = guesses ? pass.n_tokens : 1;
         const double seconds = guesses ? pass.seconds : pass.plain;
         const double expected = pass.expected > 0.0 ? pass.expected : static_cast<double>(n);
@@ -66,37 +66,37 @@ Course run(DraftControl& control, std::int64_t n_passes, const std::function<Pas
     return course;
 }
 
-TEST(DraftControl, GuessesThatAlwaysMissEndInRestsThatGrow) {
+TEST(DraftControl, GuessesThatAlwaysMissEndInPausesThatGrow) {
     DraftControl control = control_with(1.5);
     const Course course = run(control, 6000, [](std::int64_t) { return Pass{1, 1.5}; });
     EXPECT_LT(course.guessed, 150);
     EXPECT_LT(course.slowdown(), 1.01);
-    EXPECT_EQ(control.rests().of_passes, 6000);
-    EXPECT_GT(control.rests().passes, 5800);
-    EXPECT_LE(control.rests().passes, 6000 - course.guessed);
-    EXPECT_NEAR(control.rests().slowdown, 1.5, 0.01);
-    EXPECT_GE(course.longest_rest(), 512);  // it is tried again, at the rarest
-    EXPECT_LE(course.longest_rest(), 513);  // with a plain pass for its own sake
+    EXPECT_EQ(control.back_off().of_passes, 6000);
+    EXPECT_GT(control.back_off().passes, 5800);
+    EXPECT_LE(control.back_off().passes, 6000 - course.guessed);
+    EXPECT_NEAR(control.back_off().slowdown, 1.5, 0.01);
+    EXPECT_GE(course.longest_pause(), 512);  // it is tried again, at the rarest
+    EXPECT_LE(course.longest_pause(), 513);  // with a plain pass for its own sake
     std::int64_t longest = 0;
     for (std::size_t i = 1; i < course.when.size(); ++i) {
-        const std::int64_t rest = course.when[i] - course.when[i - 1] - 1;
-        EXPECT_TRUE(rest <= 1 || rest > longest || rest >= 512) << rest;
-        longest = std::max(longest, rest);
+        const std::int64_t pause = course.when[i] - course.when[i - 1] - 1;
+        EXPECT_TRUE(pause <= 1 || pause > longest || pause >= 512) << pause;
+        longest = std::max(longest, pause);
     }
 }
 
-TEST(DraftControl, GreatExpectationsThatNeverComeTrueEndInRestsToo) {
+TEST(DraftControl, GreatExpectationsThatNeverComeTrueEndInPausesToo) {
     DraftControl control = control_with(1.5);
     const Course course = run(control, 6000, [](std::int64_t) { return Pass{1, 1.5, 1.0, 3.0}; });
     EXPECT_LT(course.guessed, 400);
     EXPECT_LT(course.slowdown(), 1.04);
-    EXPECT_LT(control.came_true(), 0.3);
+    EXPECT_LT(control.realised_fraction(), 0.3);
 }
 
 TEST(DraftControl, GuessesThatHitAgainstAllExpectationGoOn) {
     DraftControl control = control_with(1.3);
     EXPECT_EQ(run(control, 2000, [](std::int64_t) { return Pass{3, 1.3, 1.0, 1.2}; }).guessed, 1999);
-    EXPECT_GT(control.came_true(), 3.0);
+    EXPECT_GT(control.realised_fraction(), 3.0);
 }
 
 TEST(DraftControl, LuckAndBadLuckAreNotMistakenForMore) {
@@ -108,14 +108,14 @@ TEST(DraftControl, LuckAndBadLuckAreNotMistakenForMore) {
         return Pass{random() % 4 == 0 ? 5 : 1, 1.5, 1.0, 2.0};
     });
     EXPECT_GE(course.guessed, 5000 * 29 / 30);
-    EXPECT_LE(course.longest_rest(), 1);
+    EXPECT_LE(course.longest_pause(), 1);
 }
 
 TEST(DraftControl, GuessesThatHitGoOn) {
     DraftControl control = control_with(1.3);
     EXPECT_EQ(run(control, 2000, [](std::int64_t) { return Pass{2, 1.3}; }).guessed, 1999);
-    EXPECT_EQ(control.rests().passes, 0);
-    EXPECT_NEAR(control.came_true(), 1.0, 1e-9);
+    EXPECT_EQ(control.back_off().passes, 0);
+    EXPECT_NEAR(control.realised_fraction(), 1.0, 1e-9);
 }
 
 TEST(DraftControl, AStretchWithoutLuckIsForgiven) {
@@ -123,7 +123,7 @@ TEST(DraftControl, AStretchWithoutLuckIsForgiven) {
     // Three tokens a pass, but for ten in a hundred.
     const Course course = run(control, 3000, [](std::int64_t i) { return Pass{i % 100 < 10 ? 1 : 3, 1.2}; });
     EXPECT_GE(course.guessed, 2995);
-    EXPECT_LE(course.longest_rest(), 1);
+    EXPECT_LE(course.longest_pause(), 1);
 }
 
 TEST(DraftControl, LearnsNothingFromTheFirstPasses) {
@@ -148,10 +148,10 @@ TEST(DraftControl, BeginsAgainWhereGuessesPayAtLast) {
     const Course after = run(control, 2000, [](std::int64_t) { return Pass{3, 1.3}; });
     EXPECT_LE(after.when.front(), 513);
     EXPECT_GE(after.guessed, 2000 - after.when.front() - 3);  // and goes on from then on
-    // Rests are short again, when it comes to that.
+    // Pauses are short again, when it comes to that.
     const Course bad = run(control, 200, [](std::int64_t) { return Pass{1, 1.5}; });
     EXPECT_LT(bad.guessed, 150);
-    EXPECT_LE(bad.longest_rest(), 65);
+    EXPECT_LE(bad.longest_pause(), 65);
 }
 
 TEST(DraftControl, AMachineThatIsBusyAltogetherChangesLittle) {
@@ -160,23 +160,23 @@ TEST(DraftControl, AMachineThatIsBusyAltogetherChangesLittle) {
         const double load = i / 100 % 2 == 0 ? 1.0 : 3.0;
         return Pass{2, 1.4 * load, load};
     });
-    // One that slows down right behind a plain pass seems to make guesses alone dearer: a first rest tells.
+    // One that slows down right behind a plain pass seems to make guesses alone dearer: a first pause tells.
     EXPECT_GE(course.guessed, 950);
-    EXPECT_LE(course.longest_rest(), 16);
+    EXPECT_LE(course.longest_pause(), 16);
     EXPECT_LT(course.slowdown(), 0.72);  // 0.7 with guesses in every pass
 }
 
 TEST(DraftControl, DraftingInVainThatCostsNothingIsNoLoss) {
     DraftControl control = control_with(1.5);
     for (int i = 0; i < 2000; ++i) {
-        const bool guesses = control.take_turn(i);
+        const bool guesses = control.should_draft(i);
         EXPECT_TRUE(guesses) << i;
         control.record({.n_nodes = 1, .pass_seconds = 1.0, .draft_seconds = 0.01, .expected = 1.0, .guessed = guesses});
     }
     // A tenth of a pass is one.
     std::int64_t n_guessed = 0;
     for (int i = 0; i < 2000; ++i) {
-        const bool guesses = control.take_turn(i);
+        const bool guesses = control.should_draft(i);
         n_guessed += guesses ? 1 : 0;
         control.record(
             {.pass_seconds = 1.0, .draft_seconds = guesses ? 0.1 : 0.0, .expected = 1.0, .guessed = guesses});
@@ -189,39 +189,39 @@ TEST(DraftControl, ATokenIsNeverWorthMoreThanAPlainPass) {
         std::mt19937 random(seed);
         std::lognormal_distribution<double> noise(0.0, 0.5);
         DraftControl control = control_with(1.5);
-        EXPECT_EQ(control.seconds_a_token(), control.curve().at(1));
+        EXPECT_EQ(control.seconds_per_token(), control.curve().at(1));
         for (int i = 0; i < 500; ++i) {
-            const bool guesses = control.take_turn(i);
+            const bool guesses = control.should_draft(i);
             control.record({.n_nodes = guesses ? kNodes : 1,
                             .n_tokens = guesses ? 1 + static_cast<std::int64_t>(random() % 3) : 1,
                             .pass_seconds = (guesses ? 2.0 : 1.0) * noise(random),
                             .draft_seconds = guesses ? 0.5 * noise(random) : 0.0,
                             .guessed = guesses});
-            ASSERT_GT(control.seconds_a_token(), 0.0);
-            ASSERT_LE(control.seconds_a_token(), control.curve().at(1));
+            ASSERT_GT(control.seconds_per_token(), 0.0);
+            ASSERT_LE(control.seconds_per_token(), control.curve().at(1));
         }
     }
-    EXPECT_EQ(DraftControl(kNodes, {}).seconds_a_token(), 0.0) << "no pass is known";
+    EXPECT_EQ(DraftControl(kNodes, {}).seconds_per_token(), 0.0) << "no pass is known";
 }
 
 TEST(DraftControl, ATokenIsWorthWhatItTookOfLate) {
     DraftControl control = control_with(1.2);
     run(control, 200, [](std::int64_t) { return Pass{3, 1.2}; });
-    EXPECT_NEAR(control.seconds_a_token(), 0.4, 0.01);
-    const double before = control.seconds_a_token();
+    EXPECT_NEAR(control.seconds_per_token(), 0.4, 0.01);
+    const double before = control.seconds_per_token();
     control.record({.n_nodes = kNodes, .n_tokens = 3, .pass_seconds = 60.0, .expected = 3.0, .guessed = true});
-    EXPECT_LT(control.seconds_a_token(), 1.1 * before) << "one that was held up says little";
+    EXPECT_LT(control.seconds_per_token(), 1.1 * before) << "one that was held up says little";
     run(control, 200, [](std::int64_t) { return Pass{2, 1.2}; });
-    EXPECT_NEAR(control.seconds_a_token(), 0.6, 0.02);
+    EXPECT_NEAR(control.seconds_per_token(), 0.6, 0.02);
 }
 
 TEST(DraftControl, HalfOfWhatIsExpectedComesTrue) {
     DraftControl control = control_with(1.2);
-    EXPECT_EQ(control.came_true(), 1.0);
+    EXPECT_EQ(control.realised_fraction(), 1.0);
     run(control, 100, [](std::int64_t) { return Pass{3, 1.2, 1.0, 5.0}; });
-    EXPECT_NEAR(control.came_true(), 0.5, 0.07);
+    EXPECT_NEAR(control.realised_fraction(), 0.5, 0.07);
     control.reset();
-    EXPECT_EQ(control.came_true(), 1.0) << "another text";
+    EXPECT_EQ(control.realised_fraction(), 1.0) << "another text";
 }
 
 TEST(DraftControl, APlainPassIsMadeWhereGuessingGainsLittle) {
@@ -249,14 +249,14 @@ TEST(DraftControl, TimesThatCannotBeAreNotCounted) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     DraftControl control = control_with(1.5);
     run(control, 10, [](std::int64_t) { return Pass{3, 1.5}; });
-    const double before = control.seconds_a_token();
+    const double before = control.seconds_per_token();
     for (int i = 0; i < 200; ++i) {
-        EXPECT_TRUE(control.take_turn(100));
+        EXPECT_TRUE(control.should_draft(100));
         for (const double seconds : {0.0, -1.0, kNan})
             control.record({.n_nodes = kNodes, .pass_seconds = seconds, .expected = 1.0, .guessed = true});
     }
-    EXPECT_EQ(control.seconds_a_token(), before);
-    EXPECT_EQ(control.came_true(), 1.0);
+    EXPECT_EQ(control.seconds_per_token(), before);
+    EXPECT_EQ(control.realised_fraction(), 1.0);
 }
 
 TEST(DraftControl, ResetIsANewBeginning) {

@@ -243,10 +243,10 @@ TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
         options.child_rule = ChildRule::Draw;
         options.noise_ranking = NoiseRanking::Blind;
         Texts first;
-        for (const double seconds_a_node : {1e-9, 1.0}) {  // a pass for nothing, and one that never pays
+        for (const double seconds_per_node : {1e-9, 1.0}) {  // a pass for nothing, and one that never pays
             DraftContext target = pair->target(sampling);
             target.planned_seconds = [=](std::int64_t n, std::int64_t) {
-                return 1e-3 + seconds_a_node * static_cast<double>(n);
+                return 1e-3 + seconds_per_node * static_cast<double>(n);
             };
             const auto drafter = make_drafter(options, target);
             Server server(*pair, sampling, view);

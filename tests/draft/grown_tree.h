@@ -28,12 +28,12 @@ struct TreeLimits {
     std::int64_t max_depth = 32;
     const PathNoise* noise = &kNoNoise;
     const PassCurve* curve = nullptr;
-    double seconds_a_token = 0.0;  // 0: what a plain pass takes
+    double seconds_per_token = 0.0;  // 0: what a plain pass takes
 };
 
 inline Grown grow(TreeBuilder& builder, const ToyText& text, const TreeLimits& limits) {
     const double a_token =
-        limits.curve == nullptr || limits.seconds_a_token > 0.0 ? limits.seconds_a_token : limits.curve->at(1);
+        limits.curve == nullptr || limits.seconds_per_token > 0.0 ? limits.seconds_per_token : limits.curve->at(1);
     Grown grown;
     grown.tree.reset(text.back());
     grown.expected = builder.grow(grown.tree, {.text = text,
@@ -41,7 +41,7 @@ inline Grown grow(TreeBuilder& builder, const ToyText& text, const TreeLimits& l
                                                .max_depth = limits.max_depth,
                                                .noise = limits.noise,
                                                .curve = limits.curve,
-                                               .seconds_a_token = a_token});
+                                               .seconds_per_token = a_token});
     return grown;
 }
 

@@ -89,8 +89,8 @@ using Models = std::vector<ModelSource*>;
 class ToyModel final : public ModelSource {
 public:
     explicit ToyModel(ToyWords words, std::int64_t max_nodes = 64, ToyNamed* named = nullptr,
-                      double seconds_a_node = 0.0)
-        : words_(std::move(words)), max_nodes_(max_nodes), named_(named), seconds_a_node_(seconds_a_node) {}
+                      double seconds_per_node = 0.0)
+        : words_(std::move(words)), max_nodes_(max_nodes), named_(named), seconds_per_node_(seconds_per_node) {}
 
     [[nodiscard]] std::string_view name() const override { return "toy model"; }
     [[nodiscard]] std::uint16_t n_cells() const override { return 1; }
@@ -125,7 +125,7 @@ public:
     }
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t) override { return {}; }
     [[nodiscard]] double expand_seconds(std::int64_t n) const override {
-        return seconds_a_node_ * static_cast<double>(n);
+        return seconds_per_node_ * static_cast<double>(n);
     }
     [[nodiscard]] std::int64_t n_expanded() const { return std::ssize(expanded_); }
 
@@ -144,7 +144,7 @@ private:
     ToyWords words_;
     std::int64_t max_nodes_;
     ToyNamed* named_;
-    double seconds_a_node_;
+    double seconds_per_node_;
     std::vector<std::pair<std::int32_t, ToyText>> expanded_;
 };
 

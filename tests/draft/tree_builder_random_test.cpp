@@ -83,13 +83,14 @@ TEST(TreeBuilderAtRandom, TreesKeepToTheirLimits) {
             TokenTree tree;
             tree.reset(text.back());
             named.clear();
-            const double expected = builder.grow(tree, {.text = text,
-                                                        .budget = budget,
-                                                        .max_depth = max_depth,
-                                                        .noise = &noise,
-                                                        .curve = random() % 2 == 0 ? &curve : nullptr,
-                                                        .seconds_a_token = 0.1 * static_cast<double>(1 + random() % 12),
-                                                        .came_true = 0.1 * static_cast<double>(1 + random() % 20)});
+            const double expected =
+                builder.grow(tree, {.text = text,
+                                    .budget = budget,
+                                    .max_depth = max_depth,
+                                    .noise = &noise,
+                                    .curve = random() % 2 == 0 ? &curve : nullptr,
+                                    .seconds_per_token = 0.1 * static_cast<double>(1 + random() % 12),
+                                    .realised_fraction = 0.1 * static_cast<double>(1 + random() % 20)});
             ASSERT_NO_FATAL_FAILURE(expect_tree(tree, text, budget, max_depth, named));
             ASSERT_TRUE(std::isfinite(expected) && expected >= 1.0);
             if (pass % 7 == 6) continue;  // a pass that was given up
@@ -131,7 +132,7 @@ TEST(TreeBuilderAtRandom, AStateFromAFileIsNoDanger) {
                                                     .max_depth = 20,
                                                     .noise = &noise,
                                                     .curve = seed % 2 == 0 ? &curve : nullptr,
-                                                    .seconds_a_token = 1.0});
+                                                    .seconds_per_token = 1.0});
         ASSERT_TRUE(std::isfinite(expected));
         ASSERT_LE(tree.size(), 64);
     }

@@ -137,9 +137,9 @@ TEST(TreeBuilder, WhereATokenIsDearMoreNodesPay) {
     // A pass of n nodes takes 1 + n / 20; the best child scores about 0.3.
     ToySource source(random_words(3, 12, 0.9, 0.9));
     const PassCurve curve = curve_by(64, [](double n) { return 1.0 + n / 20.0; });
-    const auto grown_at = [&](double seconds_a_token) {
+    const auto grown_at = [&](double seconds_per_token) {
         TreeBuilder builder({&source}, {}, 20);
-        return grow(builder, {4}, {.budget = 64, .curve = &curve, .seconds_a_token = seconds_a_token});
+        return grow(builder, {4}, {.budget = 64, .curve = &curve, .seconds_per_token = seconds_per_token});
     };
     const Grown cheap = grown_at(0.1);
     const Grown usual = grown_at(0.3);
@@ -154,7 +154,7 @@ TEST(TreeBuilder, WhereATokenIsDearMoreNodesPay) {
 TEST(TreeBuilder, TreesAreSmallerWhereLessCameTrueThanWasExpected) {
     ToySource source(random_words(3, 12, 0.9, 0.9));
     const PassCurve curve = curve_by(64, [](double n) { return 1.0 + n / 20.0; });
-    const auto grown_at = [&](double came_true) {
+    const auto grown_at = [&](double realised_fraction) {
         TreeBuilder builder({&source}, {}, 20);
         TokenTree tree;
         tree.reset(4);
@@ -163,8 +163,8 @@ TEST(TreeBuilder, TreesAreSmallerWhereLessCameTrueThanWasExpected) {
                                                     .max_depth = 32,
                                                     .noise = &kNoNoise,
                                                     .curve = &curve,
-                                                    .seconds_a_token = 1.0,
-                                                    .came_true = came_true});
+                                                    .seconds_per_token = 1.0,
+                                                    .realised_fraction = realised_fraction});
         EXPECT_TRUE(tree.size() == 1 || expected > 1.0);
         return tree.size();
     };

@@ -246,8 +246,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                    .max_depth = script.below(30),
                                    .noise = &noise,
                                    .curve = curve.known() && script.one_in(2) ? &curve : nullptr,
-                                   .seconds_a_token = script.seconds(),
-                                   .came_true = script.seconds()};
+                                   .seconds_per_token = script.seconds(),
+                                   .realised_fraction = script.seconds()};
         TokenTree tree;
         tree.reset(text.back());
         named.clear();

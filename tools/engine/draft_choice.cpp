@@ -114,9 +114,9 @@ double tokens_per_second_by_tables(const SplitPlan& plan) {
     return std::max(1.0 / plan.pass(1).seconds, kTableTokens / plan.pass(kTableNodes).seconds);
 }
 
-double tokens_per_second_by_model(const SplitPlan& plan, double seconds_a_guess) {
+double tokens_per_second_by_model(const SplitPlan& plan, double seconds_per_draft_token) {
     const auto seconds = [&](std::int64_t guesses) {
-        return plan.pass(guesses + 1).seconds + static_cast<double>(guesses) * seconds_a_guess;
+        return plan.pass(guesses + 1).seconds + static_cast<double>(guesses) * seconds_per_draft_token;
     };
     return draft::best_chain(kModelAcceptance, draft::kLongestChain, seconds).tokens_per_second;
 }
@@ -139,7 +139,7 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
 }
 
 // Of a draft model that takes so many bytes; the machine is measured.
-double seconds_a_guess(const EngineModel& target, std::size_t draft_bytes) {
+double seconds_per_draft_token(const EngineModel& target, std::size_t draft_bytes) {
     return static_cast<double>(draft_bytes) *
            nth(target.devices.front().rates->rates.weights, DType::Q8_0).seconds(1.0);
 }
@@ -155,7 +155,7 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
         return false;
     }
     const double by_tables = tokens_per_second_by_tables(*without);
-    const double a_guess = seconds_a_guess(target, bytes);
+    const double a_guess = seconds_per_draft_token(target, bytes);
     const double by_model = tokens_per_second_by_model(*beside, a_guess);
     callbacks.detail(
         fmt::format("draft: about {:.2g} tokens/s with the draft model, {:.2g} without", by_model, by_tables));
@@ -181,7 +181,8 @@ ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
 // The nodes of trees with which the target over a view of its KV guesses for more than its memory costs: as many as fit
 // beside all weights and a view, `budget` at most and `least` at least; 0: it does not pay.
 std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
-                         double seconds_a_draft_guess, const ViewOptions& view, const EngineCallbacks& callbacks) {
+                         double seconds_per_model_draft_token, const ViewOptions& view,
+                         const EngineCallbacks& callbacks) {
     const std::optional<SplitPlan> without = run.with(budget, draft_bytes, Timed::Yes);
     if (!without || without->sums().streamed_kv_bytes == 0) {
         callbacks.detail("draft: auto leaves retrieval out: no KV streams");
@@ -200,8 +201,8 @@ std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t leas
                                return beside->pass(guesses + 1).seconds + static_cast<double>(guesses) * a_guess;
                            }).tokens_per_second;
     double by_others = tokens_per_second_by_tables(*without);
-    if (seconds_a_draft_guess > 0.0)
-        by_others = std::max(by_others, tokens_per_second_by_model(*without, seconds_a_draft_guess));
+    if (seconds_per_model_draft_token > 0.0)
+        by_others = std::max(by_others, tokens_per_second_by_model(*without, seconds_per_model_draft_token));
     const bool pays = by_view > kViewGain * by_others;
     callbacks.detail(
         fmt::format("draft: auto {} retrieval: about {:.2g} tokens/s at full context with a view of {} "
@@ -328,7 +329,7 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (chooses_view) {
         const std::size_t kept =
             files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
-        const double a_guess = files ? seconds_a_guess(target, kept) : 0.0;
+        const double a_guess = files ? seconds_per_draft_token(target, kept) : 0.0;
         const std::int64_t budget = chosen.options.max_budget;
         const std::int64_t least = chosen.options.adapt_budget ? kLeastBudget : budget;
         if (const std::int64_t beside_view =

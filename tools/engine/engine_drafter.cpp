@@ -221,12 +221,12 @@ void EngineDrafter::resample(const SamplerOptions& sampling) {
 }
 
 void EngineDrafter::tell_rests() const {
-    if (!drafter_ || drafter_->rests().passes == 0) return;
-    const draft::Rests& rests = drafter_->rests();
+    if (!drafter_ || drafter_->back_off().passes == 0) return;
+    const draft::BackOff& back_off = drafter_->back_off();
     callbacks_.detail(
         fmt::format("draft: guessing rested in {} of {} passes: before the last rest it took {:.2f} times as long as "
                     "plain decoding",
-                    rests.passes, rests.of_passes, rests.slowdown));
+                    back_off.passes, back_off.of_passes, back_off.slowdown));
 }
 
 void EngineDrafter::save() const {

@@ -66,7 +66,7 @@ public:
     void resample(const SamplerOptions& sampling);
     /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
     void save() const;
-    /// Tells how often guessing rested and why, as a detail; nothing where it never did.
+    /// Tells how often drafting paused and why, as a detail; nothing where it never did.
     void tell_rests() const;
 
 private:
