@@ -39,7 +39,7 @@ void HostKv::add_written(std::int64_t n_chunks) {
     add(n_chunks, copy_out_->record(*flushed_));
 }
 
-void HostKv::settle(Stream& compute) {
+void HostKv::wait_for_flushes(Stream& compute) {
     if (flushed_->recorded() > 0) compute.wait(*flushed_, flushed_->recorded());
     compute.synchronize();
 }

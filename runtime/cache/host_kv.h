@@ -58,7 +58,7 @@ public:
     /// The same of chunks that were written to chunk() by the host; none were here.
     void add_written(std::int64_t n_chunks);
     /// Waits until nothing is on its way here any more, and `compute` is done: the host may write chunks.
-    void settle(Stream& compute);
+    void wait_for_flushes(Stream& compute);
     /// Chunks from this on are here no more.
     void cut(std::int64_t n_chunks);
     /// After a failure: ends what is under way, gives up the schedule made ahead, and tells how many of the chunks have

@@ -114,7 +114,7 @@ void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
     store_.release_from(n_chunks);
 }
 
-std::int64_t KvCache::keep_whole(ExecRef exec) noexcept {
+std::int64_t KvCache::keep_intact_prefix(ExecRef exec) noexcept {
     forget();
     if (!host_) return n_committed();
     const std::int64_t n_there = host_->recover(exec.stream);
@@ -153,8 +153,8 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t n_tokens) {
     CHECK(n_committed() == 0 && n_nodes() == 0 && n_tokens <= context_tokens(), "{} positions", n_tokens);
     if (!host_) return;
     host_->extents().ask(n_tokens / kChunkTokens);
-    host_->invalidate(exec.stream);  // a schedule made ahead knows nothing of these chunks
-    host_->settle(exec.stream);      // of a text that was here before
+    host_->invalidate(exec.stream);        // a schedule made ahead knows nothing of these chunks
+    host_->wait_for_flushes(exec.stream);  // of a text that was here before
 }
 
 void KvCache::restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,

@@ -88,7 +88,7 @@ public:
     void truncate(std::int64_t n_tokens);
     /// After a failure: drops all nodes, and the positions behind a chunk that was lost on its way to the host or back.
     /// How many are left.
-    std::int64_t keep_whole(ExecRef exec) noexcept;
+    std::int64_t keep_intact_prefix(ExecRef exec) noexcept;
 
     /// Copies a node's rows of a layer, [K|V] of shape().scratch_row_bytes(), to `out` in host memory, in stream order.
     void read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const;

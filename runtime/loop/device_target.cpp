@@ -39,18 +39,18 @@ void DeviceTarget::commit(std::span<const NodeId> path) {
         if (view_ != nullptr) view_->commit(forward_->exec(), path);
         at_layer(kKvStage, [&] { cache_->commit(forward_->exec(), path); });
     } catch (...) {
-        cut_back(before);
+        roll_back_to(before);
         throw;
     }
 }
 
 // After an error: the first n_tokens, or as many of them as are whole.
-void DeviceTarget::cut_back(std::int64_t n_tokens) noexcept {
-    if (cache_->keep_whole(forward_->exec()) > n_tokens) {
+void DeviceTarget::roll_back_to(std::int64_t n_tokens) noexcept {
+    if (cache_->keep_intact_prefix(forward_->exec()) > n_tokens) {
         try {
             cache_->truncate(forward_->exec(), n_tokens);
         } catch (...) {  // it has cost the chunk that n_tokens ends in
-            static_cast<void>(cache_->keep_whole(forward_->exec()));
+            static_cast<void>(cache_->keep_intact_prefix(forward_->exec()));
         }
     }
     if (view_ != nullptr) view_->truncate(n_committed());
@@ -61,7 +61,7 @@ void DeviceTarget::truncate(std::int64_t n_tokens) {
     try {
         at_layer(kKvStage, [&] { cache_->truncate(forward_->exec(), n_tokens); });
     } catch (...) {
-        cut_back(n_tokens);
+        roll_back_to(n_tokens);
         throw;
     }
     if (view_ != nullptr) view_->truncate(n_tokens);
@@ -75,7 +75,7 @@ void DeviceTarget::forget() {
     } else {
         cache_->rollback(from);
     }
-    if (std::exchange(failed_, false)) cut_back(n_committed());
+    if (std::exchange(failed_, false)) roll_back_to(n_committed());
 }
 
 bool DeviceTarget::takes_prompt(std::int64_t end) const {

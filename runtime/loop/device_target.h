@@ -50,7 +50,7 @@ public:
 
 private:
     void check_between_passes() const;
-    void cut_back(std::int64_t n_tokens) noexcept;
+    void roll_back_to(std::int64_t n_tokens) noexcept;
 
     Forward* forward_;
     KvCache* cache_;

@@ -103,7 +103,7 @@ void LayersTarget::restore(std::int64_t n_tokens,
                 rank.forward->exec(), n_tokens,
                 [&](std::int64_t layer, std::int64_t chunk, std::byte* out) { read(rank.layers[layer], chunk, out); });
     } catch (...) {
-        cut_back(0);
+        roll_back_to(0);
         throw;
     }
 }

@@ -59,7 +59,7 @@ void RankTarget::commit(std::span<const NodeId> path) {
                 ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path);
             });
     } catch (...) {
-        cut_back(before);
+        roll_back_to(before);
         throw;
     }
 }
@@ -74,7 +74,7 @@ void RankTarget::forget() {
             rank.cache->rollback(from);
         }
     }
-    if (std::exchange(failed_, false)) cut_back(n_committed());
+    if (std::exchange(failed_, false)) roll_back_to(n_committed());
 }
 
 void RankTarget::truncate(std::int64_t n_tokens) {
@@ -83,20 +83,20 @@ void RankTarget::truncate(std::int64_t n_tokens) {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
             on_rank(rank, kKvStage, [&] { ranks_[rank].cache->truncate(ranks_[rank].forward->exec(), n_tokens); });
     } catch (...) {
-        cut_back(n_tokens);
+        roll_back_to(n_tokens);
         throw;
     }
     for (ViewBuilder* view : views_) view->truncate(n_tokens);
 }
 
-void RankTarget::cut_back(std::int64_t n_tokens) noexcept {
-    for (const Rank& rank : ranks_) n_tokens = std::min(n_tokens, rank.cache->keep_whole(rank.forward->exec()));
+void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
+    for (const Rank& rank : ranks_) n_tokens = std::min(n_tokens, rank.cache->keep_intact_prefix(rank.forward->exec()));
     for (std::size_t n_alike = 0; n_alike < ranks_.size();) {
         const Rank& rank = ranks_[n_alike++];
         try {
             rank.cache->truncate(rank.forward->exec(), n_tokens);
         } catch (...) {
-            n_tokens = std::min(n_tokens, rank.cache->keep_whole(rank.forward->exec()));
+            n_tokens = std::min(n_tokens, rank.cache->keep_intact_prefix(rank.forward->exec()));
             n_alike = 0;
         }
     }

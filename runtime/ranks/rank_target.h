@@ -69,7 +69,7 @@ protected:
     [[nodiscard]] std::int64_t announced_from() const { return announced_from_; }
     /// After an error: every rank holds the same text again, the first n_tokens or as many of them as all have whole. A
     /// cut that fails costs the chunk that it ends in.
-    void cut_back(std::int64_t n_tokens) noexcept;
+    void roll_back_to(std::int64_t n_tokens) noexcept;
     void set_failed(bool failed) { failed_ = failed; }
 
 private:

@@ -24,7 +24,7 @@ bool TensorPasses::run(std::span<PassKv* const> kvs, const TargetPass& pass, std
     try {
         threads_.run([&](std::size_t rank) { run_rank(rank, running); });
     } catch (...) {
-        mend();
+        reset_after_failure();
         throw;
     }
     drop();
@@ -41,7 +41,7 @@ void TensorPasses::run_rank(std::size_t rank, const Pass& pass) {
         steps->embed();
     });
     for (std::int64_t layer = 0; layer < end_layer_; ++layer) {
-        if (rank == 0 && asked.control != nullptr) look(layer, *asked.control);
+        if (rank == 0 && asked.control != nullptr) check_cancelled(layer, *asked.control);
         on_rank(forward, layer, [&] { steps->run_layer(layer); });
     }
     if (given_up_) return;
@@ -53,7 +53,7 @@ void TensorPasses::run_rank(std::size_t rank, const Pass& pass) {
 
 // Before the first rank runs a layer: without its part nobody comes to the end of that one, so all have heard by then
 // whether it is the last.
-void TensorPasses::look(std::int64_t layer, const PassControl& control) {
+void TensorPasses::check_cancelled(std::int64_t layer, const PassControl& control) {
     if (layer > 0 && control.on_progress)
         control.on_progress(static_cast<double>(layer) / static_cast<double>(n_layers()));
     if (!control.cancelled()) return;
@@ -67,7 +67,7 @@ void TensorPasses::drop() {
 }
 
 // Behind a pass that threw, with all threads back: nothing of it is under way, and sums begin anew.
-void TensorPasses::mend() {
+void TensorPasses::reset_after_failure() {
     drop();
     for (const SummingRank& rank : ranks_) {
         try {

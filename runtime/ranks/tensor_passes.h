@@ -43,8 +43,8 @@ private:
         std::span<LogitRows> parts;
     };
     void run_rank(std::size_t rank, const Pass& pass);
-    void look(std::int64_t layer, const PassControl& control);
-    void mend();
+    void check_cancelled(std::int64_t layer, const PassControl& control);
+    void reset_after_failure();
     void drop();
 
     std::vector<SummingRank> ranks_;

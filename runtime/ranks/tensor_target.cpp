@@ -99,7 +99,7 @@ void TensorTarget::restore(std::int64_t n_tokens,
             }
         }
     } catch (...) {
-        cut_back(0);
+        roll_back_to(0);
         throw;
     }
     for (const Rank& rank : ranks()) rank.cache->end_restore(n_tokens);

@@ -180,7 +180,7 @@ TEST_F(KvCacheTest, WhatIsResidentEverywhereIsWholeAfterAFailure) {
     KvCache cache(device_, kShape, 2, 2048, 64, {.resident_chunks = {2, 3}, .arena = &arena});
     cache.reserve(512);
     cache.publish(0);
-    EXPECT_EQ(cache.keep_whole(exec()), 512);
+    EXPECT_EQ(cache.keep_intact_prefix(exec()), 512);
 }
 
 // What a text that was cut away still flushes, over a link that takes its time, must not land on what is restored.
