@@ -64,7 +64,7 @@ std::span<const TopToken> RowTop::best(std::span<const float> logits, std::int64
     CHECK(k > 0, "the best {}", k);
     const std::size_t n = std::min(static_cast<std::size_t>(k), max_k_);
     top_.clear();
-    blocks_.look(logits);
+    blocks_.scan(logits);
     for (const std::uint32_t id : blocks_.reaching(blocks_.bound(n)))
         top_.push_back({static_cast<TokenId>(id), logits[id]});
     const std::size_t kept = std::min(n, top_.size());

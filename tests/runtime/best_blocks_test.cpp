@@ -33,7 +33,7 @@ std::size_t check(const std::vector<float>& row, std::size_t k, Lanes lanes) {
         numbers.push_back(logit);
         greatest = std::max(greatest, logit);
     }
-    EXPECT_EQ(blocks.look(row), greatest);
+    EXPECT_EQ(blocks.scan(row), greatest);
     const float bound = blocks.bound(k);
     const auto found = blocks.reaching(bound);
     std::vector<std::uint32_t> expected;

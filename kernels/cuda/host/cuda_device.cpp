@@ -202,7 +202,7 @@ const OpTable& CudaDevice::ops() const {
     return cuda::op_table();
 }
 
-void CudaDevice::take_turn(cuda::CudaStream& stream) {
+void CudaDevice::begin_turn(cuda::CudaStream& stream) {
     if (turn_ == &stream) return;
     if (turn_ != nullptr) stream.wait(*turn_ended_, turn_->record(*turn_ended_));
     turn_ = &stream;

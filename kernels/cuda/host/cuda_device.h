@@ -116,7 +116,7 @@ public:
     // For ops (cuda/cuda_op.h).
 
     /// From here on `stream` alone uses scratch and staging, behind what the streams before it had enqueued.
-    void take_turn(cuda::CudaStream& stream);
+    void begin_turn(cuda::CudaStream& stream);
     /// A stream that has ended takes no turns any more.
     void end_turn(const cuda::CudaStream& stream) noexcept;
     [[nodiscard]] cuda::Staging& staging() { return *staging_; }

@@ -19,7 +19,7 @@ public:
     /// `exec` is a CudaDevice and a compute stream of it.
     explicit Op(ExecRef exec)
         : device_(static_cast<CudaDevice&>(exec.device)), stream_(static_cast<CudaStream&>(exec.stream)) {
-        device_.take_turn(stream_);
+        device_.begin_turn(stream_);
         device_.count_change();
         device_.staging().begin_op();
     }

@@ -223,7 +223,7 @@ void CudaStream::synchronize() {
 std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& enqueue) {
     CHECK(has_graphs() && capturing_ == nullptr, "a graph within a graph, or of a copy stream");
     const Module& table = device_->table();
-    device_->take_turn(*this);
+    device_->begin_turn(*this);
     device_->staging().reserve(this, 0);
     auto graph = std::make_unique<CudaGraph>(*device_, device_->staging().graph_block(), kGraphBlockBytes);
     device_->keep_prepared({});
@@ -250,7 +250,7 @@ std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& enqueue)
 bool CudaStream::launch(Graph& graph, const GraphNumbers& numbers) {
     auto& captured = static_cast<CudaGraph&>(graph);
     if (!captured.is_current()) return false;
-    device_->take_turn(*this);
+    device_->begin_turn(*this);
     device_->count_change();
     device_->keep_prepared({});
     if (!device_->staging().send_graph_arrays(*this, captured, numbers)) return false;

@@ -147,7 +147,7 @@ BestBlocks::BestBlocks(std::size_t vocab, Lanes lanes)
     sorted_.reserve(best_.size());
 }
 
-float BestBlocks::look(std::span<const float> logits) {
+float BestBlocks::scan(std::span<const float> logits) {
     CHECK(logits.size() == vocab_, "{} logits for a vocabulary of {}", logits.size(), vocab_);
     logits_ = logits;
     const Extent extent = take_maxima(logits, stride_, best_.data(), lanes_);

@@ -21,7 +21,7 @@ public:
 
     /// Looks at a row, [vocab], which stays as it is until the next one. Returns the greatest logit; -inf where none is
     /// above it. NaN is nothing.
-    float look(std::span<const float> logits);
+    float scan(std::span<const float> logits);
     /// A bound that at least `k` logits reach, k > 0, as a rule few more; -inf where it would leave out none.
     [[nodiscard]] float bound(std::size_t k);
     /// The ids of logits that are at least `bound` and above -inf, ascending. Valid until the next call.

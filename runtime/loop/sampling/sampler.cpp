@@ -196,7 +196,7 @@ void Sampler::keep_min_p() {
 
 /// Leaves the survivors in candidates_, in no order, `probability` not normalised.
 void Sampler::filter() {
-    const float greatest = blocks_.look(logits_);
+    const float greatest = blocks_.scan(logits_);
     if (!(greatest > -std::numeric_limits<float>::infinity())) throw_no_numbers();
     keep_top_k();
     scale(greatest);

@@ -274,7 +274,7 @@ std::string described(TokenType type, std::string_view text = {}) {
 
 Parser::Parser(std::vector<Token> tokens, int& line) : tokens_(std::move(tokens)), line_(line) {
     static_cast<void>(id_of("loop"));
-    look();
+    check_current();
 }
 
 NameId Parser::id_of(const std::string& name) {
@@ -304,11 +304,11 @@ void Parser::enter() {
 Token Parser::take() {
     Token token = current();
     if (at_ + 1 < tokens_.size()) ++at_;
-    look();
+    check_current();
     return token;
 }
 
-void Parser::look() {
+void Parser::check_current() {
     line_ = current().line;
     if (is(TokenType::Error)) throw TemplateError(current().text);
 }

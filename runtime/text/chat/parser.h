@@ -61,7 +61,7 @@ private:
         bool is_read = false;           // outside of macros
         bool is_read_by_macro = false;  // and inside: what is declared later is no argument
     };
-    void look();
+    void check_current();
     [[nodiscard]] bool is_declared(NameId name) const { return std::ranges::find(declared_, name) != declared_.end(); }
 
     std::vector<Token> tokens_;
