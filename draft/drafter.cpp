@@ -58,7 +58,7 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
         grow(tree, request);
         if (pass_.growth != Growth::Merged && (figures_.size() == 1 || pass_.growth == Growth::Drawn))
             figures_[pass_.drawn_by].seconds += seconds_since(began);
-        use_leftover(tree, request);
+        fill_unused_nodes(tree, request);
     }
     pass_.draft_seconds = seconds_since(began);
 }

@@ -138,7 +138,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
 }
 
 // Nodes that cost nothing: up to the budget where it is fixed, else as many as a pass takes along unnoticed.
-void SourcesDrafter::use_leftover(TokenTree& tree, ShapeRequest request) {
+void SourcesDrafter::fill_unused_nodes(TokenTree& tree, ShapeRequest request) {
     if (pass_.growth != Growth::Merged) return;
     if (options_.adapt_budget) {
         if (!control_.curve().known()) return;
@@ -147,7 +147,7 @@ void SourcesDrafter::use_leftover(TokenTree& tree, ShapeRequest request) {
         request.budget = n;
     }
     if (tree.size() >= request.budget) return;
-    for (const auto& source : sources_.tables) source->use_leftover(tree, request);
+    for (const auto& source : sources_.tables) source->fill_unused_nodes(tree, request);
 }
 
 // What a shape of one source offered and got.

@@ -71,7 +71,7 @@ private:
     void grow(TokenTree& tree, const ShapeRequest& request);
     void grow_chain(TokenTree& tree, const ShapeRequest& request);
     [[nodiscard]] std::int64_t gamma() const;
-    void use_leftover(TokenTree& tree, ShapeRequest request);
+    void fill_unused_nodes(TokenTree& tree, ShapeRequest request);
     void count_shape(const Observation& observation);
 
     void load();

@@ -190,7 +190,7 @@ void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
             }
         });
     }
-    use_leftover(tree, request);
+    fill_unused_nodes(tree, request);
 }
 
 // Any tokens do to begin with; the authors draw them from the prompt. Here a fixed draw, so that runs repeat.
@@ -203,7 +203,7 @@ void Lookahead::start_window(std::span<const TokenId> text) {
     }
 }
 
-void Lookahead::use_leftover(TokenTree& tree, const ShapeRequest& request) {
+void Lookahead::fill_unused_nodes(TokenTree& tree, const ShapeRequest& request) {
     if (window_.empty()) start_window(request.text);
     std::int32_t trunk = 0;
     for (const Column& column : window_) {

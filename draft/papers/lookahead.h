@@ -48,7 +48,7 @@ public:
     /// The n-grams of the last token as branches, then the window.
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
     /// The window, as many whole columns as fit.
-    void use_leftover(TokenTree& tree, const ShapeRequest& request) override;
+    void fill_unused_nodes(TokenTree& tree, const ShapeRequest& request) override;
 
     [[nodiscard]] std::size_t memory_bytes() const override;
 

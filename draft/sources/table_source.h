@@ -83,7 +83,7 @@ public:
     /// Grows `tree` (node 0 only) as the source's own paper does. Where there is noise, ranks by it (E2).
     virtual void propose_shape(TokenTree& tree, const ShapeRequest& request) = 0;
     /// Hangs nodes that cost nothing where verification is free, under a finished tree. Most sources do nothing.
-    virtual void use_leftover(TokenTree&, const ShapeRequest&) {}
+    virtual void fill_unused_nodes(TokenTree&, const ShapeRequest&) {}
 
     /// Bytes that the source holds, as far as it grows.
     [[nodiscard]] virtual std::size_t memory_bytes() const = 0;

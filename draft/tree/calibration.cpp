@@ -92,7 +92,7 @@ std::size_t Calibration::estimate_cell(float merged, float estimate, std::int32_
     return first_estimate(model) + 1 + bucket(merged) * kEstimateBuckets + bucket(estimate);
 }
 
-float Calibration::settle(float merged, float estimate, std::int32_t model) const {
+float Calibration::combined_estimate(float merged, float estimate, std::int32_t model) const {
     const Cell& all = estimates_[first_estimate(model)];
     return std::min(estimate * all.ratio * estimates_[estimate_cell(merged, estimate, model)].ratio, kSurest);
 }

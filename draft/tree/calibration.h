@@ -58,8 +58,8 @@ public:
     /// The chance of acceptance in truth, where noise decides: `estimate` as it was reckoned from the noise, corrected
     /// by what such estimates turned out to be worth; filters of the target, above all, are not in the reckoning.
     /// `model`: the dearest that was asked, by its place among models; -1: tables alone.
-    [[nodiscard]] float settle(float merged, float estimate, std::int32_t model) const;
-    /// An estimate that settle() was asked about came true (1) or not (0).
+    [[nodiscard]] float combined_estimate(float merged, float estimate, std::int32_t model) const;
+    /// An estimate that combined_estimate() was asked about came true (1) or not (0).
     void learn_estimate(float merged, float estimate, std::int32_t model, float hit);
 
     [[nodiscard]] std::vector<float> state() const;

@@ -157,7 +157,7 @@ void Votes::estimate(std::span<VotedToken> tokens, std::int32_t model, std::int6
     const float scale = sum > kAllCertain ? (kAllCertain - most_left) / std::max(sum - most, kLeastCertain) : 1.0F;
     for (VotedToken& token : tokens) {
         token.chance = &token == &*likeliest ? most_left : token.chance * std::min(scale, 1.0F);
-        token.estimate = noisy_ ? calibration_.settle(token.merged, token.chance, model) : token.chance;
+        token.estimate = noisy_ ? calibration_.combined_estimate(token.merged, token.chance, model) : token.chance;
     }
 }
 

@@ -153,20 +153,20 @@ TEST(Calibration, OfTwoModelsEachHasWeightsOfItsOwnAndTheDearerOneOutweighs) {
     EXPECT_GT(calibration.merge(with_cheap), calibration.merge(with_dear));
     EXPECT_GT(calibration.corrected_log_odds(1, 0, 0.3F), cell);
     for (int i = 0; i < 500; ++i) calibration.learn_estimate(0.5F, 0.5F, 1, 0.0F);
-    EXPECT_LT(calibration.settle(0.5F, 0.5F, 1), 0.1F);
-    EXPECT_FLOAT_EQ(calibration.settle(0.5F, 0.5F, 0), 0.5F);
+    EXPECT_LT(calibration.combined_estimate(0.5F, 0.5F, 1), 0.1F);
+    EXPECT_FLOAT_EQ(calibration.combined_estimate(0.5F, 0.5F, 0), 0.5F);
     Calibration taken_up(n_cells, 2);
     ASSERT_TRUE(taken_up.restore(calibration.state()));
-    EXPECT_EQ(taken_up.settle(0.5F, 0.5F, 1), calibration.settle(0.5F, 0.5F, 1));
+    EXPECT_EQ(taken_up.combined_estimate(0.5F, 0.5F, 1), calibration.combined_estimate(0.5F, 0.5F, 1));
     EXPECT_FALSE(Calibration(n_cells, 1).restore(calibration.state())) << "of another number of models";
 }
 
 TEST(Calibration, EstimatesAreCorrectedByWhatTheyCameToBe) {
     Calibration calibration = two_sources(1);
     // A model's are believed at first, tables' half.
-    EXPECT_FLOAT_EQ(calibration.settle(0.1F, 0.3F, 0), 0.3F);
-    EXPECT_LE(calibration.settle(0.1F, 0.3F, -1), 0.3F);
-    EXPECT_LE(calibration.settle(0.9F, 5.0F, 0), 0.98F);
+    EXPECT_FLOAT_EQ(calibration.combined_estimate(0.1F, 0.3F, 0), 0.3F);
+    EXPECT_LE(calibration.combined_estimate(0.1F, 0.3F, -1), 0.3F);
+    EXPECT_LE(calibration.combined_estimate(0.9F, 5.0F, 0), 0.98F);
     std::mt19937 random(5);
     const auto learn = [&](float merged, float estimate, double rate) {
         calibration.learn_estimate(merged, estimate, -1, std::bernoulli_distribution(rate)(random) ? 1.0F : 0.0F);
@@ -175,10 +175,10 @@ TEST(Calibration, EstimatesAreCorrectedByWhatTheyCameToBe) {
         learn(0.1F, 0.3F, 0.15);
         learn(0.3F, 0.1F, 0.2);
     }
-    EXPECT_NEAR(calibration.settle(0.1F, 0.3F, -1), 0.15F, 0.04F);
-    EXPECT_NEAR(calibration.settle(0.3F, 0.1F, -1), 0.2F, 0.05F);
-    EXPECT_FLOAT_EQ(calibration.settle(0.1F, 0.3F, 0), 0.3F);
-    for (const float p : {0.0F, 1e-30F, 1.0F}) EXPECT_TRUE(std::isfinite(calibration.settle(p, p, 0)));
+    EXPECT_NEAR(calibration.combined_estimate(0.1F, 0.3F, -1), 0.15F, 0.04F);
+    EXPECT_NEAR(calibration.combined_estimate(0.3F, 0.1F, -1), 0.2F, 0.05F);
+    EXPECT_FLOAT_EQ(calibration.combined_estimate(0.1F, 0.3F, 0), 0.3F);
+    for (const float p : {0.0F, 1e-30F, 1.0F}) EXPECT_TRUE(std::isfinite(calibration.combined_estimate(p, p, 0)));
 }
 
 TEST(Calibration, StateIsTakenUpAgain) {
@@ -197,7 +197,7 @@ TEST(Calibration, StateIsTakenUpAgain) {
     EXPECT_EQ(taken_up.state(), learnt.state());
     for (const float p : {0.01F, 0.2F, 0.7F}) {
         EXPECT_EQ(alone(taken_up, 0, 1, p), alone(learnt, 0, 1, p));
-        EXPECT_EQ(taken_up.settle(p, p, 0), learnt.settle(p, p, 0));
+        EXPECT_EQ(taken_up.combined_estimate(p, p, 0), learnt.combined_estimate(p, p, 0));
     }
 }
 

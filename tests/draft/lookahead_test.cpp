@@ -190,7 +190,7 @@ TEST(Lookahead, LeftoverTakesWholeColumnsOnlyAsFarAsTheyFit) {
                                    .budget = tree.size() + static_cast<std::int64_t>(random() % 40),
                                    .max_depth = deepest + static_cast<std::int64_t>(random() % 12)};
         const TokenTree before = tree;
-        source.use_leftover(tree, request);
+        source.fill_unused_nodes(tree, request);
         expect_within(tree, request);
         // What was there stays where it is.
         EXPECT_TRUE(std::ranges::equal(tree.tokens().first(before.tokens().size()), before.tokens()));
