@@ -112,7 +112,7 @@ void BenchColumns::converse(const BenchTalk& talk, std::int64_t decode_tokens, B
     }
 }
 
-void BenchColumns::tell_repeats(Console& console) const {
+void BenchColumns::report_repeats(Console& console) const {
     if (2 * n_repeating_ <= n_plain_) return;
     console.note(
         fmt::format("{} mostly what stood before, in the prompt or in itself, which makes guessing look better than "

@@ -41,7 +41,7 @@ public:
     /// Phases of plain decoding and the columns of the drafts.
     void put_figures(BenchResult& result) const;
     /// A note where most texts of plain decoding say again what stood before: guessing looks better there.
-    void tell_repeats(Console& console) const;
+    void report_repeats(Console& console) const;
 
 private:
     struct Column {

@@ -122,7 +122,7 @@ void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& 
                    fmt::format("{} of {} prompts", i + 1, n_all));
     }
     columns.put_figures(result);
-    columns.tell_repeats(context.console);
+    columns.report_repeats(context.console);
 }
 
 }  // namespace slipstream::tools

@@ -150,7 +150,7 @@ void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& en
                    fmt::format("{} of {} runs", i + 1, request.repeat + 1));
     }
     columns.put_figures(result);
-    columns.tell_repeats(context.console);
+    columns.report_repeats(context.console);
 }
 
 }  // namespace slipstream::tools

@@ -144,8 +144,8 @@ private:
 };
 
 // A session whose text has ended already: the text is there without the model.
-int tell_finished_session(const TextSession& session, const ReplayedText& replayed, const EngineModel& engine,
-                          RunRecords& records, TextOutput& output, Console& console) {
+int report_finished_session(const TextSession& session, const ReplayedText& replayed, const EngineModel& engine,
+                            RunRecords& records, TextOutput& output, Console& console) {
     const std::string front = session.begin().echo == PromptEcho::Yes ? session.begin().prompt_text : "";
     const std::string text = front + replayed.shown;
     TextStream stream(output, console);
@@ -272,7 +272,7 @@ int run_generate(CommandContext& context) {
     ReplayedText replayed;
     if (resumed != nullptr) {
         replayed = resumed->replay(*tokenizer, request.text);
-        if (replayed.ended) return tell_finished_session(*resumed, replayed, engine, records, output, console);
+        if (replayed.ended) return report_finished_session(*resumed, replayed, engine, records, output, console);
     }
     const std::int64_t n_prompt = std::ssize(task.prompt.tokens);
     request.generator.prompt_tokens = n_prompt;

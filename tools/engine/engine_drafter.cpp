@@ -220,7 +220,7 @@ void EngineDrafter::resample(const SamplerOptions& sampling) {
     }
 }
 
-void EngineDrafter::tell_rests() const {
+void EngineDrafter::report_backoff() const {
     if (!drafter_ || drafter_->back_off().passes == 0) return;
     const draft::BackOff& back_off = drafter_->back_off();
     callbacks_.detail(

@@ -67,7 +67,7 @@ public:
     /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
     void save() const;
     /// Tells how often drafting paused and why, as a detail; nothing where it never did.
-    void tell_rests() const;
+    void report_backoff() const;
 
 private:
     std::int64_t budget_;

@@ -33,7 +33,7 @@ EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, con
     if (engine.shards_matrices()) make_sums(needs);
     for (std::size_t device = 0; device < engine.devices.size(); ++device)
         parts_.push_back(std::make_unique<Part>(engine, device, needs, sums_ ? &sums_->rank(device) : nullptr));
-    tell_lock_refusal();
+    report_lock_refusal();
     target_ = target_of(&Part::forward);
     if (needs.check_tokens > 0) plain_ = target_of(&Part::plain);
     if (needs.view) make_views(*needs.view);
@@ -152,10 +152,10 @@ std::uint64_t EngineTarget::logits_bytes() const {
 }
 
 EngineTarget::~EngineTarget() {
-    tell_lock_refusal();
+    report_lock_refusal();
 }
 
-void EngineTarget::tell_lock_refusal() {
+void EngineTarget::report_lock_refusal() {
     if (refusal_told_ || !engine_->arena) return;
     const std::string refusal = engine_->arena->lock_refusal();
     if (refusal.empty()) return;

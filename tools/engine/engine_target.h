@@ -70,7 +70,7 @@ private:
     [[nodiscard]] std::chrono::nanoseconds rank_is_lost_after() const;
     void make_sums(const RunNeeds& needs);
     [[nodiscard]] std::unique_ptr<Target> target_of(std::unique_ptr<Forward> Part::*forward);
-    void tell_lock_refusal();
+    void report_lock_refusal();
 
     const EngineModel* engine_;
     EngineCallbacks callbacks_;

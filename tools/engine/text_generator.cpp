@@ -93,7 +93,7 @@ void TextGenerator::start_clock() {
 
 void TextGenerator::complete(RunFigures& figures) const {
     drafter_->save();
-    drafter_->tell_rests();
+    drafter_->report_backoff();
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
     figures.streamed = stream_snapshot(*engine_, *target_) - start_;

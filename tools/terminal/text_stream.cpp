@@ -22,15 +22,15 @@ void TextStream::write(std::string_view text) {
     rate_.before_text();
     rate_.after_text(output_.write(text));
     if (output_.closed()) cancel_flag().store(true);
-    tell_note();
+    print_note();
 }
 
 void TextStream::note(std::string message) {
     note_ = std::move(message);
-    tell_note();
+    print_note();
 }
 
-void TextStream::tell_note() {
+void TextStream::print_note() {
     if (note_.empty() || (beside_text_ && !finished_ && output_.last_byte() != '\n')) return;
     prefill_.clear();
     rate_.clear();
@@ -59,7 +59,7 @@ void TextStream::finish() {
             console_.end_line();
         }
     }
-    tell_note();
+    print_note();
 }
 
 TextStream::~TextStream() {

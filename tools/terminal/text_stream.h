@@ -33,7 +33,7 @@ public:
     void finish();
 
 private:
-    void tell_note();
+    void print_note();
 
     TextOutput& output_;
     Console& console_;
