@@ -69,15 +69,15 @@ namespace {
 constinit thread_local FiberContext* arriving = nullptr;  // who is switched to
 constinit thread_local FiberContext* departed = nullptr;  // who was left
 
-void tell_before([[maybe_unused]] FiberContext& from, [[maybe_unused]] const FiberContext& to,
-                 [[maybe_unused]] Fiber::Leave leave) {
+void report_switch([[maybe_unused]] FiberContext& from, [[maybe_unused]] const FiberContext& to,
+                   [[maybe_unused]] Fiber::Leave leave) {
 #ifdef SLIPSTREAM_EMULATION_ASAN
     __sanitizer_start_switch_fiber(leave == Fiber::Leave::ForGood ? nullptr : &from.fake_stack, to.bottom, to.bytes);
 #endif
 }
 
 /// On the stack that was switched to: the bounds of the one left are learnt, which the thread's own needs once.
-void tell_after([[maybe_unused]] void* fake_stack) {
+void report_switched([[maybe_unused]] void* fake_stack) {
 #ifdef SLIPSTREAM_EMULATION_ASAN
     const void* bottom = nullptr;
     std::size_t bytes = 0;
@@ -98,7 +98,7 @@ Fiber::~Fiber() {
 }
 
 void Fiber::run_entry() {
-    tell_after(nullptr);
+    report_switched(nullptr);
     arriving->entry();
     CHECK(false, "a fiber's entry returned");
 }
@@ -137,13 +137,13 @@ void Fiber::switch_to(Fiber& from, Fiber& to, Leave leave) {
     FiberContext& next = *to.context_;
     departed = &me;
     arriving = &next;
-    tell_before(me, next, leave);
+    report_switch(me, next, leave);
 #ifdef __x86_64__
     slipstream_fiber_switch(&me.stack_pointer, next.stack_pointer);
 #else
     swapcontext(&me.place, &next.place);
 #endif
-    tell_after(me.fake_stack);
+    report_switched(me.fake_stack);
 }
 
 }  // namespace slipstream::emulation

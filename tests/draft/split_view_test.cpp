@@ -87,7 +87,7 @@ protected:
         told.text = loop.text();
         return told;
     }
-    Told tell_with_view(Target& target, ViewPasses& passes, const SamplerOptions& sampling) const {
+    Told generate_with_view(Target& target, ViewPasses& passes, const SamplerOptions& sampling) const {
         target.truncate(0);
         const auto guesser = drafter(passes, sampling);
         Told told = tell(target, *guesser, sampling);
@@ -114,7 +114,7 @@ protected:
         DeviceTarget target(forward, cache);
         target.build_view_with(&builder);
         DeviceViewPasses passes(model, view);
-        return tell_with_view(target, passes, sampling);
+        return generate_with_view(target, passes, sampling);
     }
 
     void expect_faults_cost_no_token(SplitKind kind, const std::vector<std::int64_t>& parts) const;
@@ -134,7 +134,7 @@ TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
                 ViewedSplit several(*files_, on(split, streams));
                 NoGuesser nothing;
                 EXPECT_EQ(tell(*several.target, nothing, sampling).text, one.text);
-                const Told told = tell_with_view(*several.target, *several.over_view, sampling);
+                const Told told = generate_with_view(*several.target, *several.over_view, sampling);
                 EXPECT_EQ(told, one) << temperature << testing::PrintToString(split) << ": " << told.n_passes
                                      << " passes, of one device " << one.n_passes;
             }
@@ -195,7 +195,7 @@ TEST_F(SplitView, GuessesOverHeadsLeaveTheTextOfTheirSplit) {
             ViewedSplit several(*files_, on({1, 1}, streams, SplitKind::Tensor));
             NoGuesser nothing;
             const Told plain = tell(*several.target, nothing, sampling);
-            const Told told = tell_with_view(*several.target, *several.over_view, sampling);
+            const Told told = generate_with_view(*several.target, *several.over_view, sampling);
             EXPECT_EQ(told.text, plain.text);
             EXPECT_GT(told.accepted, 20);
             if (text.empty()) text = plain.text;

@@ -134,7 +134,7 @@ protected:
     }
 
     /// Steps until something is thrown, and returns what it says; then mends, and goes on as if nothing had been.
-    std::string failure(const TamperedVerifier::Tamper& damage, const std::function<void()>& mend) {
+    std::string failure(const TamperedVerifier::Tamper& damage, const std::function<void()>& reset) {
         run_->verifier().tamper = [&](const TokenTree& tree, const ConstTensorView& logits,
                                       std::span<const std::int32_t> accepted) {
             if (accepted.size() < 4 || run_->cache().n_committed() == 0) return;
@@ -155,7 +155,7 @@ protected:
         EXPECT_EQ(run_->cache().n_nodes(), 0);
         const std::int64_t n_checked = run_->figures().tokens;
         EXPECT_EQ(n_checked, n_text_ - 20) << "and not counted";
-        mend();
+        reset();
         while (run_->loop().text().size() < text_.size())
             if (run_->loop().step(std::ssize(text_) - std::ssize(run_->loop().text())).empty()) break;
         EXPECT_EQ(run_->loop().text(), text_);
