@@ -63,17 +63,17 @@ public:
     /// where `timed`. Nothing where it does not fit.
     enum class Timed : std::uint8_t { No, Yes };
     [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
-        PlanQuestion question{.weights = &weights_,
-                              .needs = generation_needs(budget, 0, check_),
-                              .beside_bytes = std::vector<std::size_t>(budgets_.size(), 0),
-                              .budget_bytes = budgets_,
-                              .ring_bytes = offload_.ring,
-                              .timed = timed == Timed::Yes};
-        question.beside_bytes.front() = draft_bytes;
+        EnginePlanRequest request{.weights = &weights_,
+                                  .needs = generation_needs(budget, 0, check_),
+                                  .beside_bytes = std::vector<std::size_t>(budgets_.size(), 0),
+                                  .budget_bytes = budgets_,
+                                  .ring_bytes = offload_.ring,
+                                  .timed = timed == Timed::Yes};
+        request.beside_bytes.front() = draft_bytes;
         if (view_)
-            question.needs.view =
+            request.needs.view =
                 ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.files->config().vocab)};
-        return fitting_plan(target_, question);
+        return fitting_plan(target_, request);
     }
 
     /// From now on with a view of the KV, or without.

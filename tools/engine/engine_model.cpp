@@ -183,15 +183,15 @@ void make_plan(EngineModel& engine, const ComputeOptions& options, const RunNeed
             engine.shards.empty() ? engine.files->config() : shard_config(engine.files->config(), engine.shards[i]);
         reserve_workspace(*engine.devices[i].device, Forward::workspace_shapes(config, engine.kv_dtype, needs.forward));
     }
-    PlanQuestion question{
+    EnginePlanRequest plan_request{
         .weights = &weights, .needs = needs, .ring_bytes = options.offload.ring, .has_workspace = true};
-    engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, question));
+    engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, plan_request));
     if (!engine.plan->streams() && engine.devices.size() == 1) return;
     // Something streams: what is best depends on what the machine takes for it. Of several devices the plan alone tells
     // what passes take.
-    question.pass_tokens = options.offload.expect_tokens;
-    question.timed = true;
-    engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, question));
+    plan_request.pass_tokens = options.offload.expect_tokens;
+    plan_request.timed = true;
+    engine.plan = std::make_unique<SplitPlan>(split_plan_request(engine, plan_request));
     // Locked for a card, where there is one: its copies are then as quick as those of the others. Where nothing streams
     // hidden states of prompts lie there alone, and CPU devices copy them as they are.
     const auto locker = std::ranges::find_if(
@@ -250,29 +250,30 @@ void make_device(EngineModel& engine, const ComputeOptions& options, const Engin
     choose_shares(engine, options, callbacks);
 }
 
-SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& question) {
-    const auto rank_request = [&engine, question](std::size_t rank, const ModelConfig& config,
-                                                  const ModelWeights& weights) {
+SplitPlanRequest split_plan_request(EngineModel& engine, const EnginePlanRequest& plan_request) {
+    const auto rank_request = [&engine, plan_request](std::size_t rank, const ModelConfig& config,
+                                                      const ModelWeights& weights) {
         Device& device = *engine.devices[rank].device;
         const std::size_t workspace =
-            question.has_workspace
-                ? 0
-                : workspace_bytes(device, Forward::workspace_shapes(config, engine.kv_dtype, question.needs.forward));
+            plan_request.has_workspace ? 0
+                                       : workspace_bytes(device, Forward::workspace_shapes(config, engine.kv_dtype,
+                                                                                           plan_request.needs.forward));
         ModelPlanRequest request =
             memory_request({.config = &config,
                             .weights = &weights,
                             .kv_dtype = engine.kv_dtype,
                             .text_tokens = engine.text_tokens,
-                            .needs = question.needs,
+                            .needs = plan_request.needs,
                             .taken_bytes = device.budget().used_bytes() + workspace +
-                                           (question.beside_bytes.empty() ? 0 : question.beside_bytes[rank]),
+                                           (plan_request.beside_bytes.empty() ? 0 : plan_request.beside_bytes[rank]),
                             .summing = {device.kind(), engine.shards_matrices() ? engine.devices.size() : 0}});
         request.budget_bytes = std::min(
-            question.budget_bytes.empty() ? device.budget().limit_bytes() : question.budget_bytes[rank], kRoomyBytes);
-        request.ring_bytes = question.ring_bytes.value_or(0);
+            plan_request.budget_bytes.empty() ? device.budget().limit_bytes() : plan_request.budget_bytes[rank],
+            kRoomyBytes);
+        request.ring_bytes = plan_request.ring_bytes.value_or(0);
         request.link_bytes_per_second = 1.0;  // any, where speeds are not asked for
-        if (question.timed) {
-            static_cast<void>(machine_rates(engine, rank, *question.weights));
+        if (plan_request.timed) {
+            static_cast<void>(machine_rates(engine, rank, *plan_request.weights));
             set_rates(request, engine.devices[rank]);
             // Cards share it for their copies; of CPU devices it was measured with the threads of one.
             if (engine.shards_matrices() && engine.devices[rank].choice.card)
@@ -281,20 +282,20 @@ SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& que
         return request;
     };
     return {.config = &engine.files->config(),
-            .weights = question.weights,
+            .weights = plan_request.weights,
             .kind = engine.split,
             .shards = engine.shards,
             .rank_request = rank_request,
-            .pass_tokens = question.pass_tokens};
+            .pass_tokens = plan_request.pass_tokens};
 }
 
-std::optional<SplitPlan> fitting_plan(EngineModel& engine, PlanQuestion& question) {
+std::optional<SplitPlan> fitting_plan(EngineModel& engine, EnginePlanRequest& plan_request) {
     do {
         try {
-            return SplitPlan(split_plan_request(engine, question));
+            return SplitPlan(split_plan_request(engine, plan_request));
         } catch (const OutOfBudget&) {  // the next may fit
         }
-    } while (shrink_check(question.needs));
+    } while (shrink_check(plan_request.needs));
     return std::nullopt;
 }
 

@@ -82,7 +82,7 @@ void load_model(EngineModel& engine, const ComputeOptions& options, const RunNee
 
 /// What a plan over the engine's devices is asked. `engine` outlives it, and the weights, which may be views into its
 /// files, do.
-struct PlanQuestion {
+struct EnginePlanRequest {
     const ModelWeights* weights = nullptr;  // of the whole model
     RunNeeds needs{};
     std::vector<std::size_t> beside_bytes{};      // [devices] taken beside what lies there; empty: nothing
@@ -92,10 +92,10 @@ struct PlanQuestion {
     bool timed = false;                           // with the speeds of this machine; else of none
     bool has_workspace = false;                   // it is reserved already
 };
-[[nodiscard]] SplitPlanRequest split_plan_request(EngineModel& engine, const PlanQuestion& question);
+[[nodiscard]] SplitPlanRequest split_plan_request(EngineModel& engine, const EnginePlanRequest& plan_request);
 /// The plan that is asked for; where it does not fit, with the largest passes of the self-check with which it does, as
 /// question.needs says then. Nothing where there is none.
-[[nodiscard]] std::optional<SplitPlan> fitting_plan(EngineModel& engine, PlanQuestion& question);
+[[nodiscard]] std::optional<SplitPlan> fitting_plan(EngineModel& engine, EnginePlanRequest& plan_request);
 
 /// rates of a device, measured now if they were not.
 [[nodiscard]] const MachineRates& machine_rates(EngineModel& engine, std::size_t device, const ModelWeights& weights);

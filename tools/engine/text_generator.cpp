@@ -18,12 +18,12 @@ namespace {
 void fit_check(EngineModel& engine, const ComputeOptions& options, RunNeeds& needs, const EngineCallbacks& callbacks) {
     const ModelWeights weights = engine.files->weights();
     engine.text_tokens = engine.context_tokens;
-    PlanQuestion question{.weights = &weights, .needs = needs, .ring_bytes = options.offload.ring};
-    if (fitting_plan(engine, question) && question.needs.check_tokens < needs.check_tokens)
+    EnginePlanRequest request{.weights = &weights, .needs = needs, .ring_bytes = options.offload.ring};
+    if (fitting_plan(engine, request) && request.needs.check_tokens < needs.check_tokens)
         callbacks.note(
             fmt::format("the self-check computes {} of a prompt at a time, for more do not fit beside the model",
-                        counted(question.needs.check_tokens, "token")));
-    needs = question.needs;
+                        counted(request.needs.check_tokens, "token")));
+    needs = request.needs;
 }
 
 }  // namespace

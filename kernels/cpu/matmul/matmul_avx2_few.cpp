@@ -10,8 +10,8 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/matmul/matmul_avx2_codes.h"
-#include "kernels/cpu/matmul/matmul_extents.h"
 #include "kernels/cpu/matmul/matmul_few.h"
+#include "kernels/cpu/matmul/matmul_tiling.h"
 #include "kernels/cpu/matmul/packed_block.h"
 #include "kernels/cpu/target.h"
 

@@ -15,7 +15,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/cpu/matmul/activations.h"
 #include "kernels/cpu/matmul/interleaved.h"
-#include "kernels/cpu/matmul/matmul_extents.h"
+#include "kernels/cpu/matmul/matmul_tiling.h"
 #include "kernels/cpu_device.h"
 
 namespace slipstream::cpu {

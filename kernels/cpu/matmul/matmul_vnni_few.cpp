@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
-#include "kernels/cpu/matmul/matmul_extents.h"
 #include "kernels/cpu/matmul/matmul_few.h"
+#include "kernels/cpu/matmul/matmul_tiling.h"
 #include "kernels/cpu/matmul/matmul_vnni_dots.h"
 #include "kernels/cpu/matmul/packed_codes.h"
 #include "kernels/cpu/target.h"

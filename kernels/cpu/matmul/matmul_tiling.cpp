@@ -1,4 +1,4 @@
-#include "kernels/cpu/matmul/matmul_extents.h"
+#include "kernels/cpu/matmul/matmul_tiling.h"
 
 #include "kernels/cpu_device.h"
 
