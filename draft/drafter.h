@@ -1,4 +1,4 @@
-// The guesser of the generation loop: all sources that were asked for, and the shape of their tree. Alone, a source
+// The proposer of the generation loop: all sources that were asked for, and the shape of their tree. Alone, a source
 // grows its own paper's tree; together they are merged by the tree builder under one budget (README.md, "Why").
 //
 // Invariant: nothing here can change the output, only how many tokens a pass commits.
@@ -18,7 +18,7 @@
 #include "draft/control/pass_curve.h"
 #include "draft/rejection.h"
 #include "draft/sources/cacheback_options.h"
-#include "runtime/loop/guesser.h"
+#include "runtime/loop/proposer.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/model.h"
 #include "runtime/view/view_builder.h"
@@ -108,7 +108,7 @@ struct SourceFigures {
     std::optional<std::int64_t> passes = std::nullopt;  // of sources that make passes of their own
 };
 
-class Drafter : public Guesser {
+class Drafter : public Proposer {
 public:
     /// What passes of the target take.
     [[nodiscard]] virtual PassCurve& pass_curve() = 0;

@@ -35,12 +35,12 @@ ReplayFigures& ReplayFigures::operator+=(const ReplayFigures& other) {
     return *this;
 }
 
-ReplayFigures replay(Guesser& guesser, std::span<const RecordedTurn> turns, std::int64_t budget) {
+ReplayFigures replay(Proposer& proposer, std::span<const RecordedTurn> turns, std::int64_t budget) {
     CHECK(budget >= 1, "budget {}", budget);
     ReplayFigures figures;
     const auto observe = [&](const Observation& observation) {
         const Stopwatch control(figures.observe_seconds);
-        guesser.observe(observation);
+        proposer.observe(observation);
     };
     std::vector<TokenId> text;
     TokenTree tree;
@@ -56,7 +56,7 @@ ReplayFigures replay(Guesser& guesser, std::span<const RecordedTurn> turns, std:
                 const Stopwatch control(figures.propose_seconds);
                 tree.reset(text.back());
                 // Depth is bounded by the budget alone: what is left of the answer is not known in advance.
-                guesser.propose(tree, {.budget = budget, .max_depth = budget - 1, .text = text});
+                proposer.propose(tree, {.budget = budget, .max_depth = budget - 1, .text = text});
             }
             CHECK(tree.size() <= budget, "{} nodes proposed, budget {}", tree.size(), budget);
             follow(tree, ahead, accepted);

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/loop/guesser.h"
+#include "runtime/loop/proposer.h"
 
 namespace slipstream::draft {
 
@@ -25,8 +25,8 @@ struct ReplayFigures {
     std::int64_t passes = 0;
     std::int64_t tokens = 0;                   // committed
     std::int64_t nodes = 0;                    // of all trees, node 0 included
-    double propose_seconds = 0.0;              // in Guesser::propose()
-    double observe_seconds = 0.0;              // in Guesser::observe(), prompts included
+    double propose_seconds = 0.0;              // in Proposer::propose()
+    double observe_seconds = 0.0;              // in Proposer::observe(), prompts included
     std::vector<std::int64_t> accept_lengths;  // [passes]: tokens that each committed
 
     /// Tokens a pass, 0 without passes.
@@ -34,9 +34,9 @@ struct ReplayFigures {
     ReplayFigures& operator+=(const ReplayFigures& other);
 };
 
-/// Replays one conversation. `budget`: most nodes of a tree, node 0 included (>= 1, CHECKed). The guesser hears first
+/// Replays one conversation. `budget`: most nodes of a tree, node 0 included (>= 1, CHECKed). The proposer hears first
 /// that its text was cut back to nothing, and keeps what it has learnt: resetting it is the caller's business. It sees
 /// no logits (Observation::logits is empty), and nothing of the answer before it is committed, its length neither.
-[[nodiscard]] ReplayFigures replay(Guesser& guesser, std::span<const RecordedTurn> turns, std::int64_t budget);
+[[nodiscard]] ReplayFigures replay(Proposer& proposer, std::span<const RecordedTurn> turns, std::int64_t budget);
 
 }  // namespace slipstream::draft

@@ -61,7 +61,7 @@ void DraftControl::record(const PassOutcome& outcome) {
 }
 
 void DraftControl::judge(const PassOutcome& outcome) {
-    // A trial's first pass also pays for what the guessers missed during the pause.
+    // A trial's first pass also pays for what the proposers missed during the pause.
     if (++trial_.n == 1) return;
     const double tokens = outcome.expected > 0.0 ? 1.0 + realised_fraction() * (outcome.expected - 1.0)
                                                  : static_cast<double>(outcome.n_tokens);

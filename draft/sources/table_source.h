@@ -15,7 +15,7 @@
 
 #include "draft/tables/table_file.h"
 #include "draft/tree/path_noise.h"
-#include "runtime/loop/guesser.h"
+#include "runtime/loop/proposer.h"
 
 namespace slipstream::draft {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "runtime/loop/guesser.h"
+#include "runtime/loop/proposer.h"
 
 namespace slipstream::draft {
 

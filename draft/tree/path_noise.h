@@ -1,4 +1,4 @@
-// The noise of drafter-invariant sampling as the guessers see it. It is known before anything is drafted (E2):
+// The noise of drafter-invariant sampling as the proposers see it. It is known before anything is drafted (E2):
 // the target will take the argmax of log p + gumbel(seed, position, token), so guesses are ranked by that and not by
 // probability alone. (Daliri, Musco, Suresh 2024, arXiv 2408.07978.) One a thread.
 #pragma once

@@ -31,8 +31,8 @@ private:
 
 }  // namespace
 
-GenerationLoop::GenerationLoop(Target& target, Verifier& verifier, Guesser& guesser, LoopLimits limits)
-    : target_(&target), verifier_(&verifier), guesser_(&guesser), limits_(std::move(limits)) {
+GenerationLoop::GenerationLoop(Target& target, Verifier& verifier, Proposer& proposer, LoopLimits limits)
+    : target_(&target), verifier_(&verifier), proposer_(&proposer), limits_(std::move(limits)) {
     const TargetShape shape = target.shape();
     const std::int64_t most = scratch_nodes_for(limits_.budget);
     CHECK(limits_.budget >= 1 && shape.max_tokens >= most && shape.max_logit_rows >= limits_.budget &&
@@ -88,7 +88,7 @@ void GenerationLoop::resume(std::vector<TokenId> text, std::int64_t n_prompt) {
     target_->set_prompt_rows(std::min(target_->n_committed(), prompt_border_of(n_prompt)));
     // Room for the longest text, for the same reason.
     text_.reserve(static_cast<std::size_t>(context_tokens_ + 1));
-    guesser_->observe({.text = text_, .n_new = n});
+    proposer_->observe({.text = text_, .n_new = n});
 }
 
 // Layers of a pass over text [begin, end) as tokens of it; a pass over one token says nothing.
@@ -193,7 +193,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
 
     Laps laps;
     tree_.reset(text_.back());
-    guesser_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1, .text = text_});
+    proposer_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1, .text = text_});
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
     laps.end_lap(seconds_.draft);
 
@@ -214,12 +214,12 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     }
     laps.end_lap(seconds_.commit);
     const auto n_new = static_cast<std::int64_t>(accepted_.size());
-    guesser_->observe({.text = text_,
-                       .n_new = n_new,
-                       .tree = &tree_,
-                       .logits = logits,
-                       .accepted = accepted_,
-                       .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds});
+    proposer_->observe({.text = text_,
+                        .n_new = n_new,
+                        .tree = &tree_,
+                        .logits = logits,
+                        .accepted = accepted_,
+                        .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds});
     laps.end_lap(seconds_.draft);
     return {text_.data() + n_text, static_cast<std::size_t>(n_new)};
 }
@@ -234,7 +234,7 @@ LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std:
                                   .tokens = pass_tokens_,
                                   .nodes = pass_nodes_,
                                   .logit_tokens = logit_tokens_,
-                                  .needs = both(verifier_->logit_request(), guesser_->logit_request()),
+                                  .needs = both(verifier_->logit_request(), proposer_->logit_request()),
                                   .control = &control});
     if (logits.empty()) target_->forget();
     return logits;
@@ -319,7 +319,7 @@ void GenerationLoop::truncate(std::int64_t n_tokens) {
     if (n_tokens < n_prompt_) n_kept = rows_to_keep(*target_, n_kept, n_tokens);
     n_prompt_ = std::min(n_prompt_, n_tokens);
     target_->truncate(n_kept);
-    guesser_->observe({.text = text_, .n_new = 0});
+    proposer_->observe({.text = text_, .n_new = 0});
 }
 
 }  // namespace slipstream

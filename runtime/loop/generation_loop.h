@@ -1,5 +1,5 @@
 // The one generation loop, in tokens: propose a tree, run one pass, walk it, commit. Plain decoding is this loop with
-// NoGuesser; nothing else in the program generates.
+// NoProposer; nothing else in the program generates.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 #include "kernels/base/indexed.h"
 #include "kernels/matmul.h"
-#include "runtime/loop/guesser.h"
+#include "runtime/loop/proposer.h"
 #include "runtime/loop/target.h"
 #include "runtime/loop/verify.h"
 
@@ -49,7 +49,7 @@ class GenerationLoop {
 public:
     /// All references must outlive the loop; they may be shared by loops that run one after the other. `target` allows
     /// passes of scratch_nodes_for(budget) tokens and as many nodes, and `budget` rows of logits (CHECKed).
-    GenerationLoop(Target& target, Verifier& verifier, Guesser& guesser, LoopLimits limits);
+    GenerationLoop(Target& target, Verifier& verifier, Proposer& proposer, LoopLimits limits);
 
     /// From now on the accepted path of each pass is computed again, as plain decoding would, before it is committed;
     /// step() throws SelfCheckFailure where a bit differs. The target must have room for
@@ -87,7 +87,7 @@ public:
 
     /// Takes the text back to its first `n_tokens` (1 to as many as it has), and the target with it: what a pass
     /// committed behind a stop rule. Generation may go on from there, with the tokens of a loop that never went
-    /// further. The guesser hears of it as an observation of no new tokens.
+    /// further. The proposer hears of it as an observation of no new tokens.
     void truncate(std::int64_t n_tokens);
 
     [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
@@ -117,7 +117,7 @@ private:
 
     Target* target_;
     Verifier* verifier_;
-    Guesser* guesser_;
+    Proposer* proposer_;
     SelfCheck* self_check_ = nullptr;
     LoopLimits limits_;
     std::int64_t context_tokens_;

@@ -23,7 +23,7 @@
 #include "schedule.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/logged_generation.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/shard_check.h"
 #include "tests/support/tiny_model.h"
 
@@ -101,10 +101,10 @@ private:
     std::unique_ptr<Forward> forward_;
 };
 
-Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
+Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Proposer& proposer,
                    const SamplerOptions& sampling, SelfCheck* check = nullptr) {
     DeviceTarget target(engine.forward(), engine.cache());
-    return logged_generation(target, prompt, n_tokens, guesser, kBudget, sampling, engine.model().config().vocab,
+    return logged_generation(target, prompt, n_tokens, proposer, kBudget, sampling, engine.model().config().vocab,
                              check);
 }
 
@@ -117,7 +117,7 @@ Generated plain_text(const ModelFiles& files, const std::vector<TokenId>& prompt
                      const SamplerOptions& sampling, std::int64_t n_filled = 0) {
     Engine engine(files, {});
     fill(engine, n_filled);
-    NoGuesser none;
+    NoProposer none;
     return generate(engine, prompt, n, none, sampling);
 }
 
@@ -140,12 +140,12 @@ TEST(EmulatedModel, EveryWayGivesTheSameBits) {
             for (const auto& [weights, kv] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
                 Engine engine(*files, {.timing = timing, .streams_weights = weights, .streams_kv = kv});
                 fill(engine, 240);
-                ScriptedGuesser guesser(expected.text, 0.7, 3);
-                const Generated found = generate(engine, prompt, 14, guesser, sampling);
+                ScriptedProposer proposer(expected.text, 0.7, 3);
+                const Generated found = generate(engine, prompt, 14, proposer, sampling);
                 EXPECT_EQ(found.text, expected.text) << static_cast<int>(timing) << weights << kv;
                 EXPECT_TRUE(same_bits(found.logits, expected.logits)) << static_cast<int>(timing) << weights << kv;
                 EXPECT_EQ(engine.machine().n_pageable_copies(), 0);
-                EXPECT_LT(guesser.n_proposed, 14);  // passes that committed more than one
+                EXPECT_LT(proposer.n_proposed, 14);  // passes that committed more than one
             }
         }
     }
@@ -160,8 +160,8 @@ TEST(EmulatedModel, SchedulesOfBlocksGiveTheSameBits) {
         const emulation::ScopedSchedule scoped(schedule);
         Engine engine(*files, {.timing = Timing::Latest, .streams_weights = true});
         fill(engine, 240);
-        ScriptedGuesser guesser(expected.text, 0.7, 9);
-        const Generated found = generate(engine, prompt, 8, guesser, kSampled);
+        ScriptedProposer proposer(expected.text, 0.7, 9);
+        const Generated found = generate(engine, prompt, 8, proposer, kSampled);
         EXPECT_EQ(found.text, expected.text);
         EXPECT_TRUE(same_bits(found.logits, expected.logits));
     }
@@ -182,7 +182,7 @@ TEST(EmulatedModel, LongPromptsGoThroughLayerByLayer) {
     for (const Timing timing : {Timing::Latest, Timing::CopiesEarly}) {
         Engine engine(*files, {.timing = timing, .streams_weights = true, .streams_kv = true});
         ASSERT_TRUE(engine.forward().runs_by_layer(engine.cache(), 0, 512, 512));
-        NoGuesser none;
+        NoProposer none;
         const Generated found = generate(engine, prompt, 3, none, kGreedy);
         EXPECT_EQ(found.text, expected.text);
         EXPECT_TRUE(same_bits(found.logits, expected.logits));
@@ -204,7 +204,7 @@ TEST(EmulatedModel, PromptsOfManyPrefillChunksGoThroughLayerByLayer) {
                                         .head_dim = 64,
                                         .weight_type = DType::Q8_0});
     const std::vector<TokenId> prompt = prompt_of(2060);
-    NoGuesser none;
+    NoProposer none;
     Generated expected;
     for (const Timing timing : {Timing::AtOnce, Timing::Latest, Timing::CopiesEarly})
         for (const bool streams_kv : {false, true}) {
@@ -237,7 +237,7 @@ TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
             Engine engine(*files, {.timing = timing, .streams_weights = true, .streams_kv = true});
             Sampler sampler(kGreedy, engine.model().config().vocab);
             ExactVerifier verifier(sampler);
-            NoGuesser none;
+            NoProposer none;
             DeviceTarget target(engine.forward(), engine.cache());
             GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
             loop.begin(prompt);
@@ -307,8 +307,8 @@ TEST(EmulatedModel, TheSelfCheckIsSilent) {
     const Generated expected = plain_text(*files, prompt, 10, kSampled);
     Engine engine(*files, {.timing = Timing::Latest, .streams_weights = true, .streams_kv = true});
     DeviceSelfCheck check(engine.model(), engine.cache(), engine.pass());
-    ScriptedGuesser guesser(expected.text, 0.7, 5);
-    EXPECT_EQ(generate(engine, prompt, 10, guesser, kSampled, &check).text, expected.text);
+    ScriptedProposer proposer(expected.text, 0.7, 5);
+    EXPECT_EQ(generate(engine, prompt, 10, proposer, kSampled, &check).text, expected.text);
     EXPECT_EQ(check.figures().tokens, 10);
 }
 
@@ -344,7 +344,7 @@ TEST(EmulatedModel, ChunksComeBackFromASession) {
     {
         Engine engine(*files, {.timing = Timing::Latest});
         fill(engine, 256);
-        NoGuesser none;
+        NoProposer none;
         expected = generate(engine, prompt, 6, none, kGreedy);
         for (std::int64_t layer = 0; layer < engine.cache().n_layers(); ++layer) {
             saved.emplace_back(engine.cache().shape().chunk_bytes());
@@ -357,7 +357,7 @@ TEST(EmulatedModel, ChunksComeBackFromASession) {
                                [&](std::int64_t layer, std::int64_t, std::byte* out) {
                                    std::ranges::copy(saved[static_cast<std::size_t>(layer)], out);
                                });
-        NoGuesser none;
+        NoProposer none;
         const Generated found = generate(engine, prompt, 6, none, kGreedy);
         EXPECT_EQ(found.text, expected.text);
         EXPECT_TRUE(same_bits(found.logits, expected.logits));
@@ -371,7 +371,7 @@ TEST(EmulatedModel, AFilledCacheIsTheSameInEveryPlacement) {
     for (const bool streams_kv : {false, true}) {
         Engine engine(*files, {.timing = Timing::Latest, .streams_kv = streams_kv});
         fill(engine, 530);
-        NoGuesser none;
+        NoProposer none;
         const Generated found = generate(engine, prompt_of(531), 2, none, kGreedy);
         for (const float logit : found.logits) ASSERT_TRUE(std::isfinite(logit));
         if (first.empty()) first = found.logits;
@@ -451,7 +451,7 @@ TEST(EmulatedPromptModel, EveryWayGivesTheSameBits) {
         Generated expected;
         {
             Engine engine(*files, {.context = kLongContext});
-            NoGuesser none;
+            NoProposer none;
             expected = generate(engine, prompt, 8, none, sampling);
             // Seven matrices a layer of one slab each, two prefill chunks.
             EXPECT_EQ(engine.machine().n_prompt_products(), 2 * 2 * 7);
@@ -462,15 +462,15 @@ TEST(EmulatedPromptModel, EveryWayGivesTheSameBits) {
             Engine engine(
                 *files,
                 {.timing = Timing::Latest, .streams_weights = weights, .streams_kv = kv, .context = kLongContext});
-            ScriptedGuesser guesser(expected.text, 0.7, 3);
-            const Generated found = generate(engine, prompt, 8, guesser, sampling);
+            ScriptedProposer proposer(expected.text, 0.7, 3);
+            const Generated found = generate(engine, prompt, 8, proposer, sampling);
             EXPECT_EQ(found.text, expected.text) << weights << kv;
             EXPECT_TRUE(same_bits(found.logits, expected.logits)) << weights << kv;
             EXPECT_GT(engine.machine().n_prompt_products(), 0);
         }
         if (sampling.temperature > 0.0) continue;
         Engine without(*files, {.context = kLongContext, .has_blas = false});
-        NoGuesser none;
+        NoProposer none;
         const Generated own = generate(without, prompt, 8, none, sampling);
         EXPECT_FALSE(same_bits(own.logits, expected.logits));
         EXPECT_EQ(without.machine().n_prompt_products(), 0);
@@ -489,7 +489,7 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
     std::vector<std::vector<std::byte>> saved;  // [chunks][layers]
     {
         Engine engine(*files, {.context = kLongContext});
-        NoGuesser none;
+        NoProposer none;
         expected = generate(engine, prompt, kTokens, none, kGreedy);
         for (std::int64_t chunk = 0; chunk < 4; ++chunk)
             for (std::int64_t layer = 0; layer < engine.cache().n_layers(); ++layer) {
@@ -516,8 +516,8 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                         });
                 Sampler sampler(kGreedy, engine.model().config().vocab);
                 ExactVerifier verifier(sampler);
-                ScriptedGuesser guesser(expected.text, 0.7, 3);
-                LogitLog log(guesser);
+                ScriptedProposer proposer(expected.text, 0.7, 3);
+                LogitLog log(proposer);
                 DeviceTarget target(engine.forward(), engine.cache());
                 GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
                 loop.resume({expected.text.begin(), expected.text.begin() + kLongPrompt + n_resumed}, kLongPrompt);
@@ -542,7 +542,7 @@ TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
                              Turn{600, 605, 1100, 512},       // rows of the answer become prompt
                              Turn{1100, 1010, 1020, 512}}) {  // rows of a prompt become the end of one
         Engine engine(*files, {.timing = Timing::Latest, .context = kLongContext});
-        NoGuesser none;
+        NoProposer none;
         const std::vector<TokenId> first(all.begin(), all.begin() + turn.n_first);
         std::vector<TokenId> second = generate(engine, first, 8, none, kGreedy).text;
         second.resize(static_cast<std::size_t>(turn.n_same));
@@ -565,7 +565,7 @@ TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
     const auto files = prompt_model();
     const std::vector<TokenId> prompt = prompt_of(kLongPrompt);
     for (const std::int64_t cut : {std::int64_t{1024}, std::int64_t{700}}) {
-        NoGuesser none;
+        NoProposer none;
         Engine engine(*files, {.context = kLongContext});
         Sampler sampler(kGreedy, engine.model().config().vocab);
         ExactVerifier verifier(sampler);
@@ -630,11 +630,11 @@ TEST(EmulatedModel, PassesTakeNoMemoryBeyondTheWorkspace) {
         EXPECT_EQ(workspace_bytes(engine.device(), shapes), engine.device().budget().used_bytes(MemoryTag::Workspace));
     }
     const std::size_t before = engine.device().budget().peak_bytes();
-    NoGuesser none;
+    NoProposer none;
     const Generated text = generate(engine, prompt_of(150), 3, none, kGreedy);
-    ScriptedGuesser guesser(text.text, 0.7, 3);
+    ScriptedProposer proposer(text.text, 0.7, 3);
     engine.cache().truncate(engine.forward().exec(), 100);
-    generate(engine, prompt_of(150), 3, guesser, kGreedy);
+    generate(engine, prompt_of(150), 3, proposer, kGreedy);
     EXPECT_EQ(engine.device().budget().peak_bytes(), before);
 }
 

@@ -18,7 +18,7 @@
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "tests/support/device_self_check.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -95,11 +95,11 @@ public:
     KvCache& cache() { return cache_; }
     Forward& forward() { return forward_; }
 
-    std::vector<TokenId> generate(Verifier& verifier, Guesser& guesser, std::int64_t n_tokens,
+    std::vector<TokenId> generate(Verifier& verifier, Proposer& proposer, std::int64_t n_tokens,
                                   SelfCheck* check = nullptr) {
         cache_.truncate(forward_.exec(), 0);
         DeviceTarget target(forward_, cache_);
-        GenerationLoop loop(target, verifier, guesser, {.budget = kBudget, .end_tokens = {}});
+        GenerationLoop loop(target, verifier, proposer, {.budget = kBudget, .end_tokens = {}});
         if (check != nullptr) loop.check_with(*check);
         loop.begin({3, 1400, 7, 7, 250, 3, 1400});
         for (std::int64_t left = n_tokens; left > 0;) left -= std::ssize(loop.step(left));
@@ -165,15 +165,15 @@ TEST(CardLogits, HeadsGiveTheTextOfWholeRows) {
         Sampler sampler(setting.sampling, kVocab);
         WholeRowVerifier of_rows(sampler);
         ExactVerifier of_heads(sampler);
-        NoGuesser none;
+        NoProposer none;
         const std::vector<TokenId> expected = engine.generate(of_rows, none, 24);
         const std::int64_t fetched_before = engine.forward().logit_figures().fetched;
         const std::uint64_t bytes_before = engine.forward().logit_figures().bytes;
         const std::uint64_t out_before = CountingTable::bytes_out();
         EXPECT_EQ(engine.generate(of_heads, none, 24), expected);
-        ScriptedGuesser guesser(expected, 0.8, 5, kVocab);
-        EXPECT_EQ(engine.generate(of_heads, guesser, 24), expected);
-        EXPECT_LT(guesser.n_proposed, 24);
+        ScriptedProposer proposer(expected, 0.8, 5, kVocab);
+        EXPECT_EQ(engine.generate(of_heads, proposer, 24), expected);
+        EXPECT_LT(proposer.n_proposed, 24);
         const LogitFigures& figures = engine.forward().logit_figures();
         EXPECT_EQ(figures.bytes - bytes_before, CountingTable::bytes_out() - out_before);
         if (setting.stays) {
@@ -189,18 +189,18 @@ TEST(CardLogits, RowsDoNotCross) {
     for (const double temperature : {0.0, 0.8}) {
         Sampler sampler({.temperature = temperature, .seed = 3}, kVocab);
         ExactVerifier verifier(sampler);
-        NoGuesser none;
+        NoProposer none;
         const std::vector<TokenId> text = engine.generate(verifier, none, 24);
-        ScriptedGuesser guesser(text, 0.8, 5, kVocab);
+        ScriptedProposer proposer(text, 0.8, 5, kVocab);
         const std::uint64_t before = CountingTable::bytes_out();
-        static_cast<void>(engine.generate(verifier, guesser, 24));
+        static_cast<void>(engine.generate(verifier, proposer, 24));
         const std::uint64_t head = temperature > 0.0 ? 8 * kMostTopLogits : 8;
-        EXPECT_EQ(CountingTable::bytes_out() - before, head * static_cast<std::uint64_t>(guesser.nodes_proposed));
+        EXPECT_EQ(CountingTable::bytes_out() - before, head * static_cast<std::uint64_t>(proposer.nodes_proposed));
     }
 }
 
 // The whole drafter on the card: tables that learn from every node, a draft model, noise: neither model's rows cross.
-TEST(CardLogits, GuessersLearnFromHeads) {
+TEST(CardLogits, ProposersLearnFromHeads) {
     const auto files = make_model();
     const auto small = make_model(1, 2);
     for (const SamplerOptions& sampling :
@@ -210,7 +210,7 @@ TEST(CardLogits, GuessersLearnFromHeads) {
         const Model draft_model(*small, engine.device(), {.tag = MemoryTag::Draft});
         Sampler sampler(sampling, kVocab);
         ExactVerifier verifier(sampler);
-        NoGuesser none;
+        NoProposer none;
         const std::vector<TokenId> expected = engine.generate(verifier, none, 24);
         draft::DraftOptions options;
         options.sources = {draft::SourceKind::Recycling, draft::SourceKind::Lookahead, draft::SourceKind::Model};
@@ -242,17 +242,17 @@ TEST(CardLogits, RowsThatAreNeededAreFetched) {
     Engine engine(*files);
     Sampler sampler({.temperature = 0.8, .seed = 3}, kVocab);
     ExactVerifier verifier(sampler);
-    NoGuesser none;
+    NoProposer none;
     const std::vector<TokenId> expected = engine.generate(verifier, none, 16);
-    ScriptedGuesser guesser(expected, 0.8, 5, kVocab);
+    ScriptedProposer proposer(expected, 0.8, 5, kVocab);
     DeviceSelfCheck check(engine.model(), engine.cache());
-    EXPECT_EQ(engine.generate(verifier, guesser, 16, &check), expected);
+    EXPECT_EQ(engine.generate(verifier, proposer, 16, &check), expected);
     EXPECT_EQ(check.figures().tokens, 16);
     EXPECT_EQ(engine.forward().logit_figures().fetched, 16);
 
     Sampler unfiltered({.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 3}, kVocab);
     draft::RejectionVerifier rejection(unfiltered, kVocab, nullptr);
-    ScriptedGuesser again(expected, 0.8, 5, kVocab);
+    ScriptedProposer again(expected, 0.8, 5, kVocab);
     EXPECT_EQ(engine.generate(rejection, again, 16).size(), 7U + 16U);
     EXPECT_EQ(engine.forward().logit_figures().fetched, 32);
 

@@ -18,7 +18,7 @@
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "tests/support/device_self_check.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -55,11 +55,11 @@ struct Resident {
 
     /// Text behind a cache of `n_filled` positions of noise; logits of what was accepted go to `logits`.
     std::vector<TokenId> generate(const std::vector<TokenId>& prompt, std::int64_t n_filled, std::int64_t n_tokens,
-                                  const SamplerOptions& sampling, Guesser& guesser) {
+                                  const SamplerOptions& sampling, Proposer& proposer) {
         if (cache.n_committed() < n_filled) fill_cache(cache, forward->exec(), n_filled, 7, {});
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier verifier(sampler);
-        LogitLog log(guesser, logits);
+        LogitLog log(proposer, logits);
         DeviceTarget target(*forward, cache);
         GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
@@ -67,21 +67,21 @@ struct Resident {
         return loop.text();
     }
 
-    class LogitLog final : public Guesser {
+    class LogitLog final : public Proposer {
     public:
-        LogitLog(Guesser& guesser, std::vector<float>& rows) : guesser_(guesser), rows_(rows) {}
-        void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
-        LogitRequest logit_request() const override { return guesser_.logit_request(); }
+        LogitLog(Proposer& proposer, std::vector<float>& rows) : proposer_(proposer), rows_(rows) {}
+        void propose(TokenTree& tree, const ProposalLimits& limits) override { proposer_.propose(tree, limits); }
+        LogitRequest logit_request() const override { return proposer_.logit_request(); }
         void observe(const Observation& observation) override {
             for (const std::int32_t node : observation.accepted) {
                 const std::span<const float> row = observation.logits.row(node);
                 rows_.insert(rows_.end(), row.begin(), row.end());
             }
-            guesser_.observe(observation);
+            proposer_.observe(observation);
         }
 
     private:
-        Guesser& guesser_;
+        Proposer& proposer_;
         std::vector<float>& rows_;
     };
 
@@ -107,7 +107,7 @@ struct Found {
 Found plain_text(const ModelFiles& files, std::int64_t n_filled, std::int64_t n_tokens,
                  const SamplerOptions& sampling) {
     Resident plain(files, GraphUse::Never);
-    NoGuesser none;
+    NoProposer none;
     const std::vector<TokenId> prompt = prompt_of(static_cast<std::size_t>(n_filled) + 2);
     Found found{plain.generate(prompt, n_filled, n_tokens, sampling, none), plain.logits};
     EXPECT_EQ(plain.forward->graphs(), nullptr);
@@ -121,7 +121,7 @@ const SamplerOptions kSampled{.temperature = 0.9, .seed = 4};
 // Models on tensor cores and without, with windows, with one head size that is plain: texts that go over borders at
 // which the graph changes (256, 512) and at which it does not (1024 to 1280).
 TEST(PassGraphs, PlainDecodingHasTheSameBitsOverBordersOfChunks) {
-    NoGuesser none;
+    NoProposer none;
     for (const TinyModelOptions& of :
          {TinyModelOptions{.head_dim = 64, .weight_type = DType::BF16},
           TinyModelOptions{.head_dim = 16, .weight_type = DType::F32, .kv_dtype = DType::F32},
@@ -146,10 +146,10 @@ TEST(PassGraphs, TreesHaveTheSameBitsUnderEveryTiming) {
         const Found expected = plain_text(*files, 240, 40, sampling);
         for (const Timing timing : kTimings) {
             Resident graphs(*files, GraphUse::Allowed, timing);
-            ScriptedGuesser guesser(expected.text, 0.6, 3);
-            EXPECT_EQ(graphs.generate(prompt_of(242), 240, 40, sampling, guesser), expected.text);
+            ScriptedProposer proposer(expected.text, 0.6, 3);
+            EXPECT_EQ(graphs.generate(prompt_of(242), 240, 40, sampling, proposer), expected.text);
             EXPECT_TRUE(same_bits(graphs.logits, expected.logits));
-            EXPECT_GT(graphs.forward->graphs()->figures().launched, guesser.n_proposed / 2);
+            EXPECT_GT(graphs.forward->graphs()->figures().launched, proposer.n_proposed / 2);
         }
     }
 }
@@ -157,7 +157,7 @@ TEST(PassGraphs, TreesHaveTheSameBitsUnderEveryTiming) {
 // A text that is cut goes on with graphs that were captured behind a longer one.
 TEST(PassGraphs, TextsThatAreCutGoOnWithTheSameBits) {
     const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
-    NoGuesser none;
+    NoProposer none;
     std::vector<std::vector<TokenId>> texts[2];
     std::vector<float> logits[2];
     for (const GraphUse use : {GraphUse::Never, GraphUse::Allowed}) {
@@ -185,7 +185,7 @@ TEST(PassGraphs, TheHostEnqueuesAPassByAFewCalls) {
     std::int64_t launches[2] = {};
     for (const GraphUse use : {GraphUse::Never, GraphUse::Allowed}) {
         Resident engine(*files, use);
-        NoGuesser none;
+        NoProposer none;
         engine.generate(prompt_of(30), 20, 4, kGreedy, none);
         const std::size_t i = use == GraphUse::Allowed ? 1 : 0;
         kernels[i] = -engine.machine.n_kernels();
@@ -277,7 +277,7 @@ TEST(PassGraphs, AreBoundedInNumber) {
 
 TEST(PassGraphs, ADeviceThatRefusesThemIsAnnouncedOnceAndServes) {
     const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
-    NoGuesser none;
+    NoProposer none;
     const Found expected = plain_text(*files, 10, 12, kSampled);
     Resident refused(*files, GraphUse::Allowed, Timing::Latest, true);
     EXPECT_EQ(refused.generate(prompt_of(12), 10, 12, kSampled, none), expected.text);
@@ -294,7 +294,7 @@ TEST(PassGraphs, TheSelfCheckComparesThemWithPassesOpByOp) {
     DeviceSelfCheck check(engine.model, engine.cache);
     Sampler sampler(kSampled, engine.model.config().vocab);
     ExactVerifier verifier(sampler);
-    NoGuesser none;
+    NoProposer none;
     DeviceTarget target(*engine.forward, engine.cache);
     GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
     loop.check_with(check);

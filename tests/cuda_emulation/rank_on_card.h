@@ -13,7 +13,7 @@
 #include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
 #include "tests/support/logged_generation.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/target_texts.h"
 
 namespace slipstream::emulation {
@@ -62,10 +62,10 @@ struct RankOnCard {
 /// `n_tokens` behind a prompt of `n_prompt`; guessed from `future`, where there is one.
 [[nodiscard]] inline Generated generate_on(Target& target, const std::vector<TokenId>& future, std::int64_t n_prompt,
                                            std::int64_t n_tokens) {
-    NoGuesser nothing;
-    ScriptedGuesser scripted(future, 0.7, 5);
-    Guesser& guesser = future.empty() ? static_cast<Guesser&>(nothing) : scripted;
-    return logged_generation(target, prompt_of(n_prompt), n_tokens, guesser, future.empty() ? 1 : kBudget,
+    NoProposer nothing;
+    ScriptedProposer scripted(future, 0.7, 5);
+    Proposer& proposer = future.empty() ? static_cast<Proposer&>(nothing) : scripted;
+    return logged_generation(target, prompt_of(n_prompt), n_tokens, proposer, future.empty() ? 1 : kBudget,
                              {.temperature = 0.8, .seed = 3}, kTinyVocab);
 }
 

@@ -1,4 +1,4 @@
-// Decoding on a machine that others use as well: passes take one to three times their time, in stretches, and guessers
+// Decoding on a machine that others use as well: passes take one to three times their time, in stretches, and proposers
 // of any acceptance choose their trees by what passes seemed to take. Simulated, with seeds: never slower than nine
 // tenths of plain decoding under the same load.
 #include <algorithm>
@@ -44,9 +44,9 @@ struct Machine {
 };
 
 // A chain whose guesses come true with `acceptance` each; how likely that is, is learnt.
-class Guesser {
+class Proposer {
 public:
-    Guesser(double acceptance, std::uint32_t seed) : acceptance_(acceptance), random_(seed) {}
+    Proposer(double acceptance, std::uint32_t seed) : acceptance_(acceptance), random_(seed) {}
 
     [[nodiscard]] double expected(std::int64_t n_nodes) const {
         return believed_ < 1.0 ? (1.0 - std::pow(believed_, n_nodes)) / (1.0 - believed_)
@@ -87,14 +87,14 @@ double speed_of(const Machine& machine, double acceptance, std::uint32_t seed) {
         return n == 1 ? truth(1) : truth(1) + machine.plan_error * (truth(n) - truth(1));
     });
     Load load(seed);
-    Guesser guesser(acceptance, seed + 1000);
+    Proposer proposer(acceptance, seed + 1000);
     double seconds = 0.0;
     double plain_seconds = 0.0;
     for (int i = 0; i < kPasses; ++i) {
         const bool guesses = control.should_draft(100 + i);
-        const std::int64_t n_nodes = guesses ? guesser.choose(control) : 1;
-        const double expected = guesses ? guesser.expected(n_nodes) : 0.0;
-        const std::int64_t n_tokens = guesser.tokens(n_nodes);
+        const std::int64_t n_nodes = guesses ? proposer.choose(control) : 1;
+        const double expected = guesses ? proposer.expected(n_nodes) : 0.0;
+        const std::int64_t n_tokens = proposer.tokens(n_nodes);
         const double busy = load.next();
         const PassOutcome outcome{.n_nodes = n_nodes,
                                   .n_tokens = n_tokens,

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/text/tokenizer/tokenizer.h"
-#include "tests/draft/chain_guesser.h"
+#include "tests/draft/chain_proposer.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream::draft {
@@ -58,8 +58,8 @@ TEST(DraftModelPair, TheOutputIsThePlainOne) {
     for (const SamplerOptions& sampling : settings) {
         DraftModel draft(pair.draft, pair.target.config().vocab, sampling, {.max_nodes = 8});
         for (std::size_t i = 0; i < 4; ++i) {
-            NoGuesser none;
-            ChainGuesser chains(draft, sampling, 3);
+            NoProposer none;
+            ChainProposer chains(draft, sampling, 3);
             const auto plain = target.generate(pair.prompts[i], 60, sampling, none);
             EXPECT_EQ(target.generate(pair.prompts[i], 60, sampling, chains), plain)
                 << "T " << sampling.temperature << ", prompt " << i;
@@ -79,7 +79,7 @@ TEST(DraftModelPair, ChainsOfThreeAreAcceptedAsExpected) {
         std::int64_t drafted = 0, offered = 0, accepted = 0, passes = 0;
         for (const auto& prompt : pair.prompts) {
             DraftModel draft(pair.draft, pair.target.config().vocab, sampling, {.max_nodes = 8});
-            ChainGuesser chains(draft, sampling, 3);
+            ChainProposer chains(draft, sampling, 3);
             static_cast<void>(target.generate(prompt, 200, sampling, chains));
             drafted += chains.drafted;
             offered += chains.offered;
@@ -98,11 +98,11 @@ TEST(DraftModelPair, AcceptanceLastsFarBehindTheDraftModelsOwnContext) {
     BundledPair pair;
     Target target(pair.target, 4096);
     DraftModel draft(pair.draft, pair.target.config().vocab, kSampled, {.max_nodes = 8});
-    ChainGuesser near(draft, kSampled, 3);
+    ChainProposer near(draft, kSampled, 3);
     std::vector<TokenId> text = target.generate(pair.prompts[1], 300, kSampled, near);
-    ChainGuesser between(draft, kSampled, 3);
+    ChainProposer between(draft, kSampled, 3);
     text = target.generate(text, 2700, kSampled, between);
-    ChainGuesser far(draft, kSampled, 3);
+    ChainProposer far(draft, kSampled, 3);
     EXPECT_EQ(target.generate(text, 500, kSampled, far).size(), text.size() + 500);
     fmt::print("accepted/offered: {:.3f} in the first 300 tokens, {:.3f} in the next 2700, {:.3f} in 500 more\n",
                near.acceptance(), between.acceptance(), far.acceptance());
@@ -120,7 +120,7 @@ TEST(DraftModel, AModelAgreesWithItself) {
     for (const SamplerOptions& sampling : {SamplerOptions{.temperature = 0.0}, kSampled,
                                            SamplerOptions{.temperature = 1.2, .top_k = 0, .repeat_penalty = 1.3}}) {
         DraftModel draft(model, 97, sampling, {.max_nodes = 8});
-        ChainGuesser chains(draft, sampling, 5);
+        ChainProposer chains(draft, sampling, 5);
         static_cast<void>(target.generate({1, 5, 9}, 200, sampling, chains));
         EXPECT_EQ(chains.accepted, chains.drafted) << "T " << sampling.temperature;
         EXPECT_LE(chains.passes, 34);

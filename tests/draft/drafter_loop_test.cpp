@@ -103,10 +103,10 @@ public:
     }
 
     /// Each prompt and 50 tokens behind it. Every third pass is given up first; some texts are cut back and go on.
-    Texts serve(Guesser& guesser, const Texts& prompts) {
+    Texts serve(Proposer& proposer, const Texts& prompts) {
         DeviceTarget target(forward_, cache_);
         target.build_view_with(&view_builder_);
-        GenerationLoop loop(target, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, guesser,
+        GenerationLoop loop(target, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, proposer,
                             {.budget = kBudget, .end_tokens = {}});
         Texts texts;
         for (const std::vector<TokenId>& prompt : prompts) {
@@ -146,7 +146,7 @@ private:
 };
 
 void expect_plain(const Pair& pair, const DraftOptions& options, const SamplerOptions& sampling) {
-    NoGuesser nothing;
+    NoProposer nothing;
     const Texts plain = Server(pair, sampling).serve(nothing, pair.prompts);
     const auto drafter = make_drafter(options, pair.target(sampling));
     Server server(pair, sampling);
@@ -172,7 +172,7 @@ TEST(DrafterLoop, EverySourceAtOnceOnTheBundledPairGivesThePlainText) {
 
 TEST(DrafterLoop, EverySourceAndShapeGivesThePlainText) {
     const auto pair = tiny_pair();
-    NoGuesser nothing;
+    NoProposer nothing;
     // A corpus of these very texts, so that it has something to say.
     DraftOptions options = pair->everything(Server(*pair, kSampled).serve(nothing, pair->prompts));
     std::vector<DraftOptions> all{options};

@@ -1,4 +1,4 @@
-// The guesser of the generation loop without a model: limits, figures, forgetting, texts that come and go, what is
+// The proposer of the generation loop without a model: limits, figures, forgetting, texts that come and go, what is
 // refused, and the off switch.
 #include "draft/drafter.h"
 
@@ -164,10 +164,10 @@ struct Future {
     double seconds = 0.0;
 
     /// A pass over n nodes takes `base + a_node * n` seconds, as the drafter is told; 0: it is told nothing. Returns n.
-    std::int64_t pass(Guesser& guesser, double base = 0.0, double a_node = 0.0) {
+    std::int64_t pass(Proposer& proposer, double base = 0.0, double a_node = 0.0) {
         TokenTree tree;
         tree.reset(text.back());
-        guesser.propose(tree, {.budget = 32, .max_depth = 16, .text = text});
+        proposer.propose(tree, {.budget = 32, .max_depth = 16, .text = text});
         std::vector<std::int32_t> accepted = {0};
         while (accepted.size() < ahead.size()) {
             const auto child = tree.child(accepted.back(), ahead[accepted.size() - 1]);
@@ -179,15 +179,15 @@ struct Future {
         const double took = base + a_node * tree.size();
         ++n_passes;
         seconds += took;
-        guesser.observe(
+        proposer.observe(
             {.text = text, .n_new = std::ssize(accepted), .tree = &tree, .accepted = accepted, .pass_seconds = took});
         return tree.size();
     }
 };
 
 // As the generation loop begins texts: each is handed over whole, without a word of the one before.
-Future begin(Guesser& guesser, std::vector<TokenId> prompt, std::span<const TokenId> answer) {
-    guesser.observe({.text = prompt, .n_new = std::ssize(prompt)});
+Future begin(Proposer& proposer, std::vector<TokenId> prompt, std::span<const TokenId> answer) {
+    proposer.observe({.text = prompt, .n_new = std::ssize(prompt)});
     return {.text = std::move(prompt), .ahead = answer};
 }
 

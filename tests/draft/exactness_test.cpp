@@ -182,7 +182,7 @@ std::vector<Setting> all_settings(const Subject& subject) {
     return settings;
 }
 
-// Plain decoding, or decoding with the guesses of `guesser`, `kNewTokens` tokens at most.
+// Plain decoding, or decoding with the guesses of `proposer`, `kNewTokens` tokens at most.
 class Decoder {
 public:
     Decoder(const Subject& subject, const SamplerOptions& sampling)
@@ -199,14 +199,14 @@ public:
           self_check_(*subject.model, cache_) {}
 
     enum class Checked : std::uint8_t { No, Yes };
-    std::vector<TokenId> run(Guesser& guesser, std::int64_t budget, const std::vector<TokenId>& prompt,
+    std::vector<TokenId> run(Proposer& proposer, std::int64_t budget, const std::vector<TokenId>& prompt,
                              Checked checked) {
         cache_.truncate(0);
-        guesser.observe({.text = {}, .n_new = 0});  // another text comes
+        proposer.observe({.text = {}, .n_new = 0});  // another text comes
         DeviceTarget target(forward_, cache_);
         view_builder_.restart();
         target.build_view_with(&view_builder_);
-        GenerationLoop loop(target, walk_, guesser, {budget, subject_->tokenizer->end_tokens()});
+        GenerationLoop loop(target, walk_, proposer, {budget, subject_->tokenizer->end_tokens()});
         if (checked == Checked::Yes) loop.check_with(self_check_);
         loop.begin(prompt);
         const auto n_prompt = static_cast<std::int64_t>(prompt.size());
@@ -255,7 +255,7 @@ TEST_P(Exactness, GuessesNeverChangeTheTokens) {
     }
     Decoder decoder(*model, sampling);
 
-    NoGuesser nothing;
+    NoProposer nothing;
     std::vector<std::vector<TokenId>> plain;
     for (const std::vector<TokenId>& prompt : model->prompts)
         plain.push_back(decoder.run(nothing, 1, prompt, Decoder::Checked::No));

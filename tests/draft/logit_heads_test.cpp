@@ -1,4 +1,4 @@
-// Guessers on heads of rows: what they know from whole rows, as far as heads go.
+// Proposers on heads of rows: what they know from whole rows, as far as heads go.
 #include <cmath>
 #include <random>
 #include <vector>

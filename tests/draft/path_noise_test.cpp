@@ -1,4 +1,4 @@
-// The noise as guessers see it: the sampler's own, whatever was asked before; and what knowing it is worth.
+// The noise as proposers see it: the sampler's own, whatever was asked before; and what knowing it is worth.
 #include "draft/tree/path_noise.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Conversations for guessers without a model: answers put together out of a few phrases, so that much repeats, of
+// Conversations for proposers without a model: answers put together out of a few phrases, so that much repeats, of
 // tokens in [0, kPhraseVocab).
 #pragma once
 

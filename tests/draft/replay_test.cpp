@@ -1,4 +1,4 @@
-// Replay of recorded answers: what is counted, what a guesser hears, and that it never sees what is still to come.
+// Replay of recorded answers: what is counted, what a proposer hears, and that it never sees what is still to come.
 #include "draft/replay.h"
 
 #include <algorithm>
@@ -19,10 +19,10 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 // Does what it is told, and keeps what it hears.
-class ToldGuesser final : public Guesser {
+class ToldProposer final : public Proposer {
 public:
     using Proposer = std::function<void(TokenTree&, const ProposalLimits&)>;
-    explicit ToldGuesser(Proposer proposer) : proposer_(std::move(proposer)) {}
+    explicit ToldProposer(Proposer proposer) : proposer_(std::move(proposer)) {}
 
     void propose(TokenTree& tree, const ProposalLimits& limits) override {
         EXPECT_EQ(std::vector(limits.text.begin(), limits.text.end()), heard);
@@ -62,7 +62,7 @@ void chain(TokenTree& tree, const std::vector<TokenId>& tokens) {
 }
 
 TEST(Replay, CountsWhatPlainDecodingCommits) {
-    ToldGuesser nothing([](TokenTree&, const ProposalLimits&) {});
+    ToldProposer nothing([](TokenTree&, const ProposalLimits&) {});
     const std::vector<RecordedTurn> turns{{{1, 5, 6}, {7, 8, 2}}, {{9}, {10, 2}}};
     const ReplayFigures figures = replay(nothing, turns, 4);
     EXPECT_EQ(figures.passes, 5);
@@ -77,40 +77,40 @@ TEST(Replay, CountsWhatPlainDecodingCommits) {
 
 TEST(Replay, FollowsTheAnswerThroughTheTree) {
     // 7 8 is right and 9 behind it is not; beside it stands a branch that is.
-    ToldGuesser guesser([](TokenTree& tree, const ProposalLimits&) {
+    ToldProposer proposer([](TokenTree& tree, const ProposalLimits&) {
         if (tree.token(0) != 6) return;
         chain(tree, {7, 9});
         chain(tree, {7, 8, 3, 5});
         chain(tree, {4, 4});
     });
     const std::vector<RecordedTurn> turns{{{1, 6}, {7, 8, 3, 4, 2}}};
-    const ReplayFigures figures = replay(guesser, turns, 16);
+    const ReplayFigures figures = replay(proposer, turns, 16);
     EXPECT_THAT(figures.accept_lengths, ElementsAre(4, 1));
     EXPECT_EQ(figures.nodes, 8 + 1);
 }
 
 TEST(Replay, TheFirstPassOfATurnCarriesGuessesAndTheEndTokenIsTheLast) {
     // Guesses run past the end of the answer: nothing counts behind it, but the end token itself does.
-    ToldGuesser guesser([](TokenTree& tree, const ProposalLimits&) { chain(tree, {7, 2, 8, 8}); });
+    ToldProposer proposer([](TokenTree& tree, const ProposalLimits&) { chain(tree, {7, 2, 8, 8}); });
     const std::vector<RecordedTurn> turns{{{1}, {7, 2}}, {{5}, {7, 2}}};
-    const ReplayFigures figures = replay(guesser, turns, 8);
+    const ReplayFigures figures = replay(proposer, turns, 8);
     EXPECT_THAT(figures.accept_lengths, ElementsAre(2, 2));
-    EXPECT_THAT(guesser.heard, ElementsAre(1, 7, 2, 5, 7, 2));
+    EXPECT_THAT(proposer.heard, ElementsAre(1, 7, 2, 5, 7, 2));
 }
 
 TEST(Replay, SaysNothingOfTheAnswerAhead) {
     std::vector<std::pair<std::int64_t, std::int64_t>> limits_seen;
-    ToldGuesser guesser(
+    ToldProposer proposer(
         [&](TokenTree&, const ProposalLimits& limits) { limits_seen.emplace_back(limits.budget, limits.max_depth); });
     const std::vector<RecordedTurn> turns{{{1}, {7, 8, 2}}};
-    EXPECT_EQ(replay(guesser, turns, 5).passes, 3);
+    EXPECT_EQ(replay(proposer, turns, 5).passes, 3);
     EXPECT_THAT(limits_seen, ElementsAre(std::pair(5, 4), std::pair(5, 4), std::pair(5, 4)));
 }
 
 TEST(Replay, AnEmptyAnswerIsNoPass) {
-    ToldGuesser guesser([](TokenTree&, const ProposalLimits&) { ADD_FAILURE() << "nothing to guess"; });
+    ToldProposer proposer([](TokenTree&, const ProposalLimits&) { ADD_FAILURE() << "nothing to guess"; });
     const std::vector<RecordedTurn> turns{{{1, 2}, {}}};
-    const ReplayFigures figures = replay(guesser, turns, 8);
+    const ReplayFigures figures = replay(proposer, turns, 8);
     EXPECT_EQ(figures.passes, 0);
     EXPECT_EQ(figures.mean_accepted_tokens(), 0.0);
     EXPECT_THAT(figures.accept_lengths, IsEmpty());
@@ -118,8 +118,8 @@ TEST(Replay, AnEmptyAnswerIsNoPass) {
 
 TEST(Replay, FiguresAddUp) {
     ReplayFigures sum;
-    ToldGuesser guesser([](TokenTree& tree, const ProposalLimits&) { chain(tree, {7}); });
-    for (int i = 0; i < 2; ++i) sum += replay(guesser, std::vector<RecordedTurn>{{{1}, {7, 3, 7}}}, 2);
+    ToldProposer proposer([](TokenTree& tree, const ProposalLimits&) { chain(tree, {7}); });
+    for (int i = 0; i < 2; ++i) sum += replay(proposer, std::vector<RecordedTurn>{{{1}, {7, 3, 7}}}, 2);
     EXPECT_EQ(sum.tokens, 6);
     EXPECT_EQ(sum.passes, 4);
     EXPECT_EQ(sum.mean_accepted_tokens(), 1.5);
@@ -127,7 +127,7 @@ TEST(Replay, FiguresAddUp) {
 }
 
 // A real source against its rule, looked for place by place.
-class LookupGuesser final : public Guesser {
+class LookupProposer final : public Proposer {
 public:
     void propose(TokenTree& tree, const ProposalLimits& limits) override {
         const PathNoise none;
@@ -151,7 +151,7 @@ std::vector<TokenId> look_up(const std::vector<TokenId>& text) {
 
 TEST(Replay, PromptLookupAsItsRuleSays) {
     std::mt19937 random(7);
-    LookupGuesser guesser;  // keeps its tables: every conversation starts with a cut
+    LookupProposer proposer;  // keeps its tables: every conversation starts with a cut
     for (int round = 0; round < 30; ++round) {
         std::vector<RecordedTurn> turns(2);
         for (RecordedTurn& turn : turns) {
@@ -179,7 +179,7 @@ TEST(Replay, PromptLookupAsItsRuleSays) {
                 at += right + 1;
             }
         }
-        EXPECT_EQ(replay(guesser, turns, 64).accept_lengths, expected) << "round " << round;
+        EXPECT_EQ(replay(proposer, turns, 64).accept_lengths, expected) << "round " << round;
     }
 }
 

@@ -63,11 +63,11 @@ struct Teller {
         made->attach_view(*over_view, {});
         return made;
     }
-    std::vector<TokenId> tell(Guesser& guesser, const SamplerOptions& sampling) {
+    std::vector<TokenId> tell(Proposer& proposer, const SamplerOptions& sampling) {
         target->truncate(0);
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier walk(sampler);
-        GenerationLoop loop(*target, walk, guesser, {kBudget, {}});
+        GenerationLoop loop(*target, walk, proposer, {kBudget, {}});
         loop.begin(prompt);
         n_passes = 0;
         const std::size_t end = prompt.size() + kNewTokens;
@@ -103,7 +103,7 @@ TEST(SelfDraftModel, OverTheWholeTextEveryGuessIsTheTargetsOwn) {
     for (const double temperature : {0.0, 0.8}) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 40, .seed = 3};
         Teller teller({.budget_tokens = kContext, .rebuild_tokens = 64, .growth_tokens = 128});
-        NoGuesser nothing;
+        NoProposer nothing;
         const std::vector<TokenId> plain = teller.tell(nothing, sampling);
         const auto drafter = teller.drafter({SourceKind::Retrieval}, sampling, TreeShape::Chain);
         EXPECT_EQ(teller.tell(*drafter, sampling), plain);
@@ -121,7 +121,7 @@ TEST(SelfDraftModel, ASmallViewGuessesMostOfATale) {
         ViewOptions options = kSmall;
         options.score = score;
         Teller teller(options);
-        NoGuesser nothing;
+        NoProposer nothing;
         const std::vector<TokenId> plain = teller.tell(nothing, sampling);
         const auto drafter = teller.drafter({SourceKind::Retrieval}, sampling, TreeShape::Chain);
         EXPECT_EQ(teller.tell(*drafter, sampling), plain);
@@ -130,13 +130,13 @@ TEST(SelfDraftModel, ASmallViewGuessesMostOfATale) {
     }
 }
 
-// A guesser behind whose back every byte of the view is spoilt while the target verifies.
-class Poisoned final : public Guesser {
+// A proposer behind whose back every byte of the view is spoilt while the target verifies.
+class Poisoned final : public Proposer {
 public:
-    Poisoned(Guesser& guesser, KvView& view) : guesser_(guesser), view_(view) {}
-    [[nodiscard]] LogitRequest logit_request() const override { return guesser_.logit_request(); }
+    Poisoned(Proposer& proposer, KvView& view) : proposer_(proposer), view_(view) {}
+    [[nodiscard]] LogitRequest logit_request() const override { return proposer_.logit_request(); }
     void propose(TokenTree& tree, const ProposalLimits& limits) override {
-        guesser_.propose(tree, limits);
+        proposer_.propose(tree, limits);
         for (std::int64_t layer = 0; layer < view_.n_layers(); ++layer) {
             for (std::int64_t chunk = 0; chunk < view_.resident_chunks(layer); ++chunk)
                 std::memset(view_.chunks(layer)[chunk], 0xFF, view_.shape().chunk_bytes());
@@ -146,10 +146,10 @@ public:
             std::memset(view_.scratch_v(layer), 0xFF, scratch);
         }
     }
-    void observe(const Observation& observation) override { guesser_.observe(observation); }
+    void observe(const Observation& observation) override { proposer_.observe(observation); }
 
 private:
-    Guesser& guesser_;
+    Proposer& proposer_;
     KvView& view_;
 };
 
@@ -158,7 +158,7 @@ TEST(SelfDraftModel, VerificationReadsNothingThatAViewHolds) {
         const SamplerOptions sampling{.temperature = temperature, .top_k = 0, .seed = 5};
         Teller resident(kSmall);
         Teller streamed(kSmall, none_resident(resident));
-        NoGuesser nothing;
+        NoProposer nothing;
         const std::vector<TokenId> plain = resident.tell(nothing, sampling);
         for (Teller* teller : {&resident, &streamed}) {
             for (const auto& sources : {std::vector{SourceKind::Retrieval},

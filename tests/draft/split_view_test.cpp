@@ -73,11 +73,11 @@ protected:
         made->attach_view(passes, {});
         return made;
     }
-    Told tell(Target& target, Guesser& guesser, const SamplerOptions& sampling) const {
+    Told tell(Target& target, Proposer& proposer, const SamplerOptions& sampling) const {
         Told told;
         Sampler sampler(sampling, files_->config().vocab);
         ExactVerifier walk(sampler);
-        GenerationLoop loop(target, walk, guesser, {kBudget, {}});
+        GenerationLoop loop(target, walk, proposer, {kBudget, {}});
         loop.begin(prompt_);
         const std::size_t end = prompt_.size() + kNewTokens;
         while (loop.text().size() < end) {
@@ -89,9 +89,9 @@ protected:
     }
     Told generate_with_view(Target& target, ViewPasses& passes, const SamplerOptions& sampling) const {
         target.truncate(0);
-        const auto guesser = drafter(passes, sampling);
-        Told told = tell(target, *guesser, sampling);
-        const SourceFigures figures = guesser->figures().front();
+        const auto proposer = drafter(passes, sampling);
+        Told told = tell(target, *proposer, sampling);
+        const SourceFigures figures = proposer->figures().front();
         told.offered = figures.offered;
         told.accepted = figures.accepted;
         told.guess_passes = figures.passes.value();
@@ -132,7 +132,7 @@ TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
             const std::int64_t n = files_->config().n_layers;
             for (const std::vector<std::int64_t>& split : {halves(), {1, n - 2, 1}}) {
                 ViewedSplit several(*files_, on(split, streams));
-                NoGuesser nothing;
+                NoProposer nothing;
                 EXPECT_EQ(tell(*several.target, nothing, sampling).text, one.text);
                 const Told told = generate_with_view(*several.target, *several.over_view, sampling);
                 EXPECT_EQ(told, one) << temperature << testing::PrintToString(split) << ": " << told.n_passes
@@ -146,7 +146,7 @@ TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
 void SplitView::expect_faults_cost_no_token(SplitKind kind, const std::vector<std::int64_t>& parts) const {
     const SamplerOptions sampling{.temperature = 0.8, .top_k = 40, .seed = 3};
     ViewedSplit plain(*files_, on(parts, KvStreams::Nowhere, kind));
-    NoGuesser nothing;
+    NoProposer nothing;
     const std::vector<TokenId> expected = tell(*plain.target, nothing, sampling).text;
     std::mt19937 random(23);
     int n_failures = 0;
@@ -156,10 +156,10 @@ void SplitView::expect_faults_cost_no_token(SplitKind kind, const std::vector<st
         for (std::size_t i = 0; i < 2; ++i)
             options.devices.push_back({.name = "device " + std::to_string(i + 1), .faults = &faults[i]});
         ViewedSplit several(*files_, options);
-        const auto guesser = drafter(*several.over_view, sampling, {SourceKind::Retrieval});
+        const auto proposer = drafter(*several.over_view, sampling, {SourceKind::Retrieval});
         Sampler sampler(sampling, files_->config().vocab);
         ExactVerifier walk(sampler);
-        GenerationLoop loop(*several.target, walk, *guesser, {kBudget, {}});
+        GenerationLoop loop(*several.target, walk, *proposer, {kBudget, {}});
         loop.begin(prompt_);
         while (std::ssize(loop.text()) < std::ssize(prompt_) + 3) static_cast<void>(loop.step(1));
         const std::size_t rank = random() % 2;
@@ -193,7 +193,7 @@ TEST_F(SplitView, GuessesOverHeadsLeaveTheTextOfTheirSplit) {
         std::vector<TokenId> text;
         for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::BehindTheFirst, KvStreams::Everywhere}) {
             ViewedSplit several(*files_, on({1, 1}, streams, SplitKind::Tensor));
-            NoGuesser nothing;
+            NoProposer nothing;
             const Told plain = tell(*several.target, nothing, sampling);
             const Told told = generate_with_view(*several.target, *several.over_view, sampling);
             EXPECT_EQ(told.text, plain.text);

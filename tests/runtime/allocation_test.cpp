@@ -12,7 +12,7 @@
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/pass_stream.h"
 #include "tests/support/device_self_check.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/tensor_engine.h"
 #include "tests/support/tiny_model.h"
 
@@ -55,7 +55,7 @@ namespace {
 
 struct Setting {
     std::int64_t n_prompt;
-    std::int64_t budget;  // 1: no guesser
+    std::int64_t budget;  // 1: no proposer
     int n_threads;
     SamplerOptions sampling;
     DType weight_type;
@@ -93,11 +93,11 @@ void expect_quiet(const Setting& setting, std::vector<TokenId> future = {}) {
         setting.self_check ? SelfCheck::scratch_nodes_for(setting.budget) : scratch_nodes_for(setting.budget));
     Forward forward(model, forward_limits_for(setting.budget));
     Sampler sampler(setting.sampling, model.config().vocab);
-    NoGuesser none;
-    ScriptedGuesser scripted(std::move(future), 0.7, 5);
+    NoProposer none;
+    ScriptedProposer scripted(std::move(future), 0.7, 5);
     ExactVerifier verifier(sampler);
     DeviceTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, setting.budget > 1 ? static_cast<Guesser&>(scripted) : none,
+    GenerationLoop loop(target, verifier, setting.budget > 1 ? static_cast<Proposer&>(scripted) : none,
                         {.budget = setting.budget, .end_tokens = {}});
     DeviceSelfCheck self_check(model, cache);
     if (setting.self_check) loop.check_with(self_check);
@@ -137,7 +137,7 @@ TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
         KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(1));
         Forward forward(model, forward_limits_for(1));
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
-        NoGuesser none;
+        NoProposer none;
         ExactVerifier verifier(sampler);
         DeviceTarget target(forward, cache);
         GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
@@ -158,7 +158,7 @@ TEST(Allocation, PrefillChunksAllocateNothingAfterTheFirst) {
         KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(1));
         Forward forward(model, forward_limits_for(1));
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
-        NoGuesser none;
+        NoProposer none;
         ExactVerifier verifier(sampler);
         DeviceTarget target(forward, cache);
         GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
@@ -189,11 +189,11 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
         PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{200} << 10);
         Forward forward(model, forward_limits_for(budget), &pass);
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
-        NoGuesser none;
-        ScriptedGuesser scripted(prompt_of(1200), 0.2, 5);
+        NoProposer none;
+        ScriptedProposer scripted(prompt_of(1200), 0.2, 5);
         ExactVerifier verifier(sampler);
         DeviceTarget target(forward, cache);
-        GenerationLoop loop(target, verifier, budget > 1 ? static_cast<Guesser&>(scripted) : none,
+        GenerationLoop loop(target, verifier, budget > 1 ? static_cast<Proposer&>(scripted) : none,
                             {.budget = budget, .end_tokens = {}});
         if (n_before > 0) fill_cache(cache, forward.exec(), n_before, 3);
         loop.begin(prompt_of(n_before + 500));
@@ -216,7 +216,7 @@ TEST(Allocation, PassesOverSeveralDevicesAllocateNothing) {
     const auto files = make_tiny_model({.n_q_heads = 6, .n_kv_heads = 3});
     TensorEngine engine(*files, {2, 1}, Streams::Both);
     Sampler sampler({.temperature = 0.0}, files->config().vocab);
-    NoGuesser none;
+    NoProposer none;
     ExactVerifier verifier(sampler);
     GenerationLoop loop(*engine.target, verifier, none, {.budget = 1, .end_tokens = {}});
     loop.begin(prompt_of(500));

@@ -1,4 +1,4 @@
-// The loop: any guesser gives the plain output, greedily and sampled, and every limit holds in the middle of a pass.
+// The loop: any proposer gives the plain output, greedily and sampled, and every limit holds in the middle of a pass.
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/device_target.h"
 
@@ -9,7 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -21,7 +21,7 @@ struct Generated {
 };
 
 Generated generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens, const SamplerOptions& sampling,
-                   Guesser& guesser, std::int64_t budget, std::vector<TokenId> end_tokens = {},
+                   Proposer& proposer, std::int64_t budget, std::vector<TokenId> end_tokens = {},
                    std::int64_t context = 2048) {
     const auto files = make_tiny_model({.context_tokens = context});
     CpuDevice device({.n_threads = 1});
@@ -31,7 +31,7 @@ Generated generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens, co
     Sampler sampler(sampling, model.config().vocab);
     ExactVerifier verifier(sampler);
     DeviceTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, guesser, {.budget = budget, .end_tokens = std::move(end_tokens)});
+    GenerationLoop loop(target, verifier, proposer, {.budget = budget, .end_tokens = std::move(end_tokens)});
     loop.begin(prompt);
     Generated run;
     for (std::int64_t left = n_tokens; left > 0;) {
@@ -52,7 +52,7 @@ std::vector<TokenId> prompt_of(std::size_t n) {
     return prompt;
 }
 
-TEST(GenerationLoop, AnyGuesserGivesThePlainOutput) {
+TEST(GenerationLoop, AnyProposerGivesThePlainOutput) {
     const SamplerOptions settings[] = {
         {.temperature = 0.0},
         {.temperature = 0.8, .seed = 5},
@@ -66,17 +66,17 @@ TEST(GenerationLoop, AnyGuesserGivesThePlainOutput) {
          .seed = 8}};
     for (const SamplerOptions& sampling : settings) {
         for (const std::size_t n_prompt : {std::size_t{1}, std::size_t{255}, std::size_t{520}}) {
-            NoGuesser none;
+            NoProposer none;
             const Generated plain = generate(prompt_of(n_prompt), 60, sampling, none, 1);
             ASSERT_EQ(plain.text.size(), n_prompt + 60);
             EXPECT_EQ(plain.passes, 60);
             for (const std::int64_t budget : {2, 9, 64}) {
                 for (const double hit : {0.0, 0.5, 1.0}) {
-                    ScriptedGuesser guesser(plain.text, hit, 3);
-                    const Generated guessed = generate(prompt_of(n_prompt), 60, sampling, guesser, budget);
+                    ScriptedProposer proposer(plain.text, hit, 3);
+                    const Generated guessed = generate(prompt_of(n_prompt), 60, sampling, proposer, budget);
                     EXPECT_EQ(guessed.text, plain.text)
                         << "T " << sampling.temperature << ", budget " << budget << ", hit " << hit;
-                    EXPECT_EQ(guesser.n_observed, static_cast<std::int64_t>(guessed.text.size()));
+                    EXPECT_EQ(proposer.n_observed, static_cast<std::int64_t>(guessed.text.size()));
                     if (hit == 1.0) {
                         EXPECT_LT(guessed.passes, plain.passes) << "guesses that are right must save passes";
                     }
@@ -87,26 +87,26 @@ TEST(GenerationLoop, AnyGuesserGivesThePlainOutput) {
 }
 
 /// Keeps the pass times that the loop reports.
-class TimedGuesser final : public Guesser {
+class TimedProposer final : public Proposer {
 public:
-    explicit TimedGuesser(Guesser& guesser) : guesser_(guesser) {}
-    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
+    explicit TimedProposer(Proposer& proposer) : proposer_(proposer) {}
+    void propose(TokenTree& tree, const ProposalLimits& limits) override { proposer_.propose(tree, limits); }
     void observe(const Observation& observation) override {
         pass_seconds.push_back(observation.pass_seconds);
-        guesser_.observe(observation);
+        proposer_.observe(observation);
     }
 
     std::vector<double> pass_seconds;
 
 private:
-    Guesser& guesser_;
+    Proposer& proposer_;
 };
 
-TEST(GenerationLoop, TellsTheGuesserWhatAPassTook) {
-    NoGuesser none;
+TEST(GenerationLoop, TellsTheProposerWhatAPassTook) {
+    NoProposer none;
     const Generated plain = generate(prompt_of(30), 30, {.temperature = 0.0}, none, 1);
-    ScriptedGuesser scripted(plain.text, 0.8, 3);
-    TimedGuesser timed(scripted);
+    ScriptedProposer scripted(plain.text, 0.8, 3);
+    TimedProposer timed(scripted);
     const Generated guessed = generate(prompt_of(30), 30, {.temperature = 0.0}, timed, 8);
     ASSERT_EQ(std::ssize(timed.pass_seconds), guessed.passes + 1);
     EXPECT_EQ(timed.pass_seconds[0], 0.0) << "the prompt as such";
@@ -134,9 +134,9 @@ private:
 };
 
 TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
-    NoGuesser none;
+    NoProposer none;
     const Generated plain = generate(prompt_of(12), 30, {.temperature = 0.0}, none, 1);
-    ScriptedGuesser oracle(plain.text, 1.0, 2);
+    ScriptedProposer oracle(plain.text, 1.0, 2);
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
@@ -160,12 +160,12 @@ TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
 }
 
 TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
-    NoGuesser none;
+    NoProposer none;
     const Generated plain = generate(prompt_of(5), 40, {.temperature = 0.9, .seed = 1}, none, 1);
     const TokenId end = plain.text[5 + 17];
     const auto first = std::find(plain.text.begin() + 5, plain.text.end(), end);
     const std::vector<TokenId> expected(plain.text.begin(), first + 1);
-    ScriptedGuesser oracle(plain.text, 1.0, 2);
+    ScriptedProposer oracle(plain.text, 1.0, 2);
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
@@ -181,10 +181,10 @@ TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
 }
 
 TEST(GenerationLoop, TheContextIsFilledToItsLastTokenAndNotBeyond) {
-    NoGuesser none;
+    NoProposer none;
     const Generated plain = generate(prompt_of(250), 1000, {.temperature = 0.0}, none, 1, {}, 300);
     EXPECT_EQ(plain.text.size(), 300U);
-    ScriptedGuesser oracle(plain.text, 0.7, 2);
+    ScriptedProposer oracle(plain.text, 0.7, 2);
     EXPECT_EQ(generate(prompt_of(250), 1000, {.temperature = 0.0}, oracle, 33, {}, 300).text, plain.text);
     EXPECT_EQ(generate(prompt_of(299), 1000, {.temperature = 0.0}, none, 1, {}, 300).text.size(), 300U);
     try {
@@ -198,7 +198,7 @@ TEST(GenerationLoop, TheContextIsFilledToItsLastTokenAndNotBeyond) {
 }
 
 TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
-    NoGuesser none;
+    NoProposer none;
     const Generated plain = generate(prompt_of(1100), 8, {.temperature = 0.0}, none, 1);
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
@@ -230,14 +230,14 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
 // At every cut, into the generated part and into the prompt, in the cached pieces and behind them.
 TEST(GenerationLoop, ATruncatedTextGoesOnAsIfItHadNeverBeenLonger) {
     const SamplerOptions sampling{.temperature = 0.9, .repeat_penalty = 1.2, .seed = 4};
-    NoGuesser none;
+    NoProposer none;
     const Generated plain = generate(prompt_of(520), 30, sampling, none, 1);
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
     for (const std::size_t keep : {std::size_t{1}, std::size_t{511}, std::size_t{513}, std::size_t{520},
                                    std::size_t{521}, std::size_t{537}, plain.text.size()}) {
-        ScriptedGuesser oracle(plain.text, 0.9, 8);
+        ScriptedProposer oracle(plain.text, 0.9, 8);
         KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, scratch_nodes_for(16));
         Forward forward(model, forward_limits_for(16));
         Sampler sampler(sampling, model.config().vocab);

@@ -19,7 +19,7 @@
 #include "runtime/ranks/layer_split.h"
 #include "tests/support/error_text.h"
 #include "tests/support/named_faults.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/tiny_model.h"
@@ -58,10 +58,10 @@ TEST_F(LayersTargetTest, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevic
                 SplitEngine engine(*files_, split, streams);
                 for (const std::int64_t budget : {1, 9}) {
                     engine.target->truncate(0);
-                    NoGuesser nothing;
-                    ScriptedGuesser scripted(one.text, 0.7, 3);
-                    Guesser& guesser = budget > 1 ? static_cast<Guesser&>(scripted) : nothing;
-                    const Generated several = generate(*engine.target, prompt_of(n_prompt), n_tokens, guesser, budget,
+                    NoProposer nothing;
+                    ScriptedProposer scripted(one.text, 0.7, 3);
+                    Proposer& proposer = budget > 1 ? static_cast<Proposer&>(scripted) : nothing;
+                    const Generated several = generate(*engine.target, prompt_of(n_prompt), n_tokens, proposer, budget,
                                                        budget > 1 ? engine.plain.get() : nullptr);
                     EXPECT_EQ(several.text, one.text) << n_prompt << " " << testing::PrintToString(split);
                     EXPECT_TRUE(same_bits(several.logits, one.logits)) << static_cast<int>(streams);
@@ -87,12 +87,12 @@ TEST_F(LayersTargetTest, ATextMayBeCutBackAnywhere) {
             text.resize(static_cast<std::size_t>(kept));
             for (const TokenId token : prompt_of(1 + static_cast<std::int64_t>(random() % 150))) text.push_back(token);
             if (std::ssize(text) > kContext - 200) break;
-            NoGuesser nothing;
+            NoProposer nothing;
             one.truncate(kept);
             const Generated expected = generate(one, text, 20, nothing, 1);
             several.target->truncate(kept);
-            ScriptedGuesser guesser(expected.text, 0.6, 7);
-            const Generated found = generate(*several.target, text, 20, guesser, kBudget);
+            ScriptedProposer proposer(expected.text, 0.6, 7);
+            const Generated found = generate(*several.target, text, 20, proposer, kBudget);
             ASSERT_EQ(found.text, expected.text) << "turn " << turn;
             ASSERT_TRUE(same_bits(found.logits, expected.logits)) << "turn " << turn;
             text = found.text;
@@ -104,7 +104,7 @@ TEST_F(LayersTargetTest, ATextMayBeCutBackAnywhere) {
 TEST_F(LayersTargetTest, ATextGoesOnOnAnotherSplit) {
     const Generated whole = on_one_device(600, 160);
     SplitEngine first(*files_, {2, 4}, Streams::Both);
-    NoGuesser nothing;
+    NoProposer nothing;
     const Generated begun = generate(*first.target, prompt_of(600), 80, nothing, 1);
     const std::int64_t n_chunks = first.target->n_committed() / kChunkTokens;
     for (const auto& split : splits_) {
@@ -127,7 +127,7 @@ TEST_F(LayersTargetTest, ARestoreThatFailsLeavesNothing) {
                  FormatError);
     EXPECT_EQ(engine.target->n_committed(), 0);
     const Generated one = on_one_device(3, 40);
-    NoGuesser nothing;
+    NoProposer nothing;
     EXPECT_EQ(generate(*engine.target, prompt_of(3), 40, nothing, 1).text, one.text);
 }
 
@@ -138,7 +138,7 @@ TEST_F(LayersTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
         SplitEngine engine(*files_, {3, 2, 1}, streams);
         Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
-        NoGuesser nothing;
+        NoProposer nothing;
         GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(40));
         std::mt19937 random(11);
@@ -176,7 +176,7 @@ TEST_F(LayersTargetTest, ACopyThatFailsOnOneDeviceIsNamedAndLeavesNoTrace) {
                             {.name = "device 3", .faults = &faults[2]}});
         Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
-        NoGuesser nothing;
+        NoProposer nothing;
         GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(40));
         const std::size_t rank = random() % 3;

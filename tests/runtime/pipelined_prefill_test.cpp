@@ -130,7 +130,7 @@ TEST_F(PipelinedPrefillTest, APromptThatIsGivenUpLeavesNoTrace) {
             const std::vector<std::byte> kv = kv_of(*engine.target);
             Sampler sampler(kTinySampling, kTinyVocab);
             ExactVerifier verifier(sampler);
-            NoGuesser nothing;
+            NoProposer nothing;
             GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
             loop.begin(prompt_of(1300));
             std::atomic<bool> cancel{false};
@@ -182,7 +182,7 @@ TEST_F(PipelinedPrefillTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
             faults.*named.fault = 1 + static_cast<std::int64_t>(random()) % named.most;
             Sampler sampler(kTinySampling, kTinyVocab);
             ExactVerifier verifier(sampler);
-            NoGuesser nothing;
+            NoProposer nothing;
             GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
             loop.begin(prompt_of(1300));
             const auto began = std::chrono::steady_clock::now();

@@ -143,7 +143,7 @@ protected:
         if (target.n_committed() == 0) kv.restore();
         Sampler sampler(session.begin().sampling, kTinyVocab);
         ExactVerifier verifier(sampler);
-        NoGuesser nothing;
+        NoProposer nothing;
         GenerationLoop loop(target, verifier, nothing, {.budget = 1, .end_tokens = {}});
         loop.resume(std::move(text), std::ssize(session.begin().prompt));
         while (std::ssize(session.tokens()) < kTokens) {

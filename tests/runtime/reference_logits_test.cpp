@@ -13,7 +13,7 @@
 #include "runtime/loop/text_generation.h"
 #include "runtime/pass/forward.h"
 #include "tests/support/device_self_check.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 
 namespace slipstream {
 namespace {
@@ -120,7 +120,7 @@ TEST_P(Stories260K, SaysTheExpectedStoryGreedily) {
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     ExactVerifier verifier(sampler);
-    NoGuesser none;
+    NoProposer none;
     const LoopLimits limits{.budget = 1, .end_tokens = files->generation_defaults().end_tokens};
     DeviceTarget target(forward, cache);
     GenerationLoop loop(target, verifier, none, limits);
@@ -139,14 +139,14 @@ TEST_P(Stories260K, SaysTheSameWithGuessesUnderTheSelfCheck) {
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
     constexpr std::int64_t n_tokens = 300;
-    const auto generate = [&](Guesser& guesser, std::int64_t budget) {
+    const auto generate = [&](Proposer& proposer, std::int64_t budget) {
         KvCache cache(device, model.kv_shape(), model.config().n_layers, model.context_tokens(),
                       SelfCheck::scratch_nodes_for(budget));
         Forward forward(model, forward_limits_for(budget));
         Sampler sampler({.temperature = 0.8, .top_p = 0.9, .repeat_penalty = 1.1, .seed = 2}, model.config().vocab);
         ExactVerifier verifier(sampler);
         DeviceTarget target(forward, cache);
-        GenerationLoop loop(target, verifier, guesser, {.budget = budget});
+        GenerationLoop loop(target, verifier, proposer, {.budget = budget});
         DeviceSelfCheck self_check(model, cache);
         loop.check_with(self_check);
         loop.begin({1});
@@ -155,12 +155,12 @@ TEST_P(Stories260K, SaysTheSameWithGuessesUnderTheSelfCheck) {
         EXPECT_EQ(self_check.figures().tokens, n_tokens);
         return loop.text();
     };
-    NoGuesser none;
+    NoProposer none;
     const std::vector<TokenId> plain = generate(none, 1);
     for (const std::int64_t budget : {3, 40}) {
-        ScriptedGuesser guesser(plain, 0.8, 4, static_cast<std::uint32_t>(model.config().vocab));
-        EXPECT_EQ(generate(guesser, budget), plain) << "budget " << budget;
-        EXPECT_LT(guesser.n_proposed, 2 * n_tokens / 3);
+        ScriptedProposer proposer(plain, 0.8, 4, static_cast<std::uint32_t>(model.config().vocab));
+        EXPECT_EQ(generate(proposer, budget), plain) << "budget " << budget;
+        EXPECT_LT(proposer.n_proposed, 2 * n_tokens / 3);
     }
 }
 

@@ -14,7 +14,7 @@
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "tests/support/device_self_check.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -49,9 +49,9 @@ public:
           forward_(model_, forward_limits_for(budget)),
           sampler_(sampling, model_.config().vocab),
           verifier_(sampler_),
-          guesser_(std::move(future), hit, 7),
+          proposer_(std::move(future), hit, 7),
           target_(forward_, cache_),
-          loop_(target_, verifier_, budget > 1 ? static_cast<Guesser&>(guesser_) : none_, {.budget = budget}),
+          loop_(target_, verifier_, budget > 1 ? static_cast<Proposer&>(proposer_) : none_, {.budget = budget}),
           check_(model_, cache_, nullptr, check_tokens) {
         loop_.check_with(check_);
     }
@@ -80,8 +80,8 @@ private:
     Forward forward_;
     Sampler sampler_;
     TamperedVerifier verifier_;
-    NoGuesser none_;
-    ScriptedGuesser guesser_;
+    NoProposer none_;
+    ScriptedProposer proposer_;
     DeviceTarget target_;
     GenerationLoop loop_;
     DeviceSelfCheck check_;
@@ -245,7 +245,7 @@ TEST(SelfCheckDeathTest, NeedsRoomInScratch) {
     Forward forward(model, forward_limits_for(4));
     Sampler sampler({}, model.config().vocab);
     ExactVerifier verifier(sampler);
-    NoGuesser none;
+    NoProposer none;
     DeviceTarget target(forward, cache);
     GenerationLoop loop(target, verifier, none, {.budget = 4});
     DeviceSelfCheck check(model, cache);

@@ -14,7 +14,7 @@
 #include "runtime/pass/pass_stream.h"
 #include "runtime/session/session_kv.h"
 #include "tests/runtime/session_samples.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -123,9 +123,9 @@ public:
             const std::int64_t n_restored = kv->restore();
             told.fed_again = std::ssize(text) - n_restored;
         }
-        ScriptedGuesser guesser(future, 0.7, 3);
-        NoGuesser none;
-        GenerationLoop loop(target, verifier_, case_.budget > 1 ? static_cast<Guesser&>(guesser) : none,
+        ScriptedProposer proposer(future, 0.7, 3);
+        NoProposer none;
+        GenerationLoop loop(target, verifier_, case_.budget > 1 ? static_cast<Proposer&>(proposer) : none,
                             {.budget = case_.budget, .end_tokens = {}});
         loop.resume(std::move(text), case_.n_prompt);
         const auto save = [&] {

@@ -18,7 +18,7 @@
 #include "runtime/pass/prompt_stream.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/logged_generation.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -74,10 +74,10 @@ private:
     std::unique_ptr<Forward> forward_;
 };
 
-Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Guesser& guesser,
+Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Proposer& proposer,
                    std::int64_t budget) {
     DeviceTarget target(engine.forward(), engine.cache());
-    return logged_generation(target, prompt, n_tokens, guesser, budget, {.temperature = 0.9, .seed = 4},
+    return logged_generation(target, prompt, n_tokens, proposer, budget, {.temperature = 0.9, .seed = 4},
                              engine.model().config().vocab);
 }
 
@@ -122,16 +122,16 @@ TEST(Streaming, EveryPlacementGivesTheBitsOfTheResidentModel) {
         for (const std::int64_t window : {0, 300}) {
             const auto files = make_tiny_model({.n_layers = 3, .window = window, .weight_type = type});
             for (const std::size_t n_prompt : {1, 255, 256, 257, 513, 1300}) {
-                NoGuesser none;
+                NoProposer none;
                 Engine resident(*files, {}, 2048, 1);
                 const Generated plain = generate(resident, prompt_of(n_prompt), 300, none, 1);
                 for (int round = 0; round < 3; ++round) {
                     const Placement placement = random_placement(*files, 8, random);
                     const std::int64_t budget = round % 2 == 0 ? 1 : 40;
-                    ScriptedGuesser scripted(plain.text, 0.7, 5);
-                    Guesser& guesser = budget == 1 ? static_cast<Guesser&>(none) : scripted;
+                    ScriptedProposer scripted(plain.text, 0.7, 5);
+                    Proposer& proposer = budget == 1 ? static_cast<Proposer&>(none) : scripted;
                     Engine streamed(*files, placement, 2048, budget, {.n_threads = 1 + round % 2});
-                    const Generated found = generate(streamed, prompt_of(n_prompt), 300, guesser, budget);
+                    const Generated found = generate(streamed, prompt_of(n_prompt), 300, proposer, budget);
                     ASSERT_EQ(found.text, plain.text) << "prompt " << n_prompt << ", round " << round;
                     ASSERT_TRUE(same_bits(found.logits, plain.logits)) << "prompt " << n_prompt << ", round " << round;
                 }
@@ -143,7 +143,7 @@ TEST(Streaming, EveryPlacementGivesTheBitsOfTheResidentModel) {
 // Everything streams, and the ring holds a layer and the KV of one: a prompt reads each weight once.
 TEST(Streaming, APromptByLayersReadsEachWeightOnce) {
     const auto files = make_tiny_model({.n_layers = 3});
-    NoGuesser none;
+    NoProposer none;
     Engine resident(*files, {}, 2048, 1);
     const Generated plain = generate(resident, prompt_of(1700), 3, none, 1);
     Placement placement{.max_item_bytes = 16384};
@@ -179,7 +179,7 @@ TEST(Streaming, APromptByLayersReadsKvAgainWhereALayersDoesNotFit) {
                         : std::vector<std::vector<std::int64_t>>{{0, 20, 9}};
         for (const std::vector<std::int64_t>& chunks : layouts) {
             placement.chunks = chunks;
-            NoGuesser none;
+            NoProposer none;
             Engine resident(*files, {}, 5120, 1);
             // The least ring that takes a prompt by layers, and some more.
             placement.ring_bytes = least_ring(*files, placement, kv_of(*files));
@@ -223,7 +223,7 @@ TEST(Streaming, CutsAndContinuationsGiveTheBitsOfTheResidentModel) {
         Engine streamed(*files, placement, 2048, 8);
         std::vector<TokenId> prompt = prompt_of(100 + random() % 900);
         for (int turn = 0; turn < 5; ++turn) {
-            NoGuesser none;
+            NoProposer none;
             const std::int64_t n_tokens = 1 + random() % 300;
             const Generated a = generate(resident, prompt, n_tokens, none, 8);
             const Generated b = generate(streamed, prompt, n_tokens, none, 8);
@@ -242,7 +242,7 @@ TEST(Streaming, CutsAndContinuationsGiveTheBitsOfTheResidentModel) {
 
 TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
     const auto files = make_tiny_model({.n_layers = 3});
-    NoGuesser none;
+    NoProposer none;
     Engine resident(*files, {}, 2048, 1);
     const Generated plain = generate(resident, prompt_of(1300), 40, none, 1);
     std::mt19937 random(8);
@@ -271,7 +271,7 @@ TEST(Streaming, ASessionsChunksComeBackAsTheyWere) {
     const auto files = make_tiny_model({.n_layers = 2});
     std::mt19937 random(21);
     for (int round = 0; round < 8; ++round) {
-        NoGuesser none;
+        NoProposer none;
         Engine first(*files, random_placement(*files, 8, random), 2048, 1);
         const Generated text = generate(first, prompt_of(400 + 100 * static_cast<std::size_t>(round)), 30, none, 1);
         const std::int64_t n = first.cache().n_committed();
@@ -292,14 +292,14 @@ TEST(Streaming, ASessionsChunksComeBackAsTheyWere) {
 
 TEST(Streaming, TheSelfCheckHolds) {
     const auto files = make_tiny_model({.n_layers = 2});
-    NoGuesser none;
+    NoProposer none;
     Engine resident(*files, {}, 2048, 1);
     const Generated plain = generate(resident, prompt_of(700), 60, none, 1);
     std::mt19937 random(5);
     for (int round = 0; round < 4; ++round) {
         Engine streamed(*files, random_placement(*files, 8, random), 2048, 16);
         DeviceSelfCheck check(streamed.model(), streamed.cache(), streamed.pass());
-        ScriptedGuesser scripted(plain.text, 0.8, 5);
+        ScriptedProposer scripted(plain.text, 0.8, 5);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
         DeviceTarget target(streamed.forward(), streamed.cache());
@@ -335,7 +335,7 @@ TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
             reserve_workspace(engine.device(), Forward::workspace_shapes(files->config(), engine.cache().shape().dtype,
                                                                          forward_limits_for(budget)));
             const std::size_t before = engine.device().budget().used_bytes();
-            NoGuesser none;
+            NoProposer none;
             static_cast<void>(generate(engine, prompt_of(700), 40, none, budget));
             EXPECT_EQ(engine.device().budget().peak_bytes(), before);
         }
@@ -346,7 +346,7 @@ TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
 // on its way to the host included.
 TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
     const auto files = make_tiny_model({.n_layers = 3});
-    NoGuesser none;
+    NoProposer none;
     Engine resident(*files, {}, 2048, 1);
     const Generated plain = generate(resident, prompt_of(600), 30, none, 1);
     std::mt19937 random(6);

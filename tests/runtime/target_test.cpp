@@ -16,7 +16,7 @@
 #include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
 #include "tests/support/fake_target.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -38,8 +38,8 @@ struct FakeRun {
           target(kv),
           sampler(kSampled, options.vocab),
           verifier(sampler),
-          guesser(std::move(future), hit, 5),
-          loop(target, verifier, budget > 1 ? static_cast<Guesser&>(guesser) : none, {.budget = budget}) {}
+          proposer(std::move(future), hit, 5),
+          loop(target, verifier, budget > 1 ? static_cast<Proposer&>(proposer) : none, {.budget = budget}) {}
 
     const std::vector<TokenId>& generate(std::int64_t n_tokens) {
         const std::int64_t end = std::ssize(loop.text()) + n_tokens;
@@ -58,12 +58,12 @@ struct FakeRun {
     FakeTarget target;
     Sampler sampler;
     ExactVerifier verifier;
-    NoGuesser none;
-    ScriptedGuesser guesser;
+    NoProposer none;
+    ScriptedProposer proposer;
     GenerationLoop loop;
 };
 
-TEST(FakeTarget, AnyGuesserGivesThePlainTextAndItsRows) {
+TEST(FakeTarget, AnyProposerGivesThePlainTextAndItsRows) {
     for (const bool has_prompt_kernels : {false, true}) {
         for (const bool takes_prompts : {false, true}) {
             const FakeOptions options{.has_prompt_kernels = has_prompt_kernels, .takes_prompts = takes_prompts};

@@ -17,7 +17,7 @@
 #include "runtime/ranks/rank_threads.h"
 #include "tests/support/error_text.h"
 #include "tests/support/named_faults.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/tensor_engine.h"
 #include "tests/support/tiny_model.h"
@@ -138,7 +138,7 @@ TEST_F(TensorTargetTest, EveryPlacementAndSourceGivesTheBitsOfTheSplit) {
                 TensorEngine engine(*files_, split, streams);
                 EXPECT_EQ(plainly(*engine.target, prompt_of(n_prompt), n_tokens), plain);
                 engine.target->truncate(0);
-                ScriptedGuesser scripted(plain.text, 0.7, 3);
+                ScriptedProposer scripted(plain.text, 0.7, 3);
                 EXPECT_EQ(generate(*engine.target, prompt_of(n_prompt), n_tokens, scripted, RankEngine::kBudget,
                                    engine.plain.get()),
                           plain)
@@ -163,7 +163,7 @@ TEST_F(TensorTargetTest, TiesAcrossTheCutGoToTheLowestId) {
     options.head_period = 40;
     const auto files = make_tiny_model(options);
     TensorEngine engine(*files, {2, 1}, Streams::Nothing);
-    NoGuesser nothing;
+    NoProposer nothing;
     const Generated text =
         logged_generation(*engine.target, prompt_of(9), 60, nothing, 1, {.temperature = 0.0}, kTinyVocab);
     ASSERT_EQ(std::ssize(text.text), 69);
@@ -213,7 +213,7 @@ TEST_F(TensorTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
         TensorEngine engine(*files_, {1, 1, 1}, streams);
         Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
-        NoGuesser nothing;
+        NoProposer nothing;
         GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(40));
         std::mt19937 random(11);

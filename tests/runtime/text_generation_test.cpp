@@ -1,5 +1,5 @@
 // generate_text(): stop rules that strike in the middle of a pass, text held back, limits, cancelling, figures; the
-// same for every guesser and budget. The expected output is made here from what plain decoding says, token by token.
+// same for every proposer and budget. The expected output is made here from what plain decoding says, token by token.
 #include "runtime/loop/text_generation.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/loop/device_target.h"
-#include "tests/support/scripted_guesser.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream {
@@ -61,7 +61,7 @@ const LetterTokenizer kLetters;
 
 struct Setting {
     std::int64_t n_prompt = 5;
-    std::int64_t budget = 1;  // 1: no guesser
+    std::int64_t budget = 1;  // 1: no proposer
     double hit = 1.0;
     std::int64_t context = 2048;
     std::vector<TokenId> end_tokens{};       // that the loop knows
@@ -81,9 +81,9 @@ public:
           forward_(model_, forward_limits_for(setting.budget)),
           sampler_({.temperature = 0.9, .repeat_penalty = 1.2, .seed = 11}, kVocab),
           verifier_(sampler_),
-          guesser_(setting.budget > 1 ? plain_text(setting.n_prompt) : std::vector<TokenId>{}, setting.hit, 3),
+          proposer_(setting.budget > 1 ? plain_text(setting.n_prompt) : std::vector<TokenId>{}, setting.hit, 3),
           target_(forward_, cache_),
-          loop_(target_, verifier_, setting.budget > 1 ? static_cast<Guesser&>(guesser_) : none_,
+          loop_(target_, verifier_, setting.budget > 1 ? static_cast<Proposer&>(proposer_) : none_,
                 {.budget = setting.budget, .end_tokens = setting.end_tokens}) {
         loop_.begin(prompt(setting.n_prompt));
     }
@@ -130,7 +130,7 @@ public:
     }
 
     [[nodiscard]] GenerationLoop& loop() { return loop_; }
-    [[nodiscard]] const ScriptedGuesser& guesser() const { return guesser_; }
+    [[nodiscard]] const ScriptedProposer& proposer() const { return proposer_; }
     [[nodiscard]] const KvCache& cache() const { return cache_; }
     /// The rest of what plain decoding says, behind what the loop holds.
     [[nodiscard]] bool continues_plainly() {
@@ -152,8 +152,8 @@ private:
     Forward forward_;
     Sampler sampler_;
     ExactVerifier verifier_;
-    NoGuesser none_;
-    ScriptedGuesser guesser_;
+    NoProposer none_;
+    ScriptedProposer proposer_;
     DeviceTarget target_;
     GenerationLoop loop_;
 };
@@ -205,7 +205,7 @@ std::string part_of_text(std::size_t at, std::size_t length) {
     return text.substr(at, length);
 }
 
-TEST(TextGeneration, EveryGuesserAndBudgetGivesTheSameTextAndStop) {
+TEST(TextGeneration, EveryProposerAndBudgetGivesTheSameTextAndStop) {
     const std::string stop = part_of_text(70, 5);
     const std::int64_t last = token_that_completes(stop);
     ASSERT_GT(last, 10);
@@ -246,7 +246,7 @@ TEST(TextGeneration, AStopInTheMiddleOfAPassTakesBackWhatIsBehindIt) {
     EXPECT_EQ(run.result.stop_reason, StopReason::StopString);
     EXPECT_EQ(run.result.tokens, plain_tokens(last + 1));
     EXPECT_EQ(run.cache().n_committed() + 1, std::ssize(run.loop().text()));
-    EXPECT_EQ(run.guesser().n_observed, std::ssize(run.loop().text())) << "the guesser is told as well";
+    EXPECT_EQ(run.proposer().n_observed, std::ssize(run.loop().text())) << "the proposer is told as well";
     // Another call goes on behind the stop.
     const std::int64_t shown_tokens = last + 1;
     run.generate(10);
@@ -255,9 +255,9 @@ TEST(TextGeneration, AStopInTheMiddleOfAPassTakesBackWhatIsBehindIt) {
     EXPECT_TRUE(run.continues_plainly());
 }
 
-// All rules at once, as they come: whichever strikes first, it does so at the same token and byte with every guesser,
+// All rules at once, as they come: whichever strikes first, it does so at the same token and byte with every proposer,
 // penalties on each node's own path included (E4).
-TEST(TextGeneration, RandomRulesEndTheTextAtTheSamePlaceForEveryGuesser) {
+TEST(TextGeneration, RandomRulesEndTheTextAtTheSamePlaceForEveryProposer) {
     std::mt19937 random(12);
     const auto pick = [&](std::int64_t below) {
         return static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(below));
@@ -278,7 +278,7 @@ TEST(TextGeneration, RandomRulesEndTheTextAtTheSamePlaceForEveryGuesser) {
         Trial plain(setting);
         plain.generate(max_tokens, stops);
         seen.insert(plain.result.stop_reason);
-        EXPECT_LT(std::ssize(plain.result.tokens), kPlainTokens) << "beyond what the guesser knows";
+        EXPECT_LT(std::ssize(plain.result.tokens), kPlainTokens) << "beyond what the proposer knows";
         for (const auto& [budget, hit] : {std::pair{5, 0.7}, std::pair{24, 1.0}, std::pair{64, 0.9}}) {
             SCOPED_TRACE(testing::Message() << "round " << round << ", budget " << budget << ", hit " << hit);
             setting.budget = budget;
@@ -418,9 +418,9 @@ TEST(TextGeneration, FiguresAreThoseOfThePasses) {
     EXPECT_TRUE(std::is_sorted(counts.begin(), counts.end()));
     EXPECT_EQ(result.passes, std::ssize(counts));
     EXPECT_LT(result.passes, 40);
-    EXPECT_EQ(result.passes, guessed.guesser().n_proposed);
-    EXPECT_DOUBLE_EQ(result.budget_mean, static_cast<double>(guessed.guesser().nodes_proposed) /
-                                             static_cast<double>(guessed.guesser().n_proposed));
+    EXPECT_EQ(result.passes, guessed.proposer().n_proposed);
+    EXPECT_DOUBLE_EQ(result.budget_mean, static_cast<double>(guessed.proposer().nodes_proposed) /
+                                             static_cast<double>(guessed.proposer().n_proposed));
     EXPECT_GT(result.budget_mean, 4.0);
     EXPECT_GT(result.prefill_seconds, 0.0);
     EXPECT_GT(result.decode_seconds, 0.0);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/loop/generation_loop.h"
-#include "runtime/loop/guesser.h"
+#include "runtime/loop/proposer.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/loop/verify.h"
@@ -14,21 +14,21 @@
 namespace slipstream {
 
 /// Keeps the logits of all committed tokens, in order.
-class LogitLog final : public Guesser {
+class LogitLog final : public Proposer {
 public:
-    explicit LogitLog(Guesser& guesser) : guesser_(guesser) {}
-    void propose(TokenTree& tree, const ProposalLimits& limits) override { guesser_.propose(tree, limits); }
+    explicit LogitLog(Proposer& proposer) : proposer_(proposer) {}
+    void propose(TokenTree& tree, const ProposalLimits& limits) override { proposer_.propose(tree, limits); }
     void observe(const Observation& observation) override {
         for (const std::int32_t node : observation.accepted) {
             const auto row = observation.logits.row(node);
             rows.insert(rows.end(), row.begin(), row.end());
         }
-        guesser_.observe(observation);
+        proposer_.observe(observation);
     }
     std::vector<float> rows;
 
 private:
-    Guesser& guesser_;
+    Proposer& proposer_;
 };
 
 struct Generated {
@@ -43,12 +43,12 @@ struct Generated {
 
 /// The prompt and `n_tokens` behind it, fewer where the loop ends.
 [[nodiscard]] inline Generated logged_generation(Target& target, const std::vector<TokenId>& prompt,
-                                                 std::int64_t n_tokens, Guesser& guesser, std::int64_t budget,
+                                                 std::int64_t n_tokens, Proposer& proposer, std::int64_t budget,
                                                  const SamplerOptions& sampling, std::int64_t vocab,
                                                  SelfCheck* check = nullptr) {
     Sampler sampler(sampling, vocab);
     ExactVerifier verifier(sampler);
-    LogitLog log(guesser);
+    LogitLog log(proposer);
     GenerationLoop loop(target, verifier, log, {.budget = budget, .end_tokens = {}});
     if (check != nullptr) loop.check_with(*check);
     loop.begin(prompt);

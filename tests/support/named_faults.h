@@ -38,7 +38,7 @@ void expect_named(const ModelFiles& files, const std::vector<std::int64_t>& part
         Engine engine(files, parts, named.streams, {{.name = "device 1"}, {.name = "device 2", .faults = &faults}});
         Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
-        NoGuesser nothing;
+        NoProposer nothing;
         LogitLog log(nothing);
         GenerationLoop loop(*engine.target, verifier, log, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(250));

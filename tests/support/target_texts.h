@@ -29,10 +29,10 @@ inline constexpr SamplerOptions kTinySampling{.temperature = 0.9, .seed = 4};
 
 /// The prompt and `n_tokens` behind it, each pass checked by `checked_by`, where there is one.
 [[nodiscard]] inline Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens,
-                                        Guesser& guesser, std::int64_t budget, Target* checked_by = nullptr) {
+                                        Proposer& proposer, std::int64_t budget, Target* checked_by = nullptr) {
     std::optional<SelfCheck> check;
     if (checked_by != nullptr) check.emplace(*checked_by);
-    Generated generated = logged_generation(target, prompt, n_tokens, guesser, budget, kTinySampling, kTinyVocab,
+    Generated generated = logged_generation(target, prompt, n_tokens, proposer, budget, kTinySampling, kTinyVocab,
                                             check ? &*check : nullptr);
     if (check) {
         EXPECT_GE(check->figures().tokens, n_tokens);
@@ -41,7 +41,7 @@ inline constexpr SamplerOptions kTinySampling{.temperature = 0.9, .seed = 4};
 }
 
 [[nodiscard]] inline Generated plainly(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens) {
-    NoGuesser nothing;
+    NoProposer nothing;
     return generate(target, prompt, n_tokens, nothing, 1);
 }
 

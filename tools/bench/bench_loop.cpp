@@ -23,7 +23,7 @@ double seconds_since(Clock::time_point start) {
 BenchLoop::BenchLoop(const EngineModel& engine, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options)
     : config_(&engine.files->config()),
       weights_(weight_bytes(engine)),
-      guesser_(&drafter.guesser()),
+      proposer_(&drafter.proposer()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
       target_(&target.target()),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
@@ -68,9 +68,9 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
     }
     const std::int64_t n_cached = GenerationLoop::rows_to_keep(*target_, n_same, n_prompt);
     if (n_cached < target_->n_committed()) target_->truncate(n_cached);
-    // The prompt comes to the guesser as a whole, and may begin with a text that it knows.
-    guesser_->observe({.text = text_, .n_new = 0});
-    GenerationLoop loop(*target_, *verifier_, *guesser_, limits_);
+    // The prompt comes to the proposer as a whole, and may begin with a text that it knows.
+    proposer_->observe({.text = text_, .n_new = 0});
+    GenerationLoop loop(*target_, *verifier_, *proposer_, limits_);
     const auto n_decoded = [&] { return static_cast<std::int64_t>(loop.text().size()) - n_prompt - 1; };
 
     Clock::time_point began = Clock::now();

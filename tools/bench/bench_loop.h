@@ -47,7 +47,7 @@ private:
 
     const ModelConfig* config_;
     WeightBytes weights_;
-    Guesser* guesser_;
+    Proposer* proposer_;
     LoopLimits limits_;
     Target* target_;
     std::unique_ptr<Sampler> sampler_;

@@ -49,7 +49,7 @@ constexpr std::int64_t kMostViewTokens = 4096;  // TriForce's
 constexpr std::int64_t kViewSlack = 128;        // rows that are committed while a view is due to be built anew
 constexpr std::int64_t kViewBuiltOnce = 1024;   // that a view takes in which is never built anew
 
-// A run of the target with different guessers beside it.
+// A run of the target with different proposers beside it.
 class PlannedRun {
 public:
     PlannedRun(EngineModel& target, const OffloadOptions& offload, std::size_t device_bytes, CheckPasses check)

@@ -164,7 +164,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
     made_for_ = std::move(for_target);
 }
 
-Guesser& EngineDrafter::guesser() {
+Proposer& EngineDrafter::proposer() {
     if (drafter_) return *drafter_;
     return nothing_;
 }

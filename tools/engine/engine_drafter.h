@@ -11,7 +11,7 @@
 
 #include "draft/drafter.h"
 #include "runtime/cache/kv_cache.h"
-#include "runtime/loop/guesser.h"
+#include "runtime/loop/proposer.h"
 #include "runtime/loop/verify.h"
 #include "runtime/pass/forward.h"
 #include "tools/engine/engine_callbacks.h"
@@ -36,7 +36,7 @@ struct EngineDraftModel {
 [[nodiscard]] std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
                                                                const EngineCallbacks& callbacks);
 
-/// The guesser of one loop, and what it learnt.
+/// The proposer of one loop, and what it learnt.
 class EngineDrafter {
 public:
     /// All of them outlive this, and what the callbacks touch; `draft_model` may be null. The target need not be
@@ -46,7 +46,7 @@ public:
     EngineDrafter(const DraftSettings& draft, const EngineModel& target, const EngineDraftModel* draft_model,
                   const SamplerOptions& sampling, const EngineCallbacks& callbacks);
 
-    [[nodiscard]] Guesser& guesser();
+    [[nodiscard]] Proposer& proposer();
     /// Most nodes of a pass, for the loop; 1 where nothing guesses.
     [[nodiscard]] std::int64_t budget() const { return drafter_ ? budget_ : 1; }
     [[nodiscard]] bool guesses() const { return drafter_ != nullptr; }
@@ -62,7 +62,7 @@ public:
     /// Forgets what was learnt.
     void reset();
     /// Guesses for another `sampling` from now on, with what --tables kept of what was learnt, and what is known of
-    /// the time of passes. guesser() is another one then; where it cannot be made nothing guesses: told as a note.
+    /// the time of passes. proposer() is another one then; where it cannot be made nothing guesses: told as a note.
     void resample(const SamplerOptions& sampling);
     /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
     void save() const;
@@ -72,7 +72,7 @@ public:
 private:
     std::int64_t budget_;
     EngineCallbacks callbacks_;
-    NoGuesser nothing_;
+    NoProposer nothing_;
     draft::DraftOptions made_with_;
     draft::DraftContext made_for_;
     std::function<void(draft::Drafter&)> attach_view_;  // empty: no view

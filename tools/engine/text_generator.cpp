@@ -66,7 +66,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engin
 
 void TextGenerator::make_loop() {
     verifier_ = make_verifier(verify_, *sampler_, engine_->files->config().vocab, *drafter_);
-    loop_.emplace(target_->target(), *verifier_, drafter_->guesser(), limits_);
+    loop_.emplace(target_->target(), *verifier_, drafter_->proposer(), limits_);
     if (self_check_) loop_->check_with(*self_check_);
 }
 

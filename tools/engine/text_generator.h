@@ -61,7 +61,7 @@ private:
     std::optional<GenerationLoop> loop_;
     StreamSnapshot start_{};
     StreamSnapshot before_{};       // what streamed up to there
-    SourceTotals earlier_sources_;  // of guessers before the last resample()
+    SourceTotals earlier_sources_;  // of proposers before the last resample()
 };
 
 /// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...), each

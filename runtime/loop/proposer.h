@@ -1,4 +1,4 @@
-// What the generation loop knows of guessing. draft/ implements it; plain decoding is the same loop with NoGuesser.
+// What the generation loop knows of guessing. draft/ implements it; plain decoding is the same loop with NoProposer.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace slipstream {
 
-/// What a pass taught, handed to the guesser after each commit.
+/// What a pass taught, handed to the proposer after each commit.
 struct Observation {
     std::span<const TokenId> text{};  // all tokens so far, prompt included, those of this pass last
     std::int64_t n_new = 0;           // how many of them this pass added (prefill: the whole prompt); 0: the text was
@@ -27,9 +27,9 @@ struct ProposalLimits {
     std::span<const TokenId> text{};  // all committed tokens, the tree's root last; valid during the call
 };
 
-class Guesser {
+class Proposer {
 public:
-    virtual ~Guesser() = default;
+    virtual ~Proposer() = default;
     /// What observe() looks at of every row of logits, on devices where that is not free.
     [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
     /// Hangs guesses under the tree's nodes, within `limits`. The output never depends on what is proposed.
@@ -39,7 +39,7 @@ public:
 };
 
 /// Guesses nothing: plain decoding.
-class NoGuesser final : public Guesser {
+class NoProposer final : public Proposer {
 public:
     void propose(TokenTree&, const ProposalLimits&) override {}
     void observe(const Observation&) override {}

@@ -12,9 +12,9 @@
 
 namespace slipstream::draft {
 
-class ChainGuesser final : public Guesser {
+class ChainProposer final : public Proposer {
 public:
-    ChainGuesser(DraftModel& model, const SamplerOptions& sampling, std::int64_t gamma)
+    ChainProposer(DraftModel& model, const SamplerOptions& sampling, std::int64_t gamma)
         : model_(model), noise_(sampling.temperature > 0.0 ? PathNoise(sampling.seed) : PathNoise()), gamma_(gamma) {}
 
     void propose(TokenTree& tree, const ProposalLimits& limits) override {
@@ -55,12 +55,12 @@ public:
           forward_(model, forward_limits_for(kBudget)) {}
 
     std::vector<TokenId> generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens,
-                                  const SamplerOptions& sampling, Guesser& guesser) {
+                                  const SamplerOptions& sampling, Proposer& proposer) {
         cache_.truncate(0);
         Sampler sampler(sampling, model_.config().vocab);
         ExactVerifier walk(sampler);
         DeviceTarget target(forward_, cache_);
-        GenerationLoop loop(target, walk, guesser, {.budget = kBudget, .end_tokens = {}});
+        GenerationLoop loop(target, walk, proposer, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) {
             const auto fresh = loop.step(left);

@@ -1,4 +1,4 @@
-// A guesser that knows the future: it proposes random trees, their guesses taken from what plain decoding said with
+// A proposer that knows the future: it proposes random trees, their guesses taken from what plain decoding said with
 // probability `hit`. With hit = 1 a pass commits many tokens, with 0 almost always one.
 #pragma once
 
@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/loop/guesser.h"
+#include "runtime/loop/proposer.h"
 
 namespace slipstream {
 
-class ScriptedGuesser final : public Guesser {
+class ScriptedProposer final : public Proposer {
 public:
     /// `future`: the prompt and what follows it; wrong guesses are tokens of [0, vocab).
-    ScriptedGuesser(std::vector<TokenId> future, double hit, std::uint32_t seed, std::uint32_t vocab = 97)
+    ScriptedProposer(std::vector<TokenId> future, double hit, std::uint32_t seed, std::uint32_t vocab = 97)
         : future_(std::move(future)), hit_(hit), random_(seed), vocab_(vocab) {}
 
     void propose(TokenTree& tree, const ProposalLimits& limits) override {
