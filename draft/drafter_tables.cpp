@@ -56,7 +56,7 @@ void SourcesDrafter::save() {
     store_->save(fingerprint_, sections);
 }
 
-// What came true under noise says little of guesses without it, and the other way round: a draft model's cells mean
+// What came true under noise says little of guesses without it, and the other way round: a draft model's bins mean
 // other things. So each kind is kept beside the others.
 std::string_view SourcesDrafter::calibration_section() const {
     if (temperature_ == 0.0) return kGreedyCalibration;

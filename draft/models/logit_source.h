@@ -37,7 +37,7 @@ class LogitSource : public ModelSource {
 public:
     /// Six classes of rank (0, 1, 2, 3, 4-7, 8 and more) by ten of certainty: without noise the child's probability,
     /// with noise how far its rank value lies below the best child's, and the best's above the second's.
-    [[nodiscard]] std::uint16_t n_cells() const override;
+    [[nodiscard]] std::uint16_t n_bins() const override;
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override;
     /// What the filters leave comes first, all of it ranked; then, where `out` has room, the likeliest others.

@@ -34,7 +34,7 @@ std::uint16_t certainty_of_gap(float gap) {
 
 }  // namespace
 
-std::uint16_t LogitSource::n_cells() const {
+std::uint16_t LogitSource::n_bins() const {
     return kRankClasses * kCertainties;
 }
 
@@ -81,7 +81,7 @@ std::size_t LogitSource::propose(std::int32_t node, std::int64_t position, const
             certainty =
                 certainty_of_gap(compared ? std::abs(value(i) - value(other)) : std::numeric_limits<float>::infinity());
         }
-        out[i].cell = static_cast<std::uint16_t>(rank_class(i) * kCertainties + certainty);
+        out[i].bin = static_cast<std::uint16_t>(rank_class(i) * kCertainties + certainty);
     }
     return n;
 }

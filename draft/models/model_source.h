@@ -18,7 +18,7 @@ public:
 
     /// As --draft spells it.
     [[nodiscard]] virtual std::string_view name() const = 0;
-    [[nodiscard]] virtual std::uint16_t n_cells() const = 0;
+    [[nodiscard]] virtual std::uint16_t n_bins() const = 0;
     /// Most nodes of one tree, node 0 included, that can be expanded.
     [[nodiscard]] virtual std::int64_t max_nodes() const = 0;
 

@@ -154,7 +154,7 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
         });
         for (const Proposal& proposal : votes.finish()) {
             found[n_found] = proposal;
-            found[n_found++].cell = kRankCells;
+            found[n_found++].bin = kRankBins;
         }
     }
     // How those begin that start with the path's last token.
@@ -168,7 +168,7 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
     }
     const std::size_t n = take_best(std::span(found).first(n_found), position, noise, out);
     for (std::size_t i = 0; i < n; ++i)
-        out[i].cell = static_cast<std::uint16_t>(out[i].cell + std::min<std::size_t>(i, kRankCells - 1));
+        out[i].bin = static_cast<std::uint16_t>(out[i].bin + std::min<std::size_t>(i, kRankBins - 1));
     return n;
 }
 

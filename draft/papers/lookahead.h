@@ -33,8 +33,8 @@ public:
     explicit Lookahead(const LookaheadOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "lookahead"; }
-    /// A cell is rank 0, 1 or more x (at an n-gram's start / inside it).
-    [[nodiscard]] std::uint16_t n_cells() const override { return 2 * kRankCells; }
+    /// A bin is rank 0, 1 or more x (at an n-gram's start / inside it).
+    [[nodiscard]] std::uint16_t n_bins() const override { return 2 * kRankBins; }
     /// Learns from logits alone, the best of a row.
     [[nodiscard]] LogitRequest logit_request() const override { return {.n_best = 1}; }
     void observe(const Observation& observation) override;
@@ -53,7 +53,7 @@ public:
     [[nodiscard]] std::size_t memory_bytes() const override;
 
 private:
-    static constexpr std::uint16_t kRankCells = 3;
+    static constexpr std::uint16_t kRankBins = 3;
 
     using Column = std::vector<TokenId>;  // its rows: 1 to N - 1 of them, capacity N
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "draft/sources/best_proposals.h"
-#include "draft/sources/rank_cells.h"
+#include "draft/sources/rank_bins.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
@@ -36,13 +36,13 @@ ModelUnigram::ModelUnigram(std::span<const TokenId> common, std::int64_t vocab, 
     }
 }
 
-std::uint16_t ModelUnigram::n_cells() const {
-    return kRankProbabilityCells;
+std::uint16_t ModelUnigram::n_bins() const {
+    return kRankProbabilityBins;
 }
 
 std::size_t ModelUnigram::propose(Cursor, std::int64_t position, const PathNoise& noise, std::span<Proposal> out) {
     const std::size_t n = take_best_of_row(proposals_, position, noise, out.first(std::min(out.size(), kMostProposed)));
-    set_rank_cells(out.first(n));
+    set_rank_bins(out.first(n));
     return n;
 }
 

@@ -20,7 +20,7 @@ public:
     ModelUnigram(std::span<const TokenId> common, std::int64_t vocab, double temperature);
 
     [[nodiscard]] std::string_view name() const override { return "unigram"; }
-    [[nodiscard]] std::uint16_t n_cells() const override;
+    [[nodiscard]] std::uint16_t n_bins() const override;
     void observe(const Observation&) override {}
     void reset() override {}
     /// All paths look alike.

@@ -45,7 +45,7 @@ PromptLookup::PromptLookup(PromptLookupOptions options) : max_ngram_(static_cast
                                        options.max_ngram, kMaxNgram));
 }
 
-std::uint16_t PromptLookup::n_cells() const {
+std::uint16_t PromptLookup::n_bins() const {
     return static_cast<std::uint16_t>(max_ngram_ * kDepthBuckets);
 }
 
@@ -74,7 +74,7 @@ std::size_t PromptLookup::propose(Cursor cursor, std::int64_t, const PathNoise&,
     DCHECK(place.next < text_.size(), "place {} of {}", place.next, text_.size());
     out[0] = {.token = text_[place.next],
               .probability = match_prior(match_bucket(place.n + place.depth)),
-              .cell = static_cast<std::uint16_t>((place.n - 1) * kDepthBuckets + depth_bucket(place.depth))};
+              .bin = static_cast<std::uint16_t>((place.n - 1) * kDepthBuckets + depth_bucket(place.depth))};
     return 1;
 }
 

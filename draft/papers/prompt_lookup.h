@@ -28,8 +28,8 @@ public:
     explicit PromptLookup(PromptLookupOptions options = {});
 
     [[nodiscard]] std::string_view name() const override { return "lookup"; }
-    /// Cells: n matched x how deep in the chain (1, 2, 3-4, 5-10).
-    [[nodiscard]] std::uint16_t n_cells() const override;
+    /// Bins: n matched x how deep in the chain (1, 2, 3-4, 5-10).
+    [[nodiscard]] std::uint16_t n_bins() const override;
     void observe(const Observation&) override {}
     void reset() override { text_ = {}; }
 

@@ -26,7 +26,7 @@ inline std::size_t take_best(std::span<const Proposal> found, std::int64_t posit
     CHECK(found.size() <= kMaxCandidates, "{} candidates", found.size());
     std::array<Ranked, kMaxCandidates> ranked;
     for (std::uint32_t i = 0; i < found.size(); ++i) {
-        const auto& [token, probability, cell] = found[i];
+        const auto& [token, probability, bin] = found[i];
         ranked[i] = {noise.present() ? noise.rank(probability, position, token) : probability, i};
     }
     const auto better = [&found](const Ranked& a, const Ranked& b) {

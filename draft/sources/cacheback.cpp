@@ -29,14 +29,14 @@ constexpr std::array<float, kMaxVisits> kWeights = [] {
 // probabilities are near what is accepted (measured: recorded Vicuna-7B answers to Spec-Bench, the dynamic table reset
 // for each prompt, the frozen one of three novels); calibration does the rest.
 struct ListKind {
-    std::uint16_t first_cell;
+    std::uint16_t first_bin;
     float ignorance;
 };
 constexpr ListKind kDynamicInside{0, 1.0F};
 constexpr ListKind kDynamicStart{kNRankBuckets, 3.0F};
 constexpr ListKind kFrozenInside{2 * kNRankBuckets, 16.0F};
 constexpr ListKind kFrozenStart{3 * kNRankBuckets, 16.0F};
-constexpr std::uint16_t kNCells = 4 * kNRankBuckets;
+constexpr std::uint16_t kNBins = 4 * kNRankBuckets;
 
 LruTableShape table_shape(const CachebackOptions& options) {
     check_cacheback_options(options);
@@ -94,8 +94,8 @@ private:
             Proposal entry = entries_[i];
             entry.probability /= total;
             const std::size_t rank = i - begin;
-            entry.cell = static_cast<std::uint16_t>(
-                kind.first_cell + (rank < kRankBuckets.size() ? kRankBuckets[rank] : kNRankBuckets - 1));
+            entry.bin = static_cast<std::uint16_t>(
+                kind.first_bin + (rank < kRankBuckets.size() ? kRankBuckets[rank] : kNRankBuckets - 1));
             const auto known = std::find_if(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(begin),
                                             [&](const Proposal& other) { return other.token == entry.token; });
             if (known != entries_.begin() + static_cast<std::ptrdiff_t>(begin)) {
@@ -122,8 +122,8 @@ Cacheback::Cacheback(const CachebackOptions& options, std::int64_t vocab, std::o
     contexts_.reserve(kFirstPlaces * n_context_);
 }
 
-std::uint16_t Cacheback::n_cells() const {
-    return kNCells;
+std::uint16_t Cacheback::n_bins() const {
+    return kNBins;
 }
 
 void Cacheback::observe(const Observation& observation) {

@@ -33,7 +33,7 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "cacheback"; }
     /// Recency (or frequency) rank 0, 1, 2, 3-4, 5-8, 9 and more; inside a follower or at its start; dynamic or frozen.
-    [[nodiscard]] std::uint16_t n_cells() const override;
+    [[nodiscard]] std::uint16_t n_bins() const override;
 
     void observe(const Observation& observation) override;
     void reset() override;

@@ -9,9 +9,9 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kLowest = 0.0003F;  // of a cell's probability in log-odds
+constexpr float kLowest = 0.0003F;  // of a bin's probability in log-odds
 constexpr float kHighest = 0.995F;
-constexpr float kMemory = 400.0F;      // observations a cell remembers at most
+constexpr float kMemory = 400.0F;      // observations a bin remembers at most
 constexpr float kConfidence = 8.0F;    // observations that the built-in value is worth
 constexpr float kWeightRate = 0.005F;  // of gradient descent
 constexpr float kMostWeight = 8.0F;
@@ -23,7 +23,7 @@ float log_odds_of(float probability) {
 
 }  // namespace
 
-ContextMixer::ContextMixer() : cells_(static_cast<std::size_t>(kOrders * kBuckets * kBuckets * kRanks)) {
+ContextMixer::ContextMixer() : bins_(static_cast<std::size_t>(kOrders * kBuckets * kBuckets * kRanks)) {
     reset();
 }
 
@@ -38,7 +38,7 @@ void ContextMixer::reset() {
                     float p = (c + (order > 0 ? 0.05F : 0.001F)) / (c + r + (order > 0 ? 2.0F : 4.0F));
                     if (count == 0) p = 0.02F / (1.0F + r);
                     p = std::clamp(p, 0.0005F, 0.98F);
-                    cells_[cell(order, count, rest, rank)] = {.probability = p, .log_odds = log_odds_of(p)};
+                    bins_[bin(order, count, rest, rank)] = {.probability = p, .log_odds = log_odds_of(p)};
                 }
     for (int longest = 0; longest < kOrders; ++longest)
         for (int gap = 0; gap < 4; ++gap) {
@@ -50,33 +50,33 @@ void ContextMixer::reset() {
     changed_.clear();
 }
 
-void ContextMixer::learn(std::span<const CellIndex> cells, int longest, int highest, float predicted, float hit) {
+void ContextMixer::learn(std::span<const BinIndex> bins, int longest, int highest, float predicted, float hit) {
     Weights& weights = weights_[set_of(longest, highest)];
     const float error = hit - predicted;
-    for (std::size_t order = 0; order < cells.size(); ++order) {
-        Cell& cell = cells_[cells[order]];
-        weights[order] = std::clamp(weights[order] + kWeightRate * error * cell.log_odds, -kMostWeight, kMostWeight);
-        cell.n = std::min(cell.n + 1.0F, kMemory);
-        cell.probability += (hit - cell.probability) / (cell.n + kConfidence);
-        if (!cell.changed) changed_.push_back(cells[order]);
-        cell.changed = true;
+    for (std::size_t order = 0; order < bins.size(); ++order) {
+        Bin& bin = bins_[bins[order]];
+        weights[order] = std::clamp(weights[order] + kWeightRate * error * bin.log_odds, -kMostWeight, kMostWeight);
+        bin.n = std::min(bin.n + 1.0F, kMemory);
+        bin.probability += (hit - bin.probability) / (bin.n + kConfidence);
+        if (!bin.changed) changed_.push_back(bins[order]);
+        bin.changed = true;
     }
     weights.back() = std::clamp(weights.back() + kBiasRate * error, -kMostWeight, kMostWeight);
 }
 
 void ContextMixer::refresh() {
-    for (const CellIndex index : changed_) {
-        cells_[index].changed = false;
-        cells_[index].log_odds = log_odds_of(cells_[index].probability);
+    for (const BinIndex index : changed_) {
+        bins_[index].changed = false;
+        bins_[index].log_odds = log_odds_of(bins_[index].probability);
     }
     changed_.clear();
 }
 
 std::vector<float> ContextMixer::state() const {
     std::vector<float> state;
-    for (const Cell& cell : cells_) {
-        state.push_back(cell.probability);
-        state.push_back(cell.n);
+    for (const Bin& bin : bins_) {
+        state.push_back(bin.probability);
+        state.push_back(bin.n);
     }
     for (const Weights& weights : weights_) state.insert(state.end(), weights.begin(), weights.end());
     return state;
@@ -84,16 +84,16 @@ std::vector<float> ContextMixer::state() const {
 
 bool ContextMixer::restore(std::span<const float> state) {
     const std::size_t n_weights = weights_.size() * weights_.front().size();
-    if (state.size() != 2 * cells_.size() + n_weights) return false;
+    if (state.size() != 2 * bins_.size() + n_weights) return false;
     for (std::size_t i = 0; i < state.size(); ++i) {
         // What learning can have come to; NaN is not.
-        const bool of_cell = i < 2 * cells_.size();
-        const float most = !of_cell ? kMostWeight : i % 2 == 0 ? 1.0F : kMemory;
-        if (!(state[i] >= (of_cell ? 0.0F : -most) && state[i] <= most)) return false;
+        const bool of_bin = i < 2 * bins_.size();
+        const float most = !of_bin ? kMostWeight : i % 2 == 0 ? 1.0F : kMemory;
+        if (!(state[i] >= (of_bin ? 0.0F : -most) && state[i] <= most)) return false;
     }
-    for (std::size_t i = 0; i < cells_.size(); ++i)
-        cells_[i] = {.probability = state[2 * i], .n = state[2 * i + 1], .log_odds = log_odds_of(state[2 * i])};
-    auto weight = state.begin() + static_cast<std::ptrdiff_t>(2 * cells_.size());
+    for (std::size_t i = 0; i < bins_.size(); ++i)
+        bins_[i] = {.probability = state[2 * i], .n = state[2 * i + 1], .log_odds = log_odds_of(state[2 * i])};
+    auto weight = state.begin() + static_cast<std::ptrdiff_t>(2 * bins_.size());
     for (Weights& weights : weights_) {
         std::copy_n(weight, weights.size(), weights.begin());
         weight += static_cast<std::ptrdiff_t>(weights.size());

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "draft/sources/best_proposals.h"
-#include "draft/sources/rank_cells.h"
+#include "draft/sources/rank_bins.h"
 #include "draft/tree/log_odds.h"
 #include "kernels/base/indexed.h"
 
@@ -28,8 +28,8 @@ ContextSource::ContextSource(std::int64_t vocab, const Options& options)
     places_.reserve(1024);
 }
 
-std::uint16_t ContextSource::n_cells() const {
-    return kRankProbabilityCells;
+std::uint16_t ContextSource::n_bins() const {
+    return kRankProbabilityBins;
 }
 
 void ContextSource::reset() {
@@ -61,7 +61,7 @@ void ContextSource::find_longest(Place& place) const {
 // order says about them.
 void ContextSource::collect(const Place& place, std::size_t per_order, std::size_t most) {
     candidates_.clear();
-    std::array<ContextMixer::CellIndex, ContextMixer::kOrders> unseen{};
+    std::array<ContextMixer::BinIndex, ContextMixer::kOrders> unseen{};
     // Where the longest was seen, so were the others.
     std::array<std::uint32_t, kMaxOrder> context;
     for (std::size_t i = 0; i < static_cast<std::size_t>(place.longest); ++i) {
@@ -82,24 +82,24 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
             std::uint16_t& slot = slots_[follower.token];
             if (slot == 0) {
                 if (candidates_.size() >= most) continue;
-                candidates_.push_back({.token = follower.token, .highest = order, .cells = unseen, .probability = 0});
+                candidates_.push_back({.token = follower.token, .highest = order, .bins = unseen, .probability = 0});
                 slot = static_cast<std::uint16_t>(candidates_.size());
             }
-            nth(candidates_[slot - 1U].cells, order) = ContextMixer::seen(order, follower.count, found.total, rank);
+            nth(candidates_[slot - 1U].bins, order) = ContextMixer::seen(order, follower.count, found.total, rank);
         }
     }
     if (place.at_root)
         for (const TokenId token : model_.frequent()) {
             std::uint16_t& slot = slots_[token];
             if (slot != 0 || candidates_.size() >= most) continue;
-            candidates_.push_back({.token = token, .highest = 0, .cells = unseen, .probability = 0});
+            candidates_.push_back({.token = token, .highest = 0, .bins = unseen, .probability = 0});
             slot = static_cast<std::uint16_t>(candidates_.size());
         }
     const std::uint32_t now = model_.n_tokens();
     for (Candidate& candidate : candidates_) {
         slots_[candidate.token] = 0;
         const ContextModel::Seen& seen = model_.seen(candidate.token);
-        candidate.cells[0] = ContextMixer::unigram(seen.count, now, now - seen.last);
+        candidate.bins[0] = ContextMixer::unigram(seen.count, now, now - seen.last);
     }
 }
 
@@ -108,7 +108,7 @@ void ContextSource::weigh(const Place& place) {
         const ContextMixer::Weights& weights = mixer_.weights(place.longest, candidate.highest);
         float sum = weights.back();
         for (std::size_t order = 0; order <= static_cast<std::size_t>(place.longest); ++order)
-            sum += weights[order] * mixer_.log_odds(candidate.cells[order]);
+            sum += weights[order] * mixer_.log_odds(candidate.bins[order]);
         candidate.probability = logistic(sum);
     }
 }
@@ -120,7 +120,7 @@ void ContextSource::learn(std::span<const TokenId> text, TokenId next) {
     collect(place, kMaxPerOrder, kMostCandidates);
     weigh(place);
     for (const Candidate& candidate : candidates_)
-        mixer_.learn(std::span(candidate.cells).first(static_cast<std::size_t>(place.longest) + 1), place.longest,
+        mixer_.learn(std::span(candidate.bins).first(static_cast<std::size_t>(place.longest) + 1), place.longest,
                      candidate.highest, candidate.probability, candidate.token == next ? 1.0F : 0.0F);
     mixer_.refresh();
 }
@@ -176,7 +176,7 @@ std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const P
     for (std::size_t i = 0; i < candidates_.size(); ++i)
         found[i] = {.token = candidates_[i].token, .probability = candidates_[i].probability};
     const std::size_t n = take_best(std::span(found).first(candidates_.size()), position, noise, out);
-    set_rank_cells(out.first(n));
+    set_rank_bins(out.first(n));
     return n;
 }
 

@@ -26,7 +26,7 @@ public:
     ContextSource(std::int64_t vocab, const Options& options);
 
     [[nodiscard]] std::string_view name() const override { return "context"; }
-    [[nodiscard]] std::uint16_t n_cells() const override;
+    [[nodiscard]] std::uint16_t n_bins() const override;
     void observe(const Observation& observation) override;
     void reset() override;
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
@@ -52,7 +52,7 @@ private:
     struct Candidate {
         TokenId token;
         int highest;  // the longest context it was seen behind
-        std::array<ContextMixer::CellIndex, ContextMixer::kOrders> cells;
+        std::array<ContextMixer::BinIndex, ContextMixer::kOrders> bins;
         float probability;
     };
 

@@ -38,7 +38,7 @@ CorpusSource::CorpusSource(const CorpusOptions& options)
     reset();
 }
 
-std::uint16_t CorpusSource::n_cells() const {
+std::uint16_t CorpusSource::n_bins() const {
     return kLongestOfBucket.size() * kRanks;
 }
 
@@ -113,7 +113,7 @@ std::size_t CorpusSource::propose(Cursor cursor, std::int64_t position, const Pa
         // In a large store certainty may round to 1.
         found[i] = {.token = followers[i].token,
                     .probability = std::min(followers[i].share * certainty, 0.999F),
-                    .cell = static_cast<std::uint16_t>(bucket * kRanks + rank)};
+                    .bin = static_cast<std::uint16_t>(bucket * kRanks + rank)};
     }
     return take_best({found.data(), n}, position, noise, out);
 }

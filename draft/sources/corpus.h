@@ -41,8 +41,8 @@ public:
     explicit CorpusSource(const CorpusOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "corpus"; }
-    /// Cells: length of the match (2, 3, 4-5, 6-8, 9-15, 16) x 1st, 2nd, later by count.
-    [[nodiscard]] std::uint16_t n_cells() const override;
+    /// Bins: length of the match (2, 3, 4-5, 6-8, 9-15, 16) x 1st, 2nd, later by count.
+    [[nodiscard]] std::uint16_t n_bins() const override;
 
     /// At most kMaxMatch searches a token; of a long addition only the last kMaxMatch tokens matter.
     void observe(const Observation& observation) override;

@@ -7,7 +7,7 @@
 
 #include "draft/papers/ngrammys_shape.h"
 #include "draft/sources/best_proposals.h"
-#include "draft/sources/rank_cells.h"
+#include "draft/sources/rank_bins.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
@@ -52,8 +52,8 @@ ModelBigram::ModelBigram(const BigramTable& table, double temperature, std::int6
     }
 }
 
-std::uint16_t ModelBigram::n_cells() const {
-    return kRankProbabilityCells;
+std::uint16_t ModelBigram::n_bins() const {
+    return kRankProbabilityBins;
 }
 
 Cursor ModelBigram::root(std::span<const TokenId> text) {
@@ -73,7 +73,7 @@ std::size_t ModelBigram::propose(Cursor cursor, std::int64_t position, const Pat
     for (; n < static_cast<std::size_t>(k_) && tokens_[row + n] >= 0; ++n)
         found[n] = {.token = tokens_[row + n], .probability = to_float(probabilities_[row + n])};
     n = take_best_of_row(std::span(found).first(n), position, noise, out);
-    set_rank_cells(out.first(n));
+    set_rank_bins(out.first(n));
     return n;
 }
 

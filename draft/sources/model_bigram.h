@@ -22,7 +22,7 @@ public:
     ModelBigram(const BigramTable& table, double temperature, std::int64_t k);
 
     [[nodiscard]] std::string_view name() const override { return "bigram"; }
-    [[nodiscard]] std::uint16_t n_cells() const override;
+    [[nodiscard]] std::uint16_t n_bins() const override;
     void observe(const Observation&) override {}
     void reset() override {}
     /// A cursor is the last token of its path.

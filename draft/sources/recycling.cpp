@@ -139,7 +139,7 @@ std::size_t Recycling::propose(Cursor cursor, std::int64_t position, const PathN
         }
     if (longest == nullptr) longest = &row(static_cast<TokenId>(cursor & kToken));
     const std::size_t n = list(*longest, position, noise, out);
-    for (std::size_t i = 0; i < n; ++i) out[i].cell = static_cast<std::uint16_t>((order - 1) * kCandidates + i);
+    for (std::size_t i = 0; i < n; ++i) out[i].bin = static_cast<std::uint16_t>((order - 1) * kCandidates + i);
     return n;
 }
 

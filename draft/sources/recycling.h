@@ -41,7 +41,7 @@ public:
     /// Tokens that a row stands behind at most.
     static constexpr std::size_t kOrders = 3;
     /// How many tokens the row stands behind, by the rank in it.
-    [[nodiscard]] std::uint16_t n_cells() const override { return kOrders * kCandidates; }
+    [[nodiscard]] std::uint16_t n_bins() const override { return kOrders * kCandidates; }
     /// Learns from logits [tree size, vocab], where there are any: each row's best, and what they weigh.
     [[nodiscard]] LogitRequest logit_request() const override;
     void observe(const Observation& observation) override;

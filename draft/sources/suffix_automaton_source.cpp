@@ -33,7 +33,7 @@ Match unpack(Cursor cursor) {
 
 SuffixSource::SuffixSource(SuffixOptions options) : options_(options), automaton_(options.max_tokens) {}
 
-std::uint16_t SuffixSource::n_cells() const {
+std::uint16_t SuffixSource::n_bins() const {
     return kMatchBuckets * kRanks;
 }
 
@@ -79,7 +79,7 @@ std::size_t SuffixSource::propose(Cursor cursor, std::int64_t position, const Pa
         const auto rank = static_cast<std::uint16_t>(std::min<std::size_t>(n, kRanks - 1));
         found[n++] = {.token = token,
                       .probability = std::max(left_over * prior, kLeastProbability),
-                      .cell = static_cast<std::uint16_t>(bucket * kRanks + rank)};
+                      .bin = static_cast<std::uint16_t>(bucket * kRanks + rank)};
         left_over *= 1.0F - prior;
     }
     return take_best({found.data(), n}, position, noise, out);

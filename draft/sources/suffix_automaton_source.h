@@ -34,8 +34,8 @@ public:
     explicit SuffixSource(SuffixOptions options = {});
 
     [[nodiscard]] std::string_view name() const override { return "suffix"; }
-    /// Cells: bucket of the match's length (match_length.h) x 1st, 2nd, later of a list.
-    [[nodiscard]] std::uint16_t n_cells() const override;
+    /// Bins: bucket of the match's length (match_length.h) x 1st, 2nd, later of a list.
+    [[nodiscard]] std::uint16_t n_bins() const override;
 
     /// Amortised O(1) a token; a text that was cut or replaced is taken up anew.
     void observe(const Observation& observation) override;

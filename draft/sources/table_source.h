@@ -25,9 +25,9 @@ struct Proposal {
     /// The source's own estimate that the target's next token is this one, were the path right and the noise unknown:
     /// in (0, 1). What it is worth in truth is learnt by calibration.
     float probability;
-    /// Which kind of guess it is, in [0, TableSource::n_cells()): what calibration tells apart, such as rank or match
+    /// Which kind of guess it is, in [0, TableSource::n_bins()): what calibration tells apart, such as rank or match
     /// length.
-    std::uint16_t cell;
+    std::uint16_t bin;
 };
 
 /// Where a source stands on a path.
@@ -57,7 +57,7 @@ public:
     /// As --draft spells it.
     [[nodiscard]] virtual std::string_view name() const = 0;
     /// Kinds of guesses that calibration tells apart, at least 1.
-    [[nodiscard]] virtual std::uint16_t n_cells() const { return 1; }
+    [[nodiscard]] virtual std::uint16_t n_bins() const { return 1; }
 
     /// Learns. An observation of a whole text (n_new == text.size()) begins a new one: what was learnt from texts
     /// before may serve on. Otherwise observation.text is the text before with n_new tokens behind it, or, after a cut

@@ -19,11 +19,11 @@ constexpr float kSeldomReached = 1.6F;
 constexpr float kHopeless = 0.1F;
 constexpr double kPatience = 0.1;  // of expected tokens: so far below the best a search has gone far enough
 
-std::vector<std::uint16_t> cells_of(std::span<TableSource* const> tables, std::span<ModelSource* const> models) {
-    std::vector<std::uint16_t> cells;
-    for (const TableSource* source : tables) cells.push_back(source->n_cells());
-    for (const ModelSource* source : models) cells.push_back(source->n_cells());
-    return cells;
+std::vector<std::uint16_t> bins_of(std::span<TableSource* const> tables, std::span<ModelSource* const> models) {
+    std::vector<std::uint16_t> bins;
+    for (const TableSource* source : tables) bins.push_back(source->n_bins());
+    for (const ModelSource* source : models) bins.push_back(source->n_bins());
+    return bins;
 }
 
 // Of offers; ties go to the older one.
@@ -35,7 +35,7 @@ constexpr auto kLower = [](const auto& a, const auto& b) {
 
 TreeBuilder::TreeBuilder(std::vector<TableSource*> tables, std::span<ModelSource* const> models, std::int64_t vocab)
     : tables_(std::move(tables)),
-      votes_(cells_of(tables_, models), models.size(), vocab),
+      votes_(bins_of(tables_, models), models.size(), vocab),
       counts_(tables_.size() + models.size()),
       cutoff_(kFirstCutoff) {
     for (ModelSource* source : models) models_.push_back({.source = source});

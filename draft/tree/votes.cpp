@@ -21,17 +21,17 @@ constexpr float kTableTrust = 0.6F;
 constexpr float kModelDoubt = 0.8F;  // 0.6 to 1: a surprise of 0.51 to 0.53 nats a node
 constexpr float kRestHeard = 0.2F;   // 0.1 to 0.3: the same; at 1, and doubt at 0.4, 0.6 nats
 
-std::vector<std::uint16_t> with_against(std::span<const std::uint16_t> n_cells, std::size_t n_models) {
-    std::vector<std::uint16_t> cells(n_cells.begin(), n_cells.end());
-    for (std::size_t i = cells.size() - n_models; i < cells.size(); ++i) ++cells[i];
-    return cells;
+std::vector<std::uint16_t> with_against(std::span<const std::uint16_t> n_bins, std::size_t n_models) {
+    std::vector<std::uint16_t> bins(n_bins.begin(), n_bins.end());
+    for (std::size_t i = bins.size() - n_models; i < bins.size(); ++i) ++bins[i];
+    return bins;
 }
 
 }  // namespace
 
-Votes::Votes(std::span<const std::uint16_t> n_cells, std::size_t n_models, std::int64_t vocab)
-    : first_model_(n_cells.size() - n_models),
-      calibration_(with_against(n_cells, n_models), n_models),
+Votes::Votes(std::span<const std::uint16_t> n_bins, std::size_t n_models, std::int64_t vocab)
+    : first_model_(n_bins.size() - n_models),
+      calibration_(with_against(n_bins, n_models), n_models),
       slots_(static_cast<std::size_t>(vocab)) {}
 
 void Votes::begin(bool noisy) {
@@ -56,20 +56,19 @@ void Votes::add(std::uint16_t source, std::span<const Proposal> proposals) {
             slot = static_cast<std::uint32_t>(tokens_.size() - first_);
         }
         tokens_[first_ + slot - 1].by_model = is_model;
-        add_vote(slot - 1, source, static_cast<std::uint16_t>(proposal.cell + (is_model ? 1 : 0)),
-                 proposal.probability);
+        add_vote(slot - 1, source, static_cast<std::uint16_t>(proposal.bin + (is_model ? 1 : 0)), proposal.probability);
     }
     for (std::size_t slot = 0; is_model && first_ + slot < tokens_.size(); ++slot)
         if (!tokens_[first_ + slot].by_model) add_vote(slot, source, kAgainst, kUnnamed);
 }
 
-void Votes::add_vote(std::size_t slot, std::uint16_t source, std::uint16_t cell, float probability) {
+void Votes::add_vote(std::size_t slot, std::uint16_t source, std::uint16_t bin, float probability) {
     ++tokens_[first_ + slot].n_votes;
     votes_.push_back({.slot = static_cast<std::uint32_t>(slot),
                       .input = {.source = source,
-                                .cell = cell,
+                                .bin = bin,
                                 .probability = probability,
-                                .log_odds = calibration_.corrected_log_odds(source, cell, probability)}});
+                                .log_odds = calibration_.corrected_log_odds(source, bin, probability)}});
 }
 
 Votes::Range Votes::count(const Range& known, std::int32_t model, std::int64_t position, const PathNoise& noise) {
@@ -174,7 +173,7 @@ void Votes::learn(const Range& range, TokenId came, const TargetProbabilities* t
         if (target != nullptr) {
             const float truth = target->probability(token.token);
             calibration_.learn(counted, token.merged, truth);
-            calibration_.learn_cells(votes.first(votes.size() - counted.size()), truth);
+            calibration_.learn_bins(votes.first(votes.size() - counted.size()), truth);
         }
         if (token.chance > 0.0F) calibration_.learn_estimate(token.merged, token.chance, range.model, hit);
     }

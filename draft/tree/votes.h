@@ -30,8 +30,8 @@ struct VotedToken {
 
 class Votes {
 public:
-    /// Cells of each source, tables first; the last `n_models` are models, cheap to dear. Token ids in [0, vocab).
-    Votes(std::span<const std::uint16_t> n_cells, std::size_t n_models, std::int64_t vocab);
+    /// Bins of each source, tables first; the last `n_models` are models, cheap to dear. Token ids in [0, vocab).
+    Votes(std::span<const std::uint16_t> n_bins, std::size_t n_models, std::int64_t vocab);
 
     [[nodiscard]] Calibration& calibration() { return calibration_; }
     [[nodiscard]] const Calibration& calibration() const { return calibration_; }
@@ -63,7 +63,7 @@ public:
         return {inputs_.data() + token.first_vote, token.n_votes};
     }
     [[nodiscard]] bool is_against(const Calibration::Input& vote) const {
-        return vote.source >= first_model_ && vote.cell == kAgainst;
+        return vote.source >= first_model_ && vote.bin == kAgainst;
     }
     /// Learns from the children of one node: `came` is the target's token, `target` tells the target's own probability
     /// of each (under noise, where what came says little of what was likely); null where that is not known.
@@ -74,14 +74,14 @@ private:
         std::uint32_t slot;
         Calibration::Input input;
     };
-    void add_vote(std::size_t slot, std::uint16_t source, std::uint16_t cell, float probability);
+    void add_vote(std::size_t slot, std::uint16_t source, std::uint16_t bin, float probability);
     [[nodiscard]] std::span<const Calibration::Input> that_count(const VotedToken& token) const;
     static void chance_by_tables(VotedToken& token, std::int64_t position, const PathNoise& noise);
     static void chances_by_model(std::span<VotedToken> tokens, std::int64_t position, const PathNoise& noise);
     void estimate(std::span<VotedToken> tokens, std::int32_t model, std::int64_t position,
                   const PathNoise& noise) const;
 
-    static constexpr std::uint16_t kAgainst = 0;  // a model's cell of votes against; its own are one higher
+    static constexpr std::uint16_t kAgainst = 0;  // a model's bin of votes against; its own are one higher
 
     std::size_t first_model_;  // among the sources
     Calibration calibration_;

@@ -20,7 +20,7 @@ TEST(BestProposals, TheyAreThoseOfASortByRank) {
         for (std::size_t i = 0; i < found.size(); ++i)
             found[i] = {.token = static_cast<TokenId>(7 * ((i * 37) % 1031)),
                         .probability = random() % 3 == 0 ? 0.25F : uniform(random),
-                        .cell = 0};
+                        .bin = 0};
         std::vector<Proposal> expected = found;
         std::ranges::sort(expected, [&](const Proposal& a, const Proposal& b) {
             const auto rank = [&](const Proposal& of) {

@@ -131,7 +131,7 @@ TEST(Cacheback, ListsFirstTokensMostRecentFirstAndWhatComesNextInside) {
     // Behind 1 2: inside the followers 2 7 8 and 2 3 4 of 1; 2's own followers say the same.
     const Cursor behind = source.advance(root, 2);
     EXPECT_THAT(tokens_of(proposals(source, behind)), ElementsAre(7, 3));
-    EXPECT_LT(proposals(source, behind)[0].cell, source.n_cells() / 4);  // a dynamic list, inside
+    EXPECT_LT(proposals(source, behind)[0].bin, source.n_bins() / 4);  // a dynamic list, inside
     EXPECT_THAT(tokens_of(proposals(source, source.advance(behind, 7))), ElementsAre(8));
     EXPECT_THAT(tokens_of(proposals(source, source.advance(behind, 3))), ElementsAre(4, 6));
     // A token that no follower has, and then one that is known.
@@ -159,7 +159,7 @@ TEST(Cacheback, TheFrozenTableJoinsBehindTheDynamicOne) {
     const Cursor root = source.root(text);
     const auto at_root = proposals(source, root);
     EXPECT_THAT(tokens_of(at_root), testing::UnorderedElementsAre(2, 30));
-    for (const Proposal& proposal : at_root) EXPECT_EQ(proposal.cell >= source.n_cells() / 2, proposal.token == 30);
+    for (const Proposal& proposal : at_root) EXPECT_EQ(proposal.bin >= source.n_bins() / 2, proposal.token == 30);
     EXPECT_THAT(tokens_of(proposals(source, source.advance(source.advance(root, 30), 31))),
                 testing::UnorderedElementsAre(32, 33));
     source.reset();  // the frozen one stays
@@ -189,7 +189,7 @@ TEST(Cacheback, ProposalsAreDistinctOrderedAndInRange) {
                     for (const Proposal& proposal : found) {
                         ASSERT_TRUE(proposal.token >= 0 && proposal.token < kVocab);
                         ASSERT_TRUE(proposal.probability > 0.0F && proposal.probability < 1.0F);
-                        ASSERT_LT(proposal.cell, source.n_cells());
+                        ASSERT_LT(proposal.bin, source.n_bins());
                         ASSERT_TRUE(distinct.insert(proposal.token).second);
                         const float rank = noise.rank(proposal.probability, position, proposal.token);
                         ASSERT_LE(rank, last + 1e-6F);

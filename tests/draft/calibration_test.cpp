@@ -1,4 +1,4 @@
-// What sources' estimates are worth: log-odds and back, cells that learn, agreement, and numbers out of files.
+// What sources' estimates are worth: log-odds and back, bins that learn, agreement, and numbers out of files.
 #include "draft/tree/calibration.h"
 
 #include <cmath>
@@ -41,17 +41,16 @@ TEST(LogOdds, AreThoseOfTheProbability) {
 }
 
 Calibration two_sources(std::size_t n_models = 0) {
-    const std::vector<std::uint16_t> n_cells = {3, 2};
-    return Calibration(n_cells, n_models);
+    const std::vector<std::uint16_t> n_bins = {3, 2};
+    return Calibration(n_bins, n_models);
 }
 
-Input word(const Calibration& calibration, std::uint16_t source, std::uint16_t cell, float p) {
-    return {
-        .source = source, .cell = cell, .probability = p, .log_odds = calibration.corrected_log_odds(source, cell, p)};
+Input word(const Calibration& calibration, std::uint16_t source, std::uint16_t bin, float p) {
+    return {.source = source, .bin = bin, .probability = p, .log_odds = calibration.corrected_log_odds(source, bin, p)};
 }
 
-float alone(const Calibration& calibration, std::uint16_t source, std::uint16_t cell, float p) {
-    const Input input = word(calibration, source, cell, p);
+float alone(const Calibration& calibration, std::uint16_t source, std::uint16_t bin, float p) {
+    const Input input = word(calibration, source, bin, p);
     return calibration.merge({&input, 1});
 }
 
@@ -73,13 +72,13 @@ TEST(Calibration, SourcesThatAgreeAreWorthMoreThanOneButNoNoisyOr) {
     }
 }
 
-TEST(Calibration, ACellThatLiesIsCorrectedAndItsNeighbourIsNot) {
+TEST(Calibration, ABinThatLiesIsCorrectedAndItsNeighbourIsNot) {
     Calibration calibration = two_sources();
     std::mt19937 random(3);
     for (int i = 0; i < 3000; ++i) {
-        // Says 1/2 where 1 in 10 comes; the other cell says 1/2 and is right.
-        for (const auto& [cell, rate] : {std::pair{std::uint16_t{0}, 0.1}, std::pair{std::uint16_t{1}, 0.5}}) {
-            const Input input = word(calibration, 0, cell, 0.5F);
+        // Says 1/2 where 1 in 10 comes; the other bin says 1/2 and is right.
+        for (const auto& [bin, rate] : {std::pair{std::uint16_t{0}, 0.1}, std::pair{std::uint16_t{1}, 0.5}}) {
+            const Input input = word(calibration, 0, bin, 0.5F);
             calibration.learn({&input, 1}, calibration.merge({&input, 1}),
                               std::bernoulli_distribution(rate)(random) ? 1.0F : 0.0F);
         }
@@ -131,12 +130,12 @@ TEST(Calibration, AModelAmongTablesHasWeightsOfItsOwn) {
     EXPECT_GT(calibration.merge(model_says_more), 2.0F * calibration.merge(table_says_more));
     for (int i = 0; i < 500; ++i) calibration.learn(with_model, calibration.merge(with_model), 1.0F);
     EXPECT_GT(calibration.merge(with_model), 0.35F);
-    EXPECT_EQ(alone(calibration, 0, 0, 0.3F), before);  // another cell, another number of voices
+    EXPECT_EQ(alone(calibration, 0, 0, 0.3F), before);  // another bin, another number of voices
 }
 
 TEST(Calibration, OfTwoModelsEachHasWeightsOfItsOwnAndTheDearerOneOutweighs) {
-    const std::vector<std::uint16_t> n_cells = {1, 1, 1};  // a table, a cheap model, a dear one
-    Calibration calibration(n_cells, 2);
+    const std::vector<std::uint16_t> n_bins = {1, 1, 1};  // a table, a cheap model, a dear one
+    Calibration calibration(n_bins, 2);
     const auto merged = [&](float table, float cheap, float dear) {
         const Input all[] = {word(calibration, 0, 0, table), word(calibration, 1, 0, cheap),
                              word(calibration, 2, 0, dear)};
@@ -148,17 +147,17 @@ TEST(Calibration, OfTwoModelsEachHasWeightsOfItsOwnAndTheDearerOneOutweighs) {
     const Input with_dear[] = {word(calibration, 0, 0, 0.3F), word(calibration, 2, 0, 0.3F)};
     EXPECT_EQ(calibration.merge(with_cheap), calibration.merge(with_dear));
     // What is learnt of one model's company is not learnt of the other's, nor are its estimates.
-    const float cell = calibration.corrected_log_odds(1, 0, 0.3F);
+    const float bin = calibration.corrected_log_odds(1, 0, 0.3F);
     for (int i = 0; i < 500; ++i) calibration.learn(with_cheap, calibration.merge(with_cheap), 1.0F);
     EXPECT_GT(calibration.merge(with_cheap), calibration.merge(with_dear));
-    EXPECT_GT(calibration.corrected_log_odds(1, 0, 0.3F), cell);
+    EXPECT_GT(calibration.corrected_log_odds(1, 0, 0.3F), bin);
     for (int i = 0; i < 500; ++i) calibration.learn_estimate(0.5F, 0.5F, 1, 0.0F);
     EXPECT_LT(calibration.combined_estimate(0.5F, 0.5F, 1), 0.1F);
     EXPECT_FLOAT_EQ(calibration.combined_estimate(0.5F, 0.5F, 0), 0.5F);
-    Calibration taken_up(n_cells, 2);
+    Calibration taken_up(n_bins, 2);
     ASSERT_TRUE(taken_up.restore(calibration.state()));
     EXPECT_EQ(taken_up.combined_estimate(0.5F, 0.5F, 1), calibration.combined_estimate(0.5F, 0.5F, 1));
-    EXPECT_FALSE(Calibration(n_cells, 1).restore(calibration.state())) << "of another number of models";
+    EXPECT_FALSE(Calibration(n_bins, 1).restore(calibration.state())) << "of another number of models";
 }
 
 TEST(Calibration, EstimatesAreCorrectedByWhatTheyCameToBe) {

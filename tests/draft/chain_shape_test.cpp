@@ -30,7 +30,7 @@ private:
 class CountingBatch final : public ModelSource {
 public:
     std::string_view name() const override { return "counting"; }
-    std::uint16_t n_cells() const override { return 1; }
+    std::uint16_t n_bins() const override { return 1; }
     std::int64_t max_nodes() const override { return 4; }
     void observe(const Observation&) override {}
     void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const std::int32_t> nodes) override {

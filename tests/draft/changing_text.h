@@ -64,7 +64,7 @@ inline void expect_valid(std::span<const Proposal> proposals, const TableSource&
         const Proposal& proposal = proposals[i];
         EXPECT_GT(proposal.probability, 0.0F);
         EXPECT_LT(proposal.probability, 1.0F);
-        EXPECT_LT(proposal.cell, source.n_cells());
+        EXPECT_LT(proposal.bin, source.n_bins());
         if (i == 0) continue;
         const Proposal& better = proposals[i - 1];
         EXPECT_GE(noise.rank(better.probability, position, better.token),

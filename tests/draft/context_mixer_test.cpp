@@ -1,4 +1,4 @@
-// Cells and weights of the context mixer: what they start from, what they learn, and numbers out of files.
+// Bins and weights of the context mixer: what they start from, what they learn, and numbers out of files.
 #include "draft/sources/context_mixer.h"
 
 #include <cmath>
@@ -13,35 +13,35 @@
 namespace slipstream::draft {
 namespace {
 
-using CellIndex = ContextMixer::CellIndex;
+using BinIndex = ContextMixer::BinIndex;
 
-float mix(const ContextMixer& mixer, std::span<const CellIndex> cells, int longest, int highest) {
+float mix(const ContextMixer& mixer, std::span<const BinIndex> bins, int longest, int highest) {
     const ContextMixer::Weights& weights = mixer.weights(longest, highest);
     float sum = weights.back();
-    for (std::size_t order = 0; order < cells.size(); ++order) sum += weights[order] * mixer.log_odds(cells[order]);
+    for (std::size_t order = 0; order < bins.size(); ++order) sum += weights[order] * mixer.log_odds(bins[order]);
     return logistic(sum);
 }
 
-TEST(ContextMixer, EveryCountHasACell) {
-    // The state holds two numbers a cell, then the weights.
+TEST(ContextMixer, EveryCountHasABin) {
+    // The state holds two numbers a bin, then the weights.
     const ContextMixer mixer;
     const std::size_t n_weights = ContextMixer::kOrders * 4 * (ContextMixer::kOrders + 1);
-    const std::size_t n_cells = (mixer.state().size() - n_weights) / 2;
+    const std::size_t n_bins = (mixer.state().size() - n_weights) / 2;
     for (const std::uint32_t total : {1U, 2U, 3U, 7U, 21U, 22U, 100U, 4000000000U})
         for (const std::uint32_t count : {0U, 1U, 2U, 5U, 20U, 21U, 100U, 4000000000U}) {
             if (count > total) continue;
             for (int order = 0; order < ContextMixer::kOrders; ++order) {
                 for (const std::size_t rank : {0U, 1U, 2U, 3U, 127U})
-                    EXPECT_LT(ContextMixer::seen(order, count, total, rank), n_cells);
+                    EXPECT_LT(ContextMixer::seen(order, count, total, rank), n_bins);
                 for (const std::size_t distinct : {1U, 4U, 128U})
-                    EXPECT_LT(ContextMixer::unseen(order, total, distinct), n_cells);
+                    EXPECT_LT(ContextMixer::unseen(order, total, distinct), n_bins);
             }
             for (const std::uint32_t age : {0U, 3U, 4U, 100U, 300U, 4000000000U})
-                EXPECT_LT(ContextMixer::unigram(count, total, age), n_cells);
+                EXPECT_LT(ContextMixer::unigram(count, total, age), n_bins);
         }
 }
 
-TEST(ContextMixer, CellsTellTheSeenFromTheUnseenAndOftenFromRarely) {
+TEST(ContextMixer, BinsTellTheSeenFromTheUnseenAndOftenFromRarely) {
     const ContextMixer mixer;
     for (int order = 1; order < ContextMixer::kOrders; ++order) {
         EXPECT_GT(mixer.log_odds(ContextMixer::seen(order, 3, 3, 0)),
@@ -56,29 +56,29 @@ TEST(ContextMixer, CellsTellTheSeenFromTheUnseenAndOftenFromRarely) {
     EXPECT_NE(ContextMixer::unigram(2, 100, 1), ContextMixer::unigram(2, 100, 20));
 }
 
-TEST(ContextMixer, ACellLearnsHowOftenItsTokensCome) {
+TEST(ContextMixer, ABinLearnsHowOftenItsTokensCome) {
     ContextMixer mixer;
     std::mt19937 random(1);
-    const CellIndex cells[] = {ContextMixer::unigram(3, 100, 8), ContextMixer::seen(1, 2, 5, 1)};
+    const BinIndex bins[] = {ContextMixer::unigram(3, 100, 8), ContextMixer::seen(1, 2, 5, 1)};
     for (int i = 0; i < 5000; ++i) {
-        mixer.learn(cells, 1, 1, mix(mixer, cells, 1, 1), std::bernoulli_distribution(0.04)(random) ? 1.0F : 0.0F);
+        mixer.learn(bins, 1, 1, mix(mixer, bins, 1, 1), std::bernoulli_distribution(0.04)(random) ? 1.0F : 0.0F);
         mixer.refresh();
     }
-    EXPECT_NEAR(mixer.log_odds(cells[1]), std::log(0.04 / 0.96), 0.5);
-    EXPECT_NEAR(mix(mixer, cells, 1, 1), 0.04, 0.025);
+    EXPECT_NEAR(mixer.log_odds(bins[1]), std::log(0.04 / 0.96), 0.5);
+    EXPECT_NEAR(mix(mixer, bins, 1, 1), 0.04, 0.025);
     // Others are as in a new one.
     EXPECT_EQ(mixer.log_odds(ContextMixer::seen(2, 2, 5, 1)), ContextMixer().log_odds(ContextMixer::seen(2, 2, 5, 1)));
 }
 
 TEST(ContextMixer, WhatIsLearntIsHeardAfterRefresh) {
     ContextMixer mixer;
-    const CellIndex cells[] = {ContextMixer::unigram(3, 100, 8)};
-    const float before = mixer.log_odds(cells[0]);
-    mixer.learn(cells, 0, 0, 0.5F, 1.0F);
-    mixer.learn(cells, 0, 0, 0.5F, 1.0F);
-    EXPECT_EQ(mixer.log_odds(cells[0]), before);
+    const BinIndex bins[] = {ContextMixer::unigram(3, 100, 8)};
+    const float before = mixer.log_odds(bins[0]);
+    mixer.learn(bins, 0, 0, 0.5F, 1.0F);
+    mixer.learn(bins, 0, 0, 0.5F, 1.0F);
+    EXPECT_EQ(mixer.log_odds(bins[0]), before);
     mixer.refresh();
-    EXPECT_GT(mixer.log_odds(cells[0]), before);
+    EXPECT_GT(mixer.log_odds(bins[0]), before);
 }
 
 TEST(ContextMixer, TheOrderThatKnowsGainsWeight) {
@@ -91,13 +91,13 @@ TEST(ContextMixer, TheOrderThatKnowsGainsWeight) {
     for (int i = 0; i < n; ++i) {
         const bool hit = random() % 2 == 0;
         const bool told = random() % 10 == 0 ? !hit : hit;
-        const CellIndex cells[] = {ContextMixer::unigram(3, 100, 8),
-                                   ContextMixer::seen(1, random() % 2 == 0 ? 1 : 5, 6, 0),
-                                   ContextMixer::seen(2, told ? 5 : 1, 6, 0)};
-        const float p = mix(mixer, cells, 2, 2);
+        const BinIndex bins[] = {ContextMixer::unigram(3, 100, 8),
+                                 ContextMixer::seen(1, random() % 2 == 0 ? 1 : 5, 6, 0),
+                                 ContextMixer::seen(2, told ? 5 : 1, 6, 0)};
+        const float p = mix(mixer, bins, 2, 2);
         const double loss = -std::log(hit ? p : 1.0F - p);
         (i < n / 10 ? at_first : at_last) += i < n / 10 || i >= n - n / 10 ? loss : 0.0;
-        mixer.learn(cells, 2, 2, p, hit ? 1.0F : 0.0F);
+        mixer.learn(bins, 2, 2, p, hit ? 1.0F : 0.0F);
         mixer.refresh();
     }
     EXPECT_LT(at_last, at_first);
@@ -109,17 +109,16 @@ TEST(ContextMixer, StateIsTakenUpAgainAndResetForgetsIt) {
     ContextMixer learnt;
     std::mt19937 random(3);
     for (int i = 0; i < 3000; ++i) {
-        const CellIndex cells[] = {ContextMixer::unigram(random() % 9, 1000, random() % 300),
-                                   ContextMixer::seen(1, 1 + random() % 9, 20, random() % 5)};
-        learnt.learn(cells, 1, static_cast<int>(random() % 2), mix(learnt, cells, 1, 1),
-                     random() % 4 == 0 ? 1.0F : 0.0F);
+        const BinIndex bins[] = {ContextMixer::unigram(random() % 9, 1000, random() % 300),
+                                 ContextMixer::seen(1, 1 + random() % 9, 20, random() % 5)};
+        learnt.learn(bins, 1, static_cast<int>(random() % 2), mix(learnt, bins, 1, 1), random() % 4 == 0 ? 1.0F : 0.0F);
         learnt.refresh();
     }
     ContextMixer taken_up;
     ASSERT_TRUE(taken_up.restore(learnt.state()));
     EXPECT_EQ(taken_up.state(), learnt.state());
-    const CellIndex cells[] = {ContextMixer::unigram(3, 1000, 8), ContextMixer::seen(1, 2, 20, 1)};
-    EXPECT_EQ(mix(taken_up, cells, 1, 1), mix(learnt, cells, 1, 1));
+    const BinIndex bins[] = {ContextMixer::unigram(3, 1000, 8), ContextMixer::seen(1, 2, 20, 1)};
+    EXPECT_EQ(mix(taken_up, bins, 1, 1), mix(learnt, bins, 1, 1));
     taken_up.reset();
     EXPECT_EQ(taken_up.state(), ContextMixer().state());
 }

@@ -32,7 +32,7 @@ void expect_same(const std::vector<Proposal>& a, const std::vector<Proposal>& b)
     for (std::size_t i = 0; i < a.size(); ++i) {
         EXPECT_EQ(a[i].token, b[i].token);
         EXPECT_EQ(a[i].probability, b[i].probability);
-        EXPECT_EQ(a[i].cell, b[i].cell);
+        EXPECT_EQ(a[i].bin, b[i].bin);
     }
 }
 

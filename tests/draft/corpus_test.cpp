@@ -86,7 +86,7 @@ void expect_counts(CorpusSource& source, Cursor cursor, std::int64_t position, c
     if (n == 0) return;
     constexpr std::array kLongest = {2, 3, 5, 8, 15, 16};
     const auto bucket = std::ranges::lower_bound(kLongest, static_cast<int>(expected.length)) - kLongest.begin();
-    EXPECT_EQ(out[0].cell, bucket * 3);
+    EXPECT_EQ(out[0].bin, bucket * 3);
     const PathNoise noise(3);
     std::array<Proposal, 2> few;
     const std::size_t n_few = source.propose(cursor, position, noise, few);
@@ -391,7 +391,7 @@ TEST(CorpusSource, FindsItselfInABook) {
         EXPECT_NE(std::ranges::find(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(n), known[begin + 40],
                                     &Proposal::token),
                   out.begin() + static_cast<std::ptrdiff_t>(n));
-        EXPECT_EQ(out[0].cell / 3, 5);  // 16 tokens matched
+        EXPECT_EQ(out[0].bin / 3, 5);  // 16 tokens matched
     }
     // The rest of the book is not known: guesses are what counting says.
     for (std::size_t end = known.size() + 500; end < all.size(); end += all.size() / 40) {

@@ -47,7 +47,7 @@ TEST(DraftModel, GuessesAreTheSamplersOwnOnThePath) {
         std::vector<TokenId> tokens;
         for (std::size_t i = 0; i < n; ++i) {
             tokens.push_back(out[i].token);
-            EXPECT_LT(out[i].cell, draft.n_cells());
+            EXPECT_LT(out[i].bin, draft.n_bins());
             EXPECT_GT(out[i].probability, 0.0F);
             EXPECT_LT(out[i].probability, 1.0F);
             if (i >= expected.size()) continue;

@@ -19,7 +19,7 @@ public:
         for (TokenId id = 0; id < vocab; ++id) q_.push_back({id, 0.0F, 1.0 / static_cast<double>(vocab)});
     }
     std::string_view name() const override { return "uniform"; }
-    std::uint16_t n_cells() const override { return 1; }
+    std::uint16_t n_bins() const override { return 1; }
     std::int64_t max_nodes() const override { return max_nodes_; }
     void observe(const Observation&) override {}
     void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const std::int32_t> nodes) override {
@@ -113,7 +113,7 @@ class ToyBatch final : public ModelSource {
 public:
     explicit ToyBatch(ToyPass& pass) : pass_(pass) {}
     std::string_view name() const override { return "toy"; }
-    std::uint16_t n_cells() const override { return 1; }
+    std::uint16_t n_bins() const override { return 1; }
     std::int64_t max_nodes() const override { return 64; }
     void observe(const Observation&) override {}
     void expand(const TokenTree&, std::span<const TokenId>, std::span<const std::int32_t>) override {}

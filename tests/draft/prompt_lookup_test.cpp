@@ -90,7 +90,7 @@ TEST(PromptLookup, CursorsWalkTheChainAndNothingElse) {
                 ASSERT_EQ(source.propose(cursor, position, noise, out), 1U);
                 expect_valid({out.data(), 1}, source, position, noise);
                 EXPECT_EQ(out[0].token, text[expected->start + depth]);
-                EXPECT_EQ(out[0].cell / 4, expected->n - 1);
+                EXPECT_EQ(out[0].bin / 4, expected->n - 1);
                 EXPECT_EQ(source.advance(cursor, out[0].token + 1), kNowhere);
                 EXPECT_EQ(source.propose(cursor, position, noise, {}), 0U);
                 cursor = source.advance(cursor, out[0].token);
@@ -117,7 +117,7 @@ TEST(PromptLookup, StartsBeforeTheNgramItself) {
     std::array<Proposal, 1> out;
     ASSERT_EQ(source.propose(source.root(text), 24, PathNoise(), out), 1U);
     EXPECT_EQ(out[0].token, 0);
-    EXPECT_EQ(out[0].cell / 4, 11 - 1);
+    EXPECT_EQ(out[0].bin / 4, 11 - 1);
 }
 
 TEST(PromptLookup, FindsTheEarliestPlaceOfALongText) {

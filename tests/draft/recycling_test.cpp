@@ -55,7 +55,7 @@ std::vector<TokenId> proposed(Recycling& source, TokenId token, const PathNoise&
     std::vector<TokenId> tokens;
     for (std::size_t i = 0; i < n; ++i) {
         tokens.push_back(out[i].token);
-        EXPECT_EQ(out[i].cell % Recycling::kCandidates, i);
+        EXPECT_EQ(out[i].bin % Recycling::kCandidates, i);
     }
     return tokens;
 }
@@ -76,8 +76,8 @@ TEST(Recycling, WhatWasSaidBehindTheSameTokensStandsBeforeTheSameToken) {
     EXPECT_EQ(best_behind({1, 8, 9, 7}).token, 30);
     EXPECT_EQ(best_behind({1, 4, 6, 7}).token, 20) << "behind two of them";
     EXPECT_EQ(best_behind({1, 2, 3, 7}).token, 30) << "behind the token alone: what was said last";
-    EXPECT_EQ(best_behind({1, 5, 6, 7}).cell, 2 * Recycling::kCandidates);
-    EXPECT_EQ(best_behind({1, 2, 3, 7}).cell, 0);
+    EXPECT_EQ(best_behind({1, 5, 6, 7}).bin, 2 * Recycling::kCandidates);
+    EXPECT_EQ(best_behind({1, 2, 3, 7}).bin, 0);
     source.reset();
     std::vector<Proposal> out(1);
     EXPECT_EQ(source.propose(source.root(std::vector<TokenId>{5, 6, 7}), 3, {}, out), 0U);

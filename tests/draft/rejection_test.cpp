@@ -243,15 +243,15 @@ TEST(RejectionVerifier, AcceptsAsOftenAsTheoryAllows) {
 TEST(RejectionVerifier, IsAFunctionOfTheSeed) {
     const ToyModels models(8);
     for (const DrawRule rule : kRules) {
-        const auto first = toy_trials(models, unfiltered(5), branching(rule), 1000).cells;
-        EXPECT_EQ(first, toy_trials(models, unfiltered(5), branching(rule), 1000).cells);
-        EXPECT_NE(first, toy_trials(models, unfiltered(5000), branching(rule), 1000).cells);
+        const auto first = toy_trials(models, unfiltered(5), branching(rule), 1000).bins;
+        EXPECT_EQ(first, toy_trials(models, unfiltered(5), branching(rule), 1000).bins);
+        EXPECT_NE(first, toy_trials(models, unfiltered(5000), branching(rule), 1000).bins);
     }
     // Point masses are accepted where the target's own draw falls on them, so they never change a text.
     const auto plain = toy_trials(
                            models, unfiltered(5), [](ToyPass&) {}, 1000)
-                           .cells;
-    EXPECT_EQ(toy_trials(models, unfiltered(5), merged, 1000).cells, plain);
+                           .bins;
+    EXPECT_EQ(toy_trials(models, unfiltered(5), merged, 1000).bins, plain);
 }
 
 TEST(RejectionVerifier, EndTokensAndLengthEndIt) {

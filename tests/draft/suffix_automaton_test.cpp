@@ -53,7 +53,7 @@ void expect_guesses(SuffixSource& source, Cursor cursor, std::int64_t position, 
     ASSERT_EQ(n, expected.size());
     for (std::size_t i = 0; i < n; ++i) {
         EXPECT_EQ(out[i].token, expected[i].token);
-        EXPECT_EQ(out[i].cell,
+        EXPECT_EQ(out[i].bin,
                   match_bucket(static_cast<std::uint32_t>(expected[i].length)) * 3 + std::min<std::size_t>(i, 2));
     }
     // The first of a longer list, in the order of the noise.

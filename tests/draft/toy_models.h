@@ -22,8 +22,8 @@
 namespace slipstream::draft {
 
 inline constexpr std::int64_t kToyVocab = 5;
-inline constexpr std::int64_t kToyTokens = 3;   // after the root: what is counted
-inline constexpr std::int64_t kToyCells = 125;  // kToyVocab ^ kToyTokens
+inline constexpr std::int64_t kToyTokens = 3;  // after the root: what is counted
+inline constexpr std::int64_t kToyBins = 125;  // kToyVocab ^ kToyTokens
 inline constexpr TokenId kToyRoot = 2;
 
 /// Logits by path: one table for the target, one for a draft that is `closeness` target and for the rest its own.
@@ -123,7 +123,7 @@ inline std::unique_ptr<Verifier> rejection_walk(Sampler& sampler, const DrawnTre
 }
 
 struct ToyCounts {
-    std::vector<std::int64_t> cells = std::vector<std::int64_t>(kToyCells);
+    std::vector<std::int64_t> bins = std::vector<std::int64_t>(kToyBins);
     std::int64_t first_guess_accepted = 0;  // trials whose first pass went below node 0
 };
 
@@ -158,9 +158,9 @@ inline ToyCounts toy_trials(const ToyModels& models, SamplerOptions options, con
             EXPECT_EQ(std::ssize(text), before + std::ssize(accepted));
             if (before == 1 && accepted.size() > 1) ++counts.first_guess_accepted;
         }
-        std::size_t cell = 0;
-        for (std::size_t i = 1; i < text.size(); ++i) cell = cell * kToyVocab + static_cast<std::size_t>(text[i]);
-        ++counts.cells[cell];
+        std::size_t bin = 0;
+        for (std::size_t i = 1; i < text.size(); ++i) bin = bin * kToyVocab + static_cast<std::size_t>(text[i]);
+        ++counts.bins[bin];
     }
     return counts;
 }
@@ -168,7 +168,7 @@ inline ToyCounts toy_trials(const ToyModels& models, SamplerOptions options, con
 /// How well the joint distribution of the first tokens is the target's.
 inline double toy_p_value(const ToyModels& models, const SamplerOptions& options, const ToyShape& shape,
                           std::int64_t n_trials, const ToyWalk& make_verifier = rejection_walk) {
-    return chi_square_p_value(toy_trials(models, options, shape, n_trials, make_verifier).cells,
+    return chi_square_p_value(toy_trials(models, options, shape, n_trials, make_verifier).bins,
                               toy_joint(models, options));
 }
 

@@ -45,12 +45,12 @@ inline std::size_t say(std::vector<Proposal> words, std::span<const TokenId> tex
 class ToySource final : public TableSource {
 public:
     /// `silent_one_in`: of so many steps down one leads nowhere; 0: none.
-    explicit ToySource(ToyWords words, std::uint16_t n_cells = 1, ToyNamed* named = nullptr,
+    explicit ToySource(ToyWords words, std::uint16_t n_bins = 1, ToyNamed* named = nullptr,
                        std::uint32_t silent_one_in = 0)
-        : words_(std::move(words)), n_cells_(n_cells), named_(named), silent_one_in_(silent_one_in) {}
+        : words_(std::move(words)), n_bins_(n_bins), named_(named), silent_one_in_(silent_one_in) {}
 
     [[nodiscard]] std::string_view name() const override { return "toy"; }
-    [[nodiscard]] std::uint16_t n_cells() const override { return n_cells_; }
+    [[nodiscard]] std::uint16_t n_bins() const override { return n_bins_; }
     void observe(const Observation&) override {}
     void reset() override {}
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override {
@@ -76,7 +76,7 @@ private:
     bool silent() { return silent_one_in_ != 0 && random_() % silent_one_in_ == 0; }
 
     ToyWords words_;
-    std::uint16_t n_cells_;
+    std::uint16_t n_bins_;
     ToyNamed* named_;
     std::uint32_t silent_one_in_;
     std::mt19937 random_{1};
@@ -93,7 +93,7 @@ public:
         : words_(std::move(words)), max_nodes_(max_nodes), named_(named), seconds_per_node_(seconds_per_node) {}
 
     [[nodiscard]] std::string_view name() const override { return "toy model"; }
-    [[nodiscard]] std::uint16_t n_cells() const override { return 1; }
+    [[nodiscard]] std::uint16_t n_bins() const override { return 1; }
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     void observe(const Observation&) override {}
     void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override {
@@ -150,7 +150,7 @@ private:
 
 /// Random words behind every text, the same whenever it is asked: of `vocab` tokens about `share`, their probabilities
 /// `mass` in all.
-inline ToyWords random_words(std::uint32_t seed, TokenId vocab, double share, double mass, std::uint16_t n_cells = 1) {
+inline ToyWords random_words(std::uint32_t seed, TokenId vocab, double share, double mass, std::uint16_t n_bins = 1) {
     return [=](std::span<const TokenId> text) {
         std::uint32_t state = seed;
         for (const TokenId token : text) state = (state ^ static_cast<std::uint32_t>(token)) * 2654435761U + 12345U;
@@ -164,7 +164,7 @@ inline ToyWords random_words(std::uint32_t seed, TokenId vocab, double share, do
             sum += weight;
             words.push_back({.token = token,
                              .probability = static_cast<float>(weight),
-                             .cell = static_cast<std::uint16_t>(random() % n_cells)});
+                             .bin = static_cast<std::uint16_t>(random() % n_bins)});
         }
         for (Proposal& word : words) word.probability *= static_cast<float>(mass / sum);
         return words;

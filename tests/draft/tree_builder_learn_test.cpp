@@ -47,7 +47,7 @@ TEST(TreeBuilder, ASourceThatLiesLosesItsPlaceToOneThatIsRight) {
         ASSERT_EQ(tree().token(1), 2);  // the best comes first
         for (int i = 0; i < 150; ++i) learn_first(builder, tree(), i % 3 == 0 ? 7 : 1);
         EXPECT_EQ(tree().token(1), 1) << model_lies;
-        // A model's cells are one higher: its first is that of votes against.
+        // A model's bins are one higher: its first is that of votes against.
         EXPECT_LT(builder.calibration().corrected_log_odds(1, model_lies ? 1 : 0, 0.9F), -1.5F);
         EXPECT_GT(builder.calibration().corrected_log_odds(0, 0, 0.4F), 0.0F);
         builder.reset();

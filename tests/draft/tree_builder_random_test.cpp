@@ -119,8 +119,8 @@ TEST(TreeBuilderAtRandom, AStateFromAFileIsNoDanger) {
     ToyModel model(random_words(2, kVocab, 0.5, 0.9));
     TreeBuilder builder({&source}, Models{&model}, kVocab);
     std::vector<float> state = builder.calibration().state();
-    const std::size_t n_cells = 1 + 2;  // of the table; of the model, and what it does not name
-    for (std::size_t i = 2 * n_cells; i < 2 * (n_cells + 200); i += 2) state[i] = 3000.0F;
+    const std::size_t n_bins = 1 + 2;  // of the table; of the model, and what it does not name
+    for (std::size_t i = 2 * n_bins; i < 2 * (n_bins + 200); i += 2) state[i] = 3000.0F;
     ASSERT_TRUE(builder.calibration().restore(state));
     const PassCurve curve = curve_by(64, [](double) { return 1.0; });
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
@@ -159,7 +159,7 @@ public:
             for (TokenId id = 0; id < kVocab; ++id) {
                 const double weight = std::exp(row(text.back())[static_cast<std::size_t>(id)] + error * normal(random));
                 sum += weight;
-                words.push_back({.token = id, .probability = static_cast<float>(weight), .cell = 0});
+                words.push_back({.token = id, .probability = static_cast<float>(weight), .bin = 0});
             }
             for (Proposal& word : words) word.probability /= static_cast<float>(sum);
             return words;

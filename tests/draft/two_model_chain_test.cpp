@@ -20,7 +20,7 @@ public:
                std::int64_t max_nodes = 64)
         : table_(table), sampler_(sampler), text_(text), max_nodes_(max_nodes) {}
     std::string_view name() const override { return "table"; }
-    std::uint16_t n_cells() const override { return 1; }
+    std::uint16_t n_bins() const override { return 1; }
     std::int64_t max_nodes() const override { return max_nodes_; }
     void observe(const Observation&) override {}
     void expand(const TokenTree& tree, std::span<const TokenId>, std::span<const std::int32_t> nodes) override {

@@ -14,8 +14,8 @@ namespace {
 
 using testing::ElementsAre;
 
-// Two tables, a cheap model and a dear one, of three cells each.
-constexpr std::array<std::uint16_t, 4> kCells = {3, 3, 3, 3};
+// Two tables, a cheap model and a dear one, of three bins each.
+constexpr std::array<std::uint16_t, 4> kBins = {3, 3, 3, 3};
 constexpr std::int64_t kVocab = 50;
 constexpr std::int64_t kPosition = 7;
 
@@ -35,7 +35,7 @@ std::vector<std::uint16_t> voters(Votes& votes, const VotedToken& token) {
 }
 
 TEST(Votes, ATokenHasAVoteOfEachSourceThatNamesIt) {
-    Votes votes(kCells, 2, kVocab);
+    Votes votes(kBins, 2, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.2F, 2}});
@@ -47,7 +47,7 @@ TEST(Votes, ATokenHasAVoteOfEachSourceThatNamesIt) {
     EXPECT_THAT(voters(votes, find(votes, children, 9)), ElementsAre(0, 1));
     EXPECT_THAT(voters(votes, find(votes, children, 20)), ElementsAre(1));
     const auto both = votes.votes_for(find(votes, children, 9));
-    EXPECT_EQ(both[0].cell, 2);
+    EXPECT_EQ(both[0].bin, 2);
     EXPECT_EQ(both[1].probability, 0.4F);
     // Alone a source is taken at its word; two that agree make it likelier than either says.
     EXPECT_NEAR(find(votes, children, 4).estimate, 0.5F, 0.02F);
@@ -63,7 +63,7 @@ TEST(Votes, ATokenHasAVoteOfEachSourceThatNamesIt) {
 }
 
 TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
-    Votes votes(kCells, 2, kVocab);
+    Votes votes(kBins, 2, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.3F, 0}});
@@ -79,7 +79,7 @@ TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
     EXPECT_EQ(votes.votes_for(find(votes, children, 12)).size(), 1U) << "the cheap one spoke before it was named";
     for (const TokenId named : {11, 12}) EXPECT_TRUE(find(votes, children, named).by_model);
     for (const TokenId other : {4, 9}) EXPECT_FALSE(find(votes, children, other).by_model);
-    Votes tables(kCells, 2, kVocab);
+    Votes tables(kBins, 2, kVocab);
     tables.begin(false);
     tables.open();
     tables.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.3F, 0}});
@@ -88,7 +88,7 @@ TEST(Votes, AModelVotesAgainstWhatItDoesNotName) {
 }
 
 TEST(Votes, WhatWasSearchedBeforeKeepsItsNodes) {
-    Votes votes(kCells, 2, kVocab);
+    Votes votes(kBins, 2, kVocab);
     votes.begin(false);
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.2F, 0}});
@@ -104,7 +104,7 @@ TEST(Votes, WhatWasSearchedBeforeKeepsItsNodes) {
 }
 
 TEST(Votes, EstimatesAreAtMostCertain) {
-    Votes votes(kCells, 2, kVocab);
+    Votes votes(kBins, 2, kVocab);
     for (const bool noisy : {false, true}) {
         const PathNoise noise = noisy ? PathNoise(3) : PathNoise();
         votes.begin(noisy);
@@ -133,7 +133,7 @@ TEST(Votes, UnderNoiseTheDearestModelDecides) {
     int n_best = 0;
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
         const PathNoise noise(seed);
-        Votes votes(kCells, 2, kVocab);
+        Votes votes(kBins, 2, kVocab);
         votes.begin(true);
         EXPECT_TRUE(votes.noisy());
         votes.open();
@@ -155,7 +155,7 @@ TEST(Votes, UnderNoiseTheDearestModelDecides) {
 }
 
 TEST(Votes, WhatCameTeachesWhoseWordIsWorthWhat) {
-    Votes votes(kCells, 2, kVocab);
+    Votes votes(kBins, 2, kVocab);
     const auto vote = [&] {
         votes.begin(false);
         votes.open();
@@ -178,7 +178,7 @@ TEST(Votes, UnderNoiseTheTargetsOwnWordTeaches) {
         return row;
     }();
     const TargetProbabilities target(LogitRows(matrix_view(logits.data(), 1, kVocab)), 0, 1.0);
-    Votes votes(kCells, 2, kVocab);
+    Votes votes(kBins, 2, kVocab);
     const PathNoise noise(5);
     const auto vote = [&] {
         votes.begin(true);

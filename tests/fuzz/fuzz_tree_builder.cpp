@@ -68,7 +68,7 @@ private:
 using Named = std::set<TokenId>;  // at a node; by place, whoever it was
 
 // Distinct tokens in any order.
-std::size_t say(Script& script, TokenId vocab, std::uint16_t n_cells, std::span<Proposal> out, Named& named) {
+std::size_t say(Script& script, TokenId vocab, std::uint16_t n_bins, std::span<Proposal> out, Named& named) {
     std::size_t n = 0;
     Named said;
     for (std::uint32_t wanted = script.below(2 + script.below(40)); wanted > 0 && n < out.size(); --wanted) {
@@ -76,7 +76,7 @@ std::size_t say(Script& script, TokenId vocab, std::uint16_t n_cells, std::span<
         if (!said.insert(token).second) continue;
         out[n++] = {.token = token,
                     .probability = script.probability(),
-                    .cell = static_cast<std::uint16_t>(script.below(n_cells))};
+                    .bin = static_cast<std::uint16_t>(script.below(n_bins))};
     }
     named.merge(said);
     return n;
@@ -85,9 +85,9 @@ std::size_t say(Script& script, TokenId vocab, std::uint16_t n_cells, std::span<
 class HostileSource final : public TableSource {
 public:
     HostileSource(Script& script, TokenId vocab, Named& named)
-        : script_(script), vocab_(vocab), named_(named), n_cells_(static_cast<std::uint16_t>(1 + script.below(70))) {}
+        : script_(script), vocab_(vocab), named_(named), n_bins_(static_cast<std::uint16_t>(1 + script.below(70))) {}
     [[nodiscard]] std::string_view name() const override { return "hostile"; }
-    [[nodiscard]] std::uint16_t n_cells() const override { return n_cells_; }
+    [[nodiscard]] std::uint16_t n_bins() const override { return n_bins_; }
     void observe(const Observation&) override {}
     void reset() override {}
     [[nodiscard]] Cursor root(std::span<const TokenId>) override { return step(); }
@@ -98,7 +98,7 @@ public:
     }
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t, const PathNoise&, std::span<Proposal> out) override {
         CHECK(cursor < n_cursors_, "{} of {}", cursor, n_cursors_);
-        return say(script_, vocab_, n_cells_, out, named_);
+        return say(script_, vocab_, n_bins_, out, named_);
     }
     void propose_shape(TokenTree&, const ShapeRequest&) override {}
     [[nodiscard]] std::size_t memory_bytes() const override { return 0; }
@@ -109,7 +109,7 @@ private:
     Script& script_;
     TokenId vocab_;
     Named& named_;
-    std::uint16_t n_cells_;
+    std::uint16_t n_bins_;
     Cursor n_cursors_ = 0;
 };
 
@@ -118,7 +118,7 @@ public:
     HostileModel(Script& script, TokenId vocab, Named& named)
         : script_(script), vocab_(vocab), named_(named), max_nodes_(1 + script.below(40)), dear_(script.one_in(2)) {}
     [[nodiscard]] std::string_view name() const override { return "hostile model"; }
-    [[nodiscard]] std::uint16_t n_cells() const override { return 9; }
+    [[nodiscard]] std::uint16_t n_bins() const override { return 9; }
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     void observe(const Observation&) override {}
     void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override {
@@ -134,7 +134,7 @@ public:
     [[nodiscard]] std::size_t propose(std::int32_t node, std::int64_t, const PathNoise&,
                                       std::span<Proposal> out) override {
         CHECK(expanded_.contains(node), "node {}", node);
-        return say(script_, vocab_, n_cells(), out, named_);
+        return say(script_, vocab_, n_bins(), out, named_);
     }
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t) override { return {}; }
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override {

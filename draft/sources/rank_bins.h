@@ -1,4 +1,4 @@
-// Cells of sources that know a probability: buckets of rank times buckets of probability, for calibration.
+// Bins of sources that know a probability: buckets of rank times buckets of probability, for calibration.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,14 @@ inline constexpr std::uint16_t kProbabilityBuckets = 5;
     return bucket;
 }
 
-inline constexpr std::uint16_t kRankProbabilityCells = kRankBuckets * kProbabilityBuckets;
-[[nodiscard]] constexpr std::uint16_t rank_probability_cell(std::size_t rank, float probability) {
+inline constexpr std::uint16_t kRankProbabilityBins = kRankBuckets * kProbabilityBuckets;
+[[nodiscard]] constexpr std::uint16_t rank_probability_bin(std::size_t rank, float probability) {
     return static_cast<std::uint16_t>(rank_bucket(rank) * kProbabilityBuckets + probability_bucket(probability));
 }
 /// Of what a source hands out, best first.
-inline void set_rank_cells(std::span<Proposal> proposals) {
+inline void set_rank_bins(std::span<Proposal> proposals) {
     for (std::size_t i = 0; i < proposals.size(); ++i)
-        proposals[i].cell = rank_probability_cell(i, proposals[i].probability);
+        proposals[i].bin = rank_probability_bin(i, proposals[i].probability);
 }
 
 }  // namespace slipstream::draft
