@@ -1,4 +1,5 @@
-// Byte budgets: a Reservation is taken before memory is, and given back when its owner goes.
+// Byte budgets of devices. Code reserves bytes before it allocates them; the destructor of the Reservation returns
+// them.
 #pragma once
 
 #include <array>
@@ -11,12 +12,13 @@
 
 namespace slipstream {
 
-/// What bytes are for; every reservation carries one.
+/// Purpose of reserved bytes. Every Reservation has one.
 enum class MemoryTag : std::uint8_t { Weights, Kv, Ring, Draft, Activations, Workspace };
 inline constexpr int kMemoryTagCount = 6;
 [[nodiscard]] std::string_view memory_tag_name(MemoryTag tag);
 
-/// Bytes held in a Budget until this handle goes. Move-only. The Budget must outlive it.
+/// Bytes that count as used in a Budget until this handle is destroyed. Move-only. The Budget must outlive it. Move
+/// assignment swaps the two handles, so the bytes of the left one are returned when the right one is destroyed.
 class Reservation {
 public:
     Reservation() = default;
@@ -33,17 +35,18 @@ private:
     MemoryTag tag_ = MemoryTag::Weights;
 };
 
-/// Thread-safe account of one device's bytes.
+/// Counts the reserved bytes of one device and limits them. Thread-safe.
 class Budget {
 public:
     static constexpr std::size_t kUnlimited = static_cast<std::size_t>(-1);
 
-    /// `owner` names the device in messages ("cpu", "cuda:0").
+    /// `owner` is the name of the device in messages ("cpu", "cuda:0").
     explicit Budget(std::string owner, std::size_t limit_bytes = kUnlimited);
     Budget(const Budget&) = delete;
     Budget& operator=(const Budget&) = delete;
 
-    /// Throws OutOfBudget naming `what`, the bytes asked, the bytes left, and the remedy.
+    /// Reserves `bytes`. If the limit does not allow it, throws OutOfBudget; the message names `what` (the purpose, in
+    /// words), the bytes requested, the bytes left, and the remedy.
     [[nodiscard]] Reservation reserve(std::size_t bytes, MemoryTag tag, std::string_view what);
 
     [[nodiscard]] std::size_t limit_bytes() const { return limit_bytes_; }

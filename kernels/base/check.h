@@ -1,5 +1,6 @@
-// CHECK: a broken precondition is a bug of ours; it prints place and values and aborts. Never fed by user data.
-// DCHECK: the same in hot loops, compiled only where NDEBUG is not set.
+// CHECK tests a precondition. If it does not hold, which is a bug of ours, CHECK prints the place and the values and
+// aborts. User data must never decide a CHECK: bad input is an exception (error.h).
+// DCHECK is a CHECK for hot loops: it does nothing if NDEBUG is defined, and then its condition is not evaluated.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Overflow-checked arithmetic for numbers that come out of files or off the command line.
+// Overflow-checked arithmetic for numbers that come from files or from the command line; rounding for sizes.
 #pragma once
 
 #include <concepts>
@@ -6,7 +6,7 @@
 
 namespace slipstream {
 
-/// a * b, or nothing where the product does not fit.
+/// Returns a * b, or nullopt if T cannot hold the product.
 template <std::integral T>
 [[nodiscard]] constexpr std::optional<T> checked_mul(T a, T b) {
     T result{};
@@ -14,7 +14,7 @@ template <std::integral T>
     return result;
 }
 
-/// a + b, or nothing where the sum does not fit.
+/// Returns a + b, or nullopt if T cannot hold the sum.
 template <std::integral T>
 [[nodiscard]] constexpr std::optional<T> checked_add(T a, T b) {
     T result{};
@@ -22,13 +22,15 @@ template <std::integral T>
     return result;
 }
 
-/// Smallest multiple of `step` (> 0) that is >= value (>= 0). The caller knows that it fits.
+/// Returns the smallest multiple of `step` (> 0) that is >= `value` (>= 0). The caller must make sure that T can hold
+/// value + step - 1.
 template <std::integral T>
 [[nodiscard]] constexpr T round_up(T value, T step) {
     return (value + step - 1) / step * step;
 }
 
-/// value / step, rounded up, for value >= 0 and step > 0.
+/// Returns value / step, rounded up, for `value` >= 0 and `step` > 0. The caller must make sure that T can hold
+/// value + step - 1.
 template <std::integral T>
 [[nodiscard]] constexpr T ceil_div(T value, T step) {
     return (value + step - 1) / step;

@@ -8,7 +8,7 @@ namespace slipstream {
 
 namespace {
 
-// Bytes of a block: the fields of ggml's block structs added up.
+// In the order of DType. The bytes of a quantisation block are the sum of the fields of ggml's struct for it.
 constexpr std::array<DTypeInfo, kDTypeCount> kInfo{{
     {"F32", 1, 4},
     {"F16", 1, 2},

@@ -1,5 +1,5 @@
-// A vector indexed by the signed numbers that this code counts in (positions, nodes, layers, chunks), and the same for
-// spans and arrays, so that no index has to be converted where it stands.
+// Containers with signed indices: a vector, and a function for spans and arrays. This code counts positions, nodes,
+// layers and KV chunks in signed integers; with these, callers need no cast at each index.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace slipstream {
 
-/// A std::vector in all but the type of an index, which is in [0, size()).
+/// A std::vector whose operator[] takes a signed index. The index must be in [0, size()); it is not checked.
 template <class T>
 class Indexed : public std::vector<T> {
 public:
@@ -26,7 +26,7 @@ public:
     }
 };
 
-/// values[i] of a span or an array, by a signed number or an enumerator in [0, size).
+/// Returns values[i] of a span or an array. `i` is a signed integer or an enumerator in [0, size); it is not checked.
 template <class Values, class Index>
 [[nodiscard]] constexpr decltype(auto) nth(Values&& values, Index i) {
     static_assert(!std::is_same_v<Index, char>, "a byte is no signed number");

@@ -1,4 +1,4 @@
-// How work that takes long is given up: whoever asked for it turns a flag, the work looks at it now and then.
+// Cancellation: the caller sets a flag that the work polls.
 #pragma once
 
 #include <atomic>
@@ -7,13 +7,13 @@
 
 namespace slipstream {
 
-/// The work was given up, and there is nothing to keep of it.
+/// Thrown by work that was cancelled and has no result to keep.
 class Interrupted : public Error {
 public:
     Interrupted() : Error("interrupted") {}
 };
 
-/// Throws Interrupted where *cancel turned true; null: nobody interrupts.
+/// Throws Interrupted if *cancel is true. If `cancel` is null, the work cannot be cancelled.
 inline void throw_if_cancelled(const std::atomic<bool>* cancel) {
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) throw Interrupted();
 }

@@ -21,7 +21,7 @@ std::string size_text(std::size_t bytes) {
 
 std::string size_option_text(std::size_t bytes) {
     constexpr std::size_t kMiB = std::size_t{1} << 20;
-    constexpr std::size_t kWholeMiB = 10 * 1024 * kMiB;  // from here on tenths of a GiB
+    constexpr std::size_t kWholeMiB = 10 * 1024 * kMiB;  // 10 GiB: larger sizes are written in tenths of a GiB
     if (bytes < 1024) return fmt::format("{}", bytes);
     if (bytes < kMiB) return fmt::format("{}K", bytes / 1024 + (bytes % 1024 != 0 ? 1 : 0));
     if (bytes < kWholeMiB) return fmt::format("{}M", bytes / kMiB + (bytes % kMiB != 0 ? 1 : 0));

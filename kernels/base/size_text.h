@@ -1,4 +1,4 @@
-// Sizes in words, as messages have them.
+// Sizes in bytes as text, for messages and for options.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 namespace slipstream {
 
-/// "1.4 GiB", "312 KiB", "17 bytes".
+/// Returns a size as messages show it: "1.4 GiB", "312 KiB", "17 bytes".
 [[nodiscard]] std::string size_text(std::size_t bytes);
 
-/// A size as options take it, not below `bytes`: "600K", "15M", "12.4G".
+/// Returns a size as options take it, rounded up, never below `bytes`: "600K", "15M", "12.4G".
 [[nodiscard]] std::string size_option_text(std::size_t bytes);
 
 }  // namespace slipstream

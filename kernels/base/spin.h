@@ -1,4 +1,4 @@
-// How a thread waits for what comes within microseconds, on a shared desktop: a little while at full attention, then it
+// Short waits on a shared desktop: a thread that expects an event within microseconds polls for a short time and then
 // parks.
 #pragma once
 
@@ -8,12 +8,12 @@
 
 namespace slipstream {
 
-/// Looks before a thread parks: about 20 us on the machines we know (a pause is 40-140 cycles): longer than the gap
-/// between two ops of a pass, shorter than a scheduler tick, so that a neighbour gets the core while we wait for
-/// anything slow. Estimated.
+/// Number of polls before a thread parks, with relax() between two: about 20 us on the machines we know (relax() takes
+/// 40 to 140 cycles). Longer than the gap between two ops of a pass; shorter than a scheduler tick, so that other
+/// programs get the core while a thread waits for anything slow. Estimated, not measured.
 inline constexpr int kSpins = 600;
 
-/// Between two looks.
+/// Pauses the core between two polls. Does nothing on architectures other than x86-64 and ARM64.
 inline void relax() {
 #if defined(__x86_64__)
     _mm_pause();

@@ -1,6 +1,6 @@
-// Non-owning typed views. Row-major, last dimension fastest. A view never allocates, converts or copies; whoever
-// made the memory keeps it alive. Rows may be padded (row_stride_bytes); elements inside a row are contiguous. Packed
-// weights (Layout) are the exception: opaque to all but the ops that read them.
+// Non-owning typed views. Row-major, last dimension fastest. A view never allocates, converts or copies; the owner of
+// the memory must keep it alive. Rows may be padded (row_stride_bytes); the elements of a row are contiguous. Views of
+// packed weights (Layout) are the exception: only the ops that read packed weights know the order of their elements.
 #pragma once
 
 #include <array>
@@ -15,25 +15,25 @@ namespace slipstream {
 
 inline constexpr int kMaxRank = 4;
 
-/// How the rows of a matrix lie in memory.
+/// Order of the elements of a matrix in memory.
 enum class Layout : std::uint8_t {
     RowMajor,
-    Interleaved16,  // packs of a CPU device: groups of 16 rows, one 32-bit lane a row
+    Interleaved16,  // weights packed for a CPU device: groups of 16 rows, one 32-bit lane per row
                     // (kernels/cpu/matmul/interleaved.h)
-    Fragments16,    // packs of a CUDA device: the same groups, in the order of mma fragments
+    Fragments16,    // weights packed for a CUDA device: groups of 16 rows, in the order of mma fragments
                     // (kernels/cuda/matmul/fragments.h)
 };
-inline constexpr std::int64_t kInterleavedRows = 16;  // rows of a group in every packed layout
+inline constexpr std::int64_t kInterleavedRows = 16;  // rows of a row group, in every packed layout
 
-/// Shape and place shared by both views. `Byte` is std::byte or const std::byte.
+/// The members of both kinds of view. `Byte` is std::byte in TensorView and const std::byte in ConstTensorView.
 template <typename Byte>
 struct BasicTensorView {
     Byte* data = nullptr;
     DType dtype = DType::F32;
     int rank = 0;
     std::array<std::int64_t, kMaxRank> shape{};  // e.g. [n_tokens, d_model]
-    std::size_t row_stride_bytes = 0;            // between consecutive rows of the last dimension
-    Layout layout = Layout::RowMajor;            // packed: rank 2, groups 16 * row_stride_bytes apart
+    std::size_t row_stride_bytes = 0;            // from the start of a row (last dimension) to the start of the next
+    Layout layout = Layout::RowMajor;            // if packed: rank is 2, row groups are 16 * row_stride_bytes apart
 
     [[nodiscard]] bool empty() const { return data == nullptr; }
     /// Length of the last dimension.
@@ -48,9 +48,10 @@ struct BasicTensorView {
         DCHECK(layout == Layout::RowMajor);
         return data + static_cast<std::size_t>(index) * row_stride_bytes;
     }
-    /// Rows lie behind one another without padding.
+    /// Whether the rows follow one another without padding (not whether `layout` is a packed one).
     [[nodiscard]] bool packed() const { return row_stride_bytes == row_bytes(dtype, cols()); }
-    /// Rows [begin, begin + count) of a rank-2 view; packed rows are cut between groups.
+    /// Returns a view of rows [begin, begin + count). The rank must be 2, and in a packed layout `begin` must be a
+    /// multiple of kInterleavedRows (both CHECKed).
     [[nodiscard]] BasicTensorView slice_rows(std::int64_t begin, std::int64_t count) const {
         CHECK(rank == 2 && begin >= 0 && count >= 0 && begin + count <= shape[0], "rows [{}, +{}) of {}", begin, count,
               shape[0]);
@@ -60,7 +61,7 @@ struct BasicTensorView {
         part.shape[0] = count;
         return part;
     }
-    // A view of mutable memory serves wherever a read-only one is asked for.
+    // Implicit: a view of mutable memory can be passed where a read-only view is expected.
     operator BasicTensorView<const std::byte>() const requires(!std::is_const_v<Byte>) {
         return {data, dtype, rank, shape, row_stride_bytes, layout};
     }
@@ -69,19 +70,19 @@ struct BasicTensorView {
 using TensorView = BasicTensorView<std::byte>;
 using ConstTensorView = BasicTensorView<const std::byte>;
 
-/// Packed view of rank 2, [rows, cols].
+/// Returns a row-major view of rank 2, [rows, cols], without padding.
 template <typename Byte>
 [[nodiscard]] BasicTensorView<Byte> matrix_view(Byte* data, DType dtype, std::int64_t rows, std::int64_t cols) {
     return {data, dtype, 2, {rows, cols}, row_bytes(dtype, cols), Layout::RowMajor};
 }
 
-/// Packed view of rank 1, [cols].
+/// Returns a view of rank 1, [cols].
 template <typename Byte>
 [[nodiscard]] BasicTensorView<Byte> vector_view(Byte* data, DType dtype, std::int64_t cols) {
     return {data, dtype, 1, {cols}, row_bytes(dtype, cols), Layout::RowMajor};
 }
 
-/// Packed float matrix [rows, cols].
+/// Returns a row-major F32 view, [rows, cols], without padding.
 [[nodiscard]] inline TensorView matrix_view(float* data, std::int64_t rows, std::int64_t cols) {
     return matrix_view(reinterpret_cast<std::byte*>(data), DType::F32, rows, cols);
 }
@@ -89,7 +90,7 @@ template <typename Byte>
     return matrix_view(reinterpret_cast<const std::byte*>(data), DType::F32, rows, cols);
 }
 
-/// Float pointer to a row of an F32 view (CHECKed type).
+/// Returns a pointer to the floats of a row. The view must be F32 (checked by DCHECK only).
 template <typename Byte>
 [[nodiscard]] auto* float_row(const BasicTensorView<Byte>& view, std::int64_t row) {
     DCHECK(view.dtype == DType::F32);

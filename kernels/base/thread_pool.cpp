@@ -51,7 +51,7 @@ void ThreadPool::run(std::int64_t n_items, std::int64_t piece, PieceFn fn) {
     }
     job_ = {&fn, n_items, piece};
     next_.store(0, std::memory_order_relaxed);
-    // Closed and empty since the last job; opening it publishes job_ and next_.
+    // The last job is closed and no worker is inside. This store opens the new job and publishes job_ and next_.
     const std::uint32_t previous = state_.load(std::memory_order_relaxed);
     state_.store(((previous & ~(kOpen | kInside)) + kNextJob) | kOpen, std::memory_order_release);
     state_.notify_all();
@@ -68,7 +68,7 @@ void ThreadPool::run(std::int64_t n_items, std::int64_t piece, PieceFn fn) {
 }
 
 void ThreadPool::worker_loop(int thread) {
-    std::uint32_t seen = 0;  // the job this worker was in last
+    std::uint32_t seen = 0;  // number of the last job that this worker entered
     for (int spins = 0;;) {
         std::uint32_t state = state_.load(std::memory_order_acquire);
         if (stop_.load(std::memory_order_acquire)) return;

@@ -1,10 +1,11 @@
-// Threads for microsecond work on a shared desktop. One pool per device; the calling thread works too.
+// Threads for work of microseconds on a shared desktop. Each CPU device has one pool; the calling thread works too.
 //
-// A job is a range of small pieces taken dynamically from one atomic counter, so that a thread that loses its core
-// delays one piece, not a fixed share. A worker enters a job only while it is open; the caller closes it when no piece
-// is left and waits for those inside, never for one that has not woken: on a core with a busy neighbour that would cost
-// a scheduler slice a job. Workers spin for a few microseconds after a job (the next op follows at once in a forward
-// pass), then park on a futex. Which thread computes a piece never changes a result (E1).
+// A job is cut into small ranges, which threads take one by one from an atomic counter. So a thread that loses its core
+// delays one range, not a fixed part of the job. A worker can enter a job only while the job is open. The caller closes
+// the job when no range is left and waits for the workers inside, never for one that has not woken yet: on a core that
+// another program keeps busy, that would cost a scheduler time slice per job. After a job, workers spin for some
+// microseconds, since in a forward pass the next op follows at once; then they park on a futex. Which thread computes a
+// range never changes a result (batch invariance, E1).
 #pragma once
 
 #include <atomic>
@@ -16,10 +17,11 @@
 
 namespace slipstream {
 
-/// Non-owning reference to a callable `void(int64 begin, int64 end, int thread)`.
+/// Non-owning reference to a callable `void(int64 begin, int64 end, int thread)`, which must outlive it.
 class PieceFn {
 public:
-    // Constrained, so that it hides no copy; implicit, since it is passed at call sites as a lambda.
+    // The constraint keeps this constructor from taking the place of the copy constructor. It is implicit, so that
+    // callers can pass a lambda.
     template <typename F>
     // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
     requires(!std::is_same_v<std::remove_cvref_t<F>, PieceFn>) PieceFn(F&& fn)
@@ -36,8 +38,8 @@ private:
 
 class ThreadPool {
 public:
-    /// `n_threads` >= 1 in all, the caller of run() included; n_threads - 1 workers are started. Throws OutOfBudget
-    /// where the system does not start that many.
+    /// `n_threads` (1 to 1024, CHECKed) includes the caller of run(), so n_threads - 1 workers are started. Throws
+    /// OutOfBudget if the system does not start that many.
     explicit ThreadPool(int n_threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
@@ -45,12 +47,13 @@ public:
 
     [[nodiscard]] int n_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    /// Calls fn(begin, end, thread) for pieces of at most `piece` items that cover [0, n_items) once; thread is in
-    /// [0, n_threads). Returns when all are done. One caller at a time; fn must not throw and must not call run().
+    /// Calls fn(begin, end, thread) for ranges of at most `piece` (>= 1) items that cover [0, n_items) once; `thread`
+    /// is in [0, n_threads). Returns when all calls have returned. Two threads must not call run() at the same time.
+    /// `fn` must not throw and must not call run().
     void run(std::int64_t n_items, std::int64_t piece, PieceFn fn);
 
 private:
-    void stop();  // ends and joins the workers that run
+    void stop();  // ends and joins all workers that were started
     void worker_loop(int thread);
     void take_pieces(int thread);
 
@@ -59,13 +62,13 @@ private:
         std::int64_t n_items = 0;
         std::int64_t piece = 1;
     };
-    // One word, so that entering and closing cannot miss each other: number of the job << 16 | open << 15 | workers
-    // inside.
+    // state_ is job number << 16 | open << 15 | number of workers inside. It is one word, so that a worker either
+    // enters before the caller closes the job, and is counted, or not at all.
     static constexpr std::uint32_t kOpen = 1U << 15;
     static constexpr std::uint32_t kInside = kOpen - 1;
     static constexpr std::uint32_t kNextJob = 1U << 16;
 
-    Job job_;  // written while no worker is inside
+    Job job_;  // written only while no worker is inside
     alignas(64) std::atomic<std::int64_t> next_{0};
     alignas(64) std::atomic<std::uint32_t> state_{0};
     std::atomic<bool> stop_{false};
