@@ -13,20 +13,20 @@ namespace {
 
 constexpr std::size_t kUnknown = std::numeric_limits<std::size_t>::max();
 
-// The number behind `key` in a file of lines "key number ...".
+// Returns the number after `key` in a file of lines "key number ..."; nullopt if there is none, or it may not fit.
 std::optional<std::size_t> number_of(const std::filesystem::path& path, std::string_view key) {
     std::ifstream file(path);
     std::string line;
     while (std::getline(file, line)) {
         if (!line.starts_with(key) || line.size() <= key.size() || line[key.size()] != ' ') continue;
         const std::size_t digits = line.find_first_of("0123456789");
-        if (digits == std::string::npos || line.size() - digits > 18 + 3) return std::nullopt;  // " kB" may follow
+        if (digits == std::string::npos || line.size() - digits > 18 + 3) return std::nullopt;  // 18 digits and " kB"
         return std::stoull(line.substr(digits));
     }
     return std::nullopt;
 }
 
-// A file that holds one number, or a word ("max").
+// Returns the number that a file holds; nullopt if the file is missing or holds a word ("max": no limit).
 std::optional<std::size_t> number_in(const std::filesystem::path& path) {
     std::ifstream file(path);
     std::size_t number = 0;
@@ -34,7 +34,8 @@ std::optional<std::size_t> number_in(const std::filesystem::path& path) {
     return std::nullopt;
 }
 
-// Below the group's limit, where it has one; cached files are given up before the limit bites.
+// Returns the bytes that a control group has left below its limit; kUnknown if it has no limit. Cached files count as
+// left, since the kernel drops them before it enforces the limit.
 std::size_t left_in_group(const std::filesystem::path& group) {
     const auto limit = number_in(group / "memory.max");
     const auto used = number_in(group / "memory.current");
@@ -46,7 +47,8 @@ std::size_t left_in_group(const std::filesystem::path& group) {
     return *limit - std::min(*limit, held);
 }
 
-// "0::/a/b" in /proc/self/cgroup: this process's group, of version 2.
+// Returns the control group (version 2) of this process, relative to the root group: a/b, if /proc/self/cgroup has the
+// line "0::/a/b". Returns an empty path for the root group, or if there is none.
 std::filesystem::path own_group(const std::filesystem::path& root) {
     std::ifstream file(root / "proc/self/cgroup");
     std::string line;

@@ -1,5 +1,5 @@
-// How much memory this machine, or the container around this process, can still give. Touching more than that does not
-// fail on Linux: the system ends a process, ours as a rule. So the arena asks before it touches.
+// How much memory the machine, or the container around this process, has left. On Linux, touching more memory than that
+// does not fail: the system kills a process, usually ours. So the arena asks before it touches memory.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace slipstream {
 
-/// Bytes available without pushing anything out but cached files: the least of what /proc/meminfo says and of what each
-/// control group (version 2) from this process's upward has left below its limit. The largest size_t where nothing is
-/// known. `root` is where proc/ and sys/ are looked for.
+/// Returns the bytes that can be used if nothing but cached files is evicted: the minimum of MemAvailable in
+/// /proc/meminfo and of what each control group (version 2), from this process's group up to the root, has left below
+/// its limit. Returns the largest size_t if nothing is known. `root` is the folder that holds proc/ and sys/.
 [[nodiscard]] std::size_t available_host_bytes(const std::filesystem::path& root = "/");
 
 }  // namespace slipstream

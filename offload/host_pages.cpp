@@ -17,14 +17,15 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kHugePageBytes = 2U << 20;
-constexpr std::size_t kHugeFromBytes = 2 * kHugePageBytes;  // smaller blocks gain nothing
-// Pages are touched piece by piece, so that the time of each tells whether huge ones still come quickly. Measured on a
-// busy virtual machine, CPU time for 32 MiB: 4 ms in huge pages, 9 ms in small ones, 60 to 100 ms in huge ones once
-// free memory is fragmented, which happens in the middle of a large block as well as before it.
+constexpr std::size_t kHugeFromBytes = 2 * kHugePageBytes;  // smaller mappings gain nothing from huge pages
+// Memory is touched in steps of 32 MiB; the time of each step shows whether huge pages still come quickly. Measured on
+// a busy virtual machine, CPU time for 32 MiB: 4 ms in huge pages, 9 ms in small pages, 60 to 100 ms in huge pages once
+// free memory is fragmented, which begins in the middle of a large buffer as well as before it.
 constexpr std::size_t kPieceBytes = 16 * kHugePageBytes;
+// A step that takes more CPU time than this per byte is the last one with huge pages: 13 ms for 32 MiB.
 constexpr double kMaxSecondsAByte = 13e-3 / static_cast<double>(kPieceBytes);
 
-// CPU time of this thread, the system's share included: other programs do not count.
+// Returns the CPU time of this thread in seconds, its time in the kernel included; other programs do not change it.
 double thread_seconds() {
     timespec time{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -41,7 +42,8 @@ void touch_piece(std::byte* data, std::size_t bytes) {
     }
 }
 
-// Maps `bytes` (whole pages) at a multiple of `alignment`: more is mapped, and both ends are given back.
+// Maps `bytes` (whole pages) at a multiple of `alignment`: maps more, then unmaps both ends. Returns nullptr if the
+// system refuses.
 std::byte* map_aligned(std::size_t bytes, std::size_t alignment, int extra_flags) {
     const std::size_t slack = alignment - HostPages::kPageBytes;
     const auto with_slack = checked_add(bytes, slack);
@@ -70,13 +72,14 @@ HostPages::HostPages(PageLock wanted) : wanted_(wanted) {
     rlimit limit{};
     if (wanted == PageLock::Locked && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;
-        ::setrlimit(RLIMIT_MEMLOCK, &limit);  // where this fails, the lock itself will tell
+        ::setrlimit(RLIMIT_MEMLOCK, &limit);  // if this fails, a refused lock reports the limit later
     }
 }
 
 std::byte* HostPages::map(std::size_t bytes) {
     if (!checked_add(bytes, kPageBytes)) return nullptr;
-    // Claimed at once: so the system can refuse what it will never be able to serve, instead of killing on touch.
+    // No MAP_NORESERVE: the system then refuses a mapping that it can never back, instead of killing this process
+    // later.
     return map_aligned(round_up(bytes, kPageBytes), bytes >= kHugeFromBytes ? kHugePageBytes : kPageBytes, 0);
 }
 
@@ -84,7 +87,7 @@ std::byte* HostPages::reserve(std::size_t bytes, std::size_t alignment) {
     if (!checked_add(bytes, kPageBytes)) return nullptr;
     bytes = round_up(bytes, kPageBytes);
     std::byte* data = map_aligned(bytes, alignment, MAP_NORESERVE);
-    // Touched by the page, here and there: a huge page would take 2 MiB for each.
+    // Callers touch single pages far apart; with huge pages, each of them would take 2 MiB.
     if (data != nullptr) ::madvise(data, bytes, MADV_NOHUGEPAGE);
     return data;
 }
@@ -94,7 +97,7 @@ void HostPages::unmap(std::byte* data, std::size_t bytes) noexcept {
 }
 
 void HostPages::drop(std::byte* data, std::size_t bytes) noexcept {
-    ::munlock(data, bytes);  // pages that are locked cannot be given back
+    ::munlock(data, bytes);  // the system does not take locked pages back
     ::madvise(data, bytes, MADV_DONTNEED);
 }
 
@@ -103,7 +106,7 @@ void HostPages::touch(std::byte* data, std::size_t bytes) {
     for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
         const std::size_t piece = std::min(kPieceBytes, bytes - at);
         const bool huge = huge_pages_come_quickly_;
-        // A mapping is made of small pages unless advised, or of huge ones where the system is set so.
+        // Advised both ways: without advice, the system's settings decide whether a mapping gets huge pages.
         ::madvise(data + at, piece, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
         const double began = thread_seconds();
         touch_piece(data + at, piece);
@@ -114,11 +117,11 @@ void HostPages::touch(std::byte* data, std::size_t bytes) {
 
 PageLock HostPages::prepare(std::byte* data, std::size_t bytes) {
     bytes = round_up(bytes, kPageBytes);
-    touch(data, bytes);  // before the lock, which can be refused, and does nothing under a sanitizer
+    touch(data, bytes);  // not left to mlock(), which can be refused and does nothing under a sanitizer
     if (wanted_ == PageLock::Pageable) return PageLock::Pageable;
     if (::mlock(data, bytes) == 0) return PageLock::Locked;
     remember_refusal(bytes, errno);
-    ::munlock(data, bytes);  // it may have locked a part
+    ::munlock(data, bytes);  // mlock() may have locked a part
     return PageLock::Pageable;
 }
 
@@ -127,7 +130,7 @@ PageLock HostPages::lock_on_touch(std::byte* data, std::size_t bytes) {
     bytes = round_up(bytes, kPageBytes);
     if (::mlock2(data, bytes, MLOCK_ONFAULT) == 0) return PageLock::Locked;
     remember_refusal(bytes, errno);
-    ::munlock(data, bytes);  // it may have locked a part
+    ::munlock(data, bytes);  // mlock2() may have locked a part
     return PageLock::Pageable;
 }
 

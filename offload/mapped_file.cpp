@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
-// Closes the descriptor at the end of the constructor, whatever happens; the mapping keeps the file open.
+// Closes the descriptor when the constructor ends, also by an exception; the mapping keeps the file open.
 struct FileDescriptor {
     int fd;
     ~FileDescriptor() {
@@ -35,7 +35,7 @@ struct FileDescriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-    // O_NONBLOCK: opening a FIFO must not hang; it has no meaning for a regular file.
+    // O_NONBLOCK: opening a FIFO must not hang. The flag has no effect on a regular file.
     const FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (file.fd < 0) fail(path, "open");
     struct stat status {};
@@ -79,10 +79,10 @@ void MappedFile::populate(std::size_t begin, std::size_t bytes) const {
 
 void MappedFile::release(std::size_t begin, std::size_t bytes) const {
     begin = std::min(begin, size_);
-    const bool to_the_end = bytes >= size_ - begin;  // then its last page, too
+    const bool to_the_end = bytes >= size_ - begin;  // then the last page is released too, though it is not full
     const std::size_t end = to_the_end ? size_ : (begin + bytes) / kPageBytes * kPageBytes;
     begin = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
-    // Advice; where it fails, the pages stay until memory is short.
+    // Only advice: if it fails, the pages stay until the system needs their memory.
     if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 

@@ -1,4 +1,4 @@
-// A file mapped read-only into memory. Owner of the mapping; views into it live as long as it does.
+// A file that is mapped read-only into memory. A MappedFile owns the mapping, which spans into it must not outlive.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace slipstream {
 
 class MappedFile {
 public:
-    /// Maps the whole of a regular file. Throws IoError naming the path and the system's reason. An empty file maps to
-    /// an empty span.
+    /// Maps a whole regular file; an empty file gives an empty span. Throws IoError, which names the path and, if a
+    /// system call failed, the system's reason.
     explicit MappedFile(const std::filesystem::path& path);
     MappedFile(MappedFile&& other) noexcept;
     MappedFile& operator=(MappedFile&& other) noexcept;
@@ -19,13 +19,14 @@ public:
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-    /// Brings the pages of [begin, begin + bytes) into memory and into this process; clipped to the file. Blocks. Where
-    /// the system cannot do it in one call the pages are touched one by one. A file that was cut short meanwhile:
-    /// IoError.
+    /// Reads the pages of [begin, begin + bytes), clipped to the file, into memory and maps them into this process.
+    /// Blocks. Throws IoError if the file was truncated in the meantime. If the system cannot do it in one call
+    /// (MADV_POPULATE_READ, Linux 5.14), touches the pages one by one; then a truncated file ends the process (SIGBUS).
     void populate(std::size_t begin, std::size_t bytes) const;
 
-    /// Gives up this process's hold on the pages that lie wholly in [begin, begin + bytes): their memory no longer
-    /// counts as this process's. Contents stay; touching a page brings it back, from the system's cache or the file.
+    /// Releases the pages that are wholly inside [begin, begin + bytes), and the last page of the file if the range
+    /// reaches the end: their memory no longer counts as this process's. Contents stay; a page that is touched again
+    /// comes from the system's cache or from the file.
     void release(std::size_t begin, std::size_t bytes) const;
 
 private:

@@ -1,12 +1,12 @@
-// The items of one pass after the other, in the order in which passes read them, through a transfer ring.
+// Prefetches the items that passes read, in reading order, through one transfer ring.
 //
-// A transfer schedule is a list of items. Whenever the running pass releases one, copies go on ahead as far as the
-// ring has room: the rest of this schedule, then the next one, which is asked for (and so frozen) at its first copy;
-// never further. So the link does not idle at pass borders. Who makes schedules knows what an item is; this file does
-// not.
+// A transfer schedule is the list of items of one pass. Each time the running pass releases an item, copies are
+// enqueued as far as the ring has room: the rest of the running schedule, then the next one. The next schedule is
+// requested at its first copy and is fixed (frozen) from then on; prefetching never goes further. So the link stays
+// busy across passes. What an item contains is known to the ScheduleSource, not here.
 //
-// That there is room for the next schedule's first copy is judged by the first item of the running one, since its own
-// is only known once it is asked for: where it is larger it waits, frozen, for the rest of its room.
+// Room for the first copy of the next schedule is judged by the first item of the running one, since the actual item is
+// unknown until the schedule is requested. If the actual item is larger, it waits until enough of the ring is free.
 #pragma once
 
 #include <cstddef>
@@ -19,40 +19,44 @@
 
 namespace slipstream {
 
+/// Makes the transfer schedules of passes.
 class ScheduleSource {
 public:
     virtual ~ScheduleSource() = default;
-    /// Replaces `schedule` by the items of the next pass in reading order; none is a schedule, too. Called once a
-    /// pass, at the latest when it begins, at the earliest while the one before runs. Each item must fit into the
-    /// ring.
+    /// Replaces schedule by the items of the next pass in reading order; a schedule can be empty. Called once per pass,
+    /// at the latest when the pass begins, at the earliest while the previous one runs; called again for the same pass
+    /// if rewind() or a failed begin_pass() dropped its schedule. Each item must fit into the ring.
     virtual void next_schedule(std::vector<TransferItem>& schedule) = 0;
 };
 
 class PassPrefetcher {
 public:
-    /// Both must outlive the prefetcher. Nobody else pushes into the ring. Memory for schedules of up to `max_items`
-    /// items is taken at once.
+    /// `ring` and `source` must outlive this object, which must be the only producer of the ring. Allocates memory for
+    /// schedules of up to `max_items` items at once; a longer schedule fails a CHECK.
     PassPrefetcher(TransferRing& ring, ScheduleSource& source, std::int64_t max_items);
 
-    /// The next schedule becomes the running one; copies start. The one before must be read to its end. Throws
-    /// OutOfBudget where an item is larger than the ring; then no pass runs, and the next call asks the source anew.
+    /// Makes the next schedule the running one and starts its copies. The previous pass must have ended, by end_pass()
+    /// or rewind() (CHECKed). Throws OutOfBudget if an item is larger than the ring; then no pass runs, and the next
+    /// call requests a schedule again.
     void begin_pass(Stream& compute);
-    /// Item `index` of the running schedule on the device; its copy is enqueued (CHECKed: there must have been room
-    /// for it, items held and not released count). May be called again until its release. Throws what failed in a
-    /// copy; then rewind() makes the prefetcher usable again.
+    /// Returns the device address of item `index` of the running schedule, for work enqueued on `compute` from now on;
+    /// valid until its release, and until then it may be acquired again. CHECKs that its copy is enqueued: the ring
+    /// must have room for it beside the earlier items that are not released. Throws the error of a failed copy; then
+    /// rewind() makes this object usable again.
     [[nodiscard]] const std::byte* acquire(std::int64_t index, Stream& compute);
-    /// In ascending order, each once. Then copies go ahead.
+    /// Ends the use of item `index` after all work enqueued on `compute` so far, then enqueues copies as far as the
+    /// ring has room. Items must be released in ascending order, each once (CHECKed).
     void release(std::int64_t index, Stream& compute);
-    /// CHECKs that all items of the running schedule are released.
+    /// Ends the pass. All items of the running schedule must be released (CHECKed).
     void end_pass();
-    /// Gives up the running schedule, where there is one, and what was copied ahead of it; the next begin_pass() asks
-    /// the source anew. Blocks until copies under way are done. Throws what failed in them, unless acquire() has told
-    /// it; the prefetcher is usable then, too.
+    /// Abandons the running schedule, if there is one, and everything that was copied ahead; the next begin_pass()
+    /// requests a schedule again. Blocks until copies in progress are done. Throws the error of a failed copy unless
+    /// acquire() has thrown already; this object is usable after that, too.
     void rewind(Stream& compute);
 
-    /// Items of the running schedule; 0 where no pass runs.
+    /// Returns the number of items of the running schedule; 0 if no pass runs.
     [[nodiscard]] std::int64_t n_items() const;
-    /// Whether the schedule behind the running one is already asked for.
+    /// Whether the schedule after the running one has been requested, and so is fixed.
     [[nodiscard]] bool next_is_frozen() const { return next_is_frozen_; }
 
 private:
@@ -63,15 +67,15 @@ private:
     ScheduleSource* source_;
     std::int64_t max_items_;
     Indexed<TransferItem> current_;  // the running schedule
-    Indexed<TransferItem> next_;     // the one behind it, where it is frozen
+    Indexed<TransferItem> next_;     // the schedule after it; valid if next_is_frozen_
     bool running_ = false;
     bool next_is_frozen_ = false;
-    bool next_fits_ = false;          // each of its items into the ring; otherwise none of them is copied
-    bool failure_told_ = false;       // acquire() has thrown since the last rewind
-    std::int64_t first_number_ = 0;   // in the ring, of item 0 of the running schedule
+    bool next_fits_ = false;          // whether the ring could hold each item of next_; if not, none of them is copied
+    bool failure_told_ = false;       // acquire() has thrown since the last rewind()
+    std::int64_t first_number_ = 0;   // number in the ring of item 0 of the running schedule
     std::int64_t n_copied_ = 0;       // items of the running schedule whose copy is enqueued
-    std::int64_t n_released_ = 0;     // and which are released
-    std::int64_t n_next_copied_ = 0;  // of the next one
+    std::int64_t n_released_ = 0;     // items of the running schedule that are released
+    std::int64_t n_next_copied_ = 0;  // items of the next schedule whose copy is enqueued
 };
 
 }  // namespace slipstream

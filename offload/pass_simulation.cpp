@@ -1,11 +1,12 @@
-// Passes played through on a virtual clock: what stands behind simulate_passes() of residency_plan.h.
+// Simulates passes on a virtual clock: the implementation of simulate_passes() (residency_plan.h).
 //
-// A schedule becomes steps. A resident stretch of an item is computed when its turn comes; each streamed piece of it
-// waits for its copy, is computed, and gives its slot back. The link copies the pieces in the same order, as far as the
-// ring has room (slots of variable size, first in, first out, as in transfer_ring.h) and at most into the next pass, as
-// pass_prefetcher.h does. Between two passes the link goes on while the device does what is outside the schedule. Where
-// copies and computing together ask more of host memory than it gives, they share it evenly. Passes are repeated until
-// they take the same time. Several devices take turns with the steps; each has a link and a ring of its own.
+// A schedule becomes steps. The resident part of an item is one step, computed when its turn comes. Each copy of a
+// streamed part is one step: it waits for its copy, is computed, and frees its ring slot. The link copies in the order
+// of the steps, as far as the ring has room (slots of variable size, first in, first out, as in transfer_ring.h) and at
+// most into the next pass, as pass_prefetcher.h does. Between two passes, the link continues while the device does the
+// work outside the schedule. If copies and computing together demand more bandwidth than host memory has, they share it
+// evenly. Passes are repeated until they take the same time. Several devices take turns with the steps; each has its
+// own link and ring.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -20,21 +21,21 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kSlotAlignBytes = 64;
-constexpr std::size_t kCopiesInRing = 4;
-constexpr std::size_t kMaxPasses = 16;
-constexpr std::size_t kAveragedPasses = 8;  // of those, where they do not settle
-constexpr double kSettled = 1e-6;           // relative difference of two passes that count as equal
+constexpr std::size_t kSlotAlignBytes = 64;  // as TransferRing aligns slots
+constexpr std::size_t kCopiesInRing = 4;     // copies are cut so that the ring holds this many, but not below a unit
+constexpr std::size_t kMaxPasses = 16;       // passes after which the simulation ends, equal or not
+constexpr std::size_t kAveragedPasses = 8;   // last passes whose mean is the result if they do not become equal
+constexpr double kSettled = 1e-6;            // largest relative difference of two passes that count as equal
 
-/// A stretch of an item that is computed at once.
+/// A part of an item that is computed at once.
 struct Step {
     std::int32_t device = 0;
-    double seconds = 0.0;          // with host memory to itself
-    double host_rate = 0.0;        // bytes a second that it then asks of host memory
+    double seconds = 0.0;          // to compute it while nothing else uses host memory
+    double host_rate = 0.0;        // bytes per second of host memory that it uses at that speed
     std::size_t copied_bytes = 0;  // 0: resident
 };
 
-/// Turns items of one device into steps.
+/// Turns the items of one device into steps, one item per call of add_next_item().
 class Stepper {
 public:
     Stepper(std::int32_t number, const SimulatedDevice& device, std::vector<Step>& steps)
@@ -73,7 +74,7 @@ private:
         }
     }
 
-    // Most of one copy.
+    // Returns the most bytes of one copy of the item.
     [[nodiscard]] std::size_t copy_bytes(const PlanItem& item) const {
         return std::max(item.unit_bytes,
                         std::min(item.transfer_bytes, ring_ / kCopiesInRing / item.unit_bytes * item.unit_bytes));
@@ -96,7 +97,7 @@ private:
     std::size_t next_ = 0;
 };
 
-/// Where slots lie in a ring: as TransferRing places them.
+/// Free room in a ring whose slots are placed as TransferRing places them.
 class RingRoom {
 public:
     explicit RingRoom(std::size_t bytes) : bytes_(bytes) {}
@@ -117,12 +118,12 @@ private:
     [[nodiscard]] bool fits_to_end(std::size_t slot) const { return slot <= bytes_ && end_ <= bytes_ - slot; }
 
     std::size_t bytes_;
-    std::size_t end_ = 0;             // of the latest slot
-    std::deque<std::size_t> begins_;  // of slots in use, oldest first
+    std::size_t end_ = 0;             // offset of the end of the latest slot
+    std::deque<std::size_t> begins_;  // offsets of the slots in use, oldest first
 };
 
-/// What each of several is served at most that share `memory` bytes a second (0: no limit): whoever asks for less than
-/// an even part gets it, and what it does not ask for is shared among the others.
+/// Max-min fair share: returns the most that each of `demands` gets of `memory`, all in bytes per second (`memory` 0:
+/// no limit). Demands below an even share are met; the others divide the rest evenly. Sorts `demands`.
 double fair_limit(std::vector<double>& demands, double memory) {
     if (memory <= 0.0) return std::numeric_limits<double>::infinity();
     std::sort(demands.begin(), demands.end());
@@ -135,7 +136,7 @@ double fair_limit(std::vector<double>& demands, double memory) {
     return std::numeric_limits<double>::infinity();
 }
 
-/// A device's link with its ring: the copies of its steps, in order, pass after pass.
+/// The link of a device with its ring. It copies the streamed steps of the device in order, pass after pass.
 struct Link {
     void begin_what_can(std::size_t pass) {
         if (copying || copies.empty() || n_pushed / copies.size() > pass + 1) return;
@@ -152,11 +153,11 @@ struct Link {
         ++n_released;
     }
 
-    double rate = 0.0;       // bytes a second
-    double host_rate = 0.0;  // of host memory, while it copies
+    double rate = 0.0;       // bytes per second
+    double host_rate = 0.0;  // bytes per second of host memory that it uses while it copies
     RingRoom ring;
-    std::vector<std::size_t> copies{};  // bytes of each, of one pass
-    double busy = 0.0;                  // seconds
+    std::vector<std::size_t> copies{};  // bytes of each copy of one pass
+    double busy = 0.0;                  // seconds in which it copied
     bool copying = false;
     double bytes_left = 0.0;
     std::size_t n_pushed = 0;
@@ -164,7 +165,7 @@ struct Link {
     std::size_t n_released = 0;
 };
 
-/// Links and devices, one event after the other.
+/// Runs links and devices from event to event.
 class Player {
 public:
     Player(std::span<const SimulatedDevice> devices, const std::vector<Step>& steps) : steps_(steps) {
@@ -227,7 +228,7 @@ private:
         CHECK(anything || computing_, "a copy of {} bytes does not fit into the ring", step().copied_bytes);
     }
 
-    // To the end of a copy or of the step under way, whichever comes first.
+    // Advances the clock to the end of a copy or of the running step, whichever comes first.
     void advance() {
         begin_what_can();
         demands_.clear();
@@ -267,15 +268,15 @@ private:
         }
     }
 
-    double memory_ = 0.0;  // bytes a second; 0: no limit
+    double memory_ = 0.0;  // bandwidth of host memory in bytes per second; 0: no limit
     const std::vector<Step>& steps_;
     std::vector<Link> links_;      // [devices]
-    std::vector<double> demands_;  // of host memory, at the moment
+    std::vector<double> demands_;  // bytes per second of host memory that copies and the running step want now
     double now_ = 0.0;
     bool computing_ = false;
     double seconds_left_ = 0.0;
     std::size_t step_ = 0;
-    std::size_t pass_ = 0;  // the running one
+    std::size_t pass_ = 0;  // index of the running pass
 };
 
 }  // namespace

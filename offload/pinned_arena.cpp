@@ -46,16 +46,16 @@ struct PinnedArena::State {
 
     const std::size_t limit_bytes;
     const std::function<std::size_t()> available_bytes;
-    Device* const registers_with;  // null: pages are locked by the system alone
+    Device* const registers_with;  // null: the system alone locks pages
     HostPages pages;
     SmallHeap small;
-    std::mutex mutex;  // of all below
+    std::mutex mutex;  // protects all members below
     std::size_t used_bytes = 0;
     std::size_t peak_bytes = 0;
     std::size_t locked_bytes = 0;
-    std::size_t credit_bytes = 0;                  // may be mapped before the system is asked again how much it has
-    std::map<std::byte*, std::size_t> registered;  // parts of blocks, and their bytes
-    std::string refusal;                           // of the first registration that was refused
+    std::size_t credit_bytes = 0;                  // may be mapped before available_bytes() is called again
+    std::map<std::byte*, std::size_t> registered;  // address and bytes of each registered range
+    std::string refusal;                           // message about the first registration that was refused
 
     void take(std::size_t bytes, std::string_view what) {
         const std::scoped_lock lock(mutex);
@@ -75,7 +75,8 @@ struct PinnedArena::State {
                         size_text(bytes), what, size_text(used_bytes)));
     }
 
-    // The block that was taken, or the error that there is none.
+    // Returns the buffer at `placed`, whose `bytes` take() has counted as used. If `placed` is empty, takes them off
+    // the count and throws OutOfBudget.
     PinnedBuffer hand_out(PinnedArena& arena, const SmallHeap::Block& placed, std::size_t bytes,
                           std::string_view what) {
         const std::scoped_lock lock(mutex);
@@ -88,8 +89,9 @@ struct PinnedArena::State {
         return {&arena, placed.data, bytes, placed.page_lock};
     }
 
-    // The system ends processes that touch more than there is, so mappings ask first; not each, since that takes a
-    // while.
+    // Whether the system has `bytes` left, which then count as gone. Linux kills processes that touch more memory than
+    // there is, so the arena asks before it maps. Asking takes time, so half of what is left beyond `bytes` becomes a
+    // credit, from which later calls are answered.
     bool system_has(std::size_t bytes) {
         const std::scoped_lock lock(mutex);
         if (bytes > credit_bytes) {
@@ -128,7 +130,7 @@ struct PinnedArena::State {
         return PageLock::Pageable;
     }
 
-    // Whatever of [data, data + bytes) is registered, no more; the bytes of that.
+    // Unregisters all registered ranges that begin in [data, data + bytes), and takes their bytes off locked_bytes.
     void unregister(std::byte* data, std::size_t bytes) {
         const std::scoped_lock lock(mutex);
         const auto begin = registered.lower_bound(data);
@@ -154,7 +156,7 @@ PinnedBuffer PinnedArena::allocate(std::size_t bytes, std::string_view what) {
 }
 
 PinnedBuffer PinnedArena::reserve(std::size_t bytes, std::string_view what) {
-    constexpr std::size_t kAlign = 2U << 20;  // of a huge page
+    constexpr std::size_t kAlign = 2U << 20;  // bytes of a huge page
     if (bytes == 0) return {};
     State& state = *state_;
     state.take(bytes, what);

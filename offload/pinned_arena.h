@@ -1,17 +1,19 @@
-// Page-locked host memory under a budget: where weights and KV live that do not fit on a device. Copies from here run
-// at the link's full speed and behind the back of the compute stream; from pageable memory they do neither on a card.
+// Page-locked (pinned) host memory under a limit, for weights and KV that do not fit on a device. Copies from pinned
+// memory run at full link speed and overlap with the compute stream. On a GPU, copies from pageable memory do neither.
 //
-// Blocks of a MiB and more are mappings of their own: no waste beyond a page, huge pages, and the memory goes back with
-// the block. Smaller ones share a range that mimalloc suballocates (small_heap.h): a page each would be dear there.
+// Buffers of 1 MiB or more are mappings of their own: they waste less than a page, can use huge pages, and return their
+// memory to the system when they are destroyed. Smaller buffers share a range from which mimalloc allocates
+// (small_heap.h), since whole pages for each of them would waste too much.
 //
-// Locking can be refused (RLIMIT_MEMLOCK, little memory). Then the memory is pageable, everything works slower, and
-// lock_refusal() says what was asked, what was allowed and what to do: the caller tells the user.
+// The system can refuse to lock pages (RLIMIT_MEMLOCK, little memory). Then the memory is pageable, everything works
+// but slower, and lock_refusal() states what was requested, what is allowed and what to do. The caller passes it to the
+// user.
 //
-// For a device that does not share the host's memory the pages are registered with it, which locks them; each block is
-// then a mapping of its own, since a copy may not reach from one registered range into another.
+// For a device that does not share the host's memory, pages are registered with the device, which locks them. Then each
+// buffer is a mapping of its own, since a copy must not cross from one registered range into another.
 //
-// What is needed only as a text grows is reserved: its addresses and its share of the limits are taken at once, so that
-// what does not fit is told at once; the memory comes in parts.
+// Memory that is needed only as a sequence grows is reserved: its addresses and its bytes under the limits are taken at
+// once, so that a shortage is reported at once; bring() adds the memory itself in parts.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +29,8 @@ namespace slipstream {
 class Device;
 class PinnedArena;
 
-/// Owns bytes of an arena, which must outlive it. Move-only. 64-byte aligned; contents start undefined. May be dropped
-/// by any thread.
+/// Owns bytes of an arena, which must outlive it. Move-only; move assignment swaps the two. 64-byte aligned; the
+/// contents are undefined at first. Any thread may destroy it.
 class PinnedBuffer {
 public:
     PinnedBuffer() = default;
@@ -50,49 +52,53 @@ private:
 };
 
 struct PinnedArenaOptions {
-    std::size_t limit_bytes = 0;            // most that all blocks together may take
-    PageLock page_lock = PageLock::Locked;  // what is wanted
-    Device* device = nullptr;  // that copies to and from the blocks; outlives the arena. Null: a CPU device
-    std::function<std::size_t()> available_bytes = {};  // what the system can still give; empty: it is asked
+    std::size_t limit_bytes = 0;            // most bytes that all buffers may have in total
+    PageLock page_lock = PageLock::Locked;  // wanted; a buffer is pageable if the system refuses the lock
+    Device* device = nullptr;  // copies to and from the buffers; must outlive the arena. Null: a CPU device
+    std::function<std::size_t()> available_bytes = {};  // bytes that the system has left; empty: available_host_bytes()
 };
 
 class PinnedArena {
 public:
-    /// Blocks from here on are mappings of their own.
+    /// Buffers of at least this many bytes are mappings of their own.
     static constexpr std::size_t kMapFromBytes = 1U << 20;
 
-    /// Takes no memory yet. Where locked memory is wanted the process's soft limit of it is raised to the hard one.
+    /// Allocates no memory yet. If locked pages are wanted and no device registers them, raises the soft limit of
+    /// locked memory of this process to the hard limit.
     explicit PinnedArena(const PinnedArenaOptions& options);
-    /// All blocks must be gone (CHECK).
+    /// All buffers must have been destroyed (CHECKed).
     ~PinnedArena();
     PinnedArena(const PinnedArena&) = delete;
     PinnedArena& operator=(const PinnedArena&) = delete;
 
-    /// A block of `bytes`, in memory that is there (touched) and locked where that is allowed. Throws OutOfBudget,
-    /// which names `what`, the bytes asked, the bytes left of the limit, and the remedy (--host-memory); also where the
-    /// system itself has no more. Callable from several threads, which then touch their pages at the same time.
+    /// Returns a buffer of `bytes` (none if 0) whose pages are present (touched), and locked if that is allowed. Throws
+    /// OutOfBudget if it exceeds the limit; the message names `what` (the purpose, in words), the bytes requested, the
+    /// bytes left of the limit, and the remedy (--host-memory). Throws OutOfBudget also if the system has no more
+    /// memory. Thread-safe; several threads touch the pages of large buffers at the same time.
     [[nodiscard]] PinnedBuffer allocate(std::size_t bytes, std::string_view what);
 
-    /// A block of which only addresses are there, and the right to the memory: it counts as used, and against the
-    /// limit of locked pages. Throws as allocate(), also where the system has not that much now.
+    /// Returns a buffer that has only addresses; bring() adds its memory. All of it counts as used from now on, and
+    /// against the limit of locked pages. Throws as allocate() does, also if the system does not have that many bytes
+    /// now.
     [[nodiscard]] PinnedBuffer reserve(std::size_t bytes, std::string_view what);
-    /// Memory behind `bytes` of a reserved block from `from` on, a multiple of kPageBytes; each byte once. Where they
-    /// are registered no copy may reach from one such part into another. Throws OutOfBudget where the system has no
-    /// more by now. Blocks, 0.1 to 0.3 s a GiB; callable from any thread.
+    /// Adds the memory of [from, from + bytes) to a reserved buffer. `from` must be a multiple of HostPages::kPageBytes
+    /// and the range inside the buffer (CHECKed); bring each byte only once. If pages are registered, no copy may cross
+    /// from one such range into another. Throws OutOfBudget, which names `what`, if the system has no more memory by
+    /// now. Blocks for 0.1 to 0.3 s per GiB. Thread-safe.
     void bring(const PinnedBuffer& buffer, std::size_t from, std::size_t bytes, std::string_view what);
 
-    /// Whether pages are registered with a device.
+    /// Whether pages are registered with a device, which then locks them.
     [[nodiscard]] bool registers() const;
 
-    /// All counts are of bytes as callers asked for them. Not counted: up to a page for each block of kMapFromBytes or
-    /// more, and what mimalloc rounds smaller ones up by (an eighth at most, as a rule) with its own bookkeeping, 64
-    /// KiB for each 32 MiB. Small blocks' pages stay with the arena once they were used.
+    /// All counts are in bytes as callers requested them. They leave out: up to a page per buffer of kMapFromBytes or
+    /// more; the bytes by which mimalloc rounds up smaller buffers (usually an eighth at most) and its own data, 64 KiB
+    /// per 32 MiB. The pages of small buffers stay with the arena once they were used.
     [[nodiscard]] std::size_t limit_bytes() const;
     [[nodiscard]] std::size_t used_bytes() const;
     [[nodiscard]] std::size_t peak_bytes() const;
-    /// Of used_bytes(), in locked pages.
+    /// Returns the part of used_bytes() in pages that are locked, or will be once they are touched.
     [[nodiscard]] std::size_t locked_bytes() const;
-    /// One line where memory that was to be locked is pageable; empty otherwise.
+    /// Returns one line for the user if memory that was to be locked is pageable; empty otherwise.
     [[nodiscard]] std::string lock_refusal() const;
 
 private:

@@ -1,9 +1,9 @@
-// How a plan is found. Each way to spend the budget that the design names is tried: weights resident and KV streamed,
-// KV resident and weights streamed, both streamed; with the ring that is wanted, and where that would take much of the
-// budget with smaller ones too. What is left over goes to resident units, spread by error diffusion: walking through
-// the schedule, an item gets as many units as bring the sum nearest to its share of the bytes seen so far. Each plan is
-// played through with the context full and half full, since KV that is not there yet costs nothing and saves nothing;
-// the shortest mean wins, and where two are nearly as good, the earlier in that order.
+// How a plan is found. Three streaming modes are tried: only KV streams, only weights stream, both stream; each with
+// the preferred ring and, if that would take much of the budget, with smaller rings. The rest of the budget goes to
+// resident units, spread by error diffusion: walking through the schedule, an item gets as many units as bring the sum
+// nearest to its fraction of the bytes seen so far. Each plan is simulated with a full and a half full context, since
+// KV that does not exist yet costs nothing and saves nothing. The shortest mean wins; if two are nearly equal, the
+// earlier one.
 #include "offload/residency_plan.h"
 
 #include <algorithm>
@@ -26,14 +26,15 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kSlotAlignBytes = 64;
-constexpr std::size_t kRingItems = 4;        // of the largest size, in a ring that is not short of memory
-constexpr std::size_t kModestRingShare = 8;  // a ring of 1/8 of what is free, and of what streams, is not questioned
-// By what a later candidate must be shorter.
+constexpr std::size_t kSlotAlignBytes = 64;  // as TransferRing aligns slots
+constexpr std::size_t kRingItems = 4;        // slots of the largest size in the preferred ring
+// If the ring takes at most 1/8 of the free bytes and of the bytes that stream, no smaller ring is tried.
+constexpr std::size_t kModestRingShare = 8;
+// A later candidate wins only if its time is below this fraction of the best time so far.
 constexpr double kBetterRing = 0.995;
 constexpr double kBetterSpending = 0.97;
 
-/// One way to spend the budget.
+/// What may stream; all else stays on the device.
 struct StreamingMode {
     bool weights_stream = false;
     bool kv_streams = false;
@@ -50,7 +51,7 @@ std::size_t sum(std::size_t a, std::size_t b) {
     return *total;
 }
 
-// What the ring holds of an item at least, and at most, in one piece.
+// Ring bytes of the smallest copy that an item can be cut into, and of the largest.
 std::size_t smallest_slot(const PlanItem& item) {
     return round_up(std::min(item.bytes, item.unit_bytes), kSlotAlignBytes);
 }
@@ -58,12 +59,12 @@ std::size_t largest_slot(const PlanItem& item) {
     return round_up(std::min(item.bytes, std::max(item.transfer_bytes, item.unit_bytes)), kSlotAlignBytes);
 }
 
-/// What a mode takes of a device before a unit is resident by choice.
+/// Device memory that a mode needs before any unit is resident by choice.
 struct Needs {
-    std::size_t base_bytes = 0;  // fixed, for streaming, and what has to be resident
+    std::size_t base_bytes = 0;  // fixed bytes, bytes for streaming, and items that must be resident; without the ring
     std::size_t least_ring_bytes = 0;
-    std::size_t largest_slot_bytes = 0;
-    std::size_t choice_bytes = 0;  // of items that may stream
+    std::size_t largest_slot_bytes = 0;  // 0: nothing streams in this mode
+    std::size_t choice_bytes = 0;        // of items that may stream
 };
 
 Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
@@ -79,7 +80,7 @@ Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {
             needs.base_bytes = sum(needs.base_bytes, item.bytes);
         }
     }
-    // With room for one item only, link and device would take turns.
+    // With room for only one item, the link and the device would work by turns.
     const bool both = mode.kv_streams && mode.weights_stream;
     needs.least_ring_bytes =
         std::max(sum(request.least_ring_bytes, both ? request.least_kv_ring_bytes : 0), 2 * smallest);
@@ -93,7 +94,7 @@ std::size_t bytes_of(const ResidencyRequest& request, std::optional<PlanTag> tag
     return bytes;
 }
 
-/// Residents of a schedule, unit by unit.
+/// Chooses the resident units of each item of a schedule.
 class Residents {
 public:
     explicit Residents(const std::vector<PlanItem>& schedule) : schedule_(schedule), bytes_(schedule.size(), 0) {}
@@ -103,14 +104,14 @@ public:
             if (schedule_[i].tag == tag) bytes_[i] = schedule_[i].bytes;
     }
 
-    /// Units of items of `tag` for at most `room` bytes, evenly; returns what is left of it.
+    /// Makes units of items of `tag` resident, spread evenly, at most `room` bytes in total. Returns the bytes left.
     std::size_t spread(PlanTag tag, std::size_t room) {
         std::size_t total = 0;
         for (const PlanItem& item : schedule_)
             if (serves(item, tag)) total += item.bytes;
         if (total == 0) return room;
         const double share = std::min(1.0, static_cast<double>(room) / static_cast<double>(total));
-        double due = 0.0;  // by the share, not given yet
+        double due = 0.0;  // bytes that the items so far should have by `share`, minus those that they got
         for (std::size_t i = 0; i < schedule_.size(); ++i) {
             const PlanItem& item = schedule_[i];
             if (!serves(item, tag)) continue;
@@ -126,7 +127,8 @@ public:
     [[nodiscard]] std::vector<std::size_t> bytes() && { return std::move(bytes_); }
 
 private:
-    // Where a pass reads the end only, a resident beginning saves nothing.
+    // Whether units of the item can be made resident. Not if a pass reads only its end: a resident beginning saves
+    // nothing.
     static bool serves(const PlanItem& item, PlanTag tag) {
         return item.tag == tag && item.bytes > 0 && (item.read_bytes == 0 || item.read_bytes >= item.bytes);
     }
@@ -135,7 +137,7 @@ private:
         return units <= 0.0 ? 0 : static_cast<std::size_t>(units) * item.unit_bytes;
     }
 
-    // One unit after the other, the largest that still fits.
+    // Adds single units while one fits into `room`, the largest first. Returns the bytes left.
     std::size_t use_up(PlanTag tag, std::size_t room) {
         while (true) {
             std::size_t best = schedule_.size();
@@ -162,7 +164,7 @@ std::size_t read_of(const PlanItem& item) {
     return item.read_bytes == 0 ? item.bytes : std::min(item.read_bytes, item.bytes);
 }
 
-/// The plan that these residents and this ring make.
+/// Returns the plan that these resident bytes and this ring make, with its simulated times.
 ResidencyPlan evaluated(const ResidencyRequest& request, std::vector<std::size_t> resident_bytes,
                         std::size_t ring_bytes) {
     ResidencyPlan plan;
@@ -187,14 +189,15 @@ ResidencyPlan evaluated(const ResidencyRequest& request, std::vector<std::size_t
     return plan;
 }
 
-/// Ring sizes to try in `room` bytes (at least the least), the one that is wanted first.
+/// Returns the ring sizes to try, the preferred one first. `room` is what ring and resident units may take, at least
+/// least_ring_bytes. The preferred ring also holds what the link can copy during fixed_seconds.
 std::vector<std::size_t> ring_sizes(const ResidencyRequest& request, const Needs& needs, std::size_t room) {
     if (request.ring_bytes > 0) return {request.ring_bytes};
     const double behind = request.link_bytes_per_second * request.fixed_seconds;
     const std::size_t hidden = behind < static_cast<double>(room) ? static_cast<std::size_t>(behind) : room;
     const std::size_t several = std::max(needs.least_ring_bytes, kRingItems * needs.largest_slot_bytes);
     std::vector<std::size_t> sizes{std::min(std::max(several, round_up(hidden, kSlotAlignBytes)), room)};
-    // A ring takes the place of residents: where little more than it streams, a smaller one may do.
+    // A ring takes memory from resident units: if little more than the ring streams, a smaller ring may be better.
     const std::size_t streamed = needs.choice_bytes - std::min(needs.choice_bytes, room);
     if (sizes.back() <= room / kModestRingShare && sizes.back() <= streamed / kModestRingShare) return sizes;
     if (several < sizes.back()) sizes.push_back(several);
@@ -203,7 +206,8 @@ std::vector<std::size_t> ring_sizes(const ResidencyRequest& request, const Needs
     return sizes;
 }
 
-/// The same schedule with half the text.
+/// Returns the request for a context that is half full: KV items have half their bytes, rounded up to whole units,
+/// and their times shrink with them.
 ResidencyRequest half_full(const ResidencyRequest& request) {
     ResidencyRequest half = request;
     for (PlanItem& item : half.schedule) {
@@ -217,13 +221,14 @@ ResidencyRequest half_full(const ResidencyRequest& request) {
     return half;
 }
 
-/// A plan and the time that it is judged by.
+/// A plan and the time by which it is judged.
 struct Candidate {
     ResidencyPlan plan;
-    double seconds = 0.0;
+    double seconds = 0.0;  // mean of a pass with full and with half full context
 };
 
-/// The best that one mode gives; nothing where the budget does not hold it.
+/// Returns the best plan of one mode; nullopt if the mode is not allowed, streams nothing, or exceeds the budget.
+/// `half` is half_full(request).
 std::optional<Candidate> best_of(const ResidencyRequest& request, const ResidencyRequest& half,
                                  const StreamingMode& mode) {
     const Needs needs = needs_of(request, mode);
@@ -238,7 +243,8 @@ std::optional<Candidate> best_of(const ResidencyRequest& request, const Residenc
         std::size_t left = room - ring_bytes;
         if (!mode.weights_stream) residents.take_all(PlanTag::Weights);
         if (!mode.kv_streams) residents.take_all(PlanTag::Kv);
-        // Weights first where both stream: they are read whole every pass, KV only as far as the text goes.
+        // If both stream, weights become resident first: each pass reads all of them, but KV only up to the length of
+        // the sequence.
         if (mode.weights_stream) left = residents.spread(PlanTag::Weights, left);
         if (mode.kv_streams) residents.spread(PlanTag::Kv, left);
         Candidate candidate{.plan = evaluated(request, std::move(residents).bytes(), ring_bytes)};
@@ -292,7 +298,7 @@ std::size_t least_budget_bytes(const ResidencyRequest& request) {
     for (const StreamingMode& mode : kStreamingModes) {
         const Needs needs = needs_of(request, mode);
         if (request.weights_stay && mode.weights_stream) continue;
-        if (needs.largest_slot_bytes == 0) continue;  // nothing to stream this way
+        if (needs.largest_slot_bytes == 0) continue;  // nothing streams in this mode
         if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes) continue;
         least = std::min(least, sum(needs.base_bytes, ring_needed(request, needs)));
     }

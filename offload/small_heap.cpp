@@ -12,7 +12,7 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kSegmentBytes = 32U << 20;  // mimalloc's; a base not aligned to it crashes version 2
+constexpr std::size_t kSegmentBytes = 32U << 20;  // of mimalloc 2, which crashes on an arena not aligned to it
 constexpr std::size_t kBlockAlignment = 64;
 
 struct Range {
@@ -20,7 +20,7 @@ struct Range {
     std::byte* begin;
 };
 
-// Ranges that no heap uses now. A process-wide list, since mimalloc's own list of arenas is.
+// Ranges that no heap uses at present. Process-wide, because mimalloc's list of arenas is.
 class IdleRanges {
 public:
     std::optional<Range> take() {
@@ -35,8 +35,8 @@ public:
         std::byte* begin = HostPages::reserve(SmallHeap::kRangeBytes, kSegmentBytes);
         if (begin == nullptr) return std::nullopt;
         Range range{.arena = 0, .begin = begin};
-        // Called committed, so that it never gives pages back behind our lock. Not called large: a thread's first
-        // segment never comes from a large arena.
+        // is_committed: mimalloc then never returns pages of the range, which are locked. Not is_large: mimalloc takes
+        // the first segment of a thread from no arena that is large.
         if (mi_manage_os_memory_ex(begin, SmallHeap::kRangeBytes, /*is_committed=*/true, /*is_large=*/false,
                                    /*is_zero=*/true, /*numa_node=*/-1, /*exclusive=*/true, &range.arena))
             return range;
@@ -61,7 +61,8 @@ IdleRanges& idle_ranges() {
 
 }  // namespace
 
-// The heap and its thread. A call writes its request and waits for the answer; SmallHeap lets one in at a time.
+// Owns a mimalloc heap and its thread. A call writes its request and waits for the answer; the mutex of SmallHeap lets
+// in one call at a time.
 class SmallHeap::Worker {
 public:
     explicit Worker(const Range& range) : range_(range), thread_([this] { run(); }) {}
@@ -125,7 +126,7 @@ private:
     std::condition_variable asked_, answered_;
     Request request_;
     std::byte* answer_ = nullptr;
-    std::thread thread_;  // last: starts when all above is made
+    std::thread thread_;  // the last member, since it uses the others from its start
 };
 
 SmallHeap::SmallHeap(HostPages& pages) : pages_(&pages) {}
@@ -139,7 +140,7 @@ void SmallHeap::start() {
     try {
         page_states_.assign(kRangeBytes / HostPages::kPageBytes, PageState::Untouched);
         worker_ = std::make_unique<Worker>(*range);
-    } catch (const std::exception&) {  // no thread, or no memory: callers map their blocks instead
+    } catch (const std::exception&) {  // no thread or no memory: the arena then maps small buffers, too
         idle_ranges().give_back(*range);
         unavailable_ = true;
     }
@@ -154,7 +155,8 @@ SmallHeap::Block SmallHeap::allocate(std::size_t bytes) {
     return {data, prepare(data, bytes)};
 }
 
-// Prepares the pages under a block that no block before it had, run by run.
+// Prepares (HostPages) those pages of a new buffer that no earlier buffer used, one run of pages at a time. Returns
+// Locked if all pages of the buffer are locked.
 PageLock SmallHeap::prepare(std::byte* data, std::size_t bytes) {
     const auto offset = static_cast<std::size_t>(data - worker_->begin());
     const std::size_t end = (offset + bytes - 1) / HostPages::kPageBytes + 1;

@@ -1,10 +1,10 @@
-// Small blocks of host memory out of one reserved range of addresses, suballocated by mimalloc, their pages touched and
-// locked as they are handed out; pages stay so until the heap goes, whoever uses them next.
+// Small buffers of host memory, which mimalloc allocates from one reserved range of addresses. Pages are touched and
+// locked when a buffer first uses them, and stay so until the heap is destroyed, whichever buffer uses them next.
 //
-// mimalloc 2 ties a heap to the thread that made it and frees it when that thread ends, so each heap has a thread of
-// its own, which serves the calls of all others one by one: allocation is for loading and growing, never for a pass.
-// The range is an exclusive arena of mimalloc's, so nobody else's blocks get in. Arenas cannot be taken back from
-// mimalloc and there are at most 64 a process, so ranges are kept and handed to the next heap.
+// mimalloc 2 ties a heap to the thread that created it and frees it when that thread ends. So each SmallHeap has its
+// own thread, which serves the calls of all other threads one by one; buffers are allocated while loading and growing,
+// never in a pass. The range is an exclusive arena of mimalloc, so no other allocation uses it. mimalloc cannot release
+// an arena and has at most 64 of them per process, so ranges are kept and reused by later heaps.
 #pragma once
 
 #include <cstddef>
@@ -21,22 +21,23 @@ class SmallHeap {
 public:
     static constexpr std::size_t kRangeBytes = std::size_t{256} << 20;
 
-    /// Takes nothing yet: range and thread come with the first block. `pages` must outlive the heap.
+    /// Allocates nothing yet: the range and the thread are created for the first buffer. `pages` must outlive the heap.
     explicit SmallHeap(HostPages& pages);
-    /// Every block is given up with it, and the memory of the range with them.
+    /// Frees all buffers, which must not be used any more, and returns the memory of the range to the system.
     ~SmallHeap();
     SmallHeap(const SmallHeap&) = delete;
     SmallHeap& operator=(const SmallHeap&) = delete;
 
     struct Block {
-        std::byte* data = nullptr;  // 64-byte aligned, present; nullptr where the range is full, or where there is
-                                    // none: no address space, no thread, no arena left
-        PageLock page_lock = PageLock::Pageable;  // Locked: all its pages are
+        std::byte* data = nullptr;  // 64-byte aligned, pages present; nullptr if the range is full, or if there is none
+                                    // (no address space, thread or mimalloc arena left)
+        PageLock page_lock = PageLock::Pageable;  // Locked if all its pages are locked
     };
-    /// Callable from any thread, as is free().
+    /// Returns a buffer of `bytes`, which the caller must pass to free() or leave to the destructor. Thread-safe, as is
+    /// free().
     [[nodiscard]] Block allocate(std::size_t bytes);
     void free(std::byte* block) noexcept;
-    /// Whether a block lies in this heap's range.
+    /// Whether the address `block` is in the range of this heap.
     [[nodiscard]] bool holds(const std::byte* block) const;
 
 private:
@@ -46,10 +47,10 @@ private:
     PageLock prepare(std::byte* data, std::size_t bytes);
 
     HostPages* pages_;
-    mutable std::mutex mutex_;            // of all below
-    std::unique_ptr<Worker> worker_;      // made for the first block
-    bool unavailable_ = false;            // there was no range, or no thread
-    std::vector<PageState> page_states_;  // of the range
+    mutable std::mutex mutex_;            // protects all members below
+    std::unique_ptr<Worker> worker_;      // null until the first buffer
+    bool unavailable_ = false;            // no range or no thread could be had
+    std::vector<PageState> page_states_;  // [pages of the range]
 };
 
 }  // namespace slipstream

@@ -1,7 +1,7 @@
-// Going round the ring from head_, one meets free bytes, then the released slots in the order of their numbers, then
-// the live ones, whose last ends at head_. A copy takes its place at head_ or, where that is too near the end, at 0,
-// and the released slots that it covers or jumps over are always the oldest: those it waits for and forgets. Each slot
-// has events of its own, since a card's event can only be waited for in its latest use.
+// The order of bytes around the ring, from head_ on: free bytes, then the released slots in the order of their numbers,
+// then the live slots, the last of which ends at head_. A copy is placed at head_ or, if the end of the region is too
+// near, at 0. The released slots that it covers or skips are always the oldest ones: the copy waits for their releases,
+// and they are forgotten. Each slot has its own events, since a GPU can only wait for the latest use of an event.
 #include "offload/transfer_ring.h"
 
 #include "kernels/base/check.h"
@@ -11,13 +11,13 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kAlignBytes = 64;
+constexpr std::size_t kAlignBytes = 64;  // of slots
 
 }  // namespace
 
 struct TransferRing::Slot {
     std::size_t offset = 0;
-    std::size_t bytes = 0;  // with alignment
+    std::size_t bytes = 0;  // rounded up by slot_bytes()
     std::unique_ptr<Event> copied;
     std::unique_ptr<Event> released;
     std::uint64_t copied_use = 0;
@@ -39,7 +39,7 @@ TransferRing::TransferRing(Device& device, std::span<std::byte> region, Stream& 
 TransferRing::~TransferRing() {
     try {
         copies_->synchronize();
-    } catch (...) {  // nobody is left to use what did not arrive
+    } catch (...) {  // no code is left that could use an item whose copy failed
     }
 }
 
@@ -48,8 +48,9 @@ std::size_t TransferRing::slot_bytes(std::size_t bytes) {
 }
 
 std::size_t TransferRing::region_bytes_for_run(std::size_t run_bytes, std::size_t largest_bytes) {
-    if (run_bytes == largest_bytes) return run_bytes;  // an item alone
-    // An item that the end is too small for leaves less than itself unused there: an alignment less, at most.
+    if (run_bytes == largest_bytes) return run_bytes;  // a single item
+    // An item that does not fit at the end of the region leaves fewer bytes than its own size unused there: at most its
+    // size minus one alignment.
     return run_bytes + largest_bytes - kAlignBytes;
 }
 
@@ -63,17 +64,17 @@ std::optional<std::size_t> TransferRing::place_for(std::size_t bytes) const {
     const bool fits_to_end = head_ <= region_.size() - bytes;
     if (n_live == 0) return fits_to_end ? head_ : 0;
     const std::size_t tail = slots_[index_of(first_live_)].offset;
-    if (head_ > tail) {  // live items in one piece: free are the end and the front
+    if (head_ > tail) {  // the live slots are contiguous: the end and the front of the region are free
         if (fits_to_end) return head_;
         if (bytes <= tail) return 0;
-    } else if (bytes <= tail - head_) {  // live items wrap round; where head_ is at tail, they fill the ring
+    } else if (bytes <= tail - head_) {  // the live slots wrap around; if head_ == tail, they fill the ring
         return head_;
     }
     return std::nullopt;
 }
 
 void TransferRing::clear_place(std::size_t offset, std::size_t bytes) {
-    const bool jumps = offset < head_;  // to the front
+    const bool jumps = offset < head_;  // the slot is at the front, the previous one was not
     const auto in_the_way = [&](const Slot& slot) {
         return (jumps && slot.offset >= head_) || (slot.offset >= offset && slot.offset < offset + bytes);
     };
@@ -81,7 +82,7 @@ void TransferRing::clear_place(std::size_t offset, std::size_t bytes) {
     while (oldest_ < first_live_ &&
            (next_ - oldest_ == static_cast<std::int64_t>(slots_.size()) || in_the_way(slots_[index_of(oldest_)]))) {
         const Slot& cleared = slots_[index_of(oldest_)];
-        // A stream works in order: its latest release covers those before.
+        // A stream works in order, so waiting for its latest release covers its earlier ones.
         if (newest != nullptr && newest->released_on != cleared.released_on)
             copies_->wait(*newest->released, newest->released_use);
         newest = &cleared;

@@ -1,9 +1,10 @@
-// A region of device memory that items of host memory pass through, first in, first out, each copied ahead of its use.
+// A region of device memory through which items of host memory pass, first in, first out. Each item is copied ahead of
+// its use.
 //
-// Slots are of variable size and lie one behind the other; an item that does not fit behind the last one begins at the
-// front again, so items are never cut here. A copy into a slot waits (on the copy stream, never on the host) for the
-// release of whatever lay there; that release must have been recorded, which is why room is only counted once release()
-// was called. So the order of enqueueing is: compute, release, copy ahead (README.md).
+// Slots have variable sizes and follow one another. An item that does not fit between the last slot and the end of the
+// region starts at the front, so items are never cut here. A copy into a slot waits (on the copy stream, never on the
+// host) for the release of what the slot held before. That release must have been recorded, so room is only counted
+// once release() was called. Hence the order of enqueueing: compute, release, copy ahead (README.md).
 #pragma once
 
 #include <cstddef>
@@ -17,69 +18,76 @@
 
 namespace slipstream {
 
-/// An item on its way to the device.
+/// Bytes of host memory that are copied to the device as one.
 struct TransferItem {
-    const std::byte* source = nullptr;  // host memory that stays as it is until the copy is done
+    const std::byte* source = nullptr;  // host memory, which must stay unchanged until the copy is done
     std::size_t bytes = 0;              // > 0
-    const Event* after = nullptr;       // where set: the copy waits for use `after_use` of it (a flush of these bytes)
+    const Event* after = nullptr;  // if set: the copy waits for use `after_use` of it (a flush that writes `source`)
     std::uint64_t after_use = 0;
 };
 
 class TransferRing {
 public:
-    /// `region` is memory of `device`, 64-byte aligned; at most `max_items` (> 0) lie in it at once. Copies go over
-    /// `copies` (CopyIn). All must outlive the ring.
+    /// `region` is memory of `device`, 64-byte aligned (CHECKed). At most `max_items` (> 0) items are in it at once.
+    /// Copies are enqueued on `copies` (StreamKind CopyIn). Device, region and stream must outlive the ring.
     TransferRing(Device& device, std::span<std::byte> region, Stream& copies, std::int64_t max_items);
-    /// Waits for copies under way; what failed in them is lost.
+    /// Waits for copies in progress. Their errors are lost.
     ~TransferRing();
     TransferRing(const TransferRing&) = delete;
     TransferRing& operator=(const TransferRing&) = delete;
 
     [[nodiscard]] std::size_t region_bytes() const { return region_.size(); }
-    /// Bytes that an item takes in the ring: its own, rounded up to the alignment of slots.
+    /// Returns the bytes that an item of `bytes` takes in the ring: `bytes`, rounded up to the alignment of slots.
     [[nodiscard]] static std::size_t slot_bytes(std::size_t bytes);
-    /// Bytes of a ring in which any run of items that takes `run_bytes` together, none more than `largest_bytes` (both
-    /// as slot_bytes() counts), can be live at once: wherever it begins, an item may be moved from the end to the
-    /// front.
+    /// Returns the size of a ring in which any run of consecutive items can be live at once, if the run takes
+    /// `run_bytes` in total and no item more than `largest_bytes` (both counted by slot_bytes()). Unless the
+    /// run is a single item, the ring is larger than the run: wherever the run begins, one item may have to move from
+    /// the end of the region to the front.
     [[nodiscard]] static std::size_t region_bytes_for_run(std::size_t run_bytes, std::size_t largest_bytes);
-    /// Whether push() of an item of `bytes` has room now. Always so for an item no larger than the ring when none that
-    /// was pushed is unreleased.
+    /// Whether push() has room for an item of `bytes` now. If all pushed items are released, there is room for any item
+    /// that is no larger than the ring.
     [[nodiscard]] bool has_room(std::size_t bytes) const { return place_for(bytes).has_value(); }
-    /// Enqueues the copy of an item; its number, one more than the last one's. CHECKs has_room().
+    /// Enqueues the copy of an item. Returns its number: 0 for the first item, then one more each time. has_room() must
+    /// be true (CHECKed).
     std::int64_t push(const TransferItem& item);
-    /// The item on the device, 64-byte aligned, for work enqueued on `compute` from now on. Valid until its release.
-    /// May be called again. CHECKs that the item was pushed and not released. Throws what failed in its copy or
-    /// before, as `compute` tells it; then drop_all() makes the ring usable again.
+    /// Returns the device address of item `number`, 64-byte aligned, for work enqueued on `compute` from now on; valid
+    /// until its release, and until then it may be acquired again. The item must be pushed and not released (CHECKed).
+    /// Throws the error of its copy, or of an earlier copy, if `compute` reports it; then drop_all() makes the ring
+    /// usable again.
     [[nodiscard]] const std::byte* acquire(std::int64_t number, Stream& compute);
-    /// `compute` is done with the oldest item not released, which must be this one.
+    /// Ends the use of item `number` after all work enqueued on `compute` so far. It must be the oldest item that is
+    /// not released (CHECKed).
     void release(std::int64_t number, Stream& compute);
-    /// Blocks the host until all copies are done and drops every item that is not released; numbers go on. What
-    /// `compute` was given to do with them is waited for like a release. Rethrows what failed in a copy; the ring is
-    /// empty and usable then, too.
+    /// Drops every item that is not released and blocks the host until all copies are done; numbers continue. Later
+    /// copies into their slots wait for the work enqueued on `compute` so far, as after release(). Rethrows the error
+    /// of a failed copy; the ring is empty and usable after that, too.
     void drop_all(Stream& compute);
 
-    /// Items pushed so far: the next one's number.
+    /// Returns the number of items pushed so far, which is the number of the next one.
     [[nodiscard]] std::int64_t next_number() const { return next_; }
-    /// Bytes of the items pushed so far.
+    /// Returns the bytes of all items pushed so far, without alignment.
     [[nodiscard]] std::uint64_t bytes_pushed() const { return bytes_pushed_; }
 
 private:
     struct Slot;
     [[nodiscard]] std::size_t index_of(std::int64_t number) const;
-    // Where the next item would lie; nothing where it has no room.
+    // Returns the offset in the region of an item that is pushed next; nullopt if there is no room for it.
     [[nodiscard]] std::optional<std::size_t> place_for(std::size_t bytes) const;
-    // Lets the copy stream wait until the place is free for a copy, and an entry of slots_ for its events.
+    // Makes room for an item at [offset, offset + bytes): forgets the released items that overlap it or that the
+    // placement skips, and the oldest one if all entries of slots_ are in use. Makes the copy stream wait for their
+    // releases.
     void clear_place(std::size_t offset, std::size_t bytes);
     void release_oldest_live(Stream& compute);
 
     std::span<std::byte> region_;
     Stream* copies_;
-    std::vector<Slot> slots_;  // of item k: k % size
-    // Items [oldest_, first_live_) are released, but nothing was copied over them yet; [first_live_, next_) are live.
+    std::vector<Slot> slots_;  // [max_items]; item k uses entry k % max_items
+    // Items [oldest_, first_live_) are released, but no copy has overwritten them yet; items [first_live_, next_) are
+    // live.
     std::int64_t oldest_ = 0;
     std::int64_t first_live_ = 0;
     std::int64_t next_ = 0;
-    std::size_t head_ = 0;  // offset behind the last slot, aligned: may lie behind the region
+    std::size_t head_ = 0;  // offset of the end of the last slot, aligned, so it can be past the end of the region
     std::uint64_t bytes_pushed_ = 0;
 };
 
