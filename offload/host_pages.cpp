@@ -138,8 +138,9 @@ void HostPages::remember_refusal(std::size_t bytes, int reason) {
     const std::scoped_lock lock(mutex_);
     if (refused_) return;
     refusal_ = fmt::format(
-        "host memory is pageable and copies from it are slower: the system did not lock {} more bytes ({}; limit of "
-        "locked memory: {}); raise it by `ulimit -l unlimited` or a memlock line in /etc/security/limits.conf",
+        "host memory is pageable, not pinned, so copies from it are slower: the system did not lock {} more bytes ({}; "
+        "limit of locked memory: {}); raise the limit by `ulimit -l unlimited` or a memlock line in "
+        "/etc/security/limits.conf",
         bytes, std::strerror(reason), lock_limit());
     refused_ = true;
 }

@@ -68,7 +68,9 @@ void MappedFile::populate(std::size_t begin, std::size_t bytes) const {
     if (begin >= end) return;
 #ifdef MADV_POPULATE_READ
     if (::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_POPULATE_READ) == 0) return;
-    if (errno == EFAULT) throw IoError(fmt::format("cannot read {}: was it cut short meanwhile?", path_.string()));
+    if (errno == EFAULT)
+        throw IoError(fmt::format(
+            "cannot read {}: the file was truncated while in use, or its disk fails; check the file", path_.string()));
 #endif
     ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_WILLNEED);
     for (std::size_t at = begin; at < end; at += kPageBytes) {

@@ -13,15 +13,14 @@ namespace slipstream {
 
 PassPrefetcher::PassPrefetcher(TransferRing& ring, ScheduleSource& source, std::int64_t max_items)
     : ring_(&ring), source_(&source), max_items_(max_items) {
-    CHECK(max_items >= 0, "programs of {} blocks", max_items);
+    CHECK(max_items >= 0, "schedules of at most {} items", max_items);
     current_.reserve(static_cast<std::size_t>(max_items));
     next_.reserve(static_cast<std::size_t>(max_items));
 }
 
 void PassPrefetcher::ask_for_next() {
     source_->next_schedule(next_);
-    CHECK(std::ssize(next_) <= max_items_, "a program of {} blocks, where at most {} were announced", next_.size(),
-          max_items_);
+    CHECK(std::ssize(next_) <= max_items_, "a schedule of {} items, at most {} are allowed", next_.size(), max_items_);
     next_is_frozen_ = true;
     next_fits_ = std::all_of(next_.begin(), next_.end(),
                              [this](const TransferItem& item) { return item.bytes <= ring_->region_bytes(); });
@@ -29,15 +28,15 @@ void PassPrefetcher::ask_for_next() {
 }
 
 void PassPrefetcher::begin_pass(Stream& /*compute*/) {
-    CHECK(!running_, "a pass begins before the last one has ended");
+    CHECK(!running_, "a pass begins before the previous one has ended");
     if (!next_is_frozen_) ask_for_next();
     if (!next_fits_) {
         next_is_frozen_ = false;
         const auto largest = std::max_element(next_.begin(), next_.end(),
                                               [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
         throw OutOfBudget(
-            fmt::format("a block of {} bytes must be copied to the device, whose transfer ring holds {}; give the "
-                        "device more memory",
+            fmt::format("an item of {} bytes must be copied to the device, but its transfer ring holds only {}; use a "
+                        "larger --device-memory or --ring",
                         largest->bytes, ring_->region_bytes()));
     }
     std::swap(current_, next_);
@@ -68,7 +67,7 @@ void PassPrefetcher::copy_ahead() {
 }
 
 const std::byte* PassPrefetcher::acquire(std::int64_t index, Stream& compute) {
-    CHECK(running_ && index >= n_released_ && index < n_copied_, "block {} of a pass of {}: {} are released, {} copied",
+    CHECK(running_ && index >= n_released_ && index < n_copied_, "item {} of a pass of {}: {} are released, {} copied",
           index, n_items(), n_released_, n_copied_);
     try {
         return ring_->acquire(first_number_ + index, compute);
@@ -80,14 +79,14 @@ const std::byte* PassPrefetcher::acquire(std::int64_t index, Stream& compute) {
 
 void PassPrefetcher::release(std::int64_t index, Stream& compute) {
     CHECK(running_ && index == n_released_ && index < n_copied_,
-          "release of block {} of a pass of {}: {} are released, {} copied", index, n_items(), n_released_, n_copied_);
+          "release of item {} of a pass of {}: {} are released, {} copied", index, n_items(), n_released_, n_copied_);
     ring_->release(first_number_ + index, compute);
     ++n_released_;
     copy_ahead();
 }
 
 void PassPrefetcher::end_pass() {
-    CHECK(running_ && n_released_ == n_items(), "a pass of {} blocks ends with {} released", n_items(), n_released_);
+    CHECK(running_ && n_released_ == n_items(), "a pass of {} items ends with {} released", n_items(), n_released_);
     running_ = false;
 }
 

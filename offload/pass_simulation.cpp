@@ -49,7 +49,7 @@ public:
     }
 
     void add_next_item() {
-        CHECK(next_ < request_.schedule.size(), "an item behind the program of device {}", number_);
+        CHECK(next_ < request_.schedule.size(), "device {} has no further item", number_);
         add_item(request_.schedule[next_], resident_[next_]);
         ++next_;
     }
@@ -291,7 +291,7 @@ SimulatedPass simulate_passes(std::span<const SimulatedDevice> devices, std::spa
         fixed_seconds = std::max(fixed_seconds, device.request->fixed_seconds);
     }
     for (const std::int32_t device : order) steppers.at(static_cast<std::size_t>(device)).add_next_item();
-    for (const Stepper& stepper : steppers) CHECK(stepper.is_through(), "a pass without all of its items");
+    for (const Stepper& stepper : steppers) CHECK(stepper.is_through(), "the order leaves out items of a device");
     steps.push_back({.seconds = fixed_seconds});
     return Player(devices, steps).play();
 }

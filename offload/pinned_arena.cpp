@@ -61,17 +61,17 @@ struct PinnedArena::State {
         const std::scoped_lock lock(mutex);
         const std::size_t left = limit_bytes - used_bytes;
         if (bytes > left)
-            throw OutOfBudget(
-                fmt::format("host memory: {} needs {}, {} of {} are left; give more by --host-memory, or ask for a "
-                            "shorter --ctx or a smaller model",
-                            what, size_text(bytes), size_text(left), size_text(limit_bytes)));
+            throw OutOfBudget(fmt::format(
+                "host memory: {} needs {}, but only {} of {} are left; use a larger --host-memory, a shorter "
+                "--ctx or a smaller model",
+                what, size_text(bytes), size_text(left), size_text(limit_bytes)));
         used_bytes += bytes;
     }
 
     [[nodiscard]] OutOfBudget has_no_more(std::size_t bytes, std::string_view what) const {
         return OutOfBudget(
-            fmt::format("host memory: the system has no {} more for {}, beside {} in use here; close other programs, "
-                        "or ask for a shorter --ctx or a smaller model (--host-memory sets the limit)",
+            fmt::format("host memory: the system does not have {} for {}, in addition to {} in use here; close other "
+                        "programs, or use a shorter --ctx or a smaller model (--host-memory sets the limit)",
                         size_text(bytes), what, size_text(used_bytes)));
     }
 
@@ -124,8 +124,8 @@ struct PinnedArena::State {
         }
         if (refusal.empty())
             refusal = fmt::format(
-                "host memory is pageable and copies from it are slower: {} did not register {} more bytes beside {} "
-                "({}); lower --host-memory, or free some memory",
+                "host memory is pageable, not pinned, so copies from it are slower: {} did not register {} bytes in "
+                "addition to {} ({}); use a smaller --host-memory, or free some memory",
                 registers_with->name(), bytes, locked_bytes, refused);
         return PageLock::Pageable;
     }

@@ -264,17 +264,17 @@ std::size_t ring_needed(const ResidencyRequest& request, const Needs& needs) {
     if (request.weights_stay) last.weights_stream = false;
     const Needs needs = needs_of(request, last);
     if (request.ring_bytes > 0 && request.ring_bytes < needs.least_ring_bytes)
-        throw OutOfBudget(fmt::format(
-            "a ring of {} is too small: what must be in it at once takes {}; give --ring {} or more, or leave it out",
-            size_text(request.ring_bytes), size_text(needs.least_ring_bytes),
-            size_option_text(needs.least_ring_bytes)));
+        throw OutOfBudget(
+            fmt::format("a ring of {} is too small: it must hold {} at once; use --ring {} or more, or omit --ring",
+                        size_text(request.ring_bytes), size_text(needs.least_ring_bytes),
+                        size_option_text(needs.least_ring_bytes)));
     const std::size_t least = least_budget_bytes(request);
     throw OutOfBudget(fmt::format(
-        "a device budget of {} is too small: {} are taken whatever streams, {} by streaming and {} by its ring{}; give "
+        "a device budget of {} is too small: {} are needed in any case, {} for streaming and {} for the ring{}; use "
         "--device-memory {} or more, {}a shorter --ctx, or a smaller model",
         size_text(request.budget_bytes), size_text(request.fixed_bytes),
         size_text(needs.base_bytes - request.fixed_bytes), size_text(ring_needed(request, needs)),
-        request.weights_stay ? ", all weights among them" : "", size_option_text(least),
+        request.weights_stay ? ", including all weights" : "", size_option_text(least),
         request.ring_bytes > needs.least_ring_bytes ? "a smaller --ring, " : ""));
 }
 

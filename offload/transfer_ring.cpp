@@ -28,7 +28,7 @@ struct TransferRing::Slot {
 TransferRing::TransferRing(Device& device, std::span<std::byte> region, Stream& copies, std::int64_t max_items)
     : region_(region), copies_(&copies) {
     CHECK(max_items > 0 && reinterpret_cast<std::uintptr_t>(region.data()) % kAlignBytes == 0,
-          "a ring for {} blocks at {}", max_items, static_cast<const void*>(region.data()));
+          "a ring for {} items at {}", max_items, static_cast<const void*>(region.data()));
     slots_.resize(static_cast<std::size_t>(max_items));
     for (Slot& slot : slots_) {
         slot.copied = device.make_event();
@@ -92,9 +92,9 @@ void TransferRing::clear_place(std::size_t offset, std::size_t bytes) {
 }
 
 std::int64_t TransferRing::push(const TransferItem& item) {
-    CHECK(item.source != nullptr && item.bytes > 0, "a block of {} bytes to copy", item.bytes);
+    CHECK(item.source != nullptr && item.bytes > 0, "an item of {} bytes to copy", item.bytes);
     const std::optional<std::size_t> offset = place_for(item.bytes);
-    CHECK(offset, "no room for {} bytes in a ring of {}: {} blocks are not released", item.bytes, region_.size(),
+    CHECK(offset, "no room for {} bytes in a ring of {}: {} items are not released", item.bytes, region_.size(),
           next_ - first_live_);
     clear_place(*offset, item.bytes);
     Slot& slot = slots_[index_of(next_)];
@@ -109,8 +109,8 @@ std::int64_t TransferRing::push(const TransferItem& item) {
 }
 
 const std::byte* TransferRing::acquire(std::int64_t number, Stream& compute) {
-    CHECK(number >= first_live_ && number < next_, "block {} of the ring, which holds {} to {}", number, first_live_,
-          next_ - 1);
+    CHECK(number >= first_live_ && number < next_, "item {} of the ring, which holds items {} to {}", number,
+          first_live_, next_ - 1);
     const Slot& slot = slots_[index_of(number)];
     compute.wait(*slot.copied, slot.copied_use);
     return region_.data() + slot.offset;
@@ -124,7 +124,7 @@ void TransferRing::release_oldest_live(Stream& compute) {
 }
 
 void TransferRing::release(std::int64_t number, Stream& compute) {
-    CHECK(number == first_live_ && number < next_, "release of block {}, where {} to {} are in the ring", number,
+    CHECK(number == first_live_ && number < next_, "release of item {}, but the ring holds items {} to {}", number,
           first_live_, next_ - 1);
     release_oldest_live(compute);
 }

@@ -35,11 +35,11 @@ Budget::Budget(std::string owner, std::size_t limit_bytes) : owner_(std::move(ow
 Reservation Budget::reserve(std::size_t bytes, MemoryTag tag, std::string_view what) {
     const std::scoped_lock lock(mutex_);
     if (bytes > limit_bytes_ - used_bytes_) {
-        throw OutOfBudget(
-            fmt::format("{}: {} needs {} ({}), {} of {} are left; give it more (--device-memory), or ask for a shorter "
-                        "--ctx or a smaller model",
-                        owner_, what, size_text(bytes), memory_tag_name(tag), size_text(limit_bytes_ - used_bytes_),
-                        size_text(limit_bytes_)));
+        throw OutOfBudget(fmt::format(
+            "{}: {} needs {} ({}), but only {} of {} are left; use a larger --device-memory, a shorter --ctx "
+            "or a smaller model",
+            owner_, what, size_text(bytes), memory_tag_name(tag), size_text(limit_bytes_ - used_bytes_),
+            size_text(limit_bytes_)));
     }
     used_bytes_ += bytes;
     used_by_tag_[static_cast<std::size_t>(tag)] += bytes;

@@ -34,8 +34,8 @@ const DTypeInfo& dtype_info(DType type) {
 
 std::size_t row_bytes(DType type, std::int64_t n_elements) {
     const DTypeInfo& info = dtype_info(type);
-    CHECK(n_elements >= 0 && n_elements % info.block_elements == 0, "{} elements of {} in blocks of {}", n_elements,
-          info.name, info.block_elements);
+    CHECK(n_elements >= 0 && n_elements % info.block_elements == 0,
+          "{} elements of {}, whose quantisation block has {}", n_elements, info.name, info.block_elements);
     return static_cast<std::size_t>(n_elements / info.block_elements) * info.block_bytes;
 }
 

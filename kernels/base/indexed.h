@@ -29,7 +29,7 @@ public:
 /// Returns values[i] of a span or an array. `i` is a signed integer or an enumerator in [0, size); it is not checked.
 template <class Values, class Index>
 [[nodiscard]] constexpr decltype(auto) nth(Values&& values, Index i) {
-    static_assert(!std::is_same_v<Index, char>, "a byte is no signed number");
+    static_assert(!std::is_same_v<Index, char>, "a char is not an index");
     return values[static_cast<std::size_t>(i)];
 }
 

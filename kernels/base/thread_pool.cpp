@@ -17,7 +17,7 @@ ThreadPool::ThreadPool(int n_threads) {
     } catch (const std::system_error& error) {
         const std::size_t started = workers_.size() + 1;
         stop();
-        throw OutOfBudget(fmt::format("the system starts {} of {} threads ({}); ask for fewer (--threads)", started,
+        throw OutOfBudget(fmt::format("the system started only {} of {} threads ({}); use fewer (--threads)", started,
                                       n_threads, error.what()));
     }
 }

@@ -484,7 +484,7 @@ TEST(PinnedArena, RegistersPartsOfAReservedBlockAsTheyCome) {
     EXPECT_THROW(in->copy(buffer.data(), block.data(), 16384), CudaError);  // from one part into another
     arena.bring(block, 16384, 16384, "KV");
     EXPECT_EQ(arena.locked_bytes(), 16384U);
-    EXPECT_THAT(arena.lock_refusal(), HasSubstr("cuda:0 did not register 16384 more bytes beside 16384"));
+    EXPECT_THAT(arena.lock_refusal(), HasSubstr("cuda:0 did not register 16384 bytes in addition to 16384"));
     in->synchronize();
     block = PinnedBuffer();
     EXPECT_EQ(arena.locked_bytes(), 0U);

@@ -25,8 +25,9 @@ TEST(Budget, CountsToTheByteAndGivesBack) {
         static_cast<void>(device.allocate(401, MemoryTag::Kv, "the second"));
         FAIL() << "over budget";
     } catch (const OutOfBudget& error) {
-        EXPECT_THAT(error.what(),
-                    testing::StartsWith("card: the second needs 401 bytes (kv), 400 bytes of 1000 bytes are left"));
+        EXPECT_THAT(
+            error.what(),
+            testing::StartsWith("card: the second needs 401 bytes (kv), but only 400 bytes of 1000 bytes are left"));
         for (const char* remedy : {"--device-memory", "--ctx", "smaller model"})
             EXPECT_THAT(error.what(), testing::HasSubstr(remedy));
         EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("\n")));

@@ -322,7 +322,7 @@ TEST(MatmulDeathTest, RefusesWhatDoesNotFit) {
     ConstTensorView halves = weights.view();
     halves.dtype = DType::Q8_0;
     EXPECT_DEATH(run({.weights = halves, .x = x.view(), .y = y.view(), .bias = {}}),
-                 "K = 8 in blocks of Q8_0|8 elements of Q8_0 in blocks of 32");
+                 "K = 8 in blocks of Q8_0|8 elements of Q8_0, whose quantisation block has 32");
     EXPECT_DEATH(run({.weights = weights.view(), .x = x.view(), .y = y.view(), .bias = weights.view()}),
                  "bias has rank 2");
     ConstTensorView packed = run.pack(weights.view());

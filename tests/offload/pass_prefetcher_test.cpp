@@ -181,8 +181,8 @@ TEST(PassPrefetcher, AnItemLargerThanTheRingIsToldWhenItsPassBegins) {
     for (int again = 0; again < 2; ++again)
         EXPECT_EQ(
             error_text<OutOfBudget>([&] { rig.begin(); }),
-            "a block of 2000 bytes must be copied to the device, whose transfer ring holds 1000; give the device more "
-            "memory");
+            "an item of 2000 bytes must be copied to the device, but its transfer ring holds only 1000; use a larger "
+            "--device-memory or --ring");
     sizes = {1000};
     rig.begin();
     rig.read(rig.schedules.n_asked() - 1, 0, 1);
@@ -339,17 +339,17 @@ TEST(PassPrefetcher, AFailureThatNobodyHasSeenIsToldByRewind) {
 
 TEST(PassPrefetcherDeathTest, MisuseIsABug) {
     Rig rig(Schedule::Random, 0, 2 * 64, 10, [](std::int64_t) { return std::vector<std::size_t>(3, 64); });
-    EXPECT_DEATH(rig.acquire(0, 0), "block 0 of a pass of 0");
+    EXPECT_DEATH(rig.acquire(0, 0), "item 0 of a pass of 0");
     rig.begin();
-    EXPECT_DEATH(rig.begin(), "before the last one has ended");
+    EXPECT_DEATH(rig.begin(), "before the previous one has ended");
     EXPECT_DEATH(static_cast<void>(rig.prefetcher.acquire(2, *rig.compute)),
-                 "block 2 of a pass of 3: 0 are released, 2 copied");
-    EXPECT_DEATH(rig.prefetcher.release(1, *rig.compute), "release of block 1");
-    EXPECT_DEATH(rig.prefetcher.end_pass(), "a pass of 3 blocks ends with 0 released");
+                 "item 2 of a pass of 3: 0 are released, 2 copied");
+    EXPECT_DEATH(rig.prefetcher.release(1, *rig.compute), "release of item 1");
+    EXPECT_DEATH(rig.prefetcher.end_pass(), "a pass of 3 items ends with 0 released");
     rig.release(0);
-    EXPECT_DEATH(static_cast<void>(rig.prefetcher.acquire(0, *rig.compute)), "block 0 of a pass of 3");
+    EXPECT_DEATH(static_cast<void>(rig.prefetcher.acquire(0, *rig.compute)), "item 0 of a pass of 3");
     Rig large(Schedule::Random, 0, 64, 10, [](std::int64_t) { return std::vector<std::size_t>(201, 64); });
-    EXPECT_DEATH(large.begin(), "a program of 201 blocks, where at most 200 were announced");
+    EXPECT_DEATH(large.begin(), "a schedule of 201 items, at most 200 are allowed");
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST(PinnedArena, HonoursItsLimitToTheByteAndCounts) {
         EXPECT_EQ(arena.used_bytes(), 2 * kMiB + 999);
         EXPECT_EQ(
             error_text<OutOfBudget>([&] { static_cast<void>(arena.allocate(kMiB - 998, "layer 7")); }),
-            "host memory: layer 7 needs 1.0 MiB, 1.0 MiB of 3.0 MiB are left; give more by --host-memory, or ask for a "
+            "host memory: layer 7 needs 1.0 MiB, but only 1.0 MiB of 3.0 MiB are left; use a larger --host-memory, a "
             "shorter --ctx or a smaller model");
         const PinnedBuffer rest = arena.allocate(kMiB - 999, "layer 7");
         EXPECT_EQ(arena.used_bytes(), arena.limit_bytes());
@@ -137,7 +137,7 @@ TEST(PinnedArena, OfAReservedBlockMemoryComesInPartsAndIsLockedAsItComes) {
             EXPECT_GE(process_bytes("VmLck"), locked_before + 90 * kMiB);
         }
         EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(arena.reserve(10 * kMiB, "layer 7")); }),
-                    HasSubstr("layer 7 needs 10.0 MiB, 10.0 MiB of"));
+                    HasSubstr("layer 7 needs 10.0 MiB, but only 10.0 MiB of"));
         EXPECT_DEATH(arena.bring(block, 4096, 90 * kMiB, "KV"), "94371840 bytes from 4096 of 94371845");
     }
     EXPECT_EQ(arena.used_bytes(), 0U);
@@ -151,11 +151,11 @@ TEST(PinnedArena, WhatTheSystemHasNotIsToldWhenItIsReservedOrWhenItIsBrought) {
     PinnedArena arena(
         {.limit_bytes = 100 * kMiB, .page_lock = PageLock::Pageable, .available_bytes = [&] { return available; }});
     EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(arena.reserve(50 * kMiB + 1, "KV")); }),
-                HasSubstr("the system has no 50.0 MiB more for KV, beside 0 bytes in use here"));
+                HasSubstr("the system does not have 50.0 MiB for KV, in addition to 0 bytes in use here"));
     const PinnedBuffer block = arena.reserve(50 * kMiB, "KV");
     available = 1 * kMiB;
     EXPECT_THAT(error_text<OutOfBudget>([&] { arena.bring(block, 0, 2 * kMiB, "KV"); }),
-                HasSubstr("the system has no 2.0 MiB more for KV, beside 50.0 MiB in use here"));
+                HasSubstr("the system does not have 2.0 MiB for KV, in addition to 50.0 MiB in use here"));
     EXPECT_EQ(arena.used_bytes(), 50 * kMiB);
     available = 2 * kMiB;
     arena.bring(block, 0, 2 * kMiB, "KV");
@@ -305,9 +305,9 @@ void limit_locked_memory(rlim_t soft_bytes, rlim_t hard_bytes) {
 
 TEST(PinnedArenaDeathTest, ARefusedLockIsToldOnceAndTheMemoryIsPageable) {
     if (kNoLocks != nullptr) GTEST_SKIP() << kNoLocks;
-    EXPECT_EXIT(
-        allocate_more_than_may_be_locked(), testing::ExitedWithCode(3),
-        "pageable .* did not lock 4194304 more bytes .*limit of locked memory: 1048576 bytes.*ulimit -l unlimited");
+    EXPECT_EXIT(allocate_more_than_may_be_locked(), testing::ExitedWithCode(3),
+                "pageable, not pinned.* did not lock 4194304 more bytes .*limit of locked memory: 1048576 "
+                "bytes.*ulimit -l unlimited");
 }
 
 [[noreturn]] void lock_nothing_where_nothing_may_be() {
@@ -329,8 +329,9 @@ TEST(PinnedArenaDeathTest, ALimitOfNothingStillServes) {
 TEST(PinnedArena, WhatTheSystemDoesNotHaveIsAnErrorThatSaysSo) {
     PinnedArena arena({.limit_bytes = std::numeric_limits<std::size_t>::max(), .page_lock = PageLock::Pageable});
     for (const std::size_t bytes : {std::size_t{1} << 50, std::numeric_limits<std::size_t>::max()})
-        EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(arena.allocate(bytes, "KV")); }),
-                    testing::AllOf(HasSubstr("the system has no"), HasSubstr("more for KV"), HasSubstr("close other")));
+        EXPECT_THAT(
+            error_text<OutOfBudget>([&] { static_cast<void>(arena.allocate(bytes, "KV")); }),
+            testing::AllOf(HasSubstr("the system does not have"), HasSubstr("for KV"), HasSubstr("close other")));
     EXPECT_EQ(arena.used_bytes(), 0U);
     EXPECT_EQ(arena.peak_bytes(), 0U);
     EXPECT_NO_THROW(static_cast<void>(arena.allocate(2 * kMiB, "KV")));
@@ -355,7 +356,7 @@ TEST(PinnedArenaDeathTest, LittleAddressSpaceIsAnErrorNotACrash) {
         }
         std::exit(2);
     };
-    EXPECT_EXIT(starve(), testing::ExitedWithCode(3), "the system has no 100 MiB more for packs");
+    EXPECT_EXIT(starve(), testing::ExitedWithCode(3), "the system does not have 100 MiB for packs");
 }
 
 TEST(PinnedArenaDeathTest, BlocksMustNotOutliveIt) {

@@ -200,7 +200,7 @@ TEST(ResidencyPlan, TooSmallABudgetIsRefusedWithTheLeastThatWouldDo) {
     EXPECT_EQ(plan_residency(request).device_bytes, least);
     request.budget_bytes = least - 1;
     EXPECT_THAT(error_text<OutOfBudget>([&] { static_cast<void>(plan_residency(request)); }),
-                AllOf(HasSubstr("3.0 MiB are taken whatever streams, 3.0 MiB by streaming and 12.0 MiB by its ring"),
+                AllOf(HasSubstr("3.0 MiB are needed in any case, 3.0 MiB for streaming and 12.0 MiB for the ring"),
                       HasSubstr("--device-memory 18M or more"), HasSubstr("--ctx")));
     request.budget_bytes = 1000 * kMiB;
     EXPECT_EQ(plan_residency(request).regime, Regime::AllFits);

@@ -360,19 +360,19 @@ TEST(TransferRing, ItsEndWaitsForCopiesAndSwallowsTheirFailure) {
 TEST(TransferRingDeathTest, MisuseIsABug) {
     Rig rig(Schedule::CopiesLate, 0, 256, 2);
     EXPECT_DEATH(rig.push(257), "no room for 257 bytes in a ring of 256");
-    EXPECT_DEATH(rig.ring.push({.source = nullptr, .bytes = 1}), "a block of 1 bytes");
-    EXPECT_DEATH(rig.push(0), "a block of 0 bytes");
-    EXPECT_DEATH(static_cast<void>(rig.ring.acquire(0, *rig.compute)), "block 0 of the ring");
+    EXPECT_DEATH(rig.ring.push({.source = nullptr, .bytes = 1}), "an item of 1 bytes");
+    EXPECT_DEATH(rig.push(0), "an item of 0 bytes");
+    EXPECT_DEATH(static_cast<void>(rig.ring.acquire(0, *rig.compute)), "item 0 of the ring");
     rig.push(10);
     rig.push(10);
-    EXPECT_DEATH(rig.push(10), "2 blocks are not released");  // at most two at once
-    EXPECT_DEATH(rig.ring.release(1, *rig.compute), "release of block 1, where 0 to 1");
+    EXPECT_DEATH(rig.push(10), "2 items are not released");  // at most two at once
+    EXPECT_DEATH(rig.ring.release(1, *rig.compute), "release of item 1, but the ring holds items 0 to 1");
     rig.release(0);
-    EXPECT_DEATH(static_cast<void>(rig.ring.acquire(0, *rig.compute)), "which holds 1 to 1");
-    EXPECT_DEATH(rig.ring.release(0, *rig.compute), "release of block 0, where 1 to 1");
+    EXPECT_DEATH(static_cast<void>(rig.ring.acquire(0, *rig.compute)), "which holds items 1 to 1");
+    EXPECT_DEATH(rig.ring.release(0, *rig.compute), "release of item 0, but the ring holds items 1 to 1");
     Region region(1000);
-    EXPECT_DEATH(TransferRing(rig.device, region.span().subspan(1), *rig.copies, 2), "a ring for 2 blocks");
-    EXPECT_DEATH(TransferRing(rig.device, region.span(), *rig.copies, 0), "a ring for 0 blocks");
+    EXPECT_DEATH(TransferRing(rig.device, region.span().subspan(1), *rig.copies, 2), "a ring for 2 items");
+    EXPECT_DEATH(TransferRing(rig.device, region.span(), *rig.copies, 0), "a ring for 0 items");
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ TEST_F(StreamingCacheTest, WhereTheSystemHasNoMoreACommitSaysSoAndHasDoneNothing
     grow_to(17 * 256 - 20);
     const std::vector<NodeId> last = path_of(30);
     EXPECT_THAT(error_text<OutOfBudget>([&] { cache_.commit(exec(), last); }),
-                AllOf(HasSubstr("the system has no 16.0 KiB more for the KV cache"), HasSubstr("close other")));
+                AllOf(HasSubstr("the system does not have 16.0 KiB for the KV cache"), HasSubstr("close other")));
     EXPECT_EQ(cache_.n_committed(), 17 * 256 - 20);
     EXPECT_EQ(cache_.n_nodes(), 30);
     EXPECT_EQ(cache_.host()->n_chunks(), 16);

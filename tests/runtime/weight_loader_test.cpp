@@ -307,8 +307,10 @@ TEST(WeightLoader, AFileThatWasCutShortIsAnError) {
             CpuDevice device({.n_threads = 2});
             const Destinations to(device, files, rounding, 100000);
             files.cut_file_to(files.file_bytes() / 2);
-            EXPECT_EQ(error_text<IoError>([&] { load(device, files, to, n_readers); }),
-                      fmt::format("cannot read {}: was it cut short meanwhile?", files.path().string()));
+            EXPECT_EQ(
+                error_text<IoError>([&] { load(device, files, to, n_readers); }),
+                fmt::format("cannot read {}: the file was truncated while in use, or its disk fails; check the file",
+                            files.path().string()));
         }
     }
 }

@@ -101,7 +101,7 @@ if [ "$command" = bench ]; then
 fi
 weights=0 kv=0
 if [[ $cap =~ ^[0-9]+$ ]]; then
-    if [ "$cap" -lt 200000 ]; then echo "slipstream: too small: give --device-memory 200000 or more" >&2; exit 1; fi
+    if [ "$cap" -lt 200000 ]; then echo "slipstream: too small: use --device-memory 200000 or more" >&2; exit 1; fi
     weights=$((1000000 - cap))
     if [ "$weights" -gt 600000 ]; then kv=$((weights - 600000)) weights=600000; fi
 fi

@@ -222,7 +222,7 @@ class Comparison:
         while key not in self.asked:
             middle = (low + high) // 2
             code, _, error = self.run("old", [*plain, *options, "--ring", "1K", "--device-memory", str(middle)])
-            found = re.search(r"give --ring ([0-9.]+[KMG]?) or more", error)
+            found = re.search(r"(?:give|use) --ring ([0-9.]+[KMG]?) or more", error)
             if found:
                 self.asked[key] = size_of(found.group(1))
             elif high - low < 1024:
@@ -240,7 +240,7 @@ class Comparison:
         while key not in self.asked:
             middle = (low + high) // 2
             code, _, error = self.run("old", [*arguments, *options, "--device-memory", str(middle)])
-            found = re.search(r"give --device-memory ([0-9.]+[KMG]?) or more", error)
+            found = re.search(r"(?:give|use) --device-memory ([0-9.]+[KMG]?) or more", error)
             if found:
                 self.asked[key] = size_of(found.group(1))
             elif code == 0:
