@@ -16,7 +16,7 @@ void check_shape(const KvShape& shape) {
           "kv shape {} heads of {} in {}", shape.n_kv_heads, shape.head_dim, dtype_name(shape.dtype));
 }
 
-// What only a part of the fold brings along, and that no chunk which a token sees is missing.
+// Checks the arguments of a part of the fold, and that no KV chunk is missing that a token sees.
 void check_part(const AttentionArgs& args) {
     CHECK(args.first_chunk >= 0 && args.first_chunk <= args.end_chunk, "chunks [{}, {}) of attention", args.first_chunk,
           args.end_chunk);
@@ -51,7 +51,7 @@ void check_write(const KvWriteArgs& args) {
     for (std::int64_t t = 0; t < n; ++t) CHECK(args.scratch_rows[t] >= 0);
 }
 
-// Whether rows of heads stand one behind another, so that (token, head) can be a row of its own.
+// Whether the rows of `view` follow one another without padding, so that each (token, head) can be treated as a row.
 bool heads_are_rows(const TensorView& x) {
     return x.rows() <= 1 || x.row_stride_bytes == row_bytes(DType::F32, x.cols());
 }

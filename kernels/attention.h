@@ -21,53 +21,53 @@
 
 namespace slipstream {
 
-inline constexpr std::int64_t kChunkTokens = 256;
-inline constexpr std::int64_t kStepTokens = 64;
+inline constexpr std::int64_t kChunkTokens = 256;  // positions of a KV chunk
+inline constexpr std::int64_t kStepTokens = 64;    // slots that the fold takes in one step
 
-/// What every KV op needs to know of a layer's cache.
+/// Shape of the KV of one layer; every KV op takes one.
 struct KvShape {
     std::int64_t n_kv_heads = 0;
     std::int64_t head_dim = 0;
     DType dtype = DType::F16;  // F16, BF16 or F32
 
-    [[nodiscard]] std::size_t part_bytes() const {  // one head's K, or V, of one chunk
+    [[nodiscard]] std::size_t part_bytes() const {  // K, or V, of one kv head in one KV chunk
         return row_bytes(dtype, kChunkTokens * head_dim);
     }
     [[nodiscard]] std::size_t chunk_bytes() const { return 2 * part_bytes() * static_cast<std::size_t>(n_kv_heads); }
     [[nodiscard]] std::size_t scratch_row_bytes() const { return row_bytes(dtype, n_kv_heads * head_dim); }
 };
 
-/// Rounds the new rows of a pass to the KV type and stores them in scratch.
+/// Rounds the new KV rows of a pass to shape.dtype and stores them in scratch.
 struct KvWriteArgs {
     KvShape shape;
     ConstTensorView k;                           // [n_tokens, n_kv_heads * head_dim], F32, rotated
     ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
     std::byte* scratch_k = nullptr;              // [n_rows, n_kv_heads, head_dim], shape.dtype
-    std::byte* scratch_v = nullptr;              // the same
-    const std::int32_t* scratch_rows = nullptr;  // [n_tokens]: where each token's row goes
+    std::byte* scratch_v = nullptr;              // [n_rows, n_kv_heads, head_dim], shape.dtype
+    const std::int32_t* scratch_rows = nullptr;  // [n_tokens]: the scratch row that each token's K and V go to
 };
 void kv_write(ExecRef exec, const KvWriteArgs& args);
 
-/// rms_norm() of each head of q and of k where there are weights for it, rope() of both, then kv_write(), bit for bit;
-/// where a device has one kernel for all, k crosses memory once and two to four launches are saved.
+/// The bits of rms_norm() of each head of q and of k (if there are weights for it), rope() of both, then kv_write(). If
+/// a device has one kernel for all of these, k crosses memory once and two to four launches are saved.
 struct RotateWriteArgs {
     KvShape shape;
-    TensorView q;                                // [n_tokens, n_q_heads * head_dim], F32: turned in place
+    TensorView q;                                // [n_tokens, n_q_heads * head_dim], F32: rotated in place
     TensorView k;                                // [n_tokens, n_kv_heads * head_dim], F32; undefined afterwards
     ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
-    ConstTensorView cos_sin;                     // [n_tokens, n_rotated], F32, of rope_table()
+    ConstTensorView cos_sin;                     // [n_tokens, n_rotated], F32, from rope_table()
     RopeLayout layout = RopeLayout::Half;        //
-    std::byte* scratch_k = nullptr;              // as in KvWriteArgs
+    std::byte* scratch_k = nullptr;              // scratch as in KvWriteArgs
     std::byte* scratch_v = nullptr;              //
     const std::int32_t* scratch_rows = nullptr;  //
-    ConstTensorView q_norm{};  // [head_dim], F32, or empty: rows are (token, head), one behind another
-    ConstTensorView k_norm{};  // likewise; of both or of none
+    ConstTensorView q_norm{};  // [head_dim], F32, or empty; normed rows are (token, head), following one another
+    ConstTensorView k_norm{};  // [head_dim], F32, or empty; both norms are given, or none
     float eps = 1e-5F;         // of the norms
 };
 void rotate_write(ExecRef exec, const RotateWriteArgs& args);
 
-/// Copies scratch rows behind the committed ones, in one layer or in several alike: row scratch_rows[i] goes to
-/// position first_position + i.
+/// Copies scratch rows to committed positions: row scratch_rows[i] goes to position first_position + i, in one layer,
+/// or equally in several layers.
 struct KvCommitArgs {
     KvShape shape;
     const std::byte* scratch_k = nullptr;
@@ -75,21 +75,21 @@ struct KvCommitArgs {
     const std::int32_t* scratch_rows = nullptr;  // [n_rows]
     std::int64_t n_rows = 0;
     std::int64_t first_position = 0;
-    std::byte* const* chunks = nullptr;  // the layer's chunks by number, [(first_position + n_rows - 1) / 256 + 1]
+    std::byte* const* chunks = nullptr;  // KV chunks of the layer by number, [(first_position + n_rows - 1) / 256 + 1]
     std::int64_t n_layers = 1;
-    std::size_t layer_bytes = 0;    // from a layer's scratch_k, and scratch_v, to those of the next
-    std::int64_t layer_chunks = 0;  // from a layer's entries of `chunks` to those of the next
+    std::size_t layer_bytes = 0;    // from scratch_k (scratch_v) of a layer to that of the next
+    std::int64_t layer_chunks = 0;  // entries of `chunks` from the first of a layer to the first of the next
 };
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 
 inline constexpr std::int64_t kAllChunks = std::numeric_limits<std::int64_t>::max();
 
-/// Which part of a fold a call computes.
+/// The part of a fold that a call computes.
 enum class AttentionPart : std::uint8_t {
-    Whole,   // starts fresh, writes `out`
-    First,   // starts fresh, leaves the fold in `state`
-    Middle,  // goes on from `state`, leaves it there
-    Last,    // goes on from `state`, writes `out`
+    Whole,   // starts from a fresh state, writes `out`
+    First,   // starts from a fresh state, leaves the fold in `state`
+    Middle,  // continues from `state`, leaves the fold there
+    Last,    // continues from `state`, writes `out`
 };
 
 struct AttentionArgs {
@@ -98,31 +98,31 @@ struct AttentionArgs {
     TensorView out;                            // [n_tokens, n_q_heads * head_dim], F32
     std::int64_t n_q_heads = 0;                // a multiple of n_kv_heads
     const std::int32_t* positions = nullptr;   // [n_tokens], absolute, >= n_committed
-    const std::byte* const* chunks = nullptr;  // committed chunks of this layer, [ceil(n_committed / 256)]
-    std::int64_t n_committed = 0;              // positions [0, n_committed) are in chunks
+    const std::byte* const* chunks = nullptr;  // committed KV chunks of this layer, [ceil(n_committed / 256)]
+    std::int64_t n_committed = 0;              // positions [0, n_committed) are in `chunks`
     const std::byte* scratch_k = nullptr;
     const std::byte* scratch_v = nullptr;
-    // Token t attends, behind the committed positions, to the scratch rows path_rows[path_begin[t] ..]: one for
-    // each position n_committed .. positions[t], its own row last.
+    // After the committed positions, token t attends to the scratch rows from path_rows[path_begin[t]] on: one for each
+    // position from n_committed to positions[t], its own row last.
     const std::int32_t* path_begin = nullptr;  // [n_tokens]
     const std::int32_t* path_rows = nullptr;
     float scale = 1.0F;       // multiplies q . k
-    std::int64_t window = 0;  // a query sees the last `window` positions, its own included; 0 = all
-    // Part of the fold, for KV that arrives piece by piece: chunks [first_chunk, end_chunk) only, committed or not;
-    // entries of `chunks` outside that range are not looked at. Parts in ascending order that join without gaps give
-    // the bits of one whole call. An empty range is a part as well; `out` is not looked at before the last one.
+    std::int64_t window = 0;  // sliding window: a query sees the last `window` positions, its own included; 0 = all
+    // Part of the fold, for KV that arrives in segments: only KV chunks [first_chunk, end_chunk), committed or not, are
+    // folded; other entries of `chunks` are not read. Parts in ascending order without gaps give the bits of one whole
+    // call. The range of a part may be empty. `out` is not accessed before the last part.
     std::int64_t first_chunk = 0;
     std::int64_t end_chunk = kAllChunks;
     AttentionPart part = AttentionPart::Whole;
-    // The fold so far, where part is not Whole: attention_state_floats(...) of the device's memory, not to be touched
-    // from part to part: o [n_tokens, n_q_heads, head_dim], m [n_tokens, n_q_heads], l [n_tokens, n_q_heads].
+    // The fold so far, unless part is Whole: attention_state_floats(...) floats of device memory, which nothing else
+    // may change between parts: o [n_tokens, n_q_heads, head_dim], m [n_tokens, n_q_heads], l [n_tokens, n_q_heads].
     float* state = nullptr;
-    NextWeights next{};  // of `out`
+    NextWeights next{};  // types of the weights that `out` is multiplied by
 };
-/// Runs in stream order. Each token must see a position of the parts; a whole call CHECKs that.
+/// Runs in stream order. Each token must see at least one position in the parts together; a whole call CHECKs that.
 void attention(ExecRef exec, const AttentionArgs& args);
 
-/// Floats that the running state of a fold takes: o, m and l of each query.
+/// Returns the number of floats in the state of a fold: o, m and l of each query.
 [[nodiscard]] std::size_t attention_state_floats(std::int64_t n_tokens, std::int64_t n_q_heads, std::int64_t head_dim);
 
 }  // namespace slipstream

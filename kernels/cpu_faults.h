@@ -1,4 +1,4 @@
-// What happens to a CPU device from outside: faults, for tests, of memory, links and kernels; and the wish to stop.
+// Faults of memory, links and kernels that tests inject into a CPU device, and a stop flag.
 #pragma once
 
 #include <atomic>
@@ -7,24 +7,25 @@
 
 namespace slipstream {
 
-/// How long a copy may stand still, beyond the time that its link allows it, before it is given up.
+/// A copy fails if it is not done this long after the time that its link allows it.
 inline constexpr std::chrono::nanoseconds kStallAfter = std::chrono::seconds(5);
 
-/// Counts down to the call that fails: 1 is the next one, 0 none. May be set while the device is in use.
+/// Each counter counts down to the call that fails: 1 is the next call, 0 none. Counters may be set while the device is
+/// in use.
 struct CpuFaults {
-    std::atomic<std::int64_t> allocations_until_failure{0};  // of device memory, scratch of kernels included
-    std::atomic<std::int64_t> copies_until_failure{0};       // on streams of kind CopyIn and CopyOut, of any bytes
-    std::atomic<std::int64_t> copies_until_stall{0};         // of those: its bytes never move
-    std::atomic<std::int64_t> ops_until_failure{0};          // a kernel throws instead
-    std::atomic<std::int64_t> rows_until_failure{0};         // copies on compute streams
-    std::chrono::nanoseconds stall_after = kStallAfter;      // before the device is used
-    /// Turns true, and may turn back: copies take no time of their link meanwhile. Null: never. Outlives the device.
+    std::atomic<std::int64_t> allocations_until_failure{0};  // allocations of device memory and of kernels' scratch
+    std::atomic<std::int64_t> copies_until_failure{0};       // copies on CopyIn and CopyOut streams, of any size
+    std::atomic<std::int64_t> copies_until_stall{0};  // copies on these streams; the stalled one never moves its bytes
+    std::atomic<std::int64_t> ops_until_failure{0};   // kernels; the one that fails throws
+    std::atomic<std::int64_t> rows_until_failure{0};  // copies on compute streams
+    std::chrono::nanoseconds stall_after = kStallAfter;  // to be set before the device is used
+    /// Stop flag; while it is true, copies take no time on their link. Null: never. Must outlive the device.
     const std::atomic<bool>* stop = nullptr;
 
     [[nodiscard]] bool stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
 };
 
-/// Counts a call; whether it is the one to fail.
+/// Counts a call. Returns whether this call must fail.
 [[nodiscard]] inline bool fault_is_due(std::atomic<std::int64_t>& until_failure) {
     std::int64_t left = until_failure.load(std::memory_order_relaxed);
     while (left > 0)

@@ -25,14 +25,14 @@ struct OpTable;
 
 enum class DeviceKind : std::uint8_t { Cpu, Cuda };
 
-/// Owns device memory, counted in the device's budget. Move-only; the device must outlive it. Contents start
-/// undefined. Whoever drops a buffer has made sure that no stream still uses it.
+/// Owns device memory, which counts in the device's budget. Move-only; the device must outlive it. The contents are
+/// undefined at first. Before the caller destroys a buffer, no stream may still use it.
 class Buffer {
 public:
     using Release = void (*)(void* owner, std::byte* data, std::size_t bytes) noexcept;
 
     Buffer() = default;
-    /// `release` is called with `owner`, whatever that is to it.
+    /// The destructor calls `release` with `owner`, which is for `release` alone to interpret, `data` and `bytes`.
     Buffer(std::byte* data, std::size_t bytes, Reservation reservation, Release release, void* owner = nullptr)
         : data_(data), bytes_(bytes), reservation_(std::move(reservation)), release_(release), owner_(owner) {}
     Buffer(Buffer&& other) noexcept { *this = std::move(other); }
@@ -59,56 +59,57 @@ private:
     void* owner_ = nullptr;
 };
 
-/// A point in a stream that can be recorded again and again; each record is a new use, numbered from 1. Recorded by
-/// one stream, or by several whose work is ordered, so that uses are done in the order of their numbers.
+/// A point in a stream. It can be recorded repeatedly; each record is a new use, numbered from 1. Only one stream may
+/// record it, or several streams whose work is ordered, so that uses complete in the order of their numbers.
 class Event {
 public:
     virtual ~Event() = default;
-    /// Uses recorded so far.
+    /// Returns the number of uses recorded so far.
     [[nodiscard]] virtual std::uint64_t recorded() const = 0;
-    /// Uses whose work is done. Never blocks.
+    /// Returns the number of uses before which all work is done. Never blocks.
     [[nodiscard]] virtual std::uint64_t completed() const = 0;
 };
 
 enum class StreamKind : std::uint8_t {
-    Compute,  // ops and small copies; on a CPU device calls run at once on the calling thread
-    CopyIn,   // asynchronous copies from host to device over the link; on a CPU device a thread of its own
-    CopyOut,  // the same from device to host; both directions run at once
+    Compute,  // ops and small copies; on a CPU device, calls run at once on the calling thread
+    CopyIn,   // asynchronous copies from host to device over the link; on a CPU device, by a thread of its own
+    CopyOut,  // asynchronous copies from device to host over the link, at the same time as CopyIn
 };
 
-/// What has crossed a device's link in one direction since the device was made.
+/// Traffic on a device's link in one direction since the device was created.
 struct LinkFigures {
     std::uint64_t bytes = 0;
-    double busy_seconds = 0.0;  // with a copy under way
+    double busy_seconds = 0.0;  // in which a copy was in progress
 };
 
 class Stream {
 public:
     virtual ~Stream() = default;
-    /// Copies `bytes` from `src` to `dst` in stream order. Both stay alive until the stream has passed this point. A
-    /// copy that fails is thrown by the next synchronize() of its stream, and by a compute stream's wait for an event
-    /// recorded behind it; what stands behind it in the stream is skipped.
+    /// Copies `bytes` from `src` to `dst` in stream order. Both must stay alive until the stream has passed this point.
+    /// The error of a failed copy is thrown by the next synchronize() of its stream, and by a compute stream's wait for
+    /// an event recorded after the copy; later work of the copy's stream is skipped.
     virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
-    /// Records the next use of `event` behind all work enqueued so far; returns its number. Does not block.
+    /// Records the next use of `event` after all work enqueued so far and returns its number. Does not block.
     virtual std::uint64_t record(Event& event) = 0;
-    /// Later work of this stream starts after use `use` of `event`. The use must have been recorded. A copy stream
-    /// takes the failure of a use over as its own.
+    /// Makes later work of this stream start after use `use` of `event`, which must have been recorded. If that use
+    /// failed, a copy stream fails with the same error.
     virtual void wait(const Event& event, std::uint64_t use) = 0;
-    /// Blocks the host until the stream is empty; rethrows what failed in it.
+    /// Blocks the host until the stream is empty. Rethrows the error of work that failed in it.
     virtual void synchronize() = 0;
 
-    /// Whether this stream's work can be kept as graphs (kernels/graph.h).
+    /// Whether work of this stream can be captured as graphs (kernels/graph.h).
     [[nodiscard]] virtual bool has_graphs() const { return false; }
-    /// Calls `enqueue`, which enqueues ops and copies within the device on this stream and nothing else; none of it is
-    /// done. Never null. Throws CudaError or OutOfBudget where the device refuses, and what `enqueue` throws; the
-    /// stream is then as before. Blocks the host for the time of the calls; allocates.
+    /// Calls `enqueue` and returns what it enqueued as a graph (never null), without doing the work. `enqueue` may only
+    /// enqueue ops, and copies within the device, on this stream. Throws CudaError or OutOfBudget if the device
+    /// refuses, and whatever `enqueue` throws; the stream is then unchanged. Blocks the host during the calls;
+    /// allocates.
     [[nodiscard]] virtual std::unique_ptr<Graph> capture(const std::function<void()>& /*enqueue*/) {
         CHECK(has_graphs(), "a graph on a device without graphs");
         return nullptr;
     }
-    /// Enqueues what `graph`, captured on this stream, holds, with its host arrays read now. Allocates nothing, and
-    /// waits at most for the copy of the arrays of the launch before. False, and nothing is enqueued, where it serves
-    /// no more: workspace has moved, or the arrays need more room than the graph has.
+    /// Enqueues the work of `graph`, which was captured on this stream; its host arrays are read now. Allocates
+    /// nothing, and waits at most for the copy of the arrays of the previous launch. Returns false and enqueues nothing
+    /// if the graph can no longer be used: workspace has moved, or the arrays need more room than the graph has.
     [[nodiscard]] virtual bool launch(Graph& /*graph*/, const GraphNumbers& /*numbers*/) {
         CHECK(has_graphs(), "a graph on a device without graphs");
         return false;
@@ -119,42 +120,45 @@ class Device {
 public:
     virtual ~Device() = default;
     [[nodiscard]] virtual DeviceKind kind() const = 0;
-    /// "cpu", "cuda:0".
+    /// Returns the name for messages: "cpu", "cuda:0".
     [[nodiscard]] virtual std::string_view name() const = 0;
-    /// The instruction form that decides the bits of a result (E1): "scalar", "avx2", "avx512", "sm_89".
+    /// Returns the kernel variant, which decides the bits of results (batch invariance, E1): "scalar", "avx2",
+    /// "avx512", "sm_89".
     [[nodiscard]] virtual std::string_view instruction_form() const = 0;
-    /// Whether prompts are computed by kernels of their own (MatmulArgs::prompt), whose bits may differ.
+    /// Whether this device computes prompts with special kernels (MatmulArgs::prompt), whose bits may differ.
     [[nodiscard]] virtual bool has_prompt_kernels() const { return false; }
     [[nodiscard]] virtual Budget& budget() = 0;
-    /// 64-byte aligned memory; throws OutOfBudget, or IoError where the system has none. `what` names it in errors.
+    /// Returns 64-byte aligned device memory, counted in the budget under `tag`. Throws OutOfBudget, or IoError if the
+    /// system has no memory. `what` names the purpose in errors.
     [[nodiscard]] virtual Buffer allocate(std::size_t bytes, MemoryTag tag, std::string_view what) = 0;
-    /// Whether the host reads and writes this device's memory as its own. Where it does not, bytes go to and fro by
-    /// streams alone, and nobody but an op may look behind a pointer into it.
+    /// Whether the host can read and write this device's memory directly. If not, bytes move only by streams, and only
+    /// ops may dereference a pointer into that memory.
     [[nodiscard]] virtual bool shares_host_memory() const { return kind() == DeviceKind::Cpu; }
-    /// Memory that the host reads and writes and this device's copies reach at full speed: its own where it shares
-    /// memory, counted in the budget under `tag`; else page-locked memory of the host, which is in no device's budget.
-    /// Otherwise as allocate().
+    /// Returns memory that the host can read and write and that this device copies at full speed. If the device shares
+    /// host memory, it is device memory, counted in the budget under `tag`; else it is page-locked host memory, which
+    /// is in no device's budget. All else as in allocate().
     [[nodiscard]] virtual Buffer allocate_host(std::size_t bytes, MemoryTag tag, std::string_view what) {
         return allocate(bytes, tag, what);
     }
-    /// Makes copies between this device and whole pages of host memory as quick as those of allocate_host(). One line
-    /// where the system refuses, which leaves them pageable; empty where it did, or where there is nothing to do
-    /// (shares_host_memory). A range is copied from or to within itself, never across two.
+    /// Registers whole pages of host memory, so that copies between them and this device are as fast as those of
+    /// allocate_host(). Returns an empty string if that was done, or if there is nothing to do (shares_host_memory). If
+    /// the system refuses, returns one line that says why; the pages stay pageable. A copy must stay within one
+    /// registered range.
     [[nodiscard]] virtual std::string register_host(std::byte* /*data*/, std::size_t /*bytes*/) { return {}; }
-    /// Undoes a register_host() of the same pages that was not refused, before they are given back.
+    /// Undoes a register_host() of the same pages that was not refused. Must be called before the pages are unmapped.
     virtual void unregister_host(std::byte* /*data*/) noexcept {}
     [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(StreamKind kind) = 0;
     [[nodiscard]] virtual std::unique_ptr<Event> make_event() = 0;
-    /// What streams of kind CopyIn and CopyOut have carried.
+    /// Return the traffic of all CopyIn streams, and of all CopyOut streams.
     [[nodiscard]] virtual LinkFigures link_in() const = 0;
     [[nodiscard]] virtual LinkFigures link_out() const = 0;
-    /// Tells whoever made the device what a user should know though work goes on, in one line.
+    /// Passes a one-line notice for the user to the owner of the device; work continues.
     virtual void announce(std::string_view /*line*/) {}
-    /// The kernels of this device's backend.
+    /// Returns the kernels of this device's backend.
     [[nodiscard]] virtual const OpTable& ops() const = 0;
 };
 
-/// Where an op runs: a device and one of its compute streams. Passed down, never owned.
+/// Where an op runs: a device and one of its compute streams. A reference that is passed down; it owns neither.
 struct ExecRef {
     Device& device;
     Stream& stream;

@@ -1,5 +1,5 @@
-// The small ops between matmuls: norm, rotation, gate, sum, and the gather of embedding rows. Each element's bits
-// depend on its own row alone (E1).
+// The small ops between matmuls: norm, rotation, gate, sum, and the gather of embedding rows. The bits of an element
+// depend on its own row alone (batch invariance, E1).
 #pragma once
 
 #include <bitset>
@@ -10,11 +10,11 @@
 
 namespace slipstream {
 
-/// Types of the weights that an op's output is multiplied by next, bit i for DType(i): a device may lay the output out
-/// for those products on the way. It changes no bit.
+/// Types of the weights that the output of an op is multiplied by next, bit i for DType(i). A device may use them to
+/// lay out the output for those products. They change no bit.
 using NextWeights = std::bitset<static_cast<std::size_t>(kDTypeCount)>;
 
-/// y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], a row at a time. In place where y is x.
+/// y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], row by row. y may be x (in place).
 struct RmsNormArgs {
     ConstTensorView x;       // [n_rows, d], F32; for qk-norm the rows are (token, head)
     ConstTensorView weight;  // [d], F32
@@ -24,14 +24,15 @@ struct RmsNormArgs {
 };
 void rms_norm(ExecRef exec, const RmsNormArgs& args);
 
-/// Which two elements of a head turn together.
+/// Which two elements of a head are rotated together.
 enum class RopeLayout : std::uint8_t {
     Interleaved,  // (2i, 2i + 1): GGUF files of the llama family
     Half,         // (i, i + n_rotated / 2): Hugging Face, and GGUF files of the others
 };
 
-/// cos and sin of each token's angles, once a pass: the angle is position * inverse_frequency[i], formed and reduced in
-/// double, so that it is exact to float rounding at any context length; both are multiplied by `magnitude`.
+/// Computes the cosines and sines of each token's angles, once per pass. An angle is position * inverse_frequency[i],
+/// computed and reduced in double, so that it is exact up to float rounding at any context length. Cosines and sines
+/// are multiplied by `magnitude`.
 struct RopeTableArgs {
     const std::int32_t* positions = nullptr;    // [n_tokens], absolute
     const double* inverse_frequency = nullptr;  // [n_rotated / 2]
@@ -40,7 +41,7 @@ struct RopeTableArgs {
 };
 void rope_table(ExecRef exec, const RopeTableArgs& args);
 
-/// Turns each pair of x by its token's angles, in place. Elements of a head from n_rotated on stay as they are.
+/// Rotates each pair of x by the angles of its token, in place. Elements n_rotated and later of a head stay unchanged.
 struct RopeArgs {
     TensorView x;             // [n_tokens, n_heads * head_dim], F32
     ConstTensorView cos_sin;  // [n_tokens, n_rotated], F32
@@ -49,7 +50,7 @@ struct RopeArgs {
 };
 void rope(ExecRef exec, const RopeArgs& args);
 
-/// y = silu(gate) * up, silu(v) = v / (1 + exp(-v)). In place where y is gate or up.
+/// y = silu(gate) * up, silu(v) = v / (1 + exp(-v)). y may be gate or up (in place).
 struct SwigluArgs {
     ConstTensorView gate;  // [n_tokens, d_ff], F32
     ConstTensorView up;    // [n_tokens, d_ff], F32
@@ -65,7 +66,7 @@ struct AddArgs {
 };
 void add(ExecRef exec, const AddArgs& args);
 
-/// y[t] = float(table[tokens[t]]). The table stays in host memory on every device: its rows are gathered there.
+/// y[t] = float(table[tokens[t]]). The table is in host memory for every kind of device; its rows are gathered there.
 struct EmbedArgs {
     ConstTensorView table;                 // [vocab, d_model], any DType
     const std::int32_t* tokens = nullptr;  // [n_tokens], each in [0, vocab)

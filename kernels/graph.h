@@ -1,31 +1,31 @@
-// Graphs: work of a stream that was enqueued once and is launched again as a whole, so that the host no longer walks
-// through its ops. What a launch shares with the first time: shapes, views, scalars, addresses. What it reads anew: all
-// memory of the device, and the host arrays that ops of a graph may be given (positions and paths of attention, tables
-// of chunks, scratch rows of kv_write), which therefore stay where they are as long as the graph is launched.
+// Graphs: work of a stream that was enqueued once and is launched again as a whole, so that the host need not enqueue
+// each op. A launch keeps the shapes, views, scalars and addresses of the first time. It reads again: all device
+// memory, and the host arrays that ops in a graph may get (positions and paths of attention, tables of KV chunks,
+// scratch rows of kv_write). So these arrays must stay at their addresses as long as the graph is launched.
 //
-// A device without graphs says so (Stream::has_graphs), and its callers enqueue each time: nothing else differs.
+// If Stream::has_graphs() is false, callers enqueue the work each time; nothing else differs.
 #pragma once
 
 #include <cstdint>
 
 namespace slipstream {
 
-/// What ops of a graph were given by value and what a launch may change.
+/// Numbers that ops in a graph got by value and that a launch may change.
 struct GraphNumbers {
     std::int64_t n_committed = 0;  // AttentionArgs::n_committed of every attention in it
 };
 
-/// Owned by whoever captured it; its stream and device outlive it.
+/// The caller of Stream::capture() owns it. Its stream and device must outlive it.
 class Graph {
 public:
     virtual ~Graph() = default;
-    /// Kernels and copies that a launch does.
+    /// Returns the number of kernels and copies of a launch.
     [[nodiscard]] virtual std::int64_t n_nodes() const = 0;
 };
 
-/// Chunks that attention of a graph is made for where a pass ends in its `n`-th: the next of 1, 2, 3, 4, 6, 8, 12, 16,
-/// 24, ... Passes that end within the same number share a graph: the longer a text, the longer a graph lives, and at
-/// most a third of what it makes room for lies behind the end.
+/// Returns the number of KV chunks for which the attention of a graph is made if a pass ends in KV chunk number `n`
+/// (from 1): the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... Passes with the same result share a graph. So a graph is
+/// used longer the longer a sequence is, and at most a third of its room is past the end.
 [[nodiscard]] constexpr std::int64_t graph_chunks(std::int64_t n) {
     std::int64_t power = 1;
     while (power < n) power *= 2;

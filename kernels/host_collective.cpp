@@ -30,7 +30,7 @@ public:
     }
 
 private:
-    // A part that was copied out: behind that use of copied_.
+    // A part that was copied to a slot; `use` of copied_ is recorded after the copy.
     struct Part {
         std::int64_t n_rows = 0;
         std::int64_t d = 0;
@@ -45,10 +45,10 @@ private:
     const std::size_t index_;
     Device& device_;
     std::unique_ptr<Event> copied_;
-    Buffer slots_;                 // [2][slot_bytes_], of host memory
-    std::array<Part, 2> parts_{};  // by call, as the slots; others read them once this rank has come
+    Buffer slots_;                 // [2][slot_bytes_], host memory
+    std::array<Part, 2> parts_{};  // of the slots; other ranks read them after has_come()
     std::uint64_t n_calls_ = 0;
-    std::atomic<std::uint64_t> come_{0};  // calls that others may read the parts of
+    std::atomic<std::uint64_t> come_{0};  // number of calls whose parts other ranks may read
 };
 
 void HostCollective::Rank::all_reduce(ExecRef exec, const TensorView& y) {
@@ -77,7 +77,7 @@ void HostCollective::Rank::copy_out(ExecRef exec, const TensorView& y) {
     parts_[n_calls_ % 2] = {.n_rows = y.rows(), .d = y.cols(), .use = exec.stream.record(*copied_)};
 }
 
-// Two terms have the same sum in either order: the first two ranks begin with their own.
+// Two terms have the same sum in either order, so ranks 0 and 1 start with their own part and add the other.
 void HostCollective::Rank::add_parts(ExecRef exec, const TensorView& y) {
     for (const auto& other : all_.ranks_) {
         const Part& part = other->parts_[n_calls_ % 2];

@@ -1,10 +1,10 @@
-// Sums over ranks through memory of the host: each rank copies its part out and adds those of the others where they
-// lie. CPU devices read one another's parts; cards read page-locked memory, by the kernel that adds, which waits for
-// no copy of a ring; neither needs a way from device to device.
+// Sums over ranks through host memory: each rank copies its part to a slot in host memory and adds the parts of the
+// other ranks from their slots. CPU devices read the slots directly. GPUs read them as page-locked memory by the kernel
+// that adds, which waits for no copy of a transfer ring. No copies between devices are needed.
 //
-// A rank has two slots and takes them in turn: when it writes one again, all ranks have come to the call between, so
-// they have read what was there. Hosts wait for one another until all have enqueued their copies; streams wait by
-// events.
+// A rank has two slots and uses them alternately. When it writes a slot again, its stream has waited for the copies
+// that the other ranks made in the call in between, and those come after their reads of the slot. Host threads wait
+// until all ranks have enqueued their copies; streams wait for each other by events.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,9 @@ namespace slipstream {
 
 class HostCollective final : public RankSums {
 public:
-    /// Between `devices`, a rank each, all of one kind (CHECKed), which outlive this; of up to `bytes` at once. Slots
-    /// of CPU devices are in their budgets, those of cards page-locked memory of the host. Throws OutOfBudget.
+    /// Sums up to `bytes` at once over `devices`, which are the ranks, all of one kind (CHECKed), and must outlive this
+    /// object. Slots of CPU devices count in their budgets; those of GPUs are page-locked host memory. A rank that does
+    /// not call within `lost_after` counts as lost (RankMeeting). Throws OutOfBudget.
     HostCollective(std::span<Device* const> devices, std::size_t bytes,
                    std::chrono::nanoseconds lost_after = kRankIsLost);
     ~HostCollective() override;
@@ -28,7 +29,7 @@ public:
     HostCollective& operator=(const HostCollective&) = delete;
 
     [[nodiscard]] Collective& rank(std::size_t rank) override;
-    /// Of each device's slots.
+    /// Returns the bytes of the two slots of one device.
     [[nodiscard]] static std::size_t device_bytes(std::size_t bytes) { return 2 * bytes; }
 
 private:

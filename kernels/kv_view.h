@@ -1,6 +1,6 @@
-// What a view of a KV cache is made with: how much each group of slots matters to a query, and moving groups of slots
-// from chunks to chunks. (Chunks of 8 tokens by their mean key: TriForce, Sun et al. 2024, arXiv 2404.11912, section
-// 4.1. By attention mass: keys are on the device while a pass reads them, so the whole row can be looked at.)
+// Ops that build a KV view (sparse KV cache): scores that say how much each slot group matters to a query, and copies
+// of slot groups between KV chunks. (Chunks of 8 tokens by their mean key: TriForce, Sun et al. 2024, arXiv 2404.11912,
+// section 4.1. By attention mass: keys are on the device while a pass reads them, so all of them can be scored.)
 #pragma once
 
 #include <cstdint>
@@ -11,47 +11,46 @@
 
 namespace slipstream {
 
-/// Slots that are chosen together, and such groups of a chunk.
-inline constexpr std::int64_t kGroupTokens = 8;
-inline constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;
+inline constexpr std::int64_t kGroupTokens = 8;                            // slots of a group, chosen together
+inline constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;  // slot groups of a KV chunk
 
 enum class GroupScore : std::uint8_t {
-    Mass,  // log of the sum over the group's slots of exp(scale * q . k)
-    Mean,  // their mean of scale * q . k, which is scale * q . (mean key)
+    Mass,  // log of the sum of exp(scale * q . k) over the slots of the group
+    Mean,  // mean of scale * q . k over the slots of the group, which is scale * q . (mean key)
 };
 
-/// Scores of the groups in some chunks for one query of each head.
+/// Computes scores of the slot groups in some KV chunks, for one query per query head.
 struct KvScoreArgs {
     KvShape shape;
     ConstTensorView q;                         // [1, n_q_heads * head_dim], F32, rotated
     std::int64_t n_q_heads = 0;                // a multiple of n_kv_heads
-    const std::byte* const* chunks = nullptr;  // of this layer, by number; those of [first_chunk, end_chunk) are read
+    const std::byte* const* chunks = nullptr;  // KV chunks of this layer, by number; [first_chunk, end_chunk) are read
     std::int64_t first_chunk = 0;
     std::int64_t end_chunk = 0;
-    std::int64_t n_committed = 0;  // slots from here on count nothing; > (end_chunk - 1) * 256
-    float scale = 1.0F;
+    std::int64_t n_committed = 0;  // slots from here on do not count; > (end_chunk - 1) * 256
+    float scale = 1.0F;            // multiplies q . k
     GroupScore score = GroupScore::Mass;
-    float* out = nullptr;       // device memory, [n_q_heads, n_groups]: groups with committed slots in those chunks are
-                                // written, at their number from slot 0 on; all others are left alone
-    std::int64_t n_groups = 0;  // a row of `out`; at least ceil(min(n_committed, 256 * end_chunk) / 8)
+    float* out = nullptr;       // device memory, [n_q_heads, n_groups]. Entry g is slot group g, counted from slot 0.
+                                // Written are the groups with committed slots in these KV chunks, no others
+    std::int64_t n_groups = 0;  // length of a row of `out`; at least ceil(min(n_committed, 256 * end_chunk) / 8)
 };
-/// Runs in stream order. Scores are for choosing only: their bits may differ from backend to backend, but not from call
-/// to call, nor with how chunks are cut into calls.
+/// Runs in stream order. Scores serve only to choose groups: their bits may differ between backends, but not between
+/// calls, nor with the way in which KV chunks are divided among calls.
 void kv_score(ExecRef exec, const KvScoreArgs& args);
 
-/// A group of one kv head, K and V, to another place.
+/// Copies one slot group of one kv head, K and V, to another place.
 struct GroupMove {
-    std::int32_t head = 0;
-    std::int32_t from = 0;  // group, counted from slot 0: in chunk from / 32
-    std::int32_t to = 0;
+    std::int32_t head = 0;  // kv head
+    std::int32_t from = 0;  // slot group, counted from slot 0, so it is in KV chunk from / 32
+    std::int32_t to = 0;    // slot group, counted in the same way
 };
 
-/// Copies groups bit for bit. No group is both read and written, none written twice.
+/// Copies slot groups bit for bit. No group may be both read and written, or be written twice.
 struct KvGatherArgs {
     KvShape shape;
-    const std::byte* const* from = nullptr;  // chunks by number; those that `moves` name are looked at
-    std::byte* const* to = nullptr;          // the same
-    const GroupMove* moves = nullptr;        // [n_moves], host memory; read until the stream has come by
+    const std::byte* const* from = nullptr;  // KV chunks by number; only those that `moves` names are accessed
+    std::byte* const* to = nullptr;          // KV chunks by number; only those that `moves` names are accessed
+    const GroupMove* moves = nullptr;        // [n_moves], host memory; unchanged until the stream has passed this point
     std::int64_t n_moves = 0;
 };
 void kv_gather(ExecRef exec, const KvGatherArgs& args);

@@ -9,7 +9,7 @@ namespace slipstream {
 
 namespace {
 
-/// First and one-past-last byte that a rank-2 or rank-1 view covers.
+/// Whether the bytes that two views of rank 1 or 2 cover overlap, from the first byte of each to its last.
 template <typename Byte>
 bool overlap(const BasicTensorView<Byte>& a, const TensorView& b) {
     const auto first = [](const auto& view) { return reinterpret_cast<std::uintptr_t>(view.data); };

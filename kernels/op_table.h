@@ -1,5 +1,5 @@
-// A backend is a table of functions, one an op, all with the checked arguments of the op's header. The CPU has one
-// table per instruction form; a loadable backend hands its own over one extern "C" entry.
+// A backend is a table of functions, one per op. Each gets the arguments of the op's header, already checked. The CPU
+// has one table per kernel variant; a loadable backend passes its table through one extern "C" entry.
 #pragma once
 
 #include <cstddef>
@@ -43,14 +43,14 @@ struct OpTable {
     void (*logit_sum)(ExecRef, const LogitSumArgs&);
     void (*logit_top_k)(ExecRef, const LogitTopKArgs&);
     void (*matmul)(ExecRef, const MatmulArgs&);
-    void (*matmuls)(ExecRef, std::span<const MatmulArgs>);  // null: one by one
+    void (*matmuls)(ExecRef, std::span<const MatmulArgs>);  // null: matmul is called for each product
     void (*move_rows)(ExecRef, const MoveRowsArgs&);
     void (*pack_weights)(ExecRef, const PackWeightsArgs&);
     void (*reserve_workspace)(Device&, const WorkspaceShapes&);
     void (*rms_norm)(ExecRef, const RmsNormArgs&);
     void (*rope)(ExecRef, const RopeArgs&);
     void (*rope_table)(ExecRef, const RopeTableArgs&);
-    void (*rotate_write)(ExecRef, const RotateWriteArgs&);  // null: by rope and kv_write
+    void (*rotate_write)(ExecRef, const RotateWriteArgs&);  // null: rms_norm, rope and kv_write are called instead
     void (*swiglu)(ExecRef, const SwigluArgs&);
     std::size_t (*workspace_bytes)(Device&, const WorkspaceShapes&);
 };

@@ -1,5 +1,5 @@
-// Weights into the layout that a device's matmul reads fastest: once, when a model is loaded, by the host, which then
-// sends the pack to where it will lie.
+// Packs weights into the layout that the matmul of a device reads fastest. The host does this once, when a model is
+// loaded, and then copies the packed weights to their place.
 #pragma once
 
 #include "kernels/base/tensor_view.h"
@@ -7,15 +7,16 @@
 
 namespace slipstream {
 
-/// Bytes of a packed matrix [rows, cols]: those of its rows, with the last group of 16 rows filled up.
+/// Returns the bytes of a packed matrix [rows, cols]: the bytes of its rows, with the last group of 16 rows filled up.
 [[nodiscard]] std::size_t packed_bytes(DType type, std::int64_t rows, std::int64_t cols);
 
-/// How matrices are packed for a kind of device. Groups of 16 rows, and bytes, are the same for all.
+/// Returns the layout of packed matrices for a kind of device. Groups of 16 rows, and the bytes of a matrix, are the
+/// same for all kinds.
 [[nodiscard]] constexpr Layout packed_layout(DeviceKind kind) {
     return kind == DeviceKind::Cuda ? Layout::Fragments16 : Layout::Interleaved16;
 }
 
-/// View of a packed matrix [rows, cols] of packed_bytes() bytes at `data`.
+/// Returns a view of the packed matrix [rows, cols] at `data`, which has packed_bytes() bytes.
 template <typename Byte>
 [[nodiscard]] BasicTensorView<Byte> packed_view(Byte* data, DType type, std::int64_t rows, std::int64_t cols,
                                                 Layout layout = Layout::Interleaved16) {
@@ -24,12 +25,12 @@ template <typename Byte>
 
 struct PackWeightsArgs {
     ConstTensorView weights;  // [M, K], any DType, row-major; rows may start at any byte
-    TensorView packed;        // [M, K], the same type, packed_view() in the device's layout; 64-byte aligned; must not
-                              // overlap weights. Host memory, as `weights` is
+    TensorView packed;  // [M, K], DType of `weights`, a packed_view() in the layout of the device; 64-byte aligned;
+                        // must not overlap `weights`. Both are host memory
 };
 
-/// Rearranges, and loses nothing: a matmul gives the same bits for both. Rows behind M in the last group become zeros.
-/// Runs in stream order; all threads of the device's pool take part.
+/// Rearranges weights without loss: a matmul gives the same bits for both layouts. Rows past M in the last group become
+/// zeros. Runs in stream order, on all threads of the device's pool.
 void pack_weights(ExecRef exec, const PackWeightsArgs& args);
 
 }  // namespace slipstream

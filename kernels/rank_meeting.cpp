@@ -17,7 +17,8 @@ std::chrono::nanoseconds rank_is_lost_after(std::size_t bytes, double bytes_per_
     return kRankIsLost + std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(time, kMost));
 }
 
-// Who waits has counted himself before he looked again: either he sees what is new, or he is seen here.
+// A waiting thread increments n_waiting_ before it tests its condition again. So either it sees the change, or this
+// function sees that it waits.
 void RankMeeting::announce() {
     if (n_waiting_ == 0) return;
     const std::scoped_lock lock(mutex_);

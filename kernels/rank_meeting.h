@@ -1,4 +1,4 @@
-// Where the host threads of several ranks wait for one another: for a little while at full attention, then asleep.
+// Lets the host threads of several ranks wait for each other: they poll for a short time, then sleep.
 #pragma once
 
 #include <atomic>
@@ -12,22 +12,23 @@
 
 namespace slipstream {
 
-/// How long ranks wait for one that need not wait for a link. A link that stands still is given up far sooner, by who
-/// waits for its copy.
+/// How long ranks wait for a rank that does not itself wait for a link. A link that stalls is noticed far sooner, by
+/// the thread that waits for its copy.
 inline constexpr std::chrono::nanoseconds kRankIsLost = std::chrono::minutes(10);
-/// The same where a pass first brings so many bytes over a link of that rate; 0: one that is not known, and takes no
-/// time. At most a week more.
+/// Returns how long to wait for a rank whose pass first copies `bytes` over a link of `bytes_per_second`: kRankIsLost
+/// plus the time of the copy, at most a week. A rate of 0 is unknown; then the copy counts as taking no time.
 [[nodiscard]] std::chrono::nanoseconds rank_is_lost_after(std::size_t bytes, double bytes_per_second);
 
 class RankMeeting {
 public:
-    /// Time is counted in slices, so that a program that was stopped (Ctrl-Z) has not waited.
+    /// `lost_after`: time after which await() gives up. It is counted in slices, so that the time for which the program
+    /// was stopped (Ctrl-Z) does not count.
     explicit RankMeeting(std::chrono::nanoseconds lost_after) : lost_after_(lost_after) {}
 
-    /// Those who wait look again: what they wait for has been set, by atomics.
+    /// Makes waiting threads test their condition again. Call it after an atomic that a condition reads was changed.
     void announce();
-    /// Returns once `is_there()` is true. Throws CollectiveAborted where all is given up meanwhile, and IoError
-    /// "<missing()> within <time>" where nothing comes.
+    /// Blocks until `is_there()` is true. Throws CollectiveAborted if abort() is called in the meantime, and IoError
+    /// "<missing()> within <time>" after lost_after.
     template <typename IsThere, typename Missing>
     void await(const IsThere& is_there, const Missing& missing) {
         for (int i = 0; i < kSpins; ++i) {
@@ -47,11 +48,11 @@ public:
     [[nodiscard]] bool aborted() const { return aborted_; }
     /// Throws CollectiveAborted.
     [[noreturn]] static void throw_aborted();
-    /// An abort is forgotten. Nobody waits (CHECKed).
+    /// Cancels an abort(). No thread may wait (CHECKed).
     void restart();
 
 private:
-    static constexpr int kSlices = 20;  // of the time after which a rank is lost
+    static constexpr int kSlices = 20;  // parts of lost_after_ in which time is counted
 
     template <typename Missing>
     [[noreturn]] void give_up(const Missing& missing) const {
@@ -64,7 +65,7 @@ private:
     std::atomic<bool> aborted_{false};
     std::atomic<int> n_waiting_{0};
     std::mutex mutex_;
-    std::condition_variable changed_;  // a rank has come, or all is given up
+    std::condition_variable changed_;  // notified by announce() and abort()
 };
 
 }  // namespace slipstream

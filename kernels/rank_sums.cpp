@@ -20,7 +20,7 @@ ChosenSums by_host(std::span<Device* const> devices, std::size_t bytes, std::chr
             .trouble = {}};
 }
 
-// The first pair that has no way from memory to memory, in words; empty: all have.
+// Returns a message about the first pair of GPUs that cannot access each other's memory; empty if all can.
 std::string pair_without_way(std::span<CudaDevice* const> cards) {
     for (const CudaDevice* card : cards)
         for (const CudaDevice* peer : cards) {

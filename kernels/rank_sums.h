@@ -1,6 +1,6 @@
-// The ways in which several devices may sum up their parts, and which of them serves the devices at hand. Whichever it
-// is, a sum has the same bits: of two parts in either order, of more in the order of the ranks. So it never changes a
-// text, and no session remembers it.
+// The ways in which several devices can sum their parts, and the choice between them. Each way gives the same bits (two
+// parts have the same sum in either order; more are added in the order of the ranks). So the choice never changes a
+// text, and sessions do not store it.
 #pragma once
 
 #include <chrono>
@@ -14,26 +14,27 @@
 
 namespace slipstream {
 
-/// What sums up for several devices, a rank each.
+/// Sums over several devices, which are the ranks.
 class RankSums {
 public:
     virtual ~RankSums() = default;
-    /// What that rank calls; lives as long as this.
+    /// Returns the object on which a rank calls its sums; valid as long as this object.
     [[nodiscard]] virtual Collective& rank(std::size_t rank) = 0;
 };
 
 struct ChosenSums {
     std::unique_ptr<RankSums> sums;
-    std::string way;      // "NCCL 2.28.9", "host memory (NCCL is not installed)"
-    std::string trouble;  // a line on what should have worked and did not; empty: nothing
+    std::string way;      // the choice, in words: "NCCL 2.28.9", "host memory (NCCL is not installed)"
+    std::string trouble;  // one line about NCCL, if it should have worked but failed; else empty
 };
-/// Between `devices`, all of one kind, which outlive it; of up to `bytes` at once. NCCL where all are cards of a
-/// machine, each reaches the memory of every other, and the library is installed; else host memory, where cards have no
-/// way to one another but through it. A rank that does not come is lost after a time. Throws OutOfBudget where there is
-/// no memory for either.
+/// Chooses how to sum up to `bytes` at once over `devices`, which must be of one kind and outlive the result. Uses NCCL
+/// if all are GPUs, each can access the memory of every other, and the library is installed and works; else host
+/// memory. A rank that does not call within `lost_after` counts as lost. Throws OutOfBudget if there is no memory for
+/// host memory sums.
 [[nodiscard]] ChosenSums choose_rank_sums(std::span<Device* const> devices, std::size_t bytes,
                                           std::chrono::nanoseconds lost_after = kRankIsLost);
-/// Most memory of each device's budget that sums between so many devices of that kind take, whatever is chosen.
+/// Returns the most bytes that sums of up to `bytes` take from the budget of each of `n_devices` devices of that kind,
+/// whatever is chosen.
 [[nodiscard]] std::size_t rank_sums_bytes(DeviceKind kind, std::size_t n_devices, std::size_t bytes);
 
 }  // namespace slipstream

@@ -10,7 +10,7 @@ namespace slipstream {
 
 namespace {
 
-// Ids are 32 bits on every device.
+// Token ids have 32 bits on every device, so the vocabulary must fit.
 bool is_logits(const ConstTensorView& logits) {
     return logits.dtype == DType::F32 && logits.rank == 2 && logits.layout == Layout::RowMajor && logits.cols() > 0 &&
            logits.cols() <= std::numeric_limits<std::int32_t>::max() && (!logits.empty() || logits.rows() == 0);

@@ -1,5 +1,5 @@
-// Memory that ops need beside their arguments, taken once, so that a budget can be planned to the byte and steady state
-// allocates nothing.
+// Memory that ops need beside their arguments. It is allocated once, so that a memory budget can be planned to the byte
+// and steady state allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,24 @@
 
 namespace slipstream {
 
-/// The largest calls that will be made of a device's ops.
+/// Sizes of the largest calls of a device's ops.
 struct WorkspaceShapes {
-    std::int64_t n_tokens = 0;  // of one call
-    std::int64_t max_cols = 0;  // K of a matmul, over weights of any type; 0: none is called
-    KvShape kv;                 // of attention, with n_q_heads; n_kv_heads 0: none is called
+    std::int64_t n_tokens = 0;  // most tokens of one call
+    std::int64_t max_cols = 0;  // largest K of a matmul, with weights of any type; 0: matmul is not called
+    KvShape kv;                 // of attention, with n_q_heads; n_kv_heads 0: attention is not called
     std::int64_t n_q_heads = 0;
-    std::int64_t n_logit_rows = 0;  // of one call that chooses tokens (sampling.h), over logits of `vocab`; 0: none is
+    std::int64_t n_logit_rows = 0;  // most rows of one call of an op of sampling.h, over `vocab`; 0: none is called
     std::int64_t vocab = 0;
-    Layout weights = Layout::Interleaved16;  // RowMajor: some are not packed, which takes more
-    std::int64_t prompt_rows = 0;            // M of the largest matrix that meets prompt (MatmulArgs::prompt); 0: none
+    Layout weights = Layout::Interleaved16;  // RowMajor: some weights are not packed, which needs more workspace
+    std::int64_t prompt_rows = 0;  // M of the largest matrix that multiplies prompt (MatmulArgs::prompt); 0: none does
 };
 
-/// Bytes that reserve_workspace() takes from the budget of a device that has reserved nothing yet; for all its threads.
+/// Returns the bytes that reserve_workspace() takes, for all threads, from the budget of a device that has reserved
+/// none yet.
 [[nodiscard]] std::size_t workspace_bytes(Device& device, const WorkspaceShapes& shapes);
 
-/// Takes them, tag Workspace. Calls within the shapes of any earlier reserve take no more. Throws OutOfBudget.
+/// Allocates workspace for op calls up to `shapes`, under MemoryTag Workspace. Op calls within the shapes of any
+/// earlier reserve_workspace() allocate nothing more. Throws OutOfBudget.
 void reserve_workspace(Device& device, const WorkspaceShapes& shapes);
 
 }  // namespace slipstream
