@@ -23,7 +23,8 @@ exact_run() {
     cat "$EXACT_DIR/err"
     if [ "$status" -eq 124 ]; then return 124; fi
     if [ "$status" -ne 0 ]; then
-        LEAST=$(sed -n 's/.*use --device-memory \([0-9][0-9]*\) or more.*/\1/p' "$EXACT_DIR/err")
+        LEAST=$(sed -n 's/.*use --device-memory \([0-9.]*[KMG]\{0,1\}\) or more.*/\1/p' "$EXACT_DIR/err" |
+            awk '{ power = index("KMG", substr($0, length)); printf "%.0f", $0 * 1024 ^ power + 0.5 }')
         if [ "$cap" != - ] && grep -q -- '--device-memory' "$EXACT_DIR/err"; then return 2; fi
         EXACT_BAD+=("$placement, $sampling, draft $draft: code $status: $(tail -n 1 "$EXACT_DIR/err" | cut -c1-160)")
         return 1
