@@ -26,14 +26,11 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
         const Utf8Step step = next_utf8(text.substr(at));
         const std::size_t length = step.kind == Utf8Kind::Complete ? step.length : 0;
         const auto first = static_cast<unsigned char>(text[at]);
-        // C1 controls (C2 80 to C2 9F) move terminals as well as C0 ones do.
-        const bool control = first < 0x20 || first == 0x7F ||
-                             (first == 0xC2 && length == 2 && static_cast<unsigned char>(text[at + 1]) < 0xA0);
         if (length == 3 && turns_direction(text.substr(at, 3))) {
             for (const char byte : text.substr(at, 3))
                 fmt::format_to(std::back_inserter(out), "\\x{:02X}", static_cast<unsigned char>(byte));
             at += 3;
-        } else if (length == 0 || control) {
+        } else if (length == 0 || is_control(code_point(text.substr(at)))) {
             fmt::format_to(std::back_inserter(out), "\\x{:02X}", first);
             at += 1;
         } else {

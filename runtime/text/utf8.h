@@ -78,6 +78,11 @@ inline void append_utf8(char32_t point, std::string& out) {
     }
 }
 
+/// C0, DEL and C1, which terminals obey in UTF-8 too.
+[[nodiscard]] inline bool is_control(char32_t point) {
+    return point < 0x20 || (point >= 0x7f && point < 0xa0);
+}
+
 /// Unicode's White_Space.
 [[nodiscard]] inline bool is_white_space(char32_t point) {
     return (point >= 0x9 && point <= 0xd) || point == 0x20 || point == 0x85 || point == 0xa0 || point == 0x1680 ||

@@ -15,7 +15,8 @@ TEST(FoldedText, BreaksLongLinesAtBlanks) {
     EXPECT_EQ(folded("one two three", 7, 0), "one two\nthree");
     EXPECT_EQ(folded("  1.5x  more  of it all", 14, 4), "  1.5x  more\n      of it\n      all");
     EXPECT_EQ(folded("\xc3\xa9\xc3\xa9 \xc3\xa9\xc3\xa9", 5), "\xc3\xa9\xc3\xa9 \xc3\xa9\xc3\xa9")
-        << "characters, not bytes";
+        << "cells, not bytes";
+    EXPECT_EQ(folded("一二三 四五六", 8), "一二三\n  四五六") << "wide characters";
     // A word is never cut, and blanks at an end are no word.
     EXPECT_EQ(folded("a /long/path/of/a/file b", 8), "a\n  /long/path/of/a/file\n  b");
     EXPECT_EQ(folded("/long/path  ", 4), "/long/path  ");
@@ -30,6 +31,13 @@ TEST(FoldedText, ValuesStandUnderThemselves) {
     LabelledLines narrow(30);
     narrow.add("model", "a model of many words");
     EXPECT_EQ(narrow.text(), "model            a model of\n               many words\n");
+}
+
+TEST(FoldedText, TablesAlignWideCharacters) {
+    TextTable table({"name", "tokens"});
+    table.add({"模型", "512"});
+    table.add({"café-à-la", "9"});
+    EXPECT_EQ(table.text(), "     name  tokens\n     模型     512\ncafé-à-la       9\n");
 }
 
 TEST(FoldedText, TablesGoOnBelow) {

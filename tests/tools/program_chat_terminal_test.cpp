@@ -13,6 +13,7 @@
 
 #include "tests/tools/chat_terminal.h"
 #include "tests/tools/run_program.h"
+#include "tests/tools/terminal.h"
 
 namespace slipstream::tools {
 namespace {
@@ -220,6 +221,24 @@ TEST(ChatTerminal, AResizedWindowGetsTheLineAgain) {
     // The paper has no edge: the row above, which is the line's own where a terminal wraps, is the greeting's second
     // there.
     expect_transcript(talk, "resize.txt");
+}
+
+TEST(ChatTerminal, AnAnswerFollowsTheWindowsWidth) {
+    Talk talk({"--stop", "no text has this", "--max-tokens", "1500"}, 100);
+    talk.type("Tell me a tale\r");
+    talk.wait_for("\r\n");
+    while (talk.bytes().size() < 1200) talk.wait_for(" ");
+    talk.resize(60);
+    const std::size_t resized_at = talk.bytes().size();
+    talk.wait_for_prompt();
+    ASSERT_GT(talk.messages().at(1).size(), 2000U) << "the answer went on";
+    // The line under way was begun for 100 columns, and so was what the pseudo terminal held unread.
+    std::string after = talk.bytes().substr(talk.bytes().find('\n', resized_at + 2000) + 1);
+    after.resize(after.find("slipstream: "));
+    EXPECT_GT(std::ranges::count(after, '\n'), 10);
+    EXPECT_EQ(lines_wrapped_by_terminal(after, 60), 0);
+    talk.type("/exit\r");
+    EXPECT_EQ(talk.finish(), 0);
 }
 
 }  // namespace

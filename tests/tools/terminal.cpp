@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <clocale>
 #include <cstdint>
+#include <cwchar>
 #include <stdexcept>
 #include <system_error>
 
@@ -61,15 +63,22 @@ namespace {
 
 class Screen {
 public:
-    Screen(int columns, QuoteWidth quotes) : columns_(columns), quotes_(quotes) {}
+    Screen(int columns, QuoteWidth quotes) : columns_(columns), quotes_(quotes) {
+        if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) throw std::runtime_error("no locale C.UTF-8 for wcwidth()");
+    }
 
     void put(std::string_view character, std::uint32_t code) {
         const int width = width_of(code);
-        if (width == 0) return;
+        if (width == 0) {  // drawn over the cell before
+            if (column_ > 0) cell(last_) += character;
+            return;
+        }
         if (column_ + width > columns_) {
             ++row_;
             column_ = 0;
+            ++n_wrapped_;
         }
+        last_ = column_;
         cell(column_) = character;
         if (width == 2) cell(column_ + 1).clear();
         column_ += width;
@@ -98,6 +107,7 @@ public:
             throw std::runtime_error("a control sequence that the screen does not know");
         }
     }
+    [[nodiscard]] int n_wrapped() const { return n_wrapped_; }
     [[nodiscard]] std::vector<std::string> text() const {
         std::vector<std::string> result;
         for (const auto& cells : lines_) {
@@ -110,11 +120,8 @@ public:
 
 private:
     [[nodiscard]] int width_of(std::uint32_t code) const {
-        if (code >= 0x300 && code < 0x370) return 0;
-        const bool wide = (code >= 0x1100 && code < 0x1160) || (code >= 0x2e80 && code < 0xa4d0) ||
-                          (code >= 0xac00 && code < 0xd7a4) || (code >= 0x1f300 && code < 0x1fb00);
-        const bool quote = code >= 0x2010 && code < 0x2030;
-        return wide || (quote && quotes_ == QuoteWidth::Two) ? 2 : 1;
+        if (code >= 0x2010 && code < 0x2030 && quotes_ == QuoteWidth::Two) return 2;
+        return std::max(0, wcwidth(static_cast<wchar_t>(code)));
     }
     std::vector<std::string>& line() {
         if (lines_.size() <= row_) lines_.resize(row_ + 1);
@@ -131,11 +138,11 @@ private:
     std::vector<std::vector<std::string>> lines_;
     std::size_t row_ = 0;
     int column_ = 0;
+    int last_ = 0;  // column of the last character
+    int n_wrapped_ = 0;
 };
 
-}  // namespace
-
-std::vector<std::string> screen_lines(std::string_view bytes, int columns, QuoteWidth quotes) {
+Screen screen_after(std::string_view bytes, int columns, QuoteWidth quotes) {
     Screen screen(columns, quotes);
     for (std::size_t i = 0; i < bytes.size();) {
         const auto byte = static_cast<unsigned char>(bytes[i]);
@@ -155,7 +162,28 @@ std::vector<std::string> screen_lines(std::string_view bytes, int columns, Quote
             i += length;
         }
     }
-    return screen.text();
+    return screen;
+}
+
+}  // namespace
+
+std::vector<std::string> screen_lines(std::string_view bytes, int columns, QuoteWidth quotes) {
+    return screen_after(bytes, columns, quotes).text();
+}
+
+int lines_wrapped_by_terminal(std::string_view bytes, int columns) {
+    return screen_after(bytes, columns, QuoteWidth::One).n_wrapped();
+}
+
+void Terminal::resize(int columns) const {
+    winsize size{};
+    size.ws_row = 24;
+    size.ws_col = static_cast<unsigned short>(columns);
+    if (ioctl(our_end_, TIOCSWINSZ, &size) != 0) throw std::system_error(errno, std::generic_category(), "resizing");
+}
+
+std::string Terminal::program_end_name() const {
+    return ttyname(program_end_);
 }
 
 }  // namespace slipstream::tools

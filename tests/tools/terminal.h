@@ -16,7 +16,11 @@ public:
 
     /// The end that a program writes to.
     [[nodiscard]] int program_end() const { return program_end_; }
+    /// The name of that end in /dev/pts.
+    [[nodiscard]] std::string program_end_name() const;
     void close_program_end();
+    /// Gives the window another width.
+    void resize(int columns) const;
     /// Takes what has been written so far and does not wait for more.
     void take();
     /// Takes everything until nobody holds the program's end any more.
@@ -39,5 +43,8 @@ enum class QuoteWidth : unsigned char { One, Two };
 /// characters, wrapping (a full line waits for one more character), and the sequences that erase to the end of a line,
 /// move left, and colour; throws for others.
 [[nodiscard]] std::vector<std::string> screen_lines(std::string_view bytes, int columns, QuoteWidth quotes);
+
+/// How many lines were longer than the screen, so that the terminal broke them.
+[[nodiscard]] int lines_wrapped_by_terminal(std::string_view bytes, int columns);
 
 }  // namespace slipstream::tools

@@ -182,7 +182,7 @@ ChatAnswer ChatLoop::ask() {
     if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
     const TextGenerationOptions& given = session_.settings.text;
     const TextGenerationOptions options = form_.with_stops(given);
-    output_.wrap_words(mode_ == InputMode::Interactive ? console_.columns() : 0);
+    if (mode_ == InputMode::Interactive) output_.wrap_words();
     TextStream stream(output_, console_);
     const TextGenerationCallbacks callbacks{
         .on_prefill = [&](std::int64_t done, std::int64_t total) { stream.on_prefill(done, total); },

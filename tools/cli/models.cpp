@@ -17,6 +17,7 @@
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
 #include "tools/terminal/json_object.h"
+#include "tools/terminal/text_cells.h"
 
 namespace slipstream::tools {
 
@@ -34,9 +35,10 @@ std::string table(const std::vector<FoundModel>& models, int columns) {
     const auto shown_path = [&](const FoundModel& model) {
         return columns > 0 ? printable(model.path.string(), std::string::npos) : model.path.string();
     };
+    const auto bins = [](std::string_view text) { return static_cast<std::size_t>(bins_of(text)); };
     for (const FoundModel& model : models) {
-        width = std::max(width, shown_name(model).size());
-        path_width = std::max(path_width, shown_path(model).size());
+        width = std::max(width, bins(shown_name(model)));
+        path_width = std::max(path_width, bins(shown_path(model)));
     }
     const std::size_t room = columns > 0 ? static_cast<std::size_t>(columns) : std::string::npos;
     const bool below = width + kFacts + 2 + path_width > room;
@@ -44,8 +46,8 @@ std::string table(const std::vector<FoundModel>& models, int columns) {
     std::string text;
     const auto add = [&](std::string_view name, std::string_view format, std::string_view size, std::string_view path) {
         text += name;
-        if (name.size() > width) text += '\n';
-        text.append(width - (name.size() > width ? 0 : name.size()), ' ');
+        if (bins(name) > width) text += '\n';
+        text.append(width - (bins(name) > width ? 0 : bins(name)), ' ');
         text += fmt::format("  {:<11}  {:>10}{}{}\n", format, size, below ? "\n  " : "  ", path);
     };
     add("NAME", "FORMAT", "SIZE", "PATH");

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/terminal/text_cells.h"
 #include "tools/terminal/text_parts.h"
 
 namespace slipstream::tools {
@@ -157,8 +158,8 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t inde
         }
         const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
         const std::string_view word = text.substr(at, end - at);
-        const std::size_t letters = letters_of(word);
-        if (width > 0 && width + 1 + letters > columns) {
+        const auto cells = static_cast<std::size_t>(cells_of(word));
+        if (width > 0 && width + 1 + cells > columns) {
             result.append(1, '\n').append(indent, ' ');
             width = 0;
         }
@@ -167,7 +168,7 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t inde
             ++width;
         }
         result += word;
-        width += letters;
+        width += cells;
         at = end;
     }
     return result;

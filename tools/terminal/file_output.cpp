@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/terminal/folded_text.h"
 
 namespace slipstream::tools {
 
@@ -117,6 +118,7 @@ std::string_view TextOutput::write(std::string_view text) {
         hand_over(text);
         return text;
     }
+    if (wraps_words_) shown_.wrap_at(terminal_columns(is_stdout() ? STDOUT_FILENO : file_.get()));
     last_shown_ = shown_.take(text);
     hand_over(last_shown_);
     return last_shown_;

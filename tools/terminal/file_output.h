@@ -66,8 +66,8 @@ public:
     std::string_view write(std::string_view text);
     /// The text has ended, or pauses: what waits is written.
     void write_rest();
-    /// Words are wrapped where this is a terminal.
-    void wrap_words(int columns) { shown_.wrap_at(columns); }
+    /// From now on words are wrapped if this is a terminal, at the width that it has when they are written.
+    void wrap_words() { wraps_words_ = true; }
     [[nodiscard]] bool closed() const { return closed_; }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     [[nodiscard]] bool is_stdout() const { return file_.get() < 0; }
@@ -82,6 +82,7 @@ private:
     std::string name_;
     FileHandle file_;  // none: stdout
     bool on_terminal_ = false;
+    bool wraps_words_ = false;
     ShownText shown_;         // on a terminal
     std::string last_shown_;  // by write()
     bool closed_ = false;

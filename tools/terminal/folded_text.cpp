@@ -5,18 +5,23 @@
 
 #include <algorithm>
 
+#include "runtime/text/utf8.h"
+#include "tools/terminal/text_cells.h"
+
 namespace slipstream::tools {
 
 namespace {
 
 constexpr int kUsualColumns = 80;
 
-// Where `columns` characters of the line end; its size where it has fewer.
+// Returns where the first `columns` cells of the line end; its size if it has fewer.
 std::size_t end_of(std::string_view line, std::size_t columns) {
     std::size_t at = 0;
-    for (std::size_t n = 0; at < line.size(); ++at) {
-        if ((static_cast<unsigned char>(line[at]) & 0xC0U) == 0x80U) continue;  // of the same character
-        if (n++ == columns) break;
+    for (std::size_t cells = 0; at < line.size();) {
+        const std::size_t length = next_utf8(line.substr(at)).length;
+        cells += static_cast<std::size_t>(cells_of(line.substr(at, length)));
+        if (cells > columns) break;
+        at += length;
     }
     return at;
 }
@@ -41,10 +46,13 @@ void fold_line(std::string& out, std::string_view line, std::size_t columns, std
 
 }  // namespace
 
-int stdout_columns() {
-    if (isatty(STDOUT_FILENO) != 1) return 0;
+int terminal_columns(int descriptor) {
     winsize size{};
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualColumns;
+    return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualColumns;
+}
+
+int stdout_columns() {
+    return isatty(STDOUT_FILENO) == 1 ? terminal_columns(STDOUT_FILENO) : 0;
 }
 
 std::string folded(std::string_view text, int columns, int indent) {

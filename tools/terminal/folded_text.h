@@ -7,10 +7,13 @@
 
 namespace slipstream::tools {
 
+/// Columns of the terminal on `descriptor`; 80 if it does not say.
+[[nodiscard]] int terminal_columns(int descriptor);
+
 /// Columns of stdout; 0, which is no limit, where it is no terminal, and 80 where the terminal does not say.
 [[nodiscard]] int stdout_columns();
 
-/// `text` with lines of at most `columns` characters (0: as they are), folded at the last blank that fits; the rest of
+/// `text` with lines of at most `columns` cells (0: as they are), folded at the last blank that fits; the rest of
 /// a line stands behind its own indentation and `indent` blanks. A word that is longer than a line stays whole, so that
 /// a path can be copied.
 [[nodiscard]] std::string folded(std::string_view text, int columns, int indent = 2);

@@ -1,4 +1,4 @@
-// Parts of texts: what stands between commas, and how many letters there are.
+// Parts of texts: what stands between commas.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,6 @@ namespace slipstream::tools {
         begin = end + 1;
     }
     return parts;
-}
-
-/// Characters of UTF-8, which take a column each but for those of wide scripts.
-[[nodiscard]] inline std::size_t letters_of(std::string_view text) {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 }  // namespace slipstream::tools

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "tools/terminal/text_cells.h"
 
 namespace slipstream::tools {
 
@@ -18,7 +19,8 @@ std::string TextTable::text(int columns) const {
     constexpr std::size_t kGap = 2;
     std::vector<std::size_t> widths(rows_.front().size());
     for (const auto& row : rows_)
-        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+        for (std::size_t i = 0; i < row.size(); ++i)
+            widths[i] = std::max(widths[i], static_cast<std::size_t>(cells_of(row[i])));
     std::string text;
     for (std::size_t first = 1, end = 1; end < widths.size() || first == 1; first = end) {
         std::size_t width = widths.front();
@@ -28,8 +30,14 @@ std::string TextTable::text(int columns) const {
         }
         if (first > 1) text += "\n";
         for (const auto& row : rows_) {
-            text += fmt::format("{:>{}}", row.front(), widths.front());
-            for (std::size_t i = first; i < end; ++i) text += fmt::format("  {:>{}}", row[i], widths[i]);
+            const auto add = [&](std::size_t i) {
+                text.append(widths[i] - static_cast<std::size_t>(cells_of(row[i])), ' ').append(row[i]);
+            };
+            add(0);
+            for (std::size_t i = first; i < end; ++i) {
+                text.append(kGap, ' ');
+                add(i);
+            }
             text += "\n";
         }
         if (end == widths.size()) break;
