@@ -1,6 +1,7 @@
 // The live rate beside text on a terminal: whatever the text is, none of the rate is left when it is over.
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -136,6 +137,51 @@ TEST(LiveRate, TellsTheTimeThatIsLeft) {
     terminal.take_all();
     EXPECT_THAT(terminal.bytes(), HasSubstr("tokens/s, 1 s left"));
     EXPECT_THAT(terminal.bytes(), HasSubstr("50 of 100, 1 s left"));
+}
+
+// What a drawing of text and control sequences comes to on a terminal.
+std::string drawn(ColorUse colors) {
+    Terminal terminal(80);
+    {
+        const StderrOn stderr_on(terminal.program_end());
+        Console(Verbosity::Normal, colors, std::nullopt)
+            .draw({ControlKind::Dim, "a\x1b[2mb\x1b]0;t\x07\rc\xc2\x9b", ControlKind::PlainColor,
+                   ControlKind::LineStart, TerminalControl(ControlKind::Up, 2), "d\xff\n"});
+    }
+    terminal.take_all();
+    return terminal.bytes();
+}
+
+TEST(Console, EscapesTextAndDrawsItsOwnSequences) {
+    const std::string text = "a\\x1B[2mb\\x1B]0;t\\x07\\x0Dc\\xC2\\x9B";
+    EXPECT_EQ(drawn(ColorUse::Allowed), "\x1b[2m" + text + "\x1b[0m\r\x1b[2Ad\\xFF\r\n");
+    EXPECT_EQ(drawn(ColorUse::Never), text + "\r\x1b[2Ad\\xFF\r\n");
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    {
+        const StderrOn stderr_on(ends[1]);
+        Console(Verbosity::Normal, ColorUse::Allowed, std::nullopt)
+            .draw({ControlKind::Dim, "a\x1b[2m\xff", ControlKind::PlainColor, ControlKind::LineStart, "\n"});
+    }
+    close(ends[1]);
+    std::array<char, 64> bytes;
+    const ssize_t n = read(ends[0], bytes.data(), bytes.size());
+    close(ends[0]);
+    EXPECT_EQ(std::string(bytes.data(), static_cast<std::size_t>(n)), "a\x1b[2m\xff\n") << "a pipe gets the bytes";
+}
+
+TEST(ProgressBar, IsOneLineWhateverItsLabelAndFiguresSay) {
+    Terminal terminal(120);
+    {
+        const StderrOn stderr_on(terminal.program_end());
+        Console console(Verbosity::Normal, ColorUse::Never, std::nullopt);
+        ProgressBar bar(console, "a\nb\x1b[5m");
+        std::this_thread::sleep_for(std::chrono::milliseconds(160));
+        bar.update(1, 4, "c\nd\x1b]0;t\x07");
+    }
+    terminal.take_all();
+    EXPECT_THAT(terminal.bytes(), HasSubstr("a\\x0Ab\\x1B[5m "));
+    EXPECT_THAT(terminal.bytes(), HasSubstr(" 25 % c\\x0Ad\\x1B]0;t\\x07\r\x1b[K"));
 }
 
 }  // namespace

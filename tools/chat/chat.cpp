@@ -119,7 +119,7 @@ void show_last_exchange(const ChatSession& session, Console& console) {
                                               session.messages.back().content));
     text += shown.rest();
     console.note("the last exchange was:");
-    console.draw(console.dim(text) + (text.ends_with('\n') ? "" : "\n"));
+    console.draw({ControlKind::Dim, text, ControlKind::PlainColor, text.ends_with('\n') ? "" : "\n"});
 }
 
 void greet(const EngineModel& engine, const ChatForm& form, const ChatSession& session, InputMode mode,

@@ -214,8 +214,7 @@ void ChatLoop::tell(const ChatAnswer& answer) {
 
 // Answers of commands: said even where -q leaves messages out, for somebody asked.
 void ChatLoop::say(std::string_view lines) {
-    console_.draw(console_.dim(lines));
-    if (!lines.ends_with('\n')) console_.draw("\n");
+    console_.draw({ControlKind::Dim, lines, ControlKind::PlainColor, lines.ends_with('\n') ? "" : "\n"});
 }
 
 void ChatLoop::undo() {

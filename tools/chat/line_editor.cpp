@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cwchar>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -85,8 +86,8 @@ struct LineEditor::State {
     static unsigned char on_paste(EditLine* line, int /*key*/) { return of(line).paste(); }
 
     void bind(const wchar_t* keys, const wchar_t* function) { el_wset(editor, EL_BIND, keys, function, nullptr); }
-    void draw(std::string_view text) const {
-        if (can_bracket) console.draw(text);
+    void draw(std::initializer_list<DrawnPart> parts) const {
+        if (can_bracket) console.draw(parts);
     }
     int read_character(wchar_t& character);
     void draw_anew();
@@ -157,7 +158,7 @@ LineEditor::State::~State() {
 // One character of stdin: 1, 0 at its end, -1 where a signal came.
 int LineEditor::State::read_character(wchar_t& character) {
     // Only now is the terminal in the editor's mode, and brackets are not echoed.
-    if (!std::exchange(reads, true)) draw("\x1b[?2004h");
+    if (!std::exchange(reads, true)) draw({ControlKind::PasteMarks});
     for (;;) {
         if (!unread.empty()) {
             const Utf8Step step = next_utf8(unread);
@@ -192,7 +193,9 @@ void LineEditor::State::draw_anew() {
     const int width = wcswidth(prompt.data(), prompt.size()) +
                       std::max(0, wcswidth(line->buffer, static_cast<std::size_t>(line->cursor - line->buffer)));
     const int rows = width / console.columns();
-    draw(rows > 0 ? fmt::format("\r\x1b[{}A\x1b[J", rows) : "\r\x1b[J");
+    draw({ControlKind::LineStart});
+    if (rows > 0) draw({TerminalControl(ControlKind::Up, rows)});
+    draw({ControlKind::EraseBelow});
     el_wset(editor, EL_REFRESH);
 }
 
@@ -200,7 +203,7 @@ void LineEditor::State::draw_anew() {
 void LineEditor::State::take_terminal_back() {
     el_wset(editor, EL_PREP_TERM, 0);
     el_wset(editor, EL_PREP_TERM, 1);
-    draw("\r\x1b[?2004h");
+    draw({ControlKind::LineStart, ControlKind::PasteMarks});
     el_wset(editor, EL_REFRESH);
 }
 
@@ -259,7 +262,7 @@ ChatLine LineEditor::next_line(std::string_view prompt) {
     state.reads = false;
     int length = 0;
     const wchar_t* typed = el_wgets(state.editor, &length);
-    state.draw("\x1b[?2004l\r");
+    state.draw({ControlKind::NoPasteMarks, ControlKind::LineStart});
     if (signal_exit_code() != 0) {
         state.console.draw("\n");
         return {InputKind::Interrupted, {}};

@@ -1,7 +1,7 @@
 #include "tools/cli/console_callbacks.h"
 
 #include <memory>
-#include <utility>
+#include <string_view>
 
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
@@ -20,9 +20,9 @@ EngineCallbacks console_callbacks(CommandContext& context) {
                     console.detail(settings.describe(option, value, otherwise));
                 },
             .on_work =
-                [&console](std::string work) {
+                [&console](std::string_view work) {
                     return
-                        [bar = std::make_shared<ProgressBar>(console, std::move(work))](
+                        [bar = std::make_shared<ProgressBar>(console, work)](
                             double done, double total, std::string_view figures) { bar->update(done, total, figures); };
                 },
             .cancel = &cancel_flag()};

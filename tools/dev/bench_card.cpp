@@ -20,6 +20,7 @@
 #include "tools/dev/bench_card_runs.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
+#include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_parts.h"
 #include "tools/terminal/usage_error.h"
@@ -161,10 +162,10 @@ int main(int argc, char** argv) {
     } catch (const Interrupted&) {
         return tools::signal_exit_code();
     } catch (const tools::UsageError& error) {
-        fmt::print(stderr, "bench_card: {}\n", error.what());
+        tools::report_failure("bench_card", error.what());
         return 2;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "bench_card: {}\n", error.what());
+        tools::report_failure("bench_card", error.what());
         return 1;
     }
 }

@@ -33,6 +33,7 @@
 #include "tools/dev/bench_draft_sources.h"
 #include "tools/dev/bench_draft_text.h"
 #include "tools/machine/machine_peaks.h"
+#include "tools/terminal/console.h"
 #include "tools/terminal/text_parts.h"
 
 namespace slipstream {
@@ -337,7 +338,7 @@ int main(int argc, char** argv) {
         slipstream::run(slipstream::parse_options(argc, argv));
         return 0;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "bench_draft: {}\n", error.what());
+        slipstream::tools::report_failure("bench_draft", error.what());
         return 1;
     }
 }

@@ -22,6 +22,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "tools/terminal/console.h"
 #include "tools/terminal/text_parts.h"
 
 namespace slipstream::bench_ops {
@@ -185,7 +186,7 @@ int main(int argc, char** argv) {
         slipstream::bench_ops::run(slipstream::bench_ops::parse_options(argc, argv));
         return 0;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "bench_ops: {}\n", error.what());
+        slipstream::tools::report_failure("bench_ops", error.what());
         return 1;
     }
 }

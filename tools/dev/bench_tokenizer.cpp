@@ -24,6 +24,7 @@
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/machine/machine_peaks.h"
 #include "tools/machine/tokenizer_files.h"
+#include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"
 
@@ -111,9 +112,11 @@ void run(const Options& options) {
     const std::string text = tools::read_bytes(options.file);
     if (text.empty()) throw RequestError(fmt::format("{}: is empty; give a text", options.file.string()));
     const double megabytes = static_cast<double>(text.size()) * 1e-6;
+    tools::TextOutput output(std::nullopt);
     if (!options.json)
-        fmt::print("{:.2f} MB of text; best of {} runs (median)\n{:>17}  {:>15}  {:>15}  {:>9}  tokenizer\n", megabytes,
-                   options.runs, "ready, ms", "encode, MB/s", "decode, MB/s", "tokens");
+        output.write(
+            fmt::format("{:.2f} MB of text; best of {} runs (median)\n{:>17}  {:>15}  {:>15}  {:>9}  tokenizer\n",
+                        megabytes, options.runs, "ready, ms", "encode, MB/s", "decode, MB/s", "tokens"));
     for (const std::filesystem::path& path : options.tokenizers) {
         const Figures figures = measure(path, text, options.runs);
         if (options.json) {
@@ -128,12 +131,13 @@ void run(const Options& options) {
             object.real("encode_mb_per_s_median", megabytes / figures.encode.median());
             object.real("decode_mb_per_s", megabytes / figures.decode.best());
             object.real("decode_mb_per_s_median", megabytes / figures.decode.median());
-            fmt::print("{}", object.to_text(tools::JsonLayout::OneLine));
+            output.write(object.to_text(tools::JsonLayout::OneLine));
         } else {
-            fmt::print("{:8.1f} ({:6.1f})  {:6.1f} ({:6.1f})  {:6.1f} ({:6.1f})  {:9}  {}, {}\n",
-                       figures.load.best() * 1e3, figures.load.median() * 1e3, megabytes / figures.encode.best(),
-                       megabytes / figures.encode.median(), megabytes / figures.decode.best(),
-                       megabytes / figures.decode.median(), figures.n_tokens, path.string(), figures.kind);
+            output.write(fmt::format("{:8.1f} ({:6.1f})  {:6.1f} ({:6.1f})  {:6.1f} ({:6.1f})  {:9}  {}, {}\n",
+                                     figures.load.best() * 1e3, figures.load.median() * 1e3,
+                                     megabytes / figures.encode.best(), megabytes / figures.encode.median(),
+                                     megabytes / figures.decode.best(), megabytes / figures.decode.median(),
+                                     figures.n_tokens, path.string(), figures.kind));
         }
     }
 }
@@ -146,7 +150,7 @@ int main(int argc, char** argv) {
         slipstream::run(slipstream::parse_options(argc, argv));
         return 0;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "bench_tokenizer: {}\n", error.what());
+        slipstream::tools::report_failure("bench_tokenizer", error.what());
         return 1;
     }
 }

@@ -15,6 +15,7 @@
 #include "kernels/base/error.h"
 #include "tools/dev/random_model_file.h"
 #include "tools/machine/host.h"
+#include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/usage_error.h"
 
@@ -91,8 +92,10 @@ void run(const Request& request) {
     write_random_model(request.output, request.options);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const double gb = static_cast<double>(random_model_bytes(request.options)) * 1e-9;
-    fmt::print(stderr, "{}: {} {}, {} layers, {:.2f} GB in {:.1f} s\n", request.output, request.options.config.name,
-               quantisation_name(request.options.quantisation), request.options.config.n_layers, gb, seconds);
+    Console(Verbosity::Normal, ColorUse::Never, std::nullopt)
+        .draw(fmt::format("{}: {} {}, {} layers, {:.2f} GB in {:.1f} s\n", request.output, request.options.config.name,
+                          quantisation_name(request.options.quantisation), request.options.config.n_layers, gb,
+                          seconds));
 }
 
 }  // namespace
@@ -108,10 +111,10 @@ int main(int argc, char** argv) {
     } catch (const Interrupted&) {
         return tools::signal_exit_code();
     } catch (const tools::UsageError& error) {
-        fmt::print(stderr, "random_model: {}\n", error.what());
+        tools::report_failure("random_model", error.what());
         return 2;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "random_model: {}\n", error.what());
+        tools::report_failure("random_model", error.what());
         return 1;
     }
 }

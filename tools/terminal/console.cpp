@@ -1,7 +1,6 @@
 #include "tools/terminal/console.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +18,8 @@
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
+#include "tools/terminal/shown_text.h"
+#include "tools/terminal/text_cells.h"
 
 namespace slipstream::tools {
 
@@ -29,10 +30,6 @@ constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kRedrawBesideText = std::chrono::milliseconds(10);  // each piece of text has erased it
 constexpr auto kQuietStart = std::chrono::milliseconds(150);       // before the first drawing of a bar
 constexpr double kSurenessSeconds = 1.0;                           // of work, before the time left is told
-constexpr std::string_view kDim = "\x1b[2m";
-constexpr std::string_view kRed = "\x1b[31m";
-constexpr std::string_view kPlain = "\x1b[0m";
-constexpr std::string_view kEraseLine = "\r\x1b[K";
 constexpr std::string_view kRateGap = "   ";
 constexpr std::size_t kMessageBytes = 4096;
 constexpr mode_t kFileMode = 0666;  // the umask takes its part
@@ -49,6 +46,36 @@ bool is_same_file(int one, int other) {
     struct stat second {};
     return fstat(one, &first) == 0 && fstat(other, &second) == 0 && first.st_dev == second.st_dev &&
            first.st_ino == second.st_ino && !S_ISCHR(first.st_mode);
+}
+
+bool is_color(ControlKind kind) {
+    return kind == ControlKind::Dim || kind == ControlKind::Red || kind == ControlKind::PlainColor;
+}
+
+std::string spelling(TerminalControl control) {
+    switch (control.kind) {
+        case ControlKind::Dim:
+            return "\x1b[2m";
+        case ControlKind::Red:
+            return "\x1b[31m";
+        case ControlKind::PlainColor:
+            return "\x1b[0m";
+        case ControlKind::LineStart:
+            return "\r";
+        case ControlKind::Up:
+            return fmt::format("\x1b[{}A", control.count);
+        case ControlKind::Left:
+            return fmt::format("\x1b[{}D", control.count);
+        case ControlKind::EraseLineEnd:
+            return "\x1b[K";
+        case ControlKind::EraseBelow:
+            return "\x1b[J";
+        case ControlKind::PasteMarks:
+            return "\x1b[?2004h";
+        case ControlKind::NoPasteMarks:
+            return "\x1b[?2004l";
+    }
+    return {};
 }
 
 }  // namespace
@@ -83,10 +110,6 @@ void Console::log(std::string_view message) {
     error(fmt::format("--log-file {}: cannot be written: {}; it ends here", log_name_, std::strerror(refusal)));
 }
 
-std::string Console::dim(std::string_view text) const {
-    return colored_ ? fmt::format("{}{}{}", kDim, text, kPlain) : std::string(text);
-}
-
 std::string Console::fitted(std::string_view line) const {
     return folded(line, stderr_is_terminal_ ? columns() : 0);
 }
@@ -101,30 +124,38 @@ void Console::end_line() {
 void Console::error(std::string_view message) {
     if (std::exchange(is_within_line_, false)) draw("\n");
     const std::string line = fmt::format("slipstream: {}", printable(message, kMessageBytes));
-    draw(colored_ ? fmt::format("{}{}{}\n", kRed, fitted(line), kPlain) : fitted(line) + "\n");
+    draw({ControlKind::Red, fitted(line), ControlKind::PlainColor, "\n"});
     log(line);
 }
 
 void Console::note(std::string_view message) {
     const std::string line = fmt::format("slipstream: {}", printable(message, kMessageBytes));
-    if (verbosity_ != Verbosity::Quiet) draw(dim(fitted(line)) + "\n");
+    if (verbosity_ != Verbosity::Quiet) draw({ControlKind::Dim, fitted(line), ControlKind::PlainColor, "\n"});
     log(line);
 }
 
 void Console::detail(std::string_view message) {
     const std::string line = printable(message, kMessageBytes);
-    if (verbosity_ == Verbosity::Verbose) draw(dim(fitted(line)) + "\n");
+    if (verbosity_ == Verbosity::Verbose) draw({ControlKind::Dim, fitted(line), ControlKind::PlainColor, "\n"});
     log(line);
 }
 
 int Console::columns() const {
-    winsize size{};
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-    return size.ws_col;
+    return terminal_columns(STDERR_FILENO);
 }
 
 // Messages that cannot be written are lost: there is no other place to say so.
-void Console::draw(std::string_view text) {
+void Console::draw(std::initializer_list<DrawnPart> parts) {
+    std::string bytes;
+    for (const DrawnPart& part : parts) {
+        if (const auto* control = std::get_if<TerminalControl>(&part)) {
+            if (is_color(control->kind) ? colored_ : stderr_is_terminal_) bytes += spelling(*control);
+        } else {
+            const std::string_view text = std::get<std::string_view>(part);
+            bytes += stderr_is_terminal_ ? shown_text(text) : std::string(text);
+        }
+    }
+    std::string_view text = bytes;
     while (!text.empty()) {
         const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
         if (written < 0 && errno == EINTR) continue;
@@ -133,15 +164,20 @@ void Console::draw(std::string_view text) {
     }
 }
 
-ProgressBar::ProgressBar(Console& console, std::string label)
-    : console_(console), label_(std::move(label)), next_(Clock::now() + kQuietStart) {}
+void report_failure(std::string_view program, std::string_view message) {
+    Console(Verbosity::Normal, ColorUse::Never, std::nullopt)
+        .draw({program, ": ", printable(message, kMessageBytes), "\n"});
+}
+
+ProgressBar::ProgressBar(Console& console, std::string_view label)
+    : console_(console), label_(printable(label, kMessageBytes)), next_(Clock::now() + kQuietStart) {}
 
 ProgressBar::~ProgressBar() {
     clear();
 }
 
 void ProgressBar::clear() {
-    if (drawn_) console_.draw(kEraseLine);
+    if (drawn_) console_.draw({ControlKind::LineStart, ControlKind::EraseLineEnd});
     drawn_ = false;
 }
 
@@ -154,20 +190,22 @@ void ProgressBar::update(double done, double total, std::string_view figures_don
     }
     if (now < next_) return;
     next_ = now + kRedraw;
-    std::string figures(figures_done);
+    std::string figures = printable(figures_done, kMessageBytes);
     const double seconds = std::chrono::duration<double>(now - began_).count();
     if (seconds >= kSurenessSeconds && done > first_done_ && total > done)
         figures += ", " + time_left_text(seconds / (done - first_done_) * (total - done));
     const double share = total > 0.0 ? std::clamp(done / total, 0.0, 1.0) : 1.0;
-    const int room = console_.columns() - static_cast<int>(label_.size() + figures.size()) - 12;
+    const int label_cells = cells_of(label_);
+    const int room = console_.columns() - label_cells - cells_of(figures) - 12;
     const int width = std::clamp(room, 0, 40);
     const int full = static_cast<int>(share * width);
     const std::string percent = fmt::format("{:3.0f} %", 100.0 * share);
-    if (width < 5 && static_cast<int>(label_.size() + percent.size()) + 1 >= console_.columns()) return;
+    if (width < 5 && label_cells + static_cast<int>(percent.size()) + 1 >= console_.columns()) return;
     std::string bar;
     for (int i = 0; i < width; ++i) bar += i < full ? "█" : "░";
-    console_.draw(width < 5 ? fmt::format("{}{} {}", kEraseLine, label_, percent)
-                            : fmt::format("{}{} {} {} {}", kEraseLine, label_, bar, percent, figures));
+    console_.draw({ControlKind::LineStart, ControlKind::EraseLineEnd,
+                   width < 5 ? fmt::format("{} {}", label_, percent)
+                             : fmt::format("{} {} {} {}", label_, bar, percent, figures)});
     drawn_ = true;
 }
 
@@ -175,7 +213,12 @@ LiveRate::LiveRate(Console& console, RatePlace place)
     : console_(console), place_(place), began_(Clock::now()), next_(began_) {}
 
 void LiveRate::clear() {
-    if (shown_) console_.draw(place_ == RatePlace::BesideText ? "\x1b[K" : kEraseLine);
+    if (shown_) {
+        if (place_ == RatePlace::BesideText)
+            console_.draw({ControlKind::EraseLineEnd});
+        else
+            console_.draw({ControlKind::LineStart, ControlKind::EraseLineEnd});
+    }
     shown_ = false;
 }
 
@@ -206,7 +249,7 @@ void LiveRate::show(std::int64_t n_tokens) {
     const int columns = console_.columns();
     if (place_ == RatePlace::OwnLine) {
         if (static_cast<int>(rate.size()) >= columns) return;
-        console_.draw(fmt::format("{}{}", kEraseLine, rate));
+        console_.draw({ControlKind::LineStart, ControlKind::EraseLineEnd, rate});
     } else {
         cursor_.advance("", columns);  // the window may have another size by now
         const auto column = cursor_.column();
@@ -214,7 +257,8 @@ void LiveRate::show(std::int64_t n_tokens) {
         if (!column || *column + length >= columns) return;
         // The cursor goes back to where the text ends; what stands there is erased before the next piece of text.
         clear();
-        console_.draw(fmt::format("{}{}\x1b[{}D", kRateGap, console_.dim(rate), length));
+        console_.draw(
+            {kRateGap, ControlKind::Dim, rate, ControlKind::PlainColor, TerminalControl(ControlKind::Left, length)});
     }
     shown_ = true;
 }

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "tools/terminal/cursor_column.h"
+#include "tools/terminal/terminal_control.h"
 
 namespace slipstream::tools {
 
@@ -49,10 +51,10 @@ public:
     /// The text ended within a line, and messages go where it goes: the next one begins a line. With -q only an error
     /// does, so that else nothing is added to the text.
     void end_line();
-    /// Writes to stderr as it stands; for drawing.
-    void draw(std::string_view text);
-    /// `text` in a weaker colour where there are colours.
-    [[nodiscard]] std::string dim(std::string_view text) const;
+    /// Writes to stderr, in one write if the system takes it. To a terminal text goes escaped (shown_text.h), elsewhere
+    /// as it is; control sequences go to a terminal only, and colours only if they are allowed.
+    void draw(std::initializer_list<DrawnPart> parts);
+    void draw(std::string_view text) { draw({DrawnPart(text)}); }
 
 private:
     void log(std::string_view message);
@@ -70,11 +72,14 @@ private:
     std::FILE* log_file_ = nullptr;
 };
 
+/// The one line of a program without a Console that fails: "PROGRAM: MESSAGE" on stderr, without control characters.
+void report_failure(std::string_view program, std::string_view message);
+
 /// A bar on one line of a terminal, gone when its owner is. Draws nothing in the first moments, so that short work does
 /// not flicker.
 class ProgressBar {
 public:
-    ProgressBar(Console& console, std::string label);
+    ProgressBar(Console& console, std::string_view label);
     ~ProgressBar();
     ProgressBar(const ProgressBar&) = delete;
     ProgressBar& operator=(const ProgressBar&) = delete;

@@ -175,6 +175,11 @@ void WholeFile::fail(int error) const {
 
 void WholeFile::write(std::span<const std::byte> bytes) {
     if (file_.get() < 0) open_in_place();
+    std::string shown;
+    if (isatty(file_.get()) == 1) {
+        shown = shown_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        bytes = std::as_bytes(std::span(shown));
+    }
     std::uint64_t written = 0;
     const int error = write_all(file_.get(), reinterpret_cast<const char*>(bytes.data()), bytes.size(), written);
     if (error != 0) fail(error);

@@ -91,8 +91,8 @@ private:
 };
 
 /// A file that takes its name only when it is complete: written beside it under another name, then renamed. Where the
-/// path is no regular file (a device, a pipe) it is written in place; a named pipe is opened by the first write, since
-/// that waits for its reader.
+/// path is no regular file (a device, a pipe) it is written in place, to a terminal as text that is escaped; a named
+/// pipe is opened by the first write, since that waits for its reader.
 class WholeFile {
 public:
     /// Throws IoError where the place cannot be written.
