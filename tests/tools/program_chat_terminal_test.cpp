@@ -223,6 +223,43 @@ TEST(ChatTerminal, AResizedWindowGetsTheLineAgain) {
     expect_transcript(talk, "resize.txt");
 }
 
+TEST(ChatTerminal, CrLfIsOneLineEnd) {
+    Talk talk({"--max-tokens", "2"});
+    talk.ask("\x1b[200~one\r\ntwo\r\n\r\nfour\r\n\x1b[201~");
+    talk.ask("\x1b[200~one\rtwo\r\rfour\r\x1b[201~");
+    talk.ask("\x1b[200~one\ntwo\n\nfour\n\x1b[201~");
+    for (const std::size_t i : {0U, 2U, 4U}) EXPECT_EQ(talk.messages().at(i), "one\ntwo\n\nfour");
+    // A terminal without brackets sends the lines as they are typed; here an empty one would be a message, too.
+    talk.type("five\r\nsix\r\n");
+    talk.wait_for("six");
+    talk.wait_for_prompt();
+    talk.type("\r\r");  // two returns are two lines
+    talk.wait_for_prompt();
+    talk.wait_for_prompt();
+    ASSERT_EQ(talk.messages().size(), 14U);
+    EXPECT_EQ(talk.messages()[6], "five");
+    EXPECT_EQ(talk.messages()[8], "six");
+    EXPECT_EQ(talk.messages()[10], "");
+    EXPECT_EQ(talk.messages()[12], "");
+    talk.type("\x04");
+    EXPECT_EQ(talk.finish(), 0);
+}
+
+TEST(ChatTerminal, CrLfTypedDuringAnAnswerIsOneLineEnd) {
+    Talk talk({"--stop", "no text has this", "--max-tokens", "300"});
+    talk.type("Tell me a tale\r");
+    talk.wait_for("\r\n");
+    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.type("/set max-tokens 2\r\na zebra came\r\nand a crow\r\n");
+    talk.wait_for("crow");
+    talk.wait_for_prompt();
+    talk.type("\x04");
+    EXPECT_EQ(talk.finish(), 0);
+    ASSERT_EQ(talk.messages().size(), 6U);
+    EXPECT_EQ(talk.messages()[2], "a zebra came");
+    EXPECT_EQ(talk.messages()[4], "and a crow");
+}
+
 TEST(ChatTerminal, AnAnswerFollowsTheWindowsWidth) {
     Talk talk({"--stop", "no text has this", "--max-tokens", "1500"}, 100);
     talk.type("Tell me a tale\r");

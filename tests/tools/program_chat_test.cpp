@@ -149,6 +149,17 @@ TEST_F(Chat, ASessionGoesOnAsOneChat) {
     EXPECT_THAT(chat("/set seed\n", with_session("two.json", {"--seed", "9"})).err, HasSubstr("  seed 9\n"));
 }
 
+TEST_F(Chat, CrLfEndsALineAndIsNoPartOfIt) {
+    const Arguments arguments{"--max-tokens", "2", "--session", at("chat.json")};
+    const ProgramResult result = chat("one\r\n\"\"\"two\r\nthree\"\"\"\r\n/set max-tokens 3\r\nfour\r", arguments);
+    ASSERT_EQ(result.code, 0) << result.err;
+    const std::vector<std::string> messages = messages_in(at("chat.json"));
+    ASSERT_EQ(messages.size(), 6U);
+    EXPECT_EQ(messages[0], "one");
+    EXPECT_EQ(messages[2], "two\nthree");
+    EXPECT_EQ(messages[4], "four");
+}
+
 TEST_F(Chat, SavesAndLoads) {
     const Arguments drawn{"--max-tokens", "6", "--temperature", "0", "--stop", kNoStop};
     ASSERT_EQ(chat("Once\n/save " + at("kept.json") + "\nTwice\n", drawn).code, 0);

@@ -30,6 +30,7 @@ public:
         if (!changed_) return;
         termios unseen = before_;
         unseen.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+        unseen.c_iflag &= ~static_cast<tcflag_t>(ICRNL);  // the line editor tells CR LF from two line ends
         restore_terminal_when_leaving(before_, unseen);
         changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &unseen) == 0;
     }

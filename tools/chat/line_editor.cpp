@@ -56,14 +56,8 @@ std::string narrow(std::wstring_view text) {
 
 // A terminal sends a return where the text has a newline.
 std::string with_newlines(std::string_view text) {
-    std::string result;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] != '\r') {
-            result += text[i];
-        } else if (i + 1 >= text.size() || text[i + 1] != '\n') {
-            result += '\n';
-        }
-    }
+    std::string result(text);
+    std::ranges::replace(result, '\r', '\n');
     while (result.ends_with('\n')) result.pop_back();
     return result;
 }
@@ -105,6 +99,7 @@ struct LineEditor::State {
     struct sigaction continue_before {};
     std::wstring prompt;
     std::string unread;  // bytes that came with those before
+    bool after_return = false;
     struct Pasted {
         std::string mark, text;
     };
@@ -133,6 +128,8 @@ LineEditor::State::State(const EnvironmentReader& environment, Console& for_mess
     el_wset(editor, EL_EDITOR, L"emacs");
     el_wset(editor, EL_HIST, history_w, history);
     el_wset(editor, EL_GETCFN, &State::on_read);
+    // libedit lets the terminal exchange CR and LF by default, and CR LF would come as LF CR.
+    el_wset(editor, EL_SETTY, L"-d", L"-inlcr", L"-icrnl", nullptr);
     el_wset(editor, EL_ADDFN, L"slipstream-paste", L"Take a pasted text", &State::on_paste);
     bind(L"^W", L"ed-delete-prev-word");
     bind(L"^R", L"em-inc-search-prev");
@@ -166,6 +163,9 @@ int LineEditor::State::read_character(wchar_t& character) {
                 const bool complete = step.kind == Utf8Kind::Complete;
                 character = static_cast<wchar_t>(complete ? code_point(unread) : U'\ufffd');
                 unread.erase(0, step.length);
+                // Terminals send CR LF for a line end of a paste that has it, and one of them is enough.
+                const bool ends_same_line = std::exchange(after_return, character == L'\r') && character == L'\n';
+                if (ends_same_line) continue;
                 return 1;
             }
         }
