@@ -75,8 +75,10 @@ protected:
 
     // What a terminal gets, of 100 columns. {tty} in an argument is its name.
     [[nodiscard]] std::string on_terminal(Arguments arguments,
-                                          const std::map<std::string, std::string>& environment = {}) {
+                                          const std::map<std::string, std::string>& environment = {},
+                                          std::string_view keys = {}) {
         Terminal terminal(100);
+        terminal.type(keys);
         for (std::string& argument : arguments)
             if (argument == "{tty}") argument = terminal.program_end_name();
         ProgramRun run;
@@ -200,6 +202,17 @@ TEST_F(TerminalGate, Chat) {
     }
     chat.type("/exit\r");
     EXPECT_EQ(chat.finish(), 0);
+}
+
+// The line editor's library reports names, too.
+TEST_F(TerminalGate, WhatTheLineEditorReports) {
+    const Arguments arguments{"chat", "-m", "model", "--draft", "none", "-q"};
+    expect_harmless(on_terminal(arguments, {{"TERM", kName}}, "/exit\n"), "TERM", Editing::Yes);
+    folder_.write("editrc",
+                  "EVIL\xc2\x9b"
+                  "5m\x1b]0;t\x07 x\n");
+    const std::string bytes = on_terminal(arguments, {{"EDITRC", path("editrc")}}, "/exit\n");
+    expect_harmless(bytes + "EVIL", "editrc", Editing::Yes);
 }
 
 // A pipe gets the bytes as they are.

@@ -175,6 +175,11 @@ int lines_wrapped_by_terminal(std::string_view bytes, int columns) {
     return screen_after(bytes, columns, QuoteWidth::One).n_wrapped();
 }
 
+void Terminal::type(std::string_view keys) const {
+    if (write(our_end_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size()))
+        throw std::system_error(errno, std::generic_category(), "typing");
+}
+
 void Terminal::resize(int columns) const {
     winsize size{};
     size.ws_row = 24;

@@ -19,6 +19,8 @@ public:
     /// The name of that end in /dev/pts.
     [[nodiscard]] std::string program_end_name() const;
     void close_program_end();
+    /// Types keys.
+    void type(std::string_view keys) const;
     /// Gives the window another width.
     void resize(int columns) const;
     /// Takes what has been written so far and does not wait for more.

@@ -54,6 +54,18 @@ std::string narrow(std::wstring_view text) {
     return result;
 }
 
+// Opens a stream for the reports of libedit, which quote TERM and the user's .editrc: the console escapes them.
+std::FILE* open_reports(Console& console) {
+    cookie_io_functions_t functions{};
+    functions.write = [](void* cookie, const char* bytes, std::size_t n) {
+        static_cast<Console*>(cookie)->draw(std::string_view(bytes, n));
+        return static_cast<ssize_t>(n);
+    };
+    std::FILE* reports = fopencookie(&console, "w", functions);
+    if (reports != nullptr) std::setvbuf(reports, nullptr, _IOLBF, BUFSIZ);
+    return reports;
+}
+
 // A terminal sends a return where the text has a newline.
 std::string with_newlines(std::string_view text) {
     std::string result(text);
@@ -93,6 +105,7 @@ struct LineEditor::State {
     Console& console;
     LineHistory kept;
     bool can_bracket;
+    std::FILE* reports;
     EditLine* editor = nullptr;
     HistoryW* history = nullptr;
     struct sigaction window_before {};
@@ -111,13 +124,15 @@ struct LineEditor::State {
 LineEditor::State::State(const EnvironmentReader& environment, Console& for_messages)
     : console(for_messages),
       kept(history_path(environment)),
-      can_bracket(environment("TERM").value_or("dumb") != "dumb") {
+      can_bracket(environment("TERM").value_or("dumb") != "dumb"),
+      reports(open_reports(for_messages)) {
     // Text is UTF-8 here whatever the locale, and libedit asks the locale how wide a character is.
     std::setlocale(LC_CTYPE, "C.UTF-8");
     history = history_winit();
-    editor = history == nullptr ? nullptr : el_init("slipstream", stdin, stderr, stderr);
+    editor = history == nullptr || reports == nullptr ? nullptr : el_init("slipstream", stdin, stderr, reports);
     if (editor == nullptr) {
         if (history != nullptr) history_wend(history);
+        if (reports != nullptr) std::fclose(reports);
         throw IoError("the terminal cannot be used for typing; set TERM to what it is, or pipe the messages in");
     }
     HistEventW event;
@@ -150,6 +165,7 @@ LineEditor::State::~State() {
     sigaction(SIGCONT, &continue_before, nullptr);
     el_end(editor);
     history_wend(history);
+    std::fclose(reports);
 }
 
 // One character of stdin: 1, 0 at its end, -1 where a signal came.
