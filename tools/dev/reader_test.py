@@ -33,7 +33,11 @@ Reader's test, {n} comments.
 
 Read each comment and its declaration once, in order, and answer its three questions in a few words each. Look at no
 source file, no page and no other comment. "Nothing said" is a right answer where comment and declaration say nothing.
-Write "?" where you do not understand what is said. A comment counts as understood if all three answers are right.
+Write "?" where you do not understand what is said.
+
+Answer a) in your own words: an answer that only repeats the comment's words does not count. Where the comment says "it",
+"they", "that", "so", "there", or leaves a noun out, the answer names the thing that is meant. A number in b) has its
+unit (bytes, tokens, seconds, ...). A comment counts as understood if all three answers are right.
 """
 QUESTIONS = {
     "function": ("What does it do, and what does it return?",
