@@ -11,9 +11,9 @@
 namespace slipstream::draft {
 
 SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftContext& target)
-    : options_(options),
+    : options_(without_unusable_sources(options, target)),
       temperature_(target.sampling.temperature),
-      sources_(make_sources(options, target)),
+      sources_(make_sources(options_, target)),
       control_(std::max<std::int64_t>(options.max_budget, 1), target.planned_seconds),
       builder_(sources_.table_list(), sources_.model_list(), target.vocab),
       drawn_(target.sampling.seed),

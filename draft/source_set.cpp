@@ -181,6 +181,17 @@ std::unique_ptr<ModelSource> make_draft_model(DraftRows rows, const DraftOptions
 
 }  // namespace
 
+DraftOptions without_unusable_sources(DraftOptions options, const DraftContext& target) {
+    if (!options.has(SourceKind::Recycling) || target.vocab <= Recycling::kMaxVocab) return options;
+    const std::string reason =
+        fmt::format("the source recycling knows vocabularies of at most {} tokens, this one has {}",
+                    Recycling::kMaxVocab, target.vocab);
+    if (options.shape == TreeShape::Recycling) throw RequestError(fmt::format("{}; use another --tree", reason));
+    std::erase(options.sources, SourceKind::Recycling);
+    if (target.on_note) target.on_note(fmt::format("{}; it is left out", reason));
+    return options;
+}
+
 SourceSet make_sources(const DraftOptions& options, const DraftContext& target) {
     SourceSet set;
     TableParts parts = table_parts(options, target);

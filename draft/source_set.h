@@ -30,6 +30,10 @@ inline constexpr std::int64_t kLeastModelNodes = 64;
 /// Nodes of a tree that models are asked about, node 0 included: more than are kept.
 [[nodiscard]] std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab);
 
+/// Returns `options` without the sources that cannot serve the target's vocabulary; target.on_note gets a line for
+/// each. Throws RequestError if the tree asked for is that of such a source.
+[[nodiscard]] DraftOptions without_unusable_sources(DraftOptions options, const DraftContext& target);
+
 /// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named, and what
 /// target.on_progress throws. Builds the model's own n-grams where they are asked for and not on disk.
 [[nodiscard]] SourceSet make_sources(const DraftOptions& options, const DraftContext& target);

@@ -31,6 +31,7 @@ float sharpness(double temperature) {
 
 constexpr int kTokenBits = 21;  // of a token id in a cursor
 constexpr std::uint64_t kToken = (std::uint64_t{1} << kTokenBits) - 1;
+static_assert(Recycling::kMaxVocab == static_cast<std::int64_t>(kToken));
 constexpr std::size_t kLongRows = std::size_t{1} << 15;
 
 // The last `n` tokens of a path, and how many they are.
@@ -47,7 +48,7 @@ Cursor one_more(Cursor path, TokenId token) {
 
 Recycling::Recycling(const RecyclingOptions& options) : options_(options), row_top_(kCandidates, options.vocab) {
     CHECK(options.temperature >= 0.0, "temperature {}", options.temperature);
-    CHECK(options.vocab <= static_cast<std::int64_t>(kToken), "{} tokens", options.vocab);
+    CHECK(options.vocab <= kMaxVocab, "{} tokens", options.vocab);
     rows_.resize(static_cast<std::size_t>(options.vocab));
     long_rows_.resize(kLongRows);
     reset();

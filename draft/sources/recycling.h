@@ -34,7 +34,10 @@ class Recycling final : public TableSource {
 public:
     /// Candidates of a token (k of the paper).
     static constexpr std::size_t kCandidates = 8;
+    /// Tokens of a vocabulary, at most: a cursor holds three ids, of 21 bits each.
+    static constexpr std::int64_t kMaxVocab = (std::int64_t{1} << 21) - 1;
 
+    /// options.vocab is at most kMaxVocab (CHECKed).
     explicit Recycling(const RecyclingOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "recycling"; }

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
@@ -14,6 +15,13 @@
 
 namespace slipstream::draft {
 namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
 
 const std::vector<SourceKind> kTokenSources = {SourceKind::Context,   SourceKind::Suffix,    SourceKind::Lookup,
                                                SourceKind::Cacheback, SourceKind::Recycling, SourceKind::Lookahead};
@@ -52,6 +60,41 @@ TEST(Drafter, MergedSourcesCommitMoreThanAnyOfThem) {
         EXPECT_GT(merged.mean_accepted_tokens(),
                   replay(*drafter_of({kind}), recorded_phrases(1), 32).mean_accepted_tokens())
             << source_name(kind);
+}
+
+TEST(Drafter, LeavesOutASourceThatDoesNotKnowSoLargeAVocabulary) {
+    constexpr std::int64_t largest = 2'097'151;  // of Recycling; models may have eight times as many
+    DraftContext target = target_at();
+    std::vector<std::string> notes;
+    target.on_note = [&](std::string_view note) { notes.emplace_back(note); };
+    const auto names = [&](const std::vector<SourceKind>& sources) {
+        std::vector<std::string> found;
+        for (const SourceFigures& figures : make_drafter(options_of(sources), target)->figures())
+            found.emplace_back(figures.name);
+        return found;
+    };
+    target.vocab = largest;
+    EXPECT_THAT(names(kTokenSources), Contains("recycling"));
+    EXPECT_THAT(notes, IsEmpty());
+    target.vocab = largest + 1;
+    EXPECT_THAT(names(kTokenSources), AllOf(SizeIs(kTokenSources.size() - 1), Not(Contains("recycling"))));
+    EXPECT_THAT(notes, ElementsAre("the source recycling knows vocabularies of at most 2097151 tokens, this one has "
+                                   "2097152; it is left out"));
+    EXPECT_THAT(names({SourceKind::Recycling}), IsEmpty());
+    target.vocab = std::int64_t{1} << 24;  // the largest that a model may have
+    notes.clear();
+    const auto drafter = make_drafter(options_of(kTokenSources), target);
+    const std::vector<TokenId> text = {0, static_cast<TokenId>(target.vocab - 1), 5, 0, 16'000'000, 5};
+    drafter->observe({.text = text, .n_new = std::ssize(text)});
+    TokenTree tree;
+    tree.reset(text.back());
+    drafter->propose(tree, {.budget = 32, .max_depth = 8, .text = text});
+    EXPECT_THAT(notes, SizeIs(1));
+    DraftOptions shaped = options_of({SourceKind::Recycling});
+    shaped.shape = TreeShape::Recycling;
+    EXPECT_EQ(error_text<RequestError>([&] { static_cast<void>(make_drafter(shaped, target)); }),
+              "the source recycling knows vocabularies of at most 2097151 tokens, this one has 16777216; use another "
+              "--tree");
 }
 
 TEST(Drafter, FiguresOfOneSourceAreTheTokensItBrought) {
