@@ -44,12 +44,17 @@ enum class ExprKind : std::uint8_t {
     Test          // parts[0] is what the test called `value` asks
 };
 
+/// Jinja computes what is constant when it compiles. A slice that fails is undefined then; a slice that is reached at
+/// run time fails.
+enum class Folding : std::uint8_t { None, Constant, ConstantSlice };
+
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
 struct Expr {
     ExprKind kind = ExprKind::Literal;
     Arithmetic operation = Arithmetic::Add;
+    Folding folding = Folding::None;  // ConstantSlice: constant, and a slice is part of it
     int line = 0;
     int depth = 1;  // of the tree below, itself included
     NameId name = -1;

@@ -1,4 +1,6 @@
 // The evaluator's expressions.
+#include <algorithm>
+
 #include "kernels/base/check.h"
 #include "kernels/base/indexed.h"
 #include "runtime/text/chat/builtin.h"
@@ -9,7 +11,37 @@
 
 namespace slipstream::jinja {
 
+namespace {
+
+bool holds_undefined(const Value& value) {
+    if (value.is(Kind::Dict))
+        return std::ranges::any_of(value.dict().items(), [](const auto& item) { return holds_undefined(item.second); });
+    if (value.is_sequence()) return std::ranges::any_of(value.items(), holds_undefined);
+    return value.is_undefined();
+}
+
+}  // namespace
+
+std::optional<Value> Evaluator::folded(const Expr& expr) {
+    if (expr.folding != Folding::ConstantSlice || is_folding_) return std::nullopt;
+    is_folding_ = true;
+    try {
+        Value value = evaluate(expr);
+        is_folding_ = false;
+        return value;
+    } catch (const TemplateError&) {  // it is computed at run time instead, and fails or not by the rules there
+        is_folding_ = false;
+        return std::nullopt;
+    }
+}
+
+Value Evaluator::evaluate_printed(const Expr& expr) {
+    if (auto value = folded(expr)) return std::move(*value);
+    return evaluate(expr);
+}
+
 Value Evaluator::evaluate(const Expr& expr) {
+    if (auto value = folded(expr); value && !holds_undefined(*value)) return std::move(*value);
     const Runtime::Level level(runtime_);
     runtime_.spend(1);
     switch (expr.kind) {
@@ -59,7 +91,10 @@ Value Evaluator::evaluate(const Expr& expr) {
             const Value object = part(expr, 0);
             const Value start = part_or_none(expr, 1);
             const Value stop = part_or_none(expr, 2);
-            return get_slice(runtime_, object, start, stop, part_or_none(expr, 3));
+            const Value step = part_or_none(expr, 3);
+            if (is_folding_ && !object.is_undefined() && !can_slice(object, start, stop, step))
+                return runtime_.undefined({Undefined::Of::Element, "slice", type_name(object)});
+            return get_slice(runtime_, object, start, stop, step);
         }
         case ExprKind::Call:
             return call(expr);

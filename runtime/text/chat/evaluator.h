@@ -3,12 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "runtime/text/chat/ast.h"
-#include "runtime/text/chat/marked_text.h"
 #include "runtime/text/chat/runtime.h"
+#include "runtime/text/chat/marked_text.h"
 
 namespace slipstream::jinja {
 
@@ -89,6 +90,10 @@ private:
 
     // Expressions (evaluate.cpp).
     [[nodiscard]] Value evaluate(const Expr& expr);
+    /// Of an expression that is printed as a whole, and so computed ahead even if it is undefined.
+    [[nodiscard]] Value evaluate_printed(const Expr& expr);
+    /// The value that Jinja computes ahead; nothing if the expression is not constant, has no slice, or fails.
+    [[nodiscard]] std::optional<Value> folded(const Expr& expr);
     [[nodiscard]] Value part(const Expr& expr, std::size_t i) { return evaluate(*expr.parts[i]); }
     [[nodiscard]] Value part_or_none(const Expr& expr, std::size_t i) {
         return expr.parts[i] ? part(expr, i) : Value::none();
@@ -114,7 +119,8 @@ private:
     std::vector<std::shared_ptr<Scope>> kept_;
     TextBuilder output_;
     TextBuilder* out_;
-    Value captured_;  // what a filter without input is applied to
+    bool is_folding_ = false;  // a constant is being computed as Jinja computes it ahead
+    Value captured_;           // what a filter without input is applied to
 };
 
 }  // namespace slipstream::jinja

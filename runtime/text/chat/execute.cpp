@@ -112,7 +112,7 @@ Evaluator::Flow Evaluator::execute(const Statement& statement) {
             out_->append(statement.text);
             return Flow::Normal;
         case StatementKind::Print:
-            write_str(runtime_, *out_, evaluate(*statement.expr));
+            write_str(runtime_, *out_, evaluate_printed(*statement.expr));
             return Flow::Normal;
         case StatementKind::Set:
             set(statement);

@@ -311,6 +311,11 @@ Value get_item(Runtime& runtime, const Value& object, const Value& key) {
     return runtime.undefined({Undefined::Of::Attribute, std::string(key.view()), type_name(object)});
 }
 
+bool can_slice(const Value& object, const Value& start, const Value& stop, const Value& step) {
+    const auto is_bound = [](const Value& value) { return value.is_none() || value.is_integral(); };
+    return (object.is_text() || object.is_indexable()) && is_bound(start) && is_bound(stop) && is_bound(step);
+}
+
 Value get_slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step) {
     refuse_undefined(object);
     if (object.is(Kind::Dict)) fail("unhashable type: 'slice'");

@@ -57,6 +57,8 @@ enum class Comparison : std::uint8_t { Equal, NotEqual, Less, LessOrEqual, Great
 [[nodiscard]] Value get_attribute(Runtime& runtime, const Value& object, const Value& name);
 /// object[key]: the element, else what getattr() gives.
 [[nodiscard]] Value get_item(Runtime& runtime, const Value& object, const Value& key);
+/// Whether Python slices such an object by such bounds; else it raises TypeError or LookupError.
+[[nodiscard]] bool can_slice(const Value& object, const Value& start, const Value& stop, const Value& step);
 /// object[start:stop:step], none for what is left out.
 [[nodiscard]] Value get_slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop,
                               const Value& step);

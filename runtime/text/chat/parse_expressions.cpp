@@ -45,13 +45,30 @@ int checked_depth(int depth) {
     return depth;
 }
 
-// With its depth; throws where that is too much.
+// Filters that ask for the context are not computed ahead (@pass_context in jinja2/filters.py).
+bool may_be_constant(const Expr& expr) {
+    constexpr std::array<std::string_view, 5> of_context = {"map", "select", "reject", "selectattr", "rejectattr"};
+    if (expr.kind == ExprKind::Name || expr.kind == ExprKind::Call) return false;
+    if (expr.kind != ExprKind::Filter && expr.kind != ExprKind::Test) return true;
+    return expr.builtin != nullptr && expr.parts[0] &&
+           std::ranges::find(of_context, expr.value.view()) == of_context.end();
+}
+
+// With its depth, and whether it is constant; throws if it is too deep.
 ExprPtr measured(ExprPtr expr) {
     int deepest = 0;
+    Folding folding = expr->kind == ExprKind::Slice ? Folding::ConstantSlice : Folding::Constant;
+    if (!may_be_constant(*expr)) folding = Folding::None;
+    const auto add = [&](const Expr& part) {
+        deepest = std::max(deepest, part.depth);
+        if (part.folding == Folding::None) folding = Folding::None;
+        if (part.folding == Folding::ConstantSlice && folding == Folding::Constant) folding = Folding::ConstantSlice;
+    };
     for (const ExprPtr& part : expr->parts)
-        if (part) deepest = std::max(deepest, part->depth);
-    for (const auto& [name, value] : expr->named) deepest = std::max(deepest, value->depth);
+        if (part) add(*part);
+    for (const auto& [name, value] : expr->named) add(*value);
     expr->depth = checked_depth(deepest + 1);
+    expr->folding = folding;
     return expr;
 }
 
