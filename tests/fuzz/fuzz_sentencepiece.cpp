@@ -1,6 +1,6 @@
 // Any bytes as a tokenizer.model: refused by one of our errors, or a tokenizer that encodes and decodes without a
-// fault. What it may not do besides: give an id outside of its vocabulary, or more ids than its rules may make of the
-// text.
+// fault. What it may not do besides: give an id outside of its vocabulary, more ids than its rules may make of the
+// text, or a control token of what was said.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 #include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
+#include "tests/fuzz/said_text.h"
 
 namespace {
 
@@ -41,9 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (const std::string_view text : texts) {
             exercise(tokenizer, text, SpecialTokens::AsText);
             exercise(tokenizer, text, SpecialTokens::Parse);
+            check_said_text(tokenizer, text);
         }
         // The first bytes of the file as a text: they know the pieces that the fuzzer invented.
         exercise(tokenizer, bytes.substr(0, 256), SpecialTokens::Parse);
+        check_said_text(tokenizer, bytes.substr(0, 256));
     } catch (const Error&) {  // refused: an answer, not a fault
         return 0;
     }

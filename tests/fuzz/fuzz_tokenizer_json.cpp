@@ -1,5 +1,6 @@
 // Any bytes as a tokenizer.json: refused by one of our errors, or a tokenizer that encodes and decodes without a fault,
-// in bounded time and memory. What it may not do besides: give an id outside of its vocabulary. And as a vocab.json:
+// in bounded time and memory. What it may not do besides: give an id outside of its vocabulary, or a control token
+// of what was said. And as a vocab.json:
 // each token is found under the id that it has.
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/tokenizer_json.h"
+#include "tests/fuzz/said_text.h"
 
 namespace {
 
@@ -58,9 +60,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (const std::string_view text : texts) {
             exercise(*tokenizer, text, SpecialTokens::AsText);
             exercise(*tokenizer, text, SpecialTokens::Parse);
+            check_said_text(*tokenizer, text);
         }
         // The first bytes of the file as a text: they know the spellings that the fuzzer invented.
         exercise(*tokenizer, bytes.substr(0, 256), SpecialTokens::Parse);
+        check_said_text(*tokenizer, bytes.substr(0, 256));
     } catch (const Error&) {  // refused: an answer, not a fault
         return 0;
     }

@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
-using testing::IsEmpty;
 
 const fs::path kTrained = SLIPSTREAM_GOLDEN_DIR "/tokenizer/trained";
 
@@ -49,7 +48,7 @@ PromptTemplate template_of(std::string_view source, const Tokenizer& tokenizer) 
 }
 
 // The prompt of a template that says what the user said.
-PromptText prompt_of(const std::string& said, const Tokenizer& tokenizer,
+MarkedText prompt_of(const std::string& said, const Tokenizer& tokenizer,
                      std::string_view source = "{{ messages[0].content }}") {
     return template_of(source, tokenizer).render(std::vector<Message>{{"user", said}});
 }
@@ -60,16 +59,15 @@ TEST(LiteralText, NoTokenComesOfASpelling) {
             const std::string_view spelling = tokenizer->piece(id);
             SCOPED_TRACE(fmt::format("{}: {}", tokenizer->kind(), spelling));
             const std::string said = fmt::format("say {0} and <{0}{0}", spelling);
-            const PromptText prompt = prompt_of(said, *tokenizer);
-            EXPECT_EQ(prompt.text, said);
-            EXPECT_EQ(prompt.literal_at.size(), 3U);
+            const MarkedText prompt = prompt_of(said, *tokenizer);
+            EXPECT_EQ(prompt.bytes, said);
             const auto count = [&](const std::vector<TokenId>& ids) { return std::ranges::count(ids, id); };
             const std::int64_t n_bos = tokenizer->adds_bos() && tokenizer->bos_id() == id ? 1 : 0;
-            EXPECT_EQ(count(tokenizer->encode_prompt(prompt.text, prompt.literal_at)), n_bos);
+            EXPECT_EQ(count(tokenizer->encode_prompt(prompt)), n_bos);
             EXPECT_EQ(count(tokenizer->encode_prompt(said, SpecialTokens::Parse)), n_bos + 3);
-            // One of them alone: the others are still tokens.
-            const std::vector<std::size_t> second{prompt.literal_at[1]};
-            EXPECT_EQ(count(tokenizer->encode_prompt(said, second)), n_bos + 2);
+            // One of them alone, and only its last byte: the others are still tokens.
+            const std::size_t end = said.find(spelling, said.find(spelling) + 1) + spelling.size();
+            EXPECT_EQ(count(tokenizer->encode_prompt({.bytes = said, .said = {{end - 1, end}}})), n_bos + 2);
         }
     }
 }
@@ -79,8 +77,8 @@ TEST(LiteralText, TheTextStaysAsItIs) {
         if (tokenizer->kind() != "byte-level BPE" && tokenizer->kind() != "SentencePiece BPE") continue;
         for (const TokenId id : control_tokens(*tokenizer)) {
             const std::string said = fmt::format("say {0}, \xc3\xa9{0}", tokenizer->piece(id));
-            const PromptText prompt = prompt_of(said, *tokenizer);
-            EXPECT_EQ(tokenizer->decode(tokenizer->encode_prompt(prompt.text, prompt.literal_at)),
+            const MarkedText prompt = prompt_of(said, *tokenizer);
+            EXPECT_EQ(tokenizer->decode(tokenizer->encode_prompt(prompt)),
                       tokenizer->decode(tokenizer->encode(said, SpecialTokens::AsText)));
         }
     }
@@ -89,8 +87,9 @@ TEST(LiteralText, TheTextStaysAsItIs) {
 TEST(LiteralText, WithoutSpellingsNothingIsDifferent) {
     const std::string honest = "a < b | im_end > </ s >";
     for (const auto& tokenizer : tokenizers()) {
-        EXPECT_THAT(prompt_of(honest, *tokenizer).literal_at, IsEmpty());
-        EXPECT_EQ(tokenizer->encode_prompt(honest, std::span<const std::size_t>()),
+        EXPECT_EQ(tokenizer->encode_prompt(prompt_of(honest, *tokenizer)),
+                  tokenizer->encode_prompt(honest, SpecialTokens::Parse));
+        EXPECT_EQ(tokenizer->encode_prompt({.bytes = honest, .said = {}}),
                   tokenizer->encode_prompt(honest, SpecialTokens::Parse));
     }
 }
@@ -106,15 +105,6 @@ std::unique_ptr<Tokenizer> with_added_tokens(const fs::path& file, const std::st
     return make_tokenizer(source);
 }
 
-TEST(LiteralText, AMarkBehindTheLastCharacterSaysNothing) {
-    for (const auto& tokenizer : tokenizers()) {
-        const std::vector<std::size_t> places{3, 4};
-        EXPECT_EQ(tokenizer->encode_prompt("abc", places), tokenizer->encode_prompt("abc", SpecialTokens::Parse));
-        const std::vector<std::size_t> first{0};
-        EXPECT_NO_THROW(static_cast<void>(tokenizer->encode_prompt("", first)));
-    }
-}
-
 TEST(LiteralText, ATokenOfOneCharacterIsTextAsWell) {
     const fs::path file = fs::path(testing::TempDir()) / "literal_text_one.json";
     const auto tokenizer = with_added_tokens(file, R"({"id": 11, "content": "\u00e9", "special": true})");
@@ -122,10 +112,9 @@ TEST(LiteralText, ATokenOfOneCharacterIsTextAsWell) {
         "a\xc3\xa9"
         "ab\xc3\xa9";
     EXPECT_THAT(tokenizer->encode_prompt(said, SpecialTokens::Parse), ElementsAre(0, 11, 9, 11));
-    const PromptText prompt = prompt_of(said, *tokenizer);
-    EXPECT_THAT(tokenizer->encode_prompt(prompt.text, prompt.literal_at), ElementsAre(0, 7, 8, 9, 7, 8));
-    const std::vector<std::size_t> second{4 + 1};
-    EXPECT_THAT(tokenizer->encode_prompt(said, second), ElementsAre(0, 11, 9, 7, 8));
+    const MarkedText prompt = prompt_of(said, *tokenizer);
+    EXPECT_THAT(tokenizer->encode_prompt(prompt), ElementsAre(0, 7, 8, 9, 7, 8));
+    EXPECT_THAT(tokenizer->encode_prompt({.bytes = said, .said = {{5, 7}}}), ElementsAre(0, 11, 9, 7, 8));
     fs::remove(file);
 }
 
@@ -135,10 +124,8 @@ TEST(LiteralText, UserDefinedTokensThatLookLikeTurnsCountAsControl) {
                                                       {"id": 12, "content": "<|a|>", "special": false},
                                                       {"id": 13, "content": "cd", "special": false})");
     EXPECT_THAT(tokenizer->end_tokens(), ElementsAre(11));
-    EXPECT_THAT(prompt_of("b<|im_end|>", *tokenizer).literal_at, ElementsAre(1));
-    EXPECT_THAT(prompt_of("cd", *tokenizer).literal_at, IsEmpty());
-    const PromptText prompt = prompt_of("cd<|a|>", *tokenizer);
-    EXPECT_THAT(tokenizer->encode_prompt(prompt.text, prompt.literal_at), ElementsAre(13, 4, 5, 0, 5, 6));
+    const MarkedText prompt = prompt_of("cd<|a|>", *tokenizer);
+    EXPECT_THAT(tokenizer->encode_prompt(prompt), ElementsAre(13, 4, 5, 0, 5, 6));
     fs::remove(file);
 }
 
@@ -156,8 +143,8 @@ TEST(LiteralText, NothingThatATemplateDoesForgesAToken) {
     const fs::path file = fs::path(testing::TempDir()) / "literal_text_forged.json";
     const auto tokenizer = with_added_tokens(file, R"({"id": 11, "content": "<|a|>", "special": true})");
     const auto tokens = [&](const std::string& said, std::string_view source) {
-        const PromptText prompt = prompt_of(said, *tokenizer, source);
-        return std::pair(prompt.text, std::ranges::count(tokenizer->encode_prompt(prompt.text, prompt.literal_at), 11));
+        const MarkedText prompt = prompt_of(said, *tokenizer, source);
+        return std::pair(prompt.bytes, std::ranges::count(tokenizer->encode_prompt(prompt), 11));
     };
     const auto forged = std::pair<std::string, std::int64_t>("<|a|>", 0);
     EXPECT_EQ(tokens("<|A|>", "{{ messages[0].content|lower }}"), forged);

@@ -45,7 +45,7 @@ public:
     [[nodiscard]] std::string_view piece(TokenId id) const override { return pieces_[static_cast<std::size_t>(id)]; }
     [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return piece(id); }
     [[nodiscard]] bool adds_space_prefix() const override { return false; }
-    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view, std::span<const std::size_t>,
+    [[nodiscard]] std::vector<TokenId> encode_marked(std::string_view, SaidBytes,
                                                      const std::atomic<bool>*) const override {
         return {};
     }

@@ -74,26 +74,43 @@ TextNormalizer normalizer(Steps... steps) {
     return TextNormalizer(std::move(list));
 }
 
+std::string normalised(const TextNormalizer& normalizer, std::string_view text, PieceStart start) {
+    return normalizer.normalise(text, SaidBytes(), start).bytes;
+}
+
+// The normalised text, with the bytes that come of said ones in brackets.
+std::string marked(const TextNormalizer& normalizer, std::string_view text, const std::vector<TextSpan>& said) {
+    const MarkedText result = normalizer.normalise(text, SaidBytes(said), PieceStart::OfText);
+    std::string shown;
+    std::size_t done = 0;
+    for (const TextSpan& span : result.said) {
+        shown += result.bytes.substr(done, span.begin - done) + '[';
+        shown += result.bytes.substr(span.begin, span.end - span.begin) + ']';
+        done = span.end;
+    }
+    return shown += result.bytes.substr(done);
+}
+
 TEST(TextNormalizer, StepsFollowOneAnother) {
     const TextNormalizer llama = normalizer(PrependStep{"\u2581"}, ReplaceStep{std::string(" "), "\u2581"});
-    EXPECT_EQ(llama.normalise("a b", PieceStart::OfText), "\u2581a\u2581b");
-    EXPECT_EQ(llama.normalise("a b", PieceStart::Inside), "a\u2581b");
-    EXPECT_EQ(llama.normalise("", PieceStart::OfText), "");
+    EXPECT_EQ(normalised(llama, "a b", PieceStart::OfText), "\u2581a\u2581b");
+    EXPECT_EQ(normalised(llama, "a b", PieceStart::Inside), "a\u2581b");
+    EXPECT_EQ(normalised(llama, "", PieceStart::OfText), "");
     const TextNormalizer tidy =
         normalizer(LowercaseStep{}, StripStep{StripStep::Ends::Both},
                    ReplaceStep{TextPattern(to_pcre2(" {2,}", PatternDialect::Oniguruma, "t"), "t"), " "});
-    EXPECT_EQ(tidy.normalise(" \u3000\u00c9A   \u0130\u03a3 \t", PieceStart::OfText), "\u00e9a i\u0307\u03c3");
-    EXPECT_EQ(normalizer(StripStep{StripStep::Ends::Left}).normalise(" a ", PieceStart::OfText), "a ");
-    EXPECT_EQ(normalizer(StripStep{StripStep::Ends::Right}).normalise(" a \u2003", PieceStart::OfText), " a");
-    EXPECT_EQ(normalizer(LowercaseStep{}).normalise("\U00010d50\ua7dc", PieceStart::OfText), "\U00010d70\u019b");
-    EXPECT_EQ(TextNormalizer().normalise(" \u00c9 ", PieceStart::OfText), " \u00c9 ");
+    EXPECT_EQ(normalised(tidy, " \u3000\u00c9A   \u0130\u03a3 \t", PieceStart::OfText), "\u00e9a i\u0307\u03c3");
+    EXPECT_EQ(normalised(normalizer(StripStep{StripStep::Ends::Left}), " a ", PieceStart::OfText), "a ");
+    EXPECT_EQ(normalised(normalizer(StripStep{StripStep::Ends::Right}), " a \u2003", PieceStart::OfText), " a");
+    EXPECT_EQ(normalised(normalizer(LowercaseStep{}), "\U00010d50\ua7dc", PieceStart::OfText), "\U00010d70\u019b");
+    EXPECT_EQ(normalised(TextNormalizer(), " \u00c9 ", PieceStart::OfText), " \u00c9 ");
 }
 
 TEST(TextNormalizer, RefusesRulesThatMakeTextGrowWithoutEnd) {
     std::vector<NormalizerStep> steps;
     for (int i = 0; i < 40; ++i) steps.emplace_back(ReplaceStep{std::string("a"), "aa"});
     const TextNormalizer doubling(std::move(steps));
-    EXPECT_THAT(error_text<RequestError>([&] { (void)doubling.normalise("a", PieceStart::OfText); }),
+    EXPECT_THAT(error_text<RequestError>([&] { (void)normalised(doubling, "a", PieceStart::OfText); }),
                 HasSubstr("no sensible ones"));
 }
 
@@ -118,6 +135,23 @@ std::vector<std::string> cut(const std::string& text, PieceStart start, Steps...
 
 SplitStep split(const std::string& pattern, SplitBehavior behavior, SplitMatches matches = SplitMatches::Delimiters) {
     return {TextPattern(to_pcre2(pattern, PatternDialect::Oniguruma, "test"), "test"), behavior, matches};
+}
+
+TEST(TextNormalizer, CarriesTheMarksOfWhatWasSaid) {
+    const TextNormalizer nfkc = normalizer(UnicodeForm::Nfkc);
+    EXPECT_EQ(marked(nfkc, "<|\uff41|>", {{2, 5}}), "<|[a]|>");
+    EXPECT_EQ(marked(nfkc, "\u4f60\uff1c\u597d", {{3, 6}}), "\u4f60[<]\u597d");     // within a run beyond ASCII
+    EXPECT_EQ(marked(nfkc, ">\u00e9\uff1c", {{1, 3}}), ">[\u00e9]<");               // the run takes the ">" with it
+    EXPECT_EQ(marked(nfkc, "a\u0301b", {{1, 3}}), "[\u00e1]b");                     // a mark that composes
+    EXPECT_EQ(marked(nfkc, "\u1100\u1161\u11a8x\ufb01", {{6, 9}}), "[\uac01]xfi");  // starters that compose
+    EXPECT_EQ(marked(normalizer(UnicodeForm::Nfd), "\u00e9\u00e9", {{0, 2}}), "[e\u0301]e\u0301");
+    EXPECT_EQ(marked(normalizer(LowercaseStep{}), "A\u0130A\u0130", {{3, 4}}), "ai\u0307[a]i\u0307");
+    EXPECT_EQ(marked(normalizer(PrependStep{"\u2581"}), "ab", {{1, 2}}), "\u2581a[b]");
+    EXPECT_EQ(marked(normalizer(PrependStep{"_"}), "ab", {{0, 1}}), "[_a]b");
+    EXPECT_EQ(marked(normalizer(StripStep{}), "  ab  ", {{3, 5}}), "a[b]");
+    EXPECT_EQ(marked(normalizer(ReplaceStep{std::string("--"), "<"}), "a--b--", {{1, 2}, {4, 6}}), "a[<]b[<]");
+    EXPECT_EQ(marked(normalizer(ReplaceStep{std::string("-"), ""}), "a-b", {{1, 2}}), "ab");
+    EXPECT_EQ(marked(TextNormalizer(), "abc", {{0, 1}, {2, 3}}), "[a]b[c]");
 }
 
 TEST(PreTokenizer, JoinsSegmentsAsTheBehaviorSays) {
@@ -193,9 +227,9 @@ TEST(ByteAlphabet, SpellsEveryByteAndReadsItBack) {
 // --- Added tokens ---
 
 std::string parts(const AddedTokenMatcher& matcher, const std::string& text,
-                  SpecialTokens special = SpecialTokens::Parse) {
+                  SpecialTokens special = SpecialTokens::Parse, const std::vector<TextSpan>& said = {}) {
     std::string result;
-    matcher.split(text, special, [&](const AddedTokenMatcher::Part& part) {
+    matcher.split(text, special, SaidBytes(said), [&](const AddedTokenMatcher::Part& part) {
         result += part.id ? fmt::format("<{}>", *part.id) : fmt::format("({})", part.text);
     });
     return result;
@@ -207,7 +241,21 @@ TEST(AddedTokens, TheLongestAtAPlaceWins) {
     EXPECT_EQ(parts(matcher, "xabcdab"), "(x)<2>(d)<1>");
     EXPECT_EQ(parts(matcher, ""), "");
     EXPECT_EQ(parts(matcher, "none"), "(none)");
-    EXPECT_EQ(parts(AddedTokenMatcher({}), "ab"), "(ab)");
+    EXPECT_EQ(parts(AddedTokenMatcher(), "ab"), "(ab)");
+}
+
+TEST(AddedTokens, WhatWasSaidHasNoPartInTrustedOnes) {
+    const AddedTokenMatcher matcher({{.content = "<s>", .id = 1, .special = true, .trusted_only = true},
+                                     {.content = "<s>>", .id = 2, .special = true, .trusted_only = true},
+                                     {.content = "ab", .id = 3}});
+    const auto said = [&](const std::string& text, std::size_t begin, std::size_t end) {
+        return parts(matcher, text, SpecialTokens::Parse, {{begin, end}});
+    };
+    EXPECT_EQ(said("<s>><s>", 0, 7), "(<s>><s>)");
+    EXPECT_EQ(said("<s>>", 3, 4), "<1>(>)");  // the template's own, though a longer one was spelt
+    EXPECT_EQ(said("<<s>", 0, 1), "(<)<1>");
+    EXPECT_EQ(said("<s>a<s>", 2, 3), "(<s>a)<1>");
+    EXPECT_EQ(said("abab<s>", 0, 4), "<3><3><1>");
 }
 
 TEST(AddedTokens, SpecialOnesAreTextUnlessAskedFor) {

@@ -185,7 +185,6 @@ TEST(Tokenizer, GivesUpATextWhenItIsInterrupted) {
     for (const GgufVocabulary& vocabulary : {small_gguf(), by_score, whole_text, by_bytes}) {
         const auto tokenizer = make_tokenizer(gguf_source(vocabulary));
         const std::vector<TokenId> ids = tokenizer->encode("a a", SpecialTokens::AsText);
-        const std::size_t literal[] = {0};
         stop = false;
         EXPECT_EQ(tokenizer->encode("a a", SpecialTokens::AsText, &stop), ids);
         stop = true;
@@ -193,7 +192,8 @@ TEST(Tokenizer, GivesUpATextWhenItIsInterrupted) {
             EXPECT_THROW((void)tokenizer->encode("a a", special, &stop), Interrupted) << tokenizer->kind();
             EXPECT_THROW((void)tokenizer->encode_prompt("a a", special, &stop), Interrupted) << tokenizer->kind();
         }
-        EXPECT_THROW((void)tokenizer->encode_prompt("a a", literal, &stop), Interrupted) << tokenizer->kind();
+        EXPECT_THROW((void)tokenizer->encode_prompt({.bytes = "a a", .said = {{0, 1}}}, &stop), Interrupted)
+            << tokenizer->kind();
     }
 }
 

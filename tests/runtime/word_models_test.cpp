@@ -288,7 +288,7 @@ TEST(PrecompiledCharsmap, ABrokenOneIsRefusedOrHarmless) {
             EXPECT_LE(match->length, text.size());
             EXPECT_LE(match->replacement.size(), 20U);
         }
-        EXPECT_LE(map.replace_graphemes(text, 1000).size(), 1000U);
+        EXPECT_LE(map.replace_graphemes(text, 1000, nullptr).size(), 1000U);
     }
 }
 

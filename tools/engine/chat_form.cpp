@@ -20,31 +20,33 @@ ChatForm::ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenize
                    const std::atomic<bool>* cancel)
     : template_(std::move(prompt_template)), tokenizer_(&tokenizer), cancel_(cancel) {}
 
-PromptText ChatForm::prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
+MarkedText ChatForm::prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                  const std::string& begun) const {
     CHECK(!messages.empty() && messages.back().role == "user", "{} messages", messages.size());
-    PromptText prompt;
+    MarkedText prompt;
+    const auto say = [&](const std::string& text) {
+        append_span(prompt.said, {prompt.bytes.size(), prompt.bytes.size() + text.size()});
+        prompt.bytes += text;
+    };
     if (template_) {
         std::vector<Message> all;
         if (system) all.push_back({"system", *system});
         all.insert(all.end(), messages.begin(), messages.end());
         prompt = render_prompt(*template_, all, cancel_);
     } else {
-        if (system) prompt.text = *system;
+        if (system) prompt.bytes = *system;
         for (const Message& message : messages) {
-            if (message.role == "user" && !prompt.text.empty()) prompt.text += kParagraph;
-            prompt.text += message.content;
+            if (message.role == "user" && !prompt.bytes.empty()) prompt.bytes += kParagraph;
+            say(message.content);
         }
     }
-    prompt.text += begun;
+    say(begun);
     return prompt;
 }
 
 EncodedPrompt ChatForm::prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                const std::string& begun) const {
-    const PromptText prompt = prompt_text(system, messages, begun);
-    return template_ ? encode_rendered(prompt, *tokenizer_, cancel_)
-                     : encode_raw(prompt.text, *tokenizer_, SpecialTokens::AsText, cancel_);
+    return encode_rendered(prompt_text(system, messages, begun), *tokenizer_, cancel_);
 }
 
 TextGenerationOptions ChatForm::with_stops(TextGenerationOptions options) const {

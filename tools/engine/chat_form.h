@@ -24,8 +24,8 @@ public:
     /// has already. Throws TemplateError, Interrupted.
     [[nodiscard]] EncodedPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                        const std::string& begun = {}) const;
-    /// The same as text.
-    [[nodiscard]] PromptText prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
+    /// The same as text; what was said is marked.
+    [[nodiscard]] MarkedText prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                          const std::string& begun = {}) const;
     /// `options` with what ends a turn: the template's, where the vocabulary has no token for it; the paragraph's end,
     /// where a text is told in turns and no other is given.

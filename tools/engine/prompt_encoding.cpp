@@ -12,7 +12,7 @@ StreamingDetokenizer::Start start_behind(const std::string& text) {
 
 }  // namespace
 
-PromptText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
+MarkedText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
                          const std::atomic<bool>* cancel) {
     try {
         return form.render(messages, cancel);
@@ -22,8 +22,8 @@ PromptText render_prompt(const PromptTemplate& form, std::span<const Message> me
     }
 }
 
-EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer, const std::atomic<bool>* cancel) {
-    return {tokenizer.encode_prompt(prompt.text, prompt.literal_at, cancel), start_behind(prompt.text)};
+EncodedPrompt encode_rendered(const MarkedText& prompt, const Tokenizer& tokenizer, const std::atomic<bool>* cancel) {
+    return {tokenizer.encode_prompt(prompt, cancel), start_behind(prompt.bytes)};
 }
 
 EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer, SpecialTokens special,

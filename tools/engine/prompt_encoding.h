@@ -21,10 +21,10 @@ struct EncodedPrompt {
 // All throw Interrupted soon after `cancel`, which may be null, is true.
 
 /// A conversation through its template. Throws TemplateError.
-[[nodiscard]] PromptText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
+[[nodiscard]] MarkedText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
                                        const std::atomic<bool>* cancel);
 /// A conversation that a template rendered.
-[[nodiscard]] EncodedPrompt encode_rendered(const PromptText& prompt, const Tokenizer& tokenizer,
+[[nodiscard]] EncodedPrompt encode_rendered(const MarkedText& prompt, const Tokenizer& tokenizer,
                                             const std::atomic<bool>* cancel);
 /// A text as it stands; empty is the beginning of a text and nothing else. `special`: whether spellings of control
 /// tokens in it stand for them, which only who wrote the whole text may ask for.

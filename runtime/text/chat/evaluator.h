@@ -9,7 +9,7 @@
 
 #include "runtime/text/chat/ast.h"
 #include "runtime/text/chat/runtime.h"
-#include "runtime/text/chat/marked_text.h"
+#include "runtime/text/chat/text_builder.h"
 
 namespace slipstream::jinja {
 

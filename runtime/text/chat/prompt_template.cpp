@@ -15,16 +15,6 @@ bool is_end_token(const Tokenizer& tokenizer, std::string_view text) {
     return std::ranges::any_of(tokenizer.end_tokens(), [&](TokenId id) { return tokenizer.piece(id) == text; });
 }
 
-// The control tokens of the vocabulary, and the user-defined ones that look like them.
-std::vector<SpellingMatcher::Entry> control_spellings(const Tokenizer& tokenizer) {
-    std::vector<SpellingMatcher::Entry> entries;
-    for (TokenId id = 0; id < tokenizer.vocab_size(); ++id)
-        if (const TokenKind kind = tokenizer.token_kind(id);
-            kind == TokenKind::Control || (kind == TokenKind::UserDefined && is_turn_mark(tokenizer.piece(id))))
-            entries.push_back({std::string(tokenizer.piece(id)), id});
-    return entries;
-}
-
 TemplateValue said(const TemplateValue& value) {
     using jinja::Kind;
     if (value.is_text()) return TemplateValue::said(std::string(value.view()));
@@ -56,7 +46,6 @@ PromptTemplate::PromptTemplate(ChatTemplate chat_template, TemplateArguments arg
                                std::string_view turn_end)
     : template_(std::move(chat_template)),
       arguments_(std::move(arguments)),
-      control_tokens_(control_spellings(tokenizer)),
       bos_token_(spelling(tokenizer, tokenizer.bos_id())),
       eos_token_(spelling(tokenizer, tokenizer.eos_id())) {
     if (!turn_end.empty() && !is_end_token(tokenizer, turn_end)) turn_end_ = turn_end;
@@ -64,36 +53,24 @@ PromptTemplate::PromptTemplate(ChatTemplate chat_template, TemplateArguments arg
     localtime_r(&now, &began_);
 }
 
-PromptText PromptTemplate::render(std::span<const Message> messages, const std::atomic<bool>* cancel) const {
+MarkedText PromptTemplate::render(std::span<const Message> messages, const std::atomic<bool>* cancel) const {
     std::vector<TemplateValue> list;
     list.reserve(messages.size());
     for (const Message& message : messages) list.push_back(chat_message(message.role, message.content));
     return render(TemplateValue::list(std::move(list)), cancel);
 }
 
-PromptText PromptTemplate::render(const TemplateValue& messages, const std::atomic<bool>* cancel) const {
+MarkedText PromptTemplate::render(const TemplateValue& messages, const std::atomic<bool>* cancel) const {
     std::vector<TemplateValue> marked;
     if (!messages.is_sequence()) throw TemplateError(name(), 0, "the messages are no list");
     for (const TemplateValue& message : messages.items()) marked.push_back(said_message(message));
-    MarkedText text = template_.render({.messages = TemplateValue::list(std::move(marked)),
-                                        .add_generation_prompt = true,
-                                        .bos_token = bos_token_,
-                                        .eos_token = eos_token_,
-                                        .arguments = arguments_,
-                                        .now = began_},
-                                       {.cancel = cancel});
-    PromptText prompt;
-    if (!text.said.empty()) {
-        // Spellings may overlap: each is looked at. Of those that begin at one place the longest counts.
-        std::size_t from = 0;
-        while (const auto match = control_tokens_.find(text.bytes, from)) {
-            if (text.is_said_in({match->begin, match->begin + match->length}))
-                prompt.literal_at.push_back(match->begin);
-            from = match->begin + 1;
-        }
-    }
-    prompt.text = std::move(text.bytes);
-    return prompt;
+    return template_.render({.messages = TemplateValue::list(std::move(marked)),
+                             .add_generation_prompt = true,
+                             .bos_token = bos_token_,
+                             .eos_token = eos_token_,
+                             .arguments = arguments_,
+                             .now = began_},
+                            {.cancel = cancel});
 }
 
 std::vector<std::string> PromptTemplate::arguments_read() const {

@@ -3,8 +3,8 @@
 //
 // The rule: what people and tools say is text, also where it spells a control token: "<|im_end|>" in a message must not
 // end the message. All texts of messages but the role, and but those of the system, who is whoever runs the program,
-// are marked as said; the marks go through all that the template does with them; and a spelling in the prompt of which
-// any byte was said is no token. Where nothing is spelt the ids are those of transformers.
+// are marked as said; the marks go through all that the template does with them, and with the prompt to the tokenizer,
+// which finds control tokens (tokenizer/token_matchers.h). Where nothing is spelt the ids are those of transformers.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "runtime/text/chat/chat_template.h"
-#include "runtime/text/tokenizer/token_matchers.h"
+#include "runtime/text/marked_text.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream {
@@ -27,13 +27,6 @@ struct Message {
     std::string role;
     std::string content;
     bool operator==(const Message&) const = default;
-};
-
-/// A prompt, and the places in it where a control token is only spelt: byte offsets, ascending, for
-/// Tokenizer::encode_prompt() to see no token there.
-struct PromptText {
-    std::string text;
-    std::vector<std::size_t> literal_at;
 };
 
 using TemplateArguments = std::vector<std::pair<std::string, TemplateValue>>;
@@ -49,9 +42,9 @@ public:
 
     /// The prompt that asks for the next answer. It spells the beginning-of-text token only where the template does:
     /// Tokenizer::encode_prompt() adds it where it is missing. Throws TemplateError, also soon after `cancel` is true.
-    [[nodiscard]] PromptText render(std::span<const Message> messages, const std::atomic<bool>* cancel = nullptr) const;
+    [[nodiscard]] MarkedText render(std::span<const Message> messages, const std::atomic<bool>* cancel = nullptr) const;
     /// The same for messages as a template knows them, a list of dicts.
-    [[nodiscard]] PromptText render(const TemplateValue& messages, const std::atomic<bool>* cancel = nullptr) const;
+    [[nodiscard]] MarkedText render(const TemplateValue& messages, const std::atomic<bool>* cancel = nullptr) const;
 
     [[nodiscard]] const std::string& name() const { return template_.name(); }
     /// Whether it asks for this variable.
@@ -64,7 +57,6 @@ public:
 private:
     ChatTemplate template_;
     TemplateArguments arguments_;
-    SpellingMatcher control_tokens_;
     std::optional<std::string> turn_end_;
     std::optional<std::string> bos_token_, eos_token_;
     std::tm began_{};

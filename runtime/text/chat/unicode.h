@@ -8,7 +8,7 @@
 #include <functional>
 #include <string_view>
 
-#include "runtime/text/chat/marked_text.h"
+#include "runtime/text/chat/text_builder.h"
 #include "runtime/text/utf8.h"
 
 namespace slipstream::jinja {

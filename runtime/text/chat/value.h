@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/text/chat/marked_text.h"
+#include "runtime/text/chat/text_builder.h"
 
 namespace slipstream::jinja {
 

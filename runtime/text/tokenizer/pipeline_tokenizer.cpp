@@ -27,7 +27,8 @@ std::vector<AddedToken> tokens_that_are(const std::vector<AddedToken>& tokens, b
 
 /// Their contents as they look in normalised text.
 std::vector<AddedToken> normalised(std::vector<AddedToken> tokens, const TextNormalizer& normalizer) {
-    for (AddedToken& token : tokens) token.content = normalizer.normalise(token.content, PieceStart::OfText);
+    for (AddedToken& token : tokens)
+        token.content = normalizer.normalise(token.content, SaidBytes(), PieceStart::OfText).bytes;
     return tokens;
 }
 
@@ -41,60 +42,78 @@ public:
         scratch_.merger.cancel = scratch_.segmenter.cancel = cancel;
     }
 
-    /// A part of the text: the whole, or what follows a cut. Ids come behind those of earlier parts.
-    void run(std::string_view text, SpecialTokens special, PieceStart start) {
+    std::vector<TokenId> run(std::string_view text, SpecialTokens special, SaidBytes said) {
         special_ = special;
-        while (!text.empty()) {
-            const std::size_t valid = valid_utf8_prefix(text);
-            stretch(text.substr(0, valid), start);
-            text.remove_prefix(valid);
-            if (text.empty()) break;
-            tokenizer_.model_->encode_byte(static_cast<unsigned char>(text.front()), ids_);
-            text.remove_prefix(1);
+        PieceStart start = PieceStart::OfText;
+        for (std::size_t at = 0; at < text.size();) {
+            const std::size_t valid = valid_utf8_prefix(text.substr(at));
+            stretch(text.substr(at, valid), said.from(at), start);
+            at += valid;
+            if (at == text.size()) break;
+            is_said_ = said.any_in({at, at + 1});
+            const std::size_t first = ids_.size();
+            tokenizer_.model_->encode_byte(static_cast<unsigned char>(text[at++]), ids_);
+            if (ids_.size() > first && is_refused(ids_.back())) ids_.pop_back();
             start = PieceStart::Inside;
         }
+        return std::move(ids_);
     }
-    [[nodiscard]] std::vector<TokenId> take_ids() { return std::move(ids_); }
 
     void on_word(std::string_view word) override {
         throw_if_cancelled(cancel_);
-        if (const auto known = cache_.find(word)) {
-            ids_.insert(ids_.end(), known->begin(), known->end());
-            return;
-        }
         if (word.size() >= kMaxWordBytes)
             throw RequestError(
                 fmt::format("a word of {} bytes is to be tokenized; split the text into smaller parts", word.size()));
-        const std::size_t first = ids_.size();
-        tokenizer_.model_->encode(word, scratch_, ids_);
-        cache_.remember(word, std::span(ids_).subspan(first));
+        encode_refusing(
+            word, [this](std::string_view piece) { encode_piece(piece); },
+            [this](unsigned char byte) { tokenizer_.model_->encode_byte(byte, ids_); },
+            [this](TokenId id) { return is_refused(id); }, ids_);
     }
 
 private:
     /// Text without broken bytes.
-    void stretch(std::string_view text, PieceStart start) {
-        tokenizer_.in_text_.split(text, special_, [&](const AddedTokenMatcher::Part& part) {
+    void stretch(std::string_view text, SaidBytes said, PieceStart start) {
+        tokenizer_.in_text_.split(text, special_, said, [&](const AddedTokenMatcher::Part& part) {
+            const auto at = static_cast<std::size_t>(part.text.data() - text.data());
             if (part.id)
                 ids_.push_back(*part.id);
             else
-                between_tokens(part.text, part.text.data() == text.data() ? start : PieceStart::OfPart);
+                between_tokens(part.text, said.from(at), at == 0 ? start : PieceStart::OfPart);
         });
     }
 
-    void between_tokens(std::string_view text, PieceStart start) {
-        const std::string normalised_text = tokenizer_.normalizer_.normalise(text, start, cancel_);
-        text = normalised_text;
-        tokenizer_.in_normalised_.split(text, special_, [&](const AddedTokenMatcher::Part& part) {
-            if (part.id)
+    void between_tokens(std::string_view text, SaidBytes said, PieceStart start) {
+        const MarkedText normalised = tokenizer_.normalizer_.normalise(text, said, start, cancel_);
+        text = normalised.bytes;
+        said = SaidBytes(normalised.said);
+        tokenizer_.in_normalised_.split(text, special_, said, [&](const AddedTokenMatcher::Part& part) {
+            const auto at = static_cast<std::size_t>(part.text.data() - text.data());
+            if (part.id) {
                 ids_.push_back(*part.id);
-            else
-                words_.words(part.text, part.text.data() == text.data() ? start : PieceStart::OfPart, *this);
+                return;
+            }
+            is_said_ = said.any_in({at, at + part.text.size()});
+            words_.words(part.text, at == 0 ? start : PieceStart::OfPart, *this);
         });
+    }
+
+    void encode_piece(std::string_view word) {
+        if (const auto known = cache_.find(word)) {
+            ids_.insert(ids_.end(), known->begin(), known->end());
+            return;
+        }
+        const std::size_t first = ids_.size();
+        tokenizer_.model_->encode(word, scratch_, ids_);
+        cache_.remember(word, std::span(ids_).subspan(first));
+    }
+    [[nodiscard]] bool is_refused(TokenId id) const {
+        return is_said_ && tokenizer_.trusted_only_[static_cast<std::size_t>(id)];
     }
 
     const PipelineTokenizer& tokenizer_;
     const std::atomic<bool>* cancel_;
-    SpecialTokens special_ = SpecialTokens::Parse;  // of the part at hand
+    SpecialTokens special_ = SpecialTokens::Parse;
+    bool is_said_ = false;  // some of the part at hand was said: no word of it becomes a token that is trusted_only_
     PreTokenizer::Run words_;
     WordCache cache_;
     WordScratch scratch_;
@@ -106,8 +125,6 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts)
       model_(std::move(parts.model)),
       normalizer_(std::move(parts.normalizer)),
       pre_tokenizer_(std::move(parts.pre_tokenizer)),
-      in_text_(tokens_that_are(parts.added_tokens, false)),
-      in_normalised_(normalised(tokens_that_are(parts.added_tokens, true), normalizer_)),
       bos_id_(parts.bos_id),
       eos_id_(parts.eos_id),
       adds_bos_(parts.adds_bos && parts.bos_id),
@@ -116,50 +133,27 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts)
       end_tokens_(std::move(parts.end_tokens)) {
     std::ranges::sort(end_tokens_);
     end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
+    trusted_only_ = trusted_only_ids(model_->unknown());
+    for (AddedToken& token : parts.added_tokens)
+        token.trusted_only = token.special || trusted_only_[static_cast<std::size_t>(token.id)];
+    in_text_ = AddedTokenMatcher(tokens_that_are(parts.added_tokens, false));
+    in_normalised_ = AddedTokenMatcher(normalised(tokens_that_are(parts.added_tokens, true), normalizer_));
 }
 
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, SpecialTokens special,
                                                const std::atomic<bool>* cancel) const {
-    check_size(text);
-    Encoding encoding(*this, cancel);
-    encoding.run(text, special, PieceStart::OfText);
-    return encoding.take_ids();
+    return encode_all(text, special, SaidBytes(), cancel);
 }
 
-bool PipelineTokenizer::is_special(std::string_view character) const {
-    const auto is_found = [&](const AddedTokenMatcher& tokens, std::string_view text) {
-        bool found = false;
-        if (valid_utf8_prefix(text) == text.size())
-            tokens.split(text, SpecialTokens::Parse, [&](const AddedTokenMatcher::Part& part) {
-                found = found || (part.id && token_kind(*part.id) == TokenKind::Control);
-            });
-        return found;
-    };
-    return is_found(in_text_, character) ||
-           is_found(in_normalised_, normalizer_.normalise(character, PieceStart::Inside));
-}
-
-std::vector<TokenId> PipelineTokenizer::encode_around(std::string_view text, std::span<const std::size_t> literal_at,
+std::vector<TokenId> PipelineTokenizer::encode_marked(std::string_view text, SaidBytes said,
                                                       const std::atomic<bool>* cancel) const {
+    return encode_all(text, SpecialTokens::Parse, said, cancel);
+}
+
+std::vector<TokenId> PipelineTokenizer::encode_all(std::string_view text, SpecialTokens special, SaidBytes said,
+                                                   const std::atomic<bool>* cancel) const {
     check_size(text);
-    Encoding encoding(*this, cancel);
-    std::size_t begin = 0;
-    const auto encode_to = [&](std::size_t end, SpecialTokens special) {
-        encoding.run(text.substr(begin, end - begin), special, begin == 0 ? PieceStart::OfText : PieceStart::Inside);
-        begin = end;
-    };
-    for (const std::size_t at : literal_at) {
-        if (at < begin || at >= text.size()) continue;  // cut there already, or nothing stands behind the mark
-        const std::size_t end = at + next_utf8(text.substr(at)).length;
-        if (is_special(text.substr(at, end - at))) {
-            encode_to(at, SpecialTokens::Parse);
-            encode_to(end, SpecialTokens::AsText);
-        } else {
-            encode_to(end, SpecialTokens::Parse);
-        }
-    }
-    encode_to(text.size(), SpecialTokens::Parse);
-    return encoding.take_ids();
+    return Encoding(*this, cancel).run(text, special, said);
 }
 
 std::vector<AddedToken> place_added_tokens(std::vector<AddedToken> tokens, IndexedVocabulary& vocabulary,

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/marked_text.h"
 #include "runtime/text/tokenizer/pre_tokenizer.h"
 #include "runtime/text/tokenizer/text_normalizer.h"
 #include "runtime/text/tokenizer/token_matchers.h"
@@ -56,15 +57,13 @@ public:
     [[nodiscard]] bool adds_space_prefix() const override { return adds_space_prefix_; }
 
 protected:
-    /// The text is cut behind the first character, which stands alone where it is a token by itself; nothing is put in
-    /// front of the part behind a cut.
-    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text, std::span<const std::size_t> literal_at,
+    [[nodiscard]] std::vector<TokenId> encode_marked(std::string_view text, SaidBytes said,
                                                      const std::atomic<bool>* cancel) const override;
 
 private:
     class Encoding;
-    /// Whether one character is a special token by itself.
-    [[nodiscard]] bool is_special(std::string_view character) const;
+    [[nodiscard]] std::vector<TokenId> encode_all(std::string_view text, SpecialTokens special, SaidBytes said,
+                                                  const std::atomic<bool>* cancel) const;
 
     std::unique_ptr<TokenVocabulary> vocabulary_;
     std::unique_ptr<WordModel> model_;
@@ -75,6 +74,7 @@ private:
     std::optional<TokenId> bos_id_, eos_id_;
     bool adds_bos_, adds_eos_, adds_space_prefix_;
     std::vector<TokenId> end_tokens_;  // ascending
+    std::vector<bool> trusted_only_;   // by id
 };
 
 // What the readers of byte-level vocabularies share: added tokens take their places in the vocabulary, and which tokens

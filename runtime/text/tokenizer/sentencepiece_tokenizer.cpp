@@ -81,16 +81,18 @@ UnigramSegmenter make_segmenter(const SentencePieceModel& model) {
 }
 
 /// The pieces of `kind`, as they stand in the text where they are looked for.
-std::vector<SpellingMatcher::Entry> spellings_of(const SentencePieceModel& model, TokenKind kind) {
+std::vector<AddedToken> tokens_of(const SentencePieceModel& model, TokenKind kind,
+                                  const std::vector<bool>& trusted_only) {
     // Some writers spell the spaces of user-defined pieces as spaces, some as marks; normalised text has one kind.
     const bool marks = kind == TokenKind::UserDefined && model.escape_whitespaces;
-    std::vector<SpellingMatcher::Entry> entries;
-    for (std::size_t i = 0; i < model.pieces.size(); ++i) {
-        const SentencePiece& piece = model.pieces[i];
-        if (piece.kind == kind)
-            entries.push_back({marks ? replaced(piece.text, " ", kSpaceMark) : piece.text, static_cast<TokenId>(i)});
-    }
-    return entries;
+    std::vector<AddedToken> tokens;
+    for (std::size_t i = 0; i < model.pieces.size(); ++i)
+        if (model.pieces[i].kind == kind)
+            tokens.push_back({.content = marks ? replaced(model.pieces[i].text, " ", kSpaceMark) : model.pieces[i].text,
+                              .id = static_cast<TokenId>(i),
+                              .special = kind == TokenKind::Control,
+                              .trusted_only = kind == TokenKind::Control || trusted_only[i]});
+    return tokens;
 }
 
 /// End of the word that begins at `begin`: the next space mark that follows another character.
@@ -113,8 +115,9 @@ std::string without_extra_spaces(std::string_view text) {
 
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
     : model_(std::move(model)),
-      control_(spellings_of(model_, TokenKind::Control)),
-      user_defined_(spellings_of(model_, TokenKind::UserDefined)),
+      trusted_only_(trusted_only_ids(model_.unk_id)),
+      control_(tokens_of(model_, TokenKind::Control, trusted_only_)),
+      user_defined_(tokens_of(model_, TokenKind::UserDefined, trusted_only_)),
       protected_(user_defined_as_spelt(model_)) {
     if (model_.algorithm == SentencePieceModel::Algorithm::Bpe)
         merger_.emplace(model_);
@@ -145,51 +148,32 @@ std::string_view SentencePieceTokenizer::token_bytes(TokenId id) const {
 
 std::vector<TokenId> SentencePieceTokenizer::encode(std::string_view text, SpecialTokens special,
                                                     const std::atomic<bool>* cancel) const {
-    if (special == SpecialTokens::Parse) return encode_around(text, {}, cancel);
-    check_size(text);
-    std::vector<TokenId> ids;
-    Scratch scratch(cancel);
-    encode_text(text, PieceStart::OfText, scratch, ids);
-    return ids;
+    return encode_all(text, special, SaidBytes(), cancel);
 }
 
-std::vector<TokenId> SentencePieceTokenizer::encode_around(std::string_view text,
-                                                           std::span<const std::size_t> literal_at,
+std::vector<TokenId> SentencePieceTokenizer::encode_marked(std::string_view text, SaidBytes said,
                                                            const std::atomic<bool>* cancel) const {
+    return encode_all(text, SpecialTokens::Parse, said, cancel);
+}
+
+std::vector<TokenId> SentencePieceTokenizer::encode_all(std::string_view text, SpecialTokens special, SaidBytes said,
+                                                        const std::atomic<bool>* cancel) const {
     check_size(text);
     std::vector<TokenId> ids;
     Scratch scratch(cancel);
-    std::size_t begin = 0;
-    PieceStart start = PieceStart::OfText;
-    auto literal = literal_at.begin();
-    // Pieces are found wherever they are spelt: where they are text, the spelling is cut behind its first character.
-    const auto encode_to = [&](std::size_t end) {
-        for (; literal != literal_at.end() && *literal < end; ++literal) {
-            if (*literal < begin || !user_defined_.match_at_begin(text.substr(*literal, end - *literal))) continue;
-            const std::size_t cut = std::min(end, *literal + next_utf8(text.substr(*literal)).length);
-            encode_text(text.substr(begin, cut - begin), start, scratch, ids);
-            begin = cut;
-            start = PieceStart::Inside;
-        }
-        encode_text(text.substr(begin, end - begin), start, scratch, ids);
-    };
-    for (std::size_t from = 0; const auto match = control_.find(text, from);) {
-        const auto inside = std::ranges::lower_bound(literal_at, match->begin);
-        if (inside != literal_at.end() && *inside < match->begin + match->length) {
-            from = match->begin + 1;
-            continue;
-        }
-        encode_to(match->begin);
-        ids.push_back(match->id);
-        begin = from = match->begin + match->length;
-        start = PieceStart::OfPart;
-    }
-    encode_to(text.size());
+    control_.split(text, special, said, [&](const AddedTokenMatcher::Part& part) {
+        const auto at = static_cast<std::size_t>(part.text.data() - text.data());
+        if (part.id)
+            ids.push_back(*part.id);
+        else
+            encode_text(part.text, said.from(at), at == 0 ? PieceStart::OfText : PieceStart::OfPart, scratch, ids);
+    });
     return ids;
 }
 
-std::string SentencePieceTokenizer::normalise(std::string_view text, const std::atomic<bool>* cancel) const {
-    if (!model_.rules.empty()) return normalise_by_rules(text, cancel);
+MarkedText SentencePieceTokenizer::normalise(std::string_view text, SaidBytes said,
+                                             const std::atomic<bool>* cancel) const {
+    if (!model_.rules.empty() || said.any_in({0, text.size()})) return normalise_by_rules(text, said, cancel);
     std::string tidy;
     if (model_.remove_extra_whitespaces) {
         tidy = without_extra_spaces(text);
@@ -203,16 +187,18 @@ std::string SentencePieceTokenizer::normalise(std::string_view text, const std::
     // Space marks that the text itself held at its end go as well, as in the original.
     while (model_.remove_extra_whitespaces && normalised.ends_with(space))
         normalised.erase(normalised.size() - space.size());
-    return normalised;
+    return {.bytes = std::move(normalised), .said = {}};
 }
 
 /// Place by place: a user-defined piece stays, else the longest rule applies, else the character stays. Spaces that the
 /// rules make count as spaces.
-std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text, const std::atomic<bool>* cancel) const {
+MarkedText SentencePieceTokenizer::normalise_by_rules(std::string_view text, SaidBytes said,
+                                                      const std::atomic<bool>* cancel) const {
     struct Step {
         std::string_view result;
         std::size_t length;
     };
+    const std::size_t size = text.size();
     const auto next = [&]() -> Step {
         if (const auto match = protected_.match_at_begin(text)) return {text.substr(0, match->length), match->length};
         if (const auto rule = model_.rules.match(text, PrecompiledCharsmap::Rule::Longest))
@@ -229,49 +215,74 @@ std::string SentencePieceTokenizer::normalise_by_rules(std::string_view text, co
     }
     if (text.empty()) return {};
     std::string normalised(model_.add_dummy_prefix ? space : std::string_view());
+    MarkCarrier marks(said);
+    marks.replace({0, size - text.size()}, {0, normalised.size()});
     bool is_behind_space = model_.remove_extra_whitespaces;
     const std::size_t max_bytes = max_normalised_bytes(text.size());
     while (!text.empty()) {
         throw_if_cancelled(cancel);
         Step step = next();
+        const std::size_t at = size - text.size();
         text.remove_prefix(step.length);
         while (is_behind_space && step.result.starts_with(' ')) step.result.remove_prefix(1);
         if (!step.result.empty()) is_behind_space = model_.remove_extra_whitespaces && step.result.ends_with(' ');
+        const std::size_t begin = normalised.size();
         append_replaced(step.result, " ", space, normalised);
+        marks.replace({at, at + step.length}, {begin, normalised.size()});
         check_growth(normalised.size(), max_bytes);
     }
     while (model_.remove_extra_whitespaces && normalised.ends_with(space))
         normalised.erase(normalised.size() - space.size());
-    return normalised;
+    const std::size_t normalised_size = normalised.size();
+    return {.bytes = std::move(normalised), .said = marks.take(size, normalised_size)};
 }
 
-void SentencePieceTokenizer::encode_text(std::string_view text, PieceStart start, Scratch& scratch,
+void SentencePieceTokenizer::encode_text(std::string_view text, SaidBytes said, PieceStart start, Scratch& scratch,
                                          std::vector<TokenId>& out) const {
-    std::string normalised = normalise(text, scratch.merger.cancel);
+    const MarkedText marked = normalise(text, said, scratch.merger.cancel);
+    std::string_view normalised = marked.bytes;
+    said = SaidBytes(marked.said);
     const std::string_view space = model_.escape_whitespaces ? kSpaceMark : " ";
-    // A text that spells the blank behind a control token itself, as Mistral's templates do, gets no second one.
+    // A text that spells the blank after a control token itself, as Mistral's templates do, gets no second one.
     const bool has_blank = start == PieceStart::OfPart && text.starts_with(' ') && !model_.remove_extra_whitespaces;
-    if ((start == PieceStart::Inside || has_blank) && model_.add_dummy_prefix && normalised.starts_with(space))
-        normalised.erase(0, space.size());
+    if (has_blank && model_.add_dummy_prefix && normalised.starts_with(space)) {
+        normalised.remove_prefix(space.size());
+        said = said.from(space.size());
+    }
     const auto first = static_cast<std::ptrdiff_t>(out.size());
     if (merger_)
-        encode_by_merging(normalised, scratch, out);
+        encode_by_merging(normalised, said, scratch, out);
     else
-        encode_by_score(normalised, scratch, out);
+        encode_by_score(normalised, said, scratch, out);
     // A run of unknown characters is one unknown token.
     const auto both_unknown = [this](TokenId a, TokenId b) { return a == b && model_.unk_id == a; };
     out.erase(std::unique(out.begin() + first, out.end(), both_unknown), out.end());
 }
 
-void SentencePieceTokenizer::encode_by_merging(std::string_view normalised, Scratch& scratch,
-                                               std::vector<TokenId>& out) const {
-    std::size_t begin = 0;
-    while (const auto match = user_defined_.find(normalised, begin)) {
-        encode_words(normalised.substr(begin, match->begin - begin), scratch, out);
-        out.push_back(match->id);
-        begin = match->begin + match->length;
+void SentencePieceTokenizer::append_unknown(std::string_view bytes, std::vector<TokenId>& out) const {
+    if (!append_byte_tokens(byte_ids_, bytes, out)) out.push_back(model_.unk_id.value());  // validate() saw to it
+}
+
+template <typename Encode>
+void SentencePieceTokenizer::encode_between(const AddedTokenMatcher::Part& part, bool is_said, const Encode& encode,
+                                            std::vector<TokenId>& out) const {
+    if (part.id) {
+        out.push_back(*part.id);
+        return;
     }
-    encode_words(normalised.substr(begin), scratch, out);
+    encode_refusing(
+        part.text, encode, [&](unsigned char byte) { append_unknown(std::string(1, static_cast<char>(byte)), out); },
+        [&](TokenId id) { return is_said && trusted_only_[static_cast<std::size_t>(id)]; }, out);
+}
+
+void SentencePieceTokenizer::encode_by_merging(std::string_view normalised, SaidBytes said, Scratch& scratch,
+                                               std::vector<TokenId>& out) const {
+    user_defined_.split(normalised, SpecialTokens::Parse, said, [&](const AddedTokenMatcher::Part& part) {
+        const auto at = static_cast<std::size_t>(part.text.data() - normalised.data());
+        encode_between(
+            part, said.any_in({at, at + part.text.size()}),
+            [&](std::string_view text) { encode_words(text, scratch, out); }, out);
+    });
 }
 
 /// Words repeat: each is merged once a call, then copied. Exact, because no merge crosses the beginning of a word.
@@ -296,20 +307,37 @@ void SentencePieceTokenizer::encode_words(std::string_view normalised, Scratch& 
     }
 }
 
-void SentencePieceTokenizer::encode_by_score(std::string_view normalised, Scratch& scratch,
+void SentencePieceTokenizer::encode_by_score(std::string_view normalised, SaidBytes said, Scratch& scratch,
+                                             std::vector<TokenId>& out) const {
+    if (append_segments(normalised, said, scratch, out)) return;
+    // User-defined pieces that the template wrote are cut out first, so that they stay whole.
+    user_defined_.split(normalised, SpecialTokens::Parse, said, [&](const AddedTokenMatcher::Part& part) {
+        const auto at = static_cast<std::size_t>(part.text.data() - normalised.data());
+        encode_between(
+            part, said.any_in({at, at + part.text.size()}),
+            [&](std::string_view text) { static_cast<void>(append_segments(text, SaidBytes(), scratch, out)); }, out);
+    });
+}
+
+bool SentencePieceTokenizer::append_segments(std::string_view normalised, SaidBytes said, Scratch& scratch,
                                              std::vector<TokenId>& out) const {
     scratch.segments.clear();
     segmenter_->segment(normalised, scratch.segmenter, scratch.segments);
+    std::size_t at = 0;
     for (const UnigramSegmenter::Segment& segment : scratch.segments) {
-        const std::string_view character = normalised.substr(0, segment.length);
-        normalised.remove_prefix(segment.length);
-        if (segment.id != UnigramSegmenter::kUnknown) {
-            out.push_back(segment.id);
-            continue;
-        }
-        if (!append_byte_tokens(byte_ids_, character, out))
-            out.push_back(model_.unk_id.value());  // validate() saw to it
+        const TokenId id = segment.id != UnigramSegmenter::kUnknown ? segment.id : model_.unk_id.value_or(0);
+        if (trusted_only_[static_cast<std::size_t>(id)] && said.any_in({at, at + segment.length})) return false;
+        at += segment.length;
     }
+    at = 0;
+    for (const UnigramSegmenter::Segment& segment : scratch.segments) {
+        if (segment.id == UnigramSegmenter::kUnknown)
+            append_unknown(normalised.substr(at, segment.length), out);
+        else
+            out.push_back(segment.id);
+        at += segment.length;
+    }
+    return true;
 }
 
 }  // namespace slipstream

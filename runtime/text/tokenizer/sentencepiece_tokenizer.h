@@ -46,7 +46,7 @@ public:
     [[nodiscard]] bool adds_space_prefix() const override { return model_.add_dummy_prefix; }
 
 protected:
-    [[nodiscard]] std::vector<TokenId> encode_around(std::string_view text, std::span<const std::size_t> literal_at,
+    [[nodiscard]] std::vector<TokenId> encode_marked(std::string_view text, SaidBytes said,
                                                      const std::atomic<bool>* cancel) const override;
 
 private:
@@ -58,13 +58,27 @@ private:
         UnigramSegmenter::Scratch segmenter;
         std::vector<UnigramSegmenter::Segment> segments;
     };
-    /// Nothing is put in front of text that is Inside.
-    void encode_text(std::string_view text, PieceStart start, Scratch& scratch, std::vector<TokenId>& out) const;
-    void encode_by_merging(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
+    [[nodiscard]] std::vector<TokenId> encode_all(std::string_view text, SpecialTokens special, SaidBytes said,
+                                                  const std::atomic<bool>* cancel) const;
+    void encode_text(std::string_view text, SaidBytes said, PieceStart start, Scratch& scratch,
+                     std::vector<TokenId>& out) const;
+    void encode_by_merging(std::string_view normalised, SaidBytes said, Scratch& scratch,
+                           std::vector<TokenId>& out) const;
     void encode_words(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
-    void encode_by_score(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
-    [[nodiscard]] std::string normalise(std::string_view text, const std::atomic<bool>* cancel) const;
-    [[nodiscard]] std::string normalise_by_rules(std::string_view text, const std::atomic<bool>* cancel) const;
+    void encode_by_score(std::string_view normalised, SaidBytes said, Scratch& scratch,
+                         std::vector<TokenId>& out) const;
+    /// Returns false, and appends nothing, if a token that is trusted_only_ came of bytes that were said.
+    [[nodiscard]] bool append_segments(std::string_view normalised, SaidBytes said, Scratch& scratch,
+                                       std::vector<TokenId>& out) const;
+    /// `encode` appends the ids of a text between tokens; those that are trusted_only_ are refused if any of `part` was
+    /// said.
+    template <typename Encode>
+    void encode_between(const AddedTokenMatcher::Part& part, bool is_said, const Encode& encode,
+                        std::vector<TokenId>& out) const;
+    void append_unknown(std::string_view bytes, std::vector<TokenId>& out) const;
+    [[nodiscard]] MarkedText normalise(std::string_view text, SaidBytes said, const std::atomic<bool>* cancel) const;
+    [[nodiscard]] MarkedText normalise_by_rules(std::string_view text, SaidBytes said,
+                                                const std::atomic<bool>* cancel) const;
     [[nodiscard]] bool in_range(TokenId id) const { return id >= 0 && id < vocab_size(); }
 
     const SentencePieceModel model_;
@@ -72,8 +86,9 @@ private:
     std::optional<UnigramSegmenter> segmenter_;  // of a unigram model
     std::array<TokenId, 256> byte_ids_{};        // -1: none
     Indexed<std::string> token_bytes_;           // by id
-    SpellingMatcher control_;                    // in the text as it comes
-    SpellingMatcher user_defined_;               // in normalised text
+    std::vector<bool> trusted_only_;             // by id
+    AddedTokenMatcher control_;                  // in the text as it comes
+    AddedTokenMatcher user_defined_;             // in normalised text
     SpellingMatcher protected_;                  // user-defined pieces in the text as it comes: no rule touches them
 };
 

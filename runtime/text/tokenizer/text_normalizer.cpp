@@ -84,14 +84,19 @@ void check_growth(std::size_t bytes, std::size_t max_bytes) {
                         max_bytes));
 }
 
-std::string PrecompiledCharsmap::replace_graphemes(std::string_view text, std::size_t max_bytes) const {
+std::string PrecompiledCharsmap::replace_graphemes(std::string_view text, std::size_t max_bytes,
+                                                   MarkCarrier* marks) const {
     std::string result;
     result.reserve(text.size());
     constexpr std::size_t max_whole_grapheme = 5;
     const auto put = [&](std::string_view part) {
         const auto rule = match(part, Rule::Shortest);
-        if (rule) result += rule->replacement;
-        return rule.has_value();
+        if (!rule) return false;
+        const auto at = static_cast<std::size_t>(part.data() - text.data());
+        if (marks != nullptr)
+            marks->replace({at, at + part.size()}, {result.size(), result.size() + rule->replacement.size()});
+        result += rule->replacement;
+        return true;
     };
     for (std::size_t begin = 0; begin < text.size();) {
         check_growth(result.size(), max_bytes);
@@ -170,6 +175,30 @@ public:
         for (utf8proc_ssize_t i = 0; i < n_points; ++i) append_utf8(static_cast<char32_t>(points_[i]), out);
     }
 
+    /// Carries marks through append(): `run` stands at `from` in the text and became `out`, at `to` in the result. A
+    /// cluster that is found in `out` as it is by itself has not composed with the next one, since composing changes a
+    /// starter; else both are one replacement. Chains of starters that compose are short.
+    void carry(std::string_view run, std::size_t from, std::string_view out, std::size_t to, MarkCarrier& marks) {
+        constexpr int longest_chain = 4;
+        std::string alone;
+        while (marks.is_mixed({from, from + run.size()})) {
+            std::size_t end = 0;
+            for (int chain = 0; chain < longest_chain && end < run.size(); ++chain) {
+                end += end_of_cluster(run.substr(end));
+                alone.clear();
+                append(run.substr(0, end), alone);
+                if (out.starts_with(alone)) break;
+            }
+            if (!out.starts_with(alone)) break;
+            marks.replace({from, from + end}, {to, to + alone.size()});
+            run.remove_prefix(end);
+            out.remove_prefix(alone.size());
+            from += end;
+            to += alone.size();
+        }
+        marks.replace({from, from + run.size()}, {to, to + out.size()});
+    }
+
 private:
     void decompose(utf8proc_int32_t point) {
         constexpr std::size_t longest = 32;  // the longest decomposition is 18 characters
@@ -180,17 +209,29 @@ private:
         points_.resize(before + static_cast<std::size_t>(n));
     }
 
+    static auto combining_class(utf8proc_int32_t point) { return utf8proc_get_property(point)->combining_class; }
+
+    /// Where the characters end that `text`, not empty, begins with and that are ordered together: a starter and the
+    /// combining marks after it.
+    std::size_t end_of_cluster(std::string_view text) {
+        std::size_t end = next_utf8(text).length;
+        for (; end < text.size(); end += next_utf8(text.substr(end)).length) {
+            points_.clear();
+            decompose(static_cast<utf8proc_int32_t>(code_point(text.substr(end))));
+            if (!points_.empty() && combining_class(points_.front()) == 0) break;
+        }
+        return end;
+    }
+
     /// Combining marks in canonical order: by class, otherwise as they come. The library's own ordering is quadratic.
     void order_marks() {
-        const auto combining_class = [](utf8proc_int32_t point) {
-            return utf8proc_get_property(point)->combining_class;
-        };
         for (std::size_t begin = 0; begin < points_.size(); ++begin) {
             std::size_t end = begin;
             while (end < points_.size() && combining_class(points_[end]) != 0) ++end;
             if (end - begin > 1)
                 std::ranges::stable_sort(points_.begin() + static_cast<std::ptrdiff_t>(begin),
-                                         points_.begin() + static_cast<std::ptrdiff_t>(end), {}, combining_class);
+                                         points_.begin() + static_cast<std::ptrdiff_t>(end), {},
+                                         [](utf8proc_int32_t point) { return combining_class(point); });
             begin = end;
         }
     }
@@ -222,10 +263,12 @@ char32_t lowercase(char32_t point) {
     return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point)));
 }
 
-std::string lowercase(std::string_view text) {
+std::string lowercase(std::string_view text, MarkCarrier* marks) {
     std::string result;
     result.reserve(text.size());
-    for (std::size_t at = 0; at < text.size(); at += next_utf8(text.substr(at)).length) {
+    for (std::size_t at = 0, length = 0; at < text.size(); at += length) {
+        length = next_utf8(text.substr(at)).length;
+        const std::size_t begin = result.size();
         const char32_t point = code_point(text.substr(at));
         if (point < 0x80) {
             result += point >= 'A' && point <= 'Z' ? static_cast<char>(point | 0x20U) : static_cast<char>(point);
@@ -234,67 +277,76 @@ std::string lowercase(std::string_view text) {
         } else {
             append_utf8(lowercase(point), result);
         }
+        if (marks != nullptr && result.size() - begin != length)
+            marks->replace({at, at + length}, {begin, result.size()});
     }
     return result;
 }
 
-std::string strip(std::string_view text, StripStep::Ends ends) {
+std::string strip(std::string_view text, StripStep::Ends ends, MarkCarrier* marks) {
+    const std::size_t size = text.size();
     if (ends != StripStep::Ends::Right)
         while (!text.empty() && is_white_space(code_point(text))) text.remove_prefix(next_utf8(text).length);
+    if (marks != nullptr) marks->replace({0, size - text.size()}, {0, 0});
     if (ends == StripStep::Ends::Left) return std::string(text);
     while (!text.empty() && is_white_space(code_point(text.substr(last_character(text)))))
         text.remove_suffix(text.size() - last_character(text));
     return std::string(text);
 }
 
-/// Matches that `next` gives, replaced. Throws RequestError beyond `max_bytes`.
+/// Replaces the matches that `next` returns. Throws RequestError beyond `max_bytes`.
 template <typename Next>
-std::string replace_matches(std::string_view text, std::string_view content, std::size_t max_bytes, Next&& next) {
+std::string replace_matches(std::string_view text, std::string_view content, std::size_t max_bytes, MarkCarrier* marks,
+                            Next&& next) {
     std::string result;
     result.reserve(text.size() + text.size() / 4);
     std::size_t done = 0;
     for (std::optional<TextPattern::Span> match = next(done); match; match = next(done)) {
         result.append(text.substr(done, match->begin - done)).append(content);
+        if (marks != nullptr)
+            marks->replace({match->begin, match->end}, {result.size() - content.size(), result.size()});
         check_growth(result.size(), max_bytes);
         done = match->end;
     }
     return result.append(text.substr(done));
 }
 
-std::string replace(std::string_view text, const ReplaceStep& step, std::size_t max_bytes) {
+std::string replace(std::string_view text, const ReplaceStep& step, std::size_t max_bytes, MarkCarrier* marks) {
     if (const auto* literal = std::get_if<std::string>(&step.what))
-        return replace_literal(text, *literal, step.content, max_bytes);
+        return replace_literal(text, *literal, step.content, max_bytes, marks);
     TextPattern::Search search(std::get<TextPattern>(step.what));
     search.begin(text);
-    return replace_matches(text, step.content, max_bytes, [&](std::size_t) { return search.next(); });
+    return replace_matches(text, step.content, max_bytes, marks, [&](std::size_t) { return search.next(); });
 }
 
 std::string applied(const NormalizerStep& step, std::string_view text, PieceStart start, std::size_t max_bytes,
-                    const std::atomic<bool>* cancel) {
-    if (const auto* form = std::get_if<UnicodeForm>(&step)) return to_unicode_form(text, *form, cancel);
+                    const std::atomic<bool>* cancel, MarkCarrier* marks) {
+    if (const auto* form = std::get_if<UnicodeForm>(&step)) return to_unicode_form(text, *form, cancel, marks);
     if (const auto* prepend = std::get_if<PrependStep>(&step)) {
         std::string result;
         if (!text.empty() && start != PieceStart::Inside) result = prepend->text;
+        if (marks != nullptr) marks->replace({0, 0}, {0, result.size()});
         return result.append(text);
     }
-    if (const auto* how = std::get_if<ReplaceStep>(&step)) return replace(text, *how, max_bytes);
-    if (std::holds_alternative<LowercaseStep>(step)) return lowercase(text);
-    if (const auto* how = std::get_if<StripStep>(&step)) return strip(text, how->ends);
-    return std::get<CharsmapStep>(step).map.replace_graphemes(text, max_bytes);
+    if (const auto* how = std::get_if<ReplaceStep>(&step)) return replace(text, *how, max_bytes, marks);
+    if (std::holds_alternative<LowercaseStep>(step)) return lowercase(text, marks);
+    if (const auto* how = std::get_if<StripStep>(&step)) return strip(text, how->ends, marks);
+    return std::get<CharsmapStep>(step).map.replace_graphemes(text, max_bytes, marks);
 }
 
 }  // namespace
 
 std::string replace_literal(std::string_view text, std::string_view what, std::string_view content,
-                            std::size_t max_bytes) {
-    return replace_matches(text, content, max_bytes, [&](std::size_t from) -> std::optional<TextPattern::Span> {
+                            std::size_t max_bytes, MarkCarrier* marks) {
+    return replace_matches(text, content, max_bytes, marks, [&](std::size_t from) -> std::optional<TextPattern::Span> {
         const std::size_t found = text.find(what, from);
         if (found == std::string_view::npos) return std::nullopt;
         return TextPattern::Span{found, found + what.size()};
     });
 }
 
-std::string to_unicode_form(std::string_view text, UnicodeForm form, const std::atomic<bool>* cancel) {
+std::string to_unicode_form(std::string_view text, UnicodeForm form, const std::atomic<bool>* cancel,
+                            MarkCarrier* marks) {
     std::string result;
     result.reserve(text.size());
     FormWriter writer(form);
@@ -316,22 +368,31 @@ std::string to_unicode_form(std::string_view text, UnicodeForm form, const std::
         }
         const std::size_t run = first > begin && !is_unchanged ? first - 1 : first;
         result.append(text.substr(begin, run - begin));
-        if (is_unchanged)
-            result.append(text.substr(run, end - run));
-        else
-            writer.append(text.substr(run, end - run), result);
+        const std::string_view points = text.substr(run, end - run);
         begin = end;
+        if (is_unchanged) {
+            result.append(points);
+            continue;
+        }
+        const std::size_t written = result.size();
+        writer.append(points, result);
+        if (marks != nullptr) writer.carry(points, run, std::string_view(result).substr(written), written, *marks);
     }
     return result;
 }
 
-std::string TextNormalizer::normalise(std::string_view text, PieceStart start, const std::atomic<bool>* cancel) const {
-    std::string result(text);
+MarkedText TextNormalizer::normalise(std::string_view text, SaidBytes said, PieceStart start,
+                                     const std::atomic<bool>* cancel) const {
+    MarkedText result{.bytes = std::string(text), .said = said.spans(text.size())};
     const std::size_t max_bytes = max_normalised_bytes(text.size());
     for (const NormalizerStep& step : steps_) {
         throw_if_cancelled(cancel);
-        result = applied(step, result, start, max_bytes, cancel);
-        check_growth(result.size(), max_bytes);
+        std::optional<MarkCarrier> marks;  // most texts have none
+        if (!result.said.empty()) marks.emplace(SaidBytes(result.said));
+        std::string bytes = applied(step, result.bytes, start, max_bytes, cancel, marks ? &*marks : nullptr);
+        check_growth(bytes.size(), max_bytes);
+        if (marks) result.said = marks->take(result.bytes.size(), bytes.size());
+        result.bytes = std::move(bytes);
     }
     return result;
 }

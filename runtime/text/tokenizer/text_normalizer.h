@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/text/marked_text.h"
 #include "runtime/text/tokenizer/pre_tokenizer.h"
 #include "runtime/text/tokenizer/text_pattern.h"
 
@@ -47,8 +48,9 @@ public:
     [[nodiscard]] std::optional<Match> match(std::string_view text, Rule rule) const;
 
     /// All of `text`, valid UTF-8, as the tokenizers package does it: grapheme by grapheme; one of less than six bytes
-    /// by the rule for its beginning, any other character by character. Throws RequestError beyond `max_bytes`.
-    [[nodiscard]] std::string replace_graphemes(std::string_view text, std::size_t max_bytes) const;
+    /// by the rule for its beginning, any other character by character. Throws RequestError beyond `max_bytes`. Carries
+    /// `marks`, unless null.
+    [[nodiscard]] std::string replace_graphemes(std::string_view text, std::size_t max_bytes, MarkCarrier* marks) const;
 
 private:
     std::vector<std::uint32_t> units_;
@@ -87,20 +89,22 @@ public:
     TextNormalizer() = default;
     explicit TextNormalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
-    /// `text` is valid UTF-8. Where it is PieceStart::Inside nothing is put in front.
-    [[nodiscard]] std::string normalise(std::string_view text, PieceStart start,
-                                        const std::atomic<bool>* cancel = nullptr) const;
+    /// `text` is valid UTF-8, with the marks `said`. Nothing is put before a text that is PieceStart::Inside.
+    [[nodiscard]] MarkedText normalise(std::string_view text, SaidBytes said, PieceStart start,
+                                       const std::atomic<bool>* cancel = nullptr) const;
 
 private:
     std::vector<NormalizerStep> steps_;
 };
 
-/// Every `what`, not empty, becomes `content`. Throws RequestError beyond `max_bytes`.
+/// Replaces every `what`, not empty, by `content`. Throws RequestError beyond `max_bytes`. Carries `marks`, unless
+/// null.
 [[nodiscard]] std::string replace_literal(std::string_view text, std::string_view what, std::string_view content,
-                                          std::size_t max_bytes);
+                                          std::size_t max_bytes, MarkCarrier* marks = nullptr);
 
-/// `text`, valid UTF-8, in a Unicode normalisation form. Throws Interrupted, as normalise() does.
+/// Returns `text`, valid UTF-8, in a Unicode normalisation form. Carries `marks`, unless null. Throws Interrupted, as
+/// normalise() does.
 [[nodiscard]] std::string to_unicode_form(std::string_view text, UnicodeForm form,
-                                          const std::atomic<bool>* cancel = nullptr);
+                                          const std::atomic<bool>* cancel = nullptr, MarkCarrier* marks = nullptr);
 
 }  // namespace slipstream

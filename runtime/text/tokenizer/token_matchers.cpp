@@ -88,6 +88,20 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : matcher_(
     }
 }
 
+std::optional<SpellingMatcher::Match> AddedTokenMatcher::find(std::string_view text, std::size_t from,
+                                                              SaidBytes said) const {
+    std::optional<SpellingMatcher::Match> match = matcher_.find(text, from);
+    while (match && said.any_in({match->begin, match->begin + match->length}) && rules_.at(match->id).trusted_only) {
+        const std::size_t begin = match->begin;
+        match = matcher_.match_at_begin(text.substr(begin, match->length - 1));  // a shorter one
+        if (match)
+            match->begin = begin;
+        else
+            match = matcher_.find(text, begin + 1);
+    }
+    return match;
+}
+
 bool AddedTokenMatcher::is_word_character(std::string_view text) const {
     TextPattern::Search search(*word_character_);
     const std::string older = with_older_characters(text.substr(0, next_utf8(text).length));

@@ -1,6 +1,7 @@
 // Tokens that are found in a text by their spelling.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -9,9 +10,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/text/marked_text.h"
 #include "runtime/text/token_id.h"
 #include "runtime/text/tokenizer/text_pattern.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "runtime/text/utf8.h"
 
 namespace slipstream {
 
@@ -53,6 +56,10 @@ private:
 // Tokens that are found in text before anything else: special tokens, and others that were added to a vocabulary. Each
 // has rules of its own, as the tokenizers package has them: it may take the white space at its sides with it, or only
 // match where it stands as a word of its own. The longest match at a place wins.
+//
+// This is the one place that finds control tokens, in each tokenizer, in the text as the tokenizer sees it: a token
+// that is `trusted_only` is found only where no byte of its spelling was said. Word models may hold the same spellings
+// (unigram pieces, merges, whole words); encode_refusing() keeps their ids out of what was said.
 
 struct AddedToken {
     std::string content;
@@ -60,8 +67,9 @@ struct AddedToken {
     bool special = false;  // prints nothing; only found where special tokens are parsed
     bool lstrip = false;   // takes the white space on its left with it
     bool rstrip = false;
-    bool single_word = false;  // only between characters that are no letters, digits or marks
-    bool normalized = false;   // found in normalised text, else in the text as it comes
+    bool single_word = false;   // only between characters that are no letters, digits or marks
+    bool normalized = false;    // found in normalised text, else in the text as it comes
+    bool trusted_only = false;  // never found in what was said: Tokenizer::trusted_only_ids()
 };
 
 /// Looking for a token costs its length at every place of a text that begins like it, so that it must be short. Throws
@@ -76,13 +84,13 @@ public:
     };
 
     /// Tokens with empty content are ignored.
-    explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
+    explicit AddedTokenMatcher(std::vector<AddedToken> tokens = {});
 
     /// Calls `emit` with the parts of `text`, valid UTF-8, in order; text between tokens is never empty.
     template <typename Emit>
-    void split(std::string_view text, SpecialTokens special, Emit&& emit) const {
+    void split(std::string_view text, SpecialTokens special, SaidBytes said, Emit&& emit) const {
         std::size_t done = 0;
-        for (std::size_t from = 0; const auto match = matcher_.find(text, from);) {
+        for (std::size_t from = 0; const auto match = find(text, from, said);) {
             from = match->begin + match->length;
             const auto place = placed(text, *match, done, special);
             if (!place) continue;
@@ -97,6 +105,9 @@ private:
     struct Place {
         std::size_t begin, end;
     };
+    /// The first match at or after `from` that what was said has no part in.
+    [[nodiscard]] std::optional<SpellingMatcher::Match> find(std::string_view text, std::size_t from,
+                                                             SaidBytes said) const;
     /// What the match takes of the text, from `done` on; nothing where its rules forbid it.
     [[nodiscard]] std::optional<Place> placed(std::string_view text, const SpellingMatcher::Match& match,
                                               std::size_t done, SpecialTokens special) const;
@@ -106,5 +117,27 @@ private:
     std::unordered_map<TokenId, AddedToken> rules_;
     std::optional<TextPattern> word_character_;  // where a token asks for it
 };
+
+/// Appends the ids that `encode` appends for `text`, valid UTF-8 and not empty, without those that `is_refused`: where
+/// there are such, the halves of the text are encoded one by one, down to characters and their bytes, and a byte's
+/// refused id is dropped. So only the text around a refused id is cut.
+template <typename Encode, typename EncodeByte, typename IsRefused>
+void encode_refusing(std::string_view text, const Encode& encode, const EncodeByte& encode_byte,
+                     const IsRefused& is_refused, std::vector<TokenId>& out) {
+    const std::size_t first = out.size();
+    const auto begin = [&] { return out.begin() + static_cast<std::ptrdiff_t>(first); };
+    encode(text);
+    if (std::none_of(begin(), out.end(), is_refused)) return;
+    out.resize(first);
+    const std::size_t half = text.size() < 2 ? 0 : last_character(text.substr(0, text.size() / 2 + 1));
+    const std::size_t middle = half > 0 ? half : next_utf8(text).length;
+    if (middle < text.size()) {
+        encode_refusing(text.substr(0, middle), encode, encode_byte, is_refused, out);
+        encode_refusing(text.substr(middle), encode, encode_byte, is_refused, out);
+        return;
+    }
+    for (const char byte : text) encode_byte(static_cast<unsigned char>(byte));
+    out.erase(std::remove_if(begin(), out.end(), is_refused), out.end());
+}
 
 }  // namespace slipstream

@@ -121,9 +121,23 @@ std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, SpecialToke
     return behind_bos(*this, encode(text, special, cancel));
 }
 
-std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, std::span<const std::size_t> literal_at,
-                                              const std::atomic<bool>* cancel) const {
-    return behind_bos(*this, encode_around(text, literal_at, cancel));
+std::vector<TokenId> Tokenizer::encode_prompt(const MarkedText& prompt, const std::atomic<bool>* cancel) const {
+    return behind_bos(*this, encode_marked(prompt.bytes, SaidBytes(prompt.said), cancel));
+}
+
+std::vector<bool> Tokenizer::trusted_only_ids(std::optional<TokenId> unknown) const {
+    std::vector<TokenId> ends = end_tokens();
+    for (const std::optional<TokenId> id : {bos_id(), eos_id()})
+        if (id) ends.push_back(*id);
+    const auto is_end = [&](TokenId id) { return std::ranges::find(ends, id) != ends.end(); };
+    std::vector<bool> ids(static_cast<std::size_t>(vocab_size()));
+    for (TokenId id = 0; id < vocab_size(); ++id) {
+        const TokenKind kind = token_kind(id);
+        const bool is_control =
+            kind == TokenKind::Control || (kind == TokenKind::UserDefined && (is_turn_mark(piece(id)) || is_end(id)));
+        ids[static_cast<std::size_t>(id)] = unknown == id ? is_end(id) : is_control;
+    }
+    return ids;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids) const {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/marked_text.h"
 #include "runtime/text/token_id.h"
 
 namespace slipstream {
@@ -61,9 +62,9 @@ public:
     /// out of a chat template does. An empty text is BOS alone.
     [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, SpecialTokens special,
                                                      const std::atomic<bool>* cancel = nullptr) const;
-    /// The same with SpecialTokens::Parse, but where `literal_at` (byte offsets, ascending) points, the spelling of a
-    /// special token is text.
-    [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, std::span<const std::size_t> literal_at,
+    /// The ids of a prompt with marks, by SpecialTokens::Parse: no id of trusted_only_ids() comes of a byte that was
+    /// said. Where none could, the ids are those of the text without marks.
+    [[nodiscard]] std::vector<TokenId> encode_prompt(const MarkedText& prompt,
                                                      const std::atomic<bool>* cancel = nullptr) const;
     /// The piece as the vocabulary spells it (for `tokenize`), e.g. "▁the", "<0x0A>".
     [[nodiscard]] virtual std::string_view piece(TokenId id) const = 0;
@@ -78,11 +79,13 @@ public:
 protected:
     /// Throws RequestError beyond 512 MiB: normalised, three times as much still fits 31 bits.
     static void check_size(std::string_view text);
-    /// encode() with SpecialTokens::Parse, but for the tokens that begin at `literal_at`: the first character of such a
-    /// spelling is text. Offsets at the end of the text and behind it say nothing.
-    [[nodiscard]] virtual std::vector<TokenId> encode_around(std::string_view text,
-                                                             std::span<const std::size_t> literal_at,
+    /// encode() with SpecialTokens::Parse of a text with marks; see encode_prompt().
+    [[nodiscard]] virtual std::vector<TokenId> encode_marked(std::string_view text, SaidBytes said,
                                                              const std::atomic<bool>* cancel) const = 0;
+    /// [vocab_size] Which ids only a template or the system may write: control tokens, and user-defined ones that are
+    /// spelt like them (is_turn_mark()) or begin or end texts. `unknown` stands for text that has no token, so it may
+    /// come of any text, unless it also begins or ends texts.
+    [[nodiscard]] std::vector<bool> trusted_only_ids(std::optional<TokenId> unknown) const;
 };
 
 /// A file of a tokenizer: what it holds, and its name for messages.

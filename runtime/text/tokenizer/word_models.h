@@ -30,6 +30,8 @@ public:
     virtual void encode(std::string_view word, WordScratch& scratch, std::vector<TokenId>& out) const = 0;
     /// Appends the id of a byte that is part of no character.
     virtual void encode_byte(unsigned char byte, std::vector<TokenId>& out) const = 0;
+    /// The token for text that has none.
+    [[nodiscard]] virtual std::optional<TokenId> unknown() const = 0;
 };
 
 // Byte-level BPE (GPT-2 and nearly all models after it): a word begins as its bytes, each of which is a token, and
@@ -48,6 +50,7 @@ public:
     [[nodiscard]] std::string_view kind() const override { return "byte-level BPE"; }
     void encode(std::string_view word, WordScratch& scratch, std::vector<TokenId>& out) const override;
     void encode_byte(unsigned char byte, std::vector<TokenId>& out) const override;
+    [[nodiscard]] std::optional<TokenId> unknown() const override { return unk_; }
 
 private:
     const TokenVocabulary& vocabulary_;
@@ -77,6 +80,7 @@ public:
     [[nodiscard]] std::string_view kind() const override { return "BPE"; }
     void encode(std::string_view word, WordScratch& scratch, std::vector<TokenId>& out) const override;
     void encode_byte(unsigned char byte, std::vector<TokenId>& out) const override;
+    [[nodiscard]] std::optional<TokenId> unknown() const override { return options_.unk; }
 
     /// Whether a merge makes a token that holds `mark` behind another character, so that words cannot be cut there.
     [[nodiscard]] static bool merges_across(const TokenVocabulary& vocabulary, std::string_view mark);
@@ -115,6 +119,7 @@ public:
     [[nodiscard]] std::string_view kind() const override { return "unigram"; }
     void encode(std::string_view word, WordScratch& scratch, std::vector<TokenId>& out) const override;
     void encode_byte(unsigned char byte, std::vector<TokenId>& out) const override;
+    [[nodiscard]] std::optional<TokenId> unknown() const override { return options_.unk; }
 
 private:
     void encode_unknown(std::string_view run, std::vector<TokenId>& out) const;

@@ -1,6 +1,5 @@
-// Text that knows which of its bytes people said: a prompt is markup of the template's and content of messages, and a
-// control token may only be made of the first. TextBuilder keeps the marks through all that is done to texts, under a
-// limit and at the expense of an account, so that nothing is built first and measured later.
+// TextBuilder keeps the marks of a text (MarkedText) through all that a template does to it, under a limit and at the
+// expense of an account, so that nothing is built first and measured later.
 #pragma once
 
 #include <cstddef>
@@ -8,29 +7,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
+
+#include "runtime/text/marked_text.h"
 
 namespace slipstream {
-
-/// Bytes from `begin` to before `end`.
-struct TextSpan {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-    bool operator==(const TextSpan&) const = default;
-};
-
-enum class Origin : std::uint8_t { Template, Said };
-
-struct MarkedText {
-    std::string bytes;
-    std::vector<TextSpan> said;  // ascending, apart from each other, none empty
-
-    /// Whether any byte of `span` was said.
-    [[nodiscard]] bool is_said_in(TextSpan span) const;
-    [[nodiscard]] Origin origin_at(std::size_t byte) const {
-        return is_said_in({byte, byte + 1}) ? Origin::Said : Origin::Template;
-    }
-};
 
 namespace jinja {
 

@@ -1,25 +1,10 @@
-#include "runtime/text/chat/marked_text.h"
+#include "runtime/text/chat/text_builder.h"
 
 #include <algorithm>
 
 #include "runtime/text/chat/template_error.h"
 
 namespace slipstream {
-
-namespace {
-
-// The first span that ends behind `byte`.
-auto span_behind(const std::vector<TextSpan>& spans, std::size_t byte) {
-    return std::upper_bound(spans.begin(), spans.end(), byte,
-                            [](std::size_t at, const TextSpan& span) { return at < span.end; });
-}
-
-}  // namespace
-
-bool MarkedText::is_said_in(TextSpan span) const {
-    const auto found = span_behind(said, span.begin);
-    return found != said.end() && found->begin < span.end;
-}
 
 namespace jinja {
 
@@ -51,8 +36,10 @@ void TextBuilder::mark(TextSpan span) {
 void TextBuilder::append(const MarkedText& text, TextSpan part) {
     const std::size_t at = text_.bytes.size();
     append(std::string_view(text.bytes).substr(part.begin, part.end - part.begin));
-    for (auto span = span_behind(text.said, part.begin); span != text.said.end() && span->begin < part.end; ++span)
-        mark({std::max(span->begin, part.begin) - part.begin + at, std::min(span->end, part.end) - part.begin + at});
+    for (const TextSpan& span : spans_after(text.said, part.begin)) {
+        if (span.begin >= part.end) break;
+        mark({std::max(span.begin, part.begin) - part.begin + at, std::min(span.end, part.end) - part.begin + at});
+    }
 }
 
 void TextBuilder::repeat(std::int64_t count, const MarkedText& text) {
