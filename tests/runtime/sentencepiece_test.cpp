@@ -77,6 +77,11 @@ TEST(SentencePiece, EncodesAsTheOriginalUnderEveryRule) {
             }
         model.pieces.push_back({text, score, kind});
     };
+    const auto add_blanks = [&](SentencePieceModel& model) {
+        for (const char* text :
+             {"a b", " the", "x  y", "\n \n", "  ", "e ", "\u2581a ", "o\u2581n", "[A B]", " ", "b\u2581\u2581"})
+            add(model, text, 0, TokenKind::UserDefined);
+    };
     // The same changes as in tests/golden/tokenizer/make.py.
     const std::pair<std::string, std::function<void(SentencePieceModel&)>> variants[] = {
         {"no_bytes", [&](auto& model) { replace_kind(model, TokenKind::Byte, TokenKind::Normal, 1); }},
@@ -97,13 +102,39 @@ TEST(SentencePiece, EncodesAsTheOriginalUnderEveryRule) {
          }},
         {"extra_whitespace", [](auto& model) { model.remove_extra_whitespaces = true; }},
         {"no_prefix", [](auto& model) { model.add_dummy_prefix = false; }},
+        {"blanks", add_blanks},
+        {"blanks_tidied",
+         [&](auto& model) {
+             add_blanks(model);
+             model.remove_extra_whitespaces = true;
+         }},
+        {"blanks_unigram",
+         [&](auto& model) {
+             add_blanks(model);
+             model.remove_extra_whitespaces = true;
+             model.algorithm = SentencePieceModel::Algorithm::Unigram;
+         }},
     };
     for (const auto& [name, change] : variants) {
         SentencePieceModel model = fairy();
         change(model);
         const SentencePieceTokenizer tokenizer(std::move(model));
-        EXPECT_EQ(compare_with_golden(tokenizer, "variant_" + name), 100) << name;
+        EXPECT_EQ(compare_with_golden(tokenizer, "variant_" + name), name.starts_with("blanks") ? 250 : 100) << name;
     }
+}
+
+TEST(SentencePiece, SpacesOfUserDefinedPiecesAreMarksInGgufFilesAndAddedTokens) {
+    PlainVocabulary vocabulary;
+    vocabulary.model = "llama";
+    vocabulary.tokens = {"<unk>", "\u2581", "a", "b", "a b"};
+    vocabulary.scores = {0, -1, -1, -1, 0};
+    vocabulary.types = {2, 1, 1, 1, 4};
+    vocabulary.unk_id = 0;
+    vocabulary.add_space_prefix = false;
+    SentencePieceModel model = sentencepiece_from_gguf(vocabulary);
+    append_added_tokens({{.content = "b b", .id = 5}}, "tokenizer_config.json", model);
+    const SentencePieceTokenizer tokenizer(std::move(model));
+    EXPECT_EQ(tokenizer.encode("ba bb b a", SpecialTokens::AsText), (std::vector<TokenId>{3, 4, 5, 1, 2}));
 }
 
 TEST(SentencePiece, EncodesPublishedVocabulariesAsTheOriginal) {

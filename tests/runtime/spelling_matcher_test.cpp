@@ -81,7 +81,8 @@ TEST(SpellingMatcher, ManySpellingsCostNoMoreThanAFew) {
     model.unk_id = 0;
     model.add_dummy_prefix = false;
     constexpr int n = 200'000;
-    for (int i = 0; i < n; ++i) model.pieces.push_back({fmt::format("<|tag {:06}|>", i), 0.0F, TokenKind::UserDefined});
+    for (int i = 0; i < n; ++i)
+        model.pieces.push_back({fmt::format("<|tag\u2581{:06}|>", i), 0.0F, TokenKind::UserDefined});
     for (int i = 0; i < n; ++i) model.pieces.push_back({fmt::format("<|end {:06}|>", i), 0.0F, TokenKind::Control});
     const SentencePieceTokenizer tokenizer(std::move(model));
     std::string text;

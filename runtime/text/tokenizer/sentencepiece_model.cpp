@@ -193,6 +193,20 @@ void collect_end_tokens(SentencePieceModel& model, std::initializer_list<std::op
 
 }  // namespace
 
+void append_replaced(std::string_view text, std::string_view from, std::string_view to, std::string& out) {
+    for (std::size_t found = text.find(from); found != std::string_view::npos; found = text.find(from)) {
+        out.append(text.substr(0, found)).append(to);
+        text.remove_prefix(found + from.size());
+    }
+    out.append(text);
+}
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+    std::string result;
+    append_replaced(text, from, to, result);
+    return result;
+}
+
 TokenKind kind_of_type(std::int64_t type, std::size_t id, std::string_view name) {
     constexpr std::array kinds = {TokenKind::Normal,      TokenKind::Unknown, TokenKind::Control,
                                   TokenKind::UserDefined, TokenKind::Unused,  TokenKind::Byte};
@@ -281,7 +295,11 @@ SentencePieceModel sentencepiece_from_gguf(const PlainVocabulary& vocabulary) {
     for (std::size_t id = 0; id < n; ++id) {
         const TokenKind kind =
             vocabulary.types.empty() ? TokenKind::Normal : kind_of_type(vocabulary.types[id], id, name);
-        model.pieces.push_back({vocabulary.tokens[id], vocabulary.scores[id], kind});
+        // Some writers spell the spaces of user-defined pieces as spaces. sentencepiece itself never finds a piece of a
+        // tokenizer.model that is spelt so: normalised text has marks.
+        model.pieces.push_back(
+            {kind == TokenKind::UserDefined ? replaced(vocabulary.tokens[id], " ", kSpaceMark) : vocabulary.tokens[id],
+             vocabulary.scores[id], kind});
     }
     const auto id_of = [&](const std::optional<std::int64_t>& id, std::string_view what) -> std::optional<TokenId> {
         return id ? checked_id(*id, model, what, name) : std::nullopt;
@@ -319,7 +337,11 @@ void append_added_tokens(const std::vector<AddedToken>& tokens, std::string_view
         while (std::ssize(model.pieces) < token.id)
             model.pieces.push_back({fmt::format("<unnamed {}>", model.pieces.size()), 0.0F, TokenKind::Unused});
         if (ends_text_by_name(token.content)) model.end_tokens.push_back(token.id);
-        model.pieces.push_back({token.content, 0.0F, token.special ? TokenKind::Control : TokenKind::UserDefined});
+        if (token.special)
+            model.pieces.push_back({token.content, 0.0F, TokenKind::Control});
+        else  // found in normalised text, where spaces are marks
+            model.pieces.push_back({model.escape_whitespaces ? replaced(token.content, " ", kSpaceMark) : token.content,
+                                    0.0F, TokenKind::UserDefined});
     }
     validate(model, name);
 }

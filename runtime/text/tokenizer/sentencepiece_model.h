@@ -21,7 +21,7 @@ namespace slipstream {
 inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁"
 
 struct SentencePiece {
-    std::string text;  // as spelt in the file, spaces as "▁"
+    std::string text;  // as it is looked for in normalised text
     float score = 0;   // higher merges first
     TokenKind kind = TokenKind::Normal;
 };
@@ -50,6 +50,10 @@ struct SentencePieceModel {
 /// What every model must satisfy, for both sources and for pieces added later: ids in range, no empty piece, no NaN
 /// score, byte pieces spelt "<0x00>" ... "<0xFF>", a way to encode any byte. Throws FormatError.
 void validate(const SentencePieceModel& model, std::string_view name);
+
+/// Appends `text` to `out`, and replaces every `from` by `to`.
+void append_replaced(std::string_view text, std::string_view from, std::string_view to, std::string& out);
+[[nodiscard]] std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
 /// The kind that a file numbers so, in sentencepiece_model.proto and in tokenizer.ggml.token_type alike. Throws
 /// FormatError where it is none of them; `id` and `name` are for the message.

@@ -15,20 +15,6 @@ namespace slipstream {
 
 namespace {
 
-void append_replaced(std::string_view text, std::string_view from, std::string_view to, std::string& out) {
-    for (std::size_t found = text.find(from); found != std::string_view::npos; found = text.find(from)) {
-        out.append(text.substr(0, found)).append(to);
-        text.remove_prefix(found + from.size());
-    }
-    out.append(text);
-}
-
-std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
-    std::string result;
-    append_replaced(text, from, to, result);
-    return result;
-}
-
 /// The bytes that a piece stands for in running text.
 std::string surface(const SentencePiece& piece, const std::string& unk_surface) {
     switch (piece.kind) {
@@ -46,12 +32,15 @@ std::string surface(const SentencePiece& piece, const std::string& unk_surface) 
     return "";
 }
 
+/// The user-defined pieces that normalising the rest of a text could change.
 std::vector<SpellingMatcher::Entry> user_defined_as_spelt(const SentencePieceModel& model) {
     std::vector<SpellingMatcher::Entry> entries;
-    if (model.rules.empty()) return entries;
-    for (std::size_t i = 0; i < model.pieces.size(); ++i)
-        if (model.pieces[i].kind == TokenKind::UserDefined)
-            entries.push_back({model.pieces[i].text, static_cast<TokenId>(i)});
+    for (std::size_t i = 0; i < model.pieces.size(); ++i) {
+        const SentencePiece& piece = model.pieces[i];
+        const bool has_blanks = model.remove_extra_whitespaces && piece.text.find(' ') != std::string::npos;
+        if (piece.kind == TokenKind::UserDefined && (!model.rules.empty() || has_blanks))
+            entries.push_back({piece.text, static_cast<TokenId>(i)});
+    }
     return entries;
 }
 
@@ -80,15 +69,12 @@ UnigramSegmenter make_segmenter(const SentencePieceModel& model) {
     return UnigramSegmenter(std::move(pieces), lowest - unknown_penalty, UnigramSegmenter::Sums::Float);
 }
 
-/// The pieces of `kind`, as they stand in the text where they are looked for.
 std::vector<AddedToken> tokens_of(const SentencePieceModel& model, TokenKind kind,
                                   const std::vector<bool>& trusted_only) {
-    // Some writers spell the spaces of user-defined pieces as spaces, some as marks; normalised text has one kind.
-    const bool marks = kind == TokenKind::UserDefined && model.escape_whitespaces;
     std::vector<AddedToken> tokens;
     for (std::size_t i = 0; i < model.pieces.size(); ++i)
         if (model.pieces[i].kind == kind)
-            tokens.push_back({.content = marks ? replaced(model.pieces[i].text, " ", kSpaceMark) : model.pieces[i].text,
+            tokens.push_back({.content = model.pieces[i].text,
                               .id = static_cast<TokenId>(i),
                               .special = kind == TokenKind::Control,
                               .trusted_only = kind == TokenKind::Control || trusted_only[i]});
@@ -173,7 +159,8 @@ std::vector<TokenId> SentencePieceTokenizer::encode_all(std::string_view text, S
 
 MarkedText SentencePieceTokenizer::normalise(std::string_view text, SaidBytes said,
                                              const std::atomic<bool>* cancel) const {
-    if (!model_.rules.empty() || said.any_in({0, text.size()})) return normalise_by_rules(text, said, cancel);
+    if (!model_.rules.empty() || !protected_.empty() || said.any_in({0, text.size()}))
+        return normalise_by_rules(text, said, cancel);
     std::string tidy;
     if (model_.remove_extra_whitespaces) {
         tidy = without_extra_spaces(text);

@@ -45,6 +45,19 @@ def texts(count):
     return result
 
 
+BLANKS = ["a b", " the", "x  y", "\n \n", "  ", "e ", MARK + "a ", "o" + MARK + "n", "[A B]", " ", "b" + MARK + MARK]
+
+
+def texts_with_blanks(count):
+    """Texts with the symbols of BLANKS, spelt with either kind of blank, at borders of words and within."""
+    random.seed(12)
+    parts = BLANKS + [blank.replace(" ", MARK) for blank in BLANKS] + [blank.strip() for blank in BLANKS] + list("abeno xy  t[]\n")
+    result = []
+    while len(result) < count:
+        result.append("".join(random.choice(parts) for _ in range(random.randint(1, 10))))
+    return result
+
+
 def add(model, text, score, kind):
     for piece in model.pieces:
         if piece.piece == text:
@@ -85,17 +98,35 @@ def variants(model_bytes):
     def no_prefix(model):
         model.normalizer_spec.add_dummy_prefix = False
 
+    def blanks(model):
+        for text in BLANKS:
+            add(model, text, 0, USER_DEFINED)
+
+    def blanks_tidied(model):
+        blanks(model)
+        model.normalizer_spec.remove_extra_whitespaces = True
+
+    def blanks_unigram(model):
+        blanks_tidied(model)
+        model.trainer_spec.model_type = 1
+
     for change in [no_bytes, unused, user_defined, across_words, ties, extra_whitespace, no_prefix]:
-        model = proto.ModelProto()
-        model.ParseFromString(model_bytes)
-        change(model)
-        yield change.__name__, model.SerializeToString()
+        yield change.__name__, changed(model_bytes, change), texts(100)
+    for change in [blanks, blanks_tidied, blanks_unigram]:
+        yield change.__name__, changed(model_bytes, change), texts_with_blanks(250)
 
 
-def write_golden(name, model_bytes, count):
+def changed(model_bytes, change):
+    model = proto.ModelProto()
+    model.ParseFromString(model_bytes)
+    change(model)
+    return model.SerializeToString()
+
+
+def write_golden(name, model_bytes, all_texts):
     processor = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(model_bytes)
-    lines = [f"{text.encode().hex()}\t{' '.join(map(str, processor.encode(text)))}" for text in texts(count)]
+    lines = [f"{text.encode().hex()}\t{' '.join(map(str, processor.encode(text)))}" for text in all_texts]
     (HERE / f"{name}.txt").write_text("\n".join(lines) + "\n")
 
 
@@ -129,9 +160,15 @@ def write_corpus(folder):
         model.pieces[5].type = UNUSED
         model.pieces[6].type = UNUSED
 
+    def turns(model):
+        for text in ["<|a|>", "</s> ", "<start_of_turn>", "a  b"]:
+            model.pieces.add(piece=text, score=0, type=USER_DEFINED)
+        model.normalizer_spec.remove_extra_whitespaces = True
+
     write("plain", lambda model: None)
     write("bytes_and_user_defined", bytes_and_user_defined)
     write("unused", unused)
+    write("turns", turns)
     write("extra_whitespace", lambda model: model.normalizer_spec.ClearField("remove_extra_whitespaces"))
     write("unigram", lambda model: model.trainer_spec.ClearField("model_type"))
     write("nmt_nfkc", lambda model: setattr(model.normalizer_spec, "precompiled_charsmap", b"\x08\x00\x00\x00rules"))
@@ -152,10 +189,10 @@ def main():
     for argument in sys.argv[1:]:
         name, path = argument.split("=", 1)
         model_bytes = Path(path).read_bytes()
-        write_golden(name, model_bytes, 160)
+        write_golden(name, model_bytes, texts(160))
         if name == "fairy":
-            for variant, changed in variants(model_bytes):
-                write_golden(f"variant_{variant}", changed, 100)
+            for variant, variant_bytes, variant_texts in variants(model_bytes):
+                write_golden(f"variant_{variant}", variant_bytes, variant_texts)
 
 
 main()
