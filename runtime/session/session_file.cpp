@@ -1,7 +1,6 @@
 #include "runtime/session/session_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,16 +70,6 @@ void sync_folder(const fs::path& folder) {
     if (handle.get() >= 0) ::fsync(handle.get());
 }
 
-// A file system without locks has none to offer: then nobody is kept out.
-void lock(const SessionHandle& file, const fs::path& path, SessionUse use) {
-    while (::flock(file.get(), (use == SessionUse::Read ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
-        if (errno == EINTR) continue;
-        if (errno != EWOULDBLOCK) return;
-        throw RequestError(fmt::format("{}: another program has this session open; wait for its end, or begin another",
-                                       path.string()));
-    }
-}
-
 }  // namespace
 
 SessionHandle::~SessionHandle() {
@@ -139,7 +128,7 @@ std::optional<SessionFile> SessionFile::open(const fs::path& path, SessionUse us
     if (::fstat(file.get(), &status) != 0) refuse(path, "cannot be opened", errno);
     if (!S_ISREG(status.st_mode))
         throw IoError(fmt::format("{}: a session is a regular file, and this is none; name another", path.string()));
-    lock(file, path, use);
+    lock_session(file.get(), path, use);
     SessionFile session(path, std::move(file));
     session.mapping_.emplace(path);
     session.contents_ = read_session(session.mapping_->bytes(), path.string());
@@ -154,7 +143,7 @@ void SessionFile::check_place(const fs::path& path) {
 
 SessionFile SessionFile::create(const fs::path& path, SessionBegin begin) {
     NewFile made = make_new_file(path);
-    lock(made.file, path, SessionUse::GoOn);
+    lock_session(made.file.get(), path, SessionUse::GoOn);
     SessionFile session(path, SessionHandle(::dup(made.file.get())));  // shares the lock
     session.cut_ = true;                                               // there is nothing to cut
     session.contents_.begin = std::move(begin);

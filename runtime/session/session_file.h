@@ -22,6 +22,7 @@
 #include "kernels/base/indexed.h"
 #include "offload/mapped_file.h"
 #include "runtime/session/session_begin.h"
+#include "runtime/session/session_lock.h"
 #include "runtime/session/session_records.h"
 
 namespace slipstream {
@@ -55,9 +56,6 @@ public:
 private:
     int descriptor_ = -1;
 };
-
-/// Whether a session is gone on with, by one program at a time, or read, by any number.
-enum class SessionUse : std::uint8_t { GoOn, Read };
 
 class SessionFile {
 public:
