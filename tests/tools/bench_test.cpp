@@ -145,7 +145,7 @@ protected:
     }
 
     std::vector<CommandSpec> commands_{bench_command()};
-    Console console_{Verbosity::Quiet, ColorUse::Never, std::nullopt};
+    Console console_{Verbosity::Quiet, TerminalUse::NoColors, std::nullopt};
 };
 
 TEST_F(BenchRequests, ModesFollowFromOptions) {

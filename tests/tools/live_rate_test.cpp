@@ -42,7 +42,7 @@ struct Shown {
 };
 
 // Writes `pieces` to a terminal with the rate shown after each, long enough apart for it to be drawn.
-Shown show(const std::vector<std::string>& pieces, int columns, ColorUse colors) {
+Shown show(const std::vector<std::string>& pieces, int columns, TerminalUse use) {
     Terminal terminal(columns);
     const auto write_text = [&](std::string_view text) {
         EXPECT_EQ(write(terminal.program_end(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
@@ -50,7 +50,7 @@ Shown show(const std::vector<std::string>& pieces, int columns, ColorUse colors)
     };
     {
         const StderrOn stderr_on(terminal.program_end());
-        Console console(Verbosity::Normal, colors, std::nullopt);
+        Console console(Verbosity::Normal, use, std::nullopt);
         LiveRate rate(console, RatePlace::BesideText);
         rate.show(1);
         std::this_thread::sleep_for(std::chrono::milliseconds(220));
@@ -76,7 +76,7 @@ Shown show(const std::vector<std::string>& pieces, int columns, ColorUse colors)
 }
 
 void expect_no_trace(const std::vector<std::string>& pieces, int columns) {
-    const Shown shown = show(pieces, columns, ColorUse::Allowed);
+    const Shown shown = show(pieces, columns, TerminalUse::Everything);
     EXPECT_THAT(shown.bytes, HasSubstr("tokens/s"));
     for (const QuoteWidth quotes : {QuoteWidth::One, QuoteWidth::Two})
         EXPECT_EQ(screen_lines(shown.bytes, columns, quotes), screen_lines(shown.text_bytes, columns, quotes));
@@ -102,13 +102,13 @@ TEST(LiveRate, LeavesNothingBesideQuotesAndWideCharacters) {
 
 TEST(LiveRate, IsNotShownWhereItHasNoRoom) {
     const std::vector<std::string> pieces(20, "abc ");
-    EXPECT_THAT(show(pieces, 24, ColorUse::Allowed).bytes, Not(HasSubstr("tokens/s")));
+    EXPECT_THAT(show(pieces, 24, TerminalUse::Everything).bytes, Not(HasSubstr("tokens/s")));
 }
 
 TEST(LiveRate, HasNoColourWhereNoneIsWanted) {
     const std::vector<std::string> pieces(5, "abc ");
-    EXPECT_THAT(show(pieces, 80, ColorUse::Allowed).bytes, HasSubstr("\x1b[2m"));
-    const std::string plain = show(pieces, 80, ColorUse::Never).bytes;
+    EXPECT_THAT(show(pieces, 80, TerminalUse::Everything).bytes, HasSubstr("\x1b[2m"));
+    const std::string plain = show(pieces, 80, TerminalUse::NoColors).bytes;
     EXPECT_THAT(plain, HasSubstr("tokens/s"));
     EXPECT_THAT(plain, Not(HasSubstr("\x1b[2m")));
 }
@@ -123,7 +123,7 @@ TEST(LiveRate, TellsTheTimeThatIsLeft) {
     Terminal terminal(120);
     {
         const StderrOn stderr_on(terminal.program_end());
-        Console console(Verbosity::Normal, ColorUse::Never, std::nullopt);
+        Console console(Verbosity::Normal, TerminalUse::NoColors, std::nullopt);
         LiveRate rate(console, RatePlace::OwnLine);
         rate.expect(1002);
         rate.show(2);

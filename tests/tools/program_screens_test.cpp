@@ -55,7 +55,7 @@ protected:
         Terminal terminal(GetParam());
         ProgramRun run;
         run.arguments = arguments;
-        run.environment = {{"NO_COLOR", "1"}, {"SLIPSTREAM_MODELS", "."}};
+        run.environment = {{"TERM", "xterm"}, {"NO_COLOR", "1"}, {"SLIPSTREAM_MODELS", "."}};
         run.terminal = terminal.program_end();
         run.shell = fmt::format("cd '{}'; \"$0\" \"$@\"", folder_.path().string());
         RunningProgram program(run);

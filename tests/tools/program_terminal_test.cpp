@@ -18,7 +18,8 @@ using testing::Not;
 constexpr int kColumns = 80;
 
 // What the terminal got.
-std::string on_terminal(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment) {
+std::string on_terminal(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment,
+                        int code = 0) {
     Terminal terminal(kColumns);
     ProgramRun run;
     run.arguments = std::move(arguments);
@@ -26,7 +27,7 @@ std::string on_terminal(std::vector<std::string> arguments, const std::map<std::
     run.terminal = terminal.program_end();
     RunningProgram program(run);
     terminal.take_all();
-    EXPECT_EQ(program.finish().code, 0);
+    EXPECT_EQ(program.finish().code, code);
     return terminal.bytes();
 }
 
@@ -35,9 +36,27 @@ TEST(Terminal, GetsAFinalNewlineAndColours) {
     EXPECT_THAT(run_program(arguments).out, Not(EndsWith("\n")));
     const std::string shown = on_terminal(arguments, {{"TERM", "xterm"}});
     EXPECT_THAT(shown, HasSubstr("\x1b[2mslipstream: "));
-    const std::string plain = on_terminal(arguments, {{"NO_COLOR", "1"}});
+    const std::string plain = on_terminal(arguments, {{"TERM", "xterm"}, {"NO_COLOR", "1"}});
     EXPECT_THAT(plain, Not(HasSubstr("\x1b[2m")));
     EXPECT_THAT(plain, HasSubstr("\r\nslipstream: 2 prompt tokens"));
+}
+
+// A terminal of which nothing is known gets text alone: no colours, no bar, no rate that is drawn and erased.
+TEST(Terminal, GetsNoControlSequencesWhereItIsDumb) {
+    std::string prompt = "Once upon a time";
+    for (int i = 0; i < 600; ++i) prompt += " the wolf said";
+    const std::vector<std::string> arguments{"generate", "--prompt", prompt,    "--max-tokens", "300",
+                                             "--seed",   "5",        "--draft", "none"};
+    EXPECT_THAT(on_terminal(arguments, {{"TERM", "xterm"}}), HasSubstr("\x1b[K")) << "else this proves nothing";
+    const std::vector<std::string> mistaken{"generate", "--prompt", "x", "-m", "no-such-model"};
+    for (const std::map<std::string, std::string>& environment :
+         {std::map<std::string, std::string>{{"TERM", "dumb"}}, {{"TERM", ""}}, {}}) {
+        const std::string shown = on_terminal(arguments, environment);
+        EXPECT_THAT(shown, Not(HasSubstr("\x1b")));
+        EXPECT_THAT(shown, HasSubstr("\r\nslipstream: "));
+        EXPECT_THAT(on_terminal(mistaken, environment, 1), Not(HasSubstr("\x1b")));
+    }
+    EXPECT_THAT(on_terminal(mistaken, {{"TERM", "xterm"}}, 1), HasSubstr("\x1b[31m"));
 }
 
 TEST(Terminal, NoTextMovesTheCursor) {
@@ -74,7 +93,7 @@ TEST(Terminal, KeepsNothingOfTheLiveRate) {
     for (int i = 0; i < 300; ++i) prompt += " the wolf said";
     std::vector<std::string> arguments{"generate", "--prompt", prompt, "--echo",  "--max-tokens",
                                        "5000",     "--seed",   "5",    "--draft", "none"};
-    const std::string shown = on_terminal(arguments, {});
+    const std::string shown = on_terminal(arguments, {{"TERM", "xterm"}});
     EXPECT_THAT(shown, HasSubstr("tokens/s\x1b[0m\x1b["));  // the rate was there
     arguments.emplace_back("-q");
     const std::string text = run_program(arguments).out;

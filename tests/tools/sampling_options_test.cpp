@@ -22,7 +22,7 @@ SamplerOptions resolved(const GenerationDefaults& model, const OptionValues& val
     static const std::array<CommandSpec, 1> commands{generate_command()};
     const EnvironmentReader nothing = [](const std::string&) { return std::nullopt; };
     const Settings settings(commands.front(), commands, values, nothing, {}, "");
-    Console console(Verbosity::Quiet, ColorUse::Never, std::nullopt);
+    Console console(Verbosity::Quiet, TerminalUse::NoColors, std::nullopt);
     return resolve_sampling(sampling_settings(settings), model, settings, console);
 }
 

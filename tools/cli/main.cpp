@@ -1,5 +1,5 @@
 // The program `slipstream`: picks the subcommand, layers its settings, and turns every error into one line and an exit
-// code: 0 done, 1 not served, 2 usage, 130 and 143 interrupted.
+// code: 0 done, 1 not served, 2 usage, 129, 130 and 143 interrupted.
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -30,8 +30,10 @@ constexpr int kDone = 0;
 constexpr int kNotServed = 1;
 constexpr int kUsage = 2;
 
-ColorUse color_use(const EnvironmentReader& environment) {
-    return environment("NO_COLOR") ? ColorUse::Never : ColorUse::Allowed;
+// The one place that decides about colours, bars and movements of the cursor.
+TerminalUse terminal_use(const EnvironmentReader& environment) {
+    if (environment("TERM").value_or("dumb") == "dumb") return TerminalUse::TextAlone;
+    return environment("NO_COLOR") ? TerminalUse::NoColors : TerminalUse::Everything;
 }
 
 Verbosity verbosity(const Settings& settings) {
@@ -61,7 +63,7 @@ int run_command(const std::vector<CommandSpec>& commands, const ParsedCommandLin
     }
     Settings& settings = *resolved;
     check_output_files(settings);
-    console.emplace(verbosity(settings), color_use(environment), settings.path("log-file"));
+    console.emplace(verbosity(settings), terminal_use(environment), settings.path("log-file"));
     if (!mistake.empty()) console->note(mistake);
     if (!config.name.empty()) console->detail(fmt::format("configuration: {}", config.name));
     CommandContext context{settings, *console};
@@ -77,7 +79,7 @@ int run(const std::vector<std::string>& arguments) {
     std::optional<Console> console;
     ParsedCommandLine parsed;
     const auto needed_console = [&]() -> Console& {
-        if (!console) console.emplace(Verbosity::Normal, color_use(environment), std::nullopt);
+        if (!console) console.emplace(Verbosity::Normal, terminal_use(environment), std::nullopt);
         return *console;
     };
     const auto fail = [&](int code, std::string_view message) {

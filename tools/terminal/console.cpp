@@ -80,13 +80,14 @@ std::string spelling(TerminalControl control) {
 
 }  // namespace
 
-Console::Console(Verbosity verbosity, ColorUse colors, const std::optional<std::filesystem::path>& log_file)
+Console::Console(Verbosity verbosity, TerminalUse use, const std::optional<std::filesystem::path>& log_file)
     : verbosity_(verbosity),
       stderr_is_terminal_(isatty(STDERR_FILENO) == 1),
       stdout_is_terminal_(isatty(STDOUT_FILENO) == 1),
       shares_terminal_(is_same_terminal(STDOUT_FILENO, STDERR_FILENO)),
       shares_output_(shares_terminal_ || is_same_file(STDOUT_FILENO, STDERR_FILENO)),
-      colored_(stderr_is_terminal_ && colors == ColorUse::Allowed) {
+      draws_(stderr_is_terminal_ && use != TerminalUse::TextAlone),
+      colored_(draws_ && use == TerminalUse::Everything) {
     if (!log_file) return;
     log_name_ = log_file->string();
     FileHandle file = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kFileMode);

@@ -17,14 +17,18 @@
 namespace slipstream::tools {
 
 enum class Verbosity : std::uint8_t { Quiet, Normal, Verbose };
-/// Whether terminals get colours (NO_COLOR says no).
-enum class ColorUse : std::uint8_t { Allowed, Never };
+/// What a terminal gets beside text.
+enum class TerminalUse : std::uint8_t {
+    Everything,
+    NoColors,   // NO_COLOR is set
+    TextAlone,  // TERM is "dumb" or unset: no control sequences at all
+};
 
 class Console {
 public:
     /// Messages of every level are appended to `log_file` too, where given. Throws IoError where it cannot be opened,
     /// Interrupted after a signal while that waits.
-    Console(Verbosity verbosity, ColorUse colors, const std::optional<std::filesystem::path>& log_file);
+    Console(Verbosity verbosity, TerminalUse use, const std::optional<std::filesystem::path>& log_file);
     ~Console();
     Console(const Console&) = delete;
     Console& operator=(const Console&) = delete;
@@ -42,8 +46,10 @@ public:
     [[nodiscard]] bool shares_terminal() const { return shares_terminal_; }
     /// Whether they are one terminal, one pipe or one file.
     [[nodiscard]] bool shares_output() const { return shares_output_; }
+    /// stderr is a terminal that takes control sequences.
+    [[nodiscard]] bool draws() const { return draws_; }
     /// A terminal to draw on, and no -q.
-    [[nodiscard]] bool shows_progress() const { return stderr_is_terminal_ && verbosity_ != Verbosity::Quiet; }
+    [[nodiscard]] bool shows_progress() const { return draws_ && verbosity_ != Verbosity::Quiet; }
     [[nodiscard]] bool quiet() const { return verbosity_ == Verbosity::Quiet; }
     [[nodiscard]] bool verbose() const { return verbosity_ == Verbosity::Verbose; }
     /// Columns of the terminal; 80 where it does not say.
@@ -66,6 +72,7 @@ private:
     bool stdout_is_terminal_;
     bool shares_terminal_;
     bool shares_output_;
+    bool draws_;
     bool colored_;
     bool is_within_line_ = false;  // of the text; an error ends it
     std::string log_name_;
