@@ -32,7 +32,12 @@ Terminal::Terminal(int columns) {
 
 Terminal::~Terminal() {
     close_program_end();
-    close(our_end_);
+    hang_up();
+}
+
+void Terminal::hang_up() {
+    if (our_end_ >= 0) close(our_end_);
+    our_end_ = -1;
 }
 
 void Terminal::close_program_end() {

@@ -23,6 +23,8 @@ public:
     void type(std::string_view keys) const;
     /// Gives the window another width.
     void resize(int columns) const;
+    /// Closes the window: the program's end is of no use any more.
+    void hang_up();
     /// Takes what has been written so far and does not wait for more.
     void take();
     /// Takes everything until nobody holds the program's end any more.

@@ -2,6 +2,7 @@
 
 #include <histedit.h>
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,11 +31,10 @@ namespace {
 constexpr int kPatienceMs = 200;  // a signal that another thread got is seen after so long
 constexpr std::wstring_view kPasteEnd = L"\x1b[201~";
 
-// What the handlers may touch: the window has changed; the program is back in the foreground.
+// What the handler may touch.
 std::atomic<bool> window_changed{false};
-std::atomic<bool> foreground_again{false};
-void on_signal(int signal) {
-    (signal == SIGWINCH ? window_changed : foreground_again).store(true);
+void on_resize(int /*signal*/) {
+    window_changed.store(true);
 }
 
 std::wstring wide(std::string_view text) {
@@ -95,6 +95,7 @@ struct LineEditor::State {
     void draw(std::initializer_list<DrawnPart> parts) const {
         if (can_bracket) console.draw(parts);
     }
+    void begin_reading();
     int read_character(wchar_t& character);
     void draw_anew();
     void take_terminal_back();
@@ -109,7 +110,7 @@ struct LineEditor::State {
     EditLine* editor = nullptr;
     HistoryW* history = nullptr;
     struct sigaction window_before {};
-    struct sigaction continue_before {};
+    termios terminal_before{};
     std::wstring prompt;
     std::string unread;  // bytes that came with those before
     bool after_return = false;
@@ -124,7 +125,7 @@ struct LineEditor::State {
 LineEditor::State::State(const EnvironmentReader& environment, Console& for_messages)
     : console(for_messages),
       kept(history_path(environment)),
-      can_bracket(environment("TERM").value_or("dumb") != "dumb"),
+      can_bracket(for_messages.draws()),
       reports(open_reports(for_messages)) {
     // Text is UTF-8 here whatever the locale, and libedit asks the locale how wide a character is.
     std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -155,23 +156,28 @@ LineEditor::State::State(const EnvironmentReader& environment, Console& for_mess
     bind(L"\\e[200~", L"slipstream-paste");
     struct sigaction action {};
     sigemptyset(&action.sa_mask);
-    action.sa_handler = on_signal;
+    action.sa_handler = on_resize;
     sigaction(SIGWINCH, &action, &window_before);
-    sigaction(SIGCONT, &action, &continue_before);
 }
 
 LineEditor::State::~State() {
     sigaction(SIGWINCH, &window_before, nullptr);
-    sigaction(SIGCONT, &continue_before, nullptr);
     el_end(editor);
     history_wend(history);
     std::fclose(reports);
 }
 
+// Only now is the terminal in the editor's mode, and brackets are not echoed.
+void LineEditor::State::begin_reading() {
+    termios now{};
+    if (tcgetattr(STDIN_FILENO, &now) == 0)
+        restore_terminal_when_leaving(terminal_before, now, can_bracket ? "\x1b[?2004l\r\n" : "\r\n");
+    draw({ControlKind::PasteMarks});
+}
+
 // One character of stdin: 1, 0 at its end, -1 where a signal came.
 int LineEditor::State::read_character(wchar_t& character) {
-    // Only now is the terminal in the editor's mode, and brackets are not echoed.
-    if (!std::exchange(reads, true)) draw({ControlKind::PasteMarks});
+    if (!std::exchange(reads, true)) begin_reading();
     for (;;) {
         if (!unread.empty()) {
             const Utf8Step step = next_utf8(unread);
@@ -189,7 +195,7 @@ int LineEditor::State::read_character(wchar_t& character) {
             errno = EINTR;
             return -1;
         }
-        if (foreground_again.exchange(false)) take_terminal_back();
+        if (was_continued()) take_terminal_back();
         if (window_changed.exchange(false)) draw_anew();
         pollfd input{STDIN_FILENO, POLLIN, 0};
         if (poll(&input, 1, kPatienceMs) <= 0) continue;
@@ -276,8 +282,11 @@ ChatLine LineEditor::next_line(std::string_view prompt) {
     state.prompt = wide(prompt);
     el_resize(state.editor);  // the window may have changed meanwhile
     state.reads = false;
+    static_cast<void>(was_continued());  // the terminal has been given to the editor anew
+    static_cast<void>(tcgetattr(STDIN_FILENO, &state.terminal_before));
     int length = 0;
     const wchar_t* typed = el_wgets(state.editor, &length);
+    terminal_is_restored();
     state.draw({ControlKind::NoPasteMarks, ControlKind::LineStart});
     if (signal_exit_code() != 0) {
         state.console.draw("\n");

@@ -197,6 +197,7 @@ std::string manual_page(std::span<const CommandSpec> commands) {
            ".TP\n\\fBSLIPSTREAM_\\fIOPTION\\fR\nThe value of an option that the command line does not give, as "
            "SLIPSTREAM_THREADS.\n"
            ".TP\n\\fBSLIPSTREAM_MODELS\\fR\nFolders of models, separated by colons.\n"
+           ".TP\n\\fBTERM\\fR\nA terminal that is \"dumb\", or not named, gets text alone: no colours, no bars.\n"
            ".TP\n\\fBNO_COLOR\\fR, \\fBCUDA_VISIBLE_DEVICES\\fR, \\fBXDG_CONFIG_HOME\\fR, \\fBXDG_CACHE_HOME\\fR\nAs "
            "everywhere.\n"
            ".SH FILES\n"
@@ -205,7 +206,9 @@ std::string manual_page(std::span<const CommandSpec> commands) {
            ".TP\n\\fI~/.cache/slipstream/tables\\fR\nWhat guessing learnt from earlier texts (\\-\\-tables off: "
            "nothing is kept).\n"
            ".SH EXIT STATUS\n0 done; 1 the request could not be served, as one line on stderr says; 2 a mistake on the "
-           "command line; 130 and 143 interrupted.\n";
+           "command line; 129, 130 and 143 ended by SIGHUP (a closed window), SIGINT or SIGTERM: what was generated, "
+           "the "
+           "session and what guessing learnt are kept.\n";
 }
 
 std::string completion_script(std::string_view shell, std::span<const CommandSpec> commands) {

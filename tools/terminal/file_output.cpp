@@ -131,7 +131,8 @@ void TextOutput::write_rest() {
 void TextOutput::hand_over(std::string_view text) {
     if (text.empty() || closed_) return;
     const int error = write_all(is_stdout() ? STDOUT_FILENO : file_.get(), text.data(), text.size(), bytes_);
-    if (error == EPIPE) {
+    // A terminal whose window was closed answers EIO.
+    if (error == EPIPE || (error == EIO && on_terminal_)) {
         closed_ = true;
     } else if (error != 0) {
         throw IoError(fmt::format("cannot write the text to {}: {}; {} bytes were written before", name_,

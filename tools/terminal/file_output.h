@@ -106,6 +106,8 @@ public:
     /// Writes at a place of its own, behind what write() wrote first; threads may do so side by side. Returns the
     /// system's error number where it refuses, for fail(), else 0.
     [[nodiscard]] int write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept;
+    /// Of the file that is being written, for a lock on it before it takes its name; -1: none is open.
+    [[nodiscard]] int descriptor() const { return file_.get(); }
     /// Throws IoError.
     [[noreturn]] void fail(int error) const;
     /// All is written: the file appears. Throws IoError.

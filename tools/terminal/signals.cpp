@@ -2,12 +2,14 @@
 
 #include <termios.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <string_view>
 
+#include "kernels/base/check.h"
 #include "kernels/base/indexed.h"
 #include "tools/terminal/usage_error.h"
 
@@ -18,6 +20,8 @@ namespace {
 // What a signal handler may touch: lock-free atomics of static lifetime, and what they publish.
 std::atomic<bool> cancel{false};
 std::atomic<int> exit_code{0};
+std::atomic<bool> is_asked_to_end{false};  // by SIGINT or SIGTERM
+std::atomic<bool> continued{false};
 std::atomic<bool> messages_on_terminal{false};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
@@ -32,24 +36,44 @@ std::array<Slot, 4> removed_at_once;
 // How the terminal was before somebody changed it for a while, and how it is meanwhile.
 termios terminal_before{};
 termios terminal_meanwhile{};
+std::array<char, 32> terminal_goodbye{};
+std::atomic<std::size_t> n_goodbye{0};
 std::atomic<bool> terminal_changed{false};
 
 // From here on only what signal-safety(7) allows.
 
-// In the background the terminal is somebody else's.
-void put_terminal(const termios& state) {
-    if (terminal_changed.load() && tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &state);
+// In the background the terminal is another program's.
+bool terminal_is_ours() {
+    return terminal_changed.load() && tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
+void put_terminal_back() {
+    if (!terminal_is_ours()) return;
+    // A terminal that takes nothing is lost, and the program ends either way.
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, terminal_goodbye.data(), n_goodbye.load());
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+}
+
+void remove_files() {
+    for (const Slot& slot : removed_at_once)
+        if (slot.state.load() == SlotState::Full) unlink(slot.path.data());
 }
 
 [[noreturn]] void leave(int code) {
-    for (const Slot& slot : removed_at_once)
-        if (slot.state.load() == SlotState::Full) unlink(slot.path.data());
-    put_terminal(terminal_before);
+    remove_files();
+    put_terminal_back();
     _exit(code);
 }
 
+// A window that is closed sends SIGHUP several times (the kernel, the shell, the session's manager), and SIGTERM may
+// come with it: none of these is a second one.
 void on_signal(int signal) {
-    if (exit_code.exchange(128 + signal) != 0) leave(128 + signal);
+    const int code = 128 + signal;
+    if (signal != SIGHUP && is_asked_to_end.exchange(true)) leave(code);
+    int first = 0;
+    // A Ctrl-C that a program would go on after does not hide that its terminal is gone.
+    if (!exit_code.compare_exchange_strong(first, code) && signal == SIGHUP && first == 128 + SIGINT)
+        exit_code.compare_exchange_strong(first, code);
     cancel.store(true);
 }
 
@@ -64,7 +88,8 @@ void handle_by(int signal, void (*handler)(int)) {
 // Ctrl-\ and Ctrl-Z: the terminal as it was, then what the signal does anyway. Behind a stop the program goes on here.
 void on_quit_or_stop(int signal) {
     const int error = errno;
-    put_terminal(terminal_before);
+    if (signal == SIGQUIT) remove_files();
+    put_terminal_back();
     handle_by(signal, SIG_DFL);
     sigset_t this_one;
     sigemptyset(&this_one);
@@ -78,7 +103,8 @@ void on_quit_or_stop(int signal) {
 // Whenever the shell lets it go on: `fg` may come long after `bg`.
 void on_continue(int /*signal*/) {
     const int error = errno;
-    put_terminal(terminal_meanwhile);
+    if (terminal_is_ours()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_meanwhile);
+    continued.store(true);
     errno = error;
 }
 
@@ -98,16 +124,29 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     leave(1);
 }
 
+bool has_default_action(int signal) {
+    struct sigaction inherited {};
+    return sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_DFL;
+}
+
 }  // namespace
 
-void restore_terminal_when_leaving(const termios& before, const termios& meanwhile) {
+void restore_terminal_when_leaving(const termios& before, const termios& meanwhile, std::string_view goodbye) {
+    CHECK(goodbye.size() <= terminal_goodbye.size(), "{} bytes", goodbye.size());
+    terminal_changed.store(false);  // a signal between finds nothing half changed
     terminal_before = before;
     terminal_meanwhile = meanwhile;
+    std::ranges::copy(goodbye, terminal_goodbye.begin());
+    n_goodbye.store(goodbye.size());
     terminal_changed.store(true);
 }
 
 void terminal_is_restored() {
     terminal_changed.store(false);
+}
+
+bool was_continued() {
+    return continued.exchange(false);
 }
 
 void watch_signals() {
@@ -117,12 +156,10 @@ void watch_signals() {
     action.sa_handler = on_signal;  // no SA_RESTART: a prompt that is waited for must give way
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
+    if (has_default_action(SIGHUP)) sigaction(SIGHUP, &action, nullptr);  // not under nohup
     handle_by(SIGCONT, on_continue);
-    for (const int signal : {SIGQUIT, SIGTSTP}) {
-        struct sigaction inherited {};
-        sigaction(signal, nullptr, &inherited);
-        if (inherited.sa_handler == SIG_DFL) handle_by(signal, on_quit_or_stop);
-    }
+    for (const int signal : {SIGQUIT, SIGTSTP})
+        if (has_default_action(signal)) handle_by(signal, on_quit_or_stop);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, nullptr);
     sigaction(SIGXFSZ, &action, nullptr);
@@ -143,7 +180,9 @@ bool take_interrupt() {
     int code = 128 + SIGINT;
     if (exit_code.load() != code) return false;
     cancel.store(false);  // first: a signal between the two is a second one
-    return exit_code.compare_exchange_strong(code, 0);
+    if (!exit_code.compare_exchange_strong(code, 0)) return false;
+    is_asked_to_end.store(false);
+    return true;
 }
 
 void throw_if_interrupted() {

@@ -1,5 +1,5 @@
-// A mistake in how the program was called, exit code 2, unlike every other error; and the end of work that SIGINT or
-// SIGTERM interrupted, 130 or 143 (Interrupted).
+// A mistake in how the program was called, exit code 2, unlike every other error; and the end of work that a signal
+// interrupted, exit code 128 and its number (Interrupted).
 #pragma once
 
 #include "kernels/base/error.h"
