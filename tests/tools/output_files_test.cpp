@@ -22,11 +22,14 @@ protected:
     [[nodiscard]] std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
 
     // What is said about these options of `generate`: "usage: ...", "request: ...", or nothing.
-    [[nodiscard]] static std::string answer(const OptionValues& values) {
+    // `saved`: a file that is written in the middle of the run.
+    [[nodiscard]] static std::string answer(const OptionValues& values, const std::string& saved = "") {
         static const std::array<CommandSpec, 1> commands{generate_command()};
         const EnvironmentReader nothing = [](const std::string&) { return std::nullopt; };
         try {
-            check_output_files(Settings(commands.front(), commands, values, nothing, {}, ""));
+            const Settings settings(commands.front(), commands, values, nothing, {}, "");
+            check_output_files(settings);
+            if (!saved.empty()) check_output_file(settings, "/save", saved);
         } catch (const UsageError& error) {
             return fmt::format("usage: {}", error.what());
         } catch (const RequestError& error) {
@@ -59,6 +62,39 @@ TEST_F(OutputFiles, WhatIsReadIsNotWritten) {
     folder_.write("small.gguf", "GGUF");
     EXPECT_THAT(answer({{"draft-model", {path("small.gguf")}}, {"output", {path("small.gguf")}}}),
                 HasSubstr("a file of the model"));
+}
+
+TEST_F(OutputFiles, APromptIsNotWritten) {
+    folder_.write("prompt", "Once");
+    EXPECT_THAT(answer({{"prompt-file", {path("prompt")}}, {"output", {path("prompt")}}}),
+                AllOf(HasSubstr("usage: "), HasSubstr("--prompt-file and --output name the same file")));
+    folder_.write("config.toml", "");
+    EXPECT_THAT(answer({{"config", {path("config.toml")}}, {"log-file", {path("config.toml")}}}),
+                HasSubstr("--config and --log-file name the same file"));
+    EXPECT_EQ(answer({{"prompt-file", {"-"}}, {"output", {"-"}}}), "");
+}
+
+// Every option that names a file to read says so, in every command.
+TEST_F(OutputFiles, AllOptionsThatNameAFileHaveARole) {
+    const auto names_a_file = [](const OptionSpec& option) { return option.value == "F" || option.value == "FILE..."; };
+    for (const CommandSpec& command : {bench_command(), generate_command(), inspect_command(), perplexity_command(),
+                                       plan_command(), replay_command(), tables_command(), tokenize_command()})
+        for (const OptionSpec& option : command.options)
+            EXPECT_FALSE(names_a_file(option) && option.role == OptionRole::Value)
+                << command.name << " --" << option.name;
+    for (const OptionSpec& option : common_options())
+        EXPECT_FALSE(names_a_file(option) && option.role == OptionRole::Value) << option.name;
+}
+
+TEST_F(OutputFiles, OneMoreIsCheckedInTheMiddleOfARun) {
+    folder_.write("model/config.json", "{}");
+    folder_.write("form", "");
+    const OptionValues values{{"model", {path("model")}}, {"template", {path("form")}}, {"stats", {path("stats")}}};
+    EXPECT_EQ(answer(values, path("chat")), "");
+    EXPECT_THAT(answer(values, path("model/config.json")),
+                AllOf(HasSubstr("request: /save"), HasSubstr("a file of the model")));
+    EXPECT_THAT(answer(values, path("form")), HasSubstr("usage: --template and /save name the same file"));
+    EXPECT_THAT(answer(values, path("x/../stats")), HasSubstr("usage: --stats and /save name the same file"));
 }
 
 TEST_F(OutputFiles, DevicesMayBeShared) {

@@ -256,9 +256,10 @@ CommandSpec perplexity_command() {
             "With --tokens the ids are fed as they stand, no BOS added; --logits gets [n_tokens, vocab] float32,\n"
             "little-endian, whose bytes do not depend on --pass.",
         .example = "slipstream perplexity --file README.md --window 256",
-        .options = {{"file", "-f,--file", "F", "Text to predict ('-': stdin)"},
+        .options = {{"file", "-f,--file", "F", "Text to predict ('-': stdin)", OptionRole::InputFile},
                     {"window", "--window", "N", "Tokens of a window, BOS included [512, or the context if shorter]"},
-                    {"tokens", "--tokens", "F", "Ids to feed, separated by white space ('-': stdin)"},
+                    {"tokens", "--tokens", "F", "Ids to feed, separated by white space ('-': stdin)",
+                     OptionRole::InputFile},
                     {"logits", "--logits", "F", "File for the logits after each id", OptionRole::OutputFile},
                     {"pass", "--pass", "N", "Ids a pass [1]"},
                     statistics_option(),

@@ -80,7 +80,7 @@ CommandSpec tokenize_command() {
             "The input's bytes are taken as they are, from --file or stdin. Without --ids: id and piece, one a line.",
         .example = "echo -n \"Once upon a time\" | slipstream tokenize --ids",
         .options = {model_option(),
-                    {"file", "-f,--file", "F", "Input file ('-': stdin)"},
+                    {"file", "-f,--file", "F", "Input file ('-': stdin)", OptionRole::InputFile},
                     {"ids", "--ids", "", "Print all ids on one line"},
                     {"no-bos", "--no-bos", "", "Leave the beginning-of-text token out"},
                     {"special", "--special", "", "Take spellings like </s> in the input for special tokens"},

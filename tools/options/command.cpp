@@ -9,7 +9,8 @@ std::span<const OptionSpec> common_options() {
         OptionSpec{"quiet", "-q,--quiet", "", "Say nothing but errors"},
         OptionSpec{"verbose", "-v,--verbose", "", "Say more, e.g. where each setting comes from"},
         OptionSpec{"log-file", "--log-file", "F", "Append all messages to this file", OptionRole::OutputFile},
-        OptionSpec{"config", "--config", "F", "Configuration file [slipstream/config.toml of the user]"},
+        OptionSpec{"config", "--config", "F", "Configuration file [slipstream/config.toml of the user]",
+                   OptionRole::InputFile},
         OptionSpec{"no-config", "--no-config", "", "Use no configuration file"},
     };
     return kOptions;

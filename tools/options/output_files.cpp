@@ -1,10 +1,13 @@
 #include "tools/options/output_files.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -25,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Output {
-    const Setting* setting;
+    std::string where;  // for messages
     fs::path path;
 };
 
@@ -53,7 +56,7 @@ std::vector<Output> outputs_of(const Settings& settings) {
         if (option->role == OptionRole::Value || option->role == OptionRole::InputFile) continue;
         const auto name = settings.path(option->name);
         if (name != "-") {
-            outputs.push_back({setting, *name});
+            outputs.push_back({setting->where, *name});
         } else if (option->role == OptionRole::OutputFile) {
             throw UsageError(fmt::format("{}: stdout is not for it; name a file", setting->where));
         }
@@ -61,8 +64,13 @@ std::vector<Output> outputs_of(const Settings& settings) {
     return outputs;
 }
 
-// The models that are read: the target and the one of --draft-model. Whatever is wrong with one is said where it is
-// opened.
+[[noreturn]] void refuse_same(std::string_view where, const Output& output) {
+    throw UsageError(
+        fmt::format("{} and {} name the same file, {}; give each its own", where, output.where, output.path.string()));
+}
+
+// The models that are read: the target, the one of --draft-model, and the one whose tokenizer --tokenizer names.
+// Whatever is wrong with one is said where it is opened.
 std::vector<fs::path> models_of(const Settings& settings) {
     std::vector<fs::path> models;
     const auto add = [&](const auto& path_of) {
@@ -77,18 +85,23 @@ std::vector<fs::path> models_of(const Settings& settings) {
         const auto stores = [&] { return find_models(settings.environment(), {}); };
         add([&] { return resolve_model(*settings.path("draft-model"), stores); });
     }
+    if (settings.has("tokenizer") && settings.find("tokenizer") != nullptr)
+        add([&] { return *settings.path("tokenizer"); });
     return models;
 }
 
 // No output may be a file that is read.
-void check_inputs(const Settings& settings, const std::vector<Output>& outputs) {
+void check_inputs(const Settings& settings, std::span<const Output> outputs) {
     for (const auto& [option, setting] : settings.given())
         if (option->role == OptionRole::InputFile)
             for (const Output& output : outputs)
                 if (std::ranges::any_of(setting->values,
                                         [&](const auto& name) { return is_same_file(name, output.path); }))
-                    throw UsageError(fmt::format("{} and {} name the same file, {}; give each its own", setting->where,
-                                                 output.setting->where, output.path.string()));
+                    refuse_same(setting->where, output);
+    struct stat status {};
+    if (fstat(STDIN_FILENO, &status) != 0 || !S_ISREG(status.st_mode)) return;
+    for (const Output& output : outputs)
+        if (file_id(output.path) == FileId(status.st_dev, status.st_ino)) refuse_same("stdin", output);
 }
 
 bool is_part_of_model(const fs::path& path) {
@@ -106,6 +119,20 @@ bool is_part_of_model(const fs::path& path) {
                                                       "chat_template.json"};
     const std::string name = path.filename().string();
     return name.ends_with(".safetensors") || name.ends_with(".gguf") || std::ranges::count(kNames, name) > 0;
+}
+
+// No output may be a file of a model that is read.
+void check_models(const Settings& settings, std::span<const Output> outputs) {
+    std::vector<std::pair<FileId, const Output*>> there;
+    for (const Output& output : outputs)
+        if (const auto id = file_id(output.path)) there.emplace_back(*id, &output);
+    if (there.empty()) return;
+    for (const fs::path& model : models_of(settings))
+        for (const fs::path& file : model_file_paths(model))
+            for (const auto& [id, output] : there)
+                if (file_id(file) == id)
+                    throw RequestError(fmt::format("{} {}: this is a file of the model; name another", output->where,
+                                                   output->path.string()));
 }
 
 }  // namespace
@@ -132,21 +159,17 @@ void check_output_files(const Settings& settings) {
     const std::vector<Output> outputs = outputs_of(settings);
     for (std::size_t i = 0; i < outputs.size(); ++i)
         for (std::size_t j = 0; j < i; ++j)
-            if (is_same_file(outputs[i].path, outputs[j].path))
-                throw UsageError(fmt::format("{} and {} name the same file, {}; give each its own",
-                                             outputs[j].setting->where, outputs[i].setting->where,
-                                             outputs[i].path.string()));
+            if (is_same_file(outputs[i].path, outputs[j].path)) refuse_same(outputs[j].where, outputs[i]);
     check_inputs(settings, outputs);
-    std::vector<std::pair<FileId, const Output*>> there;
-    for (const Output& output : outputs)
-        if (const auto id = file_id(output.path)) there.emplace_back(*id, &output);
-    if (there.empty()) return;
-    for (const fs::path& model : models_of(settings))
-        for (const fs::path& file : model_file_paths(model))
-            for (const auto& [id, output] : there)
-                if (file_id(file) == id)
-                    throw RequestError(fmt::format("{} {}: this is a file of the model; name another",
-                                                   output->setting->where, output->path.string()));
+    check_models(settings, outputs);
+}
+
+void check_output_file(const Settings& settings, std::string_view where, const fs::path& path) {
+    const Output output{std::string(where), path};
+    for (const Output& other : outputs_of(settings))
+        if (is_same_file(other.path, path)) refuse_same(other.where, output);
+    check_inputs(settings, {&output, 1});
+    check_models(settings, {&output, 1});
 }
 
 }  // namespace slipstream::tools
