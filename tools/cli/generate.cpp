@@ -307,8 +307,14 @@ int run_generate(CommandContext& context) {
                         .control = ContextWatch(n_prompt, request.text.max_tokens, engine.context_tokens),
                         .began = began,
                         .figures = {.seed = task.sampling.seed}};
-    const TextGenerationResult result = generate_text(generator.loop(), *tokenizer, task.prompt.start,
-                                                      generator.limits(), request.text, growing.callbacks());
+    TextGenerationResult result;
+    try {
+        result = generate_text(generator.loop(), *tokenizer, task.prompt.start, generator.limits(), request.text,
+                               growing.callbacks());
+    } catch (...) {  // stdout on a full disk, for example
+        generator.keep_tables();
+        throw;
+    }
     growing.complete();
 
     records.write(result, statistics_json(engine, result, growing.figures), output);
