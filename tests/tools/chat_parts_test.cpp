@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/chat/chat_commands.h"
+#include "tools/chat/chat_file.h"
 #include "tools/chat/chat_input.h"
 #include "tools/chat/chat_session.h"
 #include "tools/chat/chat_settings.h"
@@ -107,7 +108,7 @@ TEST(ChatSession, ComesBackAsItWas) {
     EXPECT_TRUE(back.settings.ignore_end);
     EXPECT_THAT(back.settings.text.stops, ElementsAre("a", "\n\n"));
     const TemporaryFolder folder;
-    save_chat_session(session, folder.path() / "s.json");
+    ChatFile(folder.path() / "s.json").save(session);
     EXPECT_EQ(to_json_text(load_chat_session(folder.path() / "s.json", {})), to_json_text(session));
 }
 

@@ -16,6 +16,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -25,6 +26,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(120);
 constexpr std::string_view kAsks = "\x1b[?2004h";  // the editor has shown its prompt and reads keys
+constexpr std::string_view kAsksNoMore = "\x1b[?2004l";
 
 winsize window(int columns) {
     winsize size{};
@@ -49,6 +51,8 @@ ChatTerminal::ChatTerminal(const std::vector<std::string>& arguments, int column
     process_ = forkpty(&terminal_, nullptr, nullptr, &size);
     if (process_ < 0) throw std::system_error(errno, std::generic_category(), "forkpty");
     if (process_ == 0) {
+        // As a shell starts it, whatever started the tests (nohup).
+        for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) signal(number, SIG_DFL);
         execve(SLIPSTREAM_PROGRAM, pointers.data(), environment.data());
         _exit(127);
     }
@@ -60,7 +64,7 @@ ChatTerminal::~ChatTerminal() {
         kill(process_, SIGKILL);
         waitpid(process_, nullptr, 0);
     }
-    close(terminal_);
+    if (terminal_ >= 0) close(terminal_);
 }
 
 bool ChatTerminal::read_some(int patience_ms) {
@@ -109,6 +113,24 @@ void ChatTerminal::resize(int columns) {
     if (ioctl(terminal_, TIOCSWINSZ, &size) != 0) throw std::system_error(errno, std::generic_category(), "resizing");
 }
 
+void ChatTerminal::send_signal(int signal) const {
+    kill(process_, signal);
+}
+
+void ChatTerminal::hang_up() {
+    close(std::exchange(terminal_, -1));
+}
+
+bool ChatTerminal::is_as_before() const {
+    termios state{};
+    if (tcgetattr(terminal_, &state) != 0) throw std::system_error(errno, std::generic_category(), "tcgetattr");
+    constexpr tcflag_t kLocal = ECHO | ICANON | ISIG | IEXTEN;
+    constexpr tcflag_t kOutput = OPOST | ONLCR;
+    const std::size_t brackets = bytes_.rfind(kAsks);
+    return (state.c_lflag & kLocal) == kLocal && (state.c_oflag & kOutput) == kOutput && (state.c_iflag & ICRNL) != 0 &&
+           (brackets == std::string::npos || bytes_.find(kAsksNoMore, brackets) != std::string::npos);
+}
+
 bool ChatTerminal::echoes() const {
     termios state{};
     if (tcgetattr(terminal_, &state) != 0) throw std::system_error(errno, std::generic_category(), "tcgetattr");
@@ -117,8 +139,12 @@ bool ChatTerminal::echoes() const {
 
 int ChatTerminal::finish() {
     const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (read_some(100) && std::chrono::steady_clock::now() < end) {
-    }
+    const auto is_running = [this] {
+        siginfo_t info{};
+        return waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+    };
+    while (terminal_ >= 0 ? read_some(100) : is_running() && usleep(10000) == 0)
+        if (std::chrono::steady_clock::now() >= end) break;
     if (std::chrono::steady_clock::now() >= end) kill(process_, SIGKILL);
     int status = 0;
     waitpid(process_, &status, 0);

@@ -30,8 +30,13 @@ public:
     /// Types a line and waits until the next one is asked for.
     void send(std::string_view line);
     void resize(int columns);
+    void send_signal(int signal) const;
+    /// Closes the window.
+    void hang_up();
     /// Whether the terminal shows what is typed.
     [[nodiscard]] bool echoes() const;
+    /// Whether a shell would find the terminal as it left it: lines, echo, signals, and pastes without brackets.
+    [[nodiscard]] bool is_as_before() const;
     /// Waits for the end; the exit code, or -1 - N where signal N ended it.
     [[nodiscard]] int finish();
 

@@ -233,6 +233,22 @@ TEST_F(Chat, AnInterruptKeepsWhatWasSaid) {
     }
 }
 
+TEST_F(Chat, AnAnswerThatCannotBeWrittenIsKept) {
+    const std::string tables = at("tables");
+    ProgramRun run;
+    run.arguments = {"chat",          "--no-config", "--seed",    "3",        "--session",
+                     at("chat.json"), "--draft",     "recycling", "--tables", tables};
+    run.input = "Once upon a time\n";
+    run.stdout_path = "/dev/full";
+    const ProgramResult result = run_program(run);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr("No space left"));
+    const std::vector<std::string> messages = messages_in(at("chat.json"));
+    ASSERT_EQ(messages.size(), 2U);
+    EXPECT_NE(messages[1], "");
+    EXPECT_TRUE(std::filesystem::exists(tables)) << "what was learnt so far";
+}
+
 TEST_F(Chat, FiguresAreSums) {
     const ProgramResult result = chat("Once\nTwice\n/stats\n", {"--max-tokens", "7", "--temperature", "0", "--stop",
                                                                 kNoStop, "--stats", at("stats.json")});

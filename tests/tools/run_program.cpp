@@ -77,9 +77,14 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     posix_spawnattr_init(&attributes);
     sigset_t defaults;
     sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
+    // As a shell starts it, whatever started the tests (nohup).
+    for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) sigaddset(&defaults, number);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+
+    // Inputs of tests fit into a pipe; written now, since the program may be gone before it has read them.
+    if (!unsent_.empty() && write(in[1], unsent_.data(), unsent_.size()) != static_cast<ssize_t>(unsent_.size()))
+        throw std::runtime_error("stdin of the program takes nothing");
 
     std::vector<std::string> arguments;
     if (!run.shell.empty()) arguments = {"sh", "-c", run.shell};
@@ -97,10 +102,7 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     out_ = out[0];
     err_ = err[0];
     if (error != 0) throw std::system_error(error, std::generic_category(), SLIPSTREAM_PROGRAM);
-    // Inputs of tests fit into a pipe.
-    if (!unsent_.empty() && write(in_, unsent_.data(), unsent_.size()) != static_cast<ssize_t>(unsent_.size()))
-        throw std::runtime_error("stdin of the program takes nothing");
-    close_end(in_);
+    if (!run.input_goes_on) close_end(in_);
 }
 
 RunningProgram::~RunningProgram() {

@@ -23,9 +23,10 @@ struct ProgramRun {
     std::string input;                               // stdin
     std::map<std::string, std::string> environment;  // all there is, besides PATH and an empty HOME
     std::string stdout_path;                         // where stdout goes instead of into the result
-    int terminal = -1;          // descriptor that stdin, stdout and stderr are, instead of pipes; nothing is read then
-    std::string shell;          // commands of sh that end in running "$0" "$@", which is the program; empty: no shell
-    int output_pipe_bytes = 0;  // room in the pipe of stdout; 0: as the system has it
+    int terminal = -1;           // descriptor that stdin, stdout and stderr are, instead of pipes; nothing is read then
+    std::string shell;           // commands of sh that end in running "$0" "$@", which is the program; empty: no shell
+    bool input_goes_on = false;  // stdin stays open behind `input`, as if somebody were about to write more
+    int output_pipe_bytes = 0;   // room in the pipe of stdout; 0: as the system has it
 };
 
 /// Runs to the end. A run of more than two minutes is killed.

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/chat/chat_file.h"
 #include "tools/chat/chat_generator.h"
 #include "tools/chat/chat_loop.h"
 #include "tools/chat/chat_settings.h"
@@ -25,6 +26,7 @@
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/options/command.h"
+#include "tools/options/output_files.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
@@ -47,7 +49,6 @@ struct Request {
     SamplingSettings sampling;
     TemplateSettings chat_template;
     TextGenerationOptions text;
-    std::optional<std::filesystem::path> session;
 };
 
 Request read_request(CommandContext& context) {
@@ -59,7 +60,6 @@ Request read_request(CommandContext& context) {
     if (settings.flag("self-check")) request.generator.check = CheckPasses::Yes;
     request.chat_template = template_settings(settings);
     request.text = text_options(settings);
-    if (const auto path = settings.path("session")) request.session = *path;
     return request;
 }
 
@@ -78,21 +78,19 @@ void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession&
     session.model = fresh.model;
 }
 
-ChatSession open_session(const Request& request, ChatSession fresh, CommandContext& context) {
-    std::error_code error;
-    if (!request.session) return fresh;
-    if (!std::filesystem::exists(*request.session, error)) {
-        save_chat_session(fresh, *request.session);  // a place that cannot be written is found before the first answer
+ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, CommandContext& context) {
+    if (!file) return fresh;
+    std::optional<ChatSession> session = file->load(fresh.settings);
+    if (!session) {
+        file->save(fresh);  // a place that cannot be written is found before the first answer
         return fresh;
     }
-    ChatSession session = load_chat_session(*request.session, fresh.settings);
-    if (session.model != fresh.model)
-        context.console.note(fmt::format("{} was held with {} and goes on with {}", request.session->string(),
-                                         session.model, fresh.model));
-    keep_given(fresh, context.settings, session);
-    context.console.note(
-        fmt::format("{}: {}", request.session->string(), counted(std::ssize(session.messages) / 2, "exchange")));
-    return session;
+    const std::string name = file->path().string();
+    if (session->model != fresh.model)
+        context.console.note(fmt::format("{} was held with {} and goes on with {}", name, session->model, fresh.model));
+    keep_given(fresh, context.settings, *session);
+    context.console.note(describe_messages(name, *session));
+    return std::move(*session);
 }
 
 std::unique_ptr<ChatInput> make_input(InputMode mode, std::int64_t context_tokens, CommandContext& context) {
@@ -140,6 +138,8 @@ int run_chat(CommandContext& context) {
     Console& console = context.console;
     const EngineCallbacks callbacks = console_callbacks(context);
     Request request = read_request(context);
+    std::optional<ChatFile> file;  // locked before the model is loaded: what takes long is not in vain
+    if (const auto path = context.settings.path("session")) file.emplace(*path);
     StatisticsOutput stats(context.settings.text("stats"));
     EngineModel engine = open_model(choose_model(context));
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
@@ -148,7 +148,7 @@ int run_chat(CommandContext& context) {
     const ChatForm form(conversation_template(request.chat_template, engine, *tokenizer, callbacks), *tokenizer,
                         &cancel_flag());
     ChatSession session = open_session(
-        request,
+        file,
         {.model = engine.path.string(),
          .system = request.chat_template.system,
          .settings = {.sampling = sampling, .ignore_end = request.sampling.ignore_end, .text = request.text},
@@ -159,8 +159,17 @@ int run_chat(CommandContext& context) {
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
     const auto input = make_input(mode, engine.context_tokens, context);
     greet(engine, form, session, mode, console);
-    ChatLoop loop(generator, form, console, mode, std::move(session), request.session);
-    const int code = loop.run(*input);
+    const auto check_output = [&](std::string_view command, const std::filesystem::path& path) {
+        check_output_file(context.settings, command, path);
+    };
+    ChatLoop loop(generator, form, console, mode, std::move(session), file ? &*file : nullptr, check_output);
+    int code = 0;
+    try {
+        code = loop.run(*input);
+    } catch (...) {
+        generator.generator().keep_tables();
+        throw;
+    }
     RunFigures figures{.seed = loop.session().settings.sampling.seed};
     generator.generator().complete(figures);
     stats.write(statistics_json(engine, generator.totals(), figures), loop.output());

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -62,13 +64,14 @@ void add_to(TextGenerationResult& sum, const TextGenerationResult& more) {
 }  // namespace
 
 ChatLoop::ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& console, InputMode mode,
-                   ChatSession session, std::optional<std::filesystem::path> file)
+                   ChatSession session, ChatFile* file, OutputCheck check_output)
     : generator_(generator),
       form_(form),
       console_(console),
       mode_(mode),
       session_(std::move(session)),
-      file_(std::move(file)) {}
+      file_(file),
+      check_output_(std::move(check_output)) {}
 
 int ChatLoop::run(ChatInput& input) {
     for (;;) {
@@ -76,7 +79,7 @@ int ChatLoop::run(ChatInput& input) {
             const ChatLine line = next_message(input, most_text_bytes(generator_.context_tokens()));
             if (line.kind == InputKind::End) return 0;
             if ((line.kind == InputKind::Interrupted ? on_interrupt() : on_text(line.text)) == Next::Leave)
-                return interrupts_ > 0 ? 130 : signal_exit_code();
+                return exit_code();
             if (signal_exit_code() != 0 && !(mode_ == InputMode::Interactive && take_interrupt()))
                 return signal_exit_code();
         } catch (const UsageError& error) {
@@ -84,13 +87,24 @@ int ChatLoop::run(ChatInput& input) {
             if (mode_ == InputMode::Piped) throw RequestError(error.what());
             console_.error(error.what());
         } catch (const Interrupted&) {  // before the first word, with nothing to keep
-            if (on_interrupt() == Next::Leave) return interrupts_ > 0 ? 130 : signal_exit_code();
+            if (on_interrupt() == Next::Leave) return exit_code();
         } catch (const Error& error) {
             if (mode_ == InputMode::Piped) throw;
             console_.error(error.what());
         }
         if (output_.closed()) return 0;
     }
+}
+
+// After a Ctrl-C at a terminal, as long as nothing else asks for the end.
+bool ChatLoop::goes_on() const {
+    return mode_ == InputMode::Interactive && signal_exit_code() == 128 + SIGINT;
+}
+
+// Two Ctrl-C in a row are forgotten as signals, since each was taken as the first.
+int ChatLoop::exit_code() const {
+    const int code = signal_exit_code();
+    return code == 0 && interrupts_ > 0 ? 128 + SIGINT : code;
 }
 
 // One stops what runs or clears the line, two in a row leave.
@@ -108,7 +122,7 @@ ChatLoop::Next ChatLoop::on_text(const std::string& text) {
     const bool blank = message.find_first_not_of(" \t\r\n") == std::string::npos;
     // Where a text is told in turns, an empty line says: go on.
     if (blank && !form_.is_one_text()) return Next::Go;
-    send(blank ? std::string() : message);
+    send(blank ? std::string() : message, Unanswered::Kept);
     return Next::Go;
 }
 
@@ -143,7 +157,7 @@ ChatLoop::Next ChatLoop::obey(const ChatCommandLine& line) {
             break;
         case ChatCommand::Read:
             if (line.argument.empty()) throw RequestError("/read takes the name of a file");
-            send(read_text(line.argument, "/read", most_text_bytes(generator_.context_tokens())));
+            send(read_text(line.argument, "/read", most_text_bytes(generator_.context_tokens())), Unanswered::Kept);
             break;
         case ChatCommand::Clear:
             session_.messages.clear();
@@ -156,29 +170,45 @@ ChatLoop::Next ChatLoop::obey(const ChatCommandLine& line) {
     return Next::Go;
 }
 
-void ChatLoop::send(const std::string& message) {
+void ChatLoop::send(const std::string& message, Unanswered unanswered) {
     session_.messages.push_back({"user", message});
+    if (unanswered == Unanswered::Kept) keep_unanswered();
+    const auto take_back = [&] {
+        session_.messages.pop_back();
+        if (unanswered == Unanswered::Kept) keep();
+    };
     ChatAnswer answer;
+    std::string so_far;
     try {
-        answer = ask();
-    } catch (...) {
-        session_.messages.pop_back();  // as if it had not been sent
+        answer = ask(so_far);
+    } catch (const Interrupted&) {  // while the prompt was made
+        answer.result.stop_reason = StopReason::Interrupt;
+    } catch (...) {  // stdout on a full disk, for example
+        if (unanswered == Unanswered::Kept && !so_far.empty()) {
+            session_.messages.push_back({"assistant", so_far});
+            keep();
+        } else {
+            take_back();
+        }
         throw;
     }
-    if (answer.result.stop_reason == StopReason::Interrupt && answer.result.tokens.empty()) {
-        session_.messages.pop_back();
-        console_.note("stopped before the first word: the message is taken back");
-    } else {
+    const bool is_interrupted = answer.result.stop_reason == StopReason::Interrupt;
+    if (!is_interrupted || !answer.result.tokens.empty()) {
         session_.messages.push_back({"assistant", answer.text});
         keep();
         tell(answer);
+    } else if (file_ != nullptr && unanswered == Unanswered::Kept && !goes_on()) {
+        session_.messages.push_back({"assistant", ""});
+        console_.note("interrupted before the first word: the message is kept without an answer");
+    } else {
+        take_back();
+        console_.note("stopped before the first word: the message is taken back");
     }
-    if (answer.result.stop_reason == StopReason::Interrupt && mode_ == InputMode::Interactive && take_interrupt())
-        interrupts_ = 1;
+    if (is_interrupted && mode_ == InputMode::Interactive && take_interrupt()) interrupts_ = 1;
 }
 
-// The answer to the last message, as it comes.
-ChatAnswer ChatLoop::ask() {
+// The answer to the last message, as it comes; `so_far` has what came of it if this throws.
+ChatAnswer ChatLoop::ask(std::string& so_far) {
     const TypingUnseen unseen(mode_);
     if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
     const TextGenerationOptions& given = session_.settings.text;
@@ -187,7 +217,11 @@ ChatAnswer ChatLoop::ask() {
     TextStream stream(output_, console_);
     const TextGenerationCallbacks callbacks{
         .on_prefill = [&](std::int64_t done, std::int64_t total) { stream.on_prefill(done, total); },
-        .on_text = [&](std::string_view text) { stream.write(text); },
+        .on_text =
+            [&](std::string_view text) {
+                so_far += text;
+                stream.write(text);
+            },
         .on_tokens = [&](std::int64_t n) { stream.on_tokens(n); },
         .cancel = &cancel_flag()};
     const auto generate = [&](const std::string& begun) {
@@ -198,6 +232,7 @@ ChatAnswer ChatLoop::ask() {
     for (int i = 0; i < kMostBridges && answer.result.stop_reason == StopReason::StopString; ++i) {
         const auto bridge = form_.bridge(answer.text, given);
         if (!bridge) break;
+        so_far += *bridge;
         stream.write(*bridge);
         answer.text += *bridge;
         const ChatAnswer more = generate(answer.text);
@@ -240,7 +275,7 @@ void ChatLoop::regenerate() {
     ++sampling.seed;
     console_.note(fmt::format("seed {}", sampling.seed));
     try {
-        send(message);
+        send(message, Unanswered::TakenBack);
     } catch (...) {
         session_.messages = before;
         sampling.seed = seed;
@@ -299,14 +334,23 @@ void ChatLoop::load(const std::string& argument) {
     loaded.model = session_.model;
     session_ = std::move(loaded);
     keep();
-    console_.note(fmt::format("{}: {}", argument, counted(std::ssize(session_.messages) / 2, "exchange")));
+    console_.note(describe_messages(argument, session_));
 }
 
 void ChatLoop::save_to(const std::string& argument) {
-    if (argument.empty() && !file_) throw RequestError("/save takes the name of a file, for there is no --session");
-    const std::filesystem::path path = argument.empty() ? *file_ : std::filesystem::path(argument);
-    save_chat_session(session_, path);
-    console_.note(fmt::format("saved to {}", path.string()));
+    if (argument.empty() && file_ == nullptr)
+        throw RequestError("/save takes the name of a file, for there is no --session");
+    std::error_code error;
+    if (argument.empty() || (file_ != nullptr && std::filesystem::equivalent(argument, file_->path(), error))) {
+        keep();
+        console_.note(fmt::format("saved to {}", file_->path().string()));
+        return;
+    }
+    check_output_("/save", argument);
+    ChatFile file(argument);
+    static_cast<void>(file.load(session_.settings));  // a file that is no chat is not replaced
+    file.save(session_);
+    console_.note(fmt::format("saved to {}", argument));
 }
 
 void ChatLoop::show_context() {
@@ -322,7 +366,18 @@ void ChatLoop::show_context() {
 }
 
 void ChatLoop::keep() {
-    if (file_) save_chat_session(session_, *file_);
+    if (file_ != nullptr) file_->save(session_);
+}
+
+// The last message, before it is answered: if the program is killed meanwhile, the answer is lost and not the message.
+void ChatLoop::keep_unanswered() {
+    session_.messages.push_back({"assistant", ""});
+    try {
+        keep();
+    } catch (const Error&) {
+        // The chat is kept again with the answer, and what is wrong is said then.
+    }
+    session_.messages.pop_back();
 }
 
 }  // namespace slipstream::tools

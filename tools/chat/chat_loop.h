@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "tools/chat/chat_commands.h"
+#include "tools/chat/chat_file.h"
 #include "tools/chat/chat_generator.h"
 #include "tools/chat/chat_input.h"
 #include "tools/chat/chat_session.h"
@@ -23,9 +25,12 @@ enum class InputMode : std::uint8_t { Piped, Interactive };
 
 class ChatLoop {
 public:
-    /// All references outlive this. `file`: where the session is kept after every change.
+    /// Checks a file that a command, which messages name, is about to write.
+    using OutputCheck = std::function<void(std::string_view command, const std::filesystem::path& path)>;
+
+    /// All references outlive this, and `file`: where the session is kept after every change; null: nowhere.
     ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& console, InputMode mode, ChatSession session,
-             std::optional<std::filesystem::path> file);
+             ChatFile* file, OutputCheck check_output);
 
     /// Until the input ends or somebody leaves; the exit code. Throws what a command or an answer throws where the chat
     /// is piped.
@@ -37,12 +42,14 @@ public:
 
 private:
     enum class Next : std::uint8_t { Go, Leave };
+    /// What becomes of a message that is interrupted before the first word of its answer, if the chat ends with it.
+    enum class Unanswered : std::uint8_t { Kept, TakenBack };
 
     [[nodiscard]] Next on_text(const std::string& text);
     [[nodiscard]] Next on_interrupt();
     [[nodiscard]] Next obey(const ChatCommandLine& line);
-    void send(const std::string& message);
-    [[nodiscard]] ChatAnswer ask();
+    void send(const std::string& message, Unanswered unanswered);
+    [[nodiscard]] ChatAnswer ask(std::string& so_far);
     void tell(const ChatAnswer& answer);
     void say(std::string_view lines);
     void undo();
@@ -53,13 +60,17 @@ private:
     void save_to(const std::string& argument);
     void show_context();
     void keep();
+    void keep_unanswered();
+    [[nodiscard]] bool goes_on() const;
+    [[nodiscard]] int exit_code() const;
 
     ChatGenerator& generator_;
     const ChatForm& form_;
     Console& console_;
     InputMode mode_;
     ChatSession session_;
-    std::optional<std::filesystem::path> file_;
+    ChatFile* file_;
+    OutputCheck check_output_;
     TextOutput output_{std::nullopt};
     int interrupts_ = 0;  // in a row, without a word between
 };

@@ -10,8 +10,8 @@
 #include "runtime/text/json_fields.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/options/sampling_options.h"
+#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
-#include "tools/terminal/file_output.h"
 #include "tools/terminal/json_object.h"
 #include "tools/terminal/usage_error.h"
 
@@ -129,10 +129,10 @@ ChatSession parse_chat_session(std::string_view text, const std::string& name, c
     return session;
 }
 
-void save_chat_session(const ChatSession& session, const std::filesystem::path& path) {
-    WholeFile file(path);
-    file.write(to_json_text(session));
-    file.complete();
+std::string describe_messages(std::string_view name, const ChatSession& session) {
+    const bool is_answered = session.messages.empty() || !session.messages.back().content.empty();
+    return fmt::format("{}: {}{}", name, counted(std::ssize(session.messages) / 2, "exchange"),
+                       is_answered ? "" : "; the last message has no answer yet, /regen asks for one");
 }
 
 ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults) {

@@ -24,7 +24,7 @@ struct ChatSession {
     std::string model;  // path; a session may go on with another model
     std::optional<std::string> system;
     ChatSettings settings;
-    std::vector<Message> messages;  // user and assistant in turns, an answer last
+    std::vector<Message> messages;  // user and assistant in turns, an answer last; empty: it has not come yet
 };
 
 /// {"format": "slipstream chat", "version": 1, "model", "system", "settings": {...}, "messages": [...]}, indented. Text
@@ -35,8 +35,8 @@ struct ChatSession {
 [[nodiscard]] ChatSession parse_chat_session(std::string_view text, const std::string& name,
                                              const ChatSettings& defaults);
 
-/// Replaces the file, whole or not at all. Throws IoError.
-void save_chat_session(const ChatSession& session, const std::filesystem::path& path);
+/// "F: 3 exchanges", and whether the last message waits for its answer.
+[[nodiscard]] std::string describe_messages(std::string_view name, const ChatSession& session);
 /// Throws as read_text(), of more than 256 MiB, and as parse_chat_session().
 [[nodiscard]] ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults);
 

@@ -1,0 +1,87 @@
+#include "tools/chat/chat_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/session/session_lock.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr int kLockTries = 100;  // while another program replaces the file each time: then there is more amiss
+constexpr mode_t kOwnerOnly = 0600;
+
+// Some systems lock only what is open for writing; a file that may not be written can be replaced all the same.
+FileHandle open_for_lock(const std::filesystem::path& path) {
+    FileHandle file = open_file(path, O_RDWR | O_NONBLOCK | O_NOCTTY);
+    if (file.get() < 0 && (errno == EACCES || errno == EROFS)) file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    return file;
+}
+
+}  // namespace
+
+ChatFile::ChatFile(std::filesystem::path path) : path_(std::move(path)) {
+    lock();
+}
+
+ChatFile::~ChatFile() {
+    if (is_unused_ && has_name()) static_cast<void>(unlink(path_.c_str()));
+}
+
+void ChatFile::lock() {
+    for (int i = 0; i < kLockTries; ++i) {
+        FileHandle file = open_for_lock(path_);
+        bool is_made = false;
+        if (file.get() < 0 && errno == ENOENT) {
+            file = open_file(path_, O_RDWR | O_CREAT | O_NOCTTY, kOwnerOnly);
+            is_made = file.get() >= 0;
+        }
+        struct stat status {};
+        if (file.get() < 0 || fstat(file.get(), &status) != 0)
+            throw IoError(fmt::format("{}: cannot be opened: {}", path_.string(), std::strerror(errno)));
+        if (!S_ISREG(status.st_mode))
+            throw IoError(fmt::format("{}: a chat is a regular file, and this is none; name another", path_.string()));
+        lock_session(file.get(), path_, SessionUse::GoOn);
+        file_ = std::move(file);
+        is_unused_ = is_made;
+        if (has_name()) return;
+    }
+    throw IoError(fmt::format("{}: another program replaces this file all the time; name another", path_.string()));
+}
+
+// Whether the path leads to the locked file, and not to one that has replaced it.
+bool ChatFile::has_name() const {
+    struct stat locked {};
+    struct stat named {};
+    return fstat(file_.get(), &locked) == 0 && stat(path_.c_str(), &named) == 0 && locked.st_dev == named.st_dev &&
+           locked.st_ino == named.st_ino;
+}
+
+std::optional<ChatSession> ChatFile::load(const ChatSettings& defaults) const {
+    struct stat status {};
+    if (fstat(file_.get(), &status) == 0 && status.st_size == 0) return std::nullopt;
+    return load_chat_session(path_, defaults);
+}
+
+void ChatFile::save(const ChatSession& session) {
+    if (!has_name()) lock();
+    WholeFile whole(path_);
+    whole.write(to_json_text(session));
+    FileHandle replacement(fcntl(whole.descriptor(), F_DUPFD_CLOEXEC, 0));  // shares the lock
+    if (replacement.get() < 0) whole.fail(errno);
+    lock_session(replacement.get(), path_, SessionUse::GoOn);
+    whole.complete();
+    file_ = std::move(replacement);
+    is_unused_ = false;
+}
+
+}  // namespace slipstream::tools
