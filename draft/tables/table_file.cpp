@@ -1,17 +1,10 @@
 #include "draft/tables/table_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -19,6 +12,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
+#include "offload/atomic_file.h"
 #include "offload/mapped_file.h"
 #include "runtime/text/printable.h"
 
@@ -32,88 +26,19 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 
 constexpr std::string_view kMagic = "SLPTABLE";
 constexpr std::uint32_t kVersion = 1;
-constexpr mode_t kOwnerOnly = 0600;  // tables hold pieces of what was said
 
 std::uint64_t checksum(std::string_view name, std::span<const std::byte> payload) {
     return XXH3_64bits_withSeed(payload.data(), payload.size(), XXH3_64bits(name.data(), name.size()));
 }
 
-fs::path folder_of(const fs::path& path) {
-    return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
-// A file beside its target, NAME.N-N.part, that is gone with its owner until it takes the target's name.
-class PartFile {
-public:
-    explicit PartFile(fs::path target) : target_(std::move(target)) {
-        static std::atomic<std::uint32_t> n_tried{0};
-        // Names are taken where a program that was killed left its file, or one on another machine has our number.
-        do {
-            part_ = target_;
-            part_ += fmt::format(".{}-{}.part", ::getpid(), n_tried.fetch_add(1));
-            descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOwnerOnly);
-        } while (descriptor_ < 0 && errno == EEXIST);
-        if (descriptor_ < 0) fail();
-    }
-    PartFile(const PartFile&) = delete;
-    PartFile& operator=(const PartFile&) = delete;
-    ~PartFile() {
-        if (descriptor_ >= 0) ::close(descriptor_);
-        if (!is_named_) ::unlink(part_.c_str());
-    }
-
-    void write(std::span<const std::byte> bytes) {
-        while (!bytes.empty()) {
-            const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
-            if (n < 0 && errno == EINTR) continue;
-            if (n < 0) fail();
-            bytes = bytes.subspan(static_cast<std::size_t>(n));
-        }
-    }
-
-    /// The bytes are on the disk before the name is; the name is when this returns.
-    void take_name() {
-        if (::fsync(descriptor_) != 0) fail();
-        if (::close(std::exchange(descriptor_, -1)) != 0) fail();
-        if (::rename(part_.c_str(), target_.c_str()) != 0) fail();
-        is_named_ = true;
-        const int folder = ::open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        // Not every system lets a folder be opened or synchronised; the file itself is whole either way.
-        if (folder < 0) return;
-        ::fsync(folder);
-        ::close(folder);
-    }
-
-private:
-    [[noreturn]] void fail() const {
-        throw IoError(fmt::format("{}: the table cannot be written: {}", target_.string(), std::strerror(errno)));
-    }
-
-    fs::path target_;
-    fs::path part_;
-    int descriptor_ = -1;
-    bool is_named_ = false;  // as the target
-};
-
-// Where the file will really stand, its folder made.
-fs::path prepared_target(const fs::path& path) {
+// The folder of the file is made if it is missing.
+void make_folder_of(const fs::path& path) {
+    if (!path.has_parent_path()) return;
     std::error_code error;
-    fs::path target = path;
-    if (fs::is_symlink(path, error)) {
-        const fs::path followed = fs::canonical(path, error);
-        if (!error) target = followed;
-    }
-    const fs::file_status status = fs::status(target, error);
-    if (fs::exists(status) && !fs::is_regular_file(status))
-        throw IoError(fmt::format("{}: the table cannot be written: no regular file; name another", path.string()));
-    if (target.has_parent_path()) {
-        if (fs::create_directories(target.parent_path(), error) && !error)
-            fs::permissions(target.parent_path(), fs::perms::owner_all, error);
-        if (error)
-            throw IoError(fmt::format("{}: the folder for tables cannot be made: {}", target.parent_path().string(),
-                                      error.message()));
-    }
-    return target;
+    make_private_folder(path.parent_path(), error);
+    if (error)
+        throw IoError(
+            fmt::format("{}: the folder for tables cannot be made: {}", path.parent_path().string(), error.message()));
 }
 
 }  // namespace
@@ -141,9 +66,10 @@ void write_table_bytes(std::span<const TableSection> sections, const ByteSink& s
 }
 
 void write_table_file(const fs::path& path, std::span<const TableSection> sections) {
-    PartFile file(prepared_target(path));
+    make_folder_of(path);
+    AtomicFile file(path, {.new_mode = kOwnerOnlyMode, .refusal = "the table cannot be written"});
     write_table_bytes(sections, [&](std::span<const std::byte> bytes) { file.write(bytes); });
-    file.take_name();
+    file.commit();
 }
 
 struct TableFile::Contents {

@@ -197,7 +197,7 @@ TEST(TableFile, PlacesThatCannotBeWrittenAreSaid) {
     const TempFolder folder;
     const fs::path plain = folder.write("plain", "x");
     EXPECT_THAT(error_text<IoError>([&] { write_table_file(plain / "a.table", {}); }), HasSubstr("plain"));
-    EXPECT_THAT(error_text<IoError>([&] { write_table_file(folder.path(), {}); }), HasSubstr("no regular file"));
+    EXPECT_THAT(error_text<IoError>([&] { write_table_file(folder.path(), {}); }), HasSubstr("not a regular file"));
     EXPECT_THAT(error_text<IoError>([&] { TableFile file(folder.path() / "none"); }), HasSubstr("none"));
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
 }

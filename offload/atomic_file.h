@@ -1,0 +1,78 @@
+// The way to write a file that belongs to the user: all bytes go into a file that has no name yet, and one rename gives
+// it the name. Readers see the old file or the whole new one; after a failure the old one is still there.
+//
+// Where the file system has no unnamed files, the bytes go into NAME.PID-N.part beside the file. That name is made with
+// O_EXCL and O_NOFOLLOW, so that a file or a link which stands there already is never written to. The bytes are on the
+// disk (fsync) before the file takes its name, and the name is on the disk when commit() returns. A replaced file keeps
+// its permission bits, and its owner and group where the system allows that; where the group cannot be kept, the new
+// group gets no more than everybody has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <sys/types.h>
+
+namespace slipstream {
+
+inline constexpr mode_t kOwnerOnlyMode = 0600;  // what was said in private: tables, sessions, chats, typed lines
+inline constexpr mode_t kPublicMode = 0666;     // of other files; the umask takes its part
+
+/// What commit() does if a file has the name already.
+enum class ExistingFile : std::uint8_t { Replace, Refuse };
+
+struct AtomicFileOptions {
+    mode_t new_mode = kPublicMode;  // of a file that replaces none; the umask takes its part
+    ExistingFile existing = ExistingFile::Replace;
+    std::string_view refusal = "cannot be written";  // stands between the path and the reason in errors; a literal
+    bool named_part = false;                         // use NAME.PID-N.part from the start, as if it had to be
+};
+
+class AtomicFile {
+public:
+    /// Replace: a link is followed, so that the file which it leads to is replaced and not the link. Throws IoError if
+    /// there is something else than a regular file, or if the folder cannot be written.
+    explicit AtomicFile(const std::filesystem::path& path, const AtomicFileOptions& options = {});
+    ~AtomicFile();  // removes what was not committed
+    AtomicFile(const AtomicFile&) = delete;
+    AtomicFile& operator=(const AtomicFile&) = delete;
+
+    /// Open for reading and writing until commit().
+    [[nodiscard]] int descriptor() const { return descriptor_; }
+    /// The file's name before commit(); empty: it has none. Somebody who ends the program at once removes it.
+    [[nodiscard]] const std::filesystem::path& part() const { return part_; }
+
+    /// Appends. Throws IoError.
+    void write(std::span<const std::byte> bytes);
+    /// Writes at an offset of the file; several threads may do so at the same time. Returns the system's error number,
+    /// for fail(), or 0.
+    [[nodiscard]] int write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept;
+    /// Gives the file its name. Throws IoError, in particular if a file is there that is not to be replaced.
+    void commit();
+    /// Throws IoError.
+    [[noreturn]] void fail(int error) const;
+
+private:
+    void open_part(mode_t mode);
+    void link_part();
+    void keep_mode() const;
+
+    std::filesystem::path target_;
+    AtomicFileOptions options_;
+    std::filesystem::path part_;
+    int descriptor_ = -1;
+};
+
+/// Makes missing folders, and the last one, if it was missing, for its owner alone (0700).
+void make_private_folder(const std::filesystem::path& folder, std::error_code& error);
+
+/// Appends `text` by one write, so that lines of two programs do not mix, to a file that is made for its owner alone if
+/// it is missing. Returns the system's error number, or 0.
+[[nodiscard]] int append_to_private_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace slipstream
