@@ -15,6 +15,7 @@
 #include "kernels/attention.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "offload/atomic_file.h"
 
 namespace slipstream {
 
@@ -23,52 +24,150 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kSyncEvery = std::chrono::seconds(30);
-constexpr mode_t kFileMode = 0666;  // the umask takes its part
-constexpr const char* kDescriptors = "/proc/self/fd";
-
-fs::path folder_of(const fs::path& path) {
-    return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
 
 [[noreturn]] void refuse(const fs::path& path, std::string_view what, int error) {
     throw IoError(fmt::format("{}: the session {}: {}", path.string(), what, std::strerror(error)));
 }
 
-// A file that has no name yet where the system can do that, else one beside its place.
-struct NewFile {
-    SessionHandle file;
-    fs::path part;  // its name; empty: it has none
+constexpr AtomicFileOptions kNewSession{
+    .new_mode = kOwnerOnlyMode, .existing = ExistingFile::Refuse, .refusal = "the session cannot be made"};
+
+// The file stays open when it has its name, and so does the lock on it.
+SessionHandle shared_handle(const AtomicFile& file) {
+    return SessionHandle(::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0));
+}
+
+// Whether the open file is the one of that name; another program may have replaced a damaged session meanwhile.
+bool has_name(const SessionHandle& file, const fs::path& path) {
+    struct stat opened {};
+    struct stat named {};
+    return ::fstat(file.get(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+           opened.st_ino == named.st_ino;
+}
+
+// Puts records together into what they say, and stops before the first token that is lost.
+class SessionReader {
+public:
+    SessionReader(const SessionRecords& records, std::size_t n_bytes, const std::string& name)
+        : records_(records), n_bytes_(n_bytes), name_(name) {}
+
+    SessionContents read() {
+        if (records_.records.empty() || records_.records.front().kind != RecordKind::Begin) refuse("no beginning");
+        contents_.begin = decode_session_begin(records_.records.front().payload, name_);
+        contents_.max_tokens = contents_.begin.max_tokens;
+        contents_.valid_bytes = records_.valid_bytes;
+        contents_.chain = records_.chain;
+        contents_.is_intact = records_.is_intact;
+        for (const SessionRecord& record : std::span(records_.records).subspan(1)) {
+            if ((!record.lost.empty() && !pass_over(record.lost)) || !take(record)) {
+                cut();
+                break;
+            }
+        }
+        const auto n_tokens = std::ssize(contents_.tokens);
+        // The last limit may be among what was lost.
+        if (!is_sure_ && contents_.max_tokens >= 0) contents_.max_tokens = std::max(contents_.max_tokens, n_tokens);
+        if (is_cut_)
+            contents_.damage = fmt::format(
+                "the session is damaged: generated tokens after the first {} are lost and are computed again",
+                n_tokens);
+        else if (!contents_.is_intact)
+            contents_.damage = "the session is damaged, but its generated tokens are whole";
+        else if (contents_.valid_bytes < n_bytes_)
+            contents_.damage = fmt::format("the last {} bytes are no whole record of the session and are left out",
+                                           n_bytes_ - contents_.valid_bytes);
+        return std::move(contents_);
+    }
+
+private:
+    [[noreturn]] void refuse(std::string_view what) const {
+        throw FormatError(fmt::format("{}: a damaged session ({}); it is left as it is, begin another", name_, what));
+    }
+    [[nodiscard]] std::int64_t text_tokens() const {
+        return std::ssize(contents_.begin.prompt) + std::ssize(contents_.tokens);
+    }
+
+    // The records in those bytes are unknown. False if there may be tokens among them: so many bytes that a record of
+    // tokens has room beside those of KV. Zeros of the size of KV prove nothing.
+    bool pass_over(std::span<const std::byte> lost) {
+        const std::size_t kv_bytes = kRecordHeadBytes + contents_.begin.kv_chunk_bytes;
+        n_sure_tokens_ = contents_.tokens.size();
+        is_sure_ = false;
+        n_blocks_ += static_cast<std::int64_t>(lost.size() / kv_bytes);
+        if (lost.size() % kv_bytes >= kRecordHeadBytes + sizeof(TokenId)) return false;
+        return lost.size() < kv_bytes || !std::ranges::all_of(lost, [](std::byte byte) { return byte == std::byte{}; });
+    }
+
+    // False if the record does not fit those before it, though it is whole: there were tokens in what was lost.
+    bool take(const SessionRecord& record) {
+        switch (record.kind) {
+            case RecordKind::MaxTokens:
+                return take_max_tokens(record);
+            case RecordKind::Tokens:
+                return take_tokens(record);
+            case RecordKind::KvChunk:
+                return take_kv(record);
+            default:
+                return wrong("a record of no kind");
+        }
+    }
+    [[nodiscard]] bool wrong(std::string_view what) const {
+        if (is_sure_) refuse(what);
+        return false;
+    }
+
+    bool take_max_tokens(const SessionRecord& record) {
+        const auto max_tokens = static_cast<std::int64_t>(record.index);
+        if (max_tokens < -1) return wrong("a length that cannot be");
+        contents_.max_tokens = max_tokens;
+        return true;
+    }
+
+    bool take_tokens(const SessionRecord& record) {
+        const std::size_t n = record.payload.size() / sizeof(TokenId);
+        if (record.payload.size() % sizeof(TokenId) != 0 ||
+            static_cast<std::int64_t>(n) > contents_.begin.context_tokens - text_tokens())
+            return wrong("more tokens than its context holds");
+        const std::size_t before = contents_.tokens.size();
+        contents_.tokens.resize(before + n);
+        if (n > 0) std::memcpy(contents_.tokens.data() + before, record.payload.data(), record.payload.size());
+        for (const TokenId token : std::span(contents_.tokens).subspan(before))
+            if (token < 0 || token >= contents_.begin.vocab) return wrong("a token outside of the vocabulary");
+        return true;
+    }
+
+    bool take_kv(const SessionRecord& record) {
+        const SessionBegin& begin = contents_.begin;
+        const std::int64_t chunk = n_blocks_ / begin.n_layers;
+        const auto index =
+            static_cast<std::uint64_t>(chunk) << 32 | static_cast<std::uint64_t>(n_blocks_ % begin.n_layers);
+        const bool has_size = record.payload.size() == begin.kv_chunk_bytes;
+        if (record.index != index || (chunk + 1) * kChunkTokens > text_tokens() ||
+            (!has_size && is_whole(record, record.payload)))
+            return wrong("KV that does not belong where it stands");
+        // What follows a block that is lost is of no use.
+        if (n_blocks_++ == std::ssize(contents_.kv_chunks) && has_size) contents_.kv_chunks.push_back(record);
+        return true;
+    }
+
+    // What follows the last bytes that were passed over is left out.
+    void cut() {
+        contents_.tokens.resize(n_sure_tokens_);
+        while (!contents_.kv_chunks.empty() &&
+               ((std::ssize(contents_.kv_chunks) - 1) / contents_.begin.n_layers + 1) * kChunkTokens > text_tokens())
+            contents_.kv_chunks.pop_back();
+        is_cut_ = true;
+    }
+
+    const SessionRecords& records_;
+    std::size_t n_bytes_;  // of the file
+    const std::string& name_;
+    SessionContents contents_;
+    std::int64_t n_blocks_ = 0;      // of KV, lost ones counted
+    std::size_t n_sure_tokens_ = 0;  // before bytes that were passed over
+    bool is_sure_ = true;            // no bytes were
+    bool is_cut_ = false;
 };
-
-NewFile make_new_file(const fs::path& path) {
-    NewFile made;
-    if (::access(kDescriptors, X_OK) == 0)
-        made.file = SessionHandle(::open(folder_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kFileMode));
-    if (made.file.get() >= 0) return made;
-    made.part = path;
-    made.part += fmt::format(".{}.part", ::getpid());
-    made.file = SessionHandle(::open(made.part.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, kFileMode));
-    if (made.file.get() < 0) refuse(path, "cannot be made", errno);
-    return made;
-}
-
-// Gives the file its name where no other has it; the system's error else.
-int take_name(const NewFile& made, const fs::path& path) {
-    const std::string source =
-        made.part.empty() ? fmt::format("{}/{}", kDescriptors, made.file.get()) : made.part.string();
-    int error = ::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
-    // A file system without links.
-    if ((error == EPERM || error == EOPNOTSUPP) && !made.part.empty())
-        error = ::renameat2(AT_FDCWD, source.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
-    if (!made.part.empty()) ::unlink(made.part.c_str());  // gone already where it was renamed
-    return error;
-}
-
-// Not every system lets a folder be opened or synchronised; the file itself is whole either way.
-void sync_folder(const fs::path& folder) {
-    const SessionHandle handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (handle.get() >= 0) ::fsync(handle.get());
-}
 
 }  // namespace
 
@@ -78,100 +177,104 @@ SessionHandle::~SessionHandle() {
 
 SessionContents read_session(std::span<const std::byte> bytes, const std::string& name) {
     const SessionRecords records = read_session_records(bytes, name);
-    const auto damaged = [&](std::string_view what) {
-        throw FormatError(fmt::format("{}: a damaged session ({}); it is left as it is, begin another", name, what));
-    };
-    if (records.records.empty() || records.records.front().kind != RecordKind::Begin) damaged("no beginning");
-    SessionContents contents;
-    contents.begin = decode_session_begin(records.records.front().payload, name);
-    contents.max_tokens = contents.begin.max_tokens;
-    contents.valid_bytes = records.valid_bytes;
-    contents.chain = records.chain;
-    const SessionBegin& begin = contents.begin;
-    const auto text_tokens = [&] { return std::ssize(begin.prompt) + std::ssize(contents.tokens); };
-    for (const SessionRecord& record : std::span(records.records).subspan(1)) {
-        if (record.kind == RecordKind::MaxTokens) {
-            contents.max_tokens = static_cast<std::int64_t>(record.index);
-            if (contents.max_tokens < -1) damaged("a length that cannot be");
-        } else if (record.kind == RecordKind::Tokens) {
-            const std::size_t n = record.payload.size() / sizeof(TokenId);
-            if (record.payload.size() % sizeof(TokenId) != 0 ||
-                std::ssize(record.payload) / std::int64_t{sizeof(TokenId)} > begin.context_tokens - text_tokens())
-                damaged("more tokens than its context holds");
-            const std::size_t before = contents.tokens.size();
-            contents.tokens.resize(before + n);
-            if (n > 0) std::memcpy(contents.tokens.data() + before, record.payload.data(), record.payload.size());
-            for (const TokenId token : std::span(contents.tokens).subspan(before))
-                if (token < 0 || token >= begin.vocab) damaged("a token outside of the vocabulary");
-        } else if (record.kind == RecordKind::KvChunk) {
-            const std::int64_t block = std::ssize(contents.kv_chunks);
-            const std::int64_t chunk = block / begin.n_layers;
-            if (record.index !=
-                    (static_cast<std::uint64_t>(chunk) << 32 | static_cast<std::uint64_t>(block % begin.n_layers)) ||
-                record.payload.size() != begin.kv_chunk_bytes || (chunk + 1) * kChunkTokens > text_tokens())
-                damaged("KV that does not belong where it stands");
-            contents.kv_chunks.push_back(record);
-        } else {
-            damaged("a record of no kind");
-        }
-    }
-    return contents;
+    return SessionReader(records, bytes.size(), name).read();
 }
 
 std::optional<SessionFile> SessionFile::open(const fs::path& path, SessionUse use) {
-    SessionHandle file(::open(path.c_str(), (use == SessionUse::Read ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK));
-    if (file.get() < 0) {
-        if (errno == ENOENT && !fs::is_symlink(path)) return std::nullopt;
-        refuse(path, "cannot be opened", errno);
+    for (;;) {
+        SessionHandle file(
+            ::open(path.c_str(), (use == SessionUse::Read ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK));
+        if (file.get() < 0) {
+            if (errno == ENOENT && !fs::is_symlink(path)) return std::nullopt;
+            refuse(path, "cannot be opened", errno);
+        }
+        struct stat status {};
+        if (::fstat(file.get(), &status) != 0) refuse(path, "cannot be opened", errno);
+        if (!S_ISREG(status.st_mode))
+            throw IoError(
+                fmt::format("{}: a session is a regular file, and this is none; name another", path.string()));
+        lock_session(file.get(), path, use);
+        if (!has_name(file, path)) continue;
+        SessionFile session(path, std::move(file));
+        session.mapping_.emplace(path);
+        session.contents_ = read_session(session.mapping_->bytes(), path.string());
+        session.n_kv_blocks_ = std::ssize(session.contents_.kv_chunks);
+        return session;
     }
-    struct stat status {};
-    if (::fstat(file.get(), &status) != 0) refuse(path, "cannot be opened", errno);
-    if (!S_ISREG(status.st_mode))
-        throw IoError(fmt::format("{}: a session is a regular file, and this is none; name another", path.string()));
-    lock_session(file.get(), path, use);
-    SessionFile session(path, std::move(file));
-    session.mapping_.emplace(path);
-    session.contents_ = read_session(session.mapping_->bytes(), path.string());
-    session.n_kv_blocks_ = std::ssize(session.contents_.kv_chunks);
-    return session;
 }
 
 void SessionFile::check_place(const fs::path& path) {
-    const NewFile made = make_new_file(path);
-    if (!made.part.empty()) ::unlink(made.part.c_str());
+    const AtomicFile made(path, kNewSession);
 }
 
 SessionFile SessionFile::create(const fs::path& path, SessionBegin begin) {
-    NewFile made = make_new_file(path);
-    lock_session(made.file.get(), path, SessionUse::GoOn);
-    SessionFile session(path, SessionHandle(::dup(made.file.get())));  // shares the lock
-    session.cut_ = true;                                               // there is nothing to cut
-    session.contents_.begin = std::move(begin);
-    session.contents_.max_tokens = session.begin().max_tokens;
-    session.contents_.chain = first_chain();
-    try {
-        session.write_at_end(session_head(), session.contents_.valid_bytes);
-        session.append(RecordKind::Begin, 0, encode_session_begin(session.begin()));
-        session.sync();
-    } catch (...) {
-        if (!made.part.empty()) ::unlink(made.part.c_str());
-        throw;
-    }
-    if (const int error = take_name(made, path); error != 0) refuse(path, "cannot be made", error);
-    sync_folder(folder_of(path));
+    AtomicFile made(path, kNewSession);
+    SessionFile session(path, shared_handle(made));
+    lock_session(session.file_.get(), path, SessionUse::GoOn);
+    session.begin_file(std::move(begin));
+    made.commit();
     return session;
 }
 
-void SessionFile::read_kv_block(std::int64_t block, std::byte* out) const {
+// Writes the first record to an empty file that is locked.
+void SessionFile::begin_file(SessionBegin begin) {
+    cut_ = true;  // there is nothing to cut
+    contents_.begin = std::move(begin);
+    contents_.max_tokens = contents_.begin.max_tokens;
+    contents_.chain = first_chain();
+    write_at_end(session_head(), contents_.valid_bytes);
+    append(RecordKind::Begin, 0, encode_session_begin(contents_.begin));
+}
+
+// Puts a whole file with what was read in the place of a damaged one. KV is checked before it gets a new checksum.
+void SessionFile::replace() {
+    AtomicFile made(path_, {.new_mode = kOwnerOnlyMode, .refusal = "the damaged session cannot be replaced"});
+    SessionFile whole(path_, shared_handle(made));
+    lock_session(whole.file_.get(), path_, SessionUse::GoOn);
+    whole.begin_file(begin());
+    if (max_tokens() != begin().max_tokens) whole.append_max_tokens(max_tokens());
+    whole.append_tokens(tokens());
+    std::vector<std::byte> block(begin().kv_chunk_bytes);
+    for (std::int64_t i = 0; i < n_kv_blocks_; ++i) {
+        if (!read_kv_block(i, block.data()))
+            throw IoError(
+                fmt::format("{}: the session was changed meanwhile; run the same command again", path_.string()));
+        whole.append_kv_block(block);
+    }
+    made.commit();
+    whole.contents_.damage = damage();
+    *this = std::move(whole);
+}
+
+bool SessionFile::read_kv_block(std::int64_t block, std::byte* out) const {
     CHECK(block >= 0 && block < std::ssize(contents_.kv_chunks), "block {} of {}", block, contents_.kv_chunks.size());
     const SessionRecord& record = contents_.kv_chunks[block];
     std::copy(record.payload.begin(), record.payload.end(), out);
-    if (!is_whole(record, {out, record.payload.size()}))
-        throw FormatError(fmt::format("{}: a damaged session (KV of chunk {}); it is left as it is, begin another",
-                                      path_.string(), block / begin().n_layers));
+    return is_whole(record, {out, record.payload.size()});
+}
+
+void SessionFile::drop_damaged_kv(std::int64_t damaged) {
+    keep_whole_kv(damaged);
+    contents_.is_intact = false;
+    const std::int64_t chunk = n_kv_blocks_ / begin().n_layers;
+    contents_.damage += fmt::format("{}KV of chunk {} is damaged, and KV from token {} on is computed again",
+                                    contents_.damage.empty() ? "" : "; ", chunk, chunk * kChunkTokens);
+}
+
+// Keeps the blocks before the first damaged one of `n_blocks`.
+void SessionFile::keep_whole_kv(std::int64_t n_blocks) {
+    std::int64_t n_whole = 0;
+    while (n_whole < n_blocks && is_whole(contents_.kv_chunks[n_whole], contents_.kv_chunks[n_whole].payload))
+        ++n_whole;
+    contents_.kv_chunks.resize(static_cast<std::size_t>(n_whole));
+    n_kv_blocks_ = n_whole;
 }
 
 void SessionFile::release_kv() {
+    if (!contents_.is_intact) {
+        keep_whole_kv(n_kv_blocks_);  // the new file gets them
+        return;
+    }
     contents_.kv_chunks.clear();
     mapping_.reset();
 }
@@ -198,6 +301,7 @@ void SessionFile::append_kv_block(std::span<const std::byte> block) {
 }
 
 void SessionFile::append(RecordKind kind, std::uint64_t index, std::span<const std::byte> payload) {
+    if (!contents_.is_intact) replace();
     if (!cut_) {
         if (::ftruncate(file_.get(), static_cast<off_t>(contents_.valid_bytes)) != 0) fail(errno);
         cut_ = true;

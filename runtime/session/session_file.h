@@ -7,6 +7,11 @@
 // system refuses (a full disk) is taken back, so that the file stays a session. Each record is handed to the system at
 // once, which outlives the program; it is forced to the disk (fdatasync) when 30 seconds have passed since the last
 // time and by sync(): a power failure costs half a minute of text. One program has a session at a time (flock).
+//
+// A damaged file is read as far as it is whole (session_records.h): tokens up to the first that are lost, and KV up to
+// the first block that is. Both can be computed again, to the same bits (E1, E2). Reading changes nothing; the first
+// append to a file that is damaged before its end replaces it by a whole one with what was read. Only damage to what
+// the text is made of, the first record, refuses a session.
 #pragma once
 
 #include <chrono>
@@ -35,9 +40,12 @@ struct SessionContents {
     Indexed<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last one may lack some
     std::size_t valid_bytes = 0;
     std::uint64_t chain = 0;
+    bool is_intact = true;  // records may be appended at valid_bytes; else the file must be replaced first
+    std::string damage;     // what was wrong with the file, part of a sentence; empty: nothing but perhaps its end
 };
-/// Throws FormatError as read_session_records() and decode_session_begin() do, and where a record does not fit those
-/// before it.
+/// Damaged records are left out, and those that nothing is worth without them. Throws FormatError as
+/// read_session_records() and decode_session_begin() do, if the first record is damaged, and if a record with the right
+/// checksums says what no session does.
 [[nodiscard]] SessionContents read_session(std::span<const std::byte> bytes, const std::string& name);
 
 /// A file descriptor and the lock on it, gone with their owner. Move-only.
@@ -80,11 +88,14 @@ public:
 
     /// Blocks of KV that are saved: block i is layer i % n_layers of chunk i / n_layers.
     [[nodiscard]] std::int64_t n_kv_blocks() const { return n_kv_blocks_; }
-    /// Copies a block that was there when the session was opened to `out` [kv_chunk_bytes]. Throws FormatError where it
-    /// is damaged.
-    void read_kv_block(std::int64_t block, std::byte* out) const;
+    /// Copies a block that was there when the session was opened to `out` [kv_chunk_bytes]. False if it is damaged.
+    [[nodiscard]] bool read_kv_block(std::int64_t block, std::byte* out) const;
+    /// Block `damaged` was damaged: keeps the blocks before the first one that is.
+    void drop_damaged_kv(std::int64_t damaged);
     /// Those blocks are not read any more.
     void release_kv();
+    /// What was wrong with the file, part of a sentence; empty: nothing.
+    [[nodiscard]] const std::string& damage() const { return contents_.damage; }
 
     // Appending; each throws IoError where the system refuses, and leaves the session as it was then.
     void append_tokens(std::span<const TokenId> tokens);
@@ -98,6 +109,9 @@ private:
     using Clock = std::chrono::steady_clock;
     SessionFile(std::filesystem::path path, SessionHandle file) : path_(std::move(path)), file_(std::move(file)) {}
     void append(RecordKind kind, std::uint64_t index, std::span<const std::byte> payload);
+    void begin_file(SessionBegin begin);
+    void keep_whole_kv(std::int64_t n_blocks);
+    void replace();
     void write_at_end(std::span<const std::byte> bytes, std::size_t& end_bytes) const;
     [[noreturn]] void fail(int error) const;
 
@@ -106,7 +120,7 @@ private:
     std::optional<MappedFile> mapping_;  // as it was opened
     SessionContents contents_;
     std::int64_t n_kv_blocks_ = 0;
-    bool cut_ = false;  // what stood behind the last whole record is gone
+    bool cut_ = false;  // what was in the file after the last whole record is gone
     Clock::time_point synced_ = Clock::now();
 };
 

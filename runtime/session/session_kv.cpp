@@ -1,8 +1,10 @@
 #include "runtime/session/session_kv.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/base/check.h"
+#include "kernels/base/error.h"
 
 namespace slipstream {
 
@@ -15,14 +17,27 @@ SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_byt
 }
 
 std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress) {
-    const std::int64_t n_chunks =
-        std::min(session_.n_kv_blocks() / n_layers_, (session_.text_tokens() - 1) / kChunkTokens);
-    std::int64_t n_read = 0;
-    if (n_chunks > 0)
-        target_.restore(n_chunks * kChunkTokens, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
-            session_.read_kv_block(chunk * n_layers_ + layer, out);
-            if (on_progress) on_progress(++n_read, n_chunks * n_layers_);
-        });
+    std::int64_t n_chunks = 0;
+    std::optional<std::int64_t> damaged;
+    do {
+        n_chunks = std::min(session_.n_kv_blocks() / n_layers_, (session_.text_tokens() - 1) / kChunkTokens);
+        damaged.reset();
+        std::int64_t n_read = 0;
+        try {
+            if (n_chunks > 0)
+                target_.restore(n_chunks * kChunkTokens, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+                    const std::int64_t block = chunk * n_layers_ + layer;
+                    if (!session_.read_kv_block(block, out)) {
+                        damaged = block;
+                        throw FormatError("damaged KV");
+                    }
+                    if (on_progress) on_progress(++n_read, n_chunks * n_layers_);
+                });
+        } catch (const Error&) {
+            if (!damaged) throw;
+            session_.drop_damaged_kv(*damaged);  // fewer blocks each time
+        }
+    } while (damaged);
     session_.release_kv();
     return n_chunks * kChunkTokens;
 }

@@ -23,8 +23,9 @@ public:
     [[nodiscard]] std::int64_t max_tokens() const { return max_chunks_ * kChunkTokens; }
 
     /// Fills the empty target with what was saved, but for the session's last token, which the next pass feeds; returns
-    /// the positions. `on_progress` hears of blocks done and in all; it may throw, and so does a damaged block
-    /// (FormatError): the target is empty then.
+    /// the positions. A damaged block, and what follows it, is dropped (SessionFile::damage()). `on_progress` is called
+    /// with blocks done and in all, and anew from the first one after a damaged one; it may throw: the target is empty
+    /// then.
     std::int64_t restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {});
 
     /// No more is saved from now on: what comes is computed again.

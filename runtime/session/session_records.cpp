@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -48,6 +49,262 @@ void check_head(std::span<const std::byte> bytes, std::string_view name) {
         throw FormatError(fmt::format("{}: a damaged session (its first bytes); begin another", name));
 }
 
+std::uint64_t checksum_of(std::span<const std::byte> payload) {
+    return XXH3_64bits(payload.data(), payload.size());
+}
+
+constexpr std::size_t kMostRepairedBytes = std::size_t{32} << 10;  // each bit costs a checksum: half a second at most
+constexpr std::size_t kMostFoundTokens = 1024;                   // in a record without a head: more than a pass commits
+constexpr std::int64_t kMostFoundLimit = std::int64_t{1} << 20;  // of tokens, in a record without a head
+// Bytes that searches put into checksums: a few seconds, so that a crafted file cannot take hours. A file is searched
+// once, and its KV read once where the chain is unknown.
+constexpr std::size_t kMostSearchedBytes = std::size_t{16} << 30;
+
+// Reads records from the first to the last that is found. See read_session_records().
+class RecordReader {
+public:
+    explicit RecordReader(std::span<const std::byte> bytes)
+        : bytes_(bytes), search_bytes_(kMostSearchedBytes + bytes.size()) {
+        found_.chain = first_chain();
+    }
+
+    SessionRecords read() {
+        while (has_head(at_) &&
+               (read_next() || repair_head() || find_tokens() || find_limit() || find_next() || find_whole()))
+            continue;
+        found_.chain = chain_.value_or(0);
+        return std::move(found_);
+    }
+
+private:
+    [[nodiscard]] bool has_head(std::size_t at) const {
+        return at <= bytes_.size() && bytes_.size() - at >= kRecordHeadBytes;
+    }
+    [[nodiscard]] RecordHead head_at(std::size_t at) const {
+        RecordHead head{};
+        std::memcpy(&head, bytes_.data() + at, sizeof(head));
+        return head;
+    }
+    [[nodiscard]] std::span<const std::byte> payload_at(std::size_t at, const RecordHead& head) const {
+        return bytes_.subspan(at + kRecordHeadBytes, head.n_bytes);
+    }
+    // Whether the file is long enough for the record.
+    [[nodiscard]] bool fits(std::size_t at, const RecordHead& head) const {
+        return has_head(at) && head.n_bytes <= bytes_.size() - at - kRecordHeadBytes;
+    }
+    [[nodiscard]] static bool follows(const RecordHead& head, std::uint64_t chain) {
+        return head.check == static_cast<std::uint32_t>(next_chain(head, chain));
+    }
+    // Whether a search may compute the checksum of so many bytes more.
+    bool may_search(std::size_t n_bytes) {
+        if (n_bytes > search_bytes_) return false;
+        search_bytes_ -= n_bytes;
+        return true;
+    }
+    bool is_whole_at(std::size_t at, const RecordHead& head) {
+        return may_search(head.n_bytes) && checksum_of(payload_at(at, head)) == head.checksum;
+    }
+
+    void take(std::size_t at, const RecordHead& head, std::span<const std::byte> payload, std::size_t end) {
+        const std::size_t n_lost = chain_ ? 0 : at - at_;
+        found_.records.push_back(
+            {static_cast<RecordKind>(head.kind), head.index, head.checksum, payload, bytes_.subspan(at_, n_lost)});
+        if (chain_) chain_ = next_chain(head, *chain_);
+        at_ = found_.valid_bytes = end;
+    }
+
+    // The record at at_, which follows the one before it.
+    bool read_next() {
+        const RecordHead head = head_at(at_);
+        if (!chain_ || !follows(head, *chain_)) return false;
+        const bool is_kv = head.kind == static_cast<std::uint32_t>(RecordKind::KvChunk);
+        if (!fits(at_, head)) return is_kv && take_short_kv(head);
+        const std::span<const std::byte> payload = payload_at(at_, head);
+        const std::size_t end = at_ + kRecordHeadBytes + payload.size();
+        const bool is_read_later = is_kv && end < bytes_.size();
+        const bool goes_on = has_head(end) && follows(head_at(end), next_chain(head, *chain_));
+        if ((is_read_later && goes_on) || checksum_of(payload) == head.checksum) {
+            take(at_, head, payload, end);
+            return true;
+        }
+        if (is_kv && take_short_kv(head)) return true;
+        // The head, or a part of the file that ends in it, came twice: the record follows.
+        if (find_next()) return true;
+        if (is_read_later) {
+            take(at_, head, payload, end);
+            return true;
+        }
+        if (is_kv) return stop();
+        const auto repaired = with_right_bit(
+            payload, [&](std::span<const std::byte> changed) { return checksum_of(changed) == head.checksum; });
+        if (!repaired) return stop();
+        found_.is_intact = false;
+        take(at_, head, found_.repaired.emplace_back(*repaired), end);
+        return true;
+    }
+
+    // KV that lacks bytes, or has some twice: the next record is elsewhere. Its payload is not what was written.
+    bool take_short_kv(const RecordHead& head) {
+        const std::uint64_t chain = next_chain(head, *chain_);
+        const auto next = find_following(at_ + kRecordHeadBytes, chain);
+        if (!next) return false;
+        found_.is_intact = false;
+        take(at_, head, bytes_.subspan(at_ + kRecordHeadBytes, *next - at_ - kRecordHeadBytes), *next);
+        return true;
+    }
+
+    // One bit of the head at at_ is wrong, or bytes were put into it.
+    bool repair_head() {
+        if (stopped_ || !chain_) return false;
+        const auto take_right = [&](std::span<const std::byte> bits, std::size_t n_inserted) {
+            RecordHead head{};
+            std::memcpy(&head, bits.data(), sizeof(head));
+            const std::size_t at = at_ + n_inserted;
+            if (!follows(head, *chain_) || !fits(at, head) || !is_whole_at(at, head)) return false;
+            found_.is_intact = false;
+            take(at, head, payload_at(at, head), at + kRecordHeadBytes + head.n_bytes);
+            return true;
+        };
+        if (with_right_bit(bytes_.subspan(at_, kRecordHeadBytes),
+                           [&](std::span<const std::byte> bits) { return take_right(bits, 0); }))
+            return true;
+        std::array<std::byte, kRecordHeadBytes> without{};
+        for (std::size_t n_before = 1; n_before < kRecordHeadBytes; ++n_before) {
+            for (std::size_t n = 1; n <= kRecordHeadBytes && has_head(at_ + n); ++n) {
+                const auto rest = std::ranges::copy(bytes_.subspan(at_, n_before), without.begin()).out;
+                std::ranges::copy(bytes_.subspan(at_ + n_before + n, kRecordHeadBytes - n_before), rest);
+                if (take_right(without, n)) return true;
+            }
+        }
+        return false;
+    }
+
+    // Tokens at at_ whose head is gone: so many that the record after them follows.
+    bool find_tokens() {
+        if (stopped_ || !chain_) return false;
+        for (std::size_t n = 1; n <= kMostFoundTokens; ++n) {
+            RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::Tokens),
+                            .check = 0,
+                            .index = 0,
+                            .n_bytes = n * sizeof(std::int32_t),
+                            .checksum = 0};
+            const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
+            if (!has_head(end) || !may_search(head.n_bytes)) return false;
+            head.checksum = checksum_of(payload_at(at_, head));
+            const RecordHead next = head_at(end);
+            if (!is_later_kind(next) || !follows(next, next_chain(head, *chain_)) || !fits(end, next) ||
+                !is_whole_at(end, next))
+                continue;
+            found_.is_intact = false;
+            take(at_, head, payload_at(at_, head), end);
+            return true;
+        }
+        return false;
+    }
+
+    // A limit at at_ whose head is gone: the one that the record after it follows.
+    bool find_limit() {
+        const std::size_t end = at_ + kRecordHeadBytes;
+        if (stopped_ || !chain_ || !has_head(end)) return false;
+        const RecordHead next = head_at(end);
+        if (!is_later_kind(next) || !fits(end, next) || !is_whole_at(end, next)) return false;
+        RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::MaxTokens),
+                        .check = 0,
+                        .index = 0,
+                        .n_bytes = 0,
+                        .checksum = checksum_of({})};
+        for (std::int64_t limit = -1; limit < kMostFoundLimit && may_search(kRecordHeadBytes); ++limit) {
+            head.index = static_cast<std::uint64_t>(limit);
+            if (!follows(next, next_chain(head, *chain_))) continue;
+            found_.is_intact = false;
+            take(at_, head, {}, end);
+            return true;
+        }
+        return false;
+    }
+
+    // The record that follows the last one is farther on.
+    bool find_next() {
+        if (stopped_ || !chain_) return false;
+        const auto next = find_following(at_ + 1, *chain_);
+        if (!next) return false;
+        found_.is_intact = false;
+        at_ = *next;
+        return true;
+    }
+
+    // The next record that is whole by itself.
+    bool find_whole() {
+        if (stopped_) return false;
+        for (std::size_t at = at_; has_head(at); ++at) {
+            const RecordHead head = head_at(at);
+            if (!is_later_kind(head) || !fits(at, head) || !is_whole_at(at, head)) continue;
+            if (at == at_ && chain_) {
+                // Nothing is between the two, and yet the chain is broken: its lower half is damaged, which the next
+                // record shows, or records are missing.
+                const std::size_t end = at + kRecordHeadBytes + head.n_bytes;
+                if (!has_head(end) || !follows(head_at(end), next_chain(head, *chain_))) return stop();
+            } else {
+                chain_.reset();
+            }
+            found_.is_intact = false;
+            take(at, head, payload_at(at, head), at + kRecordHeadBytes + head.n_bytes);
+            return true;
+        }
+        return false;
+    }
+
+    [[nodiscard]] std::optional<std::size_t> find_following(std::size_t begin, std::uint64_t chain) {
+        for (std::size_t at = begin; has_head(at); ++at) {
+            const RecordHead head = head_at(at);
+            if (is_later_kind(head) && follows(head, chain) && fits(at, head) && is_whole_at(at, head)) return at;
+        }
+        return std::nullopt;
+    }
+
+    // Of records after the first one.
+    [[nodiscard]] static bool is_later_kind(const RecordHead& head) {
+        switch (static_cast<RecordKind>(head.kind)) {
+            case RecordKind::MaxTokens:
+                return head.n_bytes == 0;
+            case RecordKind::Tokens:
+                return head.index == 0 && head.n_bytes > 0 && head.n_bytes % sizeof(std::int32_t) == 0;
+            case RecordKind::KvChunk:
+                return head.n_bytes > 0;
+            default:
+                return false;
+        }
+    }
+
+    // The bytes with one bit changed so that `is_right` takes them.
+    template <typename IsRight>
+    std::optional<std::vector<std::byte>> with_right_bit(std::span<const std::byte> bytes, const IsRight& is_right) {
+        if (bytes.size() > kMostRepairedBytes) return std::nullopt;
+        std::vector<std::byte> changed(bytes.begin(), bytes.end());
+        for (std::byte& byte : changed) {
+            for (unsigned bit = 0; bit < 8; ++bit) {
+                byte ^= std::byte{1} << bit;
+                if (!may_search(bytes.size())) return std::nullopt;
+                if (is_right(changed)) return changed;
+                byte ^= std::byte{1} << bit;
+            }
+        }
+        return std::nullopt;
+    }
+
+    bool stop() {
+        stopped_ = true;
+        return false;
+    }
+
+    std::span<const std::byte> bytes_;
+    std::size_t at_ = kSessionHeadBytes;
+    std::optional<std::uint64_t> chain_ = first_chain();
+    std::size_t search_bytes_;  // that searches may still put into checksums
+    bool stopped_ = false;
+    SessionRecords found_;
+};
+
 }  // namespace
 
 std::array<std::byte, kSessionHeadBytes> session_head() {
@@ -68,42 +325,19 @@ std::array<std::byte, kRecordHeadBytes> record_head(RecordKind kind, std::uint64
                     .check = 0,
                     .index = index,
                     .n_bytes = payload.size(),
-                    .checksum = XXH3_64bits(payload.data(), payload.size())};
+                    .checksum = checksum_of(payload)};
     chain = next_chain(head, chain);
     head.check = static_cast<std::uint32_t>(chain);
     return std::bit_cast<std::array<std::byte, kRecordHeadBytes>>(head);
 }
 
 bool is_whole(const SessionRecord& record, std::span<const std::byte> payload) {
-    return payload.size() == record.payload.size() && XXH3_64bits(payload.data(), payload.size()) == record.checksum;
+    return payload.size() == record.payload.size() && checksum_of(payload) == record.checksum;
 }
 
 SessionRecords read_session_records(std::span<const std::byte> bytes, std::string_view name) {
     check_head(bytes, name);
-    SessionRecords found{.records = {}, .valid_bytes = kSessionHeadBytes, .chain = first_chain()};
-    while (bytes.size() - found.valid_bytes >= kRecordHeadBytes) {
-        const std::span<const std::byte> rest = bytes.subspan(found.valid_bytes);
-        RecordHead head{};
-        std::memcpy(&head, rest.data(), sizeof(head));
-        const std::uint64_t chain = next_chain(head, found.chain);
-        const bool is_head = head.check == static_cast<std::uint32_t>(chain);
-        if (is_head && head.n_bytes > rest.size() - kRecordHeadBytes) break;
-        SessionRecord record;
-        if (is_head)
-            record = {static_cast<RecordKind>(head.kind), head.index, head.checksum,
-                      rest.subspan(kRecordHeadBytes, head.n_bytes)};
-        const bool is_last = is_head && record.payload.size() == rest.size() - kRecordHeadBytes;
-        const bool is_read_later = record.kind == RecordKind::KvChunk && !is_last;
-        if (!is_head || !(is_read_later || is_whole(record, record.payload))) {
-            if (is_last || all_zero(rest)) break;
-            throw FormatError(fmt::format("{}: a damaged session (byte {} of {}); it is left as it is, begin another",
-                                          name, found.valid_bytes, bytes.size()));
-        }
-        found.records.push_back(record);
-        found.chain = chain;
-        found.valid_bytes += kRecordHeadBytes + record.payload.size();
-    }
-    return found;
+    return RecordReader(bytes).read();
 }
 
 }  // namespace slipstream

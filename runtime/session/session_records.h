@@ -1,5 +1,6 @@
 // Records of a session file: what is appended while a text grows, each with its checksum, so that a file that ends
-// anywhere, as a killed program leaves it, is read up to its last whole record.
+// anywhere, as a killed program leaves it, is read up to its last whole record, and a damaged one as far as it is
+// whole.
 //
 // Layout, little-endian: magic "SLPSESSN", u32 version, u32 zero; then records one behind another: u32 kind, u32 check,
 // u64 index, u64 payload bytes, u64 XXH3-64 of the payload, and the payload. `check` is the lower half of a chain:
@@ -10,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,26 +39,39 @@ enum class RecordKind : std::uint32_t {
                                                                   std::span<const std::byte> payload,
                                                                   std::uint64_t& chain);
 
-/// A record in a file's bytes. The payload of a KvChunk is unchecked until is_whole(), unless it is the last record:
-/// it may be gigabytes, and is read once.
+/// A record in a file's bytes. The payload of a KvChunk may be damaged until is_whole() says otherwise: it may be
+/// gigabytes, and is read once.
 struct SessionRecord {
     RecordKind kind = RecordKind::Begin;
     std::uint64_t index = 0;
     std::uint64_t checksum = 0;
     std::span<const std::byte> payload;
+    std::span<const std::byte> lost;  // damaged bytes before it, of records that nobody knows; empty: none is missing
 };
 /// Whether `payload`, the record's or a copy of it, is what was written.
 [[nodiscard]] bool is_whole(const SessionRecord& record, std::span<const std::byte> payload);
 
 struct SessionRecords {
     std::vector<SessionRecord> records;
-    std::size_t valid_bytes = 0;  // of the file; behind them stands what was cut off, if anything
-    std::uint64_t chain = 0;      // behind the last record
+    std::size_t valid_bytes = kSessionHeadBytes;  // of the file, up to the end of the last record
+    std::uint64_t chain = 0;                      // after the last record, if is_intact
+    bool is_intact = true;                        // up to valid_bytes the file is these records and nothing else
+    std::deque<std::vector<std::byte>> repaired;  // payloads in which a bit was put right
 };
 
-/// Takes a file apart; views point into `bytes`. A record that the end of the file cuts, or a last one whose payload is
-/// not what was written (after a power failure), is left out, as are zeros in the place of a record. `name` stands in
-/// messages. Throws FormatError where the bytes are no session, of a newer version, or damaged before their end.
+/// Takes a file apart; views point into `bytes` and `repaired`. `name` stands in messages. Throws FormatError if the
+/// bytes are no session, or one of a newer version.
+///
+/// Damage loses the records that it hits and no others, as far as checksums can prove what follows:
+/// - One wrong bit in a record's head, or in a payload of up to 32 KiB, is put right, and so are up to 32 bytes that
+///   were put into a head.
+/// - Bytes that do not belong there (a part of the file that came twice) are passed over: the chain tells the record
+///   that follows.
+/// - Tokens, or a limit, whose head is damaged are found by the chain of the record that follows them.
+/// - After other damage the chain is unknown. Records that are whole by themselves follow SessionRecord::lost, and who
+///   reads them decides whether tokens can be among what was lost.
+/// - Where nothing more is found the file ends for the reader: a record that the end of the file cuts, tokens that are
+///   not what was written, zeros in the place of a record after a power failure.
 [[nodiscard]] SessionRecords read_session_records(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace slipstream

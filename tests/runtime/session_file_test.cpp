@@ -66,7 +66,7 @@ TEST_F(SessionFileTest, IsGoneOnWithWhereItEnded) {
         EXPECT_EQ(std::ssize(session->tokens()), 8 + round);
         EXPECT_EQ(session->n_kv_blocks(), 2);
         std::vector<std::byte> block(kSampleChunkBytes);
-        session->read_kv_block(1, block.data());
+        EXPECT_TRUE(session->read_kv_block(1, block.data()));
         EXPECT_EQ(block, sample_block(2));
         session->append_tokens(std::vector<TokenId>{9});
         session->sync();
@@ -111,13 +111,15 @@ TEST_F(SessionFileTest, NothingIsOverwritten) {
     EXPECT_EQ(n_files(), 1);
 }
 
-TEST_F(SessionFileTest, DamagedFilesStayAsTheyAre) {
+// Two wrong bits in what the text is made of: nothing can be computed without it.
+TEST_F(SessionFileTest, ADamagedBeginningIsRefusedAndStaysAsItIs) {
     {
         SessionFile session = make();
         grow(session);
     }
     std::vector<std::byte> damaged = file_bytes(path_);
     damaged[60] ^= std::byte{1};
+    damaged[70] ^= std::byte{1};
     write_bytes(path_, damaged);
     EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(SessionFile::open(path_)); }),
                 HasSubstr("a damaged session"));
@@ -133,11 +135,60 @@ TEST_F(SessionFileTest, DamagedKvIsFoundWhenItIsRead) {
     const SessionContents contents = read_session(bytes, "s");
     bytes[static_cast<std::size_t>(contents.kv_chunks[1].payload.data() - bytes.data()) + 10] ^= std::byte{4};
     write_bytes(path_, bytes);
+    {
+        auto session = SessionFile::open(path_);
+        ASSERT_TRUE(session.has_value());
+        std::vector<std::byte> block(kSampleChunkBytes);
+        EXPECT_TRUE(session->read_kv_block(0, block.data()));
+        EXPECT_FALSE(session->read_kv_block(1, block.data()));
+        session->drop_damaged_kv(1);
+        EXPECT_EQ(session->n_kv_blocks(), 1);
+        EXPECT_THAT(session->damage(), HasSubstr("KV of chunk 0 is damaged"));
+        EXPECT_EQ(file_bytes(path_), bytes);  // reading changes nothing
+        fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read);
+        session->append_kv_block(sample_block(2));
+        EXPECT_THROW(static_cast<void>(SessionFile::open(path_)), RequestError);  // the lock is the new file's
+    }
     const auto session = SessionFile::open(path_);
-    ASSERT_TRUE(session.has_value());
+    EXPECT_EQ(session->damage(), "");
+    EXPECT_EQ(session->tokens(), (std::vector<TokenId>{1, 2, 3, 4, 5, 6, 7, 8}));
+    EXPECT_EQ(session->max_tokens(), 900);
     std::vector<std::byte> block(kSampleChunkBytes);
-    EXPECT_NO_THROW(session->read_kv_block(0, block.data()));
-    EXPECT_THAT(error_text<FormatError>([&] { session->read_kv_block(1, block.data()); }), HasSubstr("KV of chunk 0"));
+    for (const int i : {0, 1}) {
+        EXPECT_TRUE(session->read_kv_block(i, block.data()));
+        EXPECT_EQ(block, sample_block(i + 1));
+    }
+    EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read);
+    EXPECT_EQ(n_files(), 1);
+}
+
+// A disk that is full when a damaged file is to be replaced: the damaged one is still there.
+TEST_F(SessionFileTest, ADamagedFileIsReplacedWholeOrNotAtAll) {
+    {
+        SessionFile session = make();
+        grow(session);
+    }
+    std::vector<std::byte> bytes = file_bytes(path_);
+    const SessionContents contents = read_session(bytes, "s");
+    const auto at = contents.kv_chunks[0].payload.data() - bytes.data();
+    bytes.insert(bytes.begin() + at, std::byte{7});
+    write_bytes(path_, bytes);
+    auto session = SessionFile::open(path_);
+    ASSERT_TRUE(session.has_value());
+    EXPECT_EQ(session->tokens().size(), 8U);
+    {
+        const FileLimit limit(bytes.size() / 2);
+        EXPECT_THROW(session->append_tokens(std::vector<TokenId>{9}), IoError);
+    }
+    EXPECT_EQ(file_bytes(path_), bytes);
+    EXPECT_EQ(n_files(), 1);
+    session->append_tokens(std::vector<TokenId>{9});
+    EXPECT_EQ(read_session(file_bytes(path_), "s").tokens.size(), 9U);
+}
+
+TEST_F(SessionFileTest, IsForItsOwnerAlone) {
+    const SessionFile session = make();
+    EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST_F(SessionFileTest, PlacesThatCannotBeAreSaidAtOnce) {

@@ -287,10 +287,12 @@ void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCall
 
 std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callbacks) const {
     WorkProgress progress = callbacks.work("reading the session");
-    return kv.restore([&](std::int64_t done, std::int64_t total) {
+    const std::int64_t n_restored = kv.restore([&](std::int64_t done, std::int64_t total) {
         progress(static_cast<double>(done), static_cast<double>(total),
                  size_text(static_cast<std::size_t>(done) * begin().kv_chunk_bytes));
     });
+    if (!file_->damage().empty()) callbacks.note(fmt::format("{}: {}", request_.path.string(), file_->damage()));
+    return n_restored;
 }
 
 void TextSession::check_split(const EngineModel& engine) const {
@@ -325,8 +327,8 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     const std::int64_t asked = start.text->max_tokens;
     say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
     if (!is_old) return;
-    if (asked != file_->max_tokens()) file_->append_max_tokens(asked);
     const std::int64_t n_restored = restore(*kv_, callbacks);
+    if (asked != file_->max_tokens()) file_->append_max_tokens(asked);
     callbacks.note(fmt::format("going on with {}: {} and {} generated; KV of {} is read, of {} computed again",
                                request_.path.string(), counted(n_prompt, "prompt token"), std::ssize(tokens()),
                                counted(n_restored, "token"), n_prompt + std::ssize(tokens()) - n_restored));
