@@ -112,6 +112,19 @@ TEST(ChatSession, ComesBackAsItWas) {
     EXPECT_EQ(to_json_text(load_chat_session(folder.path() / "s.json", {})), to_json_text(session));
 }
 
+TEST(ChatSession, IsForItsOwnerAloneAndKeepsAModeThatWasGiven) {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "s.json";
+    ChatFile(path).save({});
+    const auto own = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+    EXPECT_EQ(std::filesystem::status(path).permissions(), own);
+    for (const auto mode : {own, own | std::filesystem::perms::group_read, own | std::filesystem::perms::others_read}) {
+        std::filesystem::permissions(path, mode);
+        ChatFile(path).save({});
+        EXPECT_EQ(std::filesystem::status(path).permissions(), mode);
+    }
+}
+
 TEST(ChatSession, IsAFileOfSomeSize) {
     const TemporaryFolder folder;
     const auto error = [](const std::filesystem::path& path) {

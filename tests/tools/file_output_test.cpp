@@ -1,7 +1,11 @@
 #include "tools/terminal/file_output.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <string>
 #include <thread>
 
@@ -98,6 +102,47 @@ TEST(WholeFile, WaitsForAPipesReaderOnlyWhenItWrites) {
 
 TEST(WholeFile, SaysWhereItCannotBe) {
     EXPECT_THROW(WholeFile("/nonexistent-folder/out"), IoError);
+}
+
+// What a program that shares the pipe makes of it: writes that find no room fail with EAGAIN.
+TEST(WriteAll, WaitsWhereADescriptorDoesNotBlock) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+    const std::string text(1 << 20, 'x');  // more than a pipe holds
+    std::string read;
+    std::thread reader([&] {
+        std::string piece(1000, ' ');
+        while (read.size() < text.size()) {
+            const ssize_t n = read_some(ends[0], piece.data(), piece.size());
+            if (n <= 0) break;
+            read.append(piece, 0, static_cast<std::size_t>(n));
+        }
+    });
+    std::uint64_t written_bytes = 0;
+    EXPECT_EQ(write_all(ends[1], text, written_bytes), 0);
+    reader.join();
+    EXPECT_EQ(written_bytes, text.size());
+    EXPECT_EQ(read, text);
+    close(ends[0]);
+    auto* const handler = std::signal(SIGPIPE, SIG_IGN);
+    EXPECT_EQ(write_all(ends[1], text, written_bytes), EPIPE);
+    std::signal(SIGPIPE, handler);
+    close(ends[1]);
+}
+
+TEST(WholeFile, KeepsModesAndWritesToNothingThatIsPlantedBesideIt) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.write("out", "old");
+    const fs::path victim = folder.write("victim", "precious");
+    fs::create_symlink(victim, folder.path() / ("out." + std::to_string(getpid()) + ".part"));
+    const auto own = fs::perms::owner_read | fs::perms::owner_write;
+    fs::permissions(path, own);
+    WholeFile file(path);
+    file.write("new");
+    file.complete();
+    EXPECT_EQ(read_bytes(path), "new");
+    EXPECT_EQ(read_bytes(victim), "precious");
+    EXPECT_EQ(fs::status(path).permissions(), own);
 }
 
 TEST(TextOutput, KeepsAFileUntilItBegins) {

@@ -140,11 +140,11 @@ TEST(LiveRate, TellsTheTimeThatIsLeft) {
 }
 
 // What a drawing of text and control sequences comes to on a terminal.
-std::string drawn(ColorUse colors) {
+std::string drawn(TerminalUse use) {
     Terminal terminal(80);
     {
         const StderrOn stderr_on(terminal.program_end());
-        Console(Verbosity::Normal, colors, std::nullopt)
+        Console(Verbosity::Normal, use, std::nullopt)
             .draw({ControlKind::Dim, "a\x1b[2mb\x1b]0;t\x07\rc\xc2\x9b", ControlKind::PlainColor,
                    ControlKind::LineStart, TerminalControl(ControlKind::Up, 2), "d\xff\n"});
     }
@@ -154,13 +154,13 @@ std::string drawn(ColorUse colors) {
 
 TEST(Console, EscapesTextAndDrawsItsOwnSequences) {
     const std::string text = "a\\x1B[2mb\\x1B]0;t\\x07\\x0Dc\\xC2\\x9B";
-    EXPECT_EQ(drawn(ColorUse::Allowed), "\x1b[2m" + text + "\x1b[0m\r\x1b[2Ad\\xFF\r\n");
-    EXPECT_EQ(drawn(ColorUse::Never), text + "\r\x1b[2Ad\\xFF\r\n");
+    EXPECT_EQ(drawn(TerminalUse::Everything), "\x1b[2m" + text + "\x1b[0m\r\x1b[2Ad\\xFF\r\n");
+    EXPECT_EQ(drawn(TerminalUse::NoColors), text + "\r\x1b[2Ad\\xFF\r\n");
     std::array<int, 2> ends{};
     ASSERT_EQ(pipe(ends.data()), 0);
     {
         const StderrOn stderr_on(ends[1]);
-        Console(Verbosity::Normal, ColorUse::Allowed, std::nullopt)
+        Console(Verbosity::Normal, TerminalUse::Everything, std::nullopt)
             .draw({ControlKind::Dim, "a\x1b[2m\xff", ControlKind::PlainColor, ControlKind::LineStart, "\n"});
     }
     close(ends[1]);
@@ -174,7 +174,7 @@ TEST(ProgressBar, IsOneLineWhateverItsLabelAndFiguresSay) {
     Terminal terminal(120);
     {
         const StderrOn stderr_on(terminal.program_end());
-        Console console(Verbosity::Normal, ColorUse::Never, std::nullopt);
+        Console console(Verbosity::Normal, TerminalUse::NoColors, std::nullopt);
         ProgressBar bar(console, "a\nb\x1b[5m");
         std::this_thread::sleep_for(std::chrono::milliseconds(160));
         bar.update(1, 4, "c\nd\x1b]0;t\x07");

@@ -232,6 +232,60 @@ TEST(Failures, IdsThatCannotBeWrittenDoNotLoseTheStatistics) {
     EXPECT_THAT(file_text(stats), HasSubstr("\"generated_tokens\": 3"));
 }
 
+// Somebody with a right to the folder knows under which names files are written before they have their own.
+TEST(UserFiles, ALinkThatIsPlantedBesideOneIsLeftAlone) {
+    const TemporaryFolder folder;
+    const std::string victim = folder.write("victim", "precious").string();
+    const std::string file = (folder.path() / "f").string();
+    const std::string plant = fmt::format(
+        "ln -s {0} {1}.$$.part; for i in 0 1 2 3 4 5 6 7 8 9; do ln -s {0} {1}.$$-$i.part; done; ", victim, file);
+    for (const std::vector<std::string>& writes :
+         {std::vector<std::string>{"generate", "-p", "x", "-n", "3", "--stats", file},
+          {"generate", "-p", "x", "-n", "3", "--token-ids", file},
+          {"tables", "build", victim, "--kind", "corpus", "-o", file},
+          {"chat", "-n", "3", "--session", file},
+          {"generate", "-p", "x", "-n", "3", "--session", file}}) {
+        fs::remove(file);
+        ProgramRun run{.arguments = writes, .input = "hello\n"};
+        run.shell = plant + "exec \"$0\" \"$@\"";
+        const ProgramResult result = run_program(run);
+        EXPECT_EQ(result.code, 0) << result.err;
+        EXPECT_EQ(file_text(victim), "precious") << writes[0];
+        EXPECT_TRUE(fs::is_regular_file(file)) << writes[0];
+        EXPECT_FALSE(fs::is_symlink(file)) << writes[0];
+    }
+}
+
+TEST(UserFiles, NewOnesOfPrivateTextsAreForTheirOwnerAndModesAreKept) {
+    using fs::perms;
+    const perms own = perms::owner_read | perms::owner_write;
+    const TemporaryFolder folder;
+    const std::string file = (folder.path() / "f").string();
+    const auto run = [&](const std::vector<std::string>& writes) {
+        ProgramRun program{.arguments = writes, .input = "hello\n"};
+        program.shell = "umask 022; exec \"$0\" \"$@\"";
+        const ProgramResult result = run_program(program);
+        EXPECT_EQ(result.code, 0) << result.err;
+        return fs::status(file).permissions();
+    };
+    const std::vector<std::string> session{"generate", "-p", "x", "-n", "3", "--session", file};
+    EXPECT_EQ(run(session), own);
+    fs::remove(file);
+    const std::vector<std::string> stats{"generate", "-p", "x", "-n", "3", "--stats", file};
+    EXPECT_EQ(run(stats), own | perms::group_read | perms::others_read);
+    for (const perms mode : {own, own | perms::group_read}) {
+        fs::permissions(file, mode);
+        EXPECT_EQ(run(stats), mode);
+    }
+    fs::remove(file);
+    const std::vector<std::string> chat{"chat", "-n", "3", "--session", file};
+    EXPECT_EQ(run(chat), own);
+    for (const perms mode : {own, own | perms::group_read | perms::others_read}) {
+        fs::permissions(file, mode);
+        EXPECT_EQ(run(chat), mode);
+    }
+}
+
 TEST(Failures, AFileThatMayNotGrowIsSaid) {
     const TemporaryFolder folder;
     ProgramRun run;

@@ -43,6 +43,33 @@ std::ptrdiff_t n_files(const TemporaryFolder& folder) {
     return std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator());
 }
 
+// A pipe that a program such as node has made non-blocking, and that is full most of the time.
+TEST(NonblockingOutput, IsWaitedFor) {
+    ProgramRun run;
+    run.arguments = {"tokenize", "--file", source_path("README.md")};
+    const ProgramResult expected = run_program(run);
+    ASSERT_GT(expected.out.size(), 20'000U);
+    run.output_pipe_bytes = 4096;
+    run.nonblocking = true;
+    RunningProgram program(run);
+    program.wait_until_asleep();
+    const ProgramResult result = program.finish();
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, expected.out);
+}
+
+TEST(NonblockingOutput, ASignalEndsTheWait) {
+    ProgramRun run;
+    run.arguments = {"tokenize", "--file", source_path("README.md")};
+    run.output_pipe_bytes = 4096;
+    run.nonblocking = true;
+    RunningProgram program(run);
+    program.wait_until_asleep();
+    program.send(SIGINT);
+    EXPECT_TRUE(comes_true([&] { return !program.is_running(); }));  // though nobody reads
+    EXPECT_EQ(program.finish().code, 130);
+}
+
 TEST(Interrupt, KeepsTheTextAndTheFigures) {
     for (const int signal : {SIGINT, SIGTERM}) {
         const TemporaryFolder folder;
@@ -87,7 +114,7 @@ TEST(Interrupt, LeavesNoHalfFileOfLogits) {
     run.arguments = {"perplexity", "--tokens", folder.write("ids", ids).string(), "--logits",
                      (folder.path() / "logits").string()};
     RunningProgram program(run);
-    ASSERT_TRUE(comes_true([&] { return n_files(folder) == 2; }));  // the ids, and the file that is being written
+    ASSERT_TRUE(comes_true([&] { return program.n_unfinished_files(folder.path().string()) == 1; }));
     program.send(SIGINT);
     EXPECT_EQ(program.finish().code, 130);
     EXPECT_EQ(n_files(folder), 1);
@@ -151,7 +178,7 @@ TEST(Interrupt, ASecondSignalEndsAtOnceAndLeavesNoHalfFiles) {
     run.output_pipe_bytes = 4096;
     RunningProgram program(run);
     program.wait_until_asleep();
-    ASSERT_EQ(n_files(folder), 2);  // in the making
+    ASSERT_EQ(program.n_unfinished_files(folder.path().string()), 2);
     program.send(SIGINT);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     ASSERT_TRUE(program.is_running());

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/session/session_file.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
 
@@ -198,13 +199,43 @@ TEST_F(SessionProgram, WhatIsNoSessionStaysAsItIs) {
     fs::remove(file("s"));
     ASSERT_EQ(go_on(command).code, 0);
     std::string bytes = file_text(file("s"));
-    bytes[100] = static_cast<char>(bytes[100] ^ 1);
+    bytes[100] = static_cast<char>(bytes[100] ^ 3);  // two bits: one would be put right
     folder_.write("s", bytes);
     expect_refused({}, "a damaged session");
-    bytes[100] = static_cast<char>(bytes[100] ^ 1);
+    bytes[100] = static_cast<char>(bytes[100] ^ 3);
     bytes[8] = 7;
     folder_.write("s", bytes);
     expect_refused({}, "a session of version 7");
+}
+
+// A wrong bit in KV, a page of zeros in the tail: the text goes on, to the same end, and one line says what was wrong.
+TEST_F(SessionProgram, ADamagedSessionGoesOn) {
+    const std::string expected = run_program(kTale).out;
+    const Arguments shorter{
+        "generate", "--prompt", "Once upon a time", "--seed", "3", "--max-tokens", "600", "--tables", "off", "-t", "1"};
+    ASSERT_EQ(run_program(shorter + Arguments{"--session", file("s")}).code, 0);
+    EXPECT_EQ(fs::status(file("s")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+    const std::string whole = file_text(file("s"));
+    const SessionContents contents = read_session(std::as_bytes(std::span(whole)), "s");
+    ASSERT_GT(contents.kv_chunks.size(), 0U);
+    const auto* const first = reinterpret_cast<const std::byte*>(whole.data());
+    std::string wrong_bit = whole;
+    wrong_bit[static_cast<std::size_t>(contents.kv_chunks[1].payload.data() - first) + 1000] ^= 4;
+    std::string zero_page = whole;
+    const std::size_t page = whole.size() / 4096 * 4096;
+    std::fill(zero_page.begin() + static_cast<std::ptrdiff_t>(page), zero_page.end(), '\0');
+    for (const auto& [bytes, line] : {std::pair(wrong_bit, "KV of chunk 0 is damaged"),
+                                      std::pair(zero_page, "bytes are no whole record of the session")}) {
+        folder_.write("s", bytes);
+        const ProgramResult result = go_on({"--max-tokens", "700"});
+        EXPECT_EQ(result.code, 0) << result.err;
+        EXPECT_EQ(result.out, expected);
+        const std::size_t at = result.err.find(line);
+        ASSERT_NE(at, std::string::npos) << result.err;
+        EXPECT_EQ(result.err.find(line, at + 1), std::string::npos) << result.err;
+        EXPECT_EQ(go_on().out, expected);
+        EXPECT_EQ(go_on().err.find("damaged"), std::string::npos);
+    }
 }
 
 // A mistyped name is no wish for a text out of nothing.

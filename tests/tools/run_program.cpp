@@ -64,6 +64,9 @@ RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     posix_spawn_file_actions_init(&actions);
     if (run.output_pipe_bytes > 0 && fcntl(out[1], F_SETPIPE_SZ, run.output_pipe_bytes) < 0)
         throw std::system_error(errno, std::generic_category(), "size of a pipe");
+    for (const int end : {out[1], err[1]})
+        if (run.nonblocking && fcntl(end, F_SETFL, O_NONBLOCK) != 0)
+            throw std::system_error(errno, std::generic_category(), "a pipe that does not block");
     posix_spawn_file_actions_adddup2(&actions, run.terminal >= 0 ? run.terminal : in[0], STDIN_FILENO);
     if (run.terminal >= 0) {
         posix_spawn_file_actions_adddup2(&actions, run.terminal, STDOUT_FILENO);
@@ -157,6 +160,19 @@ void RunningProgram::wait_until_asleep() const {
 bool RunningProgram::is_running() const {
     siginfo_t info{};
     return waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+std::ptrdiff_t RunningProgram::n_unfinished_files(const std::string& folder) const {
+    namespace fs = std::filesystem;
+    std::ptrdiff_t n = 0;
+    std::error_code error;
+    for (fs::directory_iterator at(fmt::format("/proc/{}/fd", process_), error), end; !error && at != end;
+         at.increment(error)) {
+        std::error_code closed;
+        const std::string name = fs::read_symlink(at->path(), closed).string();
+        if (name.starts_with(folder + "/") && (name.ends_with(" (deleted)") || name.ends_with(".part"))) ++n;
+    }
+    return n;
 }
 
 void RunningProgram::send(int signal) const {

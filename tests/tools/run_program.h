@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct ProgramRun {
     std::string shell;           // commands of sh that end in running "$0" "$@", which is the program; empty: no shell
     bool input_goes_on = false;  // stdin stays open behind `input`, as if somebody were about to write more
     int output_pipe_bytes = 0;   // room in the pipe of stdout; 0: as the system has it
+    bool nonblocking = false;  // the pipes of stdout and stderr do not block, as if shared with a program of that kind
 };
 
 /// Runs to the end. A run of more than two minutes is killed.
@@ -49,6 +51,8 @@ public:
     /// Waits until the program has its signal handlers and does nothing but wait.
     void wait_until_asleep() const;
     void send(int signal) const;
+    /// Files in `folder` that the program writes and that do not have their name yet.
+    [[nodiscard]] std::ptrdiff_t n_unfinished_files(const std::string& folder) const;
     [[nodiscard]] bool is_running() const;
     /// Nobody reads stdout any more.
     void close_output();

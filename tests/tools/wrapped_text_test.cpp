@@ -39,7 +39,8 @@ constexpr std::string_view kMixed =
     "https://example.org/a/very/long/address/that/no/line/of/forty/columns/"
     "could/ever/hold.html) and 你好世界aaaa bbbb.\n\n  - indented 項目一つ\n\ttabbed café naïve\n";
 constexpr std::string_view kEmoji =
-    "Families 👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦 and flags "
+    "Families 👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦 and "
+    "flags "
     "🇩🇪🇫🇷🇯🇵🇹🇭 "
     "and "
     "hearts ❤️❤️❤️ and 👍🏽👍🏽👍🏽 and faces "

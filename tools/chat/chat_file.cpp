@@ -18,7 +18,6 @@ namespace slipstream::tools {
 namespace {
 
 constexpr int kLockTries = 100;  // while another program replaces the file each time: then there is more amiss
-constexpr mode_t kOwnerOnly = 0600;
 
 // Some systems lock only what is open for writing; a file that may not be written can be replaced all the same.
 FileHandle open_for_lock(const std::filesystem::path& path) {
@@ -42,7 +41,7 @@ void ChatFile::lock() {
         FileHandle file = open_for_lock(path_);
         bool is_made = false;
         if (file.get() < 0 && errno == ENOENT) {
-            file = open_file(path_, O_RDWR | O_CREAT | O_NOCTTY, kOwnerOnly);
+            file = open_file(path_, O_RDWR | O_CREAT | O_NOCTTY, kOwnerOnlyMode);
             is_made = file.get() >= 0;
         }
         struct stat status {};
@@ -74,7 +73,7 @@ std::optional<ChatSession> ChatFile::load(const ChatSettings& defaults) const {
 
 void ChatFile::save(const ChatSession& session) {
     if (!has_name()) lock();
-    WholeFile whole(path_);
+    WholeFile whole(path_, kOwnerOnlyMode);
     whole.write(to_json_text(session));
     FileHandle replacement(fcntl(whole.descriptor(), F_DUPFD_CLOEXEC, 0));  // shares the lock
     if (replacement.get() < 0) whole.fail(errno);

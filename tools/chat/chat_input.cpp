@@ -10,6 +10,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/terminal/amounts.h"
+#include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -41,7 +42,7 @@ ChatLine PipedInput::next_line(std::string_view /*prompt*/) {
         if (held_.size() > most_bytes_) refuse_length(most_bytes_);
         looked_at = held_.size();
         std::array<char, 16384> piece;
-        const ssize_t n = read(STDIN_FILENO, piece.data(), piece.size());
+        const ssize_t n = read_some(STDIN_FILENO, piece.data(), piece.size());
         if (signal_exit_code() != 0) return {InputKind::Interrupted, {}};
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) throw IoError(fmt::format("stdin: {}", std::strerror(errno)));

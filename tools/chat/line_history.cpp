@@ -1,20 +1,17 @@
 #include "tools/chat/line_history.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "offload/atomic_file.h"
 #include "tools/terminal/file_output.h"
 
 namespace slipstream::tools {
 
 namespace {
-
-constexpr mode_t kOwnerOnly = 0600;
 
 std::string escaped(std::string_view line) {
     std::string result;
@@ -39,11 +36,6 @@ std::string unescaped(std::string_view line) {
         }
     }
     return result;
-}
-
-bool write_to(const std::filesystem::path& path, int flags, std::string_view text) {
-    const FileHandle file = open_file(path, O_WRONLY | O_CREAT | flags, kOwnerOnly);
-    return file.get() >= 0 && write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
 }  // namespace
@@ -76,7 +68,13 @@ LineHistory::LineHistory(std::filesystem::path path) : path_(std::move(path)) {
     // Half of the room is left, so that the file is not written anew each time.
     std::string kept;
     for (std::size_t i = kMostLines / 2; i < lines_.size(); ++i) kept += escaped(lines_[i]);
-    static_cast<void>(write_to(path_, O_TRUNC, kept));
+    try {
+        AtomicFile file(path_, {.new_mode = kOwnerOnlyMode});
+        file.write(std::as_bytes(std::span(kept)));
+        file.commit();
+    } catch (const IoError&) {
+        return;  // the file keeps more lines than it should
+    }
 }
 
 bool LineHistory::add(const std::string& line) {
@@ -84,9 +82,8 @@ bool LineHistory::add(const std::string& line) {
     lines_.push_back(line);
     if (path_.empty()) return true;
     std::error_code error;
-    if (std::filesystem::create_directories(path_.parent_path(), error))
-        std::filesystem::permissions(path_.parent_path(), std::filesystem::perms::owner_all, error);
-    return write_to(path_, O_APPEND, escaped(line));
+    make_private_folder(path_.parent_path(), error);
+    return append_to_private_file(path_, escaped(line)) == 0;
 }
 
 }  // namespace slipstream::tools

@@ -92,7 +92,7 @@ void run(const Request& request) {
     write_random_model(request.output, request.options);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const double gb = static_cast<double>(random_model_bytes(request.options)) * 1e-9;
-    Console(Verbosity::Normal, ColorUse::Never, std::nullopt)
+    Console(Verbosity::Normal, TerminalUse::NoColors, std::nullopt)
         .draw(fmt::format("{}: {} {}, {} layers, {:.2f} GB in {:.1f} s\n", request.output, request.options.config.name,
                           quantisation_name(request.options.quantisation), request.options.config.n_layers, gb,
                           seconds));

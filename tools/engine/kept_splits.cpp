@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "offload/atomic_file.h"
 #include "tools/terminal/text_parts.h"
 
 namespace slipstream::tools {
@@ -55,19 +56,14 @@ std::optional<std::vector<std::int64_t>> kept_split(const std::filesystem::path&
 
 std::vector<std::int64_t> keep_split(const std::filesystem::path& folder, std::string_view key,
                                      const std::vector<std::int64_t>& parts) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    {
-        // One write, at the end: lines of two programs do not mix.
-        std::ofstream file(folder / kFileName, std::ios::app);
-        const std::string line = fmt::format("{} {}\n", fmt::join(parts, ","), key);
-        file.write(line.data(), static_cast<std::streamsize>(line.size()));
-        if (!file.flush())
-            throw IoError(
-                fmt::format("{}: the split of the model over the devices cannot be kept there; name another "
-                            "folder by --tables, or give --shares {}",
-                            (folder / kFileName).string(), fmt::join(parts, ",")));
-    }
+    std::error_code ignored;  // where the folder cannot be made, the file cannot either
+    make_private_folder(folder, ignored);
+    // One write, at the end: of two programs that keep a split at the same time, the first line counts for both.
+    if (append_to_private_file(folder / kFileName, fmt::format("{} {}\n", fmt::join(parts, ","), key)) != 0)
+        throw IoError(
+            fmt::format("{}: the split of the model over the devices cannot be kept there; name another "
+                        "folder by --tables, or give --shares {}",
+                        (folder / kFileName).string(), fmt::join(parts, ",")));
     return kept_split(folder, key, parts.size(), std::accumulate(parts.begin(), parts.end(), std::int64_t{0}))
         .value_or(parts);
 }

@@ -56,7 +56,7 @@ std::string read_text(const std::filesystem::path& path, std::string_view what, 
     std::string text;
     std::array<char, 65536> piece;
     for (;;) {
-        const ssize_t n = read(descriptor, piece.data(), piece.size());
+        const ssize_t n = read_some(descriptor, piece.data(), piece.size());
         throw_if_interrupted();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) throw IoError(fmt::format("{} {}: cannot be read: {}", what, name, std::strerror(errno)));

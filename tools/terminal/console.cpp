@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "offload/atomic_file.h"
 #include "runtime/text/printable.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/file_output.h"
@@ -32,7 +33,6 @@ constexpr auto kQuietStart = std::chrono::milliseconds(150);       // before the
 constexpr double kSurenessSeconds = 1.0;                           // of work, before the time left is told
 constexpr std::string_view kRateGap = "   ";
 constexpr std::size_t kMessageBytes = 4096;
-constexpr mode_t kFileMode = 0666;  // the umask takes its part
 
 bool is_same_terminal(int one, int other) {
     struct stat first {};
@@ -90,7 +90,7 @@ Console::Console(Verbosity verbosity, TerminalUse use, const std::optional<std::
       colored_(draws_ && use == TerminalUse::Everything) {
     if (!log_file) return;
     log_name_ = log_file->string();
-    FileHandle file = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kFileMode);
+    FileHandle file = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kPublicMode);
     if (file.get() >= 0) log_file_ = fdopen(file.get(), "a");
     if (log_file_ == nullptr)
         throw IoError(fmt::format("--log-file {}: cannot be opened: {}", log_name_, std::strerror(errno)));
@@ -156,17 +156,12 @@ void Console::draw(std::initializer_list<DrawnPart> parts) {
             bytes += stderr_is_terminal_ ? shown_text(text) : std::string(text);
         }
     }
-    std::string_view text = bytes;
-    while (!text.empty()) {
-        const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return;
-        text.remove_prefix(static_cast<std::size_t>(written));
-    }
+    std::uint64_t written_bytes = 0;
+    static_cast<void>(write_all(STDERR_FILENO, bytes, written_bytes));
 }
 
 void report_failure(std::string_view program, std::string_view message) {
-    Console(Verbosity::Normal, ColorUse::Never, std::nullopt)
+    Console(Verbosity::Normal, TerminalUse::NoColors, std::nullopt)
         .draw({program, ": ", printable(message, kMessageBytes), "\n"});
 }
 

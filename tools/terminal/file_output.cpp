@@ -1,6 +1,7 @@
 #include "tools/terminal/file_output.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,27 +17,30 @@
 
 #include "kernels/base/error.h"
 #include "tools/terminal/folded_text.h"
+#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
 namespace {
 
-// Writes all bytes; the system's error number where it refuses, else 0.
-int write_all(int descriptor, const char* data, std::size_t bytes, std::uint64_t& written_bytes) {
-    while (bytes > 0) {
-        const ssize_t written = ::write(descriptor, data, bytes);
-        if (written < 0) {
-            if (errno == EINTR) continue;
-            return errno;
-        }
-        data += written;
-        bytes -= static_cast<std::size_t>(written);
-        written_bytes += static_cast<std::uint64_t>(written);
+constexpr int kPatienceMs = 1000;  // that a write which makes no progress goes on after a signal
+
+// Waits until a descriptor that does not block takes bytes. Returns 0, or EAGAIN if a signal came and then kPatienceMs
+// passed.
+int wait_until_writable(int descriptor) {
+    for (;;) {
+        pollfd waited{.fd = descriptor, .events = POLLOUT, .revents = 0};
+        const bool is_interrupted = signal_exit_code() != 0;
+        const int n = poll(&waited, 1, kPatienceMs);
+        if (n > 0) return 0;
+        if (n == 0 && is_interrupted) return EAGAIN;
+        if (n < 0 && errno != EINTR) return errno;
     }
-    return 0;
 }
 
-constexpr mode_t kFileMode = 0666;  // the umask takes its part
+bool would_block(int error) {
+    return error == EAGAIN || error == EWOULDBLOCK;
+}
 
 }  // namespace
 
@@ -57,6 +61,33 @@ FileHandle open_file(const std::filesystem::path& path, int flags, mode_t mode) 
     }
 }
 
+int write_all(int descriptor, std::string_view bytes, std::uint64_t& written_bytes) {
+    while (!bytes.empty()) {
+        const ssize_t written = write(descriptor, bytes.data(), bytes.size());
+        if (written >= 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(written));
+            written_bytes += static_cast<std::uint64_t>(written);
+        } else if (would_block(errno)) {
+            if (const int error = wait_until_writable(descriptor); error != 0) return error;
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+ssize_t read_some(int descriptor, char* bytes, std::size_t max_bytes) {
+    for (;;) {
+        const ssize_t n = read(descriptor, bytes, max_bytes);
+        if (n >= 0 || !would_block(errno)) return n;
+        pollfd waited{.fd = descriptor, .events = POLLIN, .revents = 0};
+        if (poll(&waited, 1, kPatienceMs) < 0) return -1;
+        if (signal_exit_code() == 0) continue;
+        errno = EINTR;
+        return -1;
+    }
+}
+
 void open_standard_descriptors() {
     for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
         if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
@@ -68,7 +99,7 @@ void open_standard_descriptors() {
 TextOutput::TextOutput(const std::optional<std::filesystem::path>& file) : name_(file ? file->string() : "stdout") {
     if (file) {
         // A terminal does not become the program's own, where it has none.
-        file_ = open_file(*file, O_WRONLY | O_CREAT | O_NOCTTY, kFileMode);
+        file_ = open_file(*file, O_WRONLY | O_CREAT | O_NOCTTY, kPublicMode);
         if (file_.get() < 0)
             throw IoError(fmt::format("--output {}: cannot be opened: {}", name_, std::strerror(errno)));
     }
@@ -79,6 +110,7 @@ TextOutput::~TextOutput() {
     try {
         write_rest();
     } catch (const IoError&) {  // nobody is left to be told
+    } catch (const Interrupted&) {
     }
 }
 
@@ -130,10 +162,12 @@ void TextOutput::write_rest() {
 
 void TextOutput::hand_over(std::string_view text) {
     if (text.empty() || closed_) return;
-    const int error = write_all(is_stdout() ? STDOUT_FILENO : file_.get(), text.data(), text.size(), bytes_);
+    const int error = write_all(is_stdout() ? STDOUT_FILENO : file_.get(), text, bytes_);
     // A terminal whose window was closed answers EIO.
     if (error == EPIPE || (error == EIO && on_terminal_)) {
         closed_ = true;
+    } else if (would_block(error)) {
+        throw Interrupted();
     } else if (error != 0) {
         throw IoError(fmt::format("cannot write the text to {}: {}; {} bytes were written before", name_,
                                   std::strerror(error), bytes_));
@@ -141,33 +175,20 @@ void TextOutput::hand_over(std::string_view text) {
     last_byte_ = text.back();
 }
 
-WholeFile::WholeFile(std::filesystem::path path) : path_(std::move(path)) {
+WholeFile::WholeFile(std::filesystem::path path, mode_t new_mode) : path_(std::move(path)) {
     std::error_code ignored;
-    // Links are followed, so that the file they lead to is replaced and not the link.
-    if (std::filesystem::is_symlink(path_, ignored)) {
-        const std::filesystem::path target = std::filesystem::canonical(path_, ignored);
-        if (!ignored) path_ = target;
-    }
     const std::filesystem::file_status status = std::filesystem::status(path_, ignored);
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
         if (!std::filesystem::is_fifo(status)) open_in_place();
         return;
     }
-    std::filesystem::path temporary = path_;
-    temporary += fmt::format(".{}.part", getpid());
-    file_ = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, kFileMode);
-    if (file_.get() < 0) fail(errno);
-    temporary_ = std::move(temporary);
-    removal_.emplace(temporary_);
+    file_.emplace(path_, AtomicFileOptions{.new_mode = new_mode});
+    if (!file_->part().empty()) removal_.emplace(file_->part());
 }
 
 void WholeFile::open_in_place() {
-    file_ = open_file(path_, O_WRONLY);
-    if (file_.get() < 0) fail(errno);
-}
-
-WholeFile::~WholeFile() {
-    if (!temporary_.empty()) unlink(temporary_.c_str());
+    in_place_ = open_file(path_, O_WRONLY);
+    if (in_place_.get() < 0) fail(errno);
 }
 
 void WholeFile::fail(int error) const {
@@ -175,36 +196,26 @@ void WholeFile::fail(int error) const {
 }
 
 void WholeFile::write(std::span<const std::byte> bytes) {
-    if (file_.get() < 0) open_in_place();
+    if (file_) return file_->write(bytes);
+    if (in_place_.get() < 0) open_in_place();
     std::string shown;
-    if (isatty(file_.get()) == 1) {
+    if (isatty(in_place_.get()) == 1) {
         shown = shown_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
         bytes = std::as_bytes(std::span(shown));
     }
     std::uint64_t written = 0;
-    const int error = write_all(file_.get(), reinterpret_cast<const char*>(bytes.data()), bytes.size(), written);
-    if (error != 0) fail(error);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (const int error = write_all(in_place_.get(), text, written); error != 0) fail(error);
 }
 
 int WholeFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept {
-    while (!bytes.empty()) {
-        const ssize_t written = pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (written < 0) {
-            if (errno == EINTR) continue;
-            return errno;
-        }
-        offset += static_cast<std::uint64_t>(written);
-        bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-    return 0;
+    return file_ ? file_->write_at(offset, bytes) : ESPIPE;
 }
 
 void WholeFile::complete() {
-    if (file_.get() >= 0 && close(file_.release()) != 0) fail(errno);
-    if (temporary_.empty()) return;
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
+    if (file_) file_->commit();
     removal_.reset();
-    temporary_.clear();
+    if (in_place_.get() >= 0 && close(in_place_.release()) != 0) fail(errno);
 }
 
 std::string read_bytes(const std::filesystem::path& path) {
@@ -220,7 +231,7 @@ std::string read_bytes(const std::filesystem::path& path) {
     std::string text;
     std::array<char, 65536> piece;
     for (;;) {
-        const ssize_t n = read(descriptor, piece.data(), piece.size());
+        const ssize_t n = read_some(descriptor, piece.data(), piece.size());
         throw_if_interrupted();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) throw IoError(fmt::format("{}: cannot be read: {}", name, std::strerror(errno)));

@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include "offload/atomic_file.h"
 #include "tools/terminal/shown_text.h"
 #include "tools/terminal/signals.h"
 
@@ -39,6 +40,14 @@ private:
 /// open(2), closed on exec. A signal while it waits (for the other end of a named pipe) throws Interrupted; otherwise
 /// no handle means that the system refused, and errno says why.
 [[nodiscard]] FileHandle open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
+
+/// Writes all bytes, in order, to a descriptor of any kind. If it does not block (a pipe or a terminal that is shared
+/// with a program which set O_NONBLOCK on it) this waits as if it did; after a signal only for a second without
+/// progress, then EAGAIN. Returns the system's error number, or 0; adds to `written_bytes` what was written.
+[[nodiscard]] int write_all(int descriptor, std::string_view bytes, std::uint64_t& written_bytes);
+
+/// read(2), which waits for bytes also if the descriptor does not block. EINTR is for the caller to answer.
+[[nodiscard]] ssize_t read_some(int descriptor, char* bytes, std::size_t max_bytes);
 
 /// Makes sure that descriptors 0 to 2 are taken, so that no file of ours ends up as stdout: /dev/null stands in for one
 /// that was closed, the wrong way round, so that reading stdin and writing stdout fail as they did. First thing in
@@ -90,16 +99,13 @@ private:
     char last_byte_ = '\n';
 };
 
-/// A file that takes its name only when it is complete: written beside it under another name, then renamed. Where the
-/// path is no regular file (a device, a pipe) it is written in place, to a terminal as text that is escaped; a named
-/// pipe is opened by the first write, since that waits for its reader.
+/// A file that takes its name only when it is complete (offload/atomic_file.h). If the path is no regular file (a
+/// device, a pipe) it is written in place, to a terminal as text that is escaped; a named pipe is opened by the first
+/// write, since that waits for its reader.
 class WholeFile {
 public:
-    /// Throws IoError where the place cannot be written.
-    explicit WholeFile(std::filesystem::path path);
-    ~WholeFile();  // removes what is not complete, as a second signal does
-    WholeFile(const WholeFile&) = delete;
-    WholeFile& operator=(const WholeFile&) = delete;
+    /// `new_mode`: of a file that replaces none. Throws IoError where the place cannot be written.
+    explicit WholeFile(std::filesystem::path path, mode_t new_mode = kPublicMode);
 
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
@@ -107,7 +113,7 @@ public:
     /// system's error number where it refuses, for fail(), else 0.
     [[nodiscard]] int write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept;
     /// Of the file that is being written, for a lock on it before it takes its name; -1: none is open.
-    [[nodiscard]] int descriptor() const { return file_.get(); }
+    [[nodiscard]] int descriptor() const { return file_ ? file_->descriptor() : in_place_.get(); }
     /// Throws IoError.
     [[noreturn]] void fail(int error) const;
     /// All is written: the file appears. Throws IoError.
@@ -117,9 +123,9 @@ private:
     void open_in_place();
 
     std::filesystem::path path_;
-    std::filesystem::path temporary_;  // empty: written in place
+    std::optional<AtomicFile> file_;  // none: written in place
     std::optional<RemovedAtOnce> removal_;
-    FileHandle file_;
+    FileHandle in_place_;
 };
 
 /// All bytes of a file, or of stdin where the path is empty or "-". Throws IoError; Interrupted where a signal came
