@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/damage.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/chat/chat_file.h"
 #include "tools/chat/chat_session.h"
 #include "tools/terminal/file_output.h"
 
@@ -29,7 +30,7 @@ ChatSession talk() {
 class ChatDamage : public testing::Test {
 protected:
     ChatDamage() {
-        save_chat_session(made_, path_);
+        ChatFile(path_).save(made_);
         text_ = read_bytes(path_);
     }
 

@@ -35,10 +35,10 @@ std::string table(const std::vector<FoundModel>& models, int columns) {
     const auto shown_path = [&](const FoundModel& model) {
         return columns > 0 ? printable(model.path.string(), std::string::npos) : model.path.string();
     };
-    const auto bins = [](std::string_view text) { return static_cast<std::size_t>(bins_of(text)); };
+    const auto cells = [](std::string_view text) { return static_cast<std::size_t>(cells_of(text)); };
     for (const FoundModel& model : models) {
-        width = std::max(width, bins(shown_name(model)));
-        path_width = std::max(path_width, bins(shown_path(model)));
+        width = std::max(width, cells(shown_name(model)));
+        path_width = std::max(path_width, cells(shown_path(model)));
     }
     const std::size_t room = columns > 0 ? static_cast<std::size_t>(columns) : std::string::npos;
     const bool below = width + kFacts + 2 + path_width > room;
@@ -46,8 +46,8 @@ std::string table(const std::vector<FoundModel>& models, int columns) {
     std::string text;
     const auto add = [&](std::string_view name, std::string_view format, std::string_view size, std::string_view path) {
         text += name;
-        if (bins(name) > width) text += '\n';
-        text.append(width - (bins(name) > width ? 0 : bins(name)), ' ');
+        if (cells(name) > width) text += '\n';
+        text.append(width - (cells(name) > width ? 0 : cells(name)), ' ');
         text += fmt::format("  {:<11}  {:>10}{}{}\n", format, size, below ? "\n  " : "  ", path);
     };
     add("NAME", "FORMAT", "SIZE", "PATH");
