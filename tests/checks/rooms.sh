@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Rooms that a reader finds their way in. In kernels, draft, runtime (but for runtime/text), offload and tools no folder
-# holds more than 40 files, and no file but data more than 500 lines. A folder's README.md has at most 700 words, the top
-# one 1,200.
+# holds more than 40 files, and no file but data more than 500 lines.
 # No line of 200 characters or more stands twice on the pages, and links to files lead somewhere.
 # usage: rooms.sh ROOT         one line per offence, exit code 1 if there is any
 #        rooms.sh --self-test  builds small wrong trees and demands that each offence is seen
@@ -9,8 +8,6 @@ set -euo pipefail
 
 max_files=40
 max_lines=500
-max_words=700
-max_words_top=1200
 long_line=200
 
 list_files() {
@@ -21,7 +18,7 @@ list_files() {
 }
 
 check() {
-    local root=$1 bad=0 page words limit target found
+    local root=$1 bad=0 page target found
     local -a pages
     cd "$root"
     # A file may be listed by git and gone from the tree.
@@ -42,15 +39,6 @@ check() {
 
     mapfile -t pages < <(grep -E '\.md$' "$list" || true)
     for page in "${pages[@]}"; do
-        if [ "${page##*/}" = README.md ]; then
-            words=$(wc -w <"$page")
-            limit=$max_words
-            if [ "$page" = README.md ]; then limit=$max_words_top; fi
-            if [ "$words" -gt "$limit" ]; then
-                echo "$page: $words words, at most $limit; figures and what was tried go into NOTES.md"
-                bad=1
-            fi
-        fi
         while IFS= read -r target; do
             target=${target%%#*}
             if [ -n "$target" ] && [ ! -e "$(dirname "$page")/$target" ]; then
@@ -81,14 +69,13 @@ expect() {
     fi
     judged=$((judged + 1))
 }
-# many_files FOLDER N; lines N FILE; words N FILE: a fresh tree with that.
+# many_files FOLDER N; lines N FILE; text FILE TEXT: a fresh tree with that.
 fresh() {
     tree=$(mktemp -d)
     mkdir -p "$tree/$1"
 }
 many_files() { fresh "$1"; for i in $(seq "$2"); do echo >"$tree/$1/f$i.h"; done; }
 lines() { fresh "$(dirname "$2")"; yes '//' | head -n "$1" >"$tree/$2" || true; }
-words() { fresh "$(dirname "$2")"; yes 'word' | head -n "$1" | tr '\n' ' ' >"$tree/$2" || true; }
 text() { fresh "$(dirname "$1")"; printf '%s' "$2" >"$tree/$1"; }
 
 if [ "${1:-}" != --self-test ]; then
@@ -104,11 +91,6 @@ done
 many_files runtime/text/chat 41; expect pass '41 files of text'
 many_files tests/draft 41; expect pass '41 tests'
 lines 501 draft/measured/a.json; expect pass 'data of 501 lines'
-words 701 draft/README.md; expect refused 'a page of 701 words'
-words 700 draft/README.md; expect pass 'a page of 700 words'
-words 1201 README.md; expect refused 'a top page of 1201 words'
-words 1200 README.md; expect pass 'a top page of 1200 words'
-words 2000 draft/NOTES.md; expect pass 'notes of 2000 words'
 long=$(printf 'x%.0s' $(seq $long_line))
 text draft/NOTES.md "$long"$'\n'"$long"$'\n'; expect refused 'a paragraph twice'
 text draft/NOTES.md "$long"$'\n'"y$long"$'\n'; expect pass 'two paragraphs'
