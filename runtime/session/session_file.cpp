@@ -59,14 +59,17 @@ public:
         contents_.chain = records_.chain;
         contents_.is_intact = records_.is_intact;
         for (const SessionRecord& record : std::span(records_.records).subspan(1)) {
-            if ((!record.lost.empty() && !pass_over(record.lost)) || !take(record)) {
-                cut();
+            // The chain of checksums ends at bytes that are lost. What follows them may lack tokens or have them twice,
+            // so it is computed again.
+            if (!record.lost.empty()) {
+                is_cut_ = true;
                 break;
             }
+            take(record);
         }
         const auto n_tokens = std::ssize(contents_.tokens);
         // The last limit may be among what was lost.
-        if (!is_sure_ && contents_.max_tokens >= 0) contents_.max_tokens = std::max(contents_.max_tokens, n_tokens);
+        if (is_cut_ && contents_.max_tokens >= 0) contents_.max_tokens = std::max(contents_.max_tokens, n_tokens);
         if (is_cut_)
             contents_.damage = fmt::format(
                 "the session is damaged: generated tokens after the first {} are lost and are computed again",
@@ -87,19 +90,8 @@ private:
         return std::ssize(contents_.begin.prompt) + std::ssize(contents_.tokens);
     }
 
-    // The records in those bytes are unknown. False if there may be tokens among them: so many bytes that a record of
-    // tokens has room beside those of KV. Zeros of the size of KV prove nothing.
-    bool pass_over(std::span<const std::byte> lost) {
-        const std::size_t kv_bytes = kRecordHeadBytes + contents_.begin.kv_chunk_bytes;
-        n_sure_tokens_ = contents_.tokens.size();
-        is_sure_ = false;
-        n_blocks_ += static_cast<std::int64_t>(lost.size() / kv_bytes);
-        if (lost.size() % kv_bytes >= kRecordHeadBytes + sizeof(TokenId)) return false;
-        return lost.size() < kv_bytes || !std::ranges::all_of(lost, [](std::byte byte) { return byte == std::byte{}; });
-    }
-
-    // False if the record does not fit those before it, though it is whole: there were tokens in what was lost.
-    bool take(const SessionRecord& record) {
+    // Refuses the session if the record, which is whole, does not fit those before it.
+    void take(const SessionRecord& record) {
         switch (record.kind) {
             case RecordKind::MaxTokens:
                 return take_max_tokens(record);
@@ -108,35 +100,28 @@ private:
             case RecordKind::KvChunk:
                 return take_kv(record);
             default:
-                return wrong("a record of no kind");
+                refuse("a record of no kind");
         }
     }
-    [[nodiscard]] bool wrong(std::string_view what) const {
-        if (is_sure_) refuse(what);
-        return false;
-    }
-
-    bool take_max_tokens(const SessionRecord& record) {
+    void take_max_tokens(const SessionRecord& record) {
         const auto max_tokens = static_cast<std::int64_t>(record.index);
-        if (max_tokens < -1) return wrong("a length that cannot be");
+        if (max_tokens < -1) refuse("a length that cannot be");
         contents_.max_tokens = max_tokens;
-        return true;
     }
 
-    bool take_tokens(const SessionRecord& record) {
+    void take_tokens(const SessionRecord& record) {
         const std::size_t n = record.payload.size() / sizeof(TokenId);
         if (record.payload.size() % sizeof(TokenId) != 0 ||
             static_cast<std::int64_t>(n) > contents_.begin.context_tokens - text_tokens())
-            return wrong("more tokens than its context holds");
+            refuse("more tokens than its context holds");
         const std::size_t before = contents_.tokens.size();
         contents_.tokens.resize(before + n);
         if (n > 0) std::memcpy(contents_.tokens.data() + before, record.payload.data(), record.payload.size());
         for (const TokenId token : std::span(contents_.tokens).subspan(before))
-            if (token < 0 || token >= contents_.begin.vocab) return wrong("a token outside of the vocabulary");
-        return true;
+            if (token < 0 || token >= contents_.begin.vocab) refuse("a token outside of the vocabulary");
     }
 
-    bool take_kv(const SessionRecord& record) {
+    void take_kv(const SessionRecord& record) {
         const SessionBegin& begin = contents_.begin;
         const std::int64_t chunk = n_blocks_ / begin.n_layers;
         const auto index =
@@ -144,28 +129,16 @@ private:
         const bool has_size = record.payload.size() == begin.kv_chunk_bytes;
         if (record.index != index || (chunk + 1) * kChunkTokens > text_tokens() ||
             (!has_size && is_whole(record, record.payload)))
-            return wrong("KV that does not belong where it stands");
+            refuse("KV that does not belong where it stands");
         // What follows a block that is lost is of no use.
         if (n_blocks_++ == std::ssize(contents_.kv_chunks) && has_size) contents_.kv_chunks.push_back(record);
-        return true;
-    }
-
-    // What follows the last bytes that were passed over is left out.
-    void cut() {
-        contents_.tokens.resize(n_sure_tokens_);
-        while (!contents_.kv_chunks.empty() &&
-               ((std::ssize(contents_.kv_chunks) - 1) / contents_.begin.n_layers + 1) * kChunkTokens > text_tokens())
-            contents_.kv_chunks.pop_back();
-        is_cut_ = true;
     }
 
     const SessionRecords& records_;
     std::size_t n_bytes_;  // of the file
     const std::string& name_;
     SessionContents contents_;
-    std::int64_t n_blocks_ = 0;      // of KV, lost ones counted
-    std::size_t n_sure_tokens_ = 0;  // before bytes that were passed over
-    bool is_sure_ = true;            // no bytes were
+    std::int64_t n_blocks_ = 0;  // of KV, lost ones counted
     bool is_cut_ = false;
 };
 

@@ -236,7 +236,7 @@ private:
     // The next record that is whole by itself.
     bool find_whole() {
         if (stopped_) return false;
-        for (std::size_t at = at_; has_head(at); ++at) {
+        for (std::size_t at = at_; has_head(at) && may_search(kRecordHeadBytes); ++at) {
             const RecordHead head = head_at(at);
             if (!is_later_kind(head) || !fits(at, head) || !is_whole_at(at, head)) continue;
             if (at == at_ && chain_) {
@@ -255,7 +255,7 @@ private:
     }
 
     [[nodiscard]] std::optional<std::size_t> find_following(std::size_t begin, std::uint64_t chain) {
-        for (std::size_t at = begin; has_head(at); ++at) {
+        for (std::size_t at = begin; has_head(at) && may_search(kRecordHeadBytes); ++at) {
             const RecordHead head = head_at(at);
             if (is_later_kind(head) && follows(head, chain) && fits(at, head) && is_whole_at(at, head)) return at;
         }

@@ -68,8 +68,8 @@ struct SessionRecords {
 /// - Bytes that do not belong there (a part of the file that came twice) are passed over: the chain tells the record
 ///   that follows.
 /// - Tokens, or a limit, whose head is damaged are found by the chain of the record that follows them.
-/// - After other damage the chain is unknown. Records that are whole by themselves follow SessionRecord::lost, and who
-///   reads them decides whether tokens can be among what was lost.
+/// - After other damage the chain is unknown. Records that are whole by themselves follow SessionRecord::lost; nothing
+///   proves that none of them is missing or comes twice, so SessionFile does not use them.
 /// - Where nothing more is found the file ends for the reader: a record that the end of the file cuts, tokens that are
 ///   not what was written, zeros in the place of a record after a power failure.
 [[nodiscard]] SessionRecords read_session_records(std::span<const std::byte> bytes, std::string_view name);

@@ -69,12 +69,11 @@ protected:
         return all;
     }
 
-    // Tokens before the first record of tokens that is not whole.
+    // Tokens before the first record that is not whole: what follows it is not proven to lack none.
     [[nodiscard]] std::size_t whole_tokens(const DamagedFile& file) const {
         const std::size_t begin = file.where.begin;
         const std::size_t end = begin + file.where.n_bytes;
         for (const Written& record : records_) {
-            if (record.kind != RecordKind::Tokens) continue;
             // Bytes that come twice are in a record if they end within it.
             const bool is_hit = file.kind == DamageKind::Doubled ? record.begin < end && end < record.end
                                                                  : record.begin < end && begin < record.end;

@@ -1,5 +1,5 @@
-// Damage to files, for tests: parts of a file, each a class of bytes, are flipped, cut, zeroed or doubled at random
-// places. A matrix is every class with every kind of damage, several times; a part of it is every n-th file.
+// Damage to files, for tests: parts of a file, each a class of bytes, are flipped, cut, zeroed, doubled or removed at
+// random places. A matrix is every class with every kind of damage, several times; a part of it is every n-th file.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace slipstream {
 
-enum class DamageKind : std::uint8_t { Flipped, Cut, Zeroed, Doubled };
-inline constexpr std::string_view kDamageNames[] = {"flipped", "cut", "zeroed", "doubled"};
+enum class DamageKind : std::uint8_t { Flipped, Cut, Zeroed, Doubled, Removed };
+inline constexpr std::string_view kDamageNames[] = {"flipped", "cut", "zeroed", "doubled", "removed"};
 
 struct ByteRange {
     std::size_t begin = 0;
@@ -34,7 +34,8 @@ struct DamagedFile {
     std::vector<std::byte> bytes;
 };
 
-/// One bit of `place` is flipped, the file ends within it, a part of up to `most_bytes` of it is zero or comes twice.
+/// One bit of `place` is flipped, the file ends within it, a part of up to `most_bytes` of it is zero, comes twice or
+/// is missing.
 inline DamagedFile damage(std::span<const std::byte> bytes, ByteRange place, DamageKind kind, std::mt19937& random,
                           std::size_t most_bytes) {
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
@@ -59,6 +60,9 @@ inline DamagedFile damage(std::span<const std::byte> bytes, ByteRange place, Dam
         case DamageKind::Doubled:
             made.bytes.insert(here, here, here + static_cast<std::ptrdiff_t>(n));
             break;
+        case DamageKind::Removed:
+            made.bytes.erase(here, here + static_cast<std::ptrdiff_t>(n));
+            break;
     }
     made.where = {at, n};
     return made;
@@ -72,7 +76,8 @@ std::size_t for_each_damage(std::span<const std::byte> bytes, const std::vector<
     std::size_t n_files = 0;
     std::size_t i = 0;
     for (const ByteClass& one : classes) {
-        for (const DamageKind kind : {DamageKind::Flipped, DamageKind::Cut, DamageKind::Zeroed, DamageKind::Doubled}) {
+        for (const DamageKind kind :
+             {DamageKind::Flipped, DamageKind::Cut, DamageKind::Zeroed, DamageKind::Doubled, DamageKind::Removed}) {
             for (std::size_t n = 0; n < n_each; ++n) {
                 if (i++ % stride != 0) continue;
                 std::mt19937 random(static_cast<unsigned>(i));

@@ -154,7 +154,7 @@ TEST_F(TerminalGate, WhatErrorsQuote) {
 
 TEST_F(TerminalGate, ProgressBars) {
     std::string text;
-    for (int i = 0; i < 200000; ++i) text += fmt::format("Once upon a time there were {} wolves.\n", i);
+    for (int i = 0; i < 1000000; ++i) text += fmt::format("Once upon a time there were {} wolves.\n", i);
     folder_.write(kName + ".txt", text);
     const std::string bytes =
         on_terminal({"tables", "build", "--kind", "corpus", "-m", "model", "-o", "a.table", kName + ".txt"});

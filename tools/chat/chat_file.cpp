@@ -41,8 +41,10 @@ void ChatFile::lock() {
         FileHandle file = open_for_lock(path_);
         bool is_made = false;
         if (file.get() < 0 && errno == ENOENT) {
-            file = open_file(path_, O_RDWR | O_CREAT | O_NOCTTY, kOwnerOnlyMode);
+            file = open_file(path_, O_RDWR | O_CREAT | O_EXCL | O_NOCTTY, kOwnerOnlyMode);
             is_made = file.get() >= 0;
+            // A link of the user that leads to no file yet: the file is made, and neither is removed again.
+            if (!is_made && errno == EEXIST) file = open_file(path_, O_RDWR | O_CREAT | O_NOCTTY, kOwnerOnlyMode);
         }
         struct stat status {};
         if (file.get() < 0 || fstat(file.get(), &status) != 0)
