@@ -1,4 +1,5 @@
-// The small ops on the CPU, one set a form (see elementwise.cpp).
+// The small ops of kernels/elementwise.h on the CPU, for the op tables: rms_norm and swiglu for each kernel variant,
+// the others for all variants. The variants of an op give the same bits (elementwise.cpp).
 #pragma once
 
 #include "kernels/elementwise.h"
@@ -13,7 +14,7 @@ void swiglu_scalar(ExecRef exec, const SwigluArgs& args);
 void swiglu_avx2(ExecRef exec, const SwigluArgs& args);
 void swiglu_avx512(ExecRef exec, const SwigluArgs& args);
 
-// Memory-bound or rare: one form serves all.
+// One version for all kernel variants, since these ops are limited by memory bandwidth or rarely run.
 void rope_table(ExecRef exec, const RopeTableArgs& args);
 void rope(ExecRef exec, const RopeArgs& args);
 void add(ExecRef exec, const AddArgs& args);

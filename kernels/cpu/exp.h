@@ -1,4 +1,5 @@
-// exp and log for kernels: plain float arithmetic that the compiler vectorises, so that every form gives the same bits.
+// exp and log for CPU kernels, in plain float arithmetic without fused operations. The compiler vectorises the
+// functions, and every kernel variant gives the same bits.
 #pragma once
 
 #include <bit>
@@ -6,16 +7,17 @@
 
 namespace slipstream::cpu {
 
-inline constexpr float kExpLog2e = 1.44269504F;
-inline constexpr float kExpLn2High = 0.693359375F;    // 10 bits: n * kExpLn2High is exact
+inline constexpr float kExpLog2e = 1.44269504F;       // 1 / ln 2
+inline constexpr float kExpLn2High = 0.693359375F;    // 355 / 512, about ln 2: n * kExpLn2High is exact
 inline constexpr float kExpLn2Low = -2.12194440e-4F;  // ln 2 - kExpLn2High
-inline constexpr float kExpRound = 12582912.0F;       // 1.5 * 2^23: adding it rounds to an integer
-inline constexpr int kExpTerms = 6;
-// 1/7!, ..., 1/2!: what stands before r^2 in the series.
+inline constexpr float kExpRound = 12582912.0F;       // 1.5 * 2^23: adding it to a float rounds the float to an integer
+inline constexpr int kExpTerms = 6;                   // coefficients of kExpTaylor
+// Coefficients 1/7! to 1/2! of the Taylor series of exp(r), for the terms from r^7 down to r^2.
 inline constexpr float kExpTaylor[kExpTerms] = {1.0F / 5040, 1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 1.0F / 2};
 
-/// exp(x) for x <= 88; below -87 the result is 0 (also for -infinity); exactly 1 at 0. NaN stays NaN.
-/// x = n ln 2 + r with |r| <= ln 2 / 2; Taylor to degree 7 leaves r^8 / 8! < 6e-9; 2 ulp in all (tested).
+/// Returns exp(x), with an error of at most 2 ulp (tested). `x` must be at most 88 or NaN (not checked). Below -87
+/// (also for -infinity) the result is 0; at 0 it is exactly 1; for a NaN it is a NaN. Method: x = n ln 2 + r with |r|
+/// <= ln 2 / 2; the Taylor series of exp(r) to degree 7 leaves a remainder of r^8 / 8! < 6e-9.
 [[gnu::always_inline]] inline float exp_float(float x) {
     const float clamped = x < -87.0F ? -87.0F : x;
     const float shifted = clamped * kExpLog2e + kExpRound;
@@ -24,14 +26,15 @@ inline constexpr float kExpTaylor[kExpTerms] = {1.0F / 5040, 1.0F / 720, 1.0F / 
     float p = kExpTaylor[0];
     for (int i = 1; i < kExpTerms; ++i) p = p * r + kExpTaylor[i];
     p = p * (r * r) + r + 1.0F;
-    // The low bits of `shifted` hold n; moved into the exponent they make 2^n.
+    // The low bits of `shifted` are the integer n. Added to the bias and moved into the exponent field, n gives 2^n.
     const std::uint32_t scale_bits = (std::bit_cast<std::uint32_t>(shifted) + 127U) << 23;
     const float result = p * std::bit_cast<float>(scale_bits);
     return x < -87.0F ? 0.0F : result;
 }
 
-/// log(x) of normal x > 0. x = 2^n c with c from sqrt(1/2) to sqrt(2); log c = 2 artanh((c - 1) / (c + 1)), whose
-/// series to the ninth power leaves 2 * 0.1716^11 / 11 < 1e-9. What is not such a number gives one within 90 of 0.
+/// Returns log(x) for a normal x > 0. For any other x the result is some number in [-90, 90] and means nothing. Method:
+/// x = 2^n c with c in [sqrt(1/2), sqrt(2)); log c = 2 artanh((c - 1) / (c + 1)), whose series up to the ninth power
+/// leaves a remainder of 2 * 0.1716^11 / 11 < 1e-9.
 [[gnu::always_inline]] inline float log_float(float x) {
     constexpr std::uint32_t kRootOfHalf = 0x3f3504f3;
     const std::int32_t n = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(x) - kRootOfHalf) >> 23;

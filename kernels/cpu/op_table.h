@@ -1,4 +1,4 @@
-// One op table a CPU form.
+// The op tables of the CPU, one per kernel variant.
 #pragma once
 
 #include "kernels/cpu_device.h"
@@ -6,8 +6,10 @@
 
 namespace slipstream::cpu {
 
+/// Returns the ops of a kernel variant, valid for the whole run. The machine must have its instructions.
 [[nodiscard]] const OpTable& op_table(CpuForm form);
 
+/// The op move_rows (kernels/move_rows.h), one version for all kernel variants.
 void move_rows(ExecRef exec, const MoveRowsArgs& args);
 
 }  // namespace slipstream::cpu

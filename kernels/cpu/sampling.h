@@ -1,4 +1,5 @@
-// Choosing tokens on the CPU: one form, plain loops; rows side by side.
+// The ops of kernels/sampling.h, which choose tokens from logits, on the CPU: plain loops, one version for all kernel
+// variants. Threads work on different rows.
 #pragma once
 
 #include "kernels/sampling.h"

@@ -1,4 +1,4 @@
-// Streams of a CPU device (events: event.h).
+// Streams of a CPU device. Events: event.h.
 #pragma once
 
 #include <memory>
@@ -11,18 +11,20 @@ namespace slipstream::cpu {
 
 class LinkClock;
 
-/// Runs every call at once on the calling thread. `faults`, where set, outlives it; `place` as below.
+/// Returns a compute stream: each call does its work on the calling thread before it returns. `faults` (may be null)
+/// must outlive the stream; `place` names the stream in messages ("cpu").
 [[nodiscard]] std::unique_ptr<Stream> make_compute_stream(CpuFaults* faults, const std::string& place);
 
-/// What copy streams know of their device; all must outlive them.
+/// What a copy stream needs of its device. `link` and `faults` must outlive the stream.
 struct CopyStreamSettings {
-    LinkClock& link;    // of the stream's direction
-    CpuFaults* faults;  // or null
-    std::string place;  // for messages: "cpu, into the device"
+    LinkClock& link;    // the clock of the stream's direction
+    CpuFaults* faults;  // faults for tests, stop flag (cpu_faults.h); may be null
+    std::string place;  // name of the stream in messages: "cpu, copies in"
 };
 
-/// Owns a thread and a fixed queue of 1024 entries (a full queue blocks the caller), so that it allocates nothing once
-/// made. The destructor waits until the queue is empty, but no longer for the link.
+/// Returns a copy stream, which runs its copies on a thread of its own. Its queue is fixed at 1024 entries, so that the
+/// stream allocates nothing after its construction; if the queue is full, calls block. The destructor waits until the
+/// queue is empty, but does not wait for the ends of turns on the link.
 [[nodiscard]] std::unique_ptr<Stream> make_copy_stream(const CopyStreamSettings& settings);
 
 }  // namespace slipstream::cpu

@@ -1,5 +1,6 @@
-// Function attributes of the CPU forms. Per function, not per file: a file compiled with -mavx512f would leave AVX-512
-// copies of inline library functions in the program, and the linker might pick one for every machine.
+// Function attributes that allow the instructions of a kernel variant of the CPU. They are set per function, not per
+// file: a file compiled with -mavx512f would put AVX-512 copies of inline library functions into the program, and the
+// linker might choose such a copy for all machines.
 #pragma once
 
 #if defined(__x86_64__)

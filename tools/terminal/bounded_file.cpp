@@ -20,9 +20,11 @@ namespace slipstream::tools {
 
 namespace {
 
-// No text has tokens that are longer on average; short contexts get room for white space.
+// Bytes of text allowed per token of context. The tokens of no text are longer on average (estimated).
 constexpr std::size_t kMostBytesPerToken = 64;
+// Lower bound of the size limit, in bytes: leaves room for white space if the context is short.
 constexpr std::size_t kLeastLimit = std::size_t{1} << 20;
+// Longest context, in tokens, for which the size limit grows; also assumed if the context length is unknown.
 constexpr std::int64_t kLongestContext = std::int64_t{1} << 20;
 
 }  // namespace

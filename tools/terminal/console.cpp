@@ -27,11 +27,19 @@ namespace slipstream::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+// Shortest time between two drawings of a bar, or of a live rate on its own line (estimated: as fast as an eye
+// follows).
 constexpr auto kRedraw = std::chrono::milliseconds(100);
-constexpr auto kRedrawBesideText = std::chrono::milliseconds(10);  // each piece of text has erased it
-constexpr auto kQuietStart = std::chrono::milliseconds(150);       // before the first drawing of a bar
-constexpr double kSurenessSeconds = 1.0;                           // of work, before the time left is told
+// Shortest time between two drawings of a live rate beside text: shorter than kRedraw, since each write of text
+// erases the rate.
+constexpr auto kRedrawBesideText = std::chrono::milliseconds(10);
+// Time from the construction of a progress bar to its first drawing: the bar of shorter work would only flicker.
+constexpr auto kQuietStart = std::chrono::milliseconds(150);
+// Seconds of work before the time left is shown: estimates from less work are unreliable.
+constexpr double kSurenessSeconds = 1.0;
+// Blanks between the text and a live rate beside it.
 constexpr std::string_view kRateGap = "   ";
+// Longest message or label, in bytes before escaping; the rest is replaced by "...".
 constexpr std::size_t kMessageBytes = 4096;
 
 bool is_same_terminal(int one, int other) {
@@ -94,7 +102,7 @@ Console::Console(Verbosity verbosity, TerminalUse use, const std::optional<std::
     if (file.get() >= 0) log_file_ = fdopen(file.get(), "a");
     if (log_file_ == nullptr)
         throw IoError(fmt::format("--log-file {}: cannot be opened: {}", log_name_, std::strerror(errno)));
-    file.release();  // belongs to the stream now
+    file.release();  // log_file_ owns the descriptor now
 }
 
 Console::~Console() {
@@ -145,7 +153,7 @@ int Console::columns() const {
     return terminal_columns(STDERR_FILENO);
 }
 
-// Messages that cannot be written are lost: there is no other place to say so.
+// A message that cannot be written to stderr is lost, since there is no other place to report it.
 void Console::draw(std::initializer_list<DrawnPart> parts) {
     std::string bytes;
     for (const DrawnPart& part : parts) {
@@ -229,7 +237,7 @@ void LiveRate::after_text(std::string_view text) {
 void LiveRate::show(std::int64_t n_tokens) {
     if (!console_.shows_progress()) return;
     const Clock::time_point now = Clock::now();
-    if (first_tokens_ < 0) {  // the rate is that of decoding: from the first token on
+    if (first_tokens_ < 0) {  // the rate covers decoding only, so time counts from the first token
         first_tokens_ = n_tokens;
         began_ = now;
         return;
@@ -247,11 +255,11 @@ void LiveRate::show(std::int64_t n_tokens) {
         if (static_cast<int>(rate.size()) >= columns) return;
         console_.draw({ControlKind::LineStart, ControlKind::EraseLineEnd, rate});
     } else {
-        cursor_.advance("", columns);  // the window may have another size by now
+        cursor_.advance("", columns);  // the width of the window may have changed
         const auto column = cursor_.column();
         const int length = static_cast<int>(rate.size() + kRateGap.size());
         if (!column || *column + length >= columns) return;
-        // The cursor goes back to where the text ends; what stands there is erased before the next piece of text.
+        // Left moves the cursor back to the end of the text; before_text() erases the rate before more text is written.
         clear();
         console_.draw(
             {kRateGap, ControlKind::Dim, rate, ControlKind::PlainColor, TerminalControl(ControlKind::Left, length)});

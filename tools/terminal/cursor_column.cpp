@@ -13,7 +13,7 @@ void CursorColumn::advance(std::string_view text, int columns) {
             knowledge_ = Knowledge::Known;
             column_ = 0;
         } else if (byte >= 0x20 && byte < 0x7f) {
-            column_ = column_ == columns ? 1 : column_ + 1;  // one more than fits begins the next line
+            column_ = column_ == columns ? 1 : column_ + 1;  // the character after a full line goes to the next line
         } else {
             const bool stays_on_line = byte >= 0x80 || c == '\t' || c == '\r';
             knowledge_ = stays_on_line ? Knowledge::UnknownOnThisLine : Knowledge::Lost;

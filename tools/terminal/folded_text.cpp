@@ -12,9 +12,10 @@ namespace slipstream::tools {
 
 namespace {
 
+// Width of a terminal, in columns, if the system does not report one: the usual width.
 constexpr int kUsualColumns = 80;
 
-// Returns where the first `columns` cells of the line end; its size if it has fewer.
+// Returns the byte offset at which the first `columns` cells of `line` end; the size of `line` if it has fewer cells.
 std::size_t end_of(std::string_view line, std::size_t columns) {
     std::size_t at = 0;
     for (std::size_t cells = 0; at < line.size();) {
@@ -29,7 +30,7 @@ std::size_t end_of(std::string_view line, std::size_t columns) {
 void fold_line(std::string& out, std::string_view line, std::size_t columns, std::size_t indent) {
     const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());
     const std::string lead(std::min(begin + indent, columns / 2), ' ');
-    std::size_t held = begin;  // no fold before it
+    std::size_t held = begin;  // a fold must be past this byte: the indentation of the line is kept
     for (std::size_t room = columns;; room = columns - lead.size(), held = 0) {
         const std::size_t end = end_of(line, room);
         if (end == line.size()) break;

@@ -1,4 +1,5 @@
-// JSON to be written: objects built key by key, in order. Keeps the JSON library out of the commands' sources.
+// Builds JSON for output: objects whose keys keep the order in which they were added. The sources of the commands need
+// not include the JSON library.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@ namespace slipstream::tools {
 
 enum class JsonLayout : std::uint8_t { OneLine, Indented };
 
+/// A JSON object that is built key by key. Move-only; a moved-from object must not be used.
 class JsonObject {
 public:
     JsonObject();
@@ -19,7 +21,11 @@ public:
     JsonObject& operator=(JsonObject&& other) noexcept;
     ~JsonObject();
 
-    // Each adds one key and returns the object itself. Text that is not UTF-8 gets U+FFFD where it breaks.
+    // Each of these sets one key and returns this object. A key that was set before keeps its place and gets the new
+    // value. Bytes that are not UTF-8 are written as U+FFFD. Objects and lists are copied.
+
+    /// Sets `key` to a string. If `value` is not UTF-8, also sets "<key>_hex" to its bytes in hexadecimal. Returns this
+    /// object.
     JsonObject& text(std::string_view key, std::string_view value);
     JsonObject& integer(std::string_view key, std::int64_t value);
     JsonObject& unsigned_integer(std::string_view key, std::uint64_t value);
@@ -32,7 +38,7 @@ public:
     JsonObject& reals(std::string_view key, const std::vector<double>& values);
     JsonObject& integers(std::string_view key, const std::vector<std::int64_t>& values);
 
-    /// The whole as text, with a newline at the end.
+    /// Returns the object as JSON text with a newline at the end; JsonLayout::Indented indents by two blanks.
     [[nodiscard]] std::string to_text(JsonLayout layout) const;
 
 private:

@@ -13,9 +13,10 @@ namespace slipstream::tools {
 namespace {
 
 constexpr char32_t kIdeographicSpace = 0x3000;
-constexpr char32_t kEmojiStyle = 0xfe0f;
-constexpr int kTabColumns = 8;
-// Bytes of a word that wait at most, for each column of the line: combining marks take no cells, and may be many.
+constexpr char32_t kEmojiStyle = 0xfe0f;  // variation selector: the character before it is drawn as an emoji, 2 cells
+constexpr int kTabColumns = 8;            // columns from one tab stop of a terminal to the next
+// Most bytes of a word that are held back, per column of the line. Cells alone do not limit them: combining marks take
+// no cells, and a word may have any number of combining marks.
 constexpr std::size_t kHeldBytesPerColumn = 32;
 
 bool is_escaped(char32_t code) {
@@ -69,7 +70,7 @@ std::string ShownText::escaped(std::string_view text) {
     return out;
 }
 
-// `text` holds whole characters.
+// Wraps `text`, which must consist of whole code points, and appends to `out` the part that need not be held back.
 void ShownText::place(std::string_view text, std::string& out) {
     while (!text.empty()) {
         const std::string_view character = text.substr(0, next_utf8(text).length);
@@ -105,7 +106,8 @@ void ShownText::add_to_word(std::string_view text, char32_t code, bool begins_ch
     if (word_cells_ > columns_ || word_.size() > most_bytes) begin_long_word(out);
 }
 
-// As many blanks as fit before `room_after` cells: the end of a line hides the others.
+// Appends as many of the held blanks as leave room for `room_after` cells in the line, and drops the others, which
+// would be invisible at the end of the line.
 void ShownText::place_blanks(std::string& out, int room_after) {
     std::string_view blanks = blanks_;
     while (!blanks.empty()) {
@@ -119,7 +121,8 @@ void ShownText::place_blanks(std::string& out, int room_after) {
     blanks_.clear();
 }
 
-// The word that waits, after its blanks, or on a line of its own.
+// Appends the held word: after the held blanks if both fit, else on the next line without the blanks. Appends the held
+// end of a long word instead if there is one.
 void ShownText::place_word(std::string& out) {
     if (std::exchange(is_long_word_, false)) return place_part(out);
     if (word_.empty()) return;
@@ -139,7 +142,8 @@ void ShownText::place_word(std::string& out) {
     word_cells_ = 0;
 }
 
-// Places all of the word but its last character, which may still grow; or all of it, if it is one character.
+// Writes the beginning of a word that is longer than a line: all but the last character, which may still grow, or all
+// of the word if it is a single character. Call again for each part by which the word grows.
 void ShownText::begin_long_word(std::string& out) {
     if (is_long_word_) return place_part(out);
     std::string last;
@@ -157,13 +161,14 @@ void ShownText::begin_long_word(std::string& out) {
     character_begin_ = 0;
 }
 
-// A character of a long word: the terminal breaks such a word, but it would break a character of several parts, too.
+// Appends a character of a long word. The terminal breaks a long word, but it would also break within a character of
+// several code points; such a character goes to the next line if it does not fit.
 void ShownText::place_part(std::string& out) {
     if (word_cells_ > 2 && column() + word_cells_ > columns_) {
         out += '\n';
         line_cells_ = 0;
     }
-    if (word_cells_ == 2 && column() == columns_ - 1) ++line_cells_;  // the last column stays empty
+    if (word_cells_ == 2 && column() == columns_ - 1) ++line_cells_;  // the terminal leaves the last column empty
     line_cells_ += word_cells_;
     out += word_;
     word_.clear();

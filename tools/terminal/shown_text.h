@@ -1,10 +1,11 @@
-// What of a text a terminal gets: the one place where control characters of texts and of file names are escaped.
-// Newline and tab pass; every other control character, and every byte that is not UTF-8, is written as \xNN, so that no
-// text moves the cursor, colours what follows or sets a title. A character that is cut waits for its other half.
+// Converts text to what a terminal gets. This is the only place where control characters of texts and of file names are
+// escaped. Newline and tab are kept; every other control character, and every byte that is not UTF-8, is written as
+// \xNN, so no text can move the cursor, colour the output after it or set a title. The first bytes of a character that
+// is cut are held back until the rest of the character arrives.
 //
-// Words are wrapped on request: a word waits for its end, and goes to the next line if it would not fit. Where a line
-// may break without a blank (text_cells.h) only the last character waits. Of a word that is longer than a line the part
-// that exceeds the line does not wait, and the terminal breaks it.
+// Words are wrapped on request: a word is held back until its end is known, and goes to the next line if it does not
+// fit. Where a line may break without a blank (text_cells.h), only the last character is held back. If a word is longer
+// than a line, the part beyond the line is not held back, and the terminal breaks the word.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +16,18 @@
 
 namespace slipstream::tools {
 
+/// Escapes and wraps one text for a terminal, part by part.
 class ShownText {
 public:
-    /// Wraps words at `columns` from now on; 0: not at all. After a change a terminal has wrapped the line that is
-    /// under way anew, as nearly all of them do.
+    /// Wraps words at `columns` terminal cells from now on; 0 (the initial value): words are not wrapped. If the width
+    /// changes within a line, the terminal is assumed to wrap that line again at its new width, as nearly all do.
     void wrap_at(int columns) { columns_ = columns; }
 
-    /// The next part of a text, as it is to be written.
+    /// Returns the bytes to write to the terminal after the next part of the text, `text`, is known. The end of the
+    /// text (a cut character, a word) may be held back until a later take() or rest().
     [[nodiscard]] std::string take(std::string_view text);
-    /// What still waits: the text has ended.
+    /// Call when the text has ended or pauses: returns the bytes that are still held back. The bytes of a cut character
+    /// are escaped.
     [[nodiscard]] std::string rest();
 
 private:
@@ -38,23 +42,23 @@ private:
     [[nodiscard]] int column() const;
 
     int columns_ = 0;
-    std::string cut_;  // the beginning of a character
+    std::string cut_;  // first bytes of a character whose other bytes have not arrived
 
-    // Wrapping.
-    int line_cells_ = 0;  // written since the last newline; more than columns_ after a word longer than a line
-    std::string blanks_;  // before the word, not written yet
-    std::string word_;    // that may still grow, not written yet
-    int word_cells_ = 0;
-    bool is_long_word_ = false;  // the beginning of the word is written already, as much as a line holds or more
+    // State of the wrapping.
+    int line_cells_ = 0;  // cells written since the last newline; more than columns_ after a word longer than a line
+    std::string blanks_;  // blanks before the word, not written yet
+    std::string word_;    // the word (of a long word the unwritten end), which may still grow
+    int word_cells_ = 0;  // cells of word_
+    bool is_long_word_ = false;  // the word is longer than a line, and its beginning has been written
     CharacterBorders borders_;
-    // The last character of the word, which may have several code points.
-    std::size_t character_begin_ = 0;  // in word_
-    int character_cells_ = 0;
-    char32_t first_code_ = 0;
-    char32_t last_code_ = 0;
+    // The last character of word_, which may have several code points.
+    std::size_t character_begin_ = 0;  // byte offset in word_
+    int character_cells_ = 0;          // cells of the character
+    char32_t first_code_ = 0;          // first code point of the character
+    char32_t last_code_ = 0;           // last code point of the character
 };
 
-/// A whole text, escaped.
+/// Returns the whole `text` escaped as ShownText does it, without wrapping.
 [[nodiscard]] std::string shown_text(std::string_view text);
 
 }  // namespace slipstream::tools

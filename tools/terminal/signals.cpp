@@ -17,10 +17,11 @@ namespace slipstream::tools {
 
 namespace {
 
-// What a signal handler may touch: lock-free atomics of static lifetime, and what they publish.
+// State shared with the signal handlers. A handler may only access lock-free atomics of static lifetime, and data that
+// these atomics publish.
 std::atomic<bool> cancel{false};
 std::atomic<int> exit_code{0};
-std::atomic<bool> is_asked_to_end{false};  // by SIGINT or SIGTERM
+std::atomic<bool> is_asked_to_end{false};  // SIGINT or SIGTERM came
 std::atomic<bool> continued{false};
 std::atomic<bool> messages_on_terminal{false};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
@@ -33,23 +34,24 @@ struct Slot {
 static_assert(std::atomic<SlotState>::is_always_lock_free);
 std::array<Slot, 4> removed_at_once;
 
-// How the terminal was before somebody changed it for a while, and how it is meanwhile.
+// Arguments of restore_terminal_when_leaving(); valid while terminal_changed is true.
 termios terminal_before{};
 termios terminal_meanwhile{};
 std::array<char, 32> terminal_goodbye{};
 std::atomic<std::size_t> n_goodbye{0};
 std::atomic<bool> terminal_changed{false};
 
-// From here on only what signal-safety(7) allows.
+// The functions from here to on_bus_error() run in signal handlers: they may only call what signal-safety(7) allows.
 
-// In the background the terminal is another program's.
+// Returns whether the handlers may change the terminal: its settings were changed by this program, which is in the
+// foreground. A terminal that this program uses from the background belongs to another program.
 bool terminal_is_ours() {
     return terminal_changed.load() && tcgetpgrp(STDIN_FILENO) == getpgrp();
 }
 
 void put_terminal_back() {
     if (!terminal_is_ours()) return;
-    // A terminal that takes nothing is lost, and the program ends either way.
+    // A write error is ignored: such a terminal is lost, and the program ends or stops in either case.
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, terminal_goodbye.data(), n_goodbye.load());
     tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
 }
@@ -65,13 +67,14 @@ void remove_files() {
     _exit(code);
 }
 
-// A window that is closed sends SIGHUP several times (the kernel, the shell, the session's manager), and SIGTERM may
-// come with it: none of these is a second one.
+// Handles SIGINT, SIGTERM and SIGHUP. A window that is closed sends SIGHUP several times (from the kernel, the shell,
+// the session's manager), and SIGTERM may come with them. Therefore SIGHUP never counts as a first or second request to
+// end.
 void on_signal(int signal) {
     const int code = 128 + signal;
     if (signal != SIGHUP && is_asked_to_end.exchange(true)) leave(code);
     int first = 0;
-    // A Ctrl-C that a program would go on after does not hide that its terminal is gone.
+    // SIGHUP replaces SIGINT: take_interrupt() must not forget that the terminal is gone.
     if (!exit_code.compare_exchange_strong(first, code) && signal == SIGHUP && first == 128 + SIGINT)
         exit_code.compare_exchange_strong(first, code);
     cancel.store(true);
@@ -85,7 +88,8 @@ void handle_by(int signal, void (*handler)(int)) {
     sigaction(signal, &action, nullptr);
 }
 
-// Ctrl-\ and Ctrl-Z: the terminal as it was, then what the signal does anyway. Behind a stop the program goes on here.
+// Handles SIGQUIT (Ctrl-\) and SIGTSTP (Ctrl-Z): restores the terminal, then raises the signal with its default action.
+// A stopped program continues after raise().
 void on_quit_or_stop(int signal) {
     const int error = errno;
     if (signal == SIGQUIT) remove_files();
@@ -100,7 +104,8 @@ void on_quit_or_stop(int signal) {
     errno = error;
 }
 
-// Whenever the shell lets it go on: `fg` may come long after `bg`.
+// Handles SIGCONT. The shell may send it more than once, `bg` first and `fg` long after; only in the foreground are the
+// terminal's settings changed again.
 void on_continue(int /*signal*/) {
     const int error = errno;
     if (terminal_is_ours()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_meanwhile);
@@ -109,7 +114,7 @@ void on_continue(int /*signal*/) {
 }
 
 void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
-    if (info->si_code != BUS_ADRERR) {  // no page behind the address is a file's doing; the rest is not
+    if (info->si_code != BUS_ADRERR) {  // only a missing page of a mapped file is reported below
         std::signal(signal, SIG_DFL);
         std::raise(signal);
         return;
@@ -117,9 +122,9 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     constexpr std::string_view kLine =
         "\nslipstream: a model file was changed or cut short while it was in use, or its disk failed; the text so far "
         "is kept, put the file right and run again\n";
-    // On a terminal the message begins a line of its own.
+    // The leading newline is only written to a terminal, where the message must not be appended to a line of text.
     const std::string_view line = kLine.substr(messages_on_terminal.load() ? 0 : 1);
-    // Where nobody hears it the exit code says it.
+    // If the line cannot be written, the exit code still reports the failure.
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
     leave(1);
 }
@@ -133,7 +138,7 @@ bool has_default_action(int signal) {
 
 void restore_terminal_when_leaving(const termios& before, const termios& meanwhile, std::string_view goodbye) {
     CHECK(goodbye.size() <= terminal_goodbye.size(), "{} bytes", goodbye.size());
-    terminal_changed.store(false);  // a signal between finds nothing half changed
+    terminal_changed.store(false);  // a handler must not see settings that are half written
     terminal_before = before;
     terminal_meanwhile = meanwhile;
     std::ranges::copy(goodbye, terminal_goodbye.begin());
@@ -153,10 +158,10 @@ void watch_signals() {
     messages_on_terminal.store(isatty(STDERR_FILENO) == 1);
     struct sigaction action {};
     sigemptyset(&action.sa_mask);
-    action.sa_handler = on_signal;  // no SA_RESTART: a prompt that is waited for must give way
+    action.sa_handler = on_signal;  // no SA_RESTART: the signal must end a read() that waits for input
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
-    if (has_default_action(SIGHUP)) sigaction(SIGHUP, &action, nullptr);  // not under nohup
+    if (has_default_action(SIGHUP)) sigaction(SIGHUP, &action, nullptr);  // under nohup it is ignored
     handle_by(SIGCONT, on_continue);
     for (const int signal : {SIGQUIT, SIGTSTP})
         if (has_default_action(signal)) handle_by(signal, on_quit_or_stop);
@@ -179,7 +184,7 @@ int signal_exit_code() {
 bool take_interrupt() {
     int code = 128 + SIGINT;
     if (exit_code.load() != code) return false;
-    cancel.store(false);  // first: a signal between the two is a second one
+    cancel.store(false);  // before exit_code is reset: until then another SIGINT counts as the second
     if (!exit_code.compare_exchange_strong(code, 0)) return false;
     is_asked_to_end.store(false);
     return true;

@@ -1,5 +1,6 @@
-// What Console::draw() writes: text, and control sequences of our own. A sequence is named here and spelt in
-// console.cpp alone, so no text from outside can become one: on a terminal text is escaped, whoever passes it.
+// The arguments of Console::draw(): text, and control sequences of this program. Control sequences are named here, and
+// only console.cpp contains their bytes. On a terminal all text is escaped, so text from outside cannot become a
+// control sequence.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +9,29 @@
 
 namespace slipstream::tools {
 
+/// The control sequences that this program sends to a terminal.
 enum class ControlKind : std::uint8_t {
-    Dim,           // until PlainColor
-    Red,           // until PlainColor
-    PlainColor,    //
+    Dim,           // dims the text until PlainColor
+    Red,           // colours the text red until PlainColor
+    PlainColor,    // ends Dim and Red
     LineStart,     // moves the cursor to column 0
-    Up,            // moves the cursor by `count` rows
-    Left,          // moves the cursor by `count` columns
-    EraseLineEnd,  // from the cursor to the end of the line
-    EraseBelow,    // from the cursor to the end of the screen
-    PasteMarks,    // the terminal encloses pasted text in ESC [200~ and ESC [201~
-    NoPasteMarks,  //
+    Up,            // moves the cursor up by `count` rows
+    Left,          // moves the cursor left by `count` columns
+    EraseLineEnd,  // erases from the cursor to the end of the line
+    EraseBelow,    // erases from the cursor to the end of the screen
+    PasteMarks,    // makes the terminal enclose pasted text in ESC [200~ and ESC [201~
+    NoPasteMarks,  // ends PasteMarks
 };
 
+/// One control sequence for a terminal.
 struct TerminalControl {
     constexpr TerminalControl(ControlKind the_kind, int the_count = 1)  // NOLINT(google-explicit-constructor)
         : kind(the_kind), count(the_count) {}
     ControlKind kind;
-    int count;  // of Up and Left
+    int count;  // rows of Up, columns of Left; ignored for other kinds
 };
 
+/// Text in UTF-8, which the caller must keep until Console::draw() returns, or a control sequence.
 using DrawnPart = std::variant<std::string_view, TerminalControl>;
 
 }  // namespace slipstream::tools

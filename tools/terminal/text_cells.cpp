@@ -24,15 +24,17 @@ bool is_in(const std::array<CodeRange, N>& ranges, char32_t code) {
                                [&](const CodeRange& range) { return code >= range.first && code <= range.last; });
 }
 
-// Korean separates words by blanks, so its words are kept whole.
+// Hangul. Its characters are wide, but Korean separates words by blanks, so lines do not break within its words.
 constexpr std::array<CodeRange, 5> kHangul{
     {{0x1100, 0x11ff}, {0x3130, 0x318f}, {0xa960, 0xa97f}, {0xac00, 0xd7ff}, {0xffa0, 0xffdc}}};
-// Thai, Lao, Myanmar, Khmer (class SA of UAX #14), and half-width katakana.
+// Characters of one cell between which a line may break without a blank: Thai, Lao, Myanmar and Khmer (class SA of
+// UAX #14), and half-width katakana.
 constexpr std::array<CodeRange, 5> kNarrowWithoutBlanks{
     {{0x0e00, 0x0e7f}, {0x0e80, 0x0eff}, {0x1000, 0x109f}, {0x1780, 0x17ff}, {0xff61, 0xff9f}}};
-// Vowels of Thai and Lao that are written before their consonant.
+// Vowels of Thai and Lao that are written before their consonant, so no line breaks after them.
 constexpr std::array<CodeRange, 2> kLeadingVowels{{{0x0e40, 0x0e44}, {0x0ec0, 0x0ec4}}};
-// Vowels and signs of Thai and Lao after their consonant that are letters; small kana.
+// Letters before which no line breaks: vowels and signs of Thai and Lao that are written after their consonant, and
+// small kana.
 constexpr std::array<CodeRange, 28> kTrailingLetters{
     {{0x0e2f, 0x0e30}, {0x0e32, 0x0e33}, {0x0e45, 0x0e46}, {0x0eaf, 0x0eb0}, {0x0eb2, 0x0eb3}, {0x0ebd, 0x0ebd},
      {0x3041, 0x3041}, {0x3043, 0x3043}, {0x3045, 0x3045}, {0x3047, 0x3047}, {0x3049, 0x3049}, {0x3063, 0x3063},
@@ -41,7 +43,7 @@ constexpr std::array<CodeRange, 28> kTrailingLetters{
      {0x30e7, 0x30e7}, {0x30ee, 0x30ee}, {0x31f0, 0x31ff}, {0xff67, 0xff6f}}};
 
 bool is_virama(char32_t code) {
-    return code == 0x17d2 || code == 0x1039;  // Khmer and Myanmar: the next consonant is written below
+    return code == 0x17d2 || code == 0x1039;  // of Khmer and Myanmar: the next consonant is written below it
 }
 
 bool breaks_without_blank(char32_t code) {
@@ -60,7 +62,7 @@ bool stays_with_previous(char32_t code) {
         case UTF8PROC_CATEGORY_PF:
         case UTF8PROC_CATEGORY_PO:
         case UTF8PROC_CATEGORY_PD:
-        case UTF8PROC_CATEGORY_LM:  // the sign of a long vowel, of iteration
+        case UTF8PROC_CATEGORY_LM:  // the marks of a long vowel and of repetition
             return true;
         default:
             return is_in(kTrailingLetters, code);

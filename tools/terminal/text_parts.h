@@ -1,4 +1,4 @@
-// Parts of texts: what stands between commas.
+// Splits comma-separated lists.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace slipstream::tools {
 
-/// "a,b" -> "a" and "b"; empty parts stay.
+/// Returns the parts of `list` between its commas: "a,b" -> "a" and "b". Empty parts are kept, so an empty list has one
+/// part. The parts refer to the memory of `list`, which must outlive them.
 [[nodiscard]] inline std::vector<std::string_view> split_list(std::string_view list) {
     std::vector<std::string_view> parts;
     for (std::size_t begin = 0; begin <= list.size();) {

@@ -38,7 +38,7 @@ void TextStream::print_note() {
 }
 
 void TextStream::on_prefill(std::int64_t done, std::int64_t total) {
-    if (beside_text_ && output_.last_byte() != '\n') return;  // a bar takes the whole line, where the prompt stands
+    if (beside_text_ && output_.last_byte() != '\n') return;  // the bar would overwrite the line that shows the prompt
     prefill_.update(static_cast<double>(done), static_cast<double>(total), fmt::format("{} of {} tokens", done, total));
 }
 

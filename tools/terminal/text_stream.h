@@ -1,5 +1,5 @@
-// Text on its way to the user: the sink, the bar while a prompt is read, the terminal's live rate, and a closed pipe
-// that stops the work. One answer, one stream.
+// Shows one answer while it is generated: writes its text to the output, draws the progress bar while the prompt is
+// processed and the live rate on a terminal, and cancels the work if the reader closes the pipe.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,34 @@
 
 namespace slipstream::tools {
 
+/// The display of one answer; make a new stream for each answer.
 class TextStream {
 public:
-    /// Both outlive this.
+    /// `output` and `console` must outlive the stream.
     TextStream(TextOutput& output, Console& console);
-    ~TextStream();  // what comes next, where something went wrong, begins on a line of its own
+    /// If finish() was not called (the work failed) and messages go where the text goes, ends an unfinished line of
+    /// text, so that the error message begins a line of its own.
+    ~TextStream();
     TextStream(const TextStream&) = delete;
     TextStream& operator=(const TextStream&) = delete;
 
-    /// Throws IoError. A closed pipe sets the cancel flag.
+    /// Writes the next part of the text. Throws IoError if it cannot be written. If the reader has closed the pipe,
+    /// sets cancel_flag() (signals.h) instead.
     void write(std::string_view text);
+    /// Draws the progress bar of the prompt: `done` of `total` tokens are processed. Draws nothing if the bar would
+    /// overwrite an unfinished line of text.
     void on_prefill(std::int64_t done, std::int64_t total);
-    /// Where tokens end, for the time that is left.
+    /// Sets the number of generated tokens after which the text ends, for the time left that the live rate shows.
     void expect(std::int64_t n_tokens) { rate_.expect(n_tokens); }
-    /// A note that is told at once, or where that would tear a line of text on the terminal, behind it.
+    /// Prints a note at once. If messages go where the text goes and the text is within a line, prints the note after
+    /// that line; a later note replaces one that still waits.
     void note(std::string message);
-    /// So many tokens are there.
+    /// Call when `n` tokens have been generated in total: removes the bar of the prompt and updates the live rate.
     void on_tokens(std::int64_t n);
-    /// The text is complete: nothing of bar and rate is left, and a terminal gets its final newline. Where messages and
-    /// text share a pipe or a file the messages begin with one.
+    /// Call when the text is complete: erases the bar and the rate, and writes the end of the text that is held back
+    /// for word wrapping. If the text does not end with a newline, a terminal gets one; if messages and text share a
+    /// pipe or a file, the next message begins with one (Console::end_line). Prints a note that still waits. Throws
+    /// IoError.
     void finish();
 
 private:
@@ -37,9 +46,9 @@ private:
 
     TextOutput& output_;
     Console& console_;
-    std::string note_;  // that waits for the end of a line
-    bool on_terminal_;
-    bool beside_text_;  // messages go where the text goes: to a terminal, a pipe, a file
+    std::string note_;  // waits for the end of a line of text; empty: none
+    bool on_terminal_;  // the text goes to a terminal
+    bool beside_text_;  // messages go where the text goes: to the same terminal, pipe or file
     bool finished_ = false;
     LiveRate rate_;
     ProgressBar prefill_;

@@ -1,5 +1,5 @@
-// A mistake in how the program was called, exit code 2, unlike every other error; and the end of work that a signal
-// interrupted, exit code 128 and its number (Interrupted).
+// The errors that have exit codes of their own. UsageError, a mistake in how the program was called: 2. Interrupted,
+// thrown by work that a signal ended: 128 plus the number of the signal. All other errors: 1.
 #pragma once
 
 #include "kernels/base/error.h"
@@ -7,7 +7,8 @@
 
 namespace slipstream::tools {
 
-/// An option, an environment variable or a configuration value that cannot be used as it stands; the message names it.
+/// Thrown if an option, an environment variable or a configuration value cannot be used; the message names the option,
+/// the variable or the value. Exit code 2.
 class UsageError : public Error {
 public:
     using Error::Error;

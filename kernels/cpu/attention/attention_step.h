@@ -1,4 +1,5 @@
-// The inner primitive of attention, one a form: up to four queries against the 64 slots of one step of one kv head.
+// The inner function of attention, one per kernel variant: reduces up to four queries over the 64 slots of one step,
+// for one kv head.
 #pragma once
 
 #include <cstddef>
@@ -10,57 +11,66 @@
 
 namespace slipstream::cpu {
 
+/// Most queries that one call reduces over a step: the vector variants share each load and widening of a row among
+/// them.
 inline constexpr int kMaxBatch = 4;
 
-/// The slots of a step that the whole batch sees are [first_slot, end_slot).
+/// One step of the fold: the K and V of 64 slots of one kv head. Only the slots [first_slot, end_slot) are visible, to
+/// all queries of the batch.
 struct AttentionStep {
-    const std::byte* k;  // [head_dim][64], transposed
-    const std::byte* v;  // [64][head_dim]
-    // What is read after this step: fetched while it is computed, line by line. Itself where nothing follows.
+    const std::byte* k;  // [head_dim][64], `dtype`: keys, transposed
+    const std::byte* v;  // [64][head_dim], `dtype`
+    // K and V of the step that is read after this one; they are prefetched line by line while this step is computed. k
+    // and v themselves if no step follows. Of the shapes of k and v.
     const std::byte* next_k;
     const std::byte* next_v;
-    DType dtype;
+    DType dtype;  // F16, BF16 or F32
     std::int64_t head_dim;
-    int first_slot;
-    int end_slot;
-    float scale;
+    int first_slot;  // first visible slot, 0 to 63
+    int end_slot;    // end of the visible slots, at most 64
+    float scale;     // multiplies q . k
 };
 
-/// One query and the state it is reduced into: running maximum, sum of weights, weighted sum of values.
+/// A query vector and the state of its fold. The pointers refer to memory of the caller.
 struct QueryState {
-    const float* q;  // [head_dim]
-    float* o;        // [head_dim]
-    float m;
-    float l;
+    const float* q;  // [head_dim]: the query
+    float* o;        // [head_dim]: weighted sum of the values so far
+    float m;         // largest scaled score so far; -infinity: no slot was visible
+    float l;         // sum of the weights so far
 };
 
-/// Reduces the step into each of the batch's states. The bits of a state depend on its own query and the step alone.
+/// A function that folds the step into the states of the `n_batch` (1 to kMaxBatch) queries of `batch`. The bits of a
+/// state depend only on its own query and on the step, not on the other queries.
 using ReduceStep = void (*)(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
 void reduce_step_scalar(const AttentionStep& step, QueryState* const* batch, int n_batch);
 void reduce_step_avx2(const AttentionStep& step, QueryState* const* batch, int n_batch);
 void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int n_batch);
-/// The same bits; rows are fetched straight into L1, and 16-bit ones need not be widened first.
+/// Gives the same bits as reduce_step_avx512(). Rows are prefetched directly into L1, not into L2 first, and 16-bit
+/// rows need not be widened before the call.
 void reduce_step_avx512_near(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
-/// From L2 into L1 rows are fetched this far ahead.
+/// Distance in bytes, from the row being read, at which rows are prefetched from L2 into L1. Distances from 512 bytes
+/// to 4 KiB were measured within 1 % of each other (kernels/NOTES.md).
 inline constexpr std::int64_t kStepL1PrefetchBytes = 1 << 10;
 
-/// Widens `n` elements (a multiple of 16) of a 16-bit KV type; exact. `next`: as in AttentionStep.
+/// A function that converts `n` elements (a multiple of 16) of the 16-bit KV type `type` from `src` to floats at `dst`,
+/// exactly, and prefetches the `n` elements at `next` meanwhile (`src` itself if nothing is read after it).
 using WidenStep = void (*)(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
 
 void widen_step_scalar(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
 void widen_step_avx2(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
 void widen_step_avx512(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
 
-/// The two primitives of a form.
+/// The two inner functions of a kernel variant.
 struct AttentionForm {
     ReduceStep reduce;
-    WidenStep widen;  // for rows that several batches read; null: that does not pay
+    WidenStep widen;  // applied once to 16-bit rows that several batches read; null: widening does not pay
 };
 
-/// Scores (raw q . k) become weights exp(score * scale - m), 0 outside the visible slots; m and l move on. Returns the
-/// factor for what was summed before. Written without fused operations: every form gives the same bits from the same
+/// Replaces the 64 `scores` (q . k, not scaled) by the weights exp(score * step.scale - m), 0 outside the visible
+/// slots, and updates state.m and state.l. Returns the factor by which the caller must multiply state.o before it adds
+/// the weighted values of this step. Uses no fused operations, so every kernel variant gives the same bits for the same
 /// scores.
 [[gnu::always_inline]] inline float softmax_step(float (&scores)[kStepTokens], const AttentionStep& step,
                                                  QueryState& state) {

@@ -1,10 +1,11 @@
-// A unit of attention on the CPU: one kv head and a run of tokens whose query heads share it. Knows which slots a query
-// sees and where their rows lie; reduces chunk by chunk into states that its caller folds.
+// A unit of attention on the CPU: one kv head and consecutive tokens, with all query heads that share the kv head. The
+// unit knows which slots a query sees and where the rows of these slots are. It reduces one KV chunk at a time into
+// states, which the caller folds.
 //
-// For each step of 64 slots the rows come straight from the chunk where all of them are committed; otherwise they are
-// gathered by position into a tile, which the next token of the unit inherits: only the slots where its path differs
-// are copied again. Queries that see the same slots of the same tile are reduced four at a time. Nothing of this
-// touches the arithmetic of a query.
+// If all 64 slots of a step are committed, the rows are read from the KV chunk. Otherwise they are gathered by position
+// into a tile. The tile is kept for the next token of the unit, and only the slots where that token's path differs are
+// copied again. Queries that see the same slots of the same tile are reduced four at a time. None of this changes the
+// arithmetic of a query.
 #pragma once
 
 #include <array>
@@ -16,40 +17,47 @@
 
 namespace slipstream::cpu {
 
-/// Bytes of a unit's tiles: gathered rows, and widened rows (the same for forms that widen none).
+/// Returns the bytes of a unit's tiles: one step of gathered rows and one step of rows widened to float, K and V each.
+/// A kernel variant that does not widen needs the same.
 [[nodiscard]] std::size_t attention_tiles_bytes(const KvShape& shape);
 
+/// A kv head and the tokens [first_token, first_token + n_tokens) of an attention call. Used by one thread.
 class AttentionUnit {
 public:
-    /// `tiles`: attention_tiles_bytes, this thread's own. `args` must outlive the unit.
+    /// `tiles` is memory of attention_tiles_bytes() bytes that only this thread uses while the unit exists. `head` is
+    /// the kv head. `args` must outlive the unit.
     AttentionUnit(const AttentionArgs& args, const AttentionForm& form, std::byte* tiles, std::int64_t head,
                   std::int64_t first_token, std::int64_t n_tokens);
 
-    /// Query heads of all tokens: query i is head i mod group of token i / group.
+    /// Returns the number of queries: one for each token and query head of the kv head. With group = query heads per kv
+    /// head, query i belongs to token i / group of the unit and to query head i mod group of the kv head.
     [[nodiscard]] std::int64_t n_queries() const { return n_tokens_ * group_; }
-    /// Chunks of the call's range that a query of the unit sees; none where first > last.
+    /// Returns the first KV chunk of the call's range that a query of the unit sees. If it is greater than
+    /// last_chunk(), the unit sees none.
     [[nodiscard]] std::int64_t first_chunk() const { return first_chunk_; }
+    /// Returns the last KV chunk of the call's range that a query of the unit sees.
     [[nodiscard]] std::int64_t last_chunk() const { return last_chunk_; }
-    /// Number of query i among all of the call, [n_tokens, n_q_heads].
+    /// Returns the index of query i of the unit among all queries of the call, [n_tokens, n_q_heads].
     [[nodiscard]] std::int64_t query(std::int64_t i) const {
         return (first_token_ + i / group_) * args_.n_q_heads + head_ * group_ + i % group_;
     }
-    /// Query vector and result of query i, each [head_dim].
+    /// Returns the vector of query i, [head_dim], in args.q.
     [[nodiscard]] const float* q(std::int64_t i) const;
+    /// Returns the place for the result of query i, [head_dim], in args.out.
     [[nodiscard]] float* out(std::int64_t i) const;
 
-    /// Reduces `chunk` from fresh states: chunk_states[n_queries], whose q and o the caller has set. A query that
-    /// sees nothing of the chunk is left with l = 0. `next_chunk` is what the caller will ask for next; kNoChunk where
-    /// that is not of this unit.
+    /// Reduces KV chunk `chunk` into chunk_states, [n_queries()], from fresh states: overwrites m, l and o. The caller
+    /// must have set the pointers q and o. A query that sees no slot of the chunk is left with m = -infinity and l = 0.
+    /// `next_chunk` is the KV chunk of this unit that the caller will reduce next, and is prefetched; kNoChunk: none.
     void reduce_chunk(std::int64_t chunk, std::int64_t next_chunk, QueryState* chunk_states);
-    static constexpr std::int64_t kNoChunk = -1;
+    static constexpr std::int64_t kNoChunk = -1;  // a `next_chunk` that does not exist
 
 private:
     [[nodiscard]] std::int64_t position(std::int64_t i) const { return args_.positions[first_token_ + i]; }
     [[nodiscard]] std::int64_t lowest_visible(std::int64_t i) const;
-    struct Place {  // of a step in the cache
-        std::int64_t chunk;
-        std::int64_t step;
+    struct Place {           // a step of 64 slots in the KV cache
+        std::int64_t chunk;  // number of the KV chunk
+        std::int64_t step;   // step of the KV chunk, 0 to 3
     };
     void reduce_slots(Place place, Place next, QueryState* states);
     void widen(AttentionStep& view);
@@ -66,23 +74,24 @@ private:
 
     const AttentionArgs& args_;
     AttentionForm form_;
-    std::byte* k_tile_;  // [head_dim][64]
-    std::byte* v_tile_;  // [64][head_dim]
-    float* k_wide_;      // the same, widened
-    float* v_wide_;
-    std::size_t step_bytes_;   // of keys, and of values
-    std::size_t head_offset_;  // of its keys in a chunk; values follow value_offset_ behind
-    std::size_t value_offset_;
-    std::int64_t head_;
-    std::int64_t group_;
+    std::byte* k_tile_;         // [head_dim][64], shape.dtype: gathered keys, transposed
+    std::byte* v_tile_;         // [64][head_dim], shape.dtype: gathered values
+    float* k_wide_;             // [head_dim][64]: widened keys
+    float* v_wide_;             // [64][head_dim]: widened values
+    std::size_t step_bytes_;    // bytes of the keys of a step, and of its values
+    std::size_t head_offset_;   // bytes from the begin of a KV chunk to the keys of head_
+    std::size_t value_offset_;  // bytes from the keys of head_ to its values
+    std::int64_t head_;         // kv head
+    std::int64_t group_;        // query heads per kv head
     std::int64_t first_token_;
     std::int64_t n_tokens_;
     std::int64_t first_chunk_;
     std::int64_t last_chunk_;
-    std::array<std::int32_t, kStepTokens> tile_rows_{};  // scratch row in each slot of the tile
+    std::array<std::int32_t, kStepTokens> tile_rows_{};  // the scratch row that each slot of the tile holds
 };
 
-/// total <- total and chunk, both weighed against the larger maximum; nothing where the chunk was not seen.
+/// Folds the state `chunk` of a KV chunk into `total`: both are scaled to the larger of their maxima m, and their sums
+/// l and o, [head_dim], are added. Leaves `total` unchanged if no slot of the chunk was visible (chunk.m is -infinity).
 void fold_chunk(QueryState& total, const QueryState& chunk, std::int64_t head_dim);
 
 }  // namespace slipstream::cpu

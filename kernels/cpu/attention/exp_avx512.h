@@ -1,4 +1,5 @@
-// exp_float of vectors in AVX-512: the same operations in the same order.
+// exp_float() (kernels/cpu/exp.h) for vectors of 16 floats in AVX-512. It does the same operations in the same order,
+// so it gives the same bits.
 #pragma once
 
 #include "kernels/cpu/exp.h"
@@ -9,6 +10,7 @@
 
 namespace slipstream::cpu {
 
+/// Returns exp_float() of each of the 16 floats of `x`, with the same bits.
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 exp16(__m512 x) {
     const __m512 lowest = _mm512_set1_ps(-87.0F);
     const __mmask16 too_low = _mm512_cmp_ps_mask(x, lowest, _CMP_LT_OQ);

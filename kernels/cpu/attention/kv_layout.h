@@ -1,12 +1,13 @@
-// How a chunk of one layer lies in the CPU's memory.
+// Layout of a KV chunk of one layer in the memory of a CPU device.
 //
-//   chunk:  [n_kv_heads][K part | V part]
-//   K part: [4 steps][head_dim][64 slots]   a step's keys transposed: one load gives 16 slots of one dimension, so that
-//   a
-//                                           score needs no horizontal sum
-//   V part: [256 slots][head_dim]           rows: one load gives 16 dimensions of one slot
+// clang-format off
+//   KV chunk: [n_kv_heads][K part | V part]
+//   K part:   [4 steps][head_dim][64 slots]   keys of a step, transposed: one load gives 16 slots of one dimension, so
+//                                             that a score needs no horizontal sum
+//   V part:   [256 slots][head_dim]           rows: one load gives 16 dimensions of one slot
+// clang-format on
 //
-// Scratch rows are [n_kv_heads][head_dim], plain.
+// Scratch rows are not transposed: [n_kv_heads][head_dim].
 #pragma once
 
 #include <cstddef>
@@ -16,21 +17,23 @@
 
 namespace slipstream::cpu {
 
+/// Steps of 64 slots in a KV chunk of 256 positions.
 inline constexpr std::int64_t kStepsPerChunk = kChunkTokens / kStepTokens;
 
-/// First byte of a head's K part of step `step` in a chunk.
+/// Returns the byte offset, in a KV chunk, of the keys of step `step` (0 to 3) of kv head `head`.
 [[nodiscard]] inline std::size_t k_step_offset(const KvShape& shape, std::int64_t head, std::int64_t step) {
     return static_cast<std::size_t>(head) * 2 * shape.part_bytes() +
            row_bytes(shape.dtype, step * kStepTokens * shape.head_dim);
 }
 
-/// First byte of a head's V row of slot `slot` in a chunk.
+/// Returns the byte offset, in a KV chunk, of the value row of slot `slot` (0 to 255) of kv head `head`.
 [[nodiscard]] inline std::size_t v_row_offset(const KvShape& shape, std::int64_t head, std::int64_t slot) {
     return (static_cast<std::size_t>(head) * 2 + 1) * shape.part_bytes() +
            row_bytes(shape.dtype, slot * shape.head_dim);
 }
 
-/// Writes a key row [head_dim] into column `slot` of a transposed step [head_dim][64]. Element: uint16_t or uint32_t.
+/// Copies a key row, [head_dim], into column `slot` (0 to 63) of a transposed step, [head_dim][64]. `Element` is an
+/// unsigned integer of the size of the KV type: uint16_t or uint32_t.
 template <typename Element>
 inline void put_key_column(Element* step, const Element* row, std::int64_t head_dim, std::int64_t slot) {
     for (std::int64_t d = 0; d < head_dim; ++d) step[d * kStepTokens + slot] = row[d];

@@ -1,5 +1,5 @@
-// The inner primitive of kv_score, one a form: all queries of a kv head against the 64 slots of a step, whose eight
-// groups they score. Nothing but the step's committed slots and a query touch the bits of a score.
+// The inner function of kv_score(), one per kernel variant: scores the eight slot groups of a step of 64 slots for all
+// queries of a kv head. The bits of a score depend only on its query and on the committed slots of the step.
 #pragma once
 
 #include <cstddef>
@@ -11,40 +11,45 @@
 
 namespace slipstream::cpu {
 
-inline constexpr int kGroupSlots = static_cast<int>(kGroupTokens);
-inline constexpr int kStepGroups = static_cast<int>(kStepTokens / kGroupTokens);
+inline constexpr int kGroupSlots = static_cast<int>(kGroupTokens);                // slots of a slot group
+inline constexpr int kStepGroups = static_cast<int>(kStepTokens / kGroupTokens);  // slot groups of a step
 
+/// Arguments for the scores of one step of one kv head. At least one slot of the step must be committed.
 struct ScoreStep {
-    const std::byte* k;       // [head_dim][64], transposed
-    const std::byte* next_k;  // read after this step: fetched meanwhile. Itself where nothing follows
-    DType dtype;
+    const std::byte* k;       // [head_dim][64], `dtype`: keys, transposed
+    const std::byte* next_k;  // keys of the step that is read after this one, prefetched meanwhile; k if none follows
+    DType dtype;              // F16, BF16 or F32
     std::int64_t head_dim;
     const float* q;  // [n_queries, head_dim]
     std::int64_t n_queries;
-    float scale;
+    float scale;  // multiplies q . k
     GroupScore score;
-    int n_slots;              // committed, the step's first; 1 to 64
-    float* out;               // ceil(n_slots / 8) scores of each query
-    std::int64_t out_stride;  // floats from query to query
+    int n_slots;              // the first n_slots slots of the step are committed; 1 to 64
+    float* out;               // [n_queries][ceil(n_slots / 8)]: the scores that are written
+    std::int64_t out_stride;  // floats in `out` from one query to the next
 };
 
+/// A function that writes the scores of a step to step.out.
 using ScoreGroups = void (*)(const ScoreStep& step);
 
 void score_groups_scalar(const ScoreStep& step);
 void score_groups_avx2(const ScoreStep& step);
 void score_groups_avx512(const ScoreStep& step);
 
-/// Groups of the step with committed slots, and how many slots group g has of them, at least 1.
+/// Returns the number of slot groups of the step that have committed slots, 1 to 8.
 [[gnu::always_inline]] inline int groups_there(const ScoreStep& step) {
     return (step.n_slots + kGroupSlots - 1) / kGroupSlots;
 }
+/// Returns the number of committed slots in slot group `g` (0 to 7) of the step; 1 instead of 0, so that a mean over an
+/// unused group does not divide by 0.
 [[gnu::always_inline]] inline int slots_of_group(const ScoreStep& step, int g) {
     const int n = step.n_slots - kGroupSlots * g;
     return n < 1 ? 1 : n > kGroupSlots ? kGroupSlots : n;
 }
 
-/// The step's scores of one query from its products q . k, [64] in slot order. The groups lie side by side, slot after
-/// slot, so that the compiler works on all eight at once.
+/// Computes the scores of the step's slot groups for one query from `products` (q . k, not scaled), [64] in slot order,
+/// and writes groups_there(step) scores to `out`. Intermediate values are stored as [slot of the group][group], so that
+/// the compiler vectorises over the eight groups.
 [[gnu::always_inline]] inline void reduce_groups(const float* products, const ScoreStep& step, float* out) {
     const bool mass = step.score == GroupScore::Mass;
     const float outside = mass ? -std::numeric_limits<float>::infinity() : 0.0F;

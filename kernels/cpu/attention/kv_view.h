@@ -1,4 +1,4 @@
-// The ops of KV views on the CPU. Storage: kv_layout.h.
+// The ops of kernels/kv_view.h on the CPU, for the op tables. Layout of KV chunks: kv_layout.h.
 #pragma once
 
 #include "kernels/kv_view.h"

@@ -1,4 +1,4 @@
-// Elements of KV types as vectors of floats; exact.
+// Loads of elements of the KV types F32, F16 and BF16 as vectors of floats. The conversions are exact.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace slipstream::cpu {
 
-/// Elements [index, index + 8) of `base`, F32, F16 or BF16.
+/// Returns the elements [index, index + 8) of the array `base` of kType (F32, F16 or BF16) as floats; any alignment.
 template <DType kType>
 [[gnu::always_inline]] SLIPSTREAM_AVX2 inline __m256 load8(const std::byte* base, std::int64_t index) {
     if constexpr (kType == DType::F32) {
@@ -25,7 +25,8 @@ template <DType kType>
     }
 }
 
-/// Elements [index, index + 16), those past the mask as 0.
+/// Returns the elements [index, index + 16) of the array `base` of kType (F32, F16 or BF16) as floats; any alignment.
+/// Elements whose bit in `mask` is 0 are not read and become 0.
 template <DType kType>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline __m512 load16(const std::byte* base, std::int64_t index,
                                                               __mmask16 mask) {
