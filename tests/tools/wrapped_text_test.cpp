@@ -38,6 +38,8 @@ constexpr std::string_view kMixed =
     "something. Use GPU加速 with C++20の機能 (see "
     "https://example.org/a/very/long/address/that/no/line/of/forty/columns/"
     "could/ever/hold.html) and 你好世界aaaa bbbb.\n\n  - indented 項目一つ\n\ttabbed café naïve\n";
+// The formatter cannot break a line of characters of several code points.
+// clang-format off
 constexpr std::string_view kEmoji =
     "Families 👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦👨‍👩‍👧‍👦 and "
     "flags "
@@ -45,6 +47,7 @@ constexpr std::string_view kEmoji =
     "and "
     "hearts ❤️❤️❤️ and 👍🏽👍🏽👍🏽 and faces "
     "😀😀😀😀😀😀😀😀😀😀😀😀😀😀😀😀😀😀!";
+// clang-format on
 
 const std::vector<std::string_view> kTexts{kChinese, kJapanese, kThai, kKorean, kMixed, kEmoji};
 
