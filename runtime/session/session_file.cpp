@@ -45,7 +45,7 @@ bool has_name(const SessionHandle& file, const fs::path& path) {
            opened.st_ino == named.st_ino;
 }
 
-// Puts records together into what they say, and stops before the first token that is lost.
+// Puts records together into the state of the session that they describe.
 class SessionReader {
 public:
     SessionReader(const SessionRecords& records, std::size_t n_bytes, const std::string& name)
@@ -58,27 +58,14 @@ public:
         contents_.valid_bytes = records_.valid_bytes;
         contents_.chain = records_.chain;
         contents_.is_intact = records_.is_intact;
-        for (const SessionRecord& record : std::span(records_.records).subspan(1)) {
-            // The chain of checksums ends at bytes that are lost. What follows them may lack tokens or have them twice,
-            // so it is computed again.
-            if (!record.lost.empty()) {
-                is_cut_ = true;
-                break;
-            }
-            take(record);
-        }
-        const auto n_tokens = std::ssize(contents_.tokens);
-        // The last limit may be among what was lost.
-        if (is_cut_ && contents_.max_tokens >= 0) contents_.max_tokens = std::max(contents_.max_tokens, n_tokens);
-        if (is_cut_)
+        for (const SessionRecord& record : std::span(records_.records).subspan(1)) take(record);
+        if (contents_.valid_bytes < n_bytes_)
             contents_.damage = fmt::format(
-                "the session is damaged: generated tokens after the first {} are lost and are computed again",
-                n_tokens);
+                "the last {} bytes are damaged or incomplete and are left out; the text goes on after {} generated "
+                "tokens",
+                n_bytes_ - contents_.valid_bytes, contents_.tokens.size());
         else if (!contents_.is_intact)
             contents_.damage = "the session is damaged, but its generated tokens are whole";
-        else if (contents_.valid_bytes < n_bytes_)
-            contents_.damage = fmt::format("the last {} bytes are no whole record of the session and are left out",
-                                           n_bytes_ - contents_.valid_bytes);
         return std::move(contents_);
     }
 
@@ -138,8 +125,7 @@ private:
     std::size_t n_bytes_;  // of the file
     const std::string& name_;
     SessionContents contents_;
-    std::int64_t n_blocks_ = 0;  // of KV, lost ones counted
-    bool is_cut_ = false;
+    std::int64_t n_blocks_ = 0;  // of KV, damaged ones counted
 };
 
 }  // namespace
@@ -204,9 +190,10 @@ void SessionFile::replace() {
     AtomicFile made(path_, {.new_mode = kOwnerOnlyMode, .refusal = "the damaged session cannot be replaced"});
     SessionFile whole(path_, shared_handle(made));
     lock_session(whole.file_.get(), path_, SessionUse::GoOn);
+    whole.contents_.tokens = tokens();  // before the first write: a full disk is told with their number
     whole.begin_file(begin());
     if (max_tokens() != begin().max_tokens) whole.append_max_tokens(max_tokens());
-    whole.append_tokens(tokens());
+    if (!tokens().empty()) whole.append(RecordKind::Tokens, 0, std::as_bytes(std::span(tokens())));
     std::vector<std::byte> block(begin().kv_chunk_bytes);
     for (std::int64_t i = 0; i < n_kv_blocks_; ++i) {
         if (!read_kv_block(i, block.data()))

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "kernels/base/error.h"
+#include "runtime/session/session_begin.h"
 
 namespace slipstream {
 
@@ -63,16 +64,14 @@ constexpr std::size_t kMostSearchedBytes = std::size_t{16} << 30;
 // Reads records from the first to the last that is found. See read_session_records().
 class RecordReader {
 public:
-    explicit RecordReader(std::span<const std::byte> bytes)
-        : bytes_(bytes), search_bytes_(kMostSearchedBytes + bytes.size()) {
-        found_.chain = first_chain();
-    }
+    RecordReader(std::span<const std::byte> bytes, std::string_view name)
+        : bytes_(bytes), name_(name), search_bytes_(kMostSearchedBytes + bytes.size()) {}
 
     SessionRecords read() {
-        while (has_head(at_) &&
-               (read_next() || repair_head() || find_tokens() || find_limit() || find_next() || find_whole()))
+        while (has_head(at_) && (read_next() || repair_head() || find_tokens() || find_limit() || find_kv() ||
+                                 find_next() || take_unchecked()))
             continue;
-        found_.chain = chain_.value_or(0);
+        found_.chain = chain_;
         return std::move(found_);
     }
 
@@ -105,33 +104,32 @@ private:
         return may_search(head.n_bytes) && checksum_of(payload_at(at, head)) == head.checksum;
     }
 
-    void take(std::size_t at, const RecordHead& head, std::span<const std::byte> payload, std::size_t end) {
-        const std::size_t n_lost = chain_ ? 0 : at - at_;
-        found_.records.push_back(
-            {static_cast<RecordKind>(head.kind), head.index, head.checksum, payload, bytes_.subspan(at_, n_lost)});
-        if (chain_) chain_ = next_chain(head, *chain_);
+    void take(const RecordHead& head, std::span<const std::byte> payload, std::size_t end) {
+        found_.records.push_back({static_cast<RecordKind>(head.kind), head.index, head.checksum, payload});
+        chain_ = next_chain(head, chain_);
         at_ = found_.valid_bytes = end;
     }
 
     // The record at at_, which follows the one before it.
     bool read_next() {
         const RecordHead head = head_at(at_);
-        if (!chain_ || !follows(head, *chain_)) return false;
+        if (!follows(head, chain_)) return false;
         const bool is_kv = head.kind == static_cast<std::uint32_t>(RecordKind::KvChunk);
         if (!fits(at_, head)) return is_kv && take_short_kv(head);
         const std::span<const std::byte> payload = payload_at(at_, head);
         const std::size_t end = at_ + kRecordHeadBytes + payload.size();
         const bool is_read_later = is_kv && end < bytes_.size();
-        const bool goes_on = has_head(end) && follows(head_at(end), next_chain(head, *chain_));
+        const bool goes_on = has_head(end) && follows(head_at(end), next_chain(head, chain_));
         if ((is_read_later && goes_on) || checksum_of(payload) == head.checksum) {
-            take(at_, head, payload, end);
+            take(head, payload, end);
             return true;
         }
         if (is_kv && take_short_kv(head)) return true;
         // The head, or a part of the file that ends in it, came twice: the record follows.
         if (find_next()) return true;
-        if (is_read_later) {
-            take(at_, head, payload, end);
+        if (is_read_later) {  // a damaged block, which is dropped when it is read
+            found_.is_intact = false;
+            take(head, payload, end);
             return true;
         }
         if (is_kv) return stop();
@@ -139,30 +137,30 @@ private:
             payload, [&](std::span<const std::byte> changed) { return checksum_of(changed) == head.checksum; });
         if (!repaired) return stop();
         found_.is_intact = false;
-        take(at_, head, found_.repaired.emplace_back(*repaired), end);
+        take(head, found_.repaired.emplace_back(*repaired), end);
         return true;
     }
 
     // KV that lacks bytes, or has some twice: the next record is elsewhere. Its payload is not what was written.
     bool take_short_kv(const RecordHead& head) {
-        const std::uint64_t chain = next_chain(head, *chain_);
+        const std::uint64_t chain = next_chain(head, chain_);
         const auto next = find_following(at_ + kRecordHeadBytes, chain);
         if (!next) return false;
         found_.is_intact = false;
-        take(at_, head, bytes_.subspan(at_ + kRecordHeadBytes, *next - at_ - kRecordHeadBytes), *next);
+        take(head, bytes_.subspan(at_ + kRecordHeadBytes, *next - at_ - kRecordHeadBytes), *next);
         return true;
     }
 
     // One bit of the head at at_ is wrong, or bytes were put into it.
     bool repair_head() {
-        if (stopped_ || !chain_) return false;
+        if (stopped_) return false;
         const auto take_right = [&](std::span<const std::byte> bits, std::size_t n_inserted) {
             RecordHead head{};
             std::memcpy(&head, bits.data(), sizeof(head));
             const std::size_t at = at_ + n_inserted;
-            if (!follows(head, *chain_) || !fits(at, head) || !is_whole_at(at, head)) return false;
+            if (!follows(head, chain_) || !fits(at, head) || !is_whole_at(at, head)) return false;
             found_.is_intact = false;
-            take(at, head, payload_at(at, head), at + kRecordHeadBytes + head.n_bytes);
+            take(head, payload_at(at, head), at + kRecordHeadBytes + head.n_bytes);
             return true;
         };
         if (with_right_bit(bytes_.subspan(at_, kRecordHeadBytes),
@@ -181,7 +179,7 @@ private:
 
     // Tokens at at_ whose head is gone: so many that the record after them follows.
     bool find_tokens() {
-        if (stopped_ || !chain_) return false;
+        if (stopped_) return false;
         for (std::size_t n = 1; n <= kMostFoundTokens; ++n) {
             RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::Tokens),
                             .check = 0,
@@ -192,11 +190,11 @@ private:
             if (!has_head(end) || !may_search(head.n_bytes)) return false;
             head.checksum = checksum_of(payload_at(at_, head));
             const RecordHead next = head_at(end);
-            if (!is_later_kind(next) || !follows(next, next_chain(head, *chain_)) || !fits(end, next) ||
+            if (!is_later_kind(next) || !follows(next, next_chain(head, chain_)) || !fits(end, next) ||
                 !is_whole_at(end, next))
                 continue;
             found_.is_intact = false;
-            take(at_, head, payload_at(at_, head), end);
+            take(head, payload_at(at_, head), end);
             return true;
         }
         return false;
@@ -205,7 +203,7 @@ private:
     // A limit at at_ whose head is gone: the one that the record after it follows.
     bool find_limit() {
         const std::size_t end = at_ + kRecordHeadBytes;
-        if (stopped_ || !chain_ || !has_head(end)) return false;
+        if (stopped_ || !has_head(end)) return false;
         const RecordHead next = head_at(end);
         if (!is_later_kind(next) || !fits(end, next) || !is_whole_at(end, next)) return false;
         RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::MaxTokens),
@@ -215,43 +213,54 @@ private:
                         .checksum = checksum_of({})};
         for (std::int64_t limit = -1; limit < kMostFoundLimit && may_search(kRecordHeadBytes); ++limit) {
             head.index = static_cast<std::uint64_t>(limit);
-            if (!follows(next, next_chain(head, *chain_))) continue;
+            if (!follows(next, next_chain(head, chain_))) continue;
             found_.is_intact = false;
-            take(at_, head, {}, end);
+            take(head, {}, end);
             return true;
         }
         return false;
     }
 
+    // A KV block at at_ whose head is gone: its place follows from the blocks before it, and the next record follows
+    // it.
+    bool find_kv() {
+        if (stopped_ || found_.records.empty() || found_.records.front().kind != RecordKind::Begin) return false;
+        const SessionBegin begin = decode_session_begin(found_.records.front().payload, name_);
+        const auto n_blocks = std::ranges::count(found_.records, RecordKind::KvChunk, &SessionRecord::kind);
+        RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::KvChunk),
+                        .check = 0,
+                        .index = static_cast<std::uint64_t>(n_blocks / begin.n_layers) << 32 |
+                                 static_cast<std::uint64_t>(n_blocks % begin.n_layers),
+                        .n_bytes = begin.kv_chunk_bytes,
+                        .checksum = 0};
+        if (!fits(at_, head) || !may_search(head.n_bytes)) return false;
+        head.checksum = checksum_of(payload_at(at_, head));
+        const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
+        if (!has_head(end) || !follows(head_at(end), next_chain(head, chain_))) return false;
+        found_.is_intact = false;
+        take(head, payload_at(at_, head), end);
+        return true;
+    }
+
     // The record that follows the last one is farther on.
     bool find_next() {
-        if (stopped_ || !chain_) return false;
-        const auto next = find_following(at_ + 1, *chain_);
+        if (stopped_) return false;
+        const auto next = find_following(at_ + 1, chain_);
         if (!next) return false;
         found_.is_intact = false;
         at_ = *next;
         return true;
     }
 
-    // The next record that is whole by itself.
-    bool find_whole() {
-        if (stopped_) return false;
-        for (std::size_t at = at_; has_head(at) && may_search(kRecordHeadBytes); ++at) {
-            const RecordHead head = head_at(at);
-            if (!is_later_kind(head) || !fits(at, head) || !is_whole_at(at, head)) continue;
-            if (at == at_ && chain_) {
-                // Nothing is between the two, and yet the chain is broken: its lower half is damaged, which the next
-                // record shows, or records are missing.
-                const std::size_t end = at + kRecordHeadBytes + head.n_bytes;
-                if (!has_head(end) || !follows(head_at(end), next_chain(head, *chain_))) return stop();
-            } else {
-                chain_.reset();
-            }
-            found_.is_intact = false;
-            take(at, head, payload_at(at, head), at + kRecordHeadBytes + head.n_bytes);
-            return true;
-        }
-        return false;
+    // The record at at_ is whole and the next one follows it: of its own head, `check` alone is damaged.
+    bool take_unchecked() {
+        const RecordHead head = head_at(at_);
+        if (stopped_ || !is_later_kind(head) || !fits(at_, head) || !is_whole_at(at_, head)) return false;
+        const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
+        if (!has_head(end) || !follows(head_at(end), next_chain(head, chain_))) return false;
+        found_.is_intact = false;
+        take(head, payload_at(at_, head), end);
+        return true;
     }
 
     [[nodiscard]] std::optional<std::size_t> find_following(std::size_t begin, std::uint64_t chain) {
@@ -298,9 +307,10 @@ private:
     }
 
     std::span<const std::byte> bytes_;
+    std::string_view name_;  // in messages
     std::size_t at_ = kSessionHeadBytes;
-    std::optional<std::uint64_t> chain_ = first_chain();
-    std::size_t search_bytes_;  // that searches may still put into checksums
+    std::uint64_t chain_ = first_chain();  // after the last record taken
+    std::size_t search_bytes_;             // that searches may still put into checksums
     bool stopped_ = false;
     SessionRecords found_;
 };
@@ -337,7 +347,7 @@ bool is_whole(const SessionRecord& record, std::span<const std::byte> payload) {
 
 SessionRecords read_session_records(std::span<const std::byte> bytes, std::string_view name) {
     check_head(bytes, name);
-    return RecordReader(bytes).read();
+    return RecordReader(bytes, name).read();
 }
 
 }  // namespace slipstream

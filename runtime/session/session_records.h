@@ -46,7 +46,6 @@ struct SessionRecord {
     std::uint64_t index = 0;
     std::uint64_t checksum = 0;
     std::span<const std::byte> payload;
-    std::span<const std::byte> lost;  // damaged bytes before it, of records that nobody knows; empty: none is missing
 };
 /// Whether `payload`, the record's or a copy of it, is what was written.
 [[nodiscard]] bool is_whole(const SessionRecord& record, std::span<const std::byte> payload);
@@ -54,7 +53,7 @@ struct SessionRecord {
 struct SessionRecords {
     std::vector<SessionRecord> records;
     std::size_t valid_bytes = kSessionHeadBytes;  // of the file, up to the end of the last record
-    std::uint64_t chain = 0;                      // after the last record, if is_intact
+    std::uint64_t chain = 0;                      // after the last record
     bool is_intact = true;                        // up to valid_bytes the file is these records and nothing else
     std::deque<std::vector<std::byte>> repaired;  // payloads in which a bit was put right
 };
@@ -67,11 +66,10 @@ struct SessionRecords {
 ///   were put into a head.
 /// - Bytes that do not belong there (a part of the file that came twice) are passed over: the chain tells the record
 ///   that follows.
-/// - Tokens, or a limit, whose head is damaged are found by the chain of the record that follows them.
-/// - After other damage the chain is unknown. Records that are whole by themselves follow SessionRecord::lost; nothing
-///   proves that none of them is missing or comes twice, so SessionFile does not use them.
-/// - Where nothing more is found the file ends for the reader: a record that the end of the file cuts, tokens that are
-///   not what was written, zeros in the place of a record after a power failure.
+/// - Tokens, a limit or a KV block whose head is damaged are found by the chain of the record that follows them.
+/// - The records end where the chain cannot be continued: after other damage nothing proves that a later record is not
+///   the second of two, or that none is missing before it. So does a record that the end of the file cuts (a killed
+///   program), and so do zeros in the place of a record (a power failure).
 [[nodiscard]] SessionRecords read_session_records(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace slipstream

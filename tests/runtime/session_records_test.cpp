@@ -135,17 +135,31 @@ TEST_F(SessionRecordsTest, PartsThatComeTwiceArePassedOverAndMissingOnesEndTheTo
     }
 }
 
-// Heads that are zero: tokens are found by the chain of the next record. After a KV block without a head the chain is
-// unknown, so the tokens before it are kept and no others are added.
-TEST_F(SessionRecordsTest, AHeadThatIsZeroAddsNoToken) {
+// Heads that are zero: the record is found by the chain of the next one, whatever its kind.
+TEST_F(SessionRecordsTest, AHeadThatIsZeroLosesNothing) {
     const SessionContents whole = read_session(bytes_, "s");
     for (std::size_t i = 0; i + 2 < ends_.size(); ++i) {
         std::vector<std::byte> holed = bytes_;
         std::fill_n(holed.begin() + static_cast<std::ptrdiff_t>(ends_[i]), kRecordHeadBytes, std::byte{});
         const SessionContents contents = read_session(holed, "s");
-        ASSERT_LE(contents.tokens.size(), whole.tokens.size()) << i;
-        EXPECT_TRUE(std::ranges::equal(contents.tokens, std::span(whole.tokens).first(contents.tokens.size()))) << i;
+        EXPECT_EQ(contents.tokens, whole.tokens) << i;
+        EXPECT_EQ(contents.kv_chunks.size(), whole.kv_chunks.size()) << i;
         EXPECT_NE(contents.damage, "") << i;
+    }
+}
+
+// Bytes are missing from the middle of a record: the records before it count, and no token after it.
+TEST_F(SessionRecordsTest, BytesThatAreMissingAddNoToken) {
+    const SessionContents whole = read_session(bytes_, "s");
+    for (std::size_t at = ends_[0]; at + 1 < bytes_.size(); at += 3) {
+        for (const std::size_t n : {1, 4, 20, 36, 64}) {
+            std::vector<std::byte> without = bytes_;
+            const auto begin = without.begin() + static_cast<std::ptrdiff_t>(at);
+            without.erase(begin, begin + static_cast<std::ptrdiff_t>(std::min(n, bytes_.size() - at)));
+            const SessionContents contents = read_session(without, "s");
+            ASSERT_LE(contents.tokens.size(), whole.tokens.size()) << at << " " << n;
+            EXPECT_TRUE(std::equal(contents.tokens.begin(), contents.tokens.end(), whole.tokens.begin())) << at;
+        }
     }
 }
 
