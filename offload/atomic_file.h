@@ -44,7 +44,7 @@ public:
 
     /// Open for reading and writing until commit().
     [[nodiscard]] int descriptor() const { return descriptor_; }
-    /// The file's name before commit(); empty: it has none. Somebody who ends the program at once removes it.
+    /// Name of the file before commit(), empty if it has none. A handler that ends the process must remove the file.
     [[nodiscard]] const std::filesystem::path& part() const { return part_; }
 
     /// Appends. Throws IoError.

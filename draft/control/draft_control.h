@@ -29,7 +29,8 @@ struct PassOutcome {
 struct BackOff {
     std::int64_t passes = 0;     // without guesses, for the sake of time
     std::int64_t of_passes = 0;  // all
-    double slowdown = 1.0;       // what guessing took over plain decoding of the same tokens, when the last pause began
+    double slowdown =
+        1.0;  // time with draft tokens / time of plain decoding, for the same tokens, before the last pause
 };
 
 class DraftControl {

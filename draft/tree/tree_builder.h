@@ -92,7 +92,7 @@ private:
     };
     struct Model {
         ModelSource* source;
-        float gain = kModelGain;              // tokens that asking it behind an accepted node brings, of late
+        float gain = kModelGain;  // expected tokens gained by asking the model after an accepted node, recently
         std::int64_t pause = kTryAgainAfter;  // trees without asking it before it is tried though it seems not to pay
         std::int64_t next_pause = kTryAgainAfter;
     };

@@ -37,14 +37,6 @@ SessionHandle shared_handle(const AtomicFile& file) {
     return SessionHandle(::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0));
 }
 
-// Whether the open file is the one of that name; another program may have replaced a damaged session meanwhile.
-bool has_name(const SessionHandle& file, const fs::path& path) {
-    struct stat opened {};
-    struct stat named {};
-    return ::fstat(file.get(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
-           opened.st_ino == named.st_ino;
-}
-
 // Puts records together into the state of the session that they describe.
 class SessionReader {
 public:
@@ -116,8 +108,8 @@ private:
         const bool has_size = record.payload.size() == begin.kv_chunk_bytes;
         if (record.index != index || (chunk + 1) * kChunkTokens > text_tokens() ||
             (!has_size && is_whole(record, record.payload)))
-            refuse("KV that does not belong where it stands");
-        // What follows a block that is lost is of no use.
+            refuse("a KV block out of order");
+        // KV after a damaged block cannot be used.
         if (n_blocks_++ == std::ssize(contents_.kv_chunks) && has_size) contents_.kv_chunks.push_back(record);
     }
 
@@ -150,10 +142,9 @@ std::optional<SessionFile> SessionFile::open(const fs::path& path, SessionUse us
         struct stat status {};
         if (::fstat(file.get(), &status) != 0) refuse(path, "cannot be opened", errno);
         if (!S_ISREG(status.st_mode))
-            throw IoError(
-                fmt::format("{}: a session is a regular file, and this is none; name another", path.string()));
+            throw IoError(fmt::format("{}: a session must be a regular file; name another", path.string()));
         lock_session(file.get(), path, use);
-        if (!has_name(file, path)) continue;
+        if (!is_file_of_name(file.get(), path)) continue;  // another program has replaced a damaged session
         SessionFile session(path, std::move(file));
         session.mapping_.emplace(path);
         session.contents_ = read_session(session.mapping_->bytes(), path.string());

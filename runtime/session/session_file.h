@@ -43,7 +43,7 @@ struct SessionContents {
     bool is_intact = true;  // records may be appended at valid_bytes; else the file must be replaced first
     std::string damage;     // what was wrong with the file, part of a sentence; empty: nothing but perhaps its end
 };
-/// Damaged records are left out, and those that nothing is worth without them. Throws FormatError as
+/// Leaves out damaged records and all records that depend on them. Throws FormatError as
 /// read_session_records() and decode_session_begin() do, if the first record is damaged, and if a record with the right
 /// checksums says what no session does.
 [[nodiscard]] SessionContents read_session(std::span<const std::byte> bytes, const std::string& name);

@@ -14,4 +14,8 @@ enum class SessionUse : std::uint8_t { GoOn, Read };
 /// file system without locks keeps no program out.
 void lock_session(int descriptor, const std::filesystem::path& path, SessionUse use);
 
+/// Whether `path` names the open file `descriptor`. A file that was replaced, or removed, between its opening and its
+/// locking has lost the name: the caller must then open the path again.
+[[nodiscard]] bool is_file_of_name(int descriptor, const std::filesystem::path& path);
+
 }  // namespace slipstream

@@ -200,7 +200,7 @@ TEST_F(SessionFileTest, PlacesThatCannotBeAreSaidAtOnce) {
     EXPECT_THROW(static_cast<void>(SessionFile::open(folder_.path())), IoError);
     ASSERT_EQ(mkfifo((folder_.path() / "pipe").c_str(), 0600), 0);
     EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(SessionFile::open(folder_.path() / "pipe")); }),
-                HasSubstr("a session is a regular file"));
+                HasSubstr("a session must be a regular file"));
     fs::create_symlink(folder_.path() / "nowhere", folder_.path() / "link");
     EXPECT_THROW(static_cast<void>(SessionFile::open(folder_.path() / "link")), IoError);
     EXPECT_NO_THROW(SessionFile::check_place(path_));

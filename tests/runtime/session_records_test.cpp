@@ -200,7 +200,7 @@ TEST(SessionContents, WhatNoSessionHoldsIsRefused) {
     EXPECT_THAT(refusal(bytes_with(good, RecordKind::Tokens, 0, std::as_bytes(std::span(many)))),
                 HasSubstr("more tokens than its context holds"));
     EXPECT_THAT(refusal(bytes_with(good, RecordKind::Tokens, 0, std::vector<std::byte>(7))), HasSubstr("damaged"));
-    EXPECT_THAT(refusal(bytes_with(good, RecordKind::KvChunk, 0, sample_block(1))), HasSubstr("does not belong"));
+    EXPECT_THAT(refusal(bytes_with(good, RecordKind::KvChunk, 0, sample_block(1))), HasSubstr("out of order"));
     EXPECT_THAT(refusal(bytes_with(good, RecordKind::MaxTokens, static_cast<std::uint64_t>(-2), {})),
                 HasSubstr("a length that cannot be"));
     EXPECT_THAT(refusal(bytes_with(good, static_cast<RecordKind>(9), 0, {})), HasSubstr("a record of no kind"));

@@ -114,8 +114,8 @@ TEST_F(ChatFileLock, AFileThatMayNotBeWrittenIsLockedToo) {
 
 TEST_F(ChatFileLock, IsOfRegularFilesAlone) {
     ASSERT_EQ(mkfifo(at("pipe").c_str(), 0600), 0);
-    EXPECT_THAT(refusal(at("pipe")), HasSubstr("a chat is a regular file"));
-    EXPECT_THAT(refusal("/dev/null"), HasSubstr("a chat is a regular file"));
+    EXPECT_THAT(refusal(at("pipe")), HasSubstr("a chat must be a regular file"));
+    EXPECT_THAT(refusal("/dev/null"), HasSubstr("a chat must be a regular file"));
     EXPECT_THAT(refusal(folder_.path()), HasSubstr("cannot be opened"));
     EXPECT_THAT(refusal(at("none") / "chat"), HasSubstr("cannot be opened"));
 }

@@ -118,6 +118,9 @@ TEST_F(OutputFiles, ADirectorysOwnFilesAreRefused) {
     }
     fs::create_symlink(path("model/config.json"), path("link"));
     EXPECT_THAT(answer({{"model", {path("model/config.json")}}, {"log-file", {path("link")}}}), HasSubstr("request: "));
+    // A part that the folder lacks would be read the next time.
+    EXPECT_THAT(answer({{"model", {path("model")}}, {"stats", {path("model/tokenizer_config.json")}}}),
+                AllOf(HasSubstr("request: --stats"), HasSubstr("the model would read this file")));
     // Other files may lie beside them.
     folder_.write("model/stats.json", "{}");
     EXPECT_EQ(answer({{"model", {path("model")}}, {"stats", {path("model/stats.json")}}}), "");

@@ -2,6 +2,8 @@
 // codes.
 #include <signal.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -147,6 +149,28 @@ TEST_F(Chat, ASessionGoesOnAsOneChat) {
     // But for those that are given anew.
     ASSERT_EQ(chat("/set seed\n", with_session("two.json", {"--seed", "9"})).code, 0);
     EXPECT_THAT(chat("/set seed\n", with_session("two.json", {"--seed", "9"})).err, HasSubstr("  seed 9\n"));
+}
+
+// What a killed program leaves is a message with an empty answer. The model never reads it as an answer of its own.
+TEST_F(Chat, AMessageWithoutAnAnswerIsLeftOutOrAnswered) {
+    const Arguments options{"--max-tokens", "12", "--temperature", "0", "--stop", kNoStop, "--session", at("s.json")};
+    const auto saved = [&] {
+        ASSERT_EQ(chat("The wolf said:\n", options).code, 0);
+        json session = json::parse(file_text(at("s.json")));
+        session["messages"].back()["content"] = "";
+        std::ofstream(at("s.json")) << session;
+    };
+    const ProgramResult fresh = chat("Once upon a time\n", {options.begin(), options.end() - 2});
+    saved();
+    const ProgramResult left_out = chat("Once upon a time\n", options);
+    EXPECT_EQ(left_out.out, fresh.out);
+    EXPECT_THAT(left_out.err, HasSubstr("had no answer and is left out"));
+    EXPECT_EQ(messages_in(at("s.json")).size(), 2U);
+    std::filesystem::remove(at("s.json"));
+    saved();
+    EXPECT_EQ(chat("/regen\n", options).code, 0);
+    EXPECT_EQ(messages_in(at("s.json")).front(), "The wolf said:");
+    EXPECT_NE(messages_in(at("s.json")).back(), "");
 }
 
 TEST_F(Chat, CrLfEndsALineAndIsNoPartOfIt) {

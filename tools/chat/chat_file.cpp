@@ -17,7 +17,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr int kLockTries = 100;  // while another program replaces the file each time: then there is more amiss
+constexpr int kLockTries = 100;  // openings that find the file replaced each time; more mean that something is wrong
 
 // Some systems lock only what is open for writing; a file that may not be written can be replaced all the same.
 FileHandle open_for_lock(const std::filesystem::path& path) {
@@ -33,7 +33,7 @@ ChatFile::ChatFile(std::filesystem::path path) : path_(std::move(path)) {
 }
 
 ChatFile::~ChatFile() {
-    if (is_unused_ && has_name()) static_cast<void>(unlink(path_.c_str()));
+    if (is_unused_ && is_file_of_name(file_.get(), path_)) static_cast<void>(unlink(path_.c_str()));
 }
 
 void ChatFile::lock() {
@@ -50,21 +50,13 @@ void ChatFile::lock() {
         if (file.get() < 0 || fstat(file.get(), &status) != 0)
             throw IoError(fmt::format("{}: cannot be opened: {}", path_.string(), std::strerror(errno)));
         if (!S_ISREG(status.st_mode))
-            throw IoError(fmt::format("{}: a chat is a regular file, and this is none; name another", path_.string()));
+            throw IoError(fmt::format("{}: a chat must be a regular file; name another", path_.string()));
         lock_session(file.get(), path_, SessionUse::GoOn);
         file_ = std::move(file);
         is_unused_ = is_made;
-        if (has_name()) return;
+        if (is_file_of_name(file_.get(), path_)) return;
     }
-    throw IoError(fmt::format("{}: another program replaces this file all the time; name another", path_.string()));
-}
-
-// Whether the path leads to the locked file, and not to one that has replaced it.
-bool ChatFile::has_name() const {
-    struct stat locked {};
-    struct stat named {};
-    return fstat(file_.get(), &locked) == 0 && stat(path_.c_str(), &named) == 0 && locked.st_dev == named.st_dev &&
-           locked.st_ino == named.st_ino;
+    throw IoError(fmt::format("{}: another program keeps replacing this file; name another", path_.string()));
 }
 
 std::optional<ChatSession> ChatFile::load(const ChatSettings& defaults) const {
@@ -74,7 +66,7 @@ std::optional<ChatSession> ChatFile::load(const ChatSettings& defaults) const {
 }
 
 void ChatFile::save(const ChatSession& session) {
-    if (!has_name()) lock();
+    if (!is_file_of_name(file_.get(), path_)) lock();
     WholeFile whole(path_, kOwnerOnlyMode);
     whole.write(to_json_text(session));
     FileHandle replacement(fcntl(whole.descriptor(), F_DUPFD_CLOEXEC, 0));  // shares the lock

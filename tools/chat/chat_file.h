@@ -29,7 +29,6 @@ public:
 
 private:
     void lock();
-    [[nodiscard]] bool has_name() const;
 
     std::filesystem::path path_;
     FileHandle file_;         // carries the lock

@@ -70,6 +70,7 @@ ChatLoop::ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& cons
       console_(console),
       mode_(mode),
       session_(std::move(session)),
+      n_loaded_(session_.messages.size()),
       file_(file),
       check_output_(std::move(check_output)) {}
 
@@ -170,7 +171,16 @@ ChatLoop::Next ChatLoop::obey(const ChatCommandLine& line) {
     return Next::Go;
 }
 
+// A message that a killed program left without an answer is not read by the model as one that was answered by nothing.
+void ChatLoop::leave_out_unanswered() {
+    std::vector<Message>& messages = session_.messages;
+    if (messages.empty() || messages.size() != n_loaded_ || !messages.back().content.empty()) return;
+    messages.resize(messages.size() - 2);
+    console_.note("the last message of the saved chat had no answer and is left out (/regen would have asked for one)");
+}
+
 void ChatLoop::send(const std::string& message, Unanswered unanswered) {
+    leave_out_unanswered();
     session_.messages.push_back({"user", message});
     if (unanswered == Unanswered::Kept) keep_unanswered();
     const auto take_back = [&] {
@@ -333,6 +343,7 @@ void ChatLoop::load(const std::string& argument) {
     generator_.check(loaded.settings);
     loaded.model = session_.model;
     session_ = std::move(loaded);
+    n_loaded_ = session_.messages.size();
     keep();
     console_.note(describe_messages(argument, session_));
 }

@@ -61,6 +61,7 @@ private:
     void show_context();
     void keep();
     void keep_unanswered();
+    void leave_out_unanswered();
     [[nodiscard]] bool goes_on() const;
     [[nodiscard]] int exit_code() const;
 
@@ -69,6 +70,7 @@ private:
     Console& console_;
     InputMode mode_;
     ChatSession session_;
+    std::size_t n_loaded_;  // messages of session_ when it was loaded
     ChatFile* file_;
     OutputCheck check_output_;
     TextOutput output_{std::nullopt};

@@ -28,7 +28,9 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr int kPatienceMs = 200;  // a signal that another thread got is seen after so long
+// Milliseconds between two tests for a signal while the editor waits for a key: a signal that another thread received
+// does not end the wait.
+constexpr int kSignalPollMs = 200;
 constexpr std::wstring_view kPasteEnd = L"\x1b[201~";
 
 // What the handler may touch.
@@ -198,7 +200,7 @@ int LineEditor::State::read_character(wchar_t& character) {
         if (was_continued()) take_terminal_back();
         if (window_changed.exchange(false)) draw_anew();
         pollfd input{STDIN_FILENO, POLLIN, 0};
-        if (poll(&input, 1, kPatienceMs) <= 0) continue;
+        if (poll(&input, 1, kSignalPollMs) <= 0) continue;
         std::array<char, 4096> piece;
         const ssize_t n = read(STDIN_FILENO, piece.data(), piece.size());
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;

@@ -158,6 +158,7 @@ int report_finished_session(const TextSession& session, const ReplayedText& repl
     result.prompt_tokens = std::ssize(session.begin().prompt);
     result.text_bytes = std::ssize(replayed.shown);
     records.write(result, statistics_json(engine, result, {.seed = session.begin().sampling.seed}), output);
+    if (!session.damage().empty()) console.note(fmt::format("the session: {}", session.damage()));
     if (!output.closed()) console.note(summary_line(result, session.begin().sampling));
     return signal_exit_code();
 }

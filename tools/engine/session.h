@@ -75,6 +75,8 @@ public:
     /// Whether there is something to go on with. The calls below up to check_model() are for that case.
     [[nodiscard]] bool resumes() const { return file_.has_value(); }
     [[nodiscard]] const SessionBegin& begin() const { return file_->begin(); }
+    /// What was wrong with the session's file, part of a sentence; empty: nothing.
+    [[nodiscard]] const std::string& damage() const { return file_->damage(); }
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return file_->tokens(); }
     /// The devices that it goes on with, where their split decides its text: "cpu,cpu"; cards by their order. Empty
     /// where others do, and where `devices` are such.

@@ -126,13 +126,19 @@ void check_models(const Settings& settings, std::span<const Output> outputs) {
     std::vector<std::pair<FileId, const Output*>> there;
     for (const Output& output : outputs)
         if (const auto id = file_id(output.path)) there.emplace_back(*id, &output);
-    if (there.empty()) return;
-    for (const fs::path& model : models_of(settings))
+    for (const fs::path& model : models_of(settings)) {
+        std::error_code error;
+        for (const Output& output : outputs)
+            if (!fs::exists(output.path, error) && fs::is_directory(model, error) && is_part_of_model(output.path) &&
+                fs::equivalent(model, output.path.has_parent_path() ? output.path.parent_path() : ".", error))
+                throw RequestError(fmt::format("{} {}: the model would read this file; name another", output.where,
+                                               output.path.string()));
         for (const fs::path& file : model_file_paths(model))
             for (const auto& [id, output] : there)
                 if (file_id(file) == id)
                     throw RequestError(fmt::format("{} {}: this is a file of the model; name another", output->where,
                                                    output->path.string()));
+    }
 }
 
 }  // namespace

@@ -23,15 +23,17 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr int kPatienceMs = 1000;  // that a write which makes no progress goes on after a signal
+// Longest wait, in milliseconds, for a write that makes no progress after a signal; also the time between two looks for
+// a signal. One second: a reader that is only slow goes on within it.
+constexpr int kStalledAfterSignalMs = 1000;
 
-// Waits until a descriptor that does not block takes bytes. Returns 0, or EAGAIN if a signal came and then kPatienceMs
-// passed.
+// Waits until a descriptor that does not block takes bytes. Returns 0, or EAGAIN if a signal came and then
+// kStalledAfterSignalMs passed.
 int wait_until_writable(int descriptor) {
     for (;;) {
         pollfd waited{.fd = descriptor, .events = POLLOUT, .revents = 0};
         const bool is_interrupted = signal_exit_code() != 0;
-        const int n = poll(&waited, 1, kPatienceMs);
+        const int n = poll(&waited, 1, kStalledAfterSignalMs);
         if (n > 0) return 0;
         if (n == 0 && is_interrupted) return EAGAIN;
         if (n < 0 && errno != EINTR) return errno;
@@ -81,7 +83,7 @@ ssize_t read_some(int descriptor, char* bytes, std::size_t max_bytes) {
         const ssize_t n = read(descriptor, bytes, max_bytes);
         if (n >= 0 || !would_block(errno)) return n;
         pollfd waited{.fd = descriptor, .events = POLLIN, .revents = 0};
-        if (poll(&waited, 1, kPatienceMs) < 0) return -1;
+        if (poll(&waited, 1, kStalledAfterSignalMs) < 0) return -1;
         if (signal_exit_code() == 0) continue;
         errno = EINTR;
         return -1;
