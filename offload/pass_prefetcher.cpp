@@ -27,7 +27,7 @@ void PassPrefetcher::ask_for_next() {
     n_next_copied_ = 0;
 }
 
-void PassPrefetcher::begin_pass(Stream& /*compute*/) {
+void PassPrefetcher::begin_pass(Stream& compute) {
     CHECK(!running_, "a pass begins before the previous one has ended");
     if (!next_is_frozen_) ask_for_next();
     if (!next_fits_) {
@@ -45,7 +45,13 @@ void PassPrefetcher::begin_pass(Stream& /*compute*/) {
     n_released_ = 0;
     next_is_frozen_ = false;
     running_ = true;
-    copy_ahead();
+    try {
+        copy_ahead();
+    } catch (...) {
+        failure_told_ = true;
+        rewind(compute);
+        throw;
+    }
 }
 
 void PassPrefetcher::copy_ahead() {

@@ -36,8 +36,8 @@ public:
     PassPrefetcher(TransferRing& ring, ScheduleSource& source, std::int64_t max_items);
 
     /// Makes the next schedule the running one and starts its copies. The previous pass must have ended, by end_pass()
-    /// or rewind() (CHECKed). Throws OutOfBudget if an item is larger than the ring; then no pass runs, and the next
-    /// call requests a schedule again.
+    /// or rewind() (CHECKed). Throws OutOfBudget if an item is larger than the ring, and the error of a refused copy or
+    /// of the source. If it throws, no pass runs and nothing is copied ahead: the next call requests a schedule again.
     void begin_pass(Stream& compute);
     /// Returns the device address of item `index` of the running schedule, for work enqueued on `compute` from now on;
     /// valid until its release, and until then it may be acquired again. CHECKs that its copy is enqueued: the ring

@@ -4,6 +4,8 @@
 // and they are forgotten. Each slot has its own events, since a GPU can only wait for the latest use of an event.
 #include "offload/transfer_ring.h"
 
+#include <exception>
+
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 
@@ -22,7 +24,7 @@ struct TransferRing::Slot {
     std::unique_ptr<Event> released;
     std::uint64_t copied_use = 0;
     std::uint64_t released_use = 0;
-    const Stream* released_on = nullptr;
+    const Stream* released_on = nullptr;  // null: the host has waited for the release
 };
 
 TransferRing::TransferRing(Device& device, std::span<std::byte> region, Stream& copies, std::int64_t max_items)
@@ -79,16 +81,19 @@ void TransferRing::clear_place(std::size_t offset, std::size_t bytes) {
         return (jumps && slot.offset >= head_) || (slot.offset >= offset && slot.offset < offset + bytes);
     };
     const Slot* newest = nullptr;
-    while (oldest_ < first_live_ &&
-           (next_ - oldest_ == static_cast<std::int64_t>(slots_.size()) || in_the_way(slots_[index_of(oldest_)]))) {
-        const Slot& cleared = slots_[index_of(oldest_)];
+    std::int64_t end = oldest_;  // past the slots to forget, once all waits are enqueued: a wait may be refused
+    for (; end < first_live_ &&
+           (next_ - end == static_cast<std::int64_t>(slots_.size()) || in_the_way(slots_[index_of(end)]));
+         ++end) {
+        const Slot& cleared = slots_[index_of(end)];
+        if (cleared.released_on == nullptr) continue;
         // A stream works in order, so waiting for its latest release covers its earlier ones.
         if (newest != nullptr && newest->released_on != cleared.released_on)
             copies_->wait(*newest->released, newest->released_use);
         newest = &cleared;
-        ++oldest_;
     }
     if (newest != nullptr) copies_->wait(*newest->released, newest->released_use);
+    oldest_ = end;
 }
 
 std::int64_t TransferRing::push(const TransferItem& item) {
@@ -100,10 +105,10 @@ std::int64_t TransferRing::push(const TransferItem& item) {
     Slot& slot = slots_[index_of(next_)];
     slot.offset = *offset;
     slot.bytes = slot_bytes(item.bytes);
-    head_ = slot.offset + slot.bytes;
     if (item.after != nullptr) copies_->wait(*item.after, item.after_use);
     copies_->copy(region_.data() + slot.offset, item.source, item.bytes);
     slot.copied_use = copies_->record(*slot.copied);
+    head_ = slot.offset + slot.bytes;  // from here on it is an item: a call that is refused before leaves none
     bytes_pushed_ += item.bytes;
     return next_++;
 }
@@ -130,8 +135,20 @@ void TransferRing::release(std::int64_t number, Stream& compute) {
 }
 
 void TransferRing::drop_all(Stream& compute) {
-    while (first_live_ < next_) release_oldest_live(compute);
+    std::exception_ptr failure;
+    try {
+        while (first_live_ < next_) release_oldest_live(compute);
+    } catch (...) {
+        // The device refuses an event: the host waits in place of the copy stream.
+        for (; first_live_ < next_; ++first_live_) slots_[index_of(first_live_)].released_on = nullptr;
+        try {
+            compute.synchronize();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+    }
     copies_->synchronize();
+    if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace slipstream

@@ -337,6 +337,45 @@ TEST(PassPrefetcher, AFailureThatNobodyHasSeenIsToldByRewind) {
     for (std::int64_t i = 0; i < 3; ++i) EXPECT_TRUE(on.read(asked, i));
 }
 
+// Each copy, record and wait of six passes is refused once at its call: by begin_pass(), acquire(), release() or
+// rewind(). After rewind() the next passes read all items right. A begin_pass() that throws needs no rewind().
+TEST(PassPrefetcher, ARefusedCallEndsAPassAndNothingElse) {
+    for (const Schedule schedule : kSchedules) {
+        bool was_refused = true;
+        int n_refused_at_begin = 0;
+        for (int nth = 1; was_refused; ++nth) {
+            Rig rig(schedule, 5, 4 * 1024, 12, [](std::int64_t) { return std::vector<std::size_t>(7, 1000); });
+            rig.device.calls_until_refusal = nth;
+            int n_refused = 0;
+            for (int i = 0; i < 6; ++i) {
+                const std::int64_t pass = rig.schedules.n_asked() - (rig.prefetcher.next_is_frozen() ? 1 : 0);
+                try {
+                    rig.begin();
+                } catch (const CudaError&) {
+                    ++n_refused;
+                    ++n_refused_at_begin;
+                    ASSERT_EQ(rig.prefetcher.n_items(), 0) << nth;
+                    continue;
+                }
+                try {
+                    rig.read(pass, 0, 7);
+                    rig.prefetcher.end_pass();
+                    if (i == 3) rig.prefetcher.rewind(*rig.compute);
+                } catch (const CudaError&) {
+                    ++n_refused;
+                    ASSERT_NO_THROW(rig.prefetcher.rewind(*rig.compute));
+                }
+            }
+            was_refused = rig.device.calls_until_refusal == 0;
+            ASSERT_TRUE(rig.device.run_all()) << nth;
+            EXPECT_LE(n_refused, 1) << nth;
+            EXPECT_EQ(rig.n_wrong, 0) << nth;
+            EXPECT_GE(rig.n_seen, 5 * 7) << nth;
+        }
+        EXPECT_GT(n_refused_at_begin, 5);
+    }
+}
+
 TEST(PassPrefetcherDeathTest, MisuseIsABug) {
     Rig rig(Schedule::Random, 0, 2 * 64, 10, [](std::int64_t) { return std::vector<std::size_t>(3, 64); });
     EXPECT_DEATH(rig.acquire(0, 0), "item 0 of a pass of 0");

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/base/check.h"
+#include "kernels/base/error.h"
 #include "kernels/device.h"
 
 namespace slipstream {
@@ -35,9 +36,11 @@ public:
     ScheduledStream(ScheduledDevice& device, StreamKind kind) : device_(&device), kind_(kind) {}
 
     void copy(void* dst, const void* src, std::size_t bytes) override {
+        check_refused();
         call([dst, src, bytes] { std::memcpy(dst, src, bytes); });
     }
     std::uint64_t record(Event& event) override {
+        check_refused();
         auto* of_ours = static_cast<ScheduledEvent*>(&event);
         const std::uint64_t use = ++of_ours->n_recorded;
         call([of_ours, use] { of_ours->n_completed = use; });
@@ -66,6 +69,8 @@ private:
         const Event* event;  // where set: a wait
         std::uint64_t use;
     };
+    void check_refused();
+
     ScheduledDevice* device_;
     StreamKind kind_;
     std::deque<Task> tasks_;
@@ -130,6 +135,8 @@ public:
 
     int n_synchronised = 0;
     int n_stale_waits = 0;  // for a use that is not the latest
+    /// Copies, records and waits until one is refused at its call (CudaError): 1 is the next one, 0 none.
+    int calls_until_refusal = 0;
 
 private:
     bool step_copies() {
@@ -149,7 +156,12 @@ private:
     std::vector<ScheduledStream*> streams_;  // made and never dropped before the last run
 };
 
+inline void ScheduledStream::check_refused() {
+    if (device_->calls_until_refusal > 0 && --device_->calls_until_refusal == 0) throw CudaError("a refused call");
+}
+
 inline void ScheduledStream::wait(const Event& event, std::uint64_t use) {
+    check_refused();
     CHECK(use >= 1 && use <= event.recorded(), "wait for use {} of an event recorded {} times", use, event.recorded());
     device_->n_stale_waits += use != event.recorded() ? 1 : 0;
     tasks_.push_back({{}, &event, event.recorded()});
