@@ -115,12 +115,12 @@ const std::byte* Staging::stage(CudaStream& stream, const std::byte* data, std::
     if (holds_none) reserve(&stream, room);
     CHECK(make_room(room), "an op stages {} bytes and more in {}; reserve_workspace() with the tokens of its calls",
           bytes, on_device_.size_bytes());
-    const Entry entry{.offset = head_, .bytes = bytes, .digest = digest, .last_op = op_};
+    Entry entry{.offset = head_, .bytes = bytes, .digest = digest, .last_op = op_};
     head_ += room;
     std::memcpy(host_.data() + entry.offset, data, bytes);
     stream.copy(on_device_.data() + entry.offset, host_.data() + entry.offset, bytes);
+    entry.copied = copied_->record(stream.place());  // first: an entry without a use would be overwritten unawaited
     entries_.push_back(entry);
-    entries_.back().copied = copied_->record(stream.place());
     ++n_copied_;
     return on_device_.data() + entry.offset;
 }
@@ -138,11 +138,11 @@ bool Staging::send_graph_arrays(CudaStream& stream, CudaGraph& graph, const Grap
     try {
         copy(0, changes->front_end);
         copy(changes->tables_begin, changes->tables_end);
+        graph_use_ = copied_->record(stream.place());
     } catch (...) {
         GraphArrays::forget(host_.data(), kGraphBlockBytes);
         throw;
     }
-    graph_use_ = copied_->record(stream.place());
     return true;
 }
 
