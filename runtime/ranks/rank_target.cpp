@@ -159,14 +159,19 @@ void RankTarget::end_views(bool complete) {
     even_views();
 }
 
-// Where one stands for nothing, none does: a rank whose ring has no room for a whole layer is a pass behind the others.
+// If one view is invalid, all are: a rank whose ring has no room for a whole layer is a pass later than the others. If
+// one rank also has scores that another rank lacks (a view that is built once drops its scores), all drop them: else
+// the ranks would score and build in turn, and no pass would find all views valid.
 void RankTarget::even_views() {
+    if (views_.empty()) return;
+    const ViewBuilder& first = *views_.front();
     const bool even = std::ranges::all_of(views_, [&](ViewBuilder* view) {
-        return view->view().n_text() == views_.front()->view().n_text() &&
-               view->view().n_slots() == views_.front()->view().n_slots();
+        return view->view().n_text() == first.view().n_text() && view->view().n_slots() == first.view().n_slots();
     });
     if (even) return;
-    for (ViewBuilder* view : views_) view->view().invalidate();
+    const bool scored_alike =
+        std::ranges::all_of(views_, [&](ViewBuilder* view) { return view->n_scored() == first.n_scored(); });
+    for (ViewBuilder* view : views_) scored_alike ? view->view().invalidate() : view->restart();
 }
 
 LogitRows RankTarget::finish() {

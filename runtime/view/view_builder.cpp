@@ -228,12 +228,17 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
     const Work work = std::exchange(work_, Work{});
     if (!work.any()) return;
     if (!complete) return forget_scores();
-    if (work.score) {
-        if (n_pooled_ < config_->n_layers) fetch_scores(exec, n_pooled_, config_->n_layers - n_pooled_);
-        for (std::int64_t layer = n_pooled_; layer < config_->n_layers; ++layer) pool(layer, keep_);
-        n_scored_ = n_pass_;
+    try {
+        if (work.score) {
+            if (n_pooled_ < config_->n_layers) fetch_scores(exec, n_pooled_, config_->n_layers - n_pooled_);
+            for (std::int64_t layer = n_pooled_; layer < config_->n_layers; ++layer) pool(layer, keep_);
+            n_scored_ = n_pass_;
+        }
+        if (work.gather) fill(exec);
+    } catch (...) {  // some layers are scored by this pass, some are not
+        restart();
+        throw;
     }
-    if (work.gather) fill(exec);
     // What is built once is chosen by one look at the text, as it is when it is built again.
     if (work.gather && options_.rebuild_tokens == 0) forget_scores();
 }

@@ -70,9 +70,12 @@ public:
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t context_tokens);
 
     [[nodiscard]] KvView& view() { return *view_; }
+    [[nodiscard]] const KvView& view() const { return *view_; }
     [[nodiscard]] const ViewOptions& options() const { return options_; }
     /// How often the view was built.
     [[nodiscard]] std::int64_t n_built() const { return n_built_; }
+    /// Positions of the text when its groups were scored last; 0: there are no scores.
+    [[nodiscard]] std::int64_t n_scored() const { return n_scored_; }
     /// The groups of a layer that were chosen last, by the group that is read.
     [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const {
         return moves_[static_cast<std::size_t>(layer)];
@@ -84,7 +87,8 @@ public:
     /// once, since none streams, on any device of the model, or a prompt goes layer by layer. The hooks that it is to
     /// run with; null: none.
     [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool whole_layers);
-    /// It has come to its end, its stream is synchronized; or it was given up.
+    /// It has come to its end, its stream is synchronized; or it was given up. If this throws, the builder has
+    /// restarted.
     void end_pass(ExecRef exec, bool complete);
     /// Rows of the cache's scratch are about to be committed.
     void commit(ExecRef exec, std::span<const NodeId> path);

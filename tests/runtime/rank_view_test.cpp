@@ -189,6 +189,44 @@ TEST_P(RankView, OfTheWholeTextGivesTheBitsOfTheCaches) {
     }
 }
 
+// A prompt by layers: a device whose KV is resident builds in that pass, one whose ring holds no whole layer a pass
+// later. With rebuild_tokens = 0 a device drops its scores when it has built.
+TEST(LayersViewOfAPrompt, IsReadySoonWhateverStreams) {
+    const auto files = make_tiny_model({.n_layers = kLayers, .context_tokens = 4096, .biases = true});
+    constexpr std::int64_t kPrompt = 2560;
+    for (const std::int64_t rebuild_tokens : {0, 64})
+        for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere, KvStreams::BehindTheFirst}) {
+            ViewOptions view = kSmall;
+            view.rebuild_tokens = rebuild_tokens;
+            view.growth_tokens = 300;
+            ViewedSplit several(*files, {.parts = {2, 2},
+                                         .view = view,
+                                         .streams = streams,
+                                         .context_tokens = 4096,
+                                         .forward = {.max_tokens = 600, .max_logit_rows = 64},
+                                         .scratch_nodes = 600,
+                                         .ring_bytes = 196608});
+            ASSERT_TRUE(several.target->takes_prompt(kPrompt));
+            several.target->extend(kPrompt);
+            const NodeId node = several.target->add_node(kCommittedTip);
+            const TokenId token = 5;
+            const std::int32_t root = 0;
+            const std::vector<TokenId> prompt = random_tokens(kPrompt, 1);
+            static_cast<void>(several.target->run({.prompt = prompt,
+                                                   .tokens = {&token, 1},
+                                                   .nodes = {&node, 1},
+                                                   .logit_tokens = {&root, 1},
+                                                   .needs = LogitRequest{}}));
+            several.target->commit({&node, 1});
+            int n_ready = 0;
+            for (int i = 0; i < 20; ++i) {
+                run_chain(*several.target, 4, 2);
+                n_ready += several.over_view->n_text() == several.target->n_committed() ? 1 : 0;
+            }
+            EXPECT_GE(n_ready, 19) << rebuild_tokens << ' ' << static_cast<int>(streams);
+        }
+}
+
 // Where one rank's is lost, all are: the source is not ready, and the next pass that builds builds all.
 TEST_P(RankView, StandsForATextOnAllDevicesOrOnNone) {
     ViewedSplit several(*files_, halves(kWhole, KvStreams::Nowhere));
