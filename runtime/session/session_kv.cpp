@@ -42,14 +42,20 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
     return n_chunks * kChunkTokens;
 }
 
-void SessionKv::save() {
-    if (target_.n_nodes() > 0) return;
+std::optional<std::string> SessionKv::save() {
+    if (target_.n_nodes() > 0) return std::nullopt;
     const std::int64_t n_tokens = std::min(target_.n_committed(), session_.text_tokens());
     const std::int64_t n_wanted = std::min(n_tokens / kChunkTokens, max_chunks_) * n_layers_;
     for (std::int64_t block = session_.n_kv_blocks(); block < n_wanted; block = session_.n_kv_blocks()) {
         target_.read_chunk(block % n_layers_, block / n_layers_, block_.data());
-        session_.append_kv_block(block_);
+        try {
+            session_.append_kv_block(block_);
+        } catch (const IoError& error) {
+            max_chunks_ = std::min(max_chunks_, session_.n_kv_blocks() / n_layers_);
+            return error.what();
+        }
     }
+    return std::nullopt;
 }
 
 }  // namespace slipstream

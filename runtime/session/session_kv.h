@@ -3,10 +3,11 @@
 // would take more than a limit, no more are saved, and what stands behind them is computed again, too.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/loop/target.h"
@@ -28,12 +29,10 @@ public:
     /// then.
     std::int64_t restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {});
 
-    /// No more is saved from now on: what comes is computed again.
-    void stop_saving() { max_chunks_ = std::min(max_chunks_, session_.n_kv_blocks() / n_layers_); }
-
     /// Saves the chunks that have filled, as far as the session has their tokens. Between passes; does nothing while
-    /// one is under way. Throws IoError.
-    void save();
+    /// one is under way. If the file cannot be written, returns the reason and saves no more from then on. Throws what
+    /// the target throws for a chunk that cannot be read; the next call tries that chunk again.
+    [[nodiscard]] std::optional<std::string> save();
 
 private:
     SessionFile& session_;

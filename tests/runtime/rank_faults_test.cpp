@@ -151,7 +151,7 @@ protected:
             CHECK(!fresh.empty());
             if (session.tokens().empty()) behind_prompt();
             session.append_tokens(fresh);
-            kv.save();
+            EXPECT_EQ(kv.save(), std::nullopt);
         }
         return session.tokens();
     }

@@ -2,9 +2,7 @@
 // system refused.
 #include "runtime/session/session_file.h"
 
-#include <signal.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fcntl.h>
@@ -15,6 +13,7 @@
 #include "kernels/base/error.h"
 #include "tests/runtime/session_samples.h"
 #include "tests/support/error_text.h"
+#include "tests/support/file_limit.h"
 #include "tests/support/temp_folder.h"
 
 namespace slipstream {
@@ -22,26 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-// Files may not grow beyond this while it lives: what a full disk does, byte for byte.
-class FileLimit {
-public:
-    explicit FileLimit(std::size_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
-        getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit limit{bytes, before_.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    ~FileLimit() {
-        setrlimit(RLIMIT_FSIZE, &before_);
-        signal(SIGXFSZ, handler_);
-    }
-    FileLimit(const FileLimit&) = delete;
-    FileLimit& operator=(const FileLimit&) = delete;
-
-private:
-    sighandler_t handler_;
-    rlimit before_{};
-};
 
 class SessionFileTest : public testing::Test {
 protected:

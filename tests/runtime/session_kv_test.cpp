@@ -1,10 +1,13 @@
 // Which chunks of a target go into a session, and which come back.
 #include "runtime/session/session_kv.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/runtime/session_samples.h"
+#include "tests/support/error_text.h"
 #include "tests/support/fake_target.h"
+#include "tests/support/file_limit.h"
 #include "tests/support/temp_folder.h"
 
 namespace slipstream {
@@ -48,8 +51,8 @@ TEST_F(SessionKvTest, FullChunksComeBackAsTheyWere) {
     {
         SessionFile session = make(701);
         SessionKv kv(session, full_, kNoLimit);
-        kv.save();
-        kv.save();  // nothing is saved twice
+        EXPECT_EQ(kv.save(), std::nullopt);
+        EXPECT_EQ(kv.save(), std::nullopt);  // nothing is saved twice
         EXPECT_EQ(session.n_kv_blocks(), 2 * kSampleLayers);
     }
     EXPECT_EQ(restored(empty_), 512);
@@ -67,7 +70,7 @@ TEST_F(SessionKvTest, FullChunksComeBackAsTheyWere) {
 // A pass may have committed more than the text kept of it: rows behind its end are not the text's.
 TEST_F(SessionKvTest, NothingBehindTheTextIsSaved) {
     SessionFile session = make(511);
-    SessionKv(session, full_, kNoLimit).save();
+    EXPECT_EQ(SessionKv(session, full_, kNoLimit).save(), std::nullopt);
     EXPECT_EQ(session.n_kv_blocks(), kSampleLayers);
 }
 
@@ -75,7 +78,7 @@ TEST_F(SessionKvTest, NothingBehindTheTextIsSaved) {
 TEST_F(SessionKvTest, TheLastTokenIsNotRestored) {
     {
         SessionFile session = make(512);
-        SessionKv(session, full_, kNoLimit).save();
+        EXPECT_EQ(SessionKv(session, full_, kNoLimit).save(), std::nullopt);
         EXPECT_EQ(session.n_kv_blocks(), 2 * kSampleLayers);
     }
     EXPECT_EQ(restored(empty_), 256);
@@ -85,7 +88,7 @@ TEST_F(SessionKvTest, NothingIsSavedDuringAPass) {
     SessionFile session = make(701);
     SessionKv kv(session, full_, kNoLimit);
     static_cast<void>(full_.add_node(kCommittedTip));
-    kv.save();
+    EXPECT_EQ(kv.save(), std::nullopt);
     EXPECT_EQ(session.n_kv_blocks(), 0);
 }
 
@@ -96,9 +99,38 @@ TEST_F(SessionKvTest, ALimitHoldsToTheChunk) {
         SessionFile session = make(701);
         SessionKv kv(session, full_, limit);
         EXPECT_EQ(kv.max_tokens(), 256 * n_chunks);
-        kv.save();
+        EXPECT_EQ(kv.save(), std::nullopt);
         EXPECT_EQ(session.n_kv_blocks(), n_chunks * kSampleLayers);
     }
+}
+
+// A chunk that the device does not give is the device's failure: it is thrown, and saving goes on with the next call.
+TEST_F(SessionKvTest, AChunkThatCannotBeReadIsThrownAndSavedLater) {
+    for (std::int64_t nth = 1; nth <= 2 * kSampleLayers; ++nth) {
+        std::filesystem::remove(path_);
+        SessionFile session = make(701);
+        SessionKv kv(session, full_, kNoLimit);
+        full_kv_.chunks_until_failure = nth;
+        EXPECT_EQ(error_text<IoError>([&] { static_cast<void>(kv.save()); }), "KV: a failed copy");
+        EXPECT_EQ(session.n_kv_blocks(), nth - 1);
+        EXPECT_EQ(kv.save(), std::nullopt);
+        EXPECT_EQ(session.n_kv_blocks(), 2 * kSampleLayers);
+    }
+}
+
+// A file that cannot grow is told once, with the system's reason; what the file holds stays.
+TEST_F(SessionKvTest, AFullDiskIsToldOnceAndEndsTheSaving) {
+    SessionFile session = make(701);
+    SessionKv kv(session, full_, kNoLimit);
+    {
+        const FileLimit limit(std::filesystem::file_size(path_) + kSampleLayers * kChunkBytes + kChunkBytes);
+        EXPECT_THAT(kv.save().value_or("nothing"), testing::HasSubstr("the session cannot be written: File too large"));
+    }
+    const std::int64_t n_saved = session.n_kv_blocks();
+    EXPECT_GE(n_saved, kSampleLayers);
+    EXPECT_LT(n_saved, 2 * kSampleLayers);
+    EXPECT_EQ(kv.save(), std::nullopt);  // there is room again, and nothing is tried
+    EXPECT_EQ(session.n_kv_blocks(), n_saved);
 }
 
 // A program that was killed between two layers of a chunk: the chunk is not restored, and saved to its end later.
@@ -112,7 +144,7 @@ TEST_F(SessionKvTest, AChunkThatLacksALayerIsCompletedLater) {
     EXPECT_EQ(restored(empty_), 0);
     {
         auto session = SessionFile::open(path_);
-        SessionKv(*session, full_, kNoLimit).save();
+        EXPECT_EQ(SessionKv(*session, full_, kNoLimit).save(), std::nullopt);
         EXPECT_EQ(session->n_kv_blocks(), 2 * kSampleLayers);
     }
     EXPECT_EQ(restored(empty_), 512);

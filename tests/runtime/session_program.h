@@ -135,7 +135,9 @@ public:
                             {.budget = case_.budget, .end_tokens = {}});
         loop.resume(std::move(text), case_.n_prompt);
         const auto save = [&] {
-            if (kv) kv->save();
+            if (kv) {
+                EXPECT_EQ(kv->save(), std::nullopt);
+            }
         };
         const TextGenerationResult result =
             generate_text(loop, kTokenizer, StreamingDetokenizer::Start::Continued,

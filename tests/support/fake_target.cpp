@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "kernels/base/error.h"
 #include "kernels/base/philox.h"
 #include "kernels/matmul.h"
 
@@ -173,6 +174,7 @@ void FakeTarget::read_rows(NodeId node, std::byte* out) {
 
 void FakeTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
     CHECK(chunk * kChunkTokens < n_committed());
+    if (kv_->chunks_until_failure > 0 && --kv_->chunks_until_failure == 0) throw IoError("KV: a failed copy");
     for (const std::int64_t part : {0, 1})
         for (std::int64_t i = chunk * kChunkTokens; i < std::min((chunk + 1) * kChunkTokens, n_committed()); ++i) {
             const std::uint32_t row = row_of(kv_->committed[static_cast<std::size_t>(i)], layer, part);

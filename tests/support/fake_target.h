@@ -35,7 +35,8 @@ struct FakeKv {
     std::vector<std::uint32_t> committed{};  // states
     std::vector<Node> nodes{};
     std::int64_t prompt_rows = 0;
-    std::int64_t n_extended = -1;  // committed before extend(); -1: nothing is announced
+    std::int64_t n_extended = -1;           // committed before extend(); -1: nothing is announced
+    std::int64_t chunks_until_failure = 0;  // that read_chunk() gives; the one that fails throws IoError; 0: none does
 
     [[nodiscard]] std::uint32_t next(std::uint32_t above, std::int64_t position, TokenId token, Phase phase) const;
     /// The states of `text` when its first n_prompt tokens are a prompt and those behind it were generated.

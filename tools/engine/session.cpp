@@ -335,16 +335,8 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
 }
 
 std::optional<std::string> TextSession::save(const TextGenerator& generator) {
-    std::optional<std::string> refused;
-    try {
-        kv_->save();
-    } catch (const IoError&) {
-        kv_->stop_saving();
-        refused = fmt::format(
-            "{}: KV cannot be written (is the disk full?); the session keeps tokens alone from here on, and KV is "
-            "computed again when it is resumed",
-            request_.path.string());
-    }
+    std::optional<std::string> refused = kv_->save();
+    if (refused) *refused += "; until then the session keeps tokens alone, and KV is computed again when it is resumed";
     const auto now = std::chrono::steady_clock::now();
     if (now - tables_kept_ < kTablesEvery) return refused;
     generator.keep_tables();

@@ -1,0 +1,31 @@
+// A full disk, byte for byte.
+#pragma once
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstddef>
+
+namespace slipstream {
+
+/// Files of this process cannot grow beyond `bytes` while this lives: a write past them fails with EFBIG.
+class FileLimit {
+public:
+    explicit FileLimit(std::size_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+        getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit limit{bytes, before_.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~FileLimit() {
+        setrlimit(RLIMIT_FSIZE, &before_);
+        signal(SIGXFSZ, handler_);
+    }
+    FileLimit(const FileLimit&) = delete;
+    FileLimit& operator=(const FileLimit&) = delete;
+
+private:
+    sighandler_t handler_;
+    rlimit before_{};
+};
+
+}  // namespace slipstream
