@@ -134,11 +134,15 @@ TEST(Sampler, TiesAtTheBordersGoToTheLowestIds) {
 
 TEST(Sampler, EdgesOfTheFilters) {
     const std::vector<float> logits = {0, 2, 1, 2};
-    EXPECT_THAT(ids(Sampler(options(1, 0, 0.0), 4).distribution(logits, {})), ElementsAre(1));
-    EXPECT_THAT(ids(Sampler(options(1, 0, 1, 1.0), 4).distribution(logits, {})), ElementsAre(1, 3));
-    EXPECT_THAT(ids(Sampler(options(1, 99), 4).distribution(logits, {})), ElementsAre(1, 3, 2, 0));
-    EXPECT_THAT(ids(Sampler(options(1, 4), 4).distribution(logits, {})), ElementsAre(1, 3, 2, 0));
-    EXPECT_THAT(ids(Sampler(options(1, 1), 4).distribution(logits, {})), ElementsAre(1));
+    const auto kept = [&](const SamplerOptions& filters) {
+        Sampler sampler(filters, 4);
+        return ids(sampler.distribution(logits, {}));
+    };
+    EXPECT_THAT(kept(options(1, 0, 0.0)), ElementsAre(1));
+    EXPECT_THAT(kept(options(1, 0, 1, 1.0)), ElementsAre(1, 3));
+    EXPECT_THAT(kept(options(1, 99)), ElementsAre(1, 3, 2, 0));
+    EXPECT_THAT(kept(options(1, 4)), ElementsAre(1, 3, 2, 0));
+    EXPECT_THAT(kept(options(1, 1)), ElementsAre(1));
 }
 
 TEST(Sampler, PenalisesEachTokenOnceAndOnlyInTheWindow) {
@@ -188,7 +192,26 @@ TEST(Sampler, ABiasIsAddedAndMayForbid) {
     EXPECT_EQ(Sampler(o, 4).sample(logits, 0, std::vector<TokenId>{0}), 1) << "4 / 2 - 0.5";
     o.temperature = 1.0;
     o.bias = {{0, -kInfinity}};
-    for (const Candidate& candidate : Sampler(o, 4).distribution(logits, {})) EXPECT_NE(candidate.id, 0);
+    Sampler sampler(o, 4);
+    for (const Candidate& candidate : sampler.distribution(logits, {})) EXPECT_NE(candidate.id, 0);
+}
+
+template <typename S>
+concept HasDistribution = requires(S&& sampler, std::span<const float> logits, const LogitRows& rows) {
+    std::forward<S>(sampler).distribution(logits, {});
+    std::forward<S>(sampler).distribution(rows, 0, {});
+};
+template <typename S>
+concept HasAnyDistribution = HasDistribution<S> || requires(S&& sampler, std::span<const float> logits) {
+    std::forward<S>(sampler).distribution(logits, {});
+} || requires(S&& sampler, const LogitRows& rows) {
+    std::forward<S>(sampler).distribution(rows, 0, {});
+};
+
+// What it returns is memory of the sampler.
+TEST(Sampler, ATemporaryHasNoDistribution) {
+    static_assert(HasDistribution<Sampler&>);
+    static_assert(!HasAnyDistribution<Sampler>);
 }
 
 TEST(Sampler, FiltersAsTheBookSays) {

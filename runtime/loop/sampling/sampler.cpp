@@ -239,7 +239,7 @@ TokenId Sampler::sample(std::span<const float> logits, std::int64_t position, st
     return draw(position);
 }
 
-std::span<const Candidate> Sampler::distribution(std::span<const float> logits, std::span<const TokenId> path) {
+std::span<const Candidate> Sampler::distribution(std::span<const float> logits, std::span<const TokenId> path) & {
     penalise(logits, path);
     if (options_.temperature == 0.0) {
         candidates_.assign(1, {best(), 0.0F, 1.0});

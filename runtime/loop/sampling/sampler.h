@@ -69,15 +69,18 @@ public:
     [[nodiscard]] TokenId sample(std::span<const float> logits, std::int64_t position, std::span<const TokenId> path);
 
     /// The filtered distribution that sample() draws from, for tests and for E3. Greedy: one candidate with p = 1.
-    /// Valid until the next call.
-    [[nodiscard]] std::span<const Candidate> distribution(std::span<const float> logits, std::span<const TokenId> path);
+    /// Valid until the next call, as long as the sampler lives; so a temporary sampler has none.
+    [[nodiscard]] std::span<const Candidate> distribution(std::span<const float> logits,
+                                                          std::span<const TokenId> path) &;
+    void distribution(std::span<const float> logits, std::span<const TokenId> path) && = delete;
 
     /// The same of row `row`, bit for bit: from its top logits where those decide (sampler_top_logits.cpp), else from
     /// the row.
     [[nodiscard]] TokenId sample(const LogitRows& rows, std::int64_t row, std::int64_t position,
                                  std::span<const TokenId> path);
     [[nodiscard]] std::span<const Candidate> distribution(const LogitRows& rows, std::int64_t row,
-                                                          std::span<const TokenId> path);
+                                                          std::span<const TokenId> path) &;
+    void distribution(const LogitRows& rows, std::int64_t row, std::span<const TokenId> path) && = delete;
     /// What top logits must hold to decide, most of the time, for sample() and for distribution().
     [[nodiscard]] LogitRequest sample_request() const;
     [[nodiscard]] LogitRequest distribution_request() const;

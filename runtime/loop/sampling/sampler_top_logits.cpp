@@ -89,7 +89,7 @@ TokenId Sampler::sample(const LogitRows& rows, std::int64_t row, std::int64_t po
 }
 
 std::span<const Candidate> Sampler::distribution(const LogitRows& rows, std::int64_t row,
-                                                 std::span<const TokenId> path) {
+                                                 std::span<const TokenId> path) & {
     CHECK(rows.cols() == vocab_, "{} logits for a vocabulary of {}", rows.cols(), vocab_);
     if (!rows.on_device() || !filter_top(rows.top(row), path)) return distribution(rows.row(row), path);
     if (options_.temperature > 0.0) return weigh();
