@@ -114,20 +114,32 @@ TEST(DraftAllocation, IsSeenWhereItHappens) {
 }
 
 TEST(DraftAllocation, PassesAllocateOnlyWhatTablesOfTheTextGrowBy) {
+    std::int64_t n_fixed = 0;  // allocations of a whole text with a fixed budget
     for (std::size_t i = 0; i < 2 * kSets.size(); ++i) {
         const auto& sources = kSets[i / 2];
+        const bool adapts = i % 2 == 1;
         SCOPED_TRACE(fmt::format("{} and {} more, budget {}", source_name(sources.front()), sources.size() - 1,
-                                 i % 2 == 0 ? "auto" : "fixed"));
-        Decoding decoding(sources, 0.8, i % 2 == 0);
+                                 adapts ? "auto" : "fixed"));
+        Decoding decoding(sources, 0.8, adapts);
         decoding.begin(1);
-        static_cast<void>(decoding.run_to(500));
+        const Stretch early = decoding.run_to(500);
         const std::size_t peak = decoding.device_peak();
         const Stretch stretch = decoding.run_to(1300);
         // Tables double, and lists of followers with them: measured 20 allocations in 9 % of passes with all sources,
         // 25 at most without `context` (seven lists of `lookahead`), none of the draft model's. Kernels take scratch by
         // the largest pass so far.
         EXPECT_LE(stretch.n_loud, 1 + stretch.n_passes / 6);
-        EXPECT_LE(stretch.allocated.n, sources.front() == SourceKind::Context ? 60 : 30);
+        const std::int64_t limit = sources.front() == SourceKind::Context ? 60 : 30;
+        // How much is drafted with an adapted budget depends on measured times, and so does when the tables grow: of
+        // `lookahead` 143 times before token 500 with a fixed budget, 18 times with an adapted one that drafts late.
+        // A whole text makes them grow no more than with a fixed budget.
+        const std::int64_t n_all = early.allocated.n + stretch.allocated.n;
+        if (adapts) {
+            EXPECT_LE(n_all, n_fixed + limit);
+        } else {
+            EXPECT_LE(stretch.allocated.n, limit);
+            n_fixed = n_all;
+        }
         EXPECT_LE(decoding.device_peak(), peak + (std::size_t{64} << 10));
     }
 }

@@ -30,8 +30,8 @@ protected:
     [[nodiscard]] std::string text_file(const std::string& name, int n_lines) const {
         std::string text;
         for (int i = 0; i < n_lines; ++i)
-            text +=
-                fmt::format("Once upon a time there was a king who had {} sons and {} daughters.\n", i % 7, i * i % 91);
+            text += fmt::format("Once upon a time there was a king who had {} sons and {} daughters.\n", i % 7,
+                                (i % 91) * (i % 91) % 91);
         return folder_.write(name, text).string();
     }
     static ProgramResult build(std::vector<std::string> arguments) {
