@@ -7,6 +7,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/indexed.h"
+#include "runtime/pass/pass_schedule.h"
 
 namespace slipstream {
 
@@ -243,6 +244,19 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
     if (work.gather && options_.rebuild_tokens == 0) forget_scores();
 }
 
+// Length below which the text cannot be cut with the view. A layer with a window reads no chunk before its window, so
+// its slots of those chunks were not copied: the window of a shorter text must not reach them. The same bound whether
+// KV streams or not (E3).
+std::int64_t ViewBuilder::shortest_cut() const {
+    std::int64_t shortest = 0;
+    for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) {
+        const std::int64_t window = config_->window(layer);
+        const std::int64_t first = first_chunk_in_window(window, n_pass_) * kChunkTokens;
+        if (first > 0) shortest = std::max(shortest, first + window - 1);
+    }
+    return shortest;
+}
+
 // The view stands for the text from now on.
 void ViewBuilder::fill(ExecRef exec) {
     const std::int64_t n_groups = groups_of(n_pass_);
@@ -250,8 +264,8 @@ void ViewBuilder::fill(ExecRef exec) {
     const std::int64_t left_out = (n_groups - n_kept) * kGroupTokens;
     const std::int64_t n_recent = std::min(n_kept * kGroupTokens, round_up(options_.recent_tokens, kGroupTokens)) -
                                   (n_groups * kGroupTokens - n_pass_);
-    view_->fill(exec.stream, n_pass_ - left_out, n_pass_,
-                left_out == 0 ? n_pass_ : std::max<std::int64_t>(n_recent, 0));
+    const std::int64_t n_whole = left_out == 0 ? n_pass_ : std::max<std::int64_t>(n_recent, 0);
+    view_->fill(exec.stream, n_pass_ - left_out, n_pass_, std::min(n_whole, n_pass_ - shortest_cut() + 1));
     n_built_at_ = n_pass_;
     ++n_built_;
 }

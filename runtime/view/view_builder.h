@@ -121,6 +121,7 @@ private:
     void forget_scores();
     void choose(std::int64_t layer);
     void gather(ExecRef exec, std::int64_t layer, const KvSegment& segment);
+    [[nodiscard]] std::int64_t shortest_cut() const;
     void fill(ExecRef exec);
 
     KvCache* cache_;

@@ -180,6 +180,26 @@ TEST(KvView, AQueryScoresEveryEightTokens) {
     EXPECT_EQ(once.builder.begin_pass(0, true), nullptr);
 }
 
+// A pass copies of a layer with a window only the chunks that its window reaches. A text that is cut further back needs
+// slots that were not copied.
+TEST(KvView, ACutThatMovesAWindowBackEndsTheView) {
+    const auto files = make_tiny_model({.n_layers = 3, .window = 300, .biases = true});
+    for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}, {1, 5, 0}})
+        for (const std::int64_t n_cut : {0, 1, 80, 81, 82, 83, 200, 300, 700}) {
+            Viewed viewed(*files, kWhole, resident);
+            viewed.feed(1400);
+            viewed.run_until_built();
+            const std::int64_t n_built = viewed.cache.n_committed() - n_cut;
+            ASSERT_GT(viewed.view.n_text(), 0);
+            viewed.target->truncate(n_built);
+            // The window of the pass that built it began in chunk 4.
+            EXPECT_EQ(viewed.view.n_text(), n_built >= 4 * kChunkTokens + 299 ? n_built : 0) << n_cut;
+            if (viewed.view.n_text() > 0) {
+                EXPECT_TRUE(viewed.same_logits()) << n_cut;
+            }
+        }
+}
+
 TEST(KvView, ATextThatIsCutCutsItsViewOrEndsIt) {
     const auto files = make_tiny_model({});
     Viewed viewed(*files, {.budget_tokens = 256, .recent_tokens = 64, .rebuild_tokens = 500, .growth_tokens = 500});
