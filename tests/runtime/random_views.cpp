@@ -1,0 +1,242 @@
+// Random texts over views of several devices: after each step a view is valid on all devices or on none, and each of
+// its slots holds the bytes of the position that it stands for.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu/attention/kv_layout.h"
+#include "tests/runtime/random_walk.h"
+#include "tests/support/tiny_model.h"
+#include "tests/support/viewed_split.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::int64_t kContext = 2048;
+constexpr std::int64_t kLayers = 3;
+constexpr std::int64_t kMostTokens = 520;
+
+ViewOptions random_view(Dice& dice) {
+    ViewOptions view;
+    if (dice.one_in(4)) view.kind = ViewKind::Window;
+    view.score = dice.pick({GroupScore::Mass, GroupScore::Mean});
+    view.budget_tokens = dice.pick({32, 64, 200, 256, 264, 1024, 2048});
+    view.recent_tokens = view.budget_tokens * dice.pick({10, 50, 75, 90}) / 100;
+    view.rebuild_tokens = dice.pick({0, 1, 8, 16, 64});
+    view.growth_tokens = dice.pick({8, 40, 130, 300});
+    view.in_steps = dice.one_in(3);
+    return view;
+}
+
+ViewedSplitOptions random_split(Dice& dice, WalkFaults& faults, std::size_t n_devices) {
+    ViewedSplitOptions options;
+    options.kind = dice.one_in(3) ? SplitKind::Layers : SplitKind::Tensor;
+    options.parts = n_devices == 2 ? std::vector<std::int64_t>{2, 1} : std::vector<std::int64_t>{1, 1, 1};
+    options.view = random_view(dice);
+    options.streams = dice.pick({KvStreams::Nowhere, KvStreams::Everywhere, KvStreams::BehindTheFirst});
+    options.context_tokens = kContext;
+    options.forward = {.max_tokens = kMostTokens, .max_logit_rows = 64};
+    options.scratch_nodes = kMostTokens;
+    options.ring_bytes = std::size_t{1} << dice.pick({17, 18, 19});
+    for (std::size_t rank = 0; rank < n_devices; ++rank) options.devices.push_back(faults.device(rank, dice));
+    return options;
+}
+
+/// The slots of one layer and head against the cache's chunks of that layer.
+class LayerSlots {
+public:
+    LayerSlots(ViewedRank& rank, std::int64_t layer)
+        : rank_(rank), layer_(layer), shape_(rank.cache.shape()), offset_(rank.view.n_text() - rank.view.n_slots()) {
+        std::vector<std::byte> chunk(shape_.chunk_bytes());
+        for (std::int64_t i = 0; i * kChunkTokens < rank.view.n_text(); ++i) {
+            rank.cache.read_chunk(rank.forward->exec(), layer, i, chunk.data());
+            chunks_.push_back(chunk);
+        }
+        const auto moves = rank.builder.chosen(layer);
+        const std::int64_t n_kept = std::ssize(moves) / shape_.n_kv_heads;
+        from_.assign(static_cast<std::size_t>(shape_.n_kv_heads),
+                     std::vector<std::int64_t>(static_cast<std::size_t>(n_kept), -1));
+        for (const GroupMove& move : moves)
+            from_[static_cast<std::size_t>(move.head)][static_cast<std::size_t>(move.to)] = move.from;
+    }
+    /// Throws Broken. Positions that no query sees any more, past a layer's window, may hold anything.
+    std::int64_t check() const {
+        const std::int64_t window = rank_.model.config().window(layer_);
+        std::int64_t n_checked = 0;
+        for (std::int64_t head = 0; head < shape_.n_kv_heads; ++head)
+            for (std::int64_t slot = 0; slot < rank_.view.n_slots(); ++slot) {
+                const std::int64_t position = position_of(head, slot);
+                if (position < 0 || position >= rank_.view.n_text())
+                    throw Broken{
+                        fmt::format("layer {}, head {}: slot {} is position {}", layer_, head, slot, position)};
+                if (window > 0 && position + window <= rank_.view.n_text()) continue;
+                ++n_checked;
+                if (!is_same(head, slot, position))
+                    throw Broken{fmt::format("layer {}, head {}: slot {} of {} is not position {} of {}", layer_, head,
+                                             slot, rank_.view.n_slots(), position, rank_.view.n_text())};
+            }
+        return n_checked;
+    }
+
+private:
+    [[nodiscard]] std::int64_t position_of(std::int64_t head, std::int64_t slot) const {
+        const auto& groups = from_[static_cast<std::size_t>(head)];
+        const std::int64_t group = slot / kGroupTokens;
+        if (group >= std::ssize(groups)) return slot + offset_;
+        return groups[static_cast<std::size_t>(group)] * kGroupTokens + slot % kGroupTokens;
+    }
+    [[nodiscard]] bool is_same(std::int64_t head, std::int64_t slot, std::int64_t position) const {
+        const std::byte* mine = rank_.view.chunks(layer_)[slot / kChunkTokens];
+        const std::byte* own = chunks_[static_cast<std::size_t>(position / kChunkTokens)].data();
+        slot %= kChunkTokens;
+        position %= kChunkTokens;
+        const std::size_t element = row_bytes(shape_.dtype, 1);
+        const auto v = [&](std::int64_t at) { return cpu::v_row_offset(shape_, head, at); };
+        const auto k = [&](std::int64_t at, std::int64_t d) {
+            return cpu::k_step_offset(shape_, head, at / kStepTokens) +
+                   row_bytes(shape_.dtype, d * kStepTokens + at % kStepTokens);
+        };
+        bool same =
+            std::memcmp(mine + v(slot), own + v(position), element * static_cast<std::size_t>(shape_.head_dim)) == 0;
+        for (std::int64_t d = 0; d < shape_.head_dim; ++d)
+            same = same && std::memcmp(mine + k(slot, d), own + k(position, d), element) == 0;
+        return same;
+    }
+
+    ViewedRank& rank_;
+    std::int64_t layer_;
+    KvShape shape_;
+    std::int64_t offset_;                          // of positions past what was chosen
+    std::vector<std::vector<std::byte>> chunks_;   // of the cache
+    std::vector<std::vector<std::int64_t>> from_;  // [heads][groups kept]: the group of the text
+};
+
+class ViewWalk {
+public:
+    ViewWalk(std::uint32_t seed, bool with_faults, WalkFigures& figures)
+        : dice_(seed),
+          with_faults_(with_faults),
+          figures_(figures),
+          files_(make_tiny_model({.n_layers = kLayers,
+                                  .n_q_heads = 6,
+                                  .n_kv_heads = 3,
+                                  .context_tokens = kContext,
+                                  .window = dice_.one_in(3) ? 300 : 0,
+                                  .biases = true})),
+          n_devices_(static_cast<std::size_t>(dice_.pick({2, 3}))),
+          faults_(n_devices_),
+          options_(random_split(dice_, faults_, n_devices_)),
+          split_(*files_, options_) {}
+
+    void run() {
+        for (int i = 0; i < 40; ++i) {
+            const char* what = "";
+            if (with_faults_ && dice_.one_in(4)) faults_.strike(dice_);
+            try {
+                step(what);
+            } catch (const Error& error) {
+                if (!with_faults_) throw Broken{fmt::format("step {} ({}): {}", i, what, error.what())};
+                ++figures_.n_failures;
+                split_.target->forget();
+            }
+            faults_.clear();
+            try {
+                check();
+            } catch (const Broken& broken) {
+                throw Broken{fmt::format("step {} ({}): {}", i, what, broken.text)};
+            } catch (const Error& error) {  // a copy of the step before
+                if (!with_faults_) throw Broken{fmt::format("step {} ({}), read: {}", i, what, error.what())};
+                ++figures_.n_failures;
+                split_.target->forget();
+            }
+            ++figures_.n_steps;
+        }
+    }
+
+private:
+    void step(const char*& what) {
+        Target& target = *split_.target;
+        const std::int64_t n = target.n_committed();
+        const std::int64_t left = kContext - n;
+        const std::int64_t op = dice_.below(14);
+        if (left < 60 || op == 0) {
+            what = "truncate";
+            const std::int64_t back = left < 60 ? 1 + dice_.below(n) : dice_.pick({1, 3, 17, 40, 256, 700});
+            target.truncate(std::max<std::int64_t>(0, n - back));
+        } else if (op <= 2 && left > 300) {
+            what = "feed";
+            const std::int64_t fed = dice_.pick({1, 60, 250, 256});
+            run_chain(target, fed, fed, Wanted::Nothing);
+        } else if (op == 3) {
+            what = "cancelled pass";
+            const std::atomic<bool> cancel{true};
+            run_chain(target, 6, 0, Wanted::Logits, &cancel);
+        } else if (op == 4 && left > 700) {
+            what = "prompt by layers";
+            prompt();
+        } else if (op == 5) {
+            what = "pass over the view";
+            if (split_.over_view->n_text() > 0) static_cast<void>(logits_over_view(*split_.over_view));
+        } else {
+            what = "pass";
+            const std::int64_t fed = dice_.pick({1, 2, 6, 16, 40});
+            run_chain(target, fed, 1 + dice_.below(fed));
+        }
+    }
+    void prompt() {
+        Target& target = *split_.target;
+        const std::int64_t begin = target.n_committed();
+        const std::int64_t end = (begin / 512 + 1 + (kContext - begin > 1200 ? dice_.below(2) : 0)) * 512;
+        if (!target.takes_prompt(end)) return;
+        ++figures_.n_prompts;
+        const std::vector<TokenId> prompt = random_tokens(end - begin, dice_.seed());
+        const std::vector<TokenId> tokens = random_tokens(1 + dice_.below(20), dice_.seed());
+        target.extend(end);
+        std::vector<NodeId> nodes;
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+            nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back()));
+        const auto root = static_cast<std::int32_t>(dice_.below(std::ssize(tokens)));
+        const std::atomic<bool> cancel{dice_.one_in(4)};
+        const PassControl control{.cancel = &cancel};
+        const LogitRows rows = target.run({.prompt = prompt,
+                                           .tokens = tokens,
+                                           .nodes = nodes,
+                                           .logit_tokens = {&root, 1},
+                                           .needs = LogitRequest{},
+                                           .control = &control});
+        if (rows.empty()) return target.forget();
+        target.commit(std::span(nodes).first(static_cast<std::size_t>(root + 1)));
+    }
+    void check() {
+        const std::int64_t n = split_.target->n_committed();
+        for (const auto& rank : split_.ranks)
+            if (rank->cache.n_committed() != n) throw Broken{"devices hold different texts"};
+        const std::int64_t n_text = split_.over_view->n_text();
+        if (n_text == 0) return;
+        if (n_text != n) throw Broken{fmt::format("a view of {} positions, a text of {}", n_text, n)};
+        for (const auto& rank : split_.ranks)
+            for (std::int64_t layer = 0; layer < rank->cache.n_layers(); ++layer)
+                figures_.n_checked += LayerSlots(*rank, layer).check();
+    }
+
+    Dice dice_;
+    bool with_faults_;
+    WalkFigures& figures_;
+    std::unique_ptr<ModelFiles> files_;
+    std::size_t n_devices_;
+    WalkFaults faults_;
+    ViewedSplitOptions options_;
+    ViewedSplit split_;
+};
+
+}  // namespace
+
+void walk_views(std::uint32_t seed, bool with_faults, WalkFigures& figures) {
+    ViewWalk(seed, with_faults, figures).run();
+}
+
+}  // namespace slipstream
