@@ -84,7 +84,17 @@ std::size_t Machine::allocated_bytes() const {
     return bytes;
 }
 void Machine::fail_in(std::int64_t n) {
+    const std::scoped_lock guard(state_->calls_mutex);
     state_->fail_in = n;
+    state_->failing_kinds = State::bit(Call::Copy) | State::bit(Call::Kernel);
+}
+void Machine::fail_in(std::int64_t n, Call kind) {
+    const std::scoped_lock guard(state_->calls_mutex);
+    state_->fail_in = n;
+    state_->failing_kinds = State::bit(kind);
+}
+std::int64_t Machine::n_calls(Call kind) const {
+    return state_->n_calls[static_cast<std::size_t>(kind)];
 }
 std::int64_t Machine::n_sums() const {
     return state_->n_sums;

@@ -29,6 +29,17 @@ enum class Timing : std::uint8_t {
 };
 inline constexpr Timing kTimings[] = {Timing::AtOnce, Timing::Latest, Timing::CopiesEarly};
 
+/// Calls of the table that can be made to fail.
+enum class Call : std::uint8_t {
+    Copy,
+    Kernel,      // and launches of graphs
+    Graph,       // the begin and the end of a capture
+    Event,       // made, recorded, waited for, asked for
+    Allocation,  // of card memory, of page-locked memory; page-locking
+    Sum,         // of what stands for NCCL: a call for all ranks, and the making of communicators
+};
+inline constexpr int kCallKinds = 6;
+
 enum class Nccl : std::uint8_t { None, DoesNotOpen, Serves };
 
 struct MachineOptions {
@@ -82,6 +93,10 @@ public:
     [[nodiscard]] std::int64_t n_prompt_products() const;
     /// The n-th copy or kernel from now on fails at its call; 0: none.
     void fail_in(std::int64_t n);
+    /// The n-th call of one kind. Allocations fail for want of memory.
+    void fail_in(std::int64_t n, Call kind);
+    /// Calls of a kind so far, those that failed included.
+    [[nodiscard]] std::int64_t n_calls(Call kind) const;
     /// Calls of what stands for NCCL, each for all ranks; communicators that live.
     [[nodiscard]] std::int64_t n_sums() const;
     [[nodiscard]] std::int64_t n_communicators() const;

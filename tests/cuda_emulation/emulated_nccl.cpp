@@ -59,6 +59,7 @@ using Combine = std::vector<float> (*)(const std::vector<RankPart>& parts, std::
 Status enqueue_for_all(std::span<const RankPart> given, std::size_t n_floats, std::size_t n_out, Combine combine,
                        std::int32_t* failed, ErrorText* error) {
     const std::scoped_lock guard(machine->calls_mutex);
+    if (machine->fails(Call::Sum)) return fail(error, "an emulated call: an injected fault");
     const std::vector<RankPart> parts(given.begin(), given.end());
     auto meeting = std::make_shared<Meeting>();
     for (*failed = 0; *failed < std::ssize(parts); ++*failed) {
@@ -102,7 +103,8 @@ Status nccl_version(std::int64_t* version, ErrorText* error) {
 
 Status make_communicators(std::int32_t n_ranks, const std::int32_t* devices, void** communicators, ErrorText* error) {
     const std::scoped_lock guard(machine->calls_mutex);
-    if (machine->refuses_communicators) return fail(error, "an emulated call: unhandled system error");
+    if (machine->refuses_communicators || machine->fails(Call::Sum))
+        return fail(error, "an emulated call: unhandled system error");
     for (std::int32_t rank = 0; rank < n_ranks; ++rank)
         if (std::count(devices, devices + n_ranks, devices[rank]) > 1)
             return fail(error, "an emulated call: Duplicate GPU detected");

@@ -23,6 +23,10 @@ Status fail(ErrorText* error, Status status, const std::string& text) {
     return status;
 }
 
+Status injected(ErrorText* error) {
+    return fail(error, Status::Failed, "an injected fault");
+}
+
 Stream& stream_of(Place place) {
     return *static_cast<Stream*>(place.stream);
 }
@@ -65,6 +69,7 @@ Status memory_info(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t
 }
 
 Status allocate(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
+    if (machine->fails(Call::Allocation)) return fail(error, Status::OutOfMemory, "out of memory");
     if (machine->ends_capture("an allocation", error)) return Status::Failed;
     machine->open();
     *data =
@@ -82,6 +87,7 @@ Status free_memory(std::int32_t device, void* data, ErrorText* error) {
 }
 
 Status lock(std::int32_t device, void* data, std::size_t bytes, ErrorText* error) {
+    if (machine->fails(Call::Allocation)) return fail(error, Status::OutOfMemory, "out of memory");
     if (machine->ends_capture("page-locking", error)) return Status::Failed;
     if (device < 0 || device >= machine->options.n_cards) return fail(error, Status::Failed, "invalid device ordinal");
     const std::optional<bool> there = machine->is_locked(data, bytes);
@@ -158,7 +164,7 @@ std::string wrong_with(const CopyTask& copy, bool* pageable) {
 
 Status copy(Place place, void* dst, const void* src, std::size_t bytes, ErrorText* error) {
     Stream& stream = stream_of(place);
-    if (machine->fails()) return fail(error, Status::Failed, "an injected fault");
+    if (machine->fails(Call::Copy)) return injected(error);
     const CopyTask task{dst, src, bytes};
     bool pageable = false;
     if (const std::string wrong = wrong_with(task, &pageable); !wrong.empty()) {
@@ -182,7 +188,8 @@ Status copy(Place place, void* dst, const void* src, std::size_t bytes, ErrorTex
     return Status::Ok;
 }
 
-Status make_event(std::int32_t, cuda::EventKind, void** event, ErrorText*) {
+Status make_event(std::int32_t, cuda::EventKind, void** event, ErrorText* error) {
+    if (machine->fails(Call::Event)) return injected(error);
     *event = new Event();
     ++machine->n_events;
     return Status::Ok;
@@ -199,7 +206,8 @@ Status free_event(void* event, ErrorText*) {
     return Status::Ok;
 }
 
-Status record(Place place, void* event, ErrorText*) {
+Status record(Place place, void* event, ErrorText* error) {
+    if (machine->fails(Call::Event)) return injected(error);
     event_of(event).is_of_capture = stream_of(place).capture != nullptr;
     if (event_of(event).is_of_capture) return Status::Ok;
     const std::uint64_t use = ++event_of(event).recorded;
@@ -211,6 +219,7 @@ Status record(Place place, void* event, ErrorText*) {
 
 // A card would draw a stream that waits for a captured event into the capture; nothing here means that.
 Status wait(Place place, void* event, ErrorText* error) {
+    if (machine->fails(Call::Event)) return injected(error);
     Stream& stream = stream_of(place);
     if (stream.capture != nullptr) {
         if (event_of(event).is_of_capture) return Status::Ok;
@@ -225,6 +234,7 @@ Status wait(Place place, void* event, ErrorText* error) {
 }
 
 Status query(void* event, ErrorText* error) {
+    if (machine->fails(Call::Event)) return injected(error);
     if (machine->ends_capture("asking for an event", error)) return Status::Failed;
     if (event_of(event).is_of_capture)
         return fail(error, Status::Failed, "asking for an event that was recorded in a capture");
@@ -232,6 +242,7 @@ Status query(void* event, ErrorText* error) {
 }
 
 Status await(void* event, ErrorText* error) {
+    if (machine->fails(Call::Event)) return injected(error);
     if (machine->ends_capture("waiting for an event", error)) return Status::Failed;
     if (event_of(event).is_of_capture)
         return fail(error, Status::Failed, "waiting for an event that was recorded in a capture");
@@ -240,6 +251,7 @@ Status await(void* event, ErrorText* error) {
 }
 
 Status begin_capture(Place place, ErrorText* error) {
+    if (machine->fails(Call::Graph)) return injected(error);
     if (machine->ends_capture("another capture", error)) return Status::Failed;
     stream_of(place).capture = std::make_unique<Graph>();
     return Status::Ok;
@@ -248,6 +260,7 @@ Status begin_capture(Place place, ErrorText* error) {
 Status end_capture(Place place, void** graph, std::int64_t* n_nodes, ErrorText* error) {
     if (stream_of(place).capture == nullptr) return fail(error, Status::Failed, "the stream is not capturing");
     std::unique_ptr<Graph> captured = std::move(stream_of(place).capture);
+    if (machine->fails(Call::Graph)) return injected(error);
     if (!captured->invalid.empty())
         return fail(error, Status::Failed, "the capture was invalidated (" + captured->invalid + ")");
     if (machine->refuses_graphs) return fail(error, Status::OutOfMemory, "out of memory");
@@ -259,7 +272,7 @@ Status end_capture(Place place, void** graph, std::int64_t* n_nodes, ErrorText* 
 
 Status launch_graph(Place place, void* graph, ErrorText* error) {
     if (machine->ends_capture_of(stream_of(place), "a launch of a graph", error)) return Status::Failed;
-    if (machine->fails()) return fail(error, Status::Failed, "an injected fault");
+    if (machine->fails(Call::Kernel)) return injected(error);
     bool pageable = false;
     for (const CopyTask& task : static_cast<Graph*>(graph)->copies)
         if (!wrong_with(task, &pageable).empty() || pageable)
@@ -329,9 +342,9 @@ Status enqueue_product(Place place, std::function<void()> work, ErrorText* error
 Status enqueue(Place place, std::function<void()> work, ErrorText* error) {
     const std::scoped_lock guard(machine->calls_mutex);
     Stream& stream = stream_of(place);
-    if (machine->fails()) {
+    if (machine->fails(Call::Kernel)) {
         if (stream.capture != nullptr) stream.capture->invalid = "an injected fault";
-        return fail(error, Status::Failed, "an injected fault");
+        return injected(error);
     }
     if (stream.capture != nullptr) {
         stream.capture->work.push_back(std::move(work));

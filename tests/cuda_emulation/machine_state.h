@@ -103,7 +103,9 @@ struct Machine::State {
     std::int64_t n_sums = 0;
     std::int32_t failing_sum = -1;  // the rank where the next one fails
     bool refuses_communicators = false;
-    std::int64_t fail_in = 0;
+    std::int64_t fail_in = 0;    // calls until one of failing_kinds fails; 0: none does
+    unsigned failing_kinds = 0;  // bit() of each
+    std::int64_t n_calls[kCallKinds]{};
     bool refuses_graphs = false;
     int n_open = 0;
 
@@ -219,7 +221,12 @@ struct Machine::State {
                 break;
         }
     }
-    bool fails() { return fail_in > 0 && --fail_in == 0; }
+    static constexpr unsigned bit(Call kind) { return 1U << static_cast<unsigned>(kind); }
+    /// Counts a call; whether it is the one that fails.
+    bool fails(Call kind) {
+        ++n_calls[static_cast<std::size_t>(kind)];
+        return (failing_kinds & bit(kind)) != 0 && fail_in > 0 && --fail_in == 0;
+    }
 
     // A call that no capture survives, where this thread has one going on (cudaStreamCaptureModeThreadLocal).
     bool ends_capture(const char* call, cuda::ErrorText* error) {

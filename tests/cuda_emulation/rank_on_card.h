@@ -21,14 +21,14 @@ namespace slipstream::emulation {
 inline constexpr std::int64_t kBudget = 6;
 inline constexpr std::int64_t kContext = 768;
 
-enum class Streams : std::uint8_t { Nothing, Both };
+enum class Streams : std::uint8_t { Nothing, Kv, Both };
 
 struct RankOnCard {
     RankOnCard(const ModelFiles& files, Device& device, const ModelShard& shard, PinnedArena& arena, Streams streams,
                Collective* collective = nullptr)
         : model(files, device, load_options(files, shard, arena, streams)),
           cache(device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
-                {.resident_chunks = streams == Streams::Both
+                {.resident_chunks = streams != Streams::Nothing
                                         ? std::vector<std::int64_t>(static_cast<std::size_t>(model.config().n_layers))
                                         : std::vector<std::int64_t>(),
                  .arena = &arena}) {
@@ -41,7 +41,7 @@ struct RankOnCard {
     static LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, PinnedArena& arena,
                                     Streams streams) {
         LoadOptions options{.context_tokens = kContext, .shard = shard};
-        if (streams == Streams::Nothing) return options;
+        if (streams != Streams::Both) return options;
         options.placement = {.max_item_bytes = 20000, .arena = &arena};
         const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
         const std::size_t n = cut_weight_items(thin, WeightRounding::None, 20000).size();

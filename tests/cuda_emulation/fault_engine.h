@@ -1,0 +1,202 @@
+// A model on emulated cards, placed in one of the ways that a user can choose, and short texts over it that stream, cut
+// and guess: what faults are injected into.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/rank_sums.h"
+#include "rank_on_card.h"
+#include "runtime/ranks/layer_split.h"
+#include "runtime/ranks/layers_target.h"
+#include "runtime/ranks/rank_view.h"
+#include "runtime/ranks/tensor_split.h"
+#include "runtime/ranks/tensor_target.h"
+#include "runtime/view/view_builder.h"
+#include "runtime/view/view_passes.h"
+
+namespace slipstream::emulation {
+
+enum class Split : std::uint8_t { OneCard, Layers, TensorByHost, TensorByNccl };
+
+struct FaultCase {
+    const char* name;
+    Split split;
+    Streams streams;              // Kv: views guess, too
+    std::int64_t n_prompt = 508;  // tokens before the generated ones; cached before a fault is injected, unless
+    bool whole_prompt = false;    // the prompt is fed anew each time, by layers
+};
+
+inline constexpr FaultCase kFaultCases[] = {
+    {"one-card", Split::OneCard, Streams::Both},
+    {"one-card-views", Split::OneCard, Streams::Kv},
+    {"one-card-graphs", Split::OneCard, Streams::Nothing},
+    {"one-card-prompt", Split::OneCard, Streams::Both, 515, true},
+    {"layers", Split::Layers, Streams::Both},
+    {"layers-views", Split::Layers, Streams::Kv},
+    {"layers-prompt", Split::Layers, Streams::Both, 515, true},
+    {"tensor", Split::TensorByHost, Streams::Both},
+    {"tensor-views", Split::TensorByHost, Streams::Kv},
+    {"nccl", Split::TensorByNccl, Streams::Both},
+    {"nccl-views", Split::TensorByNccl, Streams::Kv},
+};
+
+/// Chains of the most likely tokens over a view, if the view is valid for the whole text.
+class ViewProposer final : public Proposer {
+public:
+    explicit ViewProposer(ViewPasses& passes) : passes_(&passes) {}
+
+    void propose(TokenTree& tree, const ProposalLimits& limits) override {
+        if (passes_->n_text() == 0 || passes_->n_text() != std::ssize(limits.text) - 1) return;
+        passes_->forget();
+        NodeId above = kCommittedTip;
+        for (std::int32_t node = 0; node < std::min<std::int64_t>(limits.max_depth, limits.budget - 1); ++node) {
+            above = passes_->add_node(above);
+            const TokenId token = tree.token(node);
+            const std::int32_t row = 0;
+            const LogitRows logits = passes_->run({&token, 1}, {&above, 1}, {&row, 1}, {});
+            const auto likely = logits.row(0);
+            tree.add(node, static_cast<TokenId>(std::ranges::max_element(likely) - likely.begin()));
+            ++n_guessed;
+        }
+    }
+    void observe(const Observation&) override {}
+
+    std::int64_t n_guessed = 0;
+
+private:
+    ViewPasses* passes_;
+};
+
+class FaultEngine {
+public:
+    FaultEngine(const ModelFiles& files, const FaultCase& of, Timing timing)
+        : machine({.n_cards = of.split == Split::OneCard ? 1 : 2,
+                   .timing = timing,
+                   .nccl = of.split == Split::TensorByNccl ? Nccl::Serves : Nccl::None}),
+          case_(of) {
+        const std::int32_t n = of.split == Split::OneCard ? 1 : 2;
+        const bool is_tensor = of.split == Split::TensorByHost || of.split == Split::TensorByNccl;
+        std::vector<Device*> devices;
+        for (std::int32_t card = 0; card < n; ++card) {
+            cards_.push_back(small_card(machine, card));
+            devices.push_back(cards_.back().get());
+        }
+        arena_.emplace(PinnedArenaOptions{.limit_bytes = std::size_t{64} << 20, .device = devices.front()});
+        std::vector<ModelShard> shards{whole_shard(files.config())};
+        if (of.split == Split::Layers) shards = deal_layers(files.config(), std::vector<std::int64_t>{2, 1});
+        if (is_tensor) {
+            shards = deal_heads(files.config(), files.weights(), std::vector<std::int64_t>{2, 1});
+            const auto n_rows = static_cast<std::size_t>(forward_limits_for(kBudget).max_tokens);
+            sums_ = choose_rank_sums(devices, n_rows * row_bytes(DType::F32, files.config().d_model)).sums;
+        }
+        for (std::size_t i = 0; i < shards.size(); ++i) add_rank(files, shards[i], i);
+        make_target(shards);
+        prompt_ = prompt_of(of.n_prompt);
+        if (of.whole_prompt) CHECK(target_->takes_prompt(512), "a prompt by layers");
+    }
+
+    /// The text as a program that goes on with it makes it: cut back to the prompt, some tokens more, and the chunks
+    /// that a session keeps. Throws what fails.
+    [[nodiscard]] Generated generate() {
+        constexpr std::int64_t kTokens = 6;
+        target_->forget();
+        target_->truncate(case_.whole_prompt ? 0 : std::min(target_->n_committed(), std::ssize(prompt_) - 1));
+        Sampler sampler({.temperature = 0.8, .seed = 3}, kTinyVocab);
+        ExactVerifier verifier(sampler);
+        NoProposer nothing;
+        LogitLog log(proposer_ ? static_cast<Proposer&>(*proposer_) : nothing);
+        GenerationLoop loop(*target_, verifier, log, {.budget = kBudget, .end_tokens = {}});
+        loop.begin(prompt_);
+        const std::int64_t n_wanted = case_.whole_prompt ? 2 : kTokens;
+        for (std::int64_t left = n_wanted; left > 0;) left -= std::ssize(loop.step(left));
+        std::vector<std::byte> chunk(target_->shape().kv.chunk_bytes());
+        target_->read_chunk(0, target_->n_committed() / kChunkTokens - 1, chunk.data());
+        Generated generated{loop.text(), log.rows};
+        for (std::size_t i = 0; i + sizeof(float) <= chunk.size(); i += sizeof(float)) {
+            float word = 0.0F;
+            std::memcpy(&word, chunk.data() + i, sizeof(word));
+            generated.logits.push_back(word);
+        }
+        return generated;
+    }
+    [[nodiscard]] Target& target() { return *target_; }
+    [[nodiscard]] std::int64_t n_guessed() const { return proposer_ ? proposer_->n_guessed : 0; }
+
+    Machine machine;
+
+private:
+    struct View {
+        View(Device& device, RankOnCard& rank)
+            : view(device, rank.model.kv_shape(), rank.model.config().n_layers,
+                   {.n_slots = options().slots(), .max_nodes = 16}),
+              builder(device, rank.cache, view, rank.model.config(), options()) {}
+        static ViewOptions options() {
+            return {.budget_tokens = 128, .recent_tokens = 64, .rebuild_tokens = 8, .growth_tokens = 32};
+        }
+        KvView view;
+        ViewBuilder builder;
+    };
+
+    void add_rank(const ModelFiles& files, const ModelShard& share, std::size_t rank) {
+        Collective* collective = sums_ ? &sums_->rank(rank) : nullptr;
+        ranks_.push_back(std::make_unique<RankOnCard>(files, *cards_[rank], share, *arena_, case_.streams, collective));
+        if (case_.streams != Streams::Nothing) views_.push_back(std::make_unique<View>(*cards_[rank], *ranks_.back()));
+    }
+    void make_target(const std::vector<ModelShard>& shards) {
+        std::vector<LayerRank> of_layers;
+        std::vector<TensorRank> of_heads;
+        std::vector<ViewRank> of_views;
+        std::vector<ViewBuilder*> builders;
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            RankOnCard& rank = *ranks_[i];
+            Collective* collective = sums_ ? &sums_->rank(i) : nullptr;
+            of_layers.push_back({.forward = rank.forward.get(),
+                                 .cache = &rank.cache,
+                                 .layers = shards[i].layers,
+                                 .first_vocab = shards[i].first_vocab,
+                                 .n_vocab = shards[i].n_vocab});
+            of_heads.push_back({rank.forward.get(), &rank.cache, collective});
+            if (views_.empty()) continue;
+            of_views.push_back({&rank.model, &views_[i]->view, shards[i].layers, collective});
+            builders.push_back(&views_[i]->builder);
+        }
+        if (case_.split == Split::OneCard) {
+            auto target = std::make_unique<DeviceTarget>(*ranks_[0]->forward, ranks_[0]->cache);
+            if (!builders.empty()) target->build_view_with(builders[0]);
+            target_ = std::move(target);
+        } else {
+            std::unique_ptr<RankTarget> target;
+            if (sums_) {
+                target = std::make_unique<TensorTarget>(of_heads);
+            } else {
+                target = std::make_unique<LayersTarget>(of_layers, &*arena_);
+            }
+            target->build_views_with(builders);
+            target_ = std::move(target);
+        }
+        if (case_.streams != Streams::Kv) return;
+        if (case_.split == Split::OneCard) {
+            view_passes_ = std::make_unique<DeviceViewPasses>(ranks_[0]->model, views_[0]->view);
+        } else {
+            view_passes_ = std::make_unique<RankViewPasses>(of_views);
+        }
+        proposer_.emplace(*view_passes_);
+    }
+
+    FaultCase case_;
+    std::vector<std::unique_ptr<Device>> cards_;
+    std::optional<PinnedArena> arena_;
+    std::unique_ptr<RankSums> sums_;
+    std::vector<std::unique_ptr<RankOnCard>> ranks_;
+    std::vector<std::unique_ptr<View>> views_;
+    std::unique_ptr<Target> target_;
+    std::unique_ptr<ViewPasses> view_passes_;
+    std::optional<ViewProposer> proposer_;
+    std::vector<TokenId> prompt_;
+};
+
+}  // namespace slipstream::emulation
