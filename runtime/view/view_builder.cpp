@@ -262,8 +262,12 @@ void ViewBuilder::fill(ExecRef exec) {
     const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));
     const std::int64_t left_out = (n_groups - n_kept) * kGroupTokens;
-    const std::int64_t n_recent = std::min(n_kept * kGroupTokens, round_up(options_.recent_tokens, kGroupTokens)) -
-                                  (n_groups * kGroupTokens - n_pass_);
+    // A window keeps its sinks where room is short; else the last groups come first (choose_groups()).
+    const std::int64_t n_sinks =
+        options_.kind == ViewKind::Window ? std::min(n_kept, groups_of(options_.sink_tokens)) : 0;
+    const std::int64_t n_recent =
+        std::min((n_kept - n_sinks) * kGroupTokens, round_up(options_.recent_tokens, kGroupTokens)) -
+        (n_groups * kGroupTokens - n_pass_);
     const std::int64_t n_whole = left_out == 0 ? n_pass_ : std::max<std::int64_t>(n_recent, 0);
     view_->fill(exec.stream, n_pass_ - left_out, n_pass_, std::min(n_whole, n_pass_ - shortest_cut() + 1));
     n_built_at_ = n_pass_;

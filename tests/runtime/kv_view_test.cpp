@@ -200,6 +200,18 @@ TEST(KvView, ACutThatMovesAWindowBackEndsTheView) {
         }
 }
 
+// Of 32 tokens 16 are sinks: 16 are left for the last ones, whatever recent_tokens says.
+TEST(KvView, ACutIntoTheSinksOfAWindowEndsTheView) {
+    const auto files = make_tiny_model({.n_layers = 2});
+    for (const std::int64_t n_text : {985, 984, 980, 970}) {
+        Viewed viewed(*files, {.kind = ViewKind::Window, .budget_tokens = 32, .recent_tokens = 24, .growth_tokens = 8});
+        viewed.feed(1000);
+        ASSERT_EQ(viewed.run_until_built(), 1);
+        viewed.target->truncate(n_text);
+        EXPECT_EQ(viewed.view.n_text(), n_text > 984 ? n_text : 0);
+    }
+}
+
 TEST(KvView, ATextThatIsCutCutsItsViewOrEndsIt) {
     const auto files = make_tiny_model({});
     Viewed viewed(*files, {.budget_tokens = 256, .recent_tokens = 64, .rebuild_tokens = 500, .growth_tokens = 500});
