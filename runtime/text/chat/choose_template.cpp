@@ -33,7 +33,7 @@ std::optional<ChatTemplate> chat_template_of(const std::vector<NamedChatTemplate
     if (wanted.empty() && tools == ToolUse::Tools && find_chat_template(templates, kToolTemplate) != nullptr)
         name = kToolTemplate;
     const std::string* text = find_chat_template(templates, name);
-    // If the model has only one template, it is taken whatever its name.
+    // If no name is wanted and the model has only one template, it is taken whatever its name.
     if (text == nullptr && wanted.empty() && templates.size() == 1) text = &templates.front().source;
     if (text == nullptr)
         throw RequestError(fmt::format("the model has no chat template called \"{}\"; it has: {}", printable(name),

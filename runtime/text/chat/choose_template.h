@@ -27,10 +27,10 @@ inline constexpr std::string_view kDefaultChatTemplate = "default";
 [[nodiscard]] const std::string* find_chat_template(const std::vector<NamedChatTemplate>& templates,
                                                     std::string_view name);
 
-/// Returns the model's chat template, or nullopt if the model has none. `wanted` is the name of one of several; if it
-/// is empty, "tool_use" is taken for conversations with tools and "default" for all others. A model's only template is
-/// taken whatever its name. Throws RequestError, which lists the templates, if there is none of the wanted name, and
-/// TemplateError if the chosen template is broken.
+/// Returns the model's chat template, or nullopt if the model has none. `wanted` is the name of one of several. If it
+/// is empty, "tool_use" is taken for conversations with tools and "default" for all others; if the model has only one
+/// template, that one is taken whatever its name. Throws RequestError, which lists the templates, if there is none of
+/// the wanted name, and TemplateError if the chosen template is broken.
 [[nodiscard]] std::optional<ChatTemplate> chat_template_of(const std::vector<NamedChatTemplate>& templates,
                                                            ToolUse tools, std::string_view wanted = {});
 

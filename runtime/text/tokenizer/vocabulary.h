@@ -68,7 +68,7 @@ private:
 class TokenVocabulary {
 public:
     /// Bounds on the ids of a file, so that a file of a few bytes cannot ask for gigabytes: an id must be below
-    /// kMaxTokens (67 million), and below the number of tokens set before it plus kMaxGaps (1 million).
+    /// kMaxTokens (67 million), and below the number of calls of set() so far plus kMaxGaps (1 million).
     static constexpr std::int64_t kMaxTokens = std::int64_t{1} << 26;
     static constexpr std::int64_t kMaxGaps = std::int64_t{1} << 20;
 
